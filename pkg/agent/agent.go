@@ -1,5 +1,32 @@
-// Package agent is what a user of Holdfast defines: agents and their tools.
-// An agent is configuration; it runs nothing by itself.
+// Package agent defines agents and their tools.
+//
+// An [Agent] is configuration: a model, a prompt, tools, limits and hooks. Register it with an executor
+// (package services/executor) to run it. Most tools are made with [NewTool], from a Go function with
+// typed input and output:
+//
+//	type place struct {
+//		City string `json:"city" jsonschema:"name of the city"`
+//	}
+//
+//	forecast := agent.NewTool("forecast", "Forecasts the weather.",
+//		func(ctx context.Context, call *agent.Call, in place) (string, error) {
+//			return weather.Forecast(ctx, in.City)
+//		}, agent.ReadOnly(), agent.Timeout(10*time.Second))
+//
+//	a := agent.Agent{
+//		Name:         "weather",
+//		Model:        "openai/gpt-5-mini",
+//		SystemPrompt: "You answer questions about the weather.",
+//		Tools:        []agent.Tool{forecast},
+//	}
+//
+// examples/weather is a complete program. Package agenttest calls a tool in a test.
+//
+// A session has messages ([Message]) and a custom state ([State]). A tool can read and change the
+// state, send events to the readers of the session, and record usage: see [Host].
+//
+// A tool may run again after a crash. [RetryNever], [RetrySafe] and [Tool].ReadOnly decide when;
+// [Call].IdempotencyKey lets another service recognise a repeated call.
 package agent
 
 import (
@@ -9,170 +36,163 @@ import (
 	"time"
 )
 
-// DefaultMaxSteps is the cap on the steps of a run where an agent names none.
+// DefaultMaxSteps limits the steps of a run if Agent.MaxSteps is 0.
 const DefaultMaxSteps = 50
 
-// NoMaxSteps as MaxSteps is no cap: the run ends when its model, a tool, StopWhen or a limit of
-// time ends it, or somebody stops it.
+// NoMaxSteps as Agent.MaxSteps removes the limit: the run ends when its model, a tool, StopWhen or
+// RunTimeout ends it, or a client stops it.
 const NoMaxSteps = math.MaxInt
 
-// FinishTool is the tool by which the model of an agent with an output schema
-// gives its output. The name is the specification's; no tool of an agent may have it.
+// FinishTool is the tool that a model calls to return the output of an agent with an output schema.
+// The name is reserved.
 const FinishTool = "__finish__"
 
-// The prefixes of the tools that stand for other agents. No tool of an agent may have
-// them.
+// Prefixes of the tools that call other agents. They are reserved.
 const (
 	SubAgentPrefix  = "subagent__"
 	CompanionPrefix = "companion__"
 )
 
-// Agent is one kind of agent. Functions in it may be called from many goroutines
-// at once, on any executor, and again after a crash.
+// Agent is the definition of one kind of agent.
 //
-// Those that are given no context, which are Prompt, StopWhen, ContextPolicy.Count and
-// Tool.ApproveWhen, have to return soon: they compute, do no I/O and take no locks that others
-// hold for long. One that takes longer than a hook may (HOLDFAST_EXECUTOR_HOOK_TIMEOUT), or
-// panics, has given no answer; nothing can end it, and when too many calls of it have not
-// returned it is not called any more.
+// Its functions may be called concurrently, on any executor, and again after a crash.
+//
+// Prompt, StopWhen, ContextPolicy.Count and Tool.ApproveWhen have no context and cannot be
+// cancelled. They must return quickly: no I/O, and no locks that are held for long. They must depend
+// on their arguments alone and must not modify them. A call fails if it panics or takes longer than
+// HOLDFAST_EXECUTOR_HOOK_TIMEOUT. An executor stops calling a function after too many calls of it
+// have not returned.
 type Agent struct {
-	// Name is the agent type: the key by which runs name it.
+	// Name is the agent type. Runs are started by it.
 	Name        string
 	Description string
 	// Model is provider/name, for example anthropic/claude-sonnet-4-5.
 	Model string
-	// Fallbacks are models of the same form. When a model has failed for good, the
-	// step goes on with the next one.
+	// Fallbacks are models as in Model. If a model fails permanently, the step continues with the
+	// next one.
 	Fallbacks []string
-	// SystemPrompt is the text that every model call begins with.
+	// SystemPrompt begins every request to a model.
 	SystemPrompt string
-	// Prompt, where it is set, makes the system prompt from the custom state as it is
-	// when the step begins. It decides from its argument alone, and changes nothing
-	// in it. Without an answer the run fails.
+	// Prompt, if not nil, returns the system prompt for the custom state at the start of the step.
+	// A failed call fails the run.
 	Prompt func(state State) string
 	Tools  []Tool
-	// StateSchema is a JSON Schema of the custom state: an object. Defaults of its
-	// properties fill what a new session's state leaves out. Nil checks nothing.
+	// StateSchema is a JSON Schema for the custom state, of type object. The defaults of its
+	// properties complete the state of a new session. Nil checks nothing.
 	StateSchema json.RawMessage
-	// OutputSchema is a JSON Schema of the output: an object. With it a run completes
-	// only with an output that fits, given by FinishTool or a tool with FinishWith. Nil:
-	// the model's text is the output.
+	// OutputSchema is a JSON Schema for the output, of type object. A run then completes only with
+	// a valid output, from FinishTool or from a tool with FinishWith. If it is nil, the output is the
+	// text of the model.
 	OutputSchema json.RawMessage
-	// Completion says how a model that owes an output is made to give it. Empty is
-	// CompletionTool.
+	// Completion is how the runtime gets an output from a model that has not returned one. Empty
+	// means CompletionTool.
 	Completion Completion
-	// StrictOutput asks the provider to constrain the output to its schema, where it can.
+	// StrictOutput asks the provider to constrain the output to OutputSchema, if it can.
 	StrictOutput bool
-	// MaxSteps caps the steps of one run; 0 means DefaultMaxSteps, NoMaxSteps no cap.
+	// MaxSteps limits the steps of a run; 0 means DefaultMaxSteps, NoMaxSteps means no limit.
 	MaxSteps int
-	// MaxOutputTokens caps one reply; 0 leaves it to the provider.
+	// MaxOutputTokens limits one reply of the model; 0 means the provider's limit.
 	MaxOutputTokens int
-	// Temperature is left to the provider when nil.
+	// Temperature is the provider's default if nil.
 	Temperature *float64
-	// MaxRetries is how often a model call that failed for a while is made again; nil
-	// means 3, 0 never.
+	// MaxRetries limits the retries of a model call after transient failures. Nil means 3.
 	MaxRetries *int
-	// Cache asks the provider to keep the unchanged beginning of requests, where that
-	// has to be asked for. Empty is CacheNone.
+	// Cache asks the provider to cache prompts, if it does not do so by itself. Empty means
+	// CacheNone.
 	Cache Cache
-	// ProviderOptions are members that go into requests to a provider as they are, by
-	// the provider's name: {"openai": {"reasoning_effort": "low"}}. They do not
-	// replace what Holdfast sets itself.
+	// ProviderOptions are JSON objects by provider, merged into the requests to it:
+	// {"openai": {"reasoning_effort": "low"}}. They do not replace members that Holdfast sets.
 	ProviderOptions map[string]json.RawMessage
-	// RunTimeout bounds a run from its first claim to its end; 0 for no bound. A
-	// continuation is a run of its own: the time of a suspension does not count, and the
-	// bound begins anew.
+	// RunTimeout limits the time of a run from its first claim to its end; 0 means no limit. The run
+	// that continues after a suspension has a limit of its own, and the suspension does not count.
 	RunTimeout time.Duration
-	// StopWhen ends the run, completed, behind a step that does not end it: one with calls,
-	// with a text that the guard wants to be another, or with none of the output that is
-	// owed. It decides from its argument alone, and before MaxSteps does, and changes
-	// nothing in it. Nil never does, nor one that gives no answer, which fails a run without a
-	// cap on its steps.
+	// StopWhen ends the run as completed if it returns true. It is called after each step that does
+	// not end the run: a step with calls, with a reply that the guard sends back, or without the
+	// output that OutputSchema requires. It is called before MaxSteps is checked. A failed call
+	// returns false, or fails the run if MaxSteps is NoMaxSteps. Nil never ends a run.
 	StopWhen func(Progress) bool
-	// Guard may refuse the end of a run; nil accepts every end.
+	// Guard can reject the end of a run.
 	Guard Guard
 	Hooks Hooks
-	// Context keeps long conversations within a budget of tokens.
+	// Context limits the messages in a request to a token budget.
 	Context ContextPolicy
-	// OnBusy is for messages that come while a run is live, where their request says
-	// nothing. Empty is BusyReject.
+	// OnBusy applies to a message that arrives during a run, unless its request has a policy. Empty
+	// means BusyReject.
 	OnBusy BusyPolicy
 }
 
-// Completion is a way to make a model give the output that it owes.
+// Completion is a way to get an output from a model.
 type Completion string
 
-// The ways.
+// Ways of completion.
 const (
-	// CompletionTool offers only the finishing tools, and requires a call.
+	// CompletionTool offers FinishTool and the tools with FinishWith, and requires a call.
 	CompletionTool Completion = "tool"
-	// CompletionNative asks for a reply that is JSON: {"completion": {"tool", "input"}}.
+	// CompletionNative requires a JSON reply: {"completion": {"tool": …, "input": …}}.
 	CompletionNative Completion = "native"
 )
 
-// Cache is a strategy of prompt caching.
+// Cache is a strategy for prompt caching.
 type Cache string
 
-// The strategies.
+// Cache strategies.
 const (
 	CacheNone Cache = "none"
-	// CacheAuto marks the tools, the system prompt and the conversation so far.
+	// CacheAuto caches the tools, the system prompt and the conversation.
 	CacheAuto Cache = "auto"
 )
 
-// BusyPolicy is what becomes of a message that comes while a run is live. No policy
-// loses a message.
+// BusyPolicy decides about a message that arrives during a run. No policy loses a message.
 type BusyPolicy string
 
-// The policies.
+// Busy policies.
 const (
-	// BusyReject refuses it: SESSION_BUSY.
+	// BusyReject rejects the message with SESSION_BUSY.
 	BusyReject BusyPolicy = "reject"
-	// BusyEnqueue keeps it; its run begins when the live one has ended.
+	// BusyEnqueue stores the message. Its run starts after the current one ends.
 	BusyEnqueue BusyPolicy = "enqueue"
-	// BusyInterrupt stops the live run, which keeps what it has, and goes on with the message.
+	// BusyInterrupt stops the current run, keeps its results, and continues with the message.
 	BusyInterrupt BusyPolicy = "interrupt"
-	// BusyRollback stops the live run and takes back what it has written, state included,
-	// but no message of a user.
+	// BusyRollback stops the current run, discards its messages and state changes, and continues
+	// with the message. It keeps the messages of users.
 	BusyRollback BusyPolicy = "rollback"
 )
 
-// Progress is what StopWhen decides from.
+// Progress is the argument of Agent.StopWhen.
 type Progress struct {
-	// Steps of the run, with the one that has just ended.
+	// Steps counts the steps of the run so far.
 	Steps int
-	// Reply is the model's message of the step, Results the results of its calls.
+	// Reply is the model's message in the step, Results are the results of its calls.
 	Reply   Message
 	Results []ToolResult
 	State   State
 }
 
-// ContextPolicy keeps what a model is shown within a budget. What is stored is never
-// rewritten.
+// ContextPolicy limits the messages in a request to a token budget. Stored messages do not change.
 type ContextPolicy struct {
-	// MaxTokens is the budget of a request's messages; 0 means no bound.
+	// MaxTokens is the budget; 0 means no limit.
 	MaxTokens int
-	// KeepTokens of the newest messages are always shown as they are; 0 means half of
-	// MaxTokens.
+	// KeepTokens is how many tokens of the newest messages are always sent unchanged; 0 means half
+	// of MaxTokens.
 	KeepTokens int
-	// Compaction is what happens to the older ones. Empty is CompactWindow.
+	// Compaction is how older messages are shortened. Empty means CompactWindow.
 	Compaction Compaction
-	// Compact, where it is set, writes the summary in place of the agent's own model.
-	// It may be called again for the same messages.
+	// Compact, if not nil, writes the summary instead of the agent's model. It may be called again
+	// for the same messages.
 	Compact func(ctx context.Context, older []Message) (summary string, err error)
-	// Count estimates the tokens of a message, and must be quick: it is called for each
-	// message of each request, and one answer for all of them has to come in time. Nil, and one
-	// that gives none, takes a quarter of its bytes.
+	// Count estimates the tokens of a message. It is called for each message of each request, and
+	// the time limit applies to all of them together. If it is nil or fails, the estimate is a
+	// quarter of the bytes.
 	Count func(Message) int
 }
 
-// Compaction is a way to shorten what a model is shown.
+// Compaction is a way to shorten the messages in a request.
 type Compaction string
 
-// The ways.
+// Ways of compaction.
 const (
-	// CompactWindow leaves the oldest turns out.
+	// CompactWindow omits the oldest turns.
 	CompactWindow Compaction = "window"
-	// CompactSummary puts a summary in their place, written once and kept with the session.
+	// CompactSummary replaces them with a summary, which is written once and stored with the session.
 	CompactSummary Compaction = "summary"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Limits of an agent. Those of names and descriptions are the state service's.
+// Limits of an agent. The state service has the same limits on names and descriptions.
 const (
 	maxAgentName   = 256 // bytes
 	maxDescription = 4096
@@ -24,16 +24,16 @@ const (
 	maxToolName    = 64
 )
 
-// Problem is something about an agent that no run could use.
+// Problem is a mistake that prevents the registration of an agent.
 type Problem struct {
-	// Field is where, in the words of YAML: tools[2].inputSchema.
+	// Field is the path of the field, as in YAML: tools[2].inputSchema.
 	Field string
-	// Text is a sentence without its end.
+	// Text is a sentence without a full stop.
 	Text string
 }
 
-// Check gives Invalid (AGENT_INVALID) for an agent that no run could use: one line of
-// the detail for each problem. It calls no function of the agent.
+// Check returns Invalid (AGENT_INVALID) for an agent with problems. The detail has one line for each.
+// Check calls no function of the agent.
 func (a Agent) Check() error {
 	problems := a.Problems()
 	if len(problems) == 0 {
@@ -46,7 +46,7 @@ func (a Agent) Check() error {
 	return fault.New(fault.Invalid, "AGENT_INVALID", "%s", strings.Join(lines, "\n"))
 }
 
-// Problems gives all that Check would tell, one by one.
+// Problems returns the problems that Check reports.
 func (a Agent) Problems() []Problem {
 	var p problems
 	a.checkNames(&p)
@@ -72,7 +72,7 @@ func (p *problems) add(field, format string, args ...any) {
 func (a Agent) checkNames(p *problems) {
 	switch {
 	case a.Name == "":
-		p.add("name", "there is none")
+		p.add("name", "it is missing")
 	case len(a.Name) > maxAgentName:
 		p.add("name", "it has %d bytes, %d are allowed", len(a.Name), maxAgentName)
 	case !utf8.ValidString(a.Name) || strings.ContainsFunc(a.Name, unicode.IsControl):
@@ -87,7 +87,7 @@ func (a Agent) checkNames(p *problems) {
 
 func (p *problems) checkText(field, text string) {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		p.add(field, "it has characters that cannot be stored")
+		p.add(field, "it must be UTF-8 without NUL characters")
 	}
 }
 
@@ -97,7 +97,7 @@ func (a Agent) checkModel(p *problems) {
 		field := fmt.Sprintf("fallbacks[%d]", i)
 		p.checkModelName(field, name)
 		if name == a.Model || slices.Contains(a.Fallbacks[:i], name) {
-			p.add(field, "%q is tried before already", name)
+			p.add(field, "%q is listed already", name)
 		}
 	}
 	for provider, options := range a.ProviderOptions {
@@ -122,7 +122,7 @@ func (a Agent) checkLimits(p *problems) {
 	p.checkRange("context.maxTokens", a.Context.MaxTokens, math.MaxInt32)
 	p.checkRange("context.keepTokens", a.Context.KeepTokens, math.MaxInt32)
 	if a.Context.KeepTokens > a.Context.MaxTokens {
-		p.add("context.keepTokens", "it is %d, above the %d of maxTokens", a.Context.KeepTokens, a.Context.MaxTokens)
+		p.add("context.keepTokens", "it is %d, and must not be above maxTokens, which is %d", a.Context.KeepTokens, a.Context.MaxTokens)
 	}
 	if a.MaxRetries != nil {
 		p.checkRange("maxRetries", *a.MaxRetries, maxRetries)
@@ -165,7 +165,7 @@ func checkChoice[T ~string](p *problems, field string, value T, known ...T) {
 	}
 }
 
-// checkSchema checks a schema of objects.
+// checkSchema checks a schema that must have the type object.
 func (p *problems) checkSchema(field string, raw json.RawMessage) {
 	if _, err := CompileSchema(raw); err != nil {
 		detail := err.Error()
@@ -189,7 +189,7 @@ func (a Agent) checkTools(p *problems) {
 	for i, t := range a.Tools {
 		field := fmt.Sprintf("tools[%d]", i)
 		if t.Name != "" && seen[t.Name] {
-			p.add(field+".name", "the tool %q is there twice", t.Name)
+			p.add(field+".name", "the tool %q is listed twice", t.Name)
 		}
 		seen[t.Name] = true
 		t.check(field, p)
@@ -197,12 +197,12 @@ func (a Agent) checkTools(p *problems) {
 }
 
 func (t Tool) check(field string, p *problems) {
-	if problem := badToolName(t.Name); problem != "" {
+	if problem := toolNameProblem(t.Name); problem != "" {
 		p.add(field+".name", "%s", problem)
 	}
 	p.checkText(field+".description", t.Description)
 	if t.InputSchema == nil {
-		p.add(field+".inputSchema", "there is none")
+		p.add(field+".inputSchema", "it is missing")
 	} else {
 		p.checkSchema(field+".inputSchema", t.InputSchema)
 	}
@@ -217,31 +217,31 @@ func (t Tool) check(field string, p *problems) {
 	gated := t.Approval || t.ApproveWhen != nil
 	switch {
 	case t.Client && t.Execute != nil:
-		p.add(field, "the tool %q has Execute although a client answers it", t.Name)
+		p.add(field, "the tool %q has both Execute and Client", t.Name)
 	case !t.Client && t.Execute == nil:
-		p.add(field, "the tool %q has no Execute, and no client answers it", t.Name)
+		p.add(field, "the tool %q has neither Execute nor Client", t.Name)
 	case t.Client && t.ReadOnly:
-		p.add(field+".readOnly", "a client answers %q, and the runtime does not run it", t.Name)
+		p.add(field+".readOnly", "%q has Client, and the runtime does not run it", t.Name)
 	case t.Client && gated:
-		p.add(field+".approval", "the client of %q can ask its user itself", t.Name)
+		p.add(field+".approval", "%q has Client, and the client can ask its user itself", t.Name)
 	case !t.Client && !gated && t.AnswerWithin > 0:
-		p.add(field+".answerWithin", "nobody is asked about %q", t.Name)
+		p.add(field+".answerWithin", "%q has neither Client nor an approval to wait for", t.Name)
 	}
 }
 
-// badToolName says what is wrong with the name of a tool, "" when nothing is.
-func badToolName(name string) string {
+// toolNameProblem returns the problem of a tool's name, "" if it is valid.
+func toolNameProblem(name string) string {
 	switch {
 	case name == "":
-		return "there is none"
-	case len(name) > maxToolName || strings.ContainsFunc(name, notOfToolNames):
+		return "it is missing"
+	case len(name) > maxToolName || strings.ContainsFunc(name, isInvalidInToolName):
 		return fmt.Sprintf("%.80q must have 1 to %d characters of A-Z a-z 0-9 _ -", name, maxToolName)
 	case name == FinishTool || strings.HasPrefix(name, SubAgentPrefix) || strings.HasPrefix(name, CompanionPrefix):
-		return fmt.Sprintf("%q is a name of the runtime's own", name)
+		return fmt.Sprintf("%q is reserved for the runtime", name)
 	}
 	return ""
 }
 
-func notOfToolNames(r rune) bool {
+func isInvalidInToolName(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-')
 }

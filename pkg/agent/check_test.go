@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-func sound() agent.Agent {
+func validAgent() agent.Agent {
 	return agent.Agent{
 		Name: "weather", Model: "openai/gpt-5-mini", Fallbacks: []string{"openrouter/meta/llama-4"},
 		Tools: []agent.Tool{
@@ -23,32 +23,26 @@ func sound() agent.Agent {
 	}
 }
 
-func TestASoundAgentHasNoProblems(t *testing.T) {
+func TestAValidAgentHasNoProblems(t *testing.T) {
 	t.Parallel()
-	if err := sound().Check(); err != nil {
+	if err := validAgent().Check(); err != nil {
 		t.Errorf("Check: %v", err)
 	}
 }
 
-func TestEveryProblemOfAnAgentIsTold(t *testing.T) {
+func TestEveryProblemOfAnAgentIsReported(t *testing.T) {
 	t.Parallel()
 	minus, hot, none := -1, 3.0, math.NaN()
-	tool := func(change func(*agent.Tool)) func(*agent.Agent) {
-		return func(a *agent.Agent) { change(&a.Tools[0]) }
-	}
-	tests := []struct {
-		field, text string
-		change      func(*agent.Agent)
-	}{
-		{"name", "there is none", func(a *agent.Agent) { a.Name = "" }},
+	checkProblems(t, []invalidAgent{
+		{"name", "missing", func(a *agent.Agent) { a.Name = "" }},
 		{"name", "control", func(a *agent.Agent) { a.Name = "a\nb" }},
 		{"name", "bytes", func(a *agent.Agent) { a.Name = strings.Repeat("n", 257) }},
 		{"description", "bytes", func(a *agent.Agent) { a.Description = strings.Repeat("n", 5000) }},
-		{"systemPrompt", "cannot be stored", func(a *agent.Agent) { a.SystemPrompt = "\xff" }},
+		{"systemPrompt", "must be UTF-8", func(a *agent.Agent) { a.SystemPrompt = "\xff" }},
 		{"model", "provider/name", func(a *agent.Agent) { a.Model = "gpt" }},
 		{"model", "provider/name", func(a *agent.Agent) { a.Model = "" }},
 		{"fallbacks[0]", "provider/name", func(a *agent.Agent) { a.Fallbacks = []string{"/x"} }},
-		{"fallbacks[0]", "before already", func(a *agent.Agent) { a.Fallbacks = []string{a.Model} }},
+		{"fallbacks[0]", "listed already", func(a *agent.Agent) { a.Fallbacks = []string{a.Model} }},
 		{"maxSteps", "between 0 and", func(a *agent.Agent) { a.MaxSteps = -1 }},
 		{"maxOutputTokens", "between 0 and", func(a *agent.Agent) { a.MaxOutputTokens = -1 }},
 		{"maxRetries", "between 0 and", func(a *agent.Agent) { a.MaxRetries = &minus }},
@@ -68,36 +62,56 @@ func TestEveryProblemOfAnAgentIsTold(t *testing.T) {
 		}},
 		{"outputSchema", "object", func(a *agent.Agent) { a.OutputSchema = json.RawMessage(`{"type":"string"}`) }},
 		{"stateSchema", "no type", func(a *agent.Agent) { a.StateSchema = json.RawMessage(`{"type":"x"}`) }},
-		{"tools[1].name", "there twice", func(a *agent.Agent) { a.Tools[1].Name = "forecast" }},
-		{"tools[0].name", "there is none", tool(func(t *agent.Tool) { t.Name = "" })},
+	})
+	a := validAgent()
+	a.Name, a.Model, a.MaxSteps = "", "x", -1
+	if f, _ := fault.From(a.Check()); f == nil || f.Kind != fault.Invalid || f.Reason != "AGENT_INVALID" || strings.Count(f.Detail, "\n") != 2 {
+		t.Errorf("Check = %v, want three lines", f)
+	}
+}
+
+func TestEveryProblemOfAToolIsReported(t *testing.T) {
+	t.Parallel()
+	tool := func(change func(*agent.Tool)) func(*agent.Agent) {
+		return func(a *agent.Agent) { change(&a.Tools[0]) }
+	}
+	checkProblems(t, []invalidAgent{
+		{"tools[1].name", "listed twice", func(a *agent.Agent) { a.Tools[1].Name = "forecast" }},
+		{"tools[0].name", "missing", tool(func(t *agent.Tool) { t.Name = "" })},
 		{"tools[0].name", "characters", tool(func(t *agent.Tool) { t.Name = "a b" })},
 		{"tools[0].name", "characters", tool(func(t *agent.Tool) { t.Name = strings.Repeat("x", 65) })},
-		{"tools[0].name", "runtime's own", tool(func(t *agent.Tool) { t.Name = agent.FinishTool })},
-		{"tools[0].name", "runtime's own", tool(func(t *agent.Tool) { t.Name = "subagent__x" })},
-		{"tools[0].name", "runtime's own", tool(func(t *agent.Tool) { t.Name = "companion__x" })},
-		{"tools[0].inputSchema", "there is none", tool(func(t *agent.Tool) { t.InputSchema = nil })},
+		{"tools[0].name", "reserved", tool(func(t *agent.Tool) { t.Name = agent.FinishTool })},
+		{"tools[0].name", "reserved", tool(func(t *agent.Tool) { t.Name = "subagent__x" })},
+		{"tools[0].name", "reserved", tool(func(t *agent.Tool) { t.Name = "companion__x" })},
+		{"tools[0].inputSchema", "missing", tool(func(t *agent.Tool) { t.InputSchema = nil })},
 		{"tools[0].inputSchema", "object", tool(func(t *agent.Tool) { t.InputSchema = json.RawMessage(`{}`) })},
 		{"tools[0].inputSchema", "not JSON", tool(func(t *agent.Tool) { t.InputSchema = json.RawMessage(`{`) })},
-		{"tools[0].outputSchema", "leads nowhere", tool(func(t *agent.Tool) { t.OutputSchema = json.RawMessage(`{"$ref":"#/x"}`) })},
+		{"tools[0].outputSchema", "has no target", tool(func(t *agent.Tool) { t.OutputSchema = json.RawMessage(`{"$ref":"#/x"}`) })},
 		{"tools[0].retry", "never, safe", tool(func(t *agent.Tool) { t.Retry = "x" })},
 		{"tools[0].timeout", "below 0", tool(func(t *agent.Tool) { t.Timeout = -1 })},
-		{"tools[0].answerWithin", "nobody is asked", tool(func(t *agent.Tool) { t.AnswerWithin = 1 })},
-		{"tools[0]", "no Execute", tool(func(t *agent.Tool) { t.Execute = nil })},
-		{"tools[0]", "has Execute", tool(func(t *agent.Tool) { t.Client = true })},
+		{"tools[0].answerWithin", "neither Client nor an approval", tool(func(t *agent.Tool) { t.AnswerWithin = 1 })},
+		{"tools[0]", "neither Execute nor Client", tool(func(t *agent.Tool) { t.Execute = nil })},
+		{"tools[0]", "both Execute and Client", tool(func(t *agent.Tool) { t.Client = true })},
 		{"tools[1].readOnly", "does not run it", func(a *agent.Agent) { a.Tools[1].ReadOnly = true }},
-		{"tools[1].approval", "ask its user", func(a *agent.Agent) { a.Tools[1].Approval = true }},
-	}
+		{"tools[1].approval", "can ask its user", func(a *agent.Agent) { a.Tools[1].Approval = true }},
+	})
+}
+
+// invalidAgent is a change of a valid agent that makes one field invalid.
+type invalidAgent struct {
+	field, text string
+	change      func(*agent.Agent)
+}
+
+// checkProblems checks that each agent has exactly the problem of its field.
+func checkProblems(t *testing.T, tests []invalidAgent) {
+	t.Helper()
 	for _, test := range tests {
-		a := sound()
+		a := validAgent()
 		test.change(&a)
 		problems := a.Problems()
 		if len(problems) != 1 || problems[0].Field != test.field || !strings.Contains(problems[0].Text, test.text) {
 			t.Errorf("problems = %v, want one of %s: %s", problems, test.field, test.text)
 		}
-	}
-	a := sound()
-	a.Name, a.Model, a.MaxSteps = "", "x", -1
-	if f, _ := fault.From(a.Check()); f == nil || f.Kind != fault.Invalid || f.Reason != "AGENT_INVALID" || strings.Count(f.Detail, "\n") != 2 {
-		t.Errorf("Check = %v, want three lines", f)
 	}
 }

@@ -6,25 +6,26 @@ import (
 	"time"
 )
 
-// ToolOption sets what is special about a tool.
+// ToolOption is an option of NewTool and ClientTool.
 type ToolOption func(*Tool)
 
-// NewTool defines a tool with typed input and output. The schema of the input is
-// SchemaOf[In], which has to be of an object; In's fields say what they are for:
+// NewTool makes a tool from a Go function with typed input and output.
+//
+// The input schema is SchemaOf[In]. In must be a struct or another type with a schema of type object:
 //
 //	struct {
 //		City string `json:"city" jsonschema:"name of the city"`
 //		Days int    `json:"days,omitempty"`
 //	}
 //
-// Fields without omitempty or omitzero are required, members that In does not have
-// are refused, also where a schema of your own lets them in and they differ from the name
-// of a field by the case of letters alone. Numbers in fields of type any are json.Number. A string as Out
-// reaches the model verbatim, any other value as JSON.
+// Fields without omitempty or omitzero are required. Unknown members are invalid. With a schema from
+// WithInputSchema that allows more members, a member is still invalid if it differs from a field only
+// by the case of letters. Numbers in fields of type any are json.Number.
 //
-// run may be called many times at once. Its error is told to the model, and does not
-// fail the run. NewTool panics for an In that has no schema, in the manner of
-// regexp.MustCompile; what else is wrong with a tool Agent.Check says.
+// run may be called concurrently. The model receives a string as it is, any other output as JSON, and
+// an error as a failed result, which does not fail the run.
+//
+// Like regexp.MustCompile, NewTool panics if In has no schema. Agent.Check reports other problems.
 func NewTool[In, Out any](name, description string, run func(ctx context.Context, call *Call, in In) (Out, error), options ...ToolOption) Tool {
 	t := defined[In](name, description, options)
 	if t.Retry == "" {
@@ -40,8 +41,8 @@ func NewTool[In, Out any](name, description string, run func(ctx context.Context
 	return t
 }
 
-// ClientTool defines a tool that is answered from outside of the runtime, as by the
-// user's browser. In is as for NewTool.
+// ClientTool makes a tool whose calls a client answers, for example the user's browser. In is as for
+// NewTool.
 func ClientTool[In any](name, description string, options ...ToolOption) Tool {
 	t := defined[In](name, description, options)
 	t.Client = true
@@ -59,23 +60,21 @@ func defined[In any](name, description string, options []ToolOption) Tool {
 	return t
 }
 
-// Safe says that a call may run again after a crash, with its idempotency key: see
-// RetrySafe. Without it a tool is RetryNever.
+// Safe sets RetrySafe: after a crash a call may run again, with the same idempotency key. The default
+// is RetryNever.
 func Safe() ToolOption { return func(t *Tool) { t.Retry = RetrySafe } }
 
-// ReadOnly says that calls change nothing outside of the runtime, as a look-up: after a crash
-// they may be made again, or others in their place. See Tool.
+// ReadOnly declares that calls change nothing outside of the runtime: see Tool.ReadOnly.
 func ReadOnly() ToolOption { return func(t *Tool) { t.ReadOnly = true } }
 
-// Timeout bounds one execution of the tool.
+// Timeout limits one execution of the tool.
 func Timeout(limit time.Duration) ToolOption { return func(t *Tool) { t.Timeout = limit } }
 
-// RequireApproval makes every call wait for the yes of a human.
+// RequireApproval makes every call wait for the approval of a human.
 func RequireApproval() ToolOption { return func(t *Tool) { t.Approval = true } }
 
-// ApproveWhen makes those calls wait for the yes of a human that needs says. In is the
-// input of the tool. needs decides from its arguments alone: see Agent. A panic and no
-// answer in time count as yes, as does an input that does not fit In.
+// ApproveWhen makes a call wait for the approval of a human if needs returns true. In is the input of
+// the tool. The call also waits if needs fails (see Agent), or if the input cannot be decoded into In.
 func ApproveWhen[In any](needs func(in In, state State) bool) ToolOption {
 	return func(t *Tool) {
 		t.ApproveWhen = func(input json.RawMessage, state State) bool {
@@ -85,22 +84,21 @@ func ApproveWhen[In any](needs func(in In, state State) bool) ToolOption {
 	}
 }
 
-// FinishWith makes a successful call end the run, with its result as the output.
+// FinishWith makes a successful call end the run, with its result as the output: see Tool.FinishWith.
 func FinishWith() ToolOption { return func(t *Tool) { t.FinishWith = true } }
 
-// StrictArguments asks the provider to constrain arguments to the schema, where it can.
+// StrictArguments asks the provider to constrain the arguments to the schema, if it can.
 func StrictArguments() ToolOption { return func(t *Tool) { t.Strict = true } }
 
-// AnswerWithin bounds the wait for a client's or a human's answer.
+// AnswerWithin limits the wait for a client or a human.
 func AnswerWithin(limit time.Duration) ToolOption { return func(t *Tool) { t.AnswerWithin = limit } }
 
-// WithInputSchema takes the place of the schema that is made from the type of the input,
-// for what a type cannot say.
+// WithInputSchema replaces the schema of the input type, for rules that a Go type cannot express.
 func WithInputSchema(schema json.RawMessage) ToolOption {
 	return func(t *Tool) { t.InputSchema = schema }
 }
 
-// WithOutputSchema holds results against a schema, such as SchemaOf[Out].
+// WithOutputSchema checks results against a schema, for example SchemaOf[Out].
 func WithOutputSchema(schema json.RawMessage) ToolOption {
 	return func(t *Tool) { t.OutputSchema = schema }
 }

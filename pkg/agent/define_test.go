@@ -22,7 +22,7 @@ type trip struct {
 	Begin time.Time `json:"begin,omitzero"`
 }
 
-func TestTheSchemaOfATypeIsWhatItsJSONIs(t *testing.T) {
+func TestTheSchemaOfATypeDescribesItsJSON(t *testing.T) {
 	t.Parallel()
 	type all struct {
 		Raw     json.RawMessage `json:"raw"`
@@ -64,7 +64,7 @@ func TestTheSchemaOfATypeIsWhatItsJSONIs(t *testing.T) {
 	}
 }
 
-func TestFieldsThatAreWrittenAsTextAreText(t *testing.T) {
+func TestFieldsWithTheOptionStringAreStrings(t *testing.T) {
 	t.Parallel()
 	type account struct {
 		ID   int64  `json:"id,string" jsonschema:"of the account"`
@@ -105,7 +105,7 @@ func TestFieldsThatAreWrittenAsTextAreText(t *testing.T) {
 	}
 }
 
-func TestATypeWithoutASchemaPanicsWithASentence(t *testing.T) {
+func TestATypeWithoutASchemaPanicsWithAnExplanation(t *testing.T) {
 	t.Parallel()
 	type endless struct{ Next *endless }
 	for want, define := range map[string]func(){
@@ -116,8 +116,8 @@ func TestATypeWithoutASchemaPanicsWithASentence(t *testing.T) {
 	} {
 		func() {
 			defer func() {
-				if said := fmt.Sprint(recover()); !strings.Contains(said, want) {
-					t.Errorf("panic with %s, want %s", said, want)
+				if text := fmt.Sprint(recover()); !strings.Contains(text, want) {
+					t.Errorf("panic with %s, want %s", text, want)
 				}
 			}()
 			define()
@@ -145,13 +145,13 @@ func TestATypedToolReadsItsInputExactly(t *testing.T) {
 		if err != nil {
 			got = "error: " + err.Error()
 		}
-		if said := fmt.Sprint(got); said != want && !(strings.HasPrefix(want, "error") && strings.HasPrefix(said, want)) {
-			t.Errorf("%s: %s, want %s", input, said, want)
+		if text := fmt.Sprint(got); text != want && !(strings.HasPrefix(want, "error") && strings.HasPrefix(text, want)) {
+			t.Errorf("%s: %s, want %s", input, text, want)
 		}
 	}
 }
 
-func TestAMemberThatIsAFieldButForItsCaseIsRefused(t *testing.T) {
+func TestAMemberThatDiffersFromAFieldByCaseIsRefused(t *testing.T) {
 	t.Parallel()
 	type amount struct {
 		Cents int `json:"cents"`
@@ -191,7 +191,7 @@ func TestAMemberThatIsAFieldButForItsCaseIsRefused(t *testing.T) {
 	}
 }
 
-func TestOptionsSayWhatIsSpecialAboutATool(t *testing.T) {
+func TestOptionsSetTheFieldsOfATool(t *testing.T) {
 	t.Parallel()
 	expensive := agent.ApproveWhen(func(in trip, state agent.State) bool {
 		if in.City == "panic" {
@@ -230,7 +230,7 @@ func TestOptionsSayWhatIsSpecialAboutATool(t *testing.T) {
 	}
 }
 
-// draftHost is a host with a state and nothing else.
+// draftHost is a host with a state only.
 type draftHost struct{ *agent.Draft }
 
 func (draftHost) Emit(context.Context, string, any, ...agent.EmitOption) error { return nil }

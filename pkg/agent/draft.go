@@ -10,32 +10,30 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Limits of the changes of one caller. They are those of the state service.
+// Limits of the changes of one caller, as in the state service.
 const (
-	// DefaultStateBytes bounds the changes, keys and values together.
+	// DefaultStateBytes bounds the keys and values of the changes together.
 	DefaultStateBytes = 1887436
 	maxStateKeys      = 1000
 	maxStateKey       = 256 // bytes
 	maxKeysNamed      = 64
 )
 
-// Draft is a custom state with the changes of one caller, who is alone with it. Safe
-// for concurrent use.
+// Draft is a custom state with the changes of one tool call or hook. Safe for concurrent use.
 type Draft struct {
 	maxBytes int
-	updating chan struct{} // holds a token while a change is made
+	updating chan struct{} // contains a token during an update
 	ended    chan struct{}
 
-	mu     sync.Mutex
-	before State // not ours to change
-	after  State // never changed in place
-	ops    []Op
-	over   bool
+	mu      sync.Mutex
+	before  State // read only
+	after   State // replaced, never modified
+	ops     []Op
+	isEnded bool
 }
 
-// NewDraft begins a draft of a state as ParseState or Clone make it, which nobody may
-// change from now on. maxBytes bounds what is changed, as JSON with the keys; 0
-// means DefaultStateBytes.
+// NewDraft returns a draft of a state from ParseState or Clone. The state must not be modified
+// afterwards. maxBytes bounds the changed keys and their JSON together; 0 means DefaultStateBytes.
 func NewDraft(state State, maxBytes int) *Draft {
 	if maxBytes <= 0 {
 		maxBytes = DefaultStateBytes
@@ -46,10 +44,10 @@ func NewDraft(state State, maxBytes int) *Draft {
 	}
 }
 
-// State gives a copy of the state with the changes.
+// State returns a copy of the state with the changes.
 func (d *Draft) State() State {
 	copied, err := d.current().Clone()
-	if err != nil { // what is there came from JSON
+	if err != nil { // impossible: the state came from JSON
 		return State{}
 	}
 	return copied
@@ -61,12 +59,13 @@ func (d *Draft) current() State {
 	return d.after
 }
 
-// Update changes the state: change may do with its draft what it likes, but not call
-// Update. Changes are made one after another. What change returns as an error, or its
-// panic, undoes it. Invalid (STATE_INVALID) for what JSON cannot express, for keys that
-// are not 1 to 256 bytes without control characters, and for more than 1000 changed
-// keys; TooLarge (STATE_SIZE_EXCEEDED; metadata changedKeys, limitBytes, sizeBytes);
-// Conflict (CALL_ENDED) behind End.
+// Update changes the state: see Host.Update. Concurrent updates run one after another. A panic of change
+// drops the change.
+//
+// Faults: Invalid (STATE_INVALID) for values without JSON, for keys that are not 1 to 256 bytes of
+// UTF-8 without control characters, and for more than 1000 changed keys; TooLarge
+// (STATE_SIZE_EXCEEDED, with metadata changedKeys, limitBytes, sizeBytes); Conflict (CALL_ENDED)
+// after End.
 func (d *Draft) Update(change func(draft State) error) error {
 	select {
 	case <-d.ended:
@@ -93,43 +92,43 @@ func (d *Draft) Update(change func(draft State) error) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.over {
+	if d.isEnded {
 		return errEnded()
 	}
 	d.after, d.ops = after, ops
 	return nil
 }
 
-// End gives the writes that make the changes, and refuses changes from now on. It
-// does not wait for one that is being made: that one comes too late.
+// End returns the writes of all changes. Updates that have not returned by then fail with CALL_ENDED;
+// End does not wait for them.
 func (d *Draft) End() []Op {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.over {
-		d.over = true
+	if !d.isEnded {
+		d.isEnded = true
 		close(d.ended)
 	}
 	return d.ops
 }
 
 func errEnded() error {
-	return fault.New(fault.Conflict, "CALL_ENDED", "the call has ended: what it changes now would reach nobody")
+	return fault.New(fault.Conflict, "CALL_ENDED", "the call has ended; its changes can no longer be written")
 }
 
 func checkOps(ops []Op, maxBytes int) error {
 	size := 0
 	for _, op := range ops {
-		if !goodKey(op.Key) {
+		if !isValidKey(op.Key) {
 			return fault.New(fault.Invalid, "STATE_INVALID", "the key %.80q must have 1 to %d bytes without control characters", op.Key, maxStateKey)
 		}
 		size += len(op.Key) + len(op.Value)
 	}
 	if len(ops) > maxStateKeys {
-		return fault.New(fault.Invalid, "STATE_INVALID", "%d keys were changed, and %d may be: put what belongs together under one key", len(ops), maxStateKeys)
+		return fault.New(fault.Invalid, "STATE_INVALID", "%d keys were changed, %d are allowed; group values under one key", len(ops), maxStateKeys)
 	}
 	if size > maxBytes {
 		return fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED",
-			"the changes of the custom state have %d bytes; the limit is %d: keep large artefacts elsewhere and refer to them", size, maxBytes).
+			"the changes of the custom state have %d bytes, %d are allowed; store large data elsewhere and keep a reference", size, maxBytes).
 			With("changedKeys", changedKeys(ops)).
 			With("limitBytes", strconv.Itoa(maxBytes)).
 			With("sizeBytes", strconv.Itoa(size))
@@ -137,8 +136,8 @@ func checkOps(ops []Op, maxBytes int) error {
 	return nil
 }
 
-// goodKey reports whether a text can be a key of the custom state, or the id of an event.
-func goodKey(key string) bool {
+// isValidKey reports whether a text can be a key of the custom state, or the id of an event.
+func isValidKey(key string) bool {
 	return key != "" && len(key) <= maxStateKey && utf8.ValidString(key) && !strings.ContainsFunc(key, unicode.IsControl)
 }
 

@@ -13,7 +13,7 @@ import (
 func ExampleNewTool() {
 	type place struct {
 		City string `json:"city" jsonschema:"name of the city"`
-		Days int    `json:"days,omitempty" jsonschema:"how many days, 1 when left out"`
+		Days int    `json:"days,omitempty" jsonschema:"how many days, 1 by default"`
 	}
 	type forecast struct {
 		Days []string `json:"days"`
@@ -26,11 +26,11 @@ func ExampleNewTool() {
 	result, err := tool.Execute(context.Background(), &agent.Call{Input: json.RawMessage(`{"city":"Rome"}`)})
 	fmt.Println(result, err)
 	// Output:
-	// {"type":"object","properties":{"city":{"type":"string","description":"name of the city"},"days":{"type":"integer","description":"how many days, 1 when left out"}},"required":["city"],"additionalProperties":false}
+	// {"type":"object","properties":{"city":{"type":"string","description":"name of the city"},"days":{"type":"integer","description":"how many days, 1 by default"}},"required":["city"],"additionalProperties":false}
 	// {[sun in Rome]} <nil>
 }
 
-// A call that a human has to allow when it costs much.
+// A human must approve expensive calls.
 func ExampleApproveWhen() {
 	type order struct {
 		Euros int `json:"euros"`
@@ -46,7 +46,7 @@ func ExampleApproveWhen() {
 	// true
 }
 
-// A tool that keeps something in the custom state of its session.
+// A tool that stores data in the custom state of its session.
 func ExampleUpdateState() {
 	type basket struct {
 		Items []string `json:"items,omitempty"`
@@ -63,8 +63,7 @@ func ExampleUpdateState() {
 	// Output: add_item
 }
 
-// Progress that readers see as one entry that counts up, and a remark that only those see
-// who read at the time.
+// An event with an id that counts up as one entry, and a transient event for current readers.
 func ExampleWithID() {
 	type folder struct {
 		Files []string `json:"files"`
@@ -98,7 +97,7 @@ func ExampleWithID() {
 	// uploaded 2 id="count" transient=false
 }
 
-// What is wrong with a value is said in words that a model can follow.
+// Check explains to a model how to repair a value.
 func ExampleSchema_Check() {
 	schema, err := agent.CompileSchema(json.RawMessage(`{
 		"type": "object",
@@ -116,7 +115,7 @@ func ExampleSchema_Check() {
 	// /days is missing; /dys is not known; known are days, unit
 }
 
-// All that is wrong with an agent is told at once.
+// Problems returns all mistakes in an agent.
 func ExampleAgent_Check() {
 	a := agent.Agent{Name: "weather", Model: "gpt-5", Tools: []agent.Tool{{Name: "my tool"}}}
 	for _, p := range a.Problems() {
@@ -125,6 +124,6 @@ func ExampleAgent_Check() {
 	// Output:
 	// model: it is "gpt-5", and must be provider/name, for example openai/gpt-5
 	// tools[0].name: "my tool" must have 1 to 64 characters of A-Z a-z 0-9 _ -
-	// tools[0].inputSchema: there is none
-	// tools[0]: the tool "my tool" has no Execute, and no client answers it
+	// tools[0].inputSchema: it is missing
+	// tools[0]: the tool "my tool" has neither Execute nor Client
 }

@@ -11,32 +11,32 @@ import (
 	"unicode"
 )
 
-// foldedMembers refuses members that differ from the name of a field by the case of
-// letters alone. encoding/json takes them for the field, JSON Schema does not: what a
-// tool got would be held against nothing. What is not JSON is nothing to refuse.
-func foldedMembers(raw json.RawMessage, t reflect.Type) error {
+// checkCase returns an error for a member that differs from a field only by the case of letters.
+// encoding/json decodes it into the field, but JSON Schema does not check it as the field: the tool
+// would receive an unchecked value. Input that is not JSON is not an error here.
+func checkCase(raw json.RawMessage, t reflect.Type) error {
 	value, err := decode(raw)
 	if err != nil {
-		return nil //nolint:nilerr // whoever reads it into the type says so
+		return nil //nolint:nilerr // decoding reports it
 	}
-	w := foldWalk{}
+	w := caseWalk{}
 	return w.walk(value, t)
 }
 
-// foldWalk has the names of the types that it has met.
-type foldWalk map[reflect.Type]fieldNames
+// caseWalk caches the field names of visited types.
+type caseWalk map[reflect.Type]fieldNames
 
-// fieldNames are the fields of a struct as JSON names them.
+// fieldNames are the JSON names of the fields of a struct.
 type fieldNames struct {
 	types  map[string]reflect.Type
-	folded map[string]string // names by their fold
+	folded map[string]string // folded name to name
 }
 
-func (w foldWalk) walk(value any, t reflect.Type) error {
-	for t.Kind() == reflect.Pointer && !readsItself(t.Elem()) {
+func (w caseWalk) walk(value any, t reflect.Type) error {
+	for t.Kind() == reflect.Pointer && !hasUnmarshaler(t.Elem()) {
 		t = t.Elem()
 	}
-	if readsItself(t) {
+	if hasUnmarshaler(t) {
 		return nil
 	}
 	switch v := value.(type) {
@@ -55,12 +55,12 @@ func (w foldWalk) walk(value any, t reflect.Type) error {
 	return nil
 }
 
-func (w foldWalk) object(object map[string]any, t reflect.Type) error {
+func (w caseWalk) object(object map[string]any, t reflect.Type) error {
 	var fields fieldNames
 	if t.Kind() == reflect.Struct {
 		fields = w.fields(t)
 	}
-	for _, name := range slices.Sorted(maps.Keys(object)) { // the same is told in every attempt
+	for _, name := range slices.Sorted(maps.Keys(object)) { // the error is the same each time
 		of := fields.types[name]
 		if t.Kind() == reflect.Map {
 			of = t.Elem()
@@ -76,7 +76,7 @@ func (w foldWalk) object(object map[string]any, t reflect.Type) error {
 	return nil
 }
 
-func (w foldWalk) fields(t reflect.Type) fieldNames {
+func (w caseWalk) fields(t reflect.Type) fieldNames {
 	fields, known := w[t]
 	if known {
 		return fields
@@ -91,7 +91,7 @@ func (w foldWalk) fields(t reflect.Type) fieldNames {
 	return fields
 }
 
-// jsonFields gives the fields of a struct by the names that they have in JSON.
+// jsonFields returns the fields of a struct by JSON name.
 func jsonFields(t reflect.Type) map[string]reflect.StructField {
 	fields, depths := map[string]reflect.StructField{}, map[string]int{}
 	for _, field := range reflect.VisibleFields(t) {
@@ -104,7 +104,7 @@ func jsonFields(t reflect.Type) map[string]reflect.StructField {
 			name = field.Name
 		}
 		if depth, taken := depths[name]; taken && depth <= len(field.Index) {
-			continue // the outer one counts
+			continue // the outer field wins
 		}
 		depths[name] = len(field.Index)
 		fields[name] = field
@@ -112,7 +112,7 @@ func jsonFields(t reflect.Type) map[string]reflect.StructField {
 	return fields
 }
 
-// isEmbedded reports whether the fields of a field stand in its place.
+// isEmbedded reports whether a field is an embedded struct.
 func isEmbedded(field reflect.StructField) bool {
 	t := field.Type
 	if t.Kind() == reflect.Pointer {
@@ -121,14 +121,13 @@ func isEmbedded(field reflect.StructField) bool {
 	return field.Anonymous && t.Kind() == reflect.Struct
 }
 
-// readsItself reports whether encoding/json leaves reading to the type.
-func readsItself(t reflect.Type) bool {
+// hasUnmarshaler reports whether the type has its own UnmarshalJSON or UnmarshalText.
+func hasUnmarshaler(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// fold gives the same for texts that differ by the case of letters alone, as
-// encoding/json sees it.
+// fold returns the same text for names that differ only by the case of letters, as in encoding/json.
 func fold(name string) string {
 	return strings.Map(func(r rune) rune {
 		for {

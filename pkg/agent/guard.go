@@ -5,36 +5,34 @@ import (
 	"encoding/json"
 )
 
-// Guard looks at the end of a run before it becomes one. It may be asked again about
-// the same end, after a crash. The zero value accepts everything.
+// Guard checks the end of a run before it is committed. After a crash it may be called again for the
+// same end. The zero value accepts every end.
 type Guard struct {
-	// OnOutput judges an output that fits its schema. An error fails the run.
+	// OnOutput checks an output that fits the output schema. An error fails the run.
 	OnOutput func(ctx context.Context, end Ending) (Verdict, error)
-	// OnReply judges a text that would end the run of an agent without an output
-	// schema. An error fails the run.
+	// OnReply checks the final text of an agent without an output schema. An error fails the run.
 	OnReply func(ctx context.Context, end Ending) (Verdict, error)
 }
 
-// Ending is the end that is judged.
+// Ending is the end of a run that a guard checks.
 type Ending struct {
 	SessionID, RunID, AgentType string
-	// Steps of the run, with the one that would be its last.
+	// Steps counts the steps of the run, including the last one.
 	Steps int
-	// Output is one JSON text, of a plain reply a JSON string.
+	// Output is JSON. A text reply is a JSON string.
 	Output json.RawMessage
 	// Reply is the model's message.
 	Reply Message
 	State State
 }
 
-// Verdict is what a guard says. The zero value accepts.
+// Verdict is the decision of a guard. The zero value accepts the end.
 type Verdict struct {
-	// Revise, where it is not empty, is told to the model, and the run goes on with
-	// another step.
+	// Revise, if not empty, is sent to the model, and the run continues with another step.
 	Revise string
-	// Fail, where it is not empty, fails the run with this sentence, which users see.
+	// Fail, if not empty, fails the run with this text. Users see it.
 	Fail string
-	// Replace, where it is not nil, is the output in place of the model's. It is not
-	// held against the schema. Of OnOutput only.
+	// Replace, if not nil, replaces the output. It must be JSON, and is not checked against the
+	// schema. The verdict of OnReply has no use for it.
 	Replace json.RawMessage
 }

@@ -6,26 +6,27 @@ import (
 	"time"
 )
 
-// Hooks are called at points of a run. Each may be nil. An error or panic of a hook
-// is logged and changes nothing, except of BeforeRun. After a crash a hook may be
-// called again for what it has seen: AfterModel (with the zero ModelCall) and OnMessage
-// for a reply that was recorded. BeforeModel is not: what it has written was recorded with
-// the reply. AfterRun is called at most once for each end of a run: by the executor that has
-// made the end durable. It is missed when that executor dies at this moment, and when a run
+// Hooks are functions that the executor calls during a run. Each may be nil.
+//
+// An error or a panic is logged and has no effect, except in BeforeRun.
+//
+// The hooks of a tool call are called in this order: BeforeTool, the tool, OnStateChange, OnMessage,
+// AfterTool.
+//
+// After a crash a hook may be called again for the same event. For a recorded reply of a model,
+// AfterModel (with a zero ModelCall) and OnMessage are called again, BeforeModel is not: its writes
+// were recorded with the reply. AfterRun is called at most once per end of a run, by the executor
+// that committed the end. It is not called if that executor dies at this moment, or if the run
 // fails before its agent is known.
 //
-// Changes of the custom state are written with the step, each once, however often an executor
-// is lost: of a hook that is called again only those of the call that the step is committed
-// behind count. Those of AfterRun are dropped.
-//
-// The order of a call's hooks is the specification's: BeforeTool, the tool,
-// OnStateChange, OnMessage, AfterTool.
+// Changes of the custom state are committed with the step, exactly once: if a hook was called again,
+// only the changes of the last call count. Changes in AfterRun are dropped.
 type Hooks struct {
-	// BeforeRun is called when an executor takes the run up, before anything is
-	// done for it. An error fails the run with its text.
+	// BeforeRun is called first when an executor claims the run. An error fails the run, and is the
+	// error of the run.
 	BeforeRun func(ctx context.Context, h *HookCall) error
-	// OnStart is called before the first step of a run that was started, OnResume of one
-	// that goes on where another has stopped.
+	// OnStart is called before the first step of a new run, OnResume before the first step of a run
+	// that continues another one.
 	OnStart  func(ctx context.Context, h *HookCall)
 	OnResume func(ctx context.Context, h *HookCall)
 
@@ -33,16 +34,16 @@ type Hooks struct {
 	AfterModel  func(ctx context.Context, h *HookCall, m ModelCall, reply Message, err error)
 	BeforeTool  func(ctx context.Context, h *HookCall, call ToolCall)
 	AfterTool   func(ctx context.Context, h *HookCall, call ToolCall, result ToolResult)
-	// OnStateChange sees the writes of one call, or of a hook before them.
+	// OnStateChange receives the writes of one tool call, or of an earlier hook.
 	OnStateChange func(ctx context.Context, h *HookCall, ops []Op)
-	// OnMessage sees each message that the step is about to append.
+	// OnMessage receives each message before the step appends it.
 	OnMessage func(ctx context.Context, h *HookCall, m Message)
 
-	// AfterRun is called when the end of the run is durable.
+	// AfterRun is called after the end of the run is committed.
 	AfterRun func(ctx context.Context, h *HookCall, end RunEnd)
 }
 
-// HookCall is where a hook is called. Its Host is never nil.
+// HookCall describes the run of a hook. Its Host is never nil.
 type HookCall struct {
 	Tenant, SessionID, RunID, AgentType string
 	ParentSessionID                     string
@@ -50,25 +51,25 @@ type HookCall struct {
 	Tags                                []string
 	Metadata                            map[string]string
 	Turn                                int
-	// Step is the step in flight, 0 outside of steps.
+	// Step is the current step, 0 outside of steps.
 	Step int
 	Host
 }
 
-// ModelCall is a call of a model.
+// ModelCall is a request to a model.
 type ModelCall struct {
 	// Model is provider/name.
 	Model   string
 	Attempt int
 	System  string
-	// Messages is what the model is shown. Not to be changed.
+	// Messages must not be modified.
 	Messages []Message
 	Tools    []string
 }
 
-// RunEnd is how a run ended.
+// RunEnd describes the end of a run.
 type RunEnd struct {
-	// Status is completed, failed, interrupted or one of the suspended statuses.
+	// Status is completed, failed, interrupted or a suspended status.
 	Status   string
 	Output   json.RawMessage
 	Error    string
@@ -77,8 +78,8 @@ type RunEnd struct {
 	Duration time.Duration // since the first claim
 }
 
-// Then gives hooks that call h and then others, point by point. Of BeforeRun the
-// first error counts.
+// Then returns hooks that call each hook of h and then the same hook of others. If BeforeRun of h
+// fails, BeforeRun of others is not called.
 func (h Hooks) Then(others Hooks) Hooks {
 	return Hooks{
 		BeforeRun: func(ctx context.Context, c *HookCall) error {

@@ -13,13 +13,13 @@ func TestHooksAreCalledOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	var called []string
 	hooks := func(name string, err error) agent.Hooks {
-		say := func(point string) { called = append(called, name+" "+point) }
+		note := func(point string) { called = append(called, name+" "+point) }
 		return agent.Hooks{
-			BeforeRun:  func(context.Context, *agent.HookCall) error { say("before run"); return err },
-			OnStart:    func(context.Context, *agent.HookCall) { say("start") },
-			BeforeTool: func(context.Context, *agent.HookCall, agent.ToolCall) { say("before tool") },
-			AfterTool:  func(context.Context, *agent.HookCall, agent.ToolCall, agent.ToolResult) { say("after tool") },
-			AfterModel: func(context.Context, *agent.HookCall, agent.ModelCall, agent.Message, error) { say("after model") },
+			BeforeRun:  func(context.Context, *agent.HookCall) error { note("before run"); return err },
+			OnStart:    func(context.Context, *agent.HookCall) { note("start") },
+			BeforeTool: func(context.Context, *agent.HookCall, agent.ToolCall) { note("before tool") },
+			AfterTool:  func(context.Context, *agent.HookCall, agent.ToolCall, agent.ToolResult) { note("after tool") },
+			AfterModel: func(context.Context, *agent.HookCall, agent.ModelCall, agent.Message, error) { note("after model") },
 		}
 	}
 	both := hooks("host", nil).Then(agent.Hooks{}).Then(hooks("own", nil))
@@ -27,7 +27,7 @@ func TestHooksAreCalledOneAfterTheOther(t *testing.T) {
 		t.Errorf("BeforeRun: %v", err)
 	}
 	both.OnStart(t.Context(), nil)
-	both.OnResume(t.Context(), nil) // nobody has one
+	both.OnResume(t.Context(), nil) // neither has one
 	both.BeforeTool(t.Context(), nil, agent.ToolCall{})
 	both.AfterTool(t.Context(), nil, agent.ToolCall{}, agent.ToolResult{})
 	both.AfterModel(t.Context(), nil, agent.ModelCall{}, agent.Message{}, nil)

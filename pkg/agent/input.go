@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// decodeInput reads the input of a tool. The error is for the model.
+// decodeInput decodes the input of a tool. The error is for the model.
 func decodeInput[In any](raw json.RawMessage) (In, error) {
 	var in In
-	if err := foldedMembers(raw, reflect.TypeFor[In]()); err != nil {
+	if err := checkCase(raw, reflect.TypeFor[In]()); err != nil {
 		return in, fmt.Errorf("the arguments cannot be read: %w", err)
 	}
 	err := decodeInto(raw, &in)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && strings.HasPrefix(wrong.Value, "number") {
-		// 3.0 and 3e2 are integers to JSON Schema, but not to encoding/json.
-		if again, changed := plainIntegers(raw); changed {
+		// 3.0 and 3e2 are integers in JSON Schema, but not in encoding/json.
+		if plain, changed := plainIntegers(raw); changed {
 			in = *new(In)
-			err = decodeInto(again, &in)
+			err = decodeInto(plain, &in)
 		}
 	}
 	if err != nil {
@@ -38,10 +38,10 @@ func decodeInto(raw json.RawMessage, target any) error {
 	return decoder.Decode(target)
 }
 
-// maxPlainDigits bounds the integers that are written out. No integer of Go has more.
+// maxPlainDigits bounds plain integers. No Go integer has more digits.
 const maxPlainDigits = 20
 
-// plainIntegers writes integers without point and exponent.
+// plainIntegers rewrites integers without a decimal point and exponent.
 func plainIntegers(raw json.RawMessage) (json.RawMessage, bool) {
 	value, err := decode(raw)
 	if err != nil {
@@ -56,9 +56,9 @@ func plainIntegers(raw json.RawMessage) (json.RawMessage, bool) {
 	return text, changed && err == nil
 }
 
-// plainInteger gives the number without point and exponent where it is an integer
-// that has one of them.
-func plainInteger(text string) (string, bool) {
+// plainInteger rewrites one integer. changed is false for a number that has neither a point nor an
+// exponent, is not an integer, or is too long.
+func plainInteger(text string) (plain string, changed bool) {
 	if !strings.ContainsAny(text, ".eE") {
 		return text, false
 	}

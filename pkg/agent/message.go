@@ -2,75 +2,74 @@ package agent
 
 import "encoding/json"
 
-// Role says who speaks in a message.
+// Role is the author of a message.
 type Role string
 
-// MetadataInterrupted is the metadata key of an assistant message that was cut short:
-// what came of a reply before its run was stopped. Its value is the kind of the
-// stop: interrupt, abort or deadline.
+// MetadataInterrupted is a metadata key of an assistant message whose run was stopped before the
+// reply was complete. Its value is the kind of the stop: interrupt, abort or deadline.
 const MetadataInterrupted = "interrupted"
 
-// MetadataFailed is the metadata key of an assistant message that holds what came of a
-// reply before its model call failed for good. Its value is the code of the failure,
-// "error" where the failure has none. Readers see the message; no model is sent it.
+// MetadataFailed is a metadata key of an assistant message whose model call failed permanently before
+// the reply was complete. Its value is the code of the failure, or "error". The message is shown to
+// readers and not sent to models.
 const MetadataFailed = "failed"
 
-// The roles of a conversation.
+// Roles of messages.
 const (
 	RoleUser      Role = "user"
 	RoleAssistant Role = "assistant"
 	RoleTool      Role = "tool"
 	RoleSystem    Role = "system"
-	// RoleContext is a fact appended for the model, never shown to users.
+	// RoleContext is information for the model that users do not see.
 	RoleContext Role = "context"
 )
 
-// Message is one entry of a conversation.
+// Message is a message of a conversation.
 type Message struct {
-	// ID is unique in its session.
+	// ID is unique in the session.
 	ID       string
 	Role     Role
 	Parts    []Part
 	Metadata map[string]string
-	// Hidden messages are for the model only.
+	// Hidden messages are sent to the model and not shown to users.
 	Hidden bool
 }
 
-// Part is one piece of a message: Text, Reasoning, ToolCall, ToolResult or File.
+// Part is a part of a message: Text, Reasoning, ToolCall, ToolResult or File.
 type Part interface{ isPart() }
 
 // Text is plain text.
 type Text struct{ Text string }
 
-// Reasoning is what the model thought before it answered.
+// Reasoning is the reasoning of a model before its answer.
 type Reasoning struct {
 	Text string
-	// ProviderData goes back to the provider unchanged with the next request:
-	// a signature, an encrypted block. Nil when it wants nothing.
+	// ProviderData is sent back to the provider unchanged with the next request, for example a
+	// signature. It may be nil.
 	ProviderData json.RawMessage
 }
 
-// ToolCall is a call that the model made, in an assistant message.
+// ToolCall is a tool call of the model, in an assistant message.
 type ToolCall struct {
-	// ID is unique in its session.
+	// ID is unique in the session.
 	ID   string
 	Name string
-	// Arguments is one JSON value. Text that was not JSON is a JSON string.
+	// Arguments is a JSON value. Invalid JSON from the model is a JSON string here.
 	Arguments json.RawMessage
-	// Dynamic is that of the tool when the call was made.
+	// Dynamic is Tool.Dynamic at the time of the call.
 	Dynamic bool
 }
 
-// ToolResult is the answer to a call, in a tool message.
+// ToolResult is the result of a call, in a tool message.
 type ToolResult struct {
 	CallID string
 	Name   string
-	// Result is one JSON value; nil when the call failed without one.
+	// Result is a JSON value. It may be nil if the call failed.
 	Result  json.RawMessage
 	Success bool
-	// Error is why the call failed, for the model and for people.
+	// Error is why the call failed, for the model and for users.
 	Error string
-	// Synthetic results were written by the runtime, not by the tool.
+	// Synthetic reports that the runtime wrote the result, not the tool.
 	Synthetic bool
 }
 
@@ -88,7 +87,7 @@ func (ToolCall) isPart()   {}
 func (ToolResult) isPart() {}
 func (File) isPart()       {}
 
-// Text gives the text parts of the message, joined.
+// Text returns the text parts of the message, joined.
 func (m Message) Text() string {
 	var text string
 	for _, p := range m.Parts {
@@ -99,7 +98,7 @@ func (m Message) Text() string {
 	return text
 }
 
-// Calls gives the tool calls of the message in their order.
+// Calls returns the tool calls of the message in order.
 func (m Message) Calls() []ToolCall {
 	var calls []ToolCall
 	for _, p := range m.Parts {
@@ -110,7 +109,7 @@ func (m Message) Calls() []ToolCall {
 	return calls
 }
 
-// Results gives the tool results of the message in their order.
+// Results returns the tool results of the message in order.
 func (m Message) Results() []ToolResult {
 	var results []ToolResult
 	for _, p := range m.Parts {

@@ -8,13 +8,12 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Schema is a compiled JSON Schema: draft 2020-12, and draft-07 where it uses other
-// names. Nothing is loaded for it: references lead within it. Patterns are RE2.
-// format describes and checks nothing. Immutable, and safe for concurrent use.
+// Schema is a compiled JSON Schema of draft 2020-12 or draft-07. References must stay within the
+// schema: nothing is ever loaded. Patterns are RE2. format is not checked. Immutable, and safe for
+// concurrent use.
 type Schema struct{ compiled *schema.Schema }
 
-// CompileSchema reads a schema. Invalid (SCHEMA_INVALID) says what is wrong with it,
-// and where.
+// CompileSchema compiles a schema. Invalid (SCHEMA_INVALID) names the place of the first problem.
 func CompileSchema(raw json.RawMessage) (*Schema, error) {
 	compiled, err := schema.Compile(raw)
 	if err != nil {
@@ -23,10 +22,10 @@ func CompileSchema(raw json.RawMessage) (*Schema, error) {
 	return &Schema{compiled}, nil
 }
 
-// Check says what has to be changed about a JSON value so that it fits, with a JSON
-// pointer for each place, and nil where it fits. The text is for a model: it
-// is the same for the same value, and no longer than some kilobytes. The work and the
-// depth are bounded; a value that would take more does not fit.
+// Check returns nil if a JSON value fits the schema. Otherwise the text of the error names what to
+// change, with a JSON pointer for each place. It is written for a model: it is the same each time,
+// and at most a few kilobytes long. Work and depth are bounded; a value beyond the bounds does not
+// fit.
 func (s *Schema) Check(value json.RawMessage) error {
 	problems := s.compiled.Check(value)
 	if len(problems) == 0 {
@@ -35,10 +34,9 @@ func (s *Schema) Check(value json.RawMessage) error {
 	return misfit(problems)
 }
 
-// ApplyDefaults gives the value with the defaults of the members that it leaves out,
-// in nested objects too; an empty value counts as {}. Members that are there stay as
-// they are, null too. The value is not held against the schema. Invalid (VALUE_INVALID) for what is not JSON or
-// too large.
+// ApplyDefaults returns the value with the defaults of missing members, in nested objects too. An empty
+// value counts as {}. Existing members stay, including null. The value is not checked against the
+// schema. Invalid (VALUE_INVALID) for a value that is not JSON or is too large.
 func (s *Schema) ApplyDefaults(value json.RawMessage) (json.RawMessage, error) {
 	if len(value) == 0 {
 		value = json.RawMessage("{}")
@@ -53,7 +51,7 @@ func (s *Schema) ApplyDefaults(value json.RawMessage) (json.RawMessage, error) {
 // maxPointer bounds the pointers in texts, in bytes.
 const maxPointer = 300
 
-// misfit is why a value does not fit.
+// misfit is the problems of a value that does not fit.
 type misfit []schema.Problem
 
 func (m misfit) Error() string {

@@ -12,18 +12,17 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// SchemaOf gives the JSON Schema of what encoding/json makes of a T:
+// SchemaOf returns the JSON Schema for the JSON of a T, as encoding/json encodes it:
 //
-//   - structs are objects without further members; fields without omitempty or omitzero
-//     are required, the tag jsonschema describes a field
-//   - a pointer may be null, a slice may not
-//   - json.RawMessage and any may be everything, []byte is base64 text
-//   - numbers and booleans of fields with the option string are text
-//   - types that read themselves are text where they have UnmarshalText, else everything
+//   - A struct is an object without additional members. Fields without omitempty or omitzero are
+//     required. The tag jsonschema is the description of a field.
+//   - A pointer may be null, a slice may not.
+//   - json.RawMessage and any allow every value. []byte is a base64 string.
+//   - A number or boolean with the option string is a string.
+//   - A type with UnmarshalText is a string. A type with UnmarshalJSON allows every value.
 //
-// It panics, in the manner of regexp.MustCompile, for types without a schema: functions,
-// channels, complex numbers, maps with keys that are no text, and types that hold
-// themselves. Call it where agents are defined, so that it does so when the program begins.
+// Like regexp.MustCompile, it panics for a type without a schema: a function, a channel, a complex
+// number, a map with keys that are not strings, or a recursive type. Call it when the program starts.
 func SchemaOf[T any]() json.RawMessage {
 	schema, err := schemaOf(reflect.TypeFor[T]())
 	if err != nil {
@@ -32,7 +31,7 @@ func SchemaOf[T any]() json.RawMessage {
 	return schema
 }
 
-// inputSchema is SchemaOf for the input of a tool.
+// inputSchema is SchemaOf for the input of a tool. It panics for a type that is not an object.
 func inputSchema[In any](tool string) json.RawMessage {
 	t := reflect.TypeFor[In]()
 	schema, err := schemaOf(t)
@@ -57,7 +56,7 @@ func schemaOf(t reflect.Type) (json.RawMessage, error) {
 	return json.Marshal(schema)
 }
 
-// collectSpecial finds the types whose JSON does not follow from their kind.
+// collectSpecial collects the schemas of types with JSON of their own, such as []byte.
 func collectSpecial(t reflect.Type, special map[reflect.Type]*jsonschema.Schema, seen map[reflect.Type]bool) {
 	if seen[t] {
 		return
@@ -77,7 +76,7 @@ func collectSpecial(t reflect.Type, special map[reflect.Type]*jsonschema.Schema,
 		special[t] = &jsonschema.Schema{Type: "integer"}
 		return
 	}
-	if s := selfRead(t); s != nil {
+	if s := customSchema(t); s != nil {
 		special[t] = s
 		return
 	}
@@ -92,9 +91,9 @@ func collectSpecial(t reflect.Type, special map[reflect.Type]*jsonschema.Schema,
 	}
 }
 
-// selfRead gives the schema of a type that reads itself from JSON or text.
-func selfRead(t reflect.Type) *jsonschema.Schema {
-	if t.Name() == "" || t.Kind() == reflect.Interface || known(t) {
+// customSchema returns the schema of a type with its own UnmarshalJSON or UnmarshalText, else nil.
+func customSchema(t reflect.Type) *jsonschema.Schema {
+	if t.Name() == "" || t.Kind() == reflect.Interface || isKnown(t) {
 		return nil
 	}
 	p := reflect.PointerTo(t)
@@ -107,9 +106,9 @@ func selfRead(t reflect.Type) *jsonschema.Schema {
 	return nil
 }
 
-// known reports whether the schema library has a schema for a type of the standard
-// library that reads itself.
-func known(t reflect.Type) bool {
+// isKnown reports whether the schema library has a schema for a type with its own UnmarshalJSON or
+// UnmarshalText, such as time.Time.
+func isKnown(t reflect.Type) bool {
 	if t.Kind() != reflect.Struct || t.PkgPath() == "" {
 		return false
 	}
@@ -117,12 +116,12 @@ func known(t reflect.Type) bool {
 	return err == nil && s.Type != "object"
 }
 
-// quote makes the fields text that encoding/json writes and reads as text, by their option string.
+// quote makes fields with the option string strings.
 func quote(s *jsonschema.Schema, t reflect.Type) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if s == nil || readsItself(t) {
+	if s == nil || hasUnmarshaler(t) {
 		return
 	}
 	switch t.Kind() {
@@ -157,8 +156,8 @@ func quoteField(s *jsonschema.Schema, field reflect.StructField) {
 	}
 }
 
-// tidy makes a schema simpler for models and providers: a slice is an array, never
-// null, and an object says which members it has.
+// tidy simplifies a schema for models and providers: a slice is an array and never null, and an object
+// without members has empty properties.
 func tidy(s *jsonschema.Schema) {
 	if s == nil {
 		return

@@ -13,14 +13,13 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// State is the custom state of a session: a JSON object, as encoding/json decodes
-// it, with numbers as json.Number.
+// State is the custom state of a session: a decoded JSON object with numbers as json.Number.
 type State map[string]any
 
 // OpKind is a kind of write to the custom state.
 type OpKind string
 
-// The kinds.
+// Kinds of writes.
 const (
 	OpReplace OpKind = "replace"
 	OpAppend  OpKind = "append"
@@ -31,11 +30,12 @@ const (
 type Op struct {
 	Key  string
 	Kind OpKind
-	// Value is the JSON value of OpReplace, and the JSON array with the items of OpAppend.
+	// Value is the JSON value of OpReplace, or the JSON array of items of OpAppend.
 	Value json.RawMessage
 }
 
-// ParseState reads a state. No text is the empty state. Invalid (STATE_INVALID).
+// ParseState decodes a state. An empty text is an empty state. Invalid (STATE_INVALID) if it is not a
+// JSON object.
 func ParseState(text []byte) (State, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return State{}, nil
@@ -48,8 +48,8 @@ func ParseState(text []byte) (State, error) {
 	return object, nil
 }
 
-// Clone gives a deep copy in which every value is as ParseState makes it. Invalid
-// (STATE_INVALID) for what JSON cannot express.
+// Clone returns a deep copy, with values as ParseState decodes them. Invalid (STATE_INVALID) for values
+// without JSON.
 func (s State) Clone() (State, error) {
 	if len(s) == 0 {
 		return State{}, nil
@@ -61,8 +61,8 @@ func (s State) Clone() (State, error) {
 	return ParseState(text)
 }
 
-// Diff gives the writes that make after from before, by key. An array that has only
-// grown is appended to. Both are as Clone makes them.
+// Diff returns the writes from before to after, sorted by key. An array with new items at its end is
+// appended to. Both states must come from ParseState or Clone.
 func Diff(before, after State) []Op {
 	keys := maps.Clone(before)
 	if keys == nil {
@@ -78,13 +78,13 @@ func Diff(before, after State) []Op {
 			ops = append(ops, Op{Key: key, Kind: OpDelete})
 		case had && equal(was, is):
 		default:
-			ops = append(ops, written(key, was, is))
+			ops = append(ops, writeOf(key, was, is))
 		}
 	}
 	return ops
 }
 
-func written(key string, was, is any) Op {
+func writeOf(key string, was, is any) Op {
 	old, wasArray := was.([]any)
 	grown, isArray := is.([]any)
 	if wasArray && isArray && len(old) > 0 && len(grown) > len(old) && equal(old, grown[:len(old)]) {
@@ -93,8 +93,8 @@ func written(key string, was, is any) Op {
 	return Op{Key: key, Kind: OpReplace, Value: marshal(is)}
 }
 
-// Apply gives the state behind the writes, which it does not change. It does what
-// the state service does when the step commits.
+// Apply returns the state after the writes, as the state service applies them when a step commits. s
+// does not change.
 func (s State) Apply(ops []Op) (State, error) {
 	after := maps.Clone(s)
 	if after == nil {
@@ -110,14 +110,14 @@ func (s State) Apply(ops []Op) (State, error) {
 			return nil, fault.New(fault.Invalid, "STATE_INVALID", "the write to %q is not JSON: %v", op.Key, err)
 		}
 		if op.Kind == OpAppend {
-			value = appended(after[op.Key], value)
+			value = appendItems(after[op.Key], value)
 		}
 		after[op.Key] = value
 	}
 	return after, nil
 }
 
-// Patch gives the writes as an RFC 6902 patch of the state.
+// Patch returns the writes as an RFC 6902 patch of the state.
 func (s State) Patch(ops []Op) (json.RawMessage, error) {
 	type operation struct {
 		Op    string          `json:"op"`
@@ -143,7 +143,7 @@ func (s State) Patch(ops []Op) (json.RawMessage, error) {
 				patch = append(patch, operation{Op: "add", Path: path + "/-", Value: item})
 			}
 		default:
-			patch = append(patch, operation{Op: "add", Path: path, Value: op.Value}) // replaces what there is
+			patch = append(patch, operation{Op: "add", Path: path, Value: op.Value}) // add replaces an existing member
 		}
 		next, err := state.Apply([]Op{op})
 		if err != nil {
@@ -154,14 +154,14 @@ func (s State) Patch(ops []Op) (json.RawMessage, error) {
 	return json.Marshal(patch)
 }
 
-// appended puts items behind an array. They take the place of what is no array.
-func appended(was, items any) any {
+// appendItems appends items to an array. They replace any other value.
+func appendItems(was, items any) any {
 	list, _ := items.([]any)
 	old, _ := was.([]any)
 	return append(append([]any{}, old...), list...) // never nil, which would be null
 }
 
-// decode reads one JSON value, with numbers as json.Number.
+// decode decodes one JSON value, with numbers as json.Number.
 func decode(text []byte) (value any, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
@@ -169,7 +169,7 @@ func decode(text []byte) (value any, err error) {
 		return nil, err
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is more behind the value")
+		return nil, errors.New("there is more text after the value")
 	}
 	return value, nil
 }
@@ -178,8 +178,8 @@ func equal(a, b any) bool { return bytes.Equal(marshal(a), marshal(b)) }
 
 func marshal(value any) json.RawMessage {
 	text, err := json.Marshal(value)
-	if err != nil { // what was decoded from JSON always marshals
-		panic(fmt.Sprintf("agent: a state that is not JSON: %v", err))
+	if err != nil { // values that were decoded from JSON always marshal
+		panic(fmt.Sprintf("agent: a state has no JSON: %v", err))
 	}
 	return text
 }

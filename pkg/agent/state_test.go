@@ -15,14 +15,14 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// states draws states that are like each other: few keys, and arrays that grow.
+// states draws similar states: few keys, and arrays that grow.
 func states() *rapid.Generator[agent.State] {
 	return rapid.Custom(func(t *rapid.T) agent.State {
 		scalar := rapid.SampledFrom([]any{nil, true, "", "a<b>", json.Number("1"), json.Number("1.0"), json.Number("12345678901234567890")})
 		state := agent.State{}
 		for _, key := range []string{"a", "b/c", "~d", "é"} {
 			switch rapid.IntRange(0, 4).Draw(t, key) {
-			case 0: // there is none
+			case 0: // missing
 			case 1:
 				state[key] = scalar.Draw(t, "scalar")
 			case 2:
@@ -30,7 +30,7 @@ func states() *rapid.Generator[agent.State] {
 			default:
 				list := make([]any, rapid.IntRange(0, 4).Draw(t, "length"))
 				for i := range list {
-					list[i] = json.Number(strconv.Itoa(i)) // so that one is often the beginning of another
+					list[i] = json.Number(strconv.Itoa(i)) // arrays often begin alike
 				}
 				if rapid.Bool().Draw(t, "other end") && len(list) > 0 {
 					list[len(list)-1] = scalar.Draw(t, "end")
@@ -50,7 +50,7 @@ func text(t interface{ Fatal(...any) }, value any) string {
 	return string(data)
 }
 
-func TestApplyingADifferenceGivesTheStateBehindIt(t *testing.T) {
+func TestApplyingADiffGivesTheNewState(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := states().Draw(t, "before"), states().Draw(t, "after")
@@ -105,7 +105,7 @@ func TestPatchDoesWhatApplyDoesForWritesOfAnyOrder(t *testing.T) {
 	})
 }
 
-// patched applies an RFC 6902 patch of top-level members and of ends of arrays.
+// patched applies an RFC 6902 patch of top-level members and appended items.
 func patched(t *rapid.T, state agent.State, patch json.RawMessage) agent.State {
 	var list []struct {
 		Op, Path string
@@ -166,7 +166,7 @@ func TestAStateIsAJSONObjectWithExactNumbers(t *testing.T) {
 	}
 }
 
-func TestADraftIsUndoneByErrorsAndEndsForGood(t *testing.T) {
+func TestADraftDropsFailedChangesAndRejectsChangesAfterItsEnd(t *testing.T) {
 	t.Parallel()
 	d := agent.NewDraft(agent.State{"list": []any{json.Number("1")}}, 1000)
 	set := func(value any, err error) error {

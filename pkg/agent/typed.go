@@ -8,17 +8,19 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// GetState reads the custom state of a call into a T, as encoding/json does; keys that
-// T does not have are left out. Invalid (STATE_INVALID) where it does not fit.
+// GetState decodes the custom state of a call into a T. Keys that T does not have are ignored. Invalid
+// (STATE_INVALID) if the state does not fit T.
 func GetState[T any](call *Call) (T, error) {
 	return readState[T](call.State())
 }
 
-// UpdateState changes the custom state of a call through a T. Of the keys, those are
-// written that change has changed: keys that T does not have stay, and one that
-// T leaves out since it became empty (omitempty, omitzero) is deleted. Faults are those of
-// Host.Update, and Invalid (STATE_INVALID) where the state does not fit T or T is no
-// object. An error of change undoes it and is returned.
+// UpdateState changes the custom state of a call through a T. Only the keys that change has modified
+// are written: keys that T does not have stay, and a key is deleted if its field became empty and has
+// omitempty or omitzero. If change returns an error, UpdateState drops the change and returns the
+// error.
+//
+// Faults are those of Host.Update, and Invalid (STATE_INVALID) if the state does not fit T, or T is
+// not a JSON object.
 func UpdateState[T any](call *Call, change func(*T) error) error {
 	return call.Update(func(draft State) error {
 		typed, err := readState[T](draft)
@@ -36,12 +38,12 @@ func UpdateState[T any](call *Call, change func(*T) error) error {
 		if err != nil {
 			return err
 		}
-		return write(draft, before, after)
+		return writeChanges(draft, before, after)
 	})
 }
 
-// write puts what differs into the draft.
-func write(draft State, before, after map[string]json.RawMessage) error {
+// writeChanges writes the members that differ into the draft.
+func writeChanges(draft State, before, after map[string]json.RawMessage) error {
 	for key := range before {
 		if _, still := after[key]; !still {
 			delete(draft, key)

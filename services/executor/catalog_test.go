@@ -234,7 +234,7 @@ func TestFilesThatChangeAreServedWithoutARestart(t *testing.T) {
 		}
 		agentsFile(t, path, "fourth", "  - {nmae: other}\n")
 		time.Sleep(time.Minute)
-		if line := <-log.lines; prompt() != "second one" || len(log.lines) > 0 || !strings.Contains(line, "agents.yaml:4: ") {
+		if line := <-log.lines; prompt() != "second one" || len(log.lines) > 0 || !strings.Contains(line, "agents.yaml:4:") {
 			t.Errorf("a mistake: prompt %q, %d more lines, log %q; want the former agents and one line", prompt(), len(log.lines), line)
 		}
 

@@ -174,9 +174,9 @@ agents:
 	r, _ := registered(t)
 	err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path}, Peers{LookupEnv: lookup([]string{"HOLDFAST_EXECUTOR_MCP_COMMANDS=sh"})})
 	for _, want := range []string{
-		`:3: MCP server "shell": command: "sh" is not on the list of allowed commands`,
-		`:6: MCP server "web": there is no field "prefixx"; did you mean "prefix"?`,
-		`:8: agent "a": MCP server "shel": there is none of this name under mcpServers; known: shell, web; did you mean "shell"?`,
+		`:3:11: MCP server "shell": command: "sh" is not on the list of allowed commands`,
+		`:6:5: MCP server "web": there is no field "prefixx"; did you mean "prefix"?`,
+		`:8:46: agent "a": MCP server "shel": there is no such server under mcpServers; known: shell, web; did you mean "shell"?`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error = %v\nwant it to have %q", err, want)
@@ -190,7 +190,7 @@ func TestAServerThatDoesNotAnswerIsToldWhenItsFileIsRead(t *testing.T) {
 	wordsFile(t, path, "http://127.0.0.1:1/", "x", "{mcp: words}")
 	r, _ := registered(t)
 	err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path, ToolHosts: []string{allowed}}, Peers{})
-	if fault.ReasonOf(err) != "MCP_UNAVAILABLE" || !strings.Contains(err.Error(), `agents.yaml:4: the MCP server "words" is not available`) {
+	if fault.ReasonOf(err) != "MCP_UNAVAILABLE" || !strings.Contains(err.Error(), `agents.yaml:4:3: the MCP server "words" is not available`) {
 		t.Errorf("error = %v, want that the server is not available", err)
 	}
 	if len(r.servers.list) != 0 {

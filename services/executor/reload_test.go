@@ -129,7 +129,7 @@ func TestAnEmptyFileTakesNoAgentsAway(t *testing.T) {
 		}
 		_, _ = look()
 		_, err := look()
-		if fault.ReasonOf(err) != "AGENTS_INVALID" || !strings.Contains(err.Error(), "second.yaml:1: no agents: the file is empty") || !r.Has("second") {
+		if fault.ReasonOf(err) != "AGENTS_INVALID" || !strings.Contains(err.Error(), "second.yaml:1:1: no agents: the file is empty") || !r.Has("second") {
 			t.Errorf("%q: look = %v, types %q, want a mistake and the former agents", text, err, r.Types())
 		}
 	}

@@ -1,4 +1,5 @@
-// Package agenttest helps to test tools without a Holdfast.
+// Package agenttest tests tools without a Holdfast server: [Run] calls a tool as an executor does, and
+// [Host] records what the tool does to its run.
 package agenttest
 
 import (
@@ -10,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// Event is what a call has emitted.
+// Event is an event that a call has emitted.
 type Event struct {
 	Name string
 	// ID is empty for an event without one.
@@ -19,14 +20,14 @@ type Event struct {
 	Data      json.RawMessage
 }
 
-// Usage is what a call has counted.
+// Usage is a value that a call has recorded.
 type Usage struct {
 	Kind, Name string
 	Value      float64
 }
 
-// Host is an agent.Host that remembers. Its custom state is a draft with the limits that
-// hold in production. Safe for concurrent use.
+// Host is an agent.Host that records events and usage. Its custom state has the limits of production.
+// Safe for concurrent use.
 type Host struct {
 	*agent.Draft
 
@@ -35,7 +36,7 @@ type Host struct {
 	usage  []Usage
 }
 
-// NewHost gives a host with a custom state to begin with.
+// NewHost returns a host with an initial custom state. Invalid (STATE_INVALID) for a state without JSON.
 func NewHost(state agent.State) (*Host, error) {
 	own, err := state.Clone()
 	if err != nil {
@@ -44,7 +45,7 @@ func NewHost(state agent.State) (*Host, error) {
 	return &Host{Draft: agent.NewDraft(own, 0)}, nil
 }
 
-// Emit remembers an event, also one that takes the place of another.
+// Emit records an event. An event that replaces an earlier one is recorded as well.
 func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent.EmitOption) error {
 	chosen, err := agent.NewEmitOptions(options...)
 	if err != nil {
@@ -60,30 +61,30 @@ func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent
 	return ctx.Err()
 }
 
-// RecordUsage remembers a value.
+// RecordUsage records a value.
 func (h *Host) RecordUsage(kind, name string, value float64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.usage = append(h.usage, Usage{kind, name, value})
 }
 
-// Events gives what was emitted, in its order.
+// Events returns the recorded events in order.
 func (h *Host) Events() []Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]Event(nil), h.events...)
 }
 
-// Usage gives what was counted, in its order.
+// Usage returns the recorded values in order.
 func (h *Host) Usage() []Usage {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]Usage(nil), h.usage...)
 }
 
-// Run runs a tool as an executor does, as far as that can be seen from the tool: the input is
-// held against the schema first, and the result against that of the output. A nil host
-// gives a call without a run. The result is JSON; the error is what the model would be told.
+// Run calls a tool as an executor does: it checks the input against the input schema, executes the
+// tool, and checks the result against the output schema. host may be nil for a call outside of a run.
+// The result is JSON. The error is the one that the model would receive.
 func Run(ctx context.Context, t agent.Tool, host agent.Host, input string) (json.RawMessage, error) {
 	if t.Execute == nil {
 		return nil, fmt.Errorf("the tool %q is answered by its client", t.Name)

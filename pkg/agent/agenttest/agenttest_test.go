@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-func TestAnEventWithABadIDIsRefusedAsInProduction(t *testing.T) {
+func TestAnEventWithAnInvalidIDIsRefusedAsInProduction(t *testing.T) {
 	t.Parallel()
 	host, err := agenttest.NewHost(nil)
 	if err != nil {

@@ -25,7 +25,7 @@ var addItem = agent.NewTool("add_item", "Puts an item into the basket.", func(ct
 	})
 })
 
-// What a tool gives, and what it does to its run.
+// The result of a tool, and what it does to its run.
 func Example() {
 	host, err := agenttest.NewHost(agent.State{"items": []string{"bread"}})
 	if err != nil {

@@ -10,33 +10,30 @@ import (
 
 // Limits of a check.
 const (
-	// maxVisits bounds the work: the pairs of schema and value that are looked at, and
-	// what takes as long as one.
+	// maxVisits bounds the work, in visits. One visit checks one value against one schema.
 	maxVisits = 1 << 20
-	// maxFrames bounds the depth of value and schema together.
-	maxFrames = 20_000
+	// maxDepth bounds the depth of value and schema together.
+	maxDepth = 20_000
 	// maxValueDepth bounds the depth of a value.
 	maxValueDepth = 512
-	// maxProblems bounds the problems that are told of one value.
+	// maxProblems bounds the reported problems of one value.
 	maxProblems = 8
-	// visitBytes of text count as much as one visit.
+	// visitBytes is how many bytes of text count as one visit.
 	visitBytes = 64
-	// keyBytes and digitsAtOnce are the same for texts to compare values by and for the
-	// digits of a division.
-	keyBytes, digitsAtOnce = 8, 16
+	// compareBytes and digitsAtOnce are the same for compared bytes and for divided digits.
+	compareBytes, digitsAtOnce = 8, 16
 )
 
-// Problem is something that does not fit.
+// Problem is a part of a value that does not fit.
 type Problem struct {
-	// Path is a JSON pointer (RFC 6901) in the value, "" for the whole of it. One that
-	// is too long to be read is cut.
+	// Path is a JSON pointer (RFC 6901) into the value, "" for the whole value. A long one is cut.
 	Path string
-	// Text goes on with what must be changed: "must be a string, not a number".
+	// Text continues a sentence that begins with the path: "must be a string, not a number".
 	Text string
 }
 
-// Check holds a JSON value against the schema, and gives the first problems, none
-// where it fits. The same value gives the same problems.
+// Check returns the first problems of a JSON value, none if it fits. The same value has the same
+// problems each time.
 func (s *Schema) Check(raw []byte) []Problem {
 	value, err := decode(raw)
 	if err != nil {
@@ -45,54 +42,55 @@ func (s *Schema) Check(raw []byte) []Problem {
 	k := &checker{tracks: s.tracks}
 	found := &problems{limit: maxProblems}
 	k.check(s.root, value, nil, found, nil)
-	if k.tooMuch != "" {
-		return []Problem{{Text: k.tooMuch}}
+	if k.exceeded != "" {
+		return []Problem{{Text: k.exceeded}}
 	}
 	return found.list
 }
 
-// checker is one check. tooMuch ends it.
+// checker is the state of one check. The check ends when exceeded is set.
 type checker struct {
-	tracks  bool
-	visits  int
-	frames  int
-	tooMuch string
-	sorted  map[uintptr][]string // names of the value's objects that were asked for
+	tracks   bool
+	visits   int
+	depth    int
+	exceeded string
+	sorted   map[uintptr][]string // member names by object
 }
 
-// problems are told up to a limit. What is found behind it counts only as found.
+// problems collects problems up to a limit. Beyond it only found is set.
 type problems struct {
 	list  []Problem
 	limit int
 	found bool
-	// brief problems are those of an alternative: alternatives in it are not explained,
-	// which would take as much work as there are combinations.
-	brief bool
+	// withoutReasons is set within an alternative. Explaining nested alternatives would multiply
+	// the work.
+	withoutReasons bool
 }
 
-// alternative collects why one alternative does not fit, behind others.
-func (p *problems) alternative(told int) *problems {
-	if p.brief || p.full() || told > maxTried {
-		return &problems{brief: true}
+// alternative returns a collector for the reasons of one alternative, given how many were collected
+// for earlier ones.
+func (p *problems) alternative(earlier int) *problems {
+	if p.withoutReasons || p.full() || earlier > maxReasons {
+		return &problems{withoutReasons: true}
 	}
-	return &problems{limit: 1, brief: true}
+	return &problems{limit: 1, withoutReasons: true}
 }
 
 func (p *problems) full() bool { return len(p.list) >= p.limit }
 
-// path is a place in the value: a list that ends at the root, which is nil.
+// path is a place in the value. nil is the root.
 type path struct {
-	above *path
-	name  string // of a member
-	index int    // of an item, -1 for a member
-	depth int
+	parent *path
+	name   string // of a member
+	index  int    // of an item, -1 for a member
+	depth  int
 }
 
-func (p *path) member(name string) *path { return &path{p, name, -1, p.deep() + 1} }
+func (p *path) member(name string) *path { return &path{p, name, -1, p.level() + 1} }
 
-func (p *path) item(i int) *path { return &path{p, "", i, p.deep() + 1} }
+func (p *path) item(i int) *path { return &path{p, "", i, p.level() + 1} }
 
-func (p *path) deep() int {
+func (p *path) level() int {
 	if p == nil {
 		return 0
 	}
@@ -101,7 +99,7 @@ func (p *path) deep() int {
 
 func (p *path) String() string {
 	var tokens []string
-	for ; p != nil; p = p.above {
+	for ; p != nil; p = p.parent {
 		if p.index >= 0 {
 			tokens = append(tokens, strconv.Itoa(p.index))
 		} else {
@@ -111,16 +109,15 @@ func (p *path) String() string {
 	return pointer(tokens)
 }
 
-// spend counts work, and reports whether there may be more.
+// spend adds to the work, and reports whether it is within the bound.
 func (k *checker) spend(visits int) bool {
-	if k.visits += visits; k.visits > maxVisits && k.tooMuch == "" {
-		k.tooMuch = "is too large to be checked; make it smaller"
+	if k.visits += visits; k.visits > maxVisits && k.exceeded == "" {
+		k.exceeded = "is too large to be checked; make it smaller"
 	}
-	return k.tooMuch == ""
+	return k.exceeded == ""
 }
 
-// names gives the members of an object of the value, sorted, so that what is told first is
-// the same in every check. It sorts once.
+// names returns the sorted member names of an object. It sorts each object once.
 func (k *checker) names(object map[string]any) []string {
 	id := reflect.ValueOf(object).Pointer()
 	names, known := k.sorted[id]
@@ -134,13 +131,13 @@ func (k *checker) names(object map[string]any) []string {
 	return names
 }
 
-// check holds a value against a node. Problems go to out, what the node has
-// evaluated to seen, which is nil where nobody asks.
+// check reports whether a value fits a node. It adds problems to out, and the evaluated members and
+// items to seen, which may be nil.
 func (k *checker) check(n *node, value any, at *path, out *problems, seen *evaluated) bool {
-	k.frames++
-	defer func() { k.frames-- }()
-	if (k.frames > maxFrames || at.deep() > maxValueDepth) && k.tooMuch == "" {
-		k.tooMuch = "is nested too deeply; make it flatter"
+	k.depth++
+	defer func() { k.depth-- }()
+	if (k.depth > maxDepth || at.level() > maxValueDepth) && k.exceeded == "" {
+		k.exceeded = "is nested too deeply; make it flatter"
 	}
 	cost := 1
 	if number, ok := value.(json.Number); ok {
@@ -178,8 +175,8 @@ func (k *checker) checkAllowed(n *node, value any, at *path, out *problems) bool
 	if n.allowed == nil {
 		return true
 	}
-	text, work := keyWithin(value, n.longest)
-	if !k.spend(work/keyBytes) || n.allowed[text] {
+	text, work := canonicalWithin(value, n.longest)
+	if !k.spend(work/compareBytes) || n.allowed[text] {
 		return true
 	}
 	if n.allowedText == "" {
@@ -191,7 +188,7 @@ func (k *checker) checkAllowed(n *node, value any, at *path, out *problems) bool
 	return out.add(at, "must be one of %s", n.allowedText)
 }
 
-// checkInPlace checks the schemas that hold for the same value.
+// checkInPlace checks the subschemas for the same value.
 func (k *checker) checkInPlace(n *node, value any, at *path, out *problems, seen *evaluated) bool {
 	ok := true
 	if n.ref != nil {
@@ -207,12 +204,12 @@ func (k *checker) checkInPlace(n *node, value any, at *path, out *problems, seen
 		ok = k.checkOne(n.oneOf, value, at, out, seen) && ok
 	}
 	if n.not != nil && k.try(n.not, value, at, nil) {
-		ok = out.add(at, "is of a kind that is ruled out")
+		ok = out.add(at, "must not have this form")
 	}
-	if n.when != nil {
-		next := n.otherwise
-		if k.try(n.when, value, at, seen) {
-			next = n.then
+	if n.ifNode != nil {
+		next := n.elseNode
+		if k.try(n.ifNode, value, at, seen) {
+			next = n.thenNode
 		}
 		if next != nil {
 			ok = k.check(next, value, at, out, seen) && ok
@@ -221,13 +218,13 @@ func (k *checker) checkInPlace(n *node, value any, at *path, out *problems, seen
 	return ok
 }
 
-// try reports whether a value fits, and tells nobody why not.
+// try is check without reasons.
 func (k *checker) try(n *node, value any, at *path, seen *evaluated) bool {
-	return k.attempt(n, value, at, &problems{}, seen)
+	return k.tryWithReasons(n, value, at, &problems{}, seen)
 }
 
-// attempt is check; what was evaluated counts only where the value fits.
-func (k *checker) attempt(n *node, value any, at *path, out *problems, seen *evaluated) bool {
+// tryWithReasons is check, but adds to seen only if the value fits.
+func (k *checker) tryWithReasons(n *node, value any, at *path, out *problems, seen *evaluated) bool {
 	if seen == nil {
 		return k.check(n, value, at, out, nil)
 	}
@@ -246,10 +243,10 @@ func (k *checker) checkAny(nodes []*node, value any, at *path, out *problems, se
 	fits := false
 	for _, n := range nodes {
 		own := out.alternative(len(why))
-		if k.attempt(n, value, at, own, seen) {
+		if k.tryWithReasons(n, value, at, own, seen) {
 			fits = true
 			if seen == nil {
-				break // others could only have evaluated more
+				break // later alternatives matter only to seen
 			}
 			continue
 		}
@@ -263,7 +260,7 @@ func (k *checker) checkOne(nodes []*node, value any, at *path, out *problems, se
 	var fits []int
 	for i, n := range nodes {
 		own := out.alternative(len(why))
-		if k.attempt(n, value, at, own, seen) {
+		if k.tryWithReasons(n, value, at, own, seen) {
 			fits = append(fits, i+1)
 			continue
 		}

@@ -4,7 +4,7 @@ import "strings"
 
 func (k *checker) checkObject(n *node, object map[string]any, at *path, out *problems, seen *evaluated) bool {
 	ok := checkSize(len(object), n.minProperties, n.maxProperties, "members", at, out)
-	if !k.spend(len(n.required) + len(n.needs)) {
+	if !k.spend(len(n.required) + len(n.dependencies)) {
 		return true
 	}
 	for _, name := range n.required {
@@ -15,7 +15,7 @@ func (k *checker) checkObject(n *node, object map[string]any, at *path, out *pro
 			return ok
 		}
 	}
-	for _, name := range k.looksAt(n, object) {
+	for _, name := range k.relevantNames(n, object) {
 		if value, has := object[name]; has {
 			ok = k.checkMember(n, name, value, at, out, seen) && ok
 		}
@@ -23,16 +23,16 @@ func (k *checker) checkObject(n *node, object map[string]any, at *path, out *pro
 			return ok
 		}
 	}
-	ok = k.checkNeeds(n, object, at, out, seen) && ok
+	ok = k.checkDependencies(n, object, at, out, seen) && ok
 	if n.unevaluated != nil {
-		ok = k.checkRest(n, object, at, out, seen) && ok
+		ok = k.checkUnevaluatedMembers(n, object, at, out, seen) && ok
 	}
 	return ok
 }
 
-// looksAt gives the names that a node has to do with: the object's, or those that the node
-// knows where it asks for no others. They count as work.
-func (k *checker) looksAt(n *node, object map[string]any) []string {
+// relevantNames returns the names to check: all members of the object, or only the properties of the node
+// if no other keyword needs more. It counts them as work.
+func (k *checker) relevantNames(n *node, object map[string]any) []string {
 	names := n.names
 	if len(n.patterns) > 0 || n.additional != nil || n.propertyNames != nil || len(names) > len(object) {
 		if !k.spend(len(object)) {
@@ -54,26 +54,25 @@ func (k *checker) checkMember(n *node, name string, value any, at *path, out *pr
 		ok = k.check(of, value, at.member(name), out, nil) && ok
 	}
 	for _, p := range n.patterns {
-		if k.matches(p.pattern, name) {
+		if k.matchPattern(p.pattern, name) {
 			known = true
 			ok = k.check(p.node, value, at.member(name), out, nil) && ok
 		}
 	}
 	switch {
 	case known:
-		seen.member(name)
+		seen.addMember(name)
 	case n.additional == nil:
 	case n.additional.never:
 		return out.add(at.member(name), "is not known; %s", knownNames{n})
 	default:
-		seen.member(name)
+		seen.addMember(name)
 		ok = k.check(n.additional, value, at.member(name), out, nil) && ok
 	}
 	return ok
 }
 
-// knownNames says which members a node knows. It is a Stringer since most of what is found
-// is told to nobody.
+// knownNames lists the properties of a node. It is a Stringer because most problems are never printed.
 type knownNames struct{ *node }
 
 func (n knownNames) String() string {
@@ -81,29 +80,29 @@ func (n knownNames) String() string {
 		return "leave it out"
 	}
 	var shown []string
-	for _, name := range n.names[:min(len(n.names), maxNamed)] {
+	for _, name := range n.names[:min(len(n.names), maxListed)] {
 		shown = append(shown, clip(name, maxList))
 	}
 	text := "known are " + clip(strings.Join(shown, ", "), maxList)
-	if len(n.names) > maxNamed {
+	if len(n.names) > maxListed {
 		text += ", …"
 	}
 	return text
 }
 
-// checkNeeds checks what members bring along.
-func (k *checker) checkNeeds(n *node, object map[string]any, at *path, out *problems, seen *evaluated) bool {
+// checkDependencies checks dependentRequired, dependentSchemas and dependencies.
+func (k *checker) checkDependencies(n *node, object map[string]any, at *path, out *problems, seen *evaluated) bool {
 	ok := true
-	for _, need := range n.needs {
-		if _, has := object[need.member]; !has {
+	for _, need := range n.dependencies {
+		if _, has := object[need.name]; !has {
 			continue
 		}
-		if !k.spend(len(need.members)) {
+		if !k.spend(len(need.required)) {
 			return true
 		}
-		for _, name := range need.members {
+		for _, name := range need.required {
 			if _, has := object[name]; !has {
-				ok = out.add(at.member(name), "is missing; it goes with %q", clip(need.member, maxShown))
+				ok = out.add(at.member(name), "is missing; %q requires it", clip(need.name, maxShown))
 			}
 		}
 		if need.node != nil {
@@ -113,8 +112,8 @@ func (k *checker) checkNeeds(n *node, object map[string]any, at *path, out *prob
 	return ok
 }
 
-// checkRest checks the members that no other keyword has looked at.
-func (k *checker) checkRest(n *node, object map[string]any, at *path, out *problems, seen *evaluated) bool {
+// checkUnevaluatedMembers checks the members that no other keyword has evaluated.
+func (k *checker) checkUnevaluatedMembers(n *node, object map[string]any, at *path, out *problems, seen *evaluated) bool {
 	if !k.spend(len(object)) {
 		return true
 	}
@@ -123,7 +122,7 @@ func (k *checker) checkRest(n *node, object map[string]any, at *path, out *probl
 		if seen.hasMember(name) {
 			continue
 		}
-		seen.member(name)
+		seen.addMember(name)
 		if n.unevaluated.never {
 			ok = out.add(at.member(name), "is not known; leave it out")
 		} else {

@@ -7,7 +7,7 @@ import (
 )
 
 func (k *checker) checkNumber(n *node, text json.Number, at *path, out *problems) bool {
-	if n.minimum == nil && n.maximum == nil && n.above == nil && n.below == nil && n.multipleOf == nil {
+	if n.minimum == nil && n.maximum == nil && n.exclusiveMinimum == nil && n.exclusiveMaximum == nil && n.multipleOf == nil {
 		return true
 	}
 	ok := true
@@ -18,10 +18,10 @@ func (k *checker) checkNumber(n *node, text json.Number, at *path, out *problems
 	if b := n.maximum; b != nil && d.compare(b.decimal) > 0 {
 		ok = out.add(at, "must be at most %s, not %s", b.text, shown)
 	}
-	if b := n.above; b != nil && d.compare(b.decimal) <= 0 {
+	if b := n.exclusiveMinimum; b != nil && d.compare(b.decimal) <= 0 {
 		ok = out.add(at, "must be above %s, not %s", b.text, shown)
 	}
-	if b := n.below; b != nil && d.compare(b.decimal) >= 0 {
+	if b := n.exclusiveMaximum; b != nil && d.compare(b.decimal) >= 0 {
 		ok = out.add(at, "must be below %s, not %s", b.text, shown)
 	}
 	if b := n.multipleOf; b != nil && k.spend(d.divisionDigits(b.decimal)/digitsAtOnce) && !d.multipleOf(b.decimal) {
@@ -41,7 +41,7 @@ func (k *checker) checkText(n *node, text string, at *path, out *problems) bool 
 			ok = out.add(at, "must have at most %d characters, not %d", *n.maxLength, length)
 		}
 	}
-	if n.pattern != nil && !k.matches(n.pattern, text) {
+	if n.pattern != nil && !k.matchPattern(n.pattern, text) {
 		ok = out.add(at, "must match the pattern %s", clip(n.pattern.String(), maxShown))
 	}
 	return ok
@@ -57,7 +57,7 @@ func (k *checker) checkList(n *node, list []any, at *path, out *problems, seen *
 		if of == nil {
 			break
 		}
-		seen.item(i)
+		seen.addItem(i)
 		ok = k.check(of, item, at.item(i), out, nil) && ok
 		if k.done(out) {
 			return ok
@@ -70,25 +70,25 @@ func (k *checker) checkList(n *node, list []any, at *path, out *problems, seen *
 		ok = k.checkContains(n, list, at, out, seen) && ok
 	}
 	if n.unevaluatedItems != nil {
-		ok = k.checkRestItems(n, list, at, out, seen) && ok
+		ok = k.checkUnevaluatedItems(n, list, at, out, seen) && ok
 	}
 	return ok
 }
 
-// done reports whether there is nothing left to tell.
+// done reports whether the check can stop.
 func (k *checker) done(out *problems) bool {
-	return k.tooMuch != "" || out.found && out.full()
+	return k.exceeded != "" || out.found && out.full()
 }
 
 func (k *checker) checkUnique(list []any, at *path, out *problems) bool {
 	first := make(map[string]int, len(list))
 	for i, item := range list {
-		text, work := keyWithin(item, math.MaxInt)
-		if !k.spend(1 + work/keyBytes) {
+		text, work := canonicalWithin(item, math.MaxInt)
+		if !k.spend(1 + work/compareBytes) {
 			return true
 		}
 		if j, twice := first[text]; twice {
-			return out.add(at, "must not have an item twice, but items %d and %d are equal", j, i)
+			return out.add(at, "must have distinct items, but items %d and %d are equal", j, i)
 		}
 		first[text] = i
 	}
@@ -100,9 +100,9 @@ func (k *checker) checkContains(n *node, list []any, at *path, out *problems, se
 	for i, item := range list {
 		if k.try(n.contains, item, at.item(i), nil) {
 			count++
-			seen.item(i)
+			seen.addItem(i)
 		}
-		if k.tooMuch != "" {
+		if k.exceeded != "" {
 			return true
 		}
 	}
@@ -111,15 +111,15 @@ func (k *checker) checkContains(n *node, list []any, at *path, out *problems, se
 		least = *n.minContains
 	}
 	if count < least {
-		return out.add(at, "must have at least %d items of the wanted kind, not %d", least, count)
+		return out.add(at, "must have at least %d items that fit contains, not %d", least, count)
 	}
 	if n.maxContains != nil && count > *n.maxContains {
-		return out.add(at, "must have at most %d items of the limited kind, not %d", *n.maxContains, count)
+		return out.add(at, "must have at most %d items that fit contains, not %d", *n.maxContains, count)
 	}
 	return true
 }
 
-func (k *checker) checkRestItems(n *node, list []any, at *path, out *problems, seen *evaluated) bool {
+func (k *checker) checkUnevaluatedItems(n *node, list []any, at *path, out *problems, seen *evaluated) bool {
 	if !k.spend(len(list)) {
 		return true
 	}
@@ -128,7 +128,7 @@ func (k *checker) checkRestItems(n *node, list []any, at *path, out *problems, s
 		if seen.hasItem(i) {
 			continue
 		}
-		seen.item(i)
+		seen.addItem(i)
 		ok = k.check(n.unevaluatedItems, item, at.item(i), out, nil) && ok
 		if k.done(out) {
 			break

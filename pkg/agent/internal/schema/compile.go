@@ -2,8 +2,8 @@ package schema
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,18 +14,18 @@ const (
 	maxSchemaBytes = 1 << 20
 	maxSchemaDepth = 200
 	maxNodes       = 50_000
-	// maxKeys bounds the texts that the values of enum and const are known by, in bytes.
-	maxKeys = 16 << 20
+	// maxAllowedBytes bounds the canonical values of enum and const together.
+	maxAllowedBytes = 16 << 20
 )
 
 // Schema is a compiled schema. Immutable.
 type Schema struct {
 	root *node
-	// tracks says that unevaluated members or items are asked for somewhere.
+	// tracks is set if a keyword needs the evaluated members or items.
 	tracks bool
 }
 
-// Compile reads a schema. The error says what is wrong and where.
+// Compile compiles a schema. The error names the place of the first mistake.
 func Compile(raw []byte) (*Schema, error) {
 	if len(raw) > maxSchemaBytes {
 		return nil, fmt.Errorf("the schema has %d bytes, %d are allowed", len(raw), maxSchemaBytes)
@@ -34,7 +34,7 @@ func Compile(raw []byte) (*Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the schema is not JSON: %w", err)
 	}
-	c := &compiler{root: &spot{value: document}, named: map[string]*spot{}}
+	c := &compiler{root: &location{value: document}, names: map[string]*location{}}
 	root, err := c.compile(c.root, 0)
 	if err != nil {
 		return nil, err
@@ -48,28 +48,28 @@ func Compile(raw []byte) (*Schema, error) {
 	return &Schema{root: root, tracks: c.tracks}, nil
 }
 
-// compiler makes nodes. References are linked when all of the tree is there.
+// compiler makes nodes. It links references after the whole tree is compiled.
 type compiler struct {
-	root     *spot
-	compiled []*spot          // those with a node
-	named    map[string]*spot // by "#anchor" and $id
-	links    []link
-	tracks   bool
-	programs int // the size of all patterns
-	keys     int // bytes of the values of enum and const
+	root         *location
+	compiled     []*location          // locations with a node
+	names        map[string]*location // by "#anchor" and $id
+	links        []link
+	tracks       bool
+	programSize  int // the size of all patterns
+	allowedBytes int // bytes of the values of enum and const
 }
 
 type link struct {
-	from *spot
+	from *location
 	ref  string
 }
 
-func (c *compiler) compile(at *spot, depth int) (*node, error) {
+func (c *compiler) compile(at *location, depth int) (*node, error) {
 	if at.node != nil {
 		return at.node, nil
 	}
 	if depth > maxSchemaDepth {
-		return nil, at.wrong("", "the schema is nested deeper than %d levels", maxSchemaDepth)
+		return nil, at.errorAt("", "the schema is nested deeper than %d levels", maxSchemaDepth)
 	}
 	if len(c.compiled) >= maxNodes {
 		return nil, fmt.Errorf("the schema has more than %d parts", maxNodes)
@@ -82,22 +82,21 @@ func (c *compiler) compile(at *spot, depth int) (*node, error) {
 		n.never = !v
 		return n, nil
 	case map[string]any:
-		r := &reader{compiler: c, object: v, spot: at, depth: depth}
+		r := &reader{compiler: c, object: v, location: at, depth: depth}
 		r.read(n)
 		return n, r.err
 	}
-	return nil, at.wrong("", "a schema is an object or a boolean, not %s", described(at.value))
+	return nil, at.errorAt("", "a schema is an object or a boolean, not %s", describe(at.value))
 }
 
-// link resolves the references. What they lead to may be compiled for it, and bring
-// references of its own.
+// link resolves the references. A target that is not compiled yet is compiled, and may add references.
 func (c *compiler) link() error {
 	for len(c.links) > 0 {
 		l := c.links[0]
 		c.links = c.links[1:]
 		to, err := c.locate(l.ref)
 		if err != nil {
-			return l.from.wrong("", "%v", err)
+			return l.from.errorAt("", "%v", err)
 		}
 		if l.from.node.ref, err = c.compile(to, 0); err != nil {
 			return err
@@ -106,43 +105,43 @@ func (c *compiler) link() error {
 	return nil
 }
 
-// locate gives what a reference leads to.
-func (c *compiler) locate(ref string) (*spot, error) {
-	if to, ok := c.named[ref]; ok {
+// locate returns the target of a reference.
+func (c *compiler) locate(ref string) (*location, error) {
+	if to, ok := c.names[ref]; ok {
 		return to, nil
 	}
 	shown := clip(ref, maxShown)
 	base, fragment, _ := strings.Cut(ref, "#")
-	root, ok := c.named[base]
+	root, ok := c.names[base]
 	if base != "" && !ok {
-		return nil, fmt.Errorf("the reference %q leads out of the schema; put what it names under $defs", shown)
+		return nil, fmt.Errorf("the reference %q leads out of the schema; put its target under $defs", shown)
 	}
 	if root == nil {
 		root = c.root
 	}
-	if to, ok := c.named["#"+fragment]; ok && fragment != "" {
+	if to, ok := c.names["#"+fragment]; ok && fragment != "" {
 		return to, nil
 	}
-	pointer, err := unescape(fragment)
+	pointer, err := url.PathUnescape(fragment)
 	if err != nil {
-		return nil, fmt.Errorf("the reference %q cannot be read", shown)
+		return nil, fmt.Errorf("the reference %q is not a valid URI fragment", shown)
 	}
 	if to := root.follow(pointer); to != nil {
 		return to, nil
 	}
-	return nil, fmt.Errorf("the reference %q leads nowhere", shown)
+	return nil, fmt.Errorf("the reference %q has no target", shown)
 }
 
-// acyclic refuses schemas that hold for a value when they hold for it.
-func acyclic(compiled []*spot) error {
-	const entered, left = 1, 2
+// acyclic returns an error for a schema that refers to itself for the same value.
+func acyclic(compiled []*location) error {
+	const entered, finished = 1, 2
 	visits := make(map[*node]int, len(compiled))
 	var visit func(n *node) (back *node)
 	visit = func(n *node) (back *node) {
 		switch visits[n] {
 		case entered:
 			return n
-		case left:
+		case finished:
 			return nil
 		}
 		visits[n] = entered
@@ -151,50 +150,26 @@ func acyclic(compiled []*spot) error {
 				return back
 			}
 		}
-		visits[n] = left
+		visits[n] = finished
 		return nil
 	}
 	for _, at := range compiled {
 		if back := visit(at.node); back != nil {
-			at = compiled[slices.IndexFunc(compiled, func(s *spot) bool { return s.node == back })]
-			return at.wrong("", "the schema leads back to itself without going deeper into the value")
+			at = compiled[slices.IndexFunc(compiled, func(s *location) bool { return s.node == back })]
+			return at.errorAt("", "the schema refers to itself for the same value")
 		}
 	}
 	return nil
 }
 
-// unescape takes the percent encoding off a fragment.
-func unescape(fragment string) (string, error) {
-	if !strings.Contains(fragment, "%") {
-		return fragment, nil
-	}
-	var b strings.Builder
-	for i := 0; i < len(fragment); i++ {
-		if fragment[i] != '%' {
-			b.WriteByte(fragment[i])
-			continue
-		}
-		if i+2 >= len(fragment) {
-			return "", errors.New("cut short")
-		}
-		code, err := strconv.ParseUint(fragment[i+1:i+3], 16, 8)
-		if err != nil {
-			return "", err
-		}
-		b.WriteByte(byte(code))
-		i += 2
-	}
-	return b.String(), nil
-}
-
-func described(value any) string {
+func describe(value any) string {
 	switch v := value.(type) {
 	case nil:
 		return "null"
 	case json.Number:
 		return "the number " + clip(string(v), maxShown)
 	case string:
-		return "the text " + strconv.Quote(clip(v, maxShown))
+		return "the string " + strconv.Quote(clip(v, maxShown))
 	case bool:
 		return strconv.FormatBool(v)
 	case []any:

@@ -2,29 +2,28 @@ package schema
 
 import "errors"
 
-// ApplyDefaults gives the value with the defaults of the members that it leaves out,
-// in nested objects too. Members that are there stay as they are. What is no
-// object is given back as it is.
+// ApplyDefaults returns the value with the defaults of missing members, in nested objects too. Existing
+// members stay. A value that is not an object is returned unchanged.
 func (s *Schema) ApplyDefaults(raw []byte) ([]byte, error) {
 	value, err := decode(raw)
 	if err != nil {
 		return nil, errors.New("the value is not JSON")
 	}
 	k := &checker{}
-	k.fill(s.root, value)
-	if k.tooMuch != "" {
-		return nil, errors.New("the value " + k.tooMuch)
+	k.fillDefaults(s.root, value)
+	if k.exceeded != "" {
+		return nil, errors.New("the value " + k.exceeded)
 	}
 	return encode(value)
 }
 
-// fill adds what is missing to objects in place.
-func (k *checker) fill(n *node, value any) {
+// fillDefaults adds the defaults to an object in place.
+func (k *checker) fillDefaults(n *node, value any) {
 	object, ok := value.(map[string]any)
-	k.frames++
-	defer func() { k.frames-- }()
-	if k.frames > maxFrames && k.tooMuch == "" {
-		k.tooMuch = "is nested too deeply; make it flatter"
+	k.depth++
+	defer func() { k.depth-- }()
+	if k.depth > maxDepth && k.exceeded == "" {
+		k.exceeded = "is nested too deeply; make it flatter"
 	}
 	if !ok || !k.spend(1+len(n.names)) {
 		return
@@ -32,33 +31,33 @@ func (k *checker) fill(n *node, value any) {
 	for _, name := range n.names {
 		property := n.properties[name]
 		inner, has := object[name]
-		if fallback, ok := property.defaultValue(); !has && ok {
+		if fallback, ok := property.findDefault(); !has && ok {
 			inner, has = k.clone(fallback), true
 			object[name] = inner
 		}
 		if has {
-			k.fill(property, inner)
+			k.fillDefaults(property, inner)
 		}
 	}
 	if n.ref != nil {
-		k.fill(n.ref, object)
+		k.fillDefaults(n.ref, object)
 	}
 	for _, one := range n.allOf {
-		k.fill(one, object)
+		k.fillDefaults(one, object)
 	}
 }
 
-// defaultValue is the schema's own, or that of what it refers to.
-func (n *node) defaultValue() (any, bool) {
-	for ; n != nil; n = n.ref { // references do not lead back: see acyclic
-		if n.hasFallback {
-			return n.fallback, true
+// findDefault returns the default of the schema, or of the target of its $ref.
+func (n *node) findDefault() (any, bool) {
+	for ; n != nil; n = n.ref { // acyclic: see compile
+		if n.hasDefault {
+			return n.defaultValue, true
 		}
 	}
 	return nil, false
 }
 
-// clone copies what fill may change, as far as there may be more.
+// clone copies a default, which fillDefaults may modify.
 func (k *checker) clone(value any) any {
 	if !k.spend(1) {
 		return nil

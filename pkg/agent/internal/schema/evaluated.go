@@ -1,13 +1,13 @@
 package schema
 
-// evaluated is which members and items of a value a schema has looked at. On nil its
-// methods do nothing.
+// evaluated is the members and items of a value that a schema has evaluated. The methods of nil do
+// nothing.
 type evaluated struct {
 	members map[string]bool
 	items   map[int]bool
 }
 
-func (e *evaluated) member(name string) {
+func (e *evaluated) addMember(name string) {
 	if e == nil {
 		return
 	}
@@ -17,7 +17,7 @@ func (e *evaluated) member(name string) {
 	e.members[name] = true
 }
 
-func (e *evaluated) item(i int) {
+func (e *evaluated) addItem(i int) {
 	if e == nil {
 		return
 	}
@@ -33,9 +33,9 @@ func (e *evaluated) hasItem(i int) bool { return e != nil && e.items[i] }
 
 func (e *evaluated) merge(other *evaluated) {
 	for name := range other.members {
-		e.member(name)
+		e.addMember(name)
 	}
 	for i := range other.items {
-		e.item(i)
+		e.addItem(i)
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// reader reads the keywords of one schema. The first mistake stands.
+// reader reads the keywords of one schema. err is the first mistake.
 type reader struct {
 	*compiler
-	object map[string]any
-	spot   *spot
-	depth  int
-	err    error
+	object   map[string]any
+	location *location
+	depth    int
+	err      error
 }
 
 func (r *reader) read(n *node) {
@@ -23,16 +23,16 @@ func (r *reader) read(n *node) {
 	r.readName("$dynamicAnchor", "#")
 	for _, keyword := range []string{"$ref", "$dynamicRef"} {
 		if ref, ok := r.text(keyword); ok {
-			r.links = append(r.links, link{from: r.spot, ref: ref})
+			r.links = append(r.links, link{from: r.location, ref: ref})
 		}
 	}
-	n.fallback, n.hasFallback = r.object["default"]
+	n.defaultValue, n.hasDefault = r.object["default"]
 	r.readValue(n)
 	r.readArray(n)
 	r.readObject(n)
 	n.allOf, n.anyOf, n.oneOf = r.list("allOf"), r.list("anyOf"), r.list("oneOf")
-	n.not, n.when = r.schema("not"), r.schema("if")
-	n.then, n.otherwise = r.schema("then"), r.schema("else")
+	n.not, n.ifNode = r.schema("not"), r.schema("if")
+	n.thenNode, n.elseNode = r.schema("then"), r.schema("else")
 	for _, keyword := range []string{"$defs", "definitions"} {
 		r.schemas(keyword)
 	}
@@ -40,8 +40,8 @@ func (r *reader) read(n *node) {
 
 func (r *reader) readName(keyword, prefix string) {
 	if name, ok := r.text(keyword); ok && name != "" {
-		if _, taken := r.named[prefix+name]; !taken {
-			r.named[prefix+name] = r.spot
+		if _, taken := r.names[prefix+name]; !taken {
+			r.names[prefix+name] = r.location
 		}
 	}
 }
@@ -56,7 +56,7 @@ func (r *reader) readValue(n *node) {
 		}
 		r.allow(n, values)
 	}
-	if value, ok := r.object["const"]; ok && (n.allowed == nil || n.allowed[key(value)]) {
+	if value, ok := r.object["const"]; ok && (n.allowed == nil || n.allowed[canonical(value)]) {
 		r.allow(n, []any{value})
 	} else if ok {
 		r.allow(n, nil)
@@ -66,12 +66,12 @@ func (r *reader) readValue(n *node) {
 		r.fail("multipleOf", "a number above 0")
 	}
 	n.minimum, n.maximum = r.bound("minimum"), r.bound("maximum")
-	n.above, n.below = r.bound("exclusiveMinimum"), r.bound("exclusiveMaximum")
+	n.exclusiveMinimum, n.exclusiveMaximum = r.bound("exclusiveMinimum"), r.bound("exclusiveMaximum")
 	n.minLength, n.maxLength = r.count("minLength"), r.count("maxLength")
 	if text, ok := r.text("pattern"); ok {
 		pattern, err := r.pattern(text)
 		if err != nil && r.err == nil {
-			r.err = r.spot.wrong("pattern", "%v", err)
+			r.err = r.location.errorAt("pattern", "%v", err)
 		}
 		n.pattern = pattern
 	}
@@ -79,18 +79,18 @@ func (r *reader) readValue(n *node) {
 
 func (r *reader) allow(n *node, values []any) {
 	n.allowed = make(map[string]bool, len(values))
-	shown := make([]string, 0, maxNamed+1)
+	shown := make([]string, 0, maxListed+1)
 	for _, v := range values {
-		text := key(v)
-		if r.keys += len(text); r.keys > maxKeys {
+		text := canonical(v)
+		if r.allowedBytes += len(text); r.allowedBytes > maxAllowedBytes {
 			if r.err == nil {
-				r.err = r.spot.wrong("", "the values of enum and const take more than %d bytes", maxKeys)
+				r.err = r.location.errorAt("", "the values of enum and const take more than %d bytes", maxAllowedBytes)
 			}
 			return
 		}
 		n.allowed[text] = true
 		n.longest = max(n.longest, len(text))
-		if len(shown) == maxNamed {
+		if len(shown) == maxListed {
 			continue
 		}
 		if text, err := encode(v); err == nil {
@@ -123,7 +123,7 @@ func (r *reader) readObject(n *node) {
 	for text, node := range sorted(r.schemas("patternProperties")) {
 		pattern, err := r.pattern(text)
 		if err != nil && r.err == nil {
-			r.err = r.spot.wrong("patternProperties", "%v", err)
+			r.err = r.location.errorAt("patternProperties", "%v", err)
 		}
 		n.patterns = append(n.patterns, patternNode{pattern, node})
 	}
@@ -133,27 +133,26 @@ func (r *reader) readObject(n *node) {
 	r.tracks = r.tracks || n.unevaluated != nil || n.unevaluatedItems != nil
 	n.required = r.texts("required", r.object["required"])
 	n.minProperties, n.maxProperties = r.count("minProperties"), r.count("maxProperties")
-	r.readNeeds(n)
+	r.readDependencies(n)
 }
 
-func (r *reader) readNeeds(n *node) {
+func (r *reader) readDependencies(n *node) {
 	for member, list := range sorted(r.members("dependentRequired")) {
-		n.needs = append(n.needs, need{member: member, members: r.texts("dependentRequired", list)})
+		n.dependencies = append(n.dependencies, dependency{name: member, required: r.texts("dependentRequired", list)})
 	}
 	for member, node := range sorted(r.schemas("dependentSchemas")) {
-		n.needs = append(n.needs, need{member: member, node: node})
+		n.dependencies = append(n.dependencies, dependency{name: member, node: node})
 	}
 	for member, value := range sorted(r.members("dependencies")) {
 		if _, list := value.([]any); list {
-			n.needs = append(n.needs, need{member: member, members: r.texts("dependencies", value)})
+			n.dependencies = append(n.dependencies, dependency{name: member, required: r.texts("dependencies", value)})
 			continue
 		}
-		n.needs = append(n.needs, need{member: member, node: r.compiled(r.spot.child("dependencies").child(member))})
+		n.dependencies = append(n.dependencies, dependency{name: member, node: r.compiled(r.location.child("dependencies").child(member))})
 	}
 }
 
-// sorted gives the members of a map by name, so that what is told first is the same
-// in every attempt.
+// sorted iterates over a map by name, so that errors are the same each time.
 func sorted[V any](m map[string]V) func(yield func(string, V) bool) {
 	return func(yield func(string, V) bool) {
 		for _, name := range slices.Sorted(maps.Keys(m)) {
@@ -166,7 +165,7 @@ func sorted[V any](m map[string]V) func(yield func(string, V) bool) {
 
 func (r *reader) fail(keyword, want string) {
 	if r.err == nil {
-		r.err = r.spot.wrong(keyword, "%s must be %s, not %s", keyword, want, described(r.object[keyword]))
+		r.err = r.location.errorAt(keyword, "%s must be %s, not %s", keyword, want, describe(r.object[keyword]))
 	}
 }
 
@@ -177,7 +176,7 @@ func (r *reader) text(keyword string) (string, bool) {
 	}
 	text, ok := value.(string)
 	if !ok {
-		r.fail(keyword, "a text")
+		r.fail(keyword, "a string")
 	}
 	return text, ok
 }
@@ -194,7 +193,7 @@ func (r *reader) texts(keyword string, value any) []string {
 		texts = append(texts, text)
 	}
 	if !ok {
-		r.fail(keyword, "a list of texts")
+		r.fail(keyword, "a list of strings")
 	}
 	return texts
 }
@@ -212,7 +211,7 @@ func (r *reader) types() []string {
 	var distinct []string
 	for _, name := range types {
 		if _, known := typeNames[name]; !known && r.err == nil {
-			r.err = r.spot.wrong("type", "there is no type %q", clip(name, maxShown))
+			r.err = r.location.errorAt("type", "there is no type %q", clip(name, maxShown))
 		} else if known && !slices.Contains(distinct, name) {
 			distinct = append(distinct, name)
 		}
@@ -269,7 +268,7 @@ func (r *reader) schema(keyword string) *node {
 	if _, ok := r.object[keyword]; !ok {
 		return nil
 	}
-	return r.compiled(r.spot.child(keyword))
+	return r.compiled(r.location.child(keyword))
 }
 
 func (r *reader) list(keyword string) []*node {
@@ -281,7 +280,7 @@ func (r *reader) list(keyword string) []*node {
 	if !ok {
 		r.fail(keyword, "a list of schemas")
 	}
-	at := r.spot.child(keyword)
+	at := r.location.child(keyword)
 	nodes := make([]*node, 0, len(list))
 	for i := range list {
 		nodes = append(nodes, r.compiled(at.child(strconv.Itoa(i))))
@@ -291,14 +290,14 @@ func (r *reader) list(keyword string) []*node {
 
 func (r *reader) schemas(keyword string) map[string]*node {
 	nodes := map[string]*node{}
-	at := r.spot.child(keyword)
+	at := r.location.child(keyword)
 	for name := range sorted(r.members(keyword)) {
 		nodes[name] = r.compiled(at.child(name))
 	}
 	return nodes
 }
 
-func (r *reader) compiled(at *spot) *node {
+func (r *reader) compiled(at *location) *node {
 	n, err := r.compile(at, r.depth+1)
 	if err != nil && r.err == nil {
 		r.err = err

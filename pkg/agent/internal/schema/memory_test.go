@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent/internal/schema"
 )
 
-// It is not parallel: what others allocate would count.
+// Not parallel: allocations of other tests would count.
 func TestManySchemasBelowALongNameTakeNoMoreThanTheirText(t *testing.T) {
 	var text strings.Builder
 	fmt.Fprintf(&text, `{"properties":{%q:{"properties":{"p0":{}`, strings.Repeat("n", 50_000))

@@ -1,16 +1,16 @@
 package schema
 
-// node is a compiled schema. What a keyword does not limit is nil.
+// node is a compiled schema. Fields of missing keywords are nil.
 type node struct {
 	never bool // the schema false
 
 	types []string
-	// allowed has the keys of enum and const, allowedText what to say of them.
+	// allowed contains the canonical values of enum and const, allowedText lists them.
 	allowed     map[string]bool
 	allowedText string
-	longest     int // bytes of the longest key
+	longest     int // bytes of the longest canonical value
 
-	multipleOf, minimum, maximum, above, below *decimalBound
+	multipleOf, minimum, maximum, exclusiveMinimum, exclusiveMaximum *decimalBound
 
 	minLength, maxLength *int
 	pattern              *pattern
@@ -31,14 +31,14 @@ type node struct {
 	unevaluated                  *node
 	required                     []string
 	minProperties, maxProperties *int
-	needs                        []need
+	dependencies                 []dependency
 
-	ref                        *node
-	allOf, anyOf, oneOf        []*node
-	not, when, then, otherwise *node
+	ref                             *node
+	allOf, anyOf, oneOf             []*node
+	not, ifNode, thenNode, elseNode *node
 
-	fallback    any // the default
-	hasFallback bool
+	defaultValue any // the default
+	hasDefault   bool
 }
 
 type decimalBound struct {
@@ -51,17 +51,17 @@ type patternNode struct {
 	node    *node
 }
 
-// need is what a member brings along: other members, a schema of the object.
-type need struct {
-	member  string
-	members []string
-	node    *node
+// dependency applies to objects with a member: they need other members, or must fit a schema.
+type dependency struct {
+	name     string
+	required []string
+	node     *node
 }
 
-// inPlace gives the schemas that hold for the same value.
+// inPlace returns the subschemas for the same value.
 func (n *node) inPlace() []*node {
 	var list []*node
-	for _, one := range []*node{n.ref, n.not, n.when, n.then, n.otherwise} {
+	for _, one := range []*node{n.ref, n.not, n.ifNode, n.thenNode, n.elseNode} {
 		if one != nil {
 			list = append(list, one)
 		}
@@ -69,7 +69,7 @@ func (n *node) inPlace() []*node {
 	list = append(list, n.allOf...)
 	list = append(list, n.anyOf...)
 	list = append(list, n.oneOf...)
-	for _, need := range n.needs {
+	for _, need := range n.dependencies {
 		if need.node != nil {
 			list = append(list, need.node)
 		}

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// maxExponent stands for every larger exponent.
+// maxExponent replaces larger exponents.
 const maxExponent = 1 << 50
 
-// maxDigits bounds the digits that a division is made with.
+// maxDigits bounds the digits of a division.
 const maxDigits = 2000
 
-// decimal is digits × 10^exponent: digits without zeros at either end, none for 0.
+// decimal is digits × 10^exponent. digits has no leading or trailing zeros, and is empty for 0.
 type decimal struct {
 	negative bool
 	digits   string
 	exponent int64
 }
 
-// parseDecimal reads a number of JSON.
+// parseDecimal parses a JSON number.
 func parseDecimal(n json.Number) decimal {
 	text := string(n)
 	var d decimal
@@ -70,7 +70,7 @@ func (d decimal) compare(e decimal) int {
 	}
 	size := cmp.Compare(int64(len(d.digits))+d.exponent, int64(len(e.digits))+e.exponent)
 	if size == 0 {
-		size = cmp.Compare(d.digits, e.digits) // 0.15 and 0.2 have their points at one place
+		size = cmp.Compare(d.digits, e.digits) // digits of the same magnitude compare as text
 	}
 	if d.negative {
 		return -size
@@ -88,8 +88,7 @@ func (d decimal) sign() int {
 	return 1
 }
 
-// multipleOf reports whether d is e times an integer. Numbers too long or too far
-// apart to be divided count as multiples.
+// multipleOf reports whether d is a multiple of e. It returns true for numbers too long to divide.
 func (d decimal) multipleOf(e decimal) bool {
 	if d.digits == "" {
 		return true
@@ -102,13 +101,13 @@ func (d decimal) multipleOf(e decimal) bool {
 	return new(big.Int).Rem(dividend, divisor).Sign() == 0
 }
 
-// divisionDigits is how many digits multipleOf has to do with.
+// divisionDigits is the number of digits in the division of multipleOf.
 func (d decimal) divisionDigits(e decimal) int {
 	shift := d.exponent - e.exponent
 	return min(len(d.digits)+len(e.digits), 2*maxDigits) + int(min(max(shift, -shift), maxDigits))
 }
 
-// integer gives the digits × 10^zeros.
+// integer returns digits × 10^zeros.
 func (d decimal) integer(zeros int64) *big.Int {
 	n, _ := new(big.Int).SetString(d.digits+strings.Repeat("0", int(zeros)), 10) // digits always parse
 	return n

@@ -8,17 +8,16 @@ import (
 
 // Limits of patterns.
 const (
-	maxPattern  = 2000    // bytes of one
-	maxProgram  = 5000    // size of one, see programSize
-	maxPrograms = 100_000 // size of all of a schema
-	// matchSteps of a program on a text count as much as one visit.
+	maxPattern      = 2000    // bytes of a pattern
+	maxProgram      = 5000    // instructions of a pattern
+	maxTotalProgram = 100_000 // instructions of all patterns of a schema
+	// matchSteps is how many steps (bytes of text × instructions) count as one visit.
 	matchSteps = 256
-	// classRunes of a class of characters count as much as one instruction.
+	// classRunes is how many runes of a character class count as one instruction.
 	classRunes = 64
 )
 
-// pattern is a compiled pattern and the size of its program: what one character of a
-// text may cost.
+// pattern is a compiled pattern. size is its instructions, the cost of one character of text.
 type pattern struct {
 	*regexp.Regexp
 	size int
@@ -28,11 +27,11 @@ func (c *compiler) pattern(text string) (*pattern, error) {
 	if len(text) > maxPattern {
 		return nil, fmt.Errorf("the pattern has %d bytes, %d are allowed", len(text), maxPattern)
 	}
-	if c.programs > maxPrograms {
-		return nil, fmt.Errorf("the patterns of the schema take more than %d instructions together", maxPrograms)
+	if c.programSize > maxTotalProgram {
+		return nil, fmt.Errorf("the patterns of the schema take more than %d instructions together", maxTotalProgram)
 	}
 	size, err := programSize(text)
-	c.programs += size
+	c.programSize += size
 	if err != nil {
 		return nil, fmt.Errorf("the pattern %q is not RE2 (it has no look-around and no back-references)", text)
 	}
@@ -46,7 +45,7 @@ func (c *compiler) pattern(text string) (*pattern, error) {
 	return &pattern{compiled, size}, nil
 }
 
-// programSize is the number of instructions that a pattern is compiled to.
+// programSize returns the instructions of a pattern.
 func programSize(text string) (int, error) {
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
@@ -63,9 +62,9 @@ func programSize(text string) (int, error) {
 	return size, nil
 }
 
-// matches holds a text against a pattern. Where the work is spent it says yes, and the
-// check ends.
-func (k *checker) matches(p *pattern, text string) bool {
+// matchPattern reports whether a text matches. It returns true if the work exceeds the bound, which
+// ends the check.
+func (k *checker) matchPattern(p *pattern, text string) bool {
 	if !k.spend(1 + len(text)*p.size/matchSteps) {
 		return true
 	}

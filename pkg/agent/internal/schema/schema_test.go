@@ -19,14 +19,14 @@ func check(t *testing.T, text, value string) string {
 	if err != nil {
 		t.Fatalf("Compile(%.200s): %v", text, err)
 	}
-	var said []string
+	var texts []string
 	for _, p := range s.Check([]byte(value)) {
-		said = append(said, strings.TrimSpace(p.Path+" "+p.Text))
+		texts = append(texts, strings.TrimSpace(p.Path+" "+p.Text))
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(texts, "; ")
 }
 
-func TestEachProblemSaysWhereItIsAndWhatToChange(t *testing.T) {
+func TestEachProblemNamesItsPlaceAndWhatToChange(t *testing.T) {
 	t.Parallel()
 	weather := `{"type":"object","additionalProperties":false,"required":["city"],"properties":{
 		"city":{"type":"string","minLength":2,"pattern":"^[A-Z]"},
@@ -34,7 +34,7 @@ func TestEachProblemSaysWhereItIsAndWhatToChange(t *testing.T) {
 		"unit":{"enum":["celsius","fahrenheit"]},
 		"tags":{"type":"array","items":{"type":"string"},"maxItems":2,"uniqueItems":true},
 		"a/b~c":{"type":"null"}}}`
-	tests := []struct{ schema, value, want string }{
+	checkAll(t, []checkCase{
 		{weather, `{"city":"Paris","days":3,"unit":"celsius","tags":["a"]}`, ""},
 		{weather, `{"city":"Paris","days":3.0}`, ""},
 		{weather, `[]`, "must be an object, not an array"},
@@ -47,8 +47,14 @@ func TestEachProblemSaysWhereItIsAndWhatToChange(t *testing.T) {
 		{weather, `{"city":"p","unit":"kelvin"}`, `/city must have at least 2 characters, not 1; /city must match the pattern ^[A-Z]; /unit must be one of "celsius", "fahrenheit"`},
 		{weather, `{"city":"Paris","town":"x"}`, "/town is not known; known are a/b~c, city, days, tags, unit"},
 		{weather, `{"city":"Paris","tags":["a",1]}`, "/tags/1 must be a string, not an integer"},
-		{weather, `{"city":"Paris","tags":["a","a","b"]}`, "/tags must have at most 2 items, not 3; /tags must not have an item twice, but items 0 and 1 are equal"},
+		{weather, `{"city":"Paris","tags":["a","a","b"]}`, "/tags must have at most 2 items, not 3; /tags must have distinct items, but items 0 and 1 are equal"},
 		{weather, `{"city":"Paris","a/b~c":1}`, "/a~1b~0c must be null, not an integer"},
+	})
+}
+
+func TestEachKeywordReportsItsProblem(t *testing.T) {
+	t.Parallel()
+	checkAll(t, []checkCase{
 		{`false`, `1`, "must not be there"},
 		{`{"const":1.0}`, `1`, ""},
 		{`{"const":{"a":[1,2]}}`, `{"a":[1,3]}`, `must be {"a":[1,2]}`},
@@ -59,16 +65,23 @@ func TestEachProblemSaysWhereItIsAndWhatToChange(t *testing.T) {
 		{`{"type":["string","null"]}`, `1`, "must be a string or null, not an integer"},
 		{`{"anyOf":[{"type":"string"},{"type":"object","required":["x"]}]}`, `{}`, "fits none of 2 alternatives (1: must be a string, not an object; 2: /x is missing)"},
 		{`{"oneOf":[{"type":"number"},{"type":"integer"}]}`, `1`, "fits alternatives 1 and 2 of 2, but must fit exactly one"},
-		{`{"not":{"type":"string"}}`, `"x"`, "is of a kind that is ruled out"},
+		{`{"not":{"type":"string"}}`, `"x"`, "must not have this form"},
 		{`{"if":{"required":["a"]},"then":{"required":["b"]}}`, `{"a":1}`, "/b is missing"},
-		{`{"dependentRequired":{"card":["name"]}}`, `{"card":1}`, `/name is missing; it goes with "card"`},
-		{`{"contains":{"type":"string"},"minContains":2}`, `["a",1]`, "must have at least 2 items of the wanted kind, not 1"},
+		{`{"dependentRequired":{"card":["name"]}}`, `{"card":1}`, `/name is missing; "card" requires it`},
+		{`{"contains":{"type":"string"},"minContains":2}`, `["a",1]`, "must have at least 2 items that fit contains, not 1"},
 		{`{"propertyNames":{"maxLength":1}}`, `{"ab":1}`, "/ab has a name that is not allowed"},
 		{`{"allOf":[{"properties":{"a":{}}}],"unevaluatedProperties":false}`, `{"a":1,"b":2}`, "/b is not known; leave it out"},
 		{`{"$defs":{"n":{"type":"object","properties":{"next":{"$ref":"#/$defs/n"}},"additionalProperties":false}},"$ref":"#/$defs/n"}`, `{"next":{"next":{"nxt":1}}}`, "/next/next/nxt is not known; known are next"},
 		{`{"definitions":{"a/b":{"type":"null"}},"$ref":"#/definitions/a~1b"}`, `1`, "must be null, not an integer"},
 		{`{"$defs":{"x":{"$anchor":"here","type":"null"}},"$ref":"#here"}`, `1`, "must be null, not an integer"},
-	}
+	})
+}
+
+// checkCase is a value and the problems that it has.
+type checkCase struct{ schema, value, want string }
+
+func checkAll(t *testing.T, tests []checkCase) {
+	t.Helper()
 	for _, test := range tests {
 		if got := check(t, test.schema, test.value); got != test.want {
 			t.Errorf("%s against %.80s:\n got %s\nwant %s", test.value, test.schema, got, test.want)
@@ -83,18 +96,18 @@ func TestSchemasThatCannotBeCheckedAreRefused(t *testing.T) {
 		`"x"`:                                  "an object or a boolean",
 		`{"type":"any"}`:                       `at /type: there is no type "any"`,
 		`{"properties":{"a":{"type":1}}}`:      "at /properties/a/type",
-		`{"required":true}`:                    "a list of texts",
+		`{"required":true}`:                    "a list of strings",
 		`{"minimum":"1"}`:                      "minimum must be a number",
 		`{"maxItems":-1}`:                      "0 or more",
 		`{"multipleOf":0}`:                     "above 0",
 		`{"pattern":"(?=x)"}`:                  "RE2",
 		`{"patternProperties":{"(":{}}}`:       "RE2",
-		`{"$ref":"#/$defs/none"}`:              "leads nowhere",
+		`{"$ref":"#/$defs/none"}`:              "has no target",
 		`{"$ref":"https://x.example/s"}`:       "leads out of the schema",
 		`{"$ref":"file:///etc/passwd"}`:        "leads out of the schema",
-		`{"$ref":"#"}`:                         "leads back to itself",
-		`{"allOf":[{"anyOf":[{"$ref":"#"}]}]}`: "leads back to itself",
-		`{"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"not":{"$ref":"#/$defs/a"}}}}`: "leads back to itself",
+		`{"$ref":"#"}`:                         "refers to itself",
+		`{"allOf":[{"anyOf":[{"$ref":"#"}]}]}`: "refers to itself",
+		`{"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"not":{"$ref":"#/$defs/a"}}}}`: "refers to itself",
 		strings.Repeat(`{"not":`, 300) + "{}" + strings.Repeat("}", 300):        "nested deeper",
 		`{"title":"` + strings.Repeat("x", 2<<20) + `"}`:                        "bytes",
 		`{"pattern":"` + strings.Repeat("x", 3000) + `"}`:                       "bytes",
@@ -139,7 +152,7 @@ func TestHostileSchemasAndValuesEndSoon(t *testing.T) {
 	}
 }
 
-func TestDefaultsFillWhatIsLeftOut(t *testing.T) {
+func TestDefaultsFillMissingMembers(t *testing.T) {
 	t.Parallel()
 	text := `{"properties":{"n":{"default":12345678901234567890},"o":{"default":{},"properties":{"deep":{"default":"<x>"}}},
 		"r":{"$ref":"#/$defs/d"},"keep":{"default":1},"none":{"properties":{"x":{"default":1}}}},
@@ -166,8 +179,8 @@ func TestDefaultsFillWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-// The library that makes schemas of Go types holds values against them, too. It knows
-// less of numbers, and nothing of limits; where both have an answer it is the same.
+// The library that makes schemas of Go types also checks values. It handles numbers less exactly and has
+// no limits, but agrees on ordinary schemas and values.
 func TestTheAnswerIsThatOfAnotherImplementation(t *testing.T) {
 	t.Parallel()
 	values := rapid.SampledFrom([]any{nil, true, "a", "ab", 1.0, 2.5, -3.0, []any{}, []any{1.0, "a"}, []any{1.0, 1.0}, map[string]any{}, map[string]any{"a": 1.0}, map[string]any{"a": "x", "b": []any{true}}})

@@ -7,15 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of what a problem shows.
+// Limits of the text of a problem.
 const (
-	maxShown = 80  // bytes of one value or name
-	maxNamed = 20  // values or names of a list
-	maxList  = 400 // bytes of a list of names
-	maxTried = 4   // alternatives that are explained
+	maxShown   = 80  // bytes of a value or name
+	maxListed  = 20  // values or names of a list
+	maxList    = 400 // bytes of a list of names
+	maxReasons = 4   // explained alternatives
 )
 
-// typeNames are the types, as a sentence names them.
+// typeNames are the types with their articles.
 var typeNames = map[string]string{
 	"null": "null", "boolean": "a boolean", "string": "a string", "array": "an array",
 	"object": "an object", "integer": "an integer", "number": "a number",
@@ -36,7 +36,7 @@ func typesText(types []string) string {
 	return strings.Join(texts, " or ")
 }
 
-// add notes a problem. It gives false: the value does not fit.
+// add adds a problem. It returns false: the value does not fit.
 func (p *problems) add(at *path, format string, args ...any) bool {
 	p.found = true
 	if !p.full() {
@@ -45,29 +45,29 @@ func (p *problems) add(at *path, format string, args ...any) bool {
 	return false
 }
 
-// alternatives says why each did not fit, as far as that was noted.
+// alternatives lists the reasons of alternatives, in parentheses.
 func alternatives(why []Problem) string {
 	if len(why) == 0 {
 		return ""
 	}
-	texts := make([]string, 0, maxTried)
-	for i, p := range why[:min(len(why), maxTried)] {
-		texts = append(texts, fmt.Sprintf("%d: %s%s", i+1, place(p.Path), clip(p.Text, 2*maxShown)))
+	texts := make([]string, 0, maxReasons)
+	for i, p := range why[:min(len(why), maxReasons)] {
+		texts = append(texts, fmt.Sprintf("%d: %s%s", i+1, prefixPointer(p.Path), clip(p.Text, 2*maxShown)))
 	}
-	if len(why) > maxTried {
+	if len(why) > maxReasons {
 		texts = append(texts, "…")
 	}
 	return " (" + strings.Join(texts, "; ") + ")"
 }
 
-func place(pointer string) string {
+func prefixPointer(pointer string) string {
 	if pointer == "" {
 		return ""
 	}
 	return clip(pointer, maxShown) + " "
 }
 
-// clip cuts a text at the border of a character.
+// clip cuts a text between characters.
 func clip(text string, maxBytes int) string {
 	if len(text) <= maxBytes {
 		return text

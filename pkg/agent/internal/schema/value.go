@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// decode reads one JSON value, with numbers as json.Number.
+// decode decodes one JSON value, with numbers as json.Number.
 func decode(raw []byte) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
@@ -21,7 +21,7 @@ func decode(raw []byte) (any, error) {
 		return nil, err
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is more behind the value")
+		return nil, errors.New("there is more text after the value")
 	}
 	return value, nil
 }
@@ -37,28 +37,29 @@ func encode(value any) ([]byte, error) {
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }
 
-// key is the same text for values that are equal to JSON Schema, and only for them.
-func key(value any) string {
-	text, _ := keyWithin(value, math.MaxInt)
+// canonical returns the same text for values that are equal in JSON Schema (1 equals 1.0), and different
+// texts for all others.
+func canonical(value any) string {
+	text, _ := canonicalWithin(value, math.MaxInt)
 	return text
 }
 
-// keyWithin is key where that has at most some bytes, else a text that is longer than
-// that. It gives the bytes of the value that it has looked at, too.
-func keyWithin(value any, most int) (text string, work int) {
-	w := keyWriter{most: most}
+// canonicalWithin is canonical up to a length. A longer text is cut anywhere beyond it. work is how many
+// bytes it has processed.
+func canonicalWithin(value any, limit int) (text string, work int) {
+	w := canonicalWriter{limit: limit}
 	w.write(value)
 	return w.String(), w.work
 }
 
-type keyWriter struct {
+type canonicalWriter struct {
 	strings.Builder
-	most, work int
+	limit, work int
 }
 
-func (w *keyWriter) full() bool { return w.Len() > w.most }
+func (w *canonicalWriter) isFull() bool { return w.Len() > w.limit }
 
-func (w *keyWriter) write(value any) {
+func (w *canonicalWriter) write(value any) {
 	switch v := value.(type) {
 	case nil:
 		w.WriteString("null")
@@ -72,7 +73,7 @@ func (w *keyWriter) write(value any) {
 	case []any:
 		w.WriteByte('[')
 		for _, item := range v {
-			if w.full() {
+			if w.isFull() {
 				return
 			}
 			w.write(item)
@@ -84,15 +85,15 @@ func (w *keyWriter) write(value any) {
 	}
 }
 
-func (w *keyWriter) object(object map[string]any) {
+func (w *canonicalWriter) object(object map[string]any) {
 	w.WriteByte('{')
-	if len(object) > w.most { // each member takes more than a byte
-		w.WriteString(strings.Repeat(",", w.most))
+	if len(object) > w.limit { // each member takes more than a byte
+		w.WriteString(strings.Repeat(",", w.limit))
 		return
 	}
-	w.work += len(object) * keyBytes // they are sorted
+	w.work += len(object) * compareBytes // for sorting
 	for _, name := range slices.Sorted(maps.Keys(object)) {
-		if w.full() {
+		if w.isFull() {
 			return
 		}
 		w.text(name)
@@ -103,14 +104,14 @@ func (w *keyWriter) object(object map[string]any) {
 	w.WriteByte('}')
 }
 
-// text writes a quoted text, which is no shorter than the text.
-func (w *keyWriter) text(text string) {
-	text = text[:min(len(text), w.most)]
+// text writes a string in quotes.
+func (w *canonicalWriter) text(text string) {
+	text = text[:min(len(text), w.limit)]
 	w.work += len(text)
 	w.WriteString(strconv.Quote(text))
 }
 
-// typeOf is the narrowest type that JSON Schema knows of the value.
+// typeOf returns the JSON Schema type of a value: integer for 1 and 1.0.
 func typeOf(value any) string {
 	switch v := value.(type) {
 	case nil:

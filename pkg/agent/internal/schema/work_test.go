@@ -28,20 +28,20 @@ func TestAllWorkOfACheckCounts(t *testing.T) {
 	object := "{" + repeated(20_000, `"m%d":1`) + "}"
 	text := `"` + strings.Repeat("x", 2<<20) + `"`
 	for name, test := range map[string]struct{ schema, value string }{
-		"members of many alternatives":  {`{"oneOf":[` + repeated(100, `{"additionalProperties":false}`) + `]}`, object},
-		"names that are not there":      {`{"items":{"properties":{` + repeated(2000, `"p%d":{}`) + `}}}`, "[" + repeated(600, `{`+repeated(2000, `"m%d":1`)+`}`) + "]"},
-		"what alternatives evaluated":   {`{"unevaluatedProperties":false,"anyOf":[` + strings.Repeat(`{"anyOf":[`, 60) + `{"additionalProperties":true}` + strings.Repeat(`]}`, 60) + `]}`, object},
-		"members that nobody looked at": {`{"unevaluatedProperties":true,"allOf":[` + repeated(100, `{"unevaluatedProperties":true}`) + `]}`, object},
-		"required members":              {`{"items":{"required":[` + repeated(5000, `"a"`) + `]}}`, "[" + repeated(500, `{"a":1}`) + "]"},
-		"needed members":                {`{"items":{"dependentRequired":{"a":[` + repeated(5000, `"a"`) + `]}}}`, "[" + repeated(500, `{"a":1}`) + "]"},
-		"values to compare":             {`{"items":{"allOf":[` + repeated(50, `{"enum":[`+text[:15_000]+`"]}`) + `]}}`, `[` + repeated(100, text[:15_000]+`"`) + `]`},
-		"items to compare":              {`{"allOf":[` + repeated(8, `{"uniqueItems":true}`) + `]}`, `[` + text + `]`},
-		"long numbers":                  {`{"allOf":[` + repeated(100, `{"type":"integer"}`) + `]}`, "1." + strings.Repeat("0", 2<<20)},
-		"long numbers in enums":         {`{"allOf":[` + repeated(100, `{"enum":[[1]]}`) + `]}`, "[1." + strings.Repeat("0", 2<<20) + "]"},
-		"divisions":                     {`{"items":{"multipleOf":3}}`, "[" + repeated(50_000, "3e1990") + "]"},
-		"lengths":                       {`{"allOf":[` + repeated(100, `{"minLength":1}`) + `]}`, text},
-		"a program on a long text":      {`{"pattern":"a{1000}b{1000}c{1000}d{1000}"}`, text},
-		"programs on many names":        {`{"patternProperties":{"a{1000}$":{},"b{1000}$":{},"c{1000}$":{}}}`, "{" + repeated(20_000, `"abcabcabcabcabcabcabc%d":1`) + "}"},
+		"members of many alternatives":      {`{"oneOf":[` + repeated(100, `{"additionalProperties":false}`) + `]}`, object},
+		"names that do not exist":           {`{"items":{"properties":{` + repeated(2000, `"p%d":{}`) + `}}}`, "[" + repeated(600, `{`+repeated(2000, `"m%d":1`)+`}`) + "]"},
+		"evaluated members of alternatives": {`{"unevaluatedProperties":false,"anyOf":[` + strings.Repeat(`{"anyOf":[`, 60) + `{"additionalProperties":true}` + strings.Repeat(`]}`, 60) + `]}`, object},
+		"members without evaluation":        {`{"unevaluatedProperties":true,"allOf":[` + repeated(100, `{"unevaluatedProperties":true}`) + `]}`, object},
+		"required members":                  {`{"items":{"required":[` + repeated(5000, `"a"`) + `]}}`, "[" + repeated(500, `{"a":1}`) + "]"},
+		"needed members":                    {`{"items":{"dependentRequired":{"a":[` + repeated(5000, `"a"`) + `]}}}`, "[" + repeated(500, `{"a":1}`) + "]"},
+		"values to compare":                 {`{"items":{"allOf":[` + repeated(50, `{"enum":[`+text[:15_000]+`"]}`) + `]}}`, `[` + repeated(100, text[:15_000]+`"`) + `]`},
+		"items to compare":                  {`{"allOf":[` + repeated(8, `{"uniqueItems":true}`) + `]}`, `[` + text + `]`},
+		"long numbers":                      {`{"allOf":[` + repeated(100, `{"type":"integer"}`) + `]}`, "1." + strings.Repeat("0", 2<<20)},
+		"long numbers in enums":             {`{"allOf":[` + repeated(100, `{"enum":[[1]]}`) + `]}`, "[1." + strings.Repeat("0", 2<<20) + "]"},
+		"divisions":                         {`{"items":{"multipleOf":3}}`, "[" + repeated(50_000, "3e1990") + "]"},
+		"lengths":                           {`{"allOf":[` + repeated(100, `{"minLength":1}`) + `]}`, text},
+		"a program on a long text":          {`{"pattern":"a{1000}b{1000}c{1000}d{1000}"}`, text},
+		"programs on many names":            {`{"patternProperties":{"a{1000}$":{},"b{1000}$":{},"c{1000}$":{}}}`, "{" + repeated(20_000, `"abcabcabcabcabcabcabc%d":1`) + "}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

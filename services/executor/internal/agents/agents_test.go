@@ -36,9 +36,9 @@ agents:
     onBusy: enqueue
 `
 
-func TestEverythingThatAnAgentCanSayIsRead(t *testing.T) {
+func TestEveryFieldOfAnAgentIsRead(t *testing.T) {
 	t.Parallel()
-	a := one(t, whole)
+	a := parseOne(t, whole)
 	if a.Name != "clerk" || a.Description != "Answers." || a.Model != "local/llama" || a.SystemPrompt != "Be brief." || a.MaxSteps != 7 || a.MaxOutputTokens != 100 {
 		t.Errorf("agent = %+v", a.Agent)
 	}
@@ -57,21 +57,21 @@ func TestEverythingThatAnAgentCanSayIsRead(t *testing.T) {
 	if got, want := string(a.ProviderOptions["openai"]), `{"reasoning_effort":"low","n":16}`; got != want {
 		t.Errorf("options = %s, want %s", got, want)
 	}
-	if got, want := a.Models["local/llama"], (mute{Settings{Name: "local", Provider: "openai", API: "chat", BaseURL: "http://127.0.0.1:9/v1", APIKeyEnv: "K", IdleTimeout: 30 * time.Second}}); got != want {
+	if got, want := a.Models["local/llama"], (silentModel{Settings{Name: "local", Provider: "openai", API: "chat", BaseURL: "http://127.0.0.1:9/v1", APIKeyEnv: "K", IdleTimeout: 30 * time.Second}}); got != want {
 		t.Errorf("model = %+v, want %+v", got, want)
 	}
-	if a.Models["mine/a"] != (mute{}) || a.Models["anthropic/b"] == nil {
+	if a.Models["mine/a"] != (silentModel{}) || a.Models["anthropic/b"] == nil {
 		t.Errorf("models = %v, want those of the fallbacks", a.Models)
 	}
 }
 
 func TestDefaultsAreForTheAgentsOfTheirFile(t *testing.T) {
 	t.Parallel()
-	dir := write(t, map[string]string{
+	dir := writeFiles(t, map[string]string{
 		"a.yaml": "defaults: {model: mine/x, maxSteps: 5}\nagents:\n  - {name: a}\n  - {name: b, maxSteps: 6}\n",
 		"b.yaml": "agents:\n  - {name: c, model: mine/y}\n",
 	})
-	set, _, err := Load(t.Context(), []string{dir}, house())
+	set, _, err := Load(t.Context(), []string{dir}, testKnown())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestDefaultsAreForTheAgentsOfTheirFile(t *testing.T) {
 
 func TestAnchorsAndMergesAreFollowed(t *testing.T) {
 	t.Parallel()
-	a := one(t, `
+	a := parseOne(t, `
 agents:
   - <<: &base {model: mine/x, maxSteps: 3, tools: &tools [calculate]}
     name: a
@@ -98,11 +98,11 @@ agents:
 	}
 }
 
-func TestAnAgentMayHaveNoCapOnItsSteps(t *testing.T) {
+func TestAnAgentMayHaveNoLimitOnItsSteps(t *testing.T) {
 	t.Parallel()
 	for _, infinity := range []string{"Infinity", ".inf"} {
-		dir := write(t, map[string]string{"a.yaml": "agents:\n  - {name: a, model: mine/x, maxSteps: " + infinity + "}\n"})
-		set, _, err := Load(t.Context(), []string{dir}, house())
+		dir := writeFiles(t, map[string]string{"a.yaml": "agents:\n  - {name: a, model: mine/x, maxSteps: " + infinity + "}\n"})
+		set, _, err := Load(t.Context(), []string{dir}, testKnown())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,15 +110,15 @@ func TestAnAgentMayHaveNoCapOnItsSteps(t *testing.T) {
 			t.Errorf("%s: maxSteps = %d, %v, want no cap", infinity, a.MaxSteps, a.Check())
 		}
 	}
-	dir := write(t, map[string]string{"a.yaml": "agents:\n  - {name: a, model: mine/x, maxSteps: -.inf}\n"})
-	if _, _, err := Load(t.Context(), []string{dir}, house()); err == nil {
+	dir := writeFiles(t, map[string]string{"a.yaml": "agents:\n  - {name: a, model: mine/x, maxSteps: -.inf}\n"})
+	if _, _, err := Load(t.Context(), []string{dir}, testKnown()); err == nil {
 		t.Error("a cap below every number was taken")
 	}
 }
 
 func TestSeveralFilesFoldersPatternsAndIncludesAreOneSet(t *testing.T) {
 	t.Parallel()
-	dir := write(t, map[string]string{
+	dir := writeFiles(t, map[string]string{
 		"main.yaml":           "include: [shared.yaml, more, 'none/*.yaml', main.yaml]\nagents:\n  - {name: main, model: local/x, tools: [ask]}\n",
 		"shared.yaml":         "models: {local: {provider: openai, apiKeyEnv: K}}\ntools:\n  - {name: ask, description: Asks., client: true}\n",
 		"more/one.yaml":       "include: [../shared.yaml]\nagents:\n  - {name: one, model: local/x, tools: [{use: ask, answerWithin: 1h}]}\n",
@@ -127,7 +127,7 @@ func TestSeveralFilesFoldersPatternsAndIncludesAreOneSet(t *testing.T) {
 		"more/two.json":       `{"type": "object", "properties": {"a": {"type": "string"}}}`,
 		"other/three.yaml":    "agents:\n  - {name: three, model: mine/x}\n",
 	})
-	set, trail, err := Load(t.Context(), []string{filepath.Join(dir, "main.yaml"), filepath.Join(dir, "oth*", "*.yaml")}, house())
+	set, trail, err := Load(t.Context(), []string{filepath.Join(dir, "main.yaml"), filepath.Join(dir, "oth*", "*.yaml")}, testKnown())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,38 +144,37 @@ func TestSeveralFilesFoldersPatternsAndIncludesAreOneSet(t *testing.T) {
 	if trail.Changed() {
 		t.Error("the trail has changed, and nothing was written")
 	}
-	put(t, filepath.Join(dir, "none", "new.yaml"), "")
+	writeFile(t, filepath.Join(dir, "none", "new.yaml"), "")
 	if !trail.Changed() {
 		t.Error("a new file that a pattern includes is not seen")
 	}
 }
 
-func TestMistakesInSeveralFilesAreToldWithTheirFile(t *testing.T) {
+func TestMistakesInSeveralFilesNameTheirFile(t *testing.T) {
 	t.Parallel()
-	dir := write(t, map[string]string{
+	dir := writeFiles(t, map[string]string{
 		"a.yaml":   "include: [gone.yaml, b.yaml]\nmodels: {local: {provider: openai, apiKeyEnv: A}}\nagents:\n  - {name: x, model: mine/x}\n",
 		"b.yaml":   "models:\n  local: {provider: openai, apiKeyEnv: B}\ntools:\n  - {name: t, client: true}\n  - {name: t, client: true, description: other}\n  - {name: calculate, client: true}\nagents:\n  - name: x\n    model: mine/x\n  - name: y\n    model: mine/x\n    outputSchema: {file: bad.json}\n",
 		"bad.json": "{\n  \"type\": \"objekt\"\n}\n",
 		"c.yaml":   "agents: [\n",
 	})
-	_, _, err := Load(t.Context(), []string{filepath.Join(dir, "a.yaml"), filepath.Join(dir, "c.yaml")}, house())
-	refused(t, err,
+	_, _, err := Load(t.Context(), []string{filepath.Join(dir, "a.yaml"), filepath.Join(dir, "c.yaml")}, testKnown())
+	wantMistakes(t, err,
 		"a.yaml:1: there is no file",
-		"a.yaml:2: the provider \"local\" is declared otherwise",
-		"b.yaml:5: the tool \"t\" is declared otherwise",
+		"a.yaml:2: the provider \"local\" is declared differently",
+		"b.yaml:5: the tool \"t\" is declared differently",
 		"b.yaml:6: there is a built-in tool \"calculate\"",
-		"a.yaml:4: the agent \"x\" is there twice, first at ", "b.yaml:8",
+		"a.yaml:4: the agent \"x\" is declared twice, first at ", "b.yaml:8",
 		`agent "y": outputSchema: `,
 		"c.yaml:1: ",
 	)
-	if _, _, err := Load(t.Context(), []string{filepath.Join(dir, "nothing.yaml")}, house()); fault.ReasonOf(err) != "AGENTS_NOT_FOUND" {
+	if _, _, err := Load(t.Context(), []string{filepath.Join(dir, "nothing.yaml")}, testKnown()); fault.ReasonOf(err) != "AGENTS_NOT_FOUND" {
 		t.Errorf("error = %v, want AGENTS_NOT_FOUND", err)
 	}
 }
 
-func TestEveryMistakeOfAFileIsToldAtOnceWithItsLine(t *testing.T) {
-	t.Parallel()
-	_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(`modles: {}
+// brokenAgents has a mistake in nearly every line.
+const brokenAgents = `modles: {}
 models:
   local: {provider: opnai}
   s: {provider: scripted, baseURL: x}
@@ -209,8 +208,12 @@ agents:
       - use: note
         retry: often
     stopWhen: [{tool: nte}, {}]
-`)}, house())
-	refused(t, err,
+`
+
+func TestAllMistakesOfAFileAreReportedTogether(t *testing.T) {
+	t.Parallel()
+	_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(brokenAgents)}, testKnown())
+	wantMistakes(t, err,
 		`a.yaml:1: there is no field "modles"; did you mean "models"?`,
 		`a.yaml:3: there is no provider "opnai"; known: anthropic, openai, scripted; did you mean "openai"?`,
 		`a.yaml:4: s: baseURL, apiKeyEnv and idleTimeout are not for the scripted provider`,
@@ -218,7 +221,7 @@ agents:
 		`a.yaml:6: u: api is "soap", it must be one of chat, responses`,
 		`a.yaml:7: defaults: there is no field "nmae"; did you mean "name"?`,
 		`a.yaml:10: agent "a": there is no field "modle"; did you mean "model"?`,
-		`a.yaml:11: agent "a": model must be a text`,
+		`a.yaml:11: agent "a": model must be a string`,
 		`a.yaml:12: agent "a": the model is "mine", it must be provider/name`,
 		`a.yaml:12: agent "a": fallbacks has "mine/x" twice`,
 		`a.yaml:13: agent "a": maxSteps must be an integer`,
@@ -236,16 +239,16 @@ agents:
 		`a.yaml:25: agent "a": there is no tool "calculator"; known: calculate, note; did you mean "calculate"?`,
 		`a.yaml:25: agent "a": tool "note": there is no field "retires"`,
 		`a.yaml:25: agent "a": tool "bad name": name: "bad name" must have 1 to 64 characters`,
-		`a.yaml:25: agent "a": tool "x": a tool that is declared has either client: true`,
+		`a.yaml:25: agent "a": tool "x": a declared tool has either client: true`,
 		`a.yaml:26: an agent must be an object with fields`,
-		`a.yaml:29: agent "b": description: it has characters that cannot be stored`,
+		`a.yaml:29: agent "b": description: it must be UTF-8 without NUL characters`,
 		`a.yaml:33: agent "b": tool "note": retry is "often", it must be one of never, safe`,
 		`a.yaml:34: agent "b": stopWhen: the agent has no tool "nte"; did you mean "note"?`,
 		`a.yaml:34: agent "b": stopWhen: give either`,
 	)
 }
 
-func TestYAMLThatNeverEndsIsRefused(t *testing.T) {
+func TestEndlessYAMLIsRefused(t *testing.T) {
 	t.Parallel()
 	bomb := "agents:\n  - name: a\n    model: mine/x\n    providerOptions:\n      p:\n        a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
 	for i := range 9 {
@@ -254,33 +257,33 @@ func TestYAMLThatNeverEndsIsRefused(t *testing.T) {
 		bomb += "        a" + next + ": &a" + next + " [" + strings.Repeat("*a"+d+", ", 9) + "*a" + d + "]\n"
 	}
 	for name, text := range map[string]string{
-		"too deep or too large": bomb,
-		"there is no anchor":    "agents: *nowhere\n",
-		"must be an object":     "agents:\n  - &a\n    - *a\n",
+		"nested too deeply or is too large": bomb,
+		"there is no anchor":                "agents: *nowhere\n",
+		"must be an object":                 "agents:\n  - &a\n    - *a\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(text)}, house())
-			refused(t, err, name)
+			_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(text)}, testKnown())
+			wantMistakes(t, err, name)
 		})
 	}
 }
 
-func TestATrailSeesWhatWasWrittenWhatHasComeAndWhatHasGone(t *testing.T) {
+func TestATrailNoticesWrittenAndNewFiles(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{
 		"agents/a.yaml": "agents:\n  - {name: a, model: mine/x, systemPrompt: {file: ../prompt.md}}\n",
 		"prompt.md":     "You are a.",
 	}
 	for name, change := range map[string]func(t *testing.T, dir string){
-		"a file":        func(t *testing.T, dir string) { put(t, filepath.Join(dir, "agents/a.yaml"), "agents: []") },
-		"a file beside": func(t *testing.T, dir string) { put(t, filepath.Join(dir, "prompt.md"), "You are another.") },
-		"a new file":    func(t *testing.T, dir string) { put(t, filepath.Join(dir, "agents/b.yaml"), "agents: []") },
+		"a file":        func(t *testing.T, dir string) { writeFile(t, filepath.Join(dir, "agents/a.yaml"), "agents: []") },
+		"a file beside": func(t *testing.T, dir string) { writeFile(t, filepath.Join(dir, "prompt.md"), "You are another.") },
+		"a new file":    func(t *testing.T, dir string) { writeFile(t, filepath.Join(dir, "agents/b.yaml"), "agents: []") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := write(t, files)
-			_, trail, err := Load(t.Context(), []string{filepath.Join(dir, "agents")}, house())
+			dir := writeFiles(t, files)
+			_, trail, err := Load(t.Context(), []string{filepath.Join(dir, "agents")}, testKnown())
 			if err != nil || trail.Changed() {
 				t.Fatalf("Load = %v, changed %v", err, trail.Changed())
 			}
@@ -289,5 +292,22 @@ func TestATrailSeesWhatWasWrittenWhatHasComeAndWhatHasGone(t *testing.T) {
 				t.Error("nothing has changed, want a change")
 			}
 		})
+	}
+}
+
+func TestAMistakeHasALineAndAColumn(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"agents:\n  - {name: a, modle: mine/x}\n":                `a.yaml:2:15: agent "a": there is no field "modle"`,
+		"agents:\n  - name: a\n    model: mine/x\n    tools:\n":  "",
+		"agents:\n  - name: a\n    name: b\n":                    `a.yaml:3:5: mapping key "name" already defined`,
+		"agents:\n  - model: mine/x\n":                           "a.yaml:2:5: the agent has no name",
+		"agents:\n  - name: \"a\n":                               "a.yaml:2:11: ",
+		"agents: [{name: a, model: mine/x, tools: [note, nte]}]": `a.yaml:1:49: agent "a": there is no tool "nte"`,
+	} {
+		_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(text)}, testKnown())
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: error = %v, want %q", text, err, want)
+		}
 	}
 }

@@ -1,28 +1,29 @@
-// Package agents reads agents from YAML. A file has these fields, and needs none but
-// agents; examples/agents has files to begin with.
+// Package agents reads agents from YAML files. examples/agents has files to start from.
+//
+// All fields but agents are optional:
 //
 //	include: [tools.yaml, more/*.yaml, folder]   # further files, relative to this one
-//	models:                                      # providers, by the name that agents use
-//	  openai: {api: responses}                   # chat (when left out) or responses
+//	models:                                      # providers, by the name in the agents
+//	  openai: {api: responses}                   # chat (default) or responses
 //	  anthropic: {baseURL: https://proxy.example, apiKeyEnv: MY_KEY}
 //	  local: {provider: openai, baseURL: "http://127.0.0.1:11434/v1", idleTimeout: 1m}
 //	  scripted: {file: script.yaml}              # or script: | with the script itself
 //	defaults: {model: openai/gpt-5-mini}         # for the agents of this file
-//	tools: […]                                   # tools that agents name: see below
+//	tools: […]                                   # tools for agents, by name: see below
 //	mcpServers: {…}                              # see below
 //	agents:
 //	  - name: clerk                              # the agent type
 //	    description: Answers questions.
 //	    model: openai/gpt-5-mini                 # provider/name
-//	    fallbacks: [anthropic/claude-haiku-4-5]  # tried in their order
+//	    fallbacks: [anthropic/claude-haiku-4-5]  # tried in this order
 //	    systemPrompt: You are helpful.           # or {file: prompt.md}
 //	    prompt: "You help {{state.name}}."       # instead: see below; or {file: …}
 //	    tools: […]
 //	    stateSchema: {type: object, …}           # JSON Schema, or {file: state.json}
 //	    outputSchema: {type: object, …}          # the same
-//	    completion: tool                         # or native: how the output is asked for
+//	    completion: tool                         # or native
 //	    strictOutput: true
-//	    maxSteps: 10                             # or Infinity: no cap
+//	    maxSteps: 10                             # or Infinity: no limit
 //	    maxOutputTokens: 1000
 //	    temperature: 0.7
 //	    maxRetries: 3
@@ -33,56 +34,58 @@
 //	    stopWhen: [{tool: send}, {stateEquals: {done: true}}]   # any of them
 //	    onBusy: reject                           # enqueue, interrupt or rollback
 //
-// A provider without settings is openai, anthropic or gemini with the key in its usual
-// environment variable, which is not for other addresses: with a baseURL name one. Files that are read together share providers, tools and MCP servers;
-// they may declare one twice when both say the same.
+// A provider without settings is openai, anthropic or gemini, with the key in its usual environment
+// variable. With a baseURL the key needs an apiKeyEnv: the usual key is never sent to another address.
+// The files of a set share their providers, tools and MCP servers. Two files may declare the same one
+// if the declarations are equal.
 //
 // # Prompts
 //
-// In a prompt {{state.key}} stands for a value of the custom state as it is when the step
-// begins, and {{state.key.below}} for one within an object: a text as it is, nothing where
-// there is none, anything else as JSON. There are no other placeholders, and what comes out
-// of the state is not looked at again. Write \{{ for the braces themselves.
+// In a prompt {{state.key}} is replaced by a value of the custom state at the start of the step, and
+// {{state.key.below}} by a value in an object: a string as it is, nothing for a missing value, any
+// other value as JSON. There are no other placeholders, and replaced text is not expanded again.
+// Write \{{ for literal braces.
 //
 // # Tools
 //
-// Each tool of an agent is a name, of a built-in tool or of one under tools, or one of these:
+// A tool of an agent is the name of a built-in tool or of a tool under tools, or one of these objects:
 //
 //	tools:
 //	  - calculate
-//	  - use: note                     # the tool, with what is different about it
+//	  - use: note                     # a tool by name, with other settings
 //	    approval: always
-//	  - mcp: files                    # of an MCP server all tools, or those named
+//	  - mcp: files                    # all tools of an MCP server, or the listed ones
 //	    tools: [read_file]
 //	    timeout: 10s
-//	  - name: ask_user                # a tool that is answered from outside
+//	  - name: ask_user                # a tool for a client to answer
 //	    description: Asks the user.
 //	    client: true
 //	    inputSchema: {type: object, …}
 //	    answerWithin: 24h
-//	  - name: forecast                # a tool that makes an HTTP request
+//	  - name: forecast                # a tool with an HTTP request
 //	    description: Tells the weather.
 //	    inputSchema: {type: object, properties: {city: {type: string}, days: {type: integer}}}
 //	    http:
-//	      method: POST                # GET when left out
+//	      method: POST                # default GET
 //	      url: https://api.example/v1/{city}
 //	      query: {days: "{days}"}
 //	      headers: {Authorization: "Bearer ${WEATHER_KEY}"}
-//	      body: {where: "{city}"}     # or input: all arguments, or none
+//	      body: {where: "{city}"}     # or input for all arguments, or none
 //	      success: [2xx]
 //	      result: auto                # json or text
 //	      maxBytes: 100000
-//	    readOnly: true              # it changes nothing
+//	    readOnly: true                # it changes nothing
 //
-// All of them take retry (never or safe), readOnly, timeout, answerWithin, strict, finishWith and
-// approval; declarations outputSchema too. readOnly: true says that calls change nothing, so that
-// they may be made again after a crash; false takes back what a server says of its tools. {name} stands for an argument, ${NAME} for an
-// environment variable, one that files may name: see package httptool.
+// Every tool may have retry (never or safe), readOnly, timeout, answerWithin, strict, finishWith and
+// approval; a declared tool may have outputSchema too. readOnly: true declares that calls change
+// nothing, so they may run again after a crash; readOnly: false overrides the hint of an MCP server.
+// {name} is an argument, ${NAME} an environment variable on the list of allowed ones: see package
+// httptool.
 //
 // # Approval
 //
-// approval is always, never, or says when: one condition of the list has to hold, and of a
-// condition all operators.
+// approval is always, never, or a list of conditions. A call needs approval if any condition holds. A
+// condition holds if all of its operators do.
 //
 //	approval:
 //	  when:
@@ -90,10 +93,11 @@
 //	    - {field: to.mail, matches: '@example\.com$', notEquals: me@example.com}
 //	    - {state: mode, equals: careful}
 //
-// field is a value of the arguments, one that the input schema has; state one of the custom state. The operators are
-// equals, notEquals, greaterThan, lessThan, matches (RE2) and exists (true or false). A
-// value that is not there is not equal, not greater, not less and does not match. A value that
-// is no number is both greater and less: somebody had better look at it.
+// field is a value in the arguments, and must be in the input schema; state is a value in the custom
+// state. The operators are equals, notEquals, greaterThan, lessThan, matches (RE2) and exists (true or
+// false). For a missing value only notEquals and exists: false hold. greaterThan and lessThan hold for
+// any value that is not a number, and equals for any number with more than 400 characters, so that a
+// human sees the call. Shorter numbers are compared exactly.
 //
 // # MCP servers
 //
@@ -106,31 +110,30 @@
 //	  search:                         # streamable HTTP
 //	    url: https://mcp.example/mcp
 //	    headers: {Authorization: "Bearer ${SEARCH_KEY}"}
-//	    include: [search]             # the server's names; or exclude
-//	    prefix: web_                  # before the names that agents know
-//	    approve: [search]             # or ["*"]: these wait for a human
-//	    safe: [search]                # or ["*"]: these may run again after a crash
-//	    readOnly: [search]            # or ["*"]: these change nothing
+//	    include: [search]             # names on the server; or exclude
+//	    prefix: web_                  # before the names for agents
+//	    approve: [search]             # or ["*"]: calls need approval
+//	    safe: [search]                # or ["*"]: calls may run again after a crash
+//	    readOnly: [search]            # or ["*"]: calls change nothing
 //	    trustHints: true              # believe the server's readOnlyHint and idempotentHint (safe)
 //	    timeout: 30s
 //	    connectTimeout: 10s
 //
-// Servers are connected when the file is read: one that does not answer keeps the set from
-// being used. Where nothing else is wrong, it is asked again from time to time.
+// Load connects the servers. The set cannot be used while a server does not answer; if nothing else is
+// wrong, the caller tries again later.
 //
-// # What a file may do
+// # Security
 //
-// The commands of MCP servers, the hosts of HTTP tools, MCP servers and models, and the
-// environment variables with secrets have to be on lists that the process has from elsewhere
-// (Known). A baseURL needs no list on this machine and at the provider's own host. A provider
-// without an apiKeyEnv has the key of its usual variable, but at a baseURL it has none.
+// Three lists outside of the files (Known) restrict them: the commands of MCP servers, the hosts of
+// HTTP tools, MCP servers and models, and the environment variables with secrets. A baseURL on this
+// machine or at the provider's own host needs no list.
 //
-// What a file may read is not on a list: file and include lead to every file that the process
-// can read, and what they read can get into prompts. Serve files of people you trust, or let
-// a process serve them that can read nothing else.
+// No list restricts reading: file and include can read every file that the process can read, and its
+// text can get into prompts. Load only files from people you trust, or in a process that can read
+// nothing else.
 //
 // # Mistakes
 //
-// All mistakes of all files are told at once, each with its file and line. Nothing of a set
-// with a mistake is used.
+// Load reports all mistakes of all files together, each with file, line and column. A set with a
+// mistake is not used.
 package agents

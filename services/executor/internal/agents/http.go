@@ -10,42 +10,34 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/httptool"
 )
 
-// http reads the request of a tool.
-func (r *reader) http(v value, what string) *httptool.Config {
-	o := r.object(v, what+": http")
-	c := &httptool.Config{
-		Method: o.text("method"), URL: o.text("url"), Query: o.textsByName("query"), Headers: o.textsByName("headers"),
-		Success: o.texts("success"), Result: httptool.Result(o.text("result")), MaxBytes: o.integer("maxBytes", 1, math.MaxInt32),
+// readHTTP reads the request of an HTTP tool, and makes the tool. Each mistake is reported at its
+// field.
+func (ts *tools) readHTTP(o *object, t agent.Tool) (*httptool.Config, agent.Tool) {
+	c := httptool.Config{
+		Method: o.text("method"), URL: o.text("url"), Query: o.texts("query"), Headers: o.texts("headers"),
+		Success: o.distinct("success"), Result: httptool.Result(o.text("result")), MaxBytes: o.integer("maxBytes", 1, math.MaxInt32),
 	}
 	if body, ok := o.field("body"); ok {
 		if text, plain := body.text(); plain {
 			c.Body = httptool.Body(text)
 		} else {
-			c.BodyTemplate = r.json(body)
+			c.BodyTemplate = body.json()
 		}
 	}
 	o.end()
-	return c
-}
-
-// httpTool makes the tool of a request. Each mistake of it is told at its field.
-func (r *reader) httpTool(o *object, t agent.Tool, c httptool.Config) agent.Tool {
-	made, err := httptool.New(t, c, r.known.HTTP)
+	made, err := httptool.New(t, c, ts.peers)
 	if err == nil {
-		return made
+		return &c, made
 	}
-	at, _ := o.field("http")
-	request := &object{r: r, at: at, what: o.what + ": http", wrong: o.wrong}
-	request.fields, _ = r.members(at, maxDepth)
 	f, ok := errors.AsType[*fault.Fault](err)
 	if !ok {
-		request.mistake("http", "%v", err)
-		return t
+		o.mistakeAt("http", "%v", err)
+		return &c, t
 	}
 	for line := range strings.SplitSeq(f.Detail, "\n") {
 		field, _, _ := strings.Cut(line, ":")
 		field, _, _ = strings.Cut(field, ".")
-		request.mistake(field, "%s", line)
+		o.mistakeAt(field, "%s", line)
 	}
-	return t
+	return &c, t
 }

@@ -34,7 +34,7 @@ agents:
   - {name: b, model: mine/x, tools: [{use: forecast, retry: never, approval: {when: [{field: city, equals: Rome}]}}]}
 `
 
-func TestAnHTTPToolCallsAHostThatTheProcessAllows(t *testing.T) {
+func TestAnHTTPToolCallsAnAllowedHost(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -43,7 +43,7 @@ func TestAnHTTPToolCallsAHostThatTheProcessAllows(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	text := fmt.Sprintf(weather, server.URL)
-	known := house()
+	known := testKnown()
 	known.HTTP = httptool.Peers{
 		Policy: outbound.Policy{Hosts: []string{"127.0.0.1"}},
 		Lookup: func(name string) (string, bool) { return "secret", name == "WEATHER_KEY" },
@@ -69,14 +69,14 @@ func TestAnHTTPToolCallsAHostThatTheProcessAllows(t *testing.T) {
 		}
 	}
 
-	_, err = Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(text)}, house())
-	refused(t, err, `a.yaml:8: tools: tool "forecast": http: url: the host `, `a.yaml:10: tools: tool "forecast": http: headers.X-Key: the environment variable WEATHER_KEY is not set`)
+	_, err = Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(text)}, testKnown())
+	wantMistakes(t, err, `a.yaml:8: tools: tool "forecast": http: url: the host `, `a.yaml:10: tools: tool "forecast": http: headers.X-Key: the environment variable WEATHER_KEY is not set`)
 }
 
-func TestAToolIsEitherOfAClientOrOfHTTP(t *testing.T) {
+func TestADeclaredToolIsEitherAClientToolOrAnHTTPTool(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"{name: t}", "{name: t, client: true, http: {url: 'https://a.example'}}"} {
-		_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte("agents:\n  - name: a\n    model: mine/x\n    tools:\n      - " + tool + "\n")}, house())
-		refused(t, err, `a.yaml:5: agent "a": tool "t": a tool that is declared has either client: true`)
+		_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte("agents:\n  - name: a\n    model: mine/x\n    tools:\n      - " + tool + "\n")}, testKnown())
+		wantMistakes(t, err, `a.yaml:5: agent "a": tool "t": a declared tool has either client: true`)
 	}
 }

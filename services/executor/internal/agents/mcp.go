@@ -15,164 +15,157 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/mcptool"
 )
 
-// Server is an MCP server that is connected.
+// Server is a connected MCP server.
 type Server interface {
-	// Tools gives its tools as they are now. Not to be changed.
+	// Tools returns its current tools. They must not be modified.
 	Tools() []agent.Tool
 }
 
-// Mount is the tools of an MCP server that an agent has.
+// Mount is the tools of an MCP server in an agent.
 type Mount struct {
-	Server Server
-	only   []string // the tools, as agents know them; empty for all
-	adjust func(*agent.Tool)
+	Server    Server
+	only      []string // names of the tools; empty for all
+	behaviour behaviour
 }
 
-// tools gives the tools as they are now.
+// tools returns the current tools.
 func (m *Mount) tools() []agent.Tool {
 	var tools []agent.Tool
 	for _, t := range m.Server.Tools() {
 		if len(m.only) == 0 || slices.Contains(m.only, t.Name) {
-			m.adjust(&t)
+			m.behaviour.apply(&t)
 			tools = append(tools, t)
 		}
 	}
 	return tools
 }
 
-// server is an MCP server that was declared.
+// servers finds MCP servers by name.
+type servers struct {
+	known    Known
+	declared map[string]*server
+}
+
+// server is an MCP server of a file.
 type server struct {
 	at     value
 	config mcptool.Config
 	wrong  bool
-	server Server // nil before it is connected
+	server Server // nil until it is connected
 }
 
-// server reads how an MCP server is reached.
-func (r *reader) server(m member) {
-	before := len(r.mistakes)
-	o := r.object(m.value, fmt.Sprintf("MCP server %q", m.name))
+// declare reads how an MCP server is reached. Several files may declare the same server.
+func (s *servers) declare(m member) {
+	before := m.file.count()
+	o := newObject(m.value, fmt.Sprintf("MCP server %q", m.name))
 	c := mcptool.Config{
-		Name: m.name, Command: r.command(o), Env: o.textsByName("env"), Dir: o.text("dir"),
-		URL: o.text("url"), Headers: o.textsByName("headers"),
-		Include: o.texts("include"), Exclude: o.texts("exclude"), Prefix: o.text("prefix"),
-		Approve: o.texts("approve"), Safe: o.texts("safe"), ReadOnly: o.texts("readOnly"), TrustHints: o.boolean("trustHints"),
+		Name: m.name, Command: readCommand(o), Env: o.texts("env"), Dir: o.text("dir"),
+		URL: o.text("url"), Headers: o.texts("headers"),
+		Include: o.distinct("include"), Exclude: o.distinct("exclude"), Prefix: o.text("prefix"),
+		Approve: o.distinct("approve"), Safe: o.distinct("safe"), ReadOnly: o.distinct("readOnly"), TrustHints: o.isTrue("trustHints"),
 		Timeout: o.duration("timeout"), ConnectTimeout: o.duration("connectTimeout"),
 	}
 	if c.Dir != "" {
-		c.Dir = m.value.file.path(c.Dir)
+		c.Dir = m.file.path(c.Dir)
 	}
 	o.end()
-	if len(r.mistakes) == before {
-		r.serverMistakes(o, c.Check(r.known.MCP))
+	if m.file.count() == before {
+		reportServer(o, c.Check(s.known.MCP))
 	}
-	declared := &server{at: m.value, config: c, wrong: len(r.mistakes) > before}
-	if former, ok := r.servers[m.name]; ok {
+	if former, ok := s.declared[m.name]; ok {
 		if !reflect.DeepEqual(c, former.config) {
-			r.mistake(m.value, "the MCP server %q is declared otherwise at %s:%d", m.name, former.at.file.name, former.at.line)
+			m.mistake("the MCP server %q is declared differently at %s:%v", m.name, former.at.file.name, former.at.place)
 		}
 		return
 	}
-	r.servers[m.name] = declared
+	s.declared[m.name] = &server{at: m.value, config: c, wrong: m.file.count() > before}
 }
 
-// command reads a program with its arguments: a list, or a text with args beside it.
-func (r *reader) command(o *object) []string {
+// readCommand reads a program with its arguments: a list, or a string with args beside it.
+func readCommand(o *object) []string {
 	v, _ := o.field("command")
 	var command []string
 	if text, ok := v.text(); ok {
 		command = []string{text}
 	} else {
-		command = r.words(o, "command")
+		command = o.words("command")
 	}
-	return append(command, r.words(o, "args")...)
+	return append(command, o.words("args")...)
 }
 
-// words reads a list of texts, which may repeat.
-func (r *reader) words(o *object, name string) []string {
-	var words []string
-	for _, item := range o.list(name) {
-		word, ok := item.text()
-		if !ok {
-			o.wrong = append(o.wrong, name)
-			r.mistake(item, "%s: %s must be a list of texts; put them in quotes", o.what, name)
-		}
-		words = append(words, word)
-	}
-	return words
-}
-
-// serverMistakes tells each mistake of a server at its field.
-func (r *reader) serverMistakes(o *object, err error) {
+// reportServer reports each line of a server's error at its field.
+func reportServer(o *object, err error) {
 	if err == nil {
 		return
 	}
 	f, ok := errors.AsType[*fault.Fault](err)
 	if !ok || f.Reason != "MCP_INVALID" {
-		r.mistake(o.at, "%s: %s", o.what, sentence(err))
+		o.mistake("%s: %s", o.what, detail(err))
 		return
 	}
 	for line := range strings.SplitSeq(f.Detail, "\n") {
 		field, _, _ := strings.Cut(line, ":")
-		o.mistake(field, "%s", line)
+		o.mistakeAt(field, "%s", line)
 	}
 }
 
-// connect connects the servers, all at once, unless there are mistakes.
-func (r *reader) connect(ctx context.Context) {
-	if len(r.mistakes) > 0 {
-		return
-	}
-	names := slices.Sorted(maps.Keys(r.servers))
+// connect connects all servers concurrently.
+func (s *servers) connect(ctx context.Context) {
+	names := slices.Sorted(maps.Keys(s.declared))
 	failures := make([]error, len(names))
 	var connecting sync.WaitGroup
 	for i, name := range names {
 		connecting.Go(func() {
-			s := r.servers[name]
-			s.server, failures[i] = r.known.Connect(ctx, s.config)
+			declared := s.declared[name]
+			declared.server, failures[i] = s.known.Connect(ctx, declared.config)
 		})
 	}
 	connecting.Wait()
 	for i, name := range names {
-		if failures[i] != nil {
-			r.servers[name].wrong = true
-			r.mistake(r.servers[name].at, "%s", sentence(failures[i]))
-			if fault.ReasonOf(failures[i]) == "MCP_UNAVAILABLE" {
-				r.away++
-			}
+		if failures[i] == nil {
+			continue
+		}
+		declared := s.declared[name]
+		declared.wrong = true
+		declared.at.mistake("%s", detail(failures[i]))
+		if fault.ReasonOf(failures[i]) == "MCP_UNAVAILABLE" {
+			declared.at.file.unavailable++
 		}
 	}
 }
 
-// mounted reads which tools of an MCP server an agent has.
-func (r *reader) mounted(o, entry *object) ([]placed, *Mount) {
+// mount reads {mcp: server}: the tools of an MCP server, or some of them.
+func (s *servers) mount(o, entry *object) ([]placedTool, *Mount) {
 	name := entry.text("mcp")
 	entry.what = fmt.Sprintf("%s: MCP server %q", o.what, name)
-	mount := &Mount{only: entry.texts("tools"), adjust: r.behaviour(entry)}
+	mount := &Mount{only: entry.distinct("tools"), behaviour: readBehaviour(entry)}
+	if a := mount.behaviour.approval; a != nil {
+		a.arguments = nil // the mount outlives the file
+	}
 	entry.end()
-	s, ok := r.servers[name]
+	declared, ok := s.declared[name]
 	if !ok {
-		known := slices.Sorted(maps.Keys(r.servers))
-		entry.mistake("mcp", "there is none of this name under mcpServers; known: %s%s", strings.Join(known, ", "), meant(name, known))
+		known := slices.Sorted(maps.Keys(s.declared))
+		entry.mistakeAt("mcp", "there is no such server under mcpServers; known: %s%s", strings.Join(known, ", "), suggest(name, known))
 		return nil, nil
 	}
-	if s.wrong || s.server == nil {
+	if declared.wrong || declared.server == nil {
 		return nil, nil
 	}
-	mount.Server = s.server
+	mount.Server = declared.server
 	var names []string
-	for _, t := range s.server.Tools() {
+	for _, t := range declared.server.Tools() {
 		names = append(names, t.Name)
 	}
 	for _, only := range mount.only {
 		if !slices.Contains(names, only) {
-			entry.mistake("tools", "it has no tool %q; known: %s%s", only, strings.Join(names, ", "), meant(only, names))
+			entry.mistakeAt("tools", "it has no tool %q; known: %s%s", only, strings.Join(names, ", "), suggest(only, names))
 		}
 	}
 	at, _ := entry.field("mcp")
-	var tools []placed
+	var placed []placedTool
 	for _, t := range mount.tools() {
-		tools = append(tools, placed{tool: t, at: at, mount: mount, wrong: len(entry.wrong) > 0})
+		placed = append(placed, placedTool{tool: t, at: at, mounted: true, wrong: len(entry.wrong) > 0})
 	}
-	return tools, mount
+	return placed, mount
 }

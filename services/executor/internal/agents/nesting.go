@@ -2,12 +2,11 @@ package agents
 
 import "github.com/goccy/go-yaml/token"
 
-// tooDeep gives the first token that is nested deeper than maxDepth, nil when there is none.
-// It is asked before the tokens become a tree, which takes a time that grows with the square
-// of the depth.
+// tooDeep returns the first token beyond maxDepth, nil if there is none. It works on tokens because the
+// parser takes time in proportion to the square of the depth.
 func tooDeep(tokens token.Tokens) *token.Token {
-	flow, marks := 0, 0 // brackets that are open, and tags and anchors in a row
-	var columns []int   // of the blocks that are open
+	flow, marks := 0, 0 // open brackets; consecutive tags and anchors
+	var columns []int   // columns of open blocks
 	for i, t := range tokens {
 		switch {
 		case t.Type == token.MappingStartType || t.Type == token.SequenceStartType:
@@ -18,11 +17,11 @@ func tooDeep(tokens token.Tokens) *token.Token {
 		switch {
 		case t.Type == token.TagType || t.Type == token.AnchorType:
 			marks++
-		case i == 0 || tokens[i-1].Type != token.AnchorType: // whose name it would be
+		case i == 0 || tokens[i-1].Type != token.AnchorType: // not the name of an anchor
 			marks = 0
 		}
 		if flow <= 0 {
-			columns = within(columns, block(tokens, i))
+			columns = openBlocks(columns, blockColumn(tokens, i))
 		}
 		if flow+len(columns) > maxDepth || marks > maxDepth {
 			return t
@@ -31,9 +30,9 @@ func tooDeep(tokens token.Tokens) *token.Token {
 	return nil
 }
 
-// block gives the column of what a token begins or goes on with: the entry of a list, or of an
-// object; 0 for other tokens.
-func block(tokens token.Tokens, i int) int {
+// blockColumn returns the column of the list item or object field that a token belongs to, 0 for other
+// tokens.
+func blockColumn(tokens token.Tokens, i int) int {
 	switch t := tokens[i]; {
 	case t.Type == token.SequenceEntryType || t.Type == token.MappingKeyType:
 		return t.Position.Column
@@ -43,8 +42,8 @@ func block(tokens token.Tokens, i int) int {
 	return 0
 }
 
-// within closes the blocks that end at a column, and opens that of the column.
-func within(columns []int, column int) []int {
+// openBlocks closes the blocks at or beyond a column, and opens a block there.
+func openBlocks(columns []int, column int) []int {
 	if column == 0 {
 		return columns
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestWhatIsNestedTooDeepIsRefusedBeforeItIsRead(t *testing.T) {
+func TestDeepNestingIsRefusedBeforeParsing(t *testing.T) {
 	t.Parallel()
 	const levels = 20_000
 	var blocks strings.Builder
@@ -24,14 +24,14 @@ func TestWhatIsNestedTooDeepIsRefusedBeforeItIsRead(t *testing.T) {
 		"anchors":          "a: " + strings.Repeat("&x ", levels) + "a",
 		"behind a comment": "# [\na: 1\nb:\n  - " + strings.Repeat("[", levels),
 	} {
-		_, err := Parse(t.Context(), Source{Name: name, Data: []byte(text)}, house())
-		refused(t, err, "values are nested too deep: 100 levels are allowed")
+		_, err := Parse(t.Context(), Source{Name: name, Data: []byte(text)}, testKnown())
+		wantMistakes(t, err, "values are nested deeper than 100 levels")
 	}
-	_, err := Parse(t.Context(), Source{Name: "long", Data: make([]byte, maxFileBytes+1)}, house())
-	refused(t, err, "the file has 1048577 bytes, 1048576 are allowed")
+	_, err := Parse(t.Context(), Source{Name: "long", Data: make([]byte, maxFileBytes+1)}, testKnown())
+	wantMistakes(t, err, "the file has 1048577 bytes, 1048576 are allowed")
 }
 
-func TestWhatIsLongButNotDeepIsRead(t *testing.T) {
+func TestLongFilesThatAreNotDeepAreRead(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("[", 90) + strings.Repeat("]", 90)
 	prompt := strings.Repeat("      [[[[ {{state.a}} - - - : \"\n", 200)
@@ -39,7 +39,7 @@ func TestWhatIsLongButNotDeepIsRead(t *testing.T) {
 	for i := range 200 {
 		fmt.Fprintf(&fields, "        f%d: &f%d [x, {y: z}]\n", i, i)
 	}
-	a := one(t, "agents:\n  - name: a\n    model: mine/x\n    systemPrompt: |\n"+prompt+"    providerOptions:\n      openai:\n        deep: "+deep+"\n"+fields.String())
+	a := parseOne(t, "agents:\n  - name: a\n    model: mine/x\n    systemPrompt: |\n"+prompt+"    providerOptions:\n      openai:\n        deep: "+deep+"\n"+fields.String())
 	if got := string(a.ProviderOptions["openai"]); !strings.Contains(got, deep) || !strings.Contains(got, `"f199":["x",{"y":"z"}]`) || !strings.HasPrefix(a.SystemPrompt, "[[[[ {{state.a}}") {
 		t.Errorf("options = %s, prompt = %q", got, a.SystemPrompt)
 	}

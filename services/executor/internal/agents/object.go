@@ -6,172 +6,197 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// object reads the fields of an object. It knows what it was asked for, so that end can
-// tell the fields that nobody has asked for.
+// object reads the fields of an object by name. It remembers the names, so that end can report unknown
+// fields.
 type object struct {
-	r        *reader
-	at       value
-	what     string // what it is, for mistakes; may be empty
+	value
+	what     string // begins its mistakes; may be empty
 	fields   []member
-	defaults *object // gives the fields that it has not; may be nil
-	asked    []string
-	wrong    []string // fields with a mistake
+	defaults *object  // supplies missing fields; may be nil
+	known    []string // names read so far
+	wrong    []string // names with a mistake
 }
 
-// object begins to read an object. Anything else is a mistake, and reads as one without fields.
-func (r *reader) object(v value, what string) *object {
-	fields, ok := r.members(v, maxDepth)
+// newObject begins to read an object. Any other value is a mistake, and reads as an object without
+// fields; null does so without a mistake.
+func newObject(v value, what string) *object {
+	fields, ok := v.members()
+	o := &object{value: v, what: what, fields: fields}
 	if !ok && v.node != nil {
-		r.mistake(v, "%smust be an object with fields", spaced(what))
+		v.mistake("%smust be an object with fields", o.prefix())
 	}
-	return &object{r: r, at: v, what: what, fields: fields}
+	return o
 }
 
-// spaced puts "what" before a sentence.
-func spaced(what string) string {
-	if what == "" {
+// prefix is what begins the mistakes of the object.
+func (o *object) prefix() string {
+	if o.what == "" {
 		return ""
 	}
-	return what + ": "
+	return o.what + ": "
 }
 
-// field gives a field, and whether it is there with a value.
-func (o *object) field(name string) (value, bool) {
-	if !slices.Contains(o.asked, name) {
-		o.asked = append(o.asked, name)
+// field returns a field. ok is false for a field that is missing or null.
+func (o *object) field(name string) (v value, ok bool) {
+	if !slices.Contains(o.known, name) {
+		o.known = append(o.known, name)
 	}
 	for _, f := range o.fields {
 		if f.name == name {
-			f.value.line = f.line
-			return f.value, f.value.node != nil
+			return f.value, f.node != nil
 		}
 	}
 	if o.defaults != nil {
 		return o.defaults.field(name)
 	}
-	return o.at, false
+	return o.value, false
 }
 
-// has reports whether a field is there with a value.
 func (o *object) has(name string) bool {
 	_, ok := o.field(name)
 	return ok
 }
 
-// mistake notes what is wrong with a field, or with the object where it is not there.
-func (o *object) mistake(name, format string, args ...any) {
+// mistakeAt records what is wrong with a field, at the object if the field is missing.
+func (o *object) mistakeAt(name, format string, args ...any) {
 	at, _ := o.field(name)
-	o.wrong = append(o.wrong, name)
-	o.r.mistake(at, "%s%s", spaced(o.what), fmt.Sprintf(format, args...))
+	o.mistakeIn(at, name, format, args...)
 }
 
-// wants notes that a field has the wrong type.
-func (o *object) wants(name, what string) {
-	o.mistake(name, "%s must be %s", name, what)
+// mistakeIn records what is wrong with a value within a field.
+func (o *object) mistakeIn(at value, name, format string, args ...any) {
+	o.wrong = append(o.wrong, name)
+	at.mistake("%s%s", o.prefix(), fmt.Sprintf(format, args...))
+}
+
+func (o *object) isWrong(name string) bool { return slices.Contains(o.wrong, name) }
+
+// end reports unknown fields: the fields without a read.
+func (o *object) end() {
+	for _, f := range o.fields {
+		if !slices.Contains(o.known, f.name) {
+			f.mistake("%sthere is no field %q%s", o.prefix(), f.name, suggest(f.name, o.known))
+		}
+	}
 }
 
 func (o *object) text(name string) string {
-	v, there := o.field(name)
-	text, ok := v.text()
-	if there && !ok {
-		o.wants(name, "a text; put it in quotes")
+	v, ok := o.field(name)
+	text, isText := v.text()
+	if ok && !isText {
+		o.mistakeAt(name, "%s must be a string; put it in quotes", name)
 	}
 	return text
 }
 
-// oneOf reads a text that is one of those allowed; empty when it is not there.
+// oneOf reads one of the allowed strings; empty if it is missing.
 func (o *object) oneOf(name string, allowed ...string) string {
 	text := o.text(name)
 	if text != "" && !slices.Contains(allowed, text) {
-		o.mistake(name, "%s is %q, it must be one of %s%s", name, text, strings.Join(allowed, ", "), meant(text, allowed))
+		o.mistakeAt(name, "%s is %q, it must be one of %s%s", name, text, strings.Join(allowed, ", "), suggest(text, allowed))
 		return ""
 	}
 	return text
 }
 
-// integer reads an integer between limits; 0 when it is not there.
+// integer reads an integer within limits; 0 if it is missing.
 func (o *object) integer(name string, lowest, highest int) int {
-	v, there := o.field(name)
-	i, ok := v.integer()
+	v, ok := o.field(name)
+	i, isInteger := v.integer()
 	switch {
-	case there && !ok:
-		o.wants(name, "an integer")
-	case there && (i < lowest || i > highest):
-		o.mistake(name, "%s is %d, it must be between %d and %d", name, i, lowest, highest)
+	case ok && !isInteger:
+		o.mistakeAt(name, "%s must be an integer", name)
+	case ok && (i < lowest || i > highest):
+		o.mistakeAt(name, "%s is %d, it must be between %d and %d", name, i, lowest, highest)
 	}
 	return i
 }
 
-// steps reads a cap on steps: a number, or that there is none.
-func (o *object) steps(name string) int {
-	if v, _ := o.field(name); v.infinite() {
-		return agent.NoMaxSteps
-	}
-	return o.integer(name, 1, maxSteps)
-}
-
-// number reads a number between limits; nil when it is not there.
+// number reads a number within limits; nil if it is missing.
 func (o *object) number(name string, lowest, highest float64) *float64 {
-	v, there := o.field(name)
-	if !there {
+	v, ok := o.field(name)
+	if !ok {
 		return nil
 	}
-	n, ok := v.number()
+	n, isNumber := v.number()
 	switch {
-	case !ok:
-		o.wants(name, "a number")
+	case !isNumber:
+		o.mistakeAt(name, "%s must be a number", name)
 	case n < lowest || n > highest:
-		o.mistake(name, "%s is %v, it must be between %v and %v", name, n, lowest, highest)
+		o.mistakeAt(name, "%s is %v, it must be between %v and %v", name, n, lowest, highest)
 	}
 	return &n
 }
 
-func (o *object) boolean(name string) bool {
-	v, there := o.field(name)
-	b, ok := v.node.(*ast.BoolNode)
-	if there && !ok {
-		o.wants(name, "true or false")
+// boolean reads true or false; nil if it is missing.
+func (o *object) boolean(name string) *bool {
+	v, ok := o.field(name)
+	if !ok {
+		return nil
 	}
-	return ok && b.Value
+	b, isBoolean := v.node.(*ast.BoolNode)
+	if !isBoolean {
+		o.mistakeAt(name, "%s must be true or false", name)
+		return nil
+	}
+	return &b.Value
 }
 
-// duration reads a duration above 0; 0 when it is not there.
+// isTrue reads a boolean; false if it is missing.
+func (o *object) isTrue(name string) bool {
+	b := o.boolean(name)
+	return b != nil && *b
+}
+
+// duration reads a duration above 0; 0 if it is missing.
 func (o *object) duration(name string) time.Duration {
-	v, there := o.field(name)
-	d, ok := v.duration()
-	if there && (!ok || d <= 0) {
-		o.wants(name, "a duration above 0 like 30s, 5m or 24h")
+	v, ok := o.field(name)
+	d, isDuration := v.duration()
+	if ok && (!isDuration || d <= 0) {
+		o.mistakeAt(name, "%s must be a duration above 0 like 30s, 5m or 24h", name)
 	}
 	return d
 }
 
-// list reads the elements of a list.
 func (o *object) list(name string) []value {
-	v, there := o.field(name)
-	items, ok := o.r.items(v)
-	if there && !ok {
-		o.wants(name, "a list")
+	v, ok := o.field(name)
+	items, isList := v.items()
+	if ok && !isList {
+		o.mistakeAt(name, "%s must be a list", name)
 	}
 	return items
 }
 
-// texts reads a list of texts, each at most once.
-func (o *object) texts(name string) []string {
+// words reads a list of strings.
+func (o *object) words(name string) []string {
+	var words []string
+	for _, item := range o.list(name) {
+		word, ok := item.text()
+		if !ok {
+			o.mistakeIn(item, name, "%s must be a list of strings; put them in quotes", name)
+		}
+		words = append(words, word)
+	}
+	return words
+}
+
+// distinct reads a list of distinct strings. None may be empty.
+func (o *object) distinct(name string) []string {
 	var texts []string
 	for _, item := range o.list(name) {
 		text, ok := item.text()
 		switch {
 		case !ok || text == "":
-			o.wrong = append(o.wrong, name)
-			o.r.mistake(item, "%s%s must be a list of texts", spaced(o.what), name)
+			o.mistakeIn(item, name, "%s must be a list of strings", name)
 		case slices.Contains(texts, text):
-			o.r.mistake(item, "%s%s has %q twice", spaced(o.what), name, text)
+			item.mistake("%s%s has %q twice", o.prefix(), name, text)
 		default:
 			texts = append(texts, text)
 		}
@@ -179,13 +204,26 @@ func (o *object) texts(name string) []string {
 	return texts
 }
 
-// textsByName reads an object of texts.
-func (o *object) textsByName(name string) map[string]string {
+// entries reads an object with field names of the user's choice, in their order.
+func (o *object) entries(name string) []member {
+	v, ok := o.field(name)
+	if !ok {
+		return nil
+	}
+	members, isObject := v.members()
+	if !isObject {
+		o.mistakeAt(name, "%s must be an object", name)
+	}
+	return members
+}
+
+// texts reads an object of strings.
+func (o *object) texts(name string) map[string]string {
 	var texts map[string]string
 	for _, m := range o.entries(name) {
-		text, ok := m.value.text()
+		text, ok := m.text()
 		if !ok {
-			o.r.mistake(m.value, "%s%s.%s must be a text; put it in quotes", spaced(o.what), name, m.name)
+			m.mistake("%s%s.%s must be a string; put it in quotes", o.prefix(), name, m.name)
 		}
 		if texts == nil {
 			texts = map[string]string{}
@@ -195,80 +233,73 @@ func (o *object) textsByName(name string) map[string]string {
 	return texts
 }
 
-// entries reads an object whose field names are the file's own, in their order.
-func (o *object) entries(name string) []member {
-	v, there := o.field(name)
-	if !there {
-		return nil
-	}
-	members, ok := o.r.members(v, maxDepth)
-	if !ok {
-		o.wants(name, "an object")
-	}
-	for i := range members {
-		members[i].value.line = members[i].line
-	}
-	return members
-}
-
-// json reads any value; nil when it is not there.
+// json reads any value as JSON; nil if it is missing.
 func (o *object) json(name string) json.RawMessage {
-	v, there := o.field(name)
-	if !there {
+	v, ok := o.field(name)
+	if !ok {
 		return nil
 	}
-	return o.r.json(v)
+	return v.json()
 }
 
-// end notes the fields that nobody has asked for.
-func (o *object) end() {
-	for _, f := range o.fields {
-		if slices.Contains(o.asked, f.name) {
-			continue
-		}
-		at := f.value
-		at.line = f.line
-		o.r.mistake(at, "%sthere is no field %q%s", spaced(o.what), f.name, meant(f.name, o.asked))
+// content reads the file at the path in a field. ok is false, with a mistake, if that fails.
+func (o *object) content(name string) (s Source, ok bool) {
+	at, _ := o.field(name)
+	path := at.file.path(o.text(name))
+	s, err := o.file.trail.read(path)
+	if err != nil {
+		o.mistakeAt(name, "%s cannot be read: %v", name, err)
+		return Source{}, false
 	}
+	return s, true
 }
 
-// meant asks whether one of the known names was meant, "" where none is close.
-func meant(name string, known []string) string {
-	best, least := "", max(1, len(name)/3)+1
-	for _, k := range known {
-		if d := distance(strings.ToLower(name), strings.ToLower(k)); d < least {
-			best, least = k, d
-		}
+// prose reads a string, or a file with the string: {file: prompt.md}.
+func (o *object) prose(name string) string {
+	v, ok := o.field(name)
+	if _, isObject := v.members(); !ok || !isObject {
+		return o.text(name)
 	}
-	if best == "" {
-		return ""
+	from := newObject(v, o.what+": "+name)
+	source, ok := from.content("file")
+	from.end()
+	if ok && !utf8.Valid(source.Data) {
+		from.mistakeAt("file", "the file is not UTF-8 text")
 	}
-	return fmt.Sprintf("; did you mean %q?", best)
+	return string(source.Data)
 }
 
-// distance counts the letters to add, drop, change or swap with their neighbour that
-// make b of a.
-func distance(a, b string) int {
-	x, y := []rune(a), []rune(b)
-	rows := make([][]int, len(x)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(y)+1)
-		rows[i][0] = i
+// schema reads a JSON Schema, or a YAML or JSON file with the schema: {file: answer.json}. It returns
+// nil if the field is missing, or has a mistake.
+func (o *object) schema(name string) json.RawMessage {
+	v, ok := o.field(name)
+	if !ok {
+		return nil
 	}
-	for j := range rows[0] {
-		rows[0][j] = j
+	members, isObject := v.members()
+	if !isObject {
+		o.mistakeAt(name, "%s must be a JSON Schema, or {file: …} with one", name)
+		return nil
 	}
-	for i := 1; i <= len(x); i++ {
-		for j := 1; j <= len(y); j++ {
-			change := 1
-			if x[i-1] == y[j-1] {
-				change = 0
-			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+change)
-			if i > 1 && j > 1 && x[i-1] == y[j-2] && x[i-2] == y[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
+	body := v
+	if len(members) == 1 && members[0].name == "file" {
+		source, ok := newObject(v, o.what+": "+name).content("file")
+		if !ok {
+			return nil
 		}
+		f := o.file.parse(source)
+		if f == nil {
+			return nil
+		}
+		body = f.root
 	}
-	return rows[len(x)][len(y)]
+	raw := body.json()
+	if raw == nil {
+		return nil
+	}
+	if _, err := agent.CompileSchema(raw); err != nil {
+		o.mistakeIn(v, name, "%s: %s", name, detail(err))
+		return nil
+	}
+	return raw
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// placeholder is {{state.key}} or {{state.key.below}}; `\{{` is a {{ that stands for itself.
+// placeholder matches {{state.key}}, {{state.key.below}}, the escape `\{{`, and any other {{.
 var placeholder = regexp.MustCompile(`\\?\{\{(?:\s*state((?:\.[^\s{}.]+)+)\s*\}\})?`)
 
-// prompt reads a prompt with placeholders; nil where there is none.
-func (r *reader) prompt(o *object) func(agent.State) string {
-	text := r.prose(o, "prompt")
+// readPrompt reads a prompt with placeholders; nil if the field is missing.
+func readPrompt(o *object) func(agent.State) string {
+	text := o.prose("prompt")
 	if text == "" {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (r *reader) prompt(o *object) func(agent.State) string {
 		case text[found[0]] == '\\':
 			pieces = append(pieces, piece{text: text[found[0]+1 : found[1]]})
 		case found[2] < 0:
-			o.mistake("prompt", `prompt: behind {{ must stand state.key}}, as in {{state.name}}; write \{{ for the braces themselves`)
+			o.mistakeAt("prompt", `prompt: a placeholder must be {{state.key}}, for example {{state.name}}; write \{{ for the braces themselves`)
 		default:
 			pieces = append(pieces, piece{path: strings.Split(text[found[2]+1:found[3]], ".")})
 		}
@@ -41,15 +41,15 @@ func (r *reader) prompt(o *object) func(agent.State) string {
 		for _, p := range pieces {
 			out.WriteString(p.text)
 			if p.path != nil {
-				out.WriteString(shown(look(map[string]any(state), p.path)))
+				out.WriteString(render(lookUp(map[string]any(state), p.path)))
 			}
 		}
 		return out.String()
 	}
 }
 
-// look gives the value at a path of objects, nil where there is none.
-func look(at any, path []string) any {
+// lookUp returns the value at a path of keys, nil if there is none.
+func lookUp(at any, path []string) any {
 	for _, key := range path {
 		object, ok := at.(map[string]any)
 		if !ok {
@@ -60,8 +60,8 @@ func look(at any, path []string) any {
 	return at
 }
 
-// shown is a value in a text: texts as they are, nothing for null, the rest as JSON.
-func shown(v any) string {
+// render returns a value as text: a string as it is, nothing for null, any other value as JSON.
+func render(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return ""

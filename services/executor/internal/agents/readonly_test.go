@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-func TestAFileSaysWhichToolsAreReadOnly(t *testing.T) {
+func TestAFileDeclaresReadOnlyTools(t *testing.T) {
 	t.Parallel()
-	known := house()
-	clock := built("clock")
+	known := testKnown()
+	clock := builtIn("clock")
 	clock.ReadOnly = true
 	known.Tools["clock"] = clock
 	for tool, want := range map[string]bool{

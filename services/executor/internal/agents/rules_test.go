@@ -17,15 +17,16 @@ func state(t *testing.T, text string) agent.State {
 	return s
 }
 
-func TestAConditionSaysWhichCallsWaitForAHuman(t *testing.T) {
+func TestAConditionSelectsTheCallsThatWaitForAHuman(t *testing.T) {
 	t.Parallel()
 	for rule, inputs := range map[string]map[string]bool{
 		"always":                                       {`{}`: true},
 		"never":                                        {`{}`: false},
 		"{when: [{field: to, equals: boss}]}":          {`{"to":"boss"}`: true, `{"to":"me"}`: false, `{}`: false, `not JSON`: true},
 		"{when: [{field: n, equals: 1}]}":              {`{"n":1.0}`: true, `{"n":"1"}`: false},
+		"{when: [{field: n, equals: 2}]}":              {`{"n":2.` + strings.Repeat("0", 500) + `}`: true, `{"n":1.` + strings.Repeat("0", 500) + `}`: true, `{"n":3}`: false},
 		"{when: [{field: to, notEquals: me}]}":         {`{"to":"boss"}`: true, `{"to":"me"}`: false, `{}`: true},
-		"{when: [{field: sum.eur, greaterThan: 100}]}": {`{"sum":{"eur":100}}`: false, `{"sum":{"eur":100.01}}`: true, `{"sum":{"eur":1e999}}`: true, `{"sum":{"eur":"1"}}`: true, `{"sum":5}`: false},
+		"{when: [{field: sum.eur, greaterThan: 100}]}": {`{"sum":{"eur":100}}`: false, `{"sum":{"eur":100.01}}`: true, `{"sum":{"eur":1e999}}`: true, `{"sum":{"eur":1e999999999}}`: true, `{"sum":{"eur":100.` + strings.Repeat("0", 300) + `1}}`: true, `{"sum":{"eur":"1"}}`: true, `{"sum":5}`: false},
 		"{when: [{field: n, lessThan: -1.5}]}":         {`{"n":-2}`: true, `{"n":0}`: false},
 		"{when: [{field: n, greaterThan: 1, lessThan: 5}, {field: n, equals: 9}]}": {`{"n":3}`: true, `{"n":7}`: false, `{"n":9}`: true},
 		`{when: [{field: to, matches: '@example\.com$'}]}`:                         {`{"to":"a@example.com"}`: true, `{"to":"a@example.org"}`: false},
@@ -37,7 +38,7 @@ func TestAConditionSaysWhichCallsWaitForAHuman(t *testing.T) {
 	} {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
-			a := one(t, "agents:\n  - {name: a, model: mine/x, tools: [{use: note, approval: "+rule+"}]}\n")
+			a := parseOne(t, "agents:\n  - {name: a, model: mine/x, tools: [{use: note, approval: "+rule+"}]}\n")
 			for input, want := range inputs {
 				if got := a.Tools[0].NeedsApproval(json.RawMessage(input), state(t, `{"mode":"careful"}`)); got != want {
 					t.Errorf("a call with %s waits: %v, want %v", input, got, want)
@@ -47,7 +48,7 @@ func TestAConditionSaysWhichCallsWaitForAHuman(t *testing.T) {
 	}
 }
 
-func TestAConditionThatSaysNothingIsRefused(t *testing.T) {
+func TestAnInvalidConditionIsRefused(t *testing.T) {
 	t.Parallel()
 	for rule, want := range map[string]string{
 		"often":                 `approval is "often", it must be one of always, never`,
@@ -63,13 +64,13 @@ func TestAConditionThatSaysNothingIsRefused(t *testing.T) {
 	} {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
-			_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte("agents:\n  - {name: a, model: mine/x, tools: [{use: note, approval: " + rule + "}]}\n")}, house())
-			refused(t, err, `a.yaml:2: agent "a": tool "note": `, want)
+			_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte("agents:\n  - {name: a, model: mine/x, tools: [{use: note, approval: " + rule + "}]}\n")}, testKnown())
+			wantMistakes(t, err, `a.yaml:2: agent "a": tool "note": `, want)
 		})
 	}
 }
 
-func TestAConditionOnAnArgumentThatTheToolDoesNotHaveIsRefused(t *testing.T) {
+func TestAConditionOnAnUnknownArgumentIsRefused(t *testing.T) {
 	t.Parallel()
 	pay := func(schema, field string) string {
 		return `
@@ -91,27 +92,27 @@ agents:
 `
 	}
 	const amount = "{type: object, properties: {amount: {type: object}}}"
-	_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(pay(amount, "ammount.eur"))}, house())
-	refused(t, err, `a.yaml:15: agent "a": tool "pay": approval: the tool "pay" has no argument "ammount"; did you mean "amount"?`)
+	_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(pay(amount, "ammount.eur"))}, testKnown())
+	wantMistakes(t, err, `a.yaml:15: agent "a": tool "pay": approval: the tool "pay" has no argument "ammount"; did you mean "amount"?`)
 	_, err = Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(`
 agents:
   - name: a
     model: mine/x
     tools: [{name: pay, client: true, inputSchema: ` + amount + `, approval: {when: [{field: sum, exists: true}]}}]
-`)}, house())
-	refused(t, err, `a.yaml:5: agent "a": tool "pay": approval: the tool "pay" has no argument "sum"`)
+`)}, testKnown())
+	wantMistakes(t, err, `a.yaml:5: agent "a": tool "pay": approval: the tool "pay" has no argument "sum"`)
 
 	for _, schema := range []string{"{type: object}", "{type: object, properties: {amount: {}}, additionalProperties: true}", "{type: object, properties: {amount: {}}, allOf: [{}]}"} {
-		_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(pay(schema, "ammount"))}, house())
+		_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(pay(schema, "ammount"))}, testKnown())
 		if err != nil && strings.Contains(err.Error(), "has no argument") {
 			t.Errorf("with %s: %v, want that any argument may be there", schema, err)
 		}
 	}
 }
 
-func TestARunStopsBehindAToolOrAState(t *testing.T) {
+func TestARunStopsAfterAToolOrAState(t *testing.T) {
 	t.Parallel()
-	a := one(t, "agents:\n  - name: a\n    model: mine/x\n    tools: [note, calculate]\n    stopWhen:\n      - tool: note\n      - stateEquals: {done: true, count: 2}\n")
+	a := parseOne(t, "agents:\n  - name: a\n    model: mine/x\n    tools: [note, calculate]\n    stopWhen:\n      - tool: note\n      - stateEquals: {done: true, count: 2}\n")
 	result := func(tool string, success bool) []agent.ToolResult {
 		return []agent.ToolResult{{Name: tool, Success: success}}
 	}
@@ -130,29 +131,29 @@ func TestARunStopsBehindAToolOrAState(t *testing.T) {
 			t.Errorf("behind %s it stops: %v, want %v", name, got, test.want)
 		}
 	}
-	if one(t, "agents:\n  - {name: a, model: mine/x}\n").StopWhen != nil {
+	if parseOne(t, "agents:\n  - {name: a, model: mine/x}\n").StopWhen != nil {
 		t.Error("an agent without stopWhen stops")
 	}
 }
 
-func TestAPromptShowsTheState(t *testing.T) {
+func TestAPromptContainsTheState(t *testing.T) {
 	t.Parallel()
-	a := one(t, "agents:\n  - name: a\n    model: mine/x\n    prompt: |-\n      Hello {{state.user.name}}, {{ state.list }} {{state.none}}{{state.user.none.x}} \\{{raw}} {{state.template}}\n")
+	a := parseOne(t, "agents:\n  - name: a\n    model: mine/x\n    prompt: |-\n      Hello {{state.user.name}}, {{ state.list }} {{state.none}}{{state.user.none.x}} \\{{raw}} {{state.template}}\n")
 	got := a.Prompt(state(t, `{"user":{"name":"Zoë"},"list":[1,"a"],"template":"{{state.user.name}}"}`))
 	if want := `Hello Zoë, [1,"a"]  {{raw}} {{state.user.name}}`; got != want {
 		t.Errorf("prompt = %q, want %q", got, want)
 	}
-	_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte("agents:\n  - name: a\n    model: mine/x\n    systemPrompt: x\n    prompt: Hello {{name}}\n")}, house())
-	refused(t, err, `a.yaml:5: agent "a": prompt: behind {{ must stand state.key`, `a.yaml:5: agent "a": give either systemPrompt or prompt`)
+	_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte("agents:\n  - name: a\n    model: mine/x\n    systemPrompt: x\n    prompt: Hello {{name}}\n")}, testKnown())
+	wantMistakes(t, err, `a.yaml:5: agent "a": prompt: a placeholder must be {{state.key`, `a.yaml:5: agent "a": give either systemPrompt or prompt`)
 }
 
-func TestWordsThatAreCloseAreSuggested(t *testing.T) {
+func TestSimilarNamesAreSuggested(t *testing.T) {
 	t.Parallel()
 	known := []string{"systemPrompt", "tools", "maxSteps"}
 	for word, want := range map[string]string{"systemprompt": "systemPrompt", "tolos": "tools", "maxstep": "maxSteps", "nothing": "", "": ""} {
-		got := meant(word, known)
+		got := suggest(word, known)
 		if want != "" && !strings.Contains(got, want) || want == "" && got != "" {
-			t.Errorf("meant(%q) = %q, want %q", word, got, want)
+			t.Errorf("suggest(%q) = %q, want %q", word, got, want)
 		}
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// stopWhen reads when a run ends behind a step: any of the forms {tool: name} and
-// {stateEquals: {key: value}}; nil where there are none.
-func (r *reader) stopWhen(o *object, tools []agent.Tool) func(agent.Progress) bool {
-	v, there := o.field("stopWhen")
-	if !there {
+// readStopWhen reads a rule that ends a run after a step: {tool: name} or {stateEquals: {key: value}}. In
+// a list of rules, any one is enough. Nil if the field is missing.
+func readStopWhen(o *object, tools []agent.Tool) func(agent.Progress) bool {
+	v, ok := o.field("stopWhen")
+	if !ok {
 		return nil
 	}
-	items, ok := r.items(v)
+	items, ok := v.items()
 	if !ok {
 		items = []value{v}
 	}
@@ -24,18 +24,18 @@ func (r *reader) stopWhen(o *object, tools []agent.Tool) func(agent.Progress) bo
 	}
 	var rules []func(agent.Progress) bool
 	for _, item := range items {
-		rule := r.object(item, o.what+": stopWhen")
+		rule := newObject(item, o.what+": stopWhen")
 		tool, state := rule.text("tool"), rule.json("stateEquals")
 		rule.end()
 		switch {
 		case (tool == "") == (state == nil):
-			rule.mistake("tool", "give either {tool: name} or {stateEquals: {key: value}}")
+			rule.mistakeAt("tool", "give either {tool: name} or {stateEquals: {key: value}}")
 		case tool != "" && !slices.Contains(names, tool):
-			rule.mistake("tool", "the agent has no tool %q%s", tool, meant(tool, names))
+			rule.mistakeAt("tool", "the agent has no tool %q%s", tool, suggest(tool, names))
 		case tool != "":
-			rules = append(rules, called(tool))
+			rules = append(rules, calledTool(tool))
 		default:
-			rules = append(rules, r.stateEquals(rule, state))
+			rules = append(rules, stateEquals(rule, state))
 		}
 	}
 	return func(p agent.Progress) bool {
@@ -43,23 +43,23 @@ func (r *reader) stopWhen(o *object, tools []agent.Tool) func(agent.Progress) bo
 	}
 }
 
-// called reports whether a call of the tool in the step has succeeded.
-func called(tool string) func(agent.Progress) bool {
+// calledTool is true after a step with a successful call of the tool.
+func calledTool(tool string) func(agent.Progress) bool {
 	return func(p agent.Progress) bool {
 		return slices.ContainsFunc(p.Results, func(result agent.ToolResult) bool { return result.Name == tool && result.Success })
 	}
 }
 
-// stateEquals reports whether the state has all the values.
-func (r *reader) stateEquals(o *object, text json.RawMessage) func(agent.Progress) bool {
+// stateEquals is true while the state has all the values.
+func stateEquals(o *object, text json.RawMessage) func(agent.Progress) bool {
 	decoded, err := decode(text)
 	want, ok := decoded.(map[string]any)
 	if err != nil || !ok || len(want) == 0 {
-		o.mistake("stateEquals", "stateEquals must be an object of keys and values")
+		o.mistakeAt("stateEquals", "stateEquals must be an object of keys and values")
 	}
 	return func(p agent.Progress) bool {
 		for key, v := range want {
-			if is, ok := p.State[key]; !ok || !same(is, v) {
+			if is, ok := p.State[key]; !ok || !isEqual(is, v) {
 				return false
 			}
 		}

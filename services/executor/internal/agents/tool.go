@@ -7,175 +7,193 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/httptool"
 )
 
-// placed is a tool of an agent, with the place where the agent has it.
-type placed struct {
-	tool  agent.Tool
-	at    value
-	mount *Mount           // of a tool of an MCP server
-	wrong bool             // it was told what is wrong with it
-	http  *httptool.Config // of an HTTP tool
+// anyInput is the input schema of a tool without one in the file.
+const anyInput = `{"type":"object"}`
+
+// tools finds built-in and declared tools by name.
+type tools struct {
+	builtIn  map[string]agent.Tool
+	peers    httptool.Peers
+	declared map[string]*declaredTool
 }
 
-// noInput is the schema of arguments that a file says nothing of.
-var noInput = json.RawMessage(`{"type":"object"}`)
+// placedTool is a tool of an agent.
+type placedTool struct {
+	tool    agent.Tool
+	at      value            // in the tools of the agent
+	mounted bool             // from an MCP server
+	wrong   bool             // has a mistake
+	request *httptool.Config // of an HTTP tool
+}
 
-// shareTool notes a tool that a file declares for all agents.
-func (r *reader) shareTool(v value) {
-	t := r.declaredTool(v, "tools")
+// declaredTool is a declared tool. Agents use it by name.
+type declaredTool struct {
+	placedTool
+	text string // of the declaration, to compare it with others
+}
+
+// declare adds a tool for all agents. Several files may declare the same tool.
+func (ts *tools) declare(v value) {
+	t := ts.read(v, "tools")
 	if t.tool.Name == "" {
 		return
 	}
-	text := string(r.json(v))
-	if former, ok := r.tools[t.tool.Name]; ok {
+	text := string(v.json())
+	if former, ok := ts.declared[t.tool.Name]; ok {
 		if former.text != text {
-			r.mistake(t.at, "the tool %q is declared otherwise at %s:%d", t.tool.Name, former.at.file.name, former.at.line)
+			t.at.mistake("the tool %q is declared differently at %s:%v", t.tool.Name, former.at.file.name, former.at.place)
 		}
 		return
 	}
-	if _, ok := r.known.Tools[t.tool.Name]; ok {
-		r.mistake(t.at, "there is a built-in tool %q already; choose another name", t.tool.Name)
+	if _, ok := ts.builtIn[t.tool.Name]; ok {
+		t.at.mistake("there is a built-in tool %q already; choose another name", t.tool.Name)
 	}
-	r.tools[t.tool.Name] = &shared{placed: t, text: text}
+	ts.declared[t.tool.Name] = &declaredTool{placedTool: t, text: text}
 }
 
-// shared is a tool that files share by its name.
-type shared struct {
-	placed
-	text string // of the declaration, to tell whether another one is the same
-}
-
-// agentTools reads the tools of an agent: names, declarations, {use: name} and {mcp: server}
-// with what is different.
-func (r *reader) agentTools(o *object) (tools []placed, mounts []*Mount) {
+// readTools reads the tools of an agent: names, {use: name}, {mcp: server} and declarations.
+func (r *reader) readTools(o *object) (placed []placedTool, mounts []*Mount) {
 	seen := map[string]bool{}
 	for _, item := range o.list("tools") {
-		found, mount := r.agentTool(o, item)
+		found, mount := r.readTool(o, item)
 		if mount != nil {
 			mounts = append(mounts, mount)
 		}
 		for _, t := range found {
 			name := t.tool.Name
 			if seen[name] && name != "" {
-				r.mistake(t.at, "%s: the tool %q is there twice", o.what, name)
+				t.at.mistake("%s: the tool %q is listed twice", o.what, name)
 				continue
 			}
 			seen[name] = true
-			tools = append(tools, t)
+			placed = append(placed, t)
 		}
 	}
-	return tools, mounts
+	return placed, mounts
 }
 
-func (r *reader) agentTool(o *object, item value) ([]placed, *Mount) {
+func (r *reader) readTool(o *object, item value) ([]placedTool, *Mount) {
 	if name, ok := item.text(); ok {
-		return r.namedTool(o, item, name), nil
+		return r.tools.find(o, item, name), nil
 	}
-	if _, ok := r.members(item, maxDepth); !ok {
-		r.mistake(item, "%s: a tool is a name, an object with use or mcp, or a declaration", o.what)
+	if _, ok := item.members(); !ok {
+		item.mistake("%s: a tool is a name, an object with use or mcp, or a declaration", o.what)
 		return nil, nil
 	}
-	entry := r.object(item, o.what+": tools")
-	if entry.has("mcp") {
-		return r.mounted(o, entry)
+	entry := newObject(item, o.what+": tools")
+	switch {
+	case entry.has("mcp"):
+		return r.servers.mount(o, entry)
+	case entry.has("use"):
+		return r.tools.use(o, entry), nil
 	}
-	if !entry.has("use") {
-		return []placed{r.declaredTool(item, o.what)}, nil
-	}
+	return []placedTool{r.tools.read(item, o.what)}, nil
+}
+
+// use reads {use: name}: a tool by name, with other settings for the agent.
+func (ts *tools) use(o, entry *object) []placedTool {
 	at, _ := entry.field("use")
-	used := r.namedTool(o, at, entry.text("use"))
+	used := ts.find(o, at, entry.text("use"))
 	for i := range used {
-		entry.what = fmt.Sprintf("%s: tool %q", o.what, used[i].tool.Name)
-		former := len(r.fields)
-		r.behaviour(entry)(&used[i].tool)
-		r.checkFields(r.fields[former:], used[i].tool)
-		used[i].wrong = used[i].wrong || len(entry.wrong) > 0
-		if http := used[i].http; http != nil && !used[i].wrong { // what is different may be of the request
-			used[i].tool, _ = httptool.New(used[i].tool, *http, r.known.HTTP) // it was made before
+		t := &used[i]
+		entry.what = fmt.Sprintf("%s: tool %q", o.what, t.tool.Name)
+		b := readBehaviour(entry)
+		b.apply(&t.tool)
+		b.approval.checkArguments(t.tool)
+		t.wrong = t.wrong || len(entry.wrong) > 0
+		if t.request != nil && !t.wrong {
+			t.tool, _ = httptool.New(t.tool, *t.request, ts.peers) // the declaration was made with the same request
 		}
 	}
 	if len(used) > 0 {
 		entry.end()
 	}
-	return used, nil
+	return used
 }
 
-// namedTool gives a tool that is built in or declared.
-func (r *reader) namedTool(o *object, at value, name string) []placed {
-	if t, ok := r.tools[name]; ok {
-		return []placed{{tool: t.tool, at: at, wrong: t.wrong, http: t.http}}
+// find returns a list with the tool of a name, or an empty list with a mistake.
+func (ts *tools) find(o *object, at value, name string) []placedTool {
+	if t, ok := ts.declared[name]; ok {
+		return []placedTool{{tool: t.tool, at: at, wrong: t.wrong, request: t.request}}
 	}
-	if t, ok := r.known.Tools[name]; ok {
-		return []placed{{tool: t, at: at}}
+	if t, ok := ts.builtIn[name]; ok {
+		return []placedTool{{tool: t, at: at}}
 	}
-	known := slices.Collect(maps.Keys(r.known.Tools))
-	known = slices.AppendSeq(known, maps.Keys(r.tools))
+	known := slices.Collect(maps.Keys(ts.builtIn))
+	known = slices.AppendSeq(known, maps.Keys(ts.declared))
 	slices.Sort(known)
-	r.mistake(at, "%s: there is no tool %q; known: %s%s", o.what, name, strings.Join(known, ", "), meant(name, known))
+	at.mistake("%s: there is no tool %q; known: %s%s", o.what, name, strings.Join(known, ", "), suggest(name, known))
 	return nil
 }
 
-// declaredTool reads a tool that is answered from outside, or that calls a URL.
-func (r *reader) declaredTool(v value, what string) placed {
-	before := len(r.mistakes)
-	o := r.object(v, what)
-	t := agent.Tool{Name: o.text("name"), Description: r.prose(o, "description"), InputSchema: noInput}
+// read reads the declaration of a client tool or an HTTP tool.
+func (ts *tools) read(v value, what string) placedTool {
+	before := v.file.count()
+	o := newObject(v, what)
+	t := agent.Tool{Name: o.text("name"), Description: o.prose("description"), InputSchema: json.RawMessage(anyInput)}
 	at, _ := o.field("name")
 	if t.Name == "" {
-		o.mistake("name", "the tool has no name")
+		o.mistakeAt("name", "the tool has no name")
 	} else {
 		o.what = fmt.Sprintf("%s: tool %q", what, t.Name)
 	}
 	if o.has("inputSchema") {
-		t.InputSchema = r.schema(o, "inputSchema")
+		t.InputSchema = o.schema("inputSchema")
 	}
-	t.OutputSchema = r.schema(o, "outputSchema")
-	t.Client = o.boolean("client")
-	former := len(r.fields)
-	r.behaviour(o)(&t)
-	r.checkFields(r.fields[former:], t)
-	var config *httptool.Config
+	t.OutputSchema = o.schema("outputSchema")
+	t.Client = o.isTrue("client")
+	b := readBehaviour(o)
+	b.apply(&t)
+	b.approval.checkArguments(t)
+	var request *httptool.Config
 	switch http, ok := o.field("http"); {
 	case t.Client == ok:
-		o.mistake("http", "a tool that is declared has either client: true, and is answered from outside, or http, with a request")
+		o.mistakeAt("http", "a declared tool has either client: true, and a client answers it, or http with a request")
 	case ok:
-		config = r.http(http, o.what)
-		t = r.httpTool(o, t, *config)
+		request, t = ts.readHTTP(newObject(http, o.what+": http"), t)
 	}
 	o.end()
-	return placed{tool: t, at: at, wrong: len(r.mistakes) > before, http: config}
+	return placedTool{tool: t, at: at, wrong: v.file.count() > before, request: request}
 }
 
-// behaviour reads how a tool is run, and gives what sets that.
-func (r *reader) behaviour(o *object) func(*agent.Tool) {
-	retry := agent.Retry(o.oneOf("retry", string(agent.RetryNever), string(agent.RetrySafe)))
-	timeout, answerWithin := o.duration("timeout"), o.duration("answerWithin")
-	strict, isStrict := o.boolean("strict"), o.has("strict")
-	readOnly, isReadOnly := o.boolean("readOnly"), o.has("readOnly")
-	finish, finishes := o.boolean("finishWith"), o.has("finishWith")
-	approve := r.approval(o)
-	return func(t *agent.Tool) {
-		t.Retry = cmp.Or(retry, t.Retry)
-		t.Timeout = cmp.Or(timeout, t.Timeout)
-		t.AnswerWithin = cmp.Or(answerWithin, t.AnswerWithin)
-		if isStrict {
-			t.Strict = strict
-		}
-		switch {
-		case isReadOnly:
-			t.ReadOnly = readOnly
-		case retry == agent.RetryNever: // whatever the tool is without that
-			t.ReadOnly = false
-		}
-		if finishes {
-			t.FinishWith = finish
-		}
-		if approve != nil {
-			approve(t)
-		}
+// behaviour is how calls of a tool are handled. Missing settings leave the tool as it is.
+type behaviour struct {
+	retry                        agent.Retry
+	timeout, answerWithin        time.Duration
+	strict, readOnly, finishWith *bool
+	approval                     *approval
+}
+
+func readBehaviour(o *object) behaviour {
+	return behaviour{
+		retry:   agent.Retry(o.oneOf("retry", string(agent.RetryNever), string(agent.RetrySafe))),
+		timeout: o.duration("timeout"), answerWithin: o.duration("answerWithin"),
+		strict: o.boolean("strict"), readOnly: o.boolean("readOnly"), finishWith: o.boolean("finishWith"),
+		approval: readApproval(o),
 	}
+}
+
+func (b behaviour) apply(t *agent.Tool) {
+	t.Retry = cmp.Or(b.retry, t.Retry)
+	t.Timeout = cmp.Or(b.timeout, t.Timeout)
+	t.AnswerWithin = cmp.Or(b.answerWithin, t.AnswerWithin)
+	if b.strict != nil {
+		t.Strict = *b.strict
+	}
+	switch {
+	case b.readOnly != nil:
+		t.ReadOnly = *b.readOnly
+	case b.retry == agent.RetryNever: // a read-only call would be repeated
+		t.ReadOnly = false
+	}
+	if b.finishWith != nil {
+		t.FinishWith = *b.finishWith
+	}
+	b.approval.apply(t)
 }

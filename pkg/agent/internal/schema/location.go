@@ -6,41 +6,40 @@ import (
 	"strings"
 )
 
-// maxPointer bounds the pointers that are told, in bytes.
+// maxPointer bounds printed pointers, in bytes.
 const maxPointer = 1000
 
-// spot is a place of the schema's document. It knows the way to the root and not the
-// text of its pointer, so that many places below a long name take no more than one. nil
-// where a place is not there.
-type spot struct {
-	above  *spot
-	token  string
-	value  any
-	inside map[string]*spot
-	node   *node // nil until the place is compiled
+// location is a place in the schema document; nil is a place that does not exist. It links to its
+// parent rather than storing its pointer, so that many places below a long name stay small.
+type location struct {
+	parent   *location
+	token    string
+	value    any
+	children map[string]*location
+	node     *node // nil until it is compiled
 }
 
-// child gives the place of a member or an item, nil where there is none.
-func (s *spot) child(token string) *spot {
+// child returns the place of a member or an item.
+func (s *location) child(token string) *location {
 	if s == nil {
 		return nil
 	}
-	if known := s.inside[token]; known != nil {
+	if known := s.children[token]; known != nil {
 		return known
 	}
 	value, ok := part(s.value, token)
 	if !ok {
 		return nil
 	}
-	if s.inside == nil {
-		s.inside = map[string]*spot{}
+	if s.children == nil {
+		s.children = map[string]*location{}
 	}
-	s.inside[token] = &spot{above: s, token: token, value: value}
-	return s.inside[token]
+	s.children[token] = &location{parent: s, token: token, value: value}
+	return s.children[token]
 }
 
-// follow gives the place that a pointer leads to, nil where it leads nowhere.
-func (s *spot) follow(pointer string) *spot {
+// follow returns the place at a JSON pointer.
+func (s *location) follow(pointer string) *location {
 	if pointer == "" {
 		return s
 	}
@@ -53,7 +52,7 @@ func (s *spot) follow(pointer string) *spot {
 	return s
 }
 
-// part gives a member of an object or an item of a list.
+// part returns a member of an object or an item of a list.
 func part(value any, token string) (any, bool) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -69,13 +68,13 @@ func part(value any, token string) (any, bool) {
 	return nil, false
 }
 
-// wrong is a mistake at the place, or at a keyword of it.
-func (s *spot) wrong(keyword, format string, args ...any) error {
+// errorAt returns an error with the place, or with a keyword there.
+func (s *location) errorAt(keyword, format string, args ...any) error {
 	var tokens []string
 	if keyword != "" {
 		tokens = append(tokens, keyword)
 	}
-	for ; s.above != nil; s = s.above {
+	for ; s.parent != nil; s = s.parent {
 		tokens = append(tokens, s.token)
 	}
 	place := pointer(tokens)
@@ -85,7 +84,7 @@ func (s *spot) wrong(keyword, format string, args ...any) error {
 	return fmt.Errorf("at %s: %w", place, fmt.Errorf(format, args...))
 }
 
-// pointer makes a JSON pointer of tokens, the last first. What is too long is cut.
+// pointer returns the JSON pointer of tokens in reverse order. A long one is cut.
 func pointer(tokens []string) string {
 	var b strings.Builder
 	for i := len(tokens) - 1; i >= 0 && b.Len() <= maxPointer; i-- {

@@ -1,0 +1,236 @@
+package agents
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+)
+
+// maxDepth bounds the nesting of a file, and of its values with aliases expanded.
+const maxDepth = 100
+
+// sources is shared by all files of a set.
+type sources struct {
+	mistakes
+	trail *Trail
+}
+
+// file is a parsed file.
+type file struct {
+	*sources
+	name    string // in mistakes
+	dir     string // base of its relative paths
+	root    value
+	anchors map[string]ast.Node
+}
+
+// value is a value of a file. Aliases, anchors and tags are resolved.
+type value struct {
+	place
+	file *file
+	node ast.Node // nil for null, and for a value that is missing
+}
+
+// mistake records what is wrong with the value.
+func (v value) mistake(format string, args ...any) {
+	v.file.add(v.file.name, v.place, format, args...)
+}
+
+// parse parses a file. It returns nil, with a mistake, for a file that is too large, too deep, empty or
+// not YAML.
+func (s *sources) parse(source Source) *file {
+	f := &file{sources: s, name: source.Name, dir: source.Dir, anchors: map[string]ast.Node{}}
+	f.root = value{file: f, place: place{1, 1}}
+	if len(source.Data) > maxFileBytes {
+		f.root.mistake("the file has %d bytes, %d are allowed", len(source.Data), maxFileBytes)
+		return nil
+	}
+	tokens := lexer.Tokenize(string(source.Data))
+	if t := tooDeep(tokens); t != nil {
+		f.at(t.Position.Line, t.Position.Column).mistake("values are nested deeper than %d levels", maxDepth)
+		return nil
+	}
+	tree, err := parser.Parse(tokens, 0)
+	if err != nil {
+		at, text := f.root, err.Error()
+		if e, ok := errors.AsType[yaml.Error](err); ok && e.GetToken() != nil {
+			at, text = f.at(e.GetToken().Position.Line, e.GetToken().Position.Column), e.GetMessage()
+		}
+		at.mistake("%s", text)
+		return nil
+	}
+	var documents []ast.Node
+	for _, d := range tree.Docs {
+		if d.Body != nil {
+			documents = append(documents, d.Body)
+		}
+	}
+	if len(documents) == 0 {
+		f.root.mistake("no agents: the file is empty")
+		return nil
+	}
+	if len(documents) > 1 {
+		f.value(documents[1]).mistake("more than one YAML document; put all agents into the first")
+	}
+	ast.Walk(anchors(f.anchors), documents[0])
+	f.root = f.value(documents[0])
+	return f
+}
+
+func (f *file) at(line, column int) value { return value{file: f, place: place{line, column}} }
+
+// placed returns the place of a node without its value. A block mapping is placed at its first key:
+// its own token is a colon.
+func (f *file) placed(node ast.Node) value {
+	if m, ok := node.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
+		node = m.Values[0].Key
+	}
+	if node == nil || node.GetToken() == nil {
+		return f.at(1, 1)
+	}
+	return f.at(node.GetToken().Position.Line, node.GetToken().Position.Column)
+}
+
+// anchors collects anchors by name.
+type anchors map[string]ast.Node
+
+// Visit collects the anchor of a node.
+func (a anchors) Visit(node ast.Node) ast.Visitor {
+	if anchor, ok := node.(*ast.AnchorNode); ok {
+		a[anchor.Name.GetToken().Value] = anchor.Value
+	}
+	return a
+}
+
+// value resolves the aliases, anchors and tags of a node. Its place is the place of the alias.
+func (f *file) value(node ast.Node) value {
+	v := f.placed(node)
+	for range maxDepth {
+		switch n := node.(type) {
+		case *ast.AnchorNode:
+			node = n.Value
+		case *ast.TagNode:
+			node = n.Value
+		case *ast.AliasNode:
+			name := n.Value.GetToken().Value
+			target, ok := f.anchors[name]
+			if !ok {
+				v.mistake("there is no anchor &%s", name)
+				return v
+			}
+			node = target
+		case *ast.NullNode:
+			return v
+		default:
+			v.node = node
+			return v
+		}
+	}
+	v.mistake("the alias refers to itself")
+	return v
+}
+
+// member is a field of an object. It is placed at its name.
+type member struct {
+	name string
+	value
+}
+
+// members returns the fields of an object in order, followed by the fields of merged objects (<<). Own
+// fields override merged ones. ok is false for any other value.
+func (v value) members() (list []member, ok bool) { return v.membersWithin(maxDepth) }
+
+func (v value) membersWithin(depth int) (list []member, ok bool) {
+	mapping, ok := v.node.(*ast.MappingNode)
+	if !ok || depth == 0 {
+		return nil, false
+	}
+	var merged []member
+	for _, entry := range mapping.Values {
+		item := v.file.value(entry.Value)
+		if !entry.Key.IsMergeKey() {
+			key := entry.Key.GetToken()
+			item.place = place{key.Position.Line, key.Position.Column}
+			list = append(list, member{key.Value, item})
+			continue
+		}
+		below, ok := item.membersWithin(depth - 1)
+		if !ok {
+			item.mistake("<< must be followed by an object")
+		}
+		merged = append(merged, below...)
+	}
+	for _, m := range merged {
+		if !slices.ContainsFunc(list, func(own member) bool { return own.name == m.name }) {
+			list = append(list, m)
+		}
+	}
+	return list, true
+}
+
+// items returns the items of a list; ok is false for any other value.
+func (v value) items() (list []value, ok bool) {
+	sequence, ok := v.node.(*ast.SequenceNode)
+	if !ok {
+		return nil, false
+	}
+	for _, node := range sequence.Values {
+		list = append(list, v.file.value(node))
+	}
+	return list, true
+}
+
+// text returns a string; ok is false for any other value. Numbers and booleans are not strings:
+// 1.10 would become 1.1, and 010 would become 8.
+func (v value) text() (text string, ok bool) {
+	switch n := v.node.(type) {
+	case *ast.StringNode:
+		return n.Value, true
+	case *ast.LiteralNode:
+		return n.Value.Value, true
+	}
+	return "", false
+}
+
+func (v value) integer() (int, bool) {
+	n, ok := v.node.(*ast.IntegerNode)
+	if !ok {
+		return 0, false
+	}
+	switch i := n.Value.(type) {
+	case int64:
+		return int(i), true
+	case uint64:
+		return int(i), i < 1<<62
+	}
+	return 0, false
+}
+
+// isInfinite reports whether the value is .inf, or Infinity as in JavaScript.
+func (v value) isInfinite() bool {
+	n, ok := v.node.(*ast.InfinityNode)
+	text, _ := v.text()
+	return ok && n.Value > 0 || text == "Infinity"
+}
+
+func (v value) number() (float64, bool) {
+	if n, ok := v.node.(*ast.FloatNode); ok {
+		return n.Value, true
+	}
+	i, ok := v.integer()
+	return float64(i), ok
+}
+
+func (v value) duration() (time.Duration, bool) {
+	text, ok := v.text()
+	if !ok {
+		return 0, false
+	}
+	d, err := time.ParseDuration(text)
+	return d, err == nil
+}

@@ -1,0 +1,169 @@
+package agents
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// maxFiles bounds the files of a set.
+const maxFiles = 1000
+
+// reader reads the files of a set. It collects the declarations of all files first, since an agent may
+// use tools, servers and providers of a later file.
+type reader struct {
+	*sources
+	taken map[string]bool // absolute paths
+	files []*file
+
+	providers *providers
+	tools     *tools
+	servers   *servers
+	agents    []declaration
+}
+
+// declaration is an agent in a file.
+type declaration struct {
+	value
+	defaults *object // of its file; may be nil
+}
+
+func newReader(known Known) *reader {
+	return &reader{
+		sources:   &sources{mistakes: mistakes{order: map[string]int{}}, trail: newTrail()},
+		taken:     map[string]bool{},
+		providers: &providers{known: known, declared: map[string]*provider{}},
+		tools:     &tools{builtIn: known.Tools, peers: known.HTTP, declared: map[string]*declaredTool{}},
+		servers:   &servers{known: known, declared: map[string]*server{}},
+	}
+}
+
+// load reads the files of the patterns, and their included files.
+func (r *reader) load(patterns []string) error {
+	for _, pattern := range patterns {
+		found := r.trail.find(pattern)
+		if len(found) == 0 {
+			return fault.New(fault.NotFound, "AGENTS_NOT_FOUND", "there is no agents file %q", pattern)
+		}
+		for _, path := range found {
+			source, err := r.trail.read(path)
+			if err != nil {
+				return fault.New(fault.NotFound, "AGENTS_NOT_FOUND", "the agents cannot be read: %v", err)
+			}
+			r.take(source, path)
+		}
+	}
+	return nil
+}
+
+// include reads the files that a file includes.
+func (r *reader) include(o *object) {
+	for _, item := range o.list("include") {
+		pattern, ok := item.text()
+		if !ok || pattern == "" {
+			item.mistake("include must be a list of files, folders or patterns")
+			continue
+		}
+		pattern = o.file.path(pattern)
+		found := r.trail.find(pattern)
+		if len(found) == 0 && !mayMatchNothing(pattern) {
+			item.mistake("there is no file %q to include", pattern)
+		}
+		for _, path := range found {
+			source, err := r.trail.read(path)
+			if err != nil {
+				item.mistake("the included file cannot be read: %v", err)
+				continue
+			}
+			r.take(source, path)
+		}
+	}
+}
+
+// take collects the declarations of a file, once per path. A file in memory has no path.
+func (r *reader) take(s Source, path string) {
+	if path != "" {
+		absolute, err := filepath.Abs(path)
+		if err != nil {
+			absolute = path
+		}
+		if r.taken[absolute] {
+			return
+		}
+		r.taken[absolute] = true
+	}
+	r.order[s.Name] = len(r.order)
+	if len(r.files) == maxFiles {
+		r.add(s.Name, place{1, 1}, "there are more than %d files of agents", maxFiles)
+		return
+	}
+	if f := r.parse(s); f != nil {
+		r.files = append(r.files, f)
+		r.declare(f)
+	}
+}
+
+func (r *reader) declare(f *file) {
+	o := newObject(f.root, "")
+	r.include(o)
+	for _, m := range o.entries("models") {
+		r.providers.declare(m)
+	}
+	for _, item := range o.list("tools") {
+		r.tools.declare(item)
+	}
+	for _, m := range o.entries("mcpServers") {
+		r.servers.declare(m)
+	}
+	var defaults *object
+	if v, ok := o.field("defaults"); ok {
+		defaults = newObject(v, "defaults")
+		if defaults.has("name") {
+			defaults.mistakeAt("name", "defaults must not have a name")
+		}
+	}
+	for _, item := range o.list("agents") {
+		r.agents = append(r.agents, declaration{item, defaults})
+	}
+	o.end()
+}
+
+// set makes the agents of all files.
+func (r *reader) set(ctx context.Context) (*Set, error) {
+	if len(r.agents) == 0 && len(r.files) > 0 {
+		r.files[0].at(1, 1).mistake(`no agents: name at least one under "agents"`)
+	}
+	if r.count() == 0 {
+		r.servers.connect(ctx)
+	}
+	set := &Set{Trail: r.trail}
+	seen := map[string]value{}
+	ended := map[*object]bool{}
+	for _, d := range r.agents {
+		a, at := r.agent(d)
+		if former, ok := seen[a.Name]; ok && a.Name != "" {
+			at.mistake("the agent %q is declared twice, first at %s:%v", a.Name, former.file.name, former.place)
+		}
+		seen[a.Name] = at
+		set.Agents = append(set.Agents, a)
+	}
+	for _, d := range r.agents { // all agents of a file have read their defaults
+		if d.defaults != nil && !ended[d.defaults] {
+			d.defaults.end()
+			ended[d.defaults] = true
+		}
+	}
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return set, nil
+}
+
+// path resolves a path in a file against the folder of the file.
+func (f *file) path(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(f.dir, path)
+}
