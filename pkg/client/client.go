@@ -115,7 +115,7 @@ type follower struct {
 	run    string // empty until known
 	cursor int64
 	yield  func(*agentv1.StreamResponse, error) bool
-	told   bool  // CaughtUp has been yielded
+	caughtUp   bool  // CaughtUp has been yielded
 	err    error // of the last attempt
 	done   bool  // the consumer has everything or has stopped
 }
@@ -136,7 +136,7 @@ func (f *follower) attempt(ctx context.Context, session string) bool {
 	defer func() { _ = stream.Close() }()
 	begin, before, open := time.Now(), f.cursor, false
 	for stream.Receive() {
-		if f.give(stream.Msg()); f.done {
+		if f.yieldFrame(stream.Msg()); f.done {
 			return true
 		}
 		open = true
@@ -148,14 +148,14 @@ func (f *follower) attempt(ctx context.Context, session string) bool {
 	return f.cursor > before || open && time.Since(begin) > steady
 }
 
-// give yields a frame, except a repeated CaughtUp.
-func (f *follower) give(frame *agentv1.StreamResponse) {
+// yieldFrame yields a frame, except a repeated CaughtUp.
+func (f *follower) yieldFrame(frame *agentv1.StreamResponse) {
 	f.cursor = max(f.cursor, sequence(frame))
 	if frame.GetCaughtUp() != nil {
-		if f.told {
+		if f.caughtUp {
 			return
 		}
-		f.told = true
+		f.caughtUp = true
 	}
 	f.done = !f.yield(frame, nil) || terminal(frame)
 }

@@ -148,19 +148,19 @@ func (o *oneRun) Abort(context.Context, *agentv1.AbortRequest) (*agentv1.AbortRe
 	return &agentv1.AbortResponse{Effect: "requested", RunId: "run-1"}, nil
 }
 
-func house(o *oneRun) *httptest.Server {
+func fixture(o *oneRun) *httptest.Server {
 	_, handler := agentv1connect.NewAgentServiceHandler(o, connect.WithInterceptors(rpc.ConnectInterceptor(nil)))
 	return httptest.NewServer(handler)
 }
 
 func serveHouse(t *testing.T, o *oneRun) *client.Client {
 	t.Helper()
-	server := house(o)
+	server := fixture(o)
 	t.Cleanup(server.Close)
 	return client.New(client.Config{URL: server.URL, HTTP: server.Client()})
 }
 
 func exampleHouse() (holdfast *client.Client, leave func()) {
-	server := house(&oneRun{})
+	server := fixture(&oneRun{})
 	return client.New(client.Config{URL: server.URL}), server.Close
 }

@@ -61,7 +61,7 @@ func (r *Ring[T]) Put(v T) {
 	}
 	r.values = append(r.values, v)
 	r.bytes += r.size(v)
-	for len(r.values) > 1 && r.over() {
+	for len(r.values) > 1 && r.exceedsLimits() {
 		r.bytes -= r.size(r.values[0])
 		var none T
 		r.values[0] = none
@@ -72,7 +72,7 @@ func (r *Ring[T]) Put(v T) {
 	announce(&r.wake)
 }
 
-func (r *Ring[T]) over() bool {
+func (r *Ring[T]) exceedsLimits() bool {
 	return len(r.values) > r.limits.Values || r.bytes > r.limits.Bytes
 }
 

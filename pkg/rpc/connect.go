@@ -19,7 +19,7 @@ func ConnectError(err error) error {
 	if err == nil {
 		return nil
 	}
-	a := answerTo(err)
+	a := visibleError(err)
 	out := connect.NewError(connect.Code(a.code), errors.New(a.text))
 	if a.info == nil {
 		return out

@@ -35,9 +35,9 @@ func (a answer) internal() bool {
 	return a.code == codes.Internal || a.code == codes.Unknown || a.code == codes.DataLoss
 }
 
-// answerTo returns the part of err that may travel. The order matters: a fault takes precedence over the errors
+// visibleError returns the part of err that may travel. The order matters: a fault takes precedence over the errors
 // around it.
-func answerTo(err error) answer {
+func visibleError(err error) answer {
 	if f, ok := fault.From(err); ok {
 		return faultAnswer(f)
 	}
@@ -59,11 +59,11 @@ func answerTo(err error) answer {
 func faultAnswer(f *fault.Fault) answer {
 	meta := make(map[string]string, len(f.Meta)+1)
 	for key, value := range f.Meta {
-		meta[valid(key)] = valid(value)
+		meta[validUTF8(key)] = validUTF8(value)
 	}
 	meta[kindKey] = f.Kind.String()
-	info := &errdetails.ErrorInfo{Domain: Domain, Reason: valid(f.Reason), Metadata: meta}
-	return answer{code: Code(f.Kind), text: valid(f.Detail), info: info}
+	info := &errdetails.ErrorInfo{Domain: Domain, Reason: validUTF8(f.Reason), Metadata: meta}
+	return answer{code: Code(f.Kind), text: validUTF8(f.Detail), info: info}
 }
 
 func foreignAnswer(f foreign) answer {
@@ -77,9 +77,9 @@ func codeAnswer(code codes.Code) answer {
 	return answer{code: code, text: describe(code).text}
 }
 
-// valid returns a text that protobuf can encode. A detail may quote a user's input, and one invalid byte would
+// validUTF8 returns a text that protobuf can encode. A detail may quote a user's input, and one invalid byte would
 // lose the whole fault.
-func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+func validUTF8(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // codeIn finds a gRPC status or a Connect error in err.
 func codeIn(err error) (codes.Code, string, bool) {
@@ -108,7 +108,7 @@ func StatusError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return answerTo(err).status().Err()
+	return visibleError(err).status().Err()
 }
 
 func (a answer) status() *status.Status {

@@ -193,7 +193,7 @@ type boundary struct{ log *slog.Logger }
 
 // report logs err if the caller receives only INTERNAL.
 func (b boundary) report(ctx context.Context, method string, err error) {
-	if _, logged := err.(panicError); logged || !answerTo(err).internal() { //nolint:errorlint // made by panicked, never wrapped
+	if _, logged := err.(panicError); logged || !visibleError(err).internal() { //nolint:errorlint // made by panicked, never wrapped
 		return
 	}
 	b.log.ErrorContext(ctx, "call failed", "method", method, "error", err)

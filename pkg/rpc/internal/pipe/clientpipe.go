@@ -69,7 +69,7 @@ func (p *clientPipe) call(ctx context.Context, memory *scratch, c call, request 
 	b := memory.get()
 	defer memory.put(b)
 	if *b, err = appendMessage(c.head(*b, size), request); err != nil {
-		p.forget(c.number)
+		p.drop(c.number)
 		return result{}, grpcstatus.Errorf(codes.Internal, "write a request: %v", err)
 	}
 	p.out.put(*b)
@@ -77,7 +77,7 @@ func (p *clientPipe) call(ctx context.Context, memory *scratch, c call, request 
 	case r := <-answered:
 		return r, r.err
 	case <-ctx.Done():
-		p.giveUp(c.number)
+		p.cancel(c.number)
 		return result{}, ctx.Err()
 	}
 }
@@ -97,16 +97,16 @@ func (p *clientPipe) add(answered chan<- result) (uint64, error) {
 	return p.last, nil
 }
 
-// forget removes an unsent call.
-func (p *clientPipe) forget(number uint64) {
+// drop removes an unsent call.
+func (p *clientPipe) drop(number uint64) {
 	p.mu.Lock()
 	delete(p.pending, number)
 	p.mu.Unlock()
 	<-p.places
 }
 
-// giveUp cancels a call. It keeps its place until the server has answered.
-func (p *clientPipe) giveUp(number uint64) {
+// cancel cancels a call. It keeps its place until the server has answered.
+func (p *clientPipe) cancel(number uint64) {
 	p.mu.Lock()
 	_, pending := p.pending[number]
 	if pending {
@@ -175,7 +175,7 @@ func (p *clientPipe) read(stream grpc.ClientStream) error {
 			return err
 		}
 		if p.drained() {
-			p.out.nudge()
+			p.out.wakeWriter()
 		}
 	}
 }

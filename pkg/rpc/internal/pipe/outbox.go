@@ -29,11 +29,11 @@ func (o *outbox) put(entry []byte) {
 	tail := o.tail(len(entry))
 	*tail = append(*tail, entry...)
 	o.mu.Unlock()
-	o.nudge()
+	o.wakeWriter()
 }
 
-// nudge wakes the writer.
-func (o *outbox) nudge() {
+// wakeWriter wakes the writer.
+func (o *outbox) wakeWriter() {
 	select {
 	case o.wake <- struct{}{}:
 	default:

@@ -97,10 +97,10 @@ func serve(server any, stream grpc.ServerStream) error {
 		p.write(stream, closed)
 	}()
 	p.mu.Lock()
-	p.thinning = time.AfterFunc(idleTime, p.thin)
+	p.idleTimer = time.AfterFunc(idleTime, p.endIdleWorker)
 	p.mu.Unlock()
 	err := p.read(stream)
-	p.stopThinning()
+	p.stopIdleTimer()
 	close(p.work)
 	p.workers.Wait()
 	close(closed)
@@ -122,7 +122,7 @@ type serverPipe struct {
 
 	mu       sync.Mutex
 	running  map[uint64]context.CancelFunc
-	thinning *time.Timer // nil at the end
+	idleTimer *time.Timer // nil at the end
 }
 
 // read receives calls until the client closes the pipe, which is no error, or the pipe breaks.
@@ -229,27 +229,27 @@ func (p *serverPipe) next() (t task, ok bool) {
 	return t, t.cancel != nil
 }
 
-// thin ends one idle worker, and repeats after idleTime for the life of the pipe. One timer for all workers adds
+// endIdleWorker ends one idle worker, and repeats after idleTime for the life of the pipe. One timer for all workers adds
 // no cost to a call.
-func (p *serverPipe) thin() {
+func (p *serverPipe) endIdleWorker() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.thinning == nil {
+	if p.idleTimer == nil {
 		return
 	}
 	select {
 	case p.work <- task{}:
 	default: // no worker is idle
 	}
-	p.thinning.Reset(idleTime)
+	p.idleTimer.Reset(idleTime)
 }
 
-// stopThinning ends it.
-func (p *serverPipe) stopThinning() {
+// stopIdleTimer ends it.
+func (p *serverPipe) stopIdleTimer() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.thinning.Stop()
-	p.thinning = nil
+	p.idleTimer.Stop()
+	p.idleTimer = nil
 }
 
 // serve runs a handler and answers.
