@@ -15,7 +15,6 @@ import (
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
 )
 
 // Frame is one frame. Exactly one of Chunk, Terminal, Rewound and CaughtUp is set.
@@ -32,19 +31,21 @@ type Frame struct {
 	// CaughtUp: what comes now is new.
 	CaughtUp bool
 
-	size           int
-	event, message encoded
+	size    int
+	content content
+	message message
 }
 
-// encoded is a frame on a wire, which is made once for all readers.
-type encoded struct {
+// content is the frame's name on the native wire and its data, a JSON object.
+type content struct {
+	once sync.Once
+	name string
+	data []byte
+}
+
+type message struct {
 	once sync.Once
 	text []byte
-}
-
-func (e *encoded) get(write func() []byte) []byte {
-	e.once.Do(func() { e.text = write() })
-	return e.text
 }
 
 // Chunk returns the frame of a chunk.
@@ -122,27 +123,23 @@ func withText(c *eventv1.Chunk, text string, last bool) *eventv1.Chunk {
 	return out
 }
 
-// Event is the frame as a server-sent event; empty when the wire has no word for it.
-func (f *Frame) Event() []byte {
-	return f.event.get(func() []byte {
-		name, data := f.content()
-		if name == "" {
-			return nil
-		}
-		return sse.AppendEvent(make([]byte, 0, len(data)+eventRoom), f.Sequence, name, data)
-	})
+// Content returns the frame's name on the native wire and its data, a JSON object on one line. They
+// are made once for all readers. The name is empty for a chunk that the wire has no name for: the
+// event of a newer writer, which readers would ignore.
+func (f *Frame) Content() (name string, data []byte) {
+	c := &f.content
+	c.once.Do(func() { c.name, c.data = f.marshal() })
+	return c.name, c.data
 }
 
-// eventRoom is what an event takes beside its data.
-const eventRoom = 64
-
-// Message is the frame as a message of a WebSocket: {"type": …} with the fields of the
-// event, and the sequence where there is one; empty when the wire has no word for it.
+// Message returns the frame as a message of a WebSocket: {"type": …} with the fields of Content, and
+// the sequence where there is one. It is made once for all readers, and empty where Content has no
+// name.
 func (f *Frame) Message() []byte {
-	return f.message.get(func() []byte {
-		name, data := f.content()
+	f.message.once.Do(func() {
+		name, data := f.Content()
 		if name == "" {
-			return nil
+			return
 		}
 		b := append(make([]byte, 0, len(data)+64), `{"type":"`...)
 		b = append(append(b, name...), '"')
@@ -152,17 +149,17 @@ func (f *Frame) Message() []byte {
 		if len(data) > len("{}") {
 			b = append(b, ',')
 		}
-		return append(b, data[1:]...)
+		f.message.text = append(b, data[1:]...)
 	})
+	return f.message.text
 }
 
 const chunkName = "chunk"
 
-// content gives the frame's name and its data, a JSON object.
-func (f *Frame) content() (name string, data []byte) {
+func (f *Frame) marshal() (name string, data []byte) {
 	switch {
 	case f.Chunk != nil:
-		return f.chunk()
+		return f.marshalChunk()
 	case f.Terminal.GetFail() != nil:
 		return "fail", object(failOf(f.Terminal.GetFail()))
 	case f.Terminal != nil:
@@ -183,9 +180,7 @@ func object(data any) []byte {
 	return text
 }
 
-// chunk has no word for the event of a newer writer, which this gateway does not
-// know: readers would pass over it.
-func (f *Frame) chunk() (name string, data []byte) {
+func (f *Frame) marshalChunk() (name string, data []byte) {
 	chunk, err := eventv1.MarshalChunk(f.Chunk)
 	if err != nil {
 		return "", nil

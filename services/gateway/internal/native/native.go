@@ -156,6 +156,8 @@ func (s sink) Flush() error { return s.out.Flush() }
 func (s sink) Beat() error  { return s.out.Beat() }
 
 func (s sink) Frame(f *frame.Frame) error {
-	s.out.Add(f.Event())
+	if name, data := f.Content(); name != "" {
+		s.out.Event(f.Sequence, name, data)
+	}
 	return nil
 }
