@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/render"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
@@ -247,7 +246,7 @@ func (f *Follow) end(ctx context.Context) error {
 	if f.run.GetFinishStep() == 0 && at > f.root.cursor {
 		return f.root.outside(ctx, f.run)
 	}
-	return f.root.give(frame.Terminal("", max(at, f.root.cursor), render.Terminal(f.run)))
+	return f.root.give(frame.Terminal("", max(at, f.root.cursor), terminalOf(f.run)))
 }
 
 // over reports whether the run has ended.

@@ -9,7 +9,6 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/render"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
@@ -163,7 +162,7 @@ func (t *track) render(ctx context.Context, page *statev1.ListStepsResponse, ste
 			return err
 		}
 	}
-	return t.giveRendered(render.Step(run, previous, step))
+	return t.giveRendered(renderStep(run, previous, step))
 }
 
 // giveRendered gives a rendered step, with long texts in pieces. The numbers count the pieces.
@@ -273,7 +272,7 @@ func runOf(page *statev1.ListStepsResponse, id string) *statev1.Run {
 // previous names the former run of a run that resumes, for the step that begins the run.
 func (t *track) previous(ctx context.Context, run *statev1.Run, step *statev1.StoredStep) (string, error) {
 	switch {
-	case !step.GetBeginsRun() || !render.Resumes(run):
+	case !step.GetBeginsRun() || !resumes(run):
 		return "", nil
 	case t.last.GetTurn() == run.GetTurn()-1:
 		return t.last.GetRunId(), nil
@@ -337,14 +336,14 @@ func (t *track) outside(ctx context.Context, run *statev1.Run) error {
 		}
 	}
 	previous := ""
-	if run.GetStepCount() == 0 && render.Resumes(run) {
+	if run.GetStepCount() == 0 && resumes(run) {
 		former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
 		if err != nil {
 			return err
 		}
 		previous = former.GetRunId()
 	}
-	return t.giveAll(render.Outside(run, previous, t.step))
+	return t.giveAll(renderOutside(run, previous, t.step))
 }
 
 // settle brings the cursor to the session's position when all stored steps are delivered.

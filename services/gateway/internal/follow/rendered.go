@@ -1,4 +1,4 @@
-package render
+package follow
 
 import (
 	"github.com/holdfast-run/holdfast/pkg/position"
@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// Step gives the frames of a stored step of the run. previous is the id of the run that this
+// renderStep gives the frames of a stored step of the run. previous is the id of the run that this
 // run resumes or continues. It is needed only with the step that begins such a run.
-func Step(run *statev1.Run, previous string, step *statev1.StoredStep) []*frame.Frame {
+func renderStep(run *statev1.Run, previous string, step *statev1.StoredStep) []*frame.Frame {
 	number := step.GetStep()
 	chunks := uistream.StepChunks(number, step.GetMessages(), step.GetRecord())
 	if step.GetBeginsRun() {
@@ -30,7 +30,7 @@ func Step(run *statev1.Run, previous string, step *statev1.StoredStep) []*frame.
 	if run.GetFinishStep() != number {
 		return frames
 	}
-	return append(frames, End(run, position.Ended(number), number)...)
+	return append(frames, renderEnd(run, position.Ended(number), number)...)
 }
 
 // stamp sets the fields that all chunks have.
@@ -39,8 +39,8 @@ func stamp(run *statev1.Run, step int32, at int64, c *eventv1.Chunk) *eventv1.Ch
 	return c
 }
 
-// Resumes reports whether the run resumes or continues an earlier one.
-func Resumes(run *statev1.Run) bool {
+// resumes reports whether the run resumes or continues an earlier one.
+func resumes(run *statev1.Run) bool {
 	e := run.GetEntry()
 	return e == statev1.RunEntry_RUN_ENTRY_RESUME || e == statev1.RunEntry_RUN_ENTRY_CONTINUATION
 }

@@ -1,4 +1,4 @@
-package render_test
+package follow
 
 import (
 	"flag"
@@ -15,7 +15,6 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/render"
 )
 
 var update = flag.Bool("update", false, "write what is rendered into the scenarios")
@@ -43,7 +42,7 @@ func TestStoredStepsAreRenderedAsTheyWere(t *testing.T) {
 			if err := prototext.Unmarshal([]byte(stepText), step); err != nil {
 				t.Fatal(err)
 			}
-			got := lines(t, render.Step(run, "run-0", step))
+			got := lines(t, renderStep(run, "run-0", step))
 			if *update {
 				if err := os.WriteFile(file, []byte(in+"----\n"+got), 0o600); err != nil {
 					t.Fatal(err)
@@ -155,7 +154,7 @@ func TestPositionsRiseAndStayInTheStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		run, step := drawStep(t)
 		last := position.Start(step.GetStep())
-		frames := render.Step(run, "", step)
+		frames := renderStep(run, "", step)
 		for i, f := range frames {
 			if f.Sequence <= last || position.Of(f.Sequence).Step != step.GetStep() {
 				t.Fatalf("frame %d stands at %v, behind %v", i, position.Of(f.Sequence), position.Of(last))

@@ -1,4 +1,4 @@
-package render
+package follow
 
 import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -7,28 +7,28 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 )
 
-// End gives the last chunk of a run that has ended, and its terminal frame at the given
+// renderEnd gives the last chunk of a run that has ended, and its terminal frame at the given
 // sequence. step is the last committed step.
-func End(run *statev1.Run, sequence int64, step int32) []*frame.Frame {
+func renderEnd(run *statev1.Run, sequence int64, step int32) []*frame.Frame {
 	last := stamp(run, step, run.GetCompletedAt(), lastChunk(run))
-	return []*frame.Frame{frame.Chunk("", sequence-1, last), frame.Terminal("", sequence, Terminal(run))}
+	return []*frame.Frame{frame.Chunk("", sequence-1, last), frame.Terminal("", sequence, terminalOf(run))}
 }
 
-// Outside gives the end of a run that ended outside a step. A run without any step gets its
-// first chunk as well. previous is as in Step.
-func Outside(run *statev1.Run, previous string, step int32) []*frame.Frame {
+// renderOutside gives the end of a run that ended outside a step. A run without any step gets its
+// first chunk as well. previous is as in renderStep.
+func renderOutside(run *statev1.Run, previous string, step int32) []*frame.Frame {
 	at := run.GetEndPosition()
 	if run.GetStepCount() > 0 || run.GetStartedAt() == 0 {
-		return End(run, at, step)
+		return renderEnd(run, at, step)
 	}
 	begin := stamp(run, step, run.GetStartedAt(), firstChunk(run, previous))
-	return append([]*frame.Frame{frame.Chunk("", at-2, begin)}, End(run, at, step)...)
+	return append([]*frame.Frame{frame.Chunk("", at-2, begin)}, renderEnd(run, at, step)...)
 }
 
 // firstChunk is the chunk with which the run begins.
 func firstChunk(run *statev1.Run, previous string) *eventv1.Chunk {
 	turn, message := run.GetTurn(), run.GetMessageId()
-	if Resumes(run) {
+	if resumes(run) {
 		return &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{PreviousRunId: previous, Turn: turn, MessageId: message}}}
 	}
 	return &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{Turn: turn, MessageId: message}}}
@@ -56,8 +56,8 @@ func lastChunk(run *statev1.Run) *eventv1.Chunk {
 	}
 }
 
-// Terminal says how a run ended.
-func Terminal(run *statev1.Run) *streamv2.Terminal {
+// terminalOf says how a run ended.
+func terminalOf(run *statev1.Run) *streamv2.Terminal {
 	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
 		fail := &streamv2.Fail{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}
 		return &streamv2.Terminal{RunId: run.GetRunId(), Outcome: &streamv2.Terminal_Fail{Fail: fail}}
