@@ -17,6 +17,12 @@ func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
 	return open
 }
 
+// Asked gives the session's own calls that somebody outside answers, and how they were
+// answered, of those whose answers no step has taken.
+func Asked(s *statev1.GetSessionResponse) []uistream.Asked {
+	return AskedOf(s.GetSession().GetSessionId(), s.GetCalls())
+}
+
 // AskedOf gives the session's own calls among those of GetSession, whose answers no step has
 // taken yet.
 func AskedOf(session string, calls []*statev1.Call) []uistream.Asked {

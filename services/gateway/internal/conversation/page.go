@@ -64,6 +64,40 @@ func (r *Reader) settle(ctx context.Context, s *statev1.Session, messages []uist
 	return nil
 }
 
+// Page returns a page of the session's conversation. Its open calls are shown as they are now: as
+// requested, answered, or ended where nobody will answer.
+func (r *Reader) Page(ctx context.Context, session *statev1.GetSessionResponse, offset int64, limit int) (*Page, error) {
+	page, session, err := r.consistentPage(ctx, session, offset, limit)
+	if err != nil {
+		return nil, err
+	}
+	page.Messages = Spoken(page.Messages, session.GetCurrentRun())
+	uistream.Ask(page.Messages, Asked(session))
+	uistream.Close(page.Messages, Unanswered(session, page.Messages))
+	return page, nil
+}
+
+// attempts is how often the messages are read that change while they are read together with
+// the calls. Then the calls that come are those of a moment later, which nobody is asked
+// that they do not know.
+const attempts = 3
+
+// consistentPage gives a page with the session as it was when the page was read. Where no call of
+// the page is open, it makes no difference how the session stands.
+func (r *Reader) consistentPage(ctx context.Context, whole *statev1.GetSessionResponse, offset int64, limit int) (*Page, *statev1.GetSessionResponse, error) {
+	for attempt := 1; ; attempt++ {
+		page, err := r.page(ctx, whole.GetSession(), offset, limit)
+		if err != nil || !uistream.Open(page.Messages) {
+			return page, whole, err
+		}
+		now, err := r.Whole(ctx, whole.GetSession().GetTenant(), whole.GetSession().GetSessionId())
+		if err != nil || now.GetSession().GetVersion() == whole.GetSession().GetVersion() || attempt == attempts {
+			return page, now, err
+		}
+		whole = now
+	}
+}
+
 func (r *Reader) page(ctx context.Context, s *statev1.Session, offset int64, limit int) (*Page, error) {
 	w, err := r.window(ctx, s, offset, limit)
 	if err != nil {

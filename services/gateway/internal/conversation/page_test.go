@@ -2,11 +2,7 @@ package conversation_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -122,16 +118,21 @@ func (s *stored) says(run string, step int32) {
 	s.add(&eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, RunId: run, Step: step, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: "yes"}}}}})
 }
 
+// pageOf is what GET /messages answers.
+func pageOf(t *testing.T, r *conversation.Reader, offset, limit int) (*conversation.Page, error) {
+	t.Helper()
+	session, err := r.Whole(t.Context(), "default", "s")
+	if err != nil {
+		return nil, err
+	}
+	return r.Page(t.Context(), session, int64(offset), limit)
+}
+
 // page is what GET /messages shows of the stretch, for people.
 func (s *stored) page(t *testing.T, offset, limit int) string {
 	t.Helper()
-	out := httptest.NewRecorder()
-	query := fmt.Sprintf("sessionId=s&offset=%d&limit=%d", offset, limit)
-	if err := s.reader().Messages(out, &http.Request{URL: &url.URL{RawQuery: query}}, "default"); err != nil {
-		t.Fatal(err)
-	}
-	var p conversation.Page
-	if err := json.Unmarshal(out.Body.Bytes(), &p); err != nil {
+	p, err := pageOf(t, s.reader(), offset, limit)
+	if err != nil {
 		t.Fatal(err)
 	}
 	shown := make([]string, len(p.Messages))

@@ -3,9 +3,6 @@ package conversation_test
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -16,16 +13,15 @@ import (
 // body is what GET /messages answers, without the numbers of the page.
 func (s *stored) body(t *testing.T, offset, limit int) string {
 	t.Helper()
-	out := httptest.NewRecorder()
-	query := fmt.Sprintf("sessionId=s&offset=%d&limit=%d", offset, limit)
-	if err := s.reader().Messages(out, &http.Request{URL: &url.URL{RawQuery: query}}, "default"); err != nil {
+	page, err := pageOf(t, s.reader(), offset, limit)
+	if err != nil {
 		t.Fatal(err)
 	}
-	var page struct{ Messages json.RawMessage }
-	if err := json.Unmarshal(out.Body.Bytes(), &page); err != nil {
+	text, err := json.Marshal(page.Messages)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return string(page.Messages)
+	return string(text)
 }
 
 // fail ends the newest run with a failure.

@@ -1,4 +1,4 @@
-package snapshot
+package view
 
 import (
 	"sync/atomic"
@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 )
 
-// Loader serves GET /snapshot and GET /history. It may be used by many goroutines.
-type Loader struct {
+// Handlers serves GET /snapshot and GET /history. It may be used by many goroutines.
+type Handlers struct {
 	Sessions *conversation.Reader
 	Follower *follow.Follower
 	Now      func() time.Time // never nil
@@ -23,11 +23,11 @@ type Loader struct {
 
 // enter counts a snapshot that is made; leave must be called then. Exhausted
 // (TOO_MANY_SNAPSHOTS).
-func (l *Loader) enter() (leave func(), err error) {
-	leave = func() { l.making.Add(-1) }
-	if at := l.making.Add(1); l.Limit > 0 && at > int64(l.Limit) {
+func (h *Handlers) enter() (leave func(), err error) {
+	leave = func() { h.making.Add(-1) }
+	if at := h.making.Add(1); h.Limit > 0 && at > int64(h.Limit) {
 		leave()
-		return nil, fault.New(fault.Exhausted, "TOO_MANY_SNAPSHOTS", "%d snapshots are being made on this gateway; HOLDFAST_GATEWAY_MAX_SNAPSHOTS is the limit", l.Limit)
+		return nil, fault.New(fault.Exhausted, "TOO_MANY_SNAPSHOTS", "%d snapshots are being made on this gateway; HOLDFAST_GATEWAY_MAX_SNAPSHOTS is the limit", h.Limit)
 	}
 	return leave, nil
 }

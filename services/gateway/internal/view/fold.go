@@ -1,4 +1,4 @@
-package snapshot
+package view
 
 import (
 	"context"
@@ -22,14 +22,14 @@ type view struct {
 }
 
 // fold adds the step in flight to the stored messages.
-func (l *Loader) fold(ctx context.Context, s *statev1.GetSessionResponse, stored *conversation.Newest) view {
+func (h *Handlers) fold(ctx context.Context, s *statev1.GetSessionResponse, stored *conversation.Newest) view {
 	v := view{messages: stored.Messages(), sequence: s.GetSession().GetPosition(), completed: stored.Completed()}
 	if !conversation.Executing(s.GetCurrentRun()) {
 		return v
 	}
 	ctx, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
-	if frames := l.Follower.InFlight(ctx, s.GetSession()); len(frames) > 0 {
+	if frames := h.Follower.InFlight(ctx, s.GetSession()); len(frames) > 0 {
 		v.goOn(s.GetCurrentRun(), frames)
 		v.sequence = frames[len(frames)-1].Sequence
 	}

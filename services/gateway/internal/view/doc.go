@@ -1,4 +1,4 @@
-// Package snapshot serves what a page loads before it follows a session: the snapshot of the
+// Package view serves what a page loads before it follows a session: the snapshot of the
 // session, and pages of its chunks.
 //
 // # One moment out of two services
@@ -25,4 +25,4 @@
 // calls before a run's first step belong to the message that has the calls, which may be an
 // earlier one. The status is that at streamSequence: while it is active, the end of the run is
 // still to come.
-package snapshot
+package view

@@ -1,4 +1,4 @@
-package snapshot
+package view
 
 import (
 	"context"
@@ -47,27 +47,27 @@ type interruption struct {
 }
 
 // Snapshot is GET /snapshot?sessionId=….
-func (l *Loader) Snapshot(w http.ResponseWriter, r *http.Request, tenant string) error {
-	id, err := conversation.SessionID(r)
+func (h *Handlers) Snapshot(w http.ResponseWriter, r *http.Request, tenant string) error {
+	id, err := httpapi.SessionID(r)
 	if err != nil {
 		return err
 	}
-	leave, err := l.enter()
+	leave, err := h.enter()
 	if err != nil {
 		return err
 	}
 	defer leave()
 	for range attempts {
-		s, err := l.Sessions.Whole(r.Context(), tenant, id)
+		s, err := h.Sessions.Whole(r.Context(), tenant, id)
 		if err != nil {
 			return err
 		}
-		v, offset, same, err := l.view(r.Context(), s)
+		v, offset, same, err := h.view(r.Context(), s)
 		if err != nil {
 			return err
 		}
 		if same {
-			httpapi.WriteJSON(w, http.StatusOK, l.show(s, v, offset))
+			httpapi.WriteJSON(w, http.StatusOK, h.show(s, v, offset))
 			return nil
 		}
 	}
@@ -76,24 +76,24 @@ func (l *Loader) Snapshot(w http.ResponseWriter, r *http.Request, tenant string)
 
 // view reads the conversation, then the step in flight. same is false if messages were taken back
 // meanwhile, which can happen only while nothing runs.
-func (l *Loader) view(ctx context.Context, s *statev1.GetSessionResponse) (v view, offset int64, same bool, err error) {
-	stored, err := l.Sessions.ReadNewest(ctx, s.GetSession())
+func (h *Handlers) view(ctx context.Context, s *statev1.GetSessionResponse) (v view, offset int64, same bool, err error) {
+	stored, err := h.Sessions.ReadNewest(ctx, s.GetSession())
 	if err != nil || stored.Short {
 		return view{}, 0, false, err
 	}
-	v = l.fold(ctx, s, stored)
+	v = h.fold(ctx, s, stored)
 	if conversation.Executing(s.GetCurrentRun()) {
 		return v, stored.Offset, true, nil
 	}
-	now, _, err := l.Sessions.Session(ctx, s.GetSession().GetTenant(), s.GetSession().GetSessionId())
+	now, _, err := h.Sessions.Session(ctx, s.GetSession().GetTenant(), s.GetSession().GetSessionId())
 	return v, stored.Offset, now.GetVersion() == s.GetSession().GetVersion(), err
 }
 
-func (l *Loader) show(s *statev1.GetSessionResponse, v view, offset int64) *snapshot {
+func (h *Handlers) show(s *statev1.GetSessionResponse, v view, offset int64) *snapshot {
 	session := s.GetSession()
 	out := &snapshot{
 		SessionID: session.GetSessionId(), Messages: v.messages, Offset: offset, Total: session.GetMessageCount(), HasMore: offset > 0,
-		StreamSequence: v.sequence, Status: status(s), Timestamp: l.Now().UnixMilli(),
+		StreamSequence: v.sequence, Status: status(s), Timestamp: h.Now().UnixMilli(),
 		AgentType: session.GetAgentType(), Version: session.GetVersion(), CheckpointID: session.GetCheckpointId(),
 		Error: session.GetFailure().GetError(), calls: callsOf(s, v.completed), ParentSessionID: session.GetParentSessionId(),
 	}

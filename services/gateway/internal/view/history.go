@@ -1,4 +1,4 @@
-package snapshot
+package view
 
 import (
 	"encoding/json"
@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
@@ -45,25 +44,25 @@ type rewound struct {
 }
 
 // History is GET /history?sessionId=…&fromSequence=0&limit=100&runId=…&fromStep=….
-func (l *Loader) History(w http.ResponseWriter, r *http.Request, tenant string) error {
+func (h *Handlers) History(w http.ResponseWriter, r *http.Request, tenant string) error {
 	asked, err := historyRequest(r)
 	if err != nil {
 		return err
 	}
 	asked.request.Tenant = tenant
-	if asked.request.SessionID, err = conversation.SessionID(r); err != nil {
+	if asked.request.SessionID, err = httpapi.SessionID(r); err != nil {
 		return err
 	}
-	session, run, err := l.Sessions.Session(r.Context(), tenant, asked.request.SessionID)
+	session, run, err := h.Sessions.Session(r.Context(), tenant, asked.request.SessionID)
 	if err != nil {
 		return err
 	}
 	asked.page = page{Chunks: []storedChunk{}, Latest: session.GetPosition(), Next: asked.request.After}
 	if asked.request.RunID != "" && asked.request.RunID != run.GetRunId() {
-		run, err = l.Sessions.Run(r.Context(), tenant, &statev1.Run{SessionId: asked.request.SessionID, RunId: asked.request.RunID})
+		run, err = h.Sessions.Run(r.Context(), tenant, &statev1.Run{SessionId: asked.request.SessionID, RunId: asked.request.RunID})
 	}
 	if err == nil {
-		err = l.Follower.Of(asked.request, session, run).To(r.Context(), asked)
+		err = h.Follower.Of(asked.request, session, run).To(r.Context(), asked)
 	}
 	if err != nil && !errors.Is(err, errFull) && fault.ReasonOf(err) != "RUN_NOT_FOUND" { // no chunk is of such a run
 		return err
@@ -75,15 +74,15 @@ func (l *Loader) History(w http.ResponseWriter, r *http.Request, tenant string) 
 
 // historyRequest reads what is asked for. Invalid (PARAMETER_INVALID, ID_INVALID).
 func historyRequest(r *http.Request) (*reading, error) {
-	from, err := conversation.Number(r, "fromSequence", 0, 0, maxSequence)
+	from, err := httpapi.Number(r, "fromSequence", 0, 0, maxSequence)
 	if err != nil {
 		return nil, err
 	}
-	limit, err := conversation.Number(r, "limit", defaultHistory, 1, maxHistory)
+	limit, err := httpapi.Number(r, "limit", defaultHistory, 1, maxHistory)
 	if err != nil {
 		return nil, err
 	}
-	step, err := conversation.Number(r, "fromStep", 0, 0, math.MaxInt32)
+	step, err := httpapi.Number(r, "fromStep", 0, 0, math.MaxInt32)
 	if err != nil {
 		return nil, err
 	}
