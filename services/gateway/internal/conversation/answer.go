@@ -17,19 +17,19 @@ const (
 	answerBytes = 16 << 20 // of them together
 )
 
-// leftOut stands at the end of an assistant message that is not whole. An error
+// truncatedEnd stands at the end of an assistant message that is not whole. An error
 // would not do: clients would ask for the same again and again.
-const leftOut = "The rest of this answer is too large to be shown."
+const truncatedEnd = "The rest of this answer is too large to be shown."
 
-// gathered is a bounded list of stored messages.
-type gathered struct {
+// boundedMessages is a bounded list of stored messages.
+type boundedMessages struct {
 	messages []*eventv1.Message
 	bytes    int
 }
 
 // add adds the message, unless the limit is passed with it. The first message
 // always has room.
-func (g *gathered) add(m *eventv1.Message, limit int) bool {
+func (g *boundedMessages) add(m *eventv1.Message, limit int) bool {
 	size := proto.Size(m)
 	if len(g.messages) > 0 && g.bytes+size > limit {
 		return false
@@ -62,11 +62,11 @@ func (r *Reader) Answer(ctx context.Context, s *statev1.Session, run *statev1.Ru
 	if len(messages) == 0 {
 		return uistream.UIMessage{ID: run.GetMessageId(), Role: "assistant"}, nil
 	}
-	if err := r.settle(ctx, s, messages, behind); err != nil {
+	if err := r.endCalls(ctx, s, messages, behind); err != nil {
 		return uistream.UIMessage{}, err
 	}
 	if !whole {
-		sayLeftOut(&messages[0])
+		markTruncated(&messages[0])
 	}
 	return messages[0], nil
 }
@@ -78,7 +78,7 @@ func (r *Reader) answer(ctx context.Context, s *statev1.Session, runs map[string
 	if err != nil {
 		return nil, 0, false, err
 	}
-	var stored gathered
+	var stored boundedMessages
 	for offset := max(0, count.GetTotal()-maxAnswer); ; {
 		page, err := r.list(ctx, s, offset, storedPage)
 		if err != nil {
@@ -86,7 +86,7 @@ func (r *Reader) answer(ctx context.Context, s *statev1.Session, runs map[string
 		}
 		for _, m := range page.GetMessages() {
 			offset++
-			if _, asked := runs[m.GetMessage().GetRunId()]; !asked || !uistream.Answers(m.GetMessage()) {
+			if _, asked := runs[m.GetMessage().GetRunId()]; !asked || !uistream.IsPartOfAnswer(m.GetMessage()) {
 				continue
 			}
 			if !stored.add(m.GetMessage(), answerBytes) {
@@ -100,6 +100,6 @@ func (r *Reader) answer(ctx context.Context, s *statev1.Session, runs map[string
 	}
 }
 
-func sayLeftOut(m *uistream.UIMessage) {
-	m.Parts = append(m.Parts, uistream.UIPart{Type: "text", Text: leftOut, State: "done"})
+func markTruncated(m *uistream.UIMessage) {
+	m.Parts = append(m.Parts, uistream.UIPart{Type: "text", Text: truncatedEnd, State: "done"})
 }

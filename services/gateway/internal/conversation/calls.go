@@ -17,9 +17,9 @@ func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
 	return open
 }
 
-// Asked gives the session's own calls that somebody outside answers, and how they were
+// PendingCalls gives the session's own calls that somebody outside answers, and how they were
 // answered, of those whose answers no step has taken.
-func Asked(s *statev1.GetSessionResponse) []uistream.Asked {
+func PendingCalls(s *statev1.GetSessionResponse) []uistream.Asked {
 	return AskedOf(s.GetSession().GetSessionId(), s.GetCalls())
 }
 
@@ -29,13 +29,13 @@ func AskedOf(session string, calls []*statev1.Call) []uistream.Asked {
 	var asked []uistream.Asked
 	for _, c := range calls {
 		if c.GetSessionId() == session {
-			asked = append(asked, askedOf(c))
+			asked = append(asked, pendingCall(c))
 		}
 	}
 	return asked
 }
 
-func askedOf(c *statev1.Call) uistream.Asked {
+func pendingCall(c *statev1.Call) uistream.Asked {
 	a := uistream.Asked{CallID: c.GetToolCallId(), ToolName: c.GetToolName(), Input: c.GetInput(), Step: c.GetStep()}
 	if c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL {
 		a.ID = c.GetApprovalId()
@@ -64,5 +64,7 @@ func Suspended(s *statev1.Session) bool {
 	}
 }
 
-// asks reports whether the message is a user's, and visible.
-func asks(m *eventv1.Message) bool { return m.GetRole() == eventv1.Role_ROLE_USER && !m.GetHidden() }
+// isQuestion reports whether the message is a user's, and visible.
+func isQuestion(m *eventv1.Message) bool {
+	return m.GetRole() == eventv1.Role_ROLE_USER && !m.GetHidden()
+}

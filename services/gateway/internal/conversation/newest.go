@@ -20,31 +20,31 @@ const (
 	newestRead     = 20
 )
 
-// cutBefore is the first part of an assistant message that lacks its beginning.
-const cutBefore = "The first part of this answer is too large to be shown."
+// truncatedStart is the first part of an assistant message that lacks its beginning.
+const truncatedStart = "The first part of this answer is too large to be shown."
 
 // Newest is the newest part of a conversation. It begins with a message of a user, or at the
 // beginning of the conversation. Pages that end at Offset have all UI messages before it, whole.
 type Newest struct {
 	Offset int64 // the index of the first stored message
 	// Short says that messages were taken back while they were read.
-	Short bool
+	Changed bool
 
-	stored uistream.Stored
-	cut    bool // it begins in the middle of an answer, which is too large
+	stored    uistream.Stored
+	truncated bool // it begins in the middle of an answer, which is too large
 }
 
 // ReadNewest reads the newest part of the conversation, up to the message count of the session.
 func (r *Reader) ReadNewest(ctx context.Context, s *statev1.Session) (*Newest, error) {
 	n := &Newest{Offset: s.GetMessageCount()}
-	for bytes := 0; n.Offset > 0 && !n.enough(bytes); {
+	for bytes := 0; n.Offset > 0 && !n.isLargeEnough(bytes); {
 		begin := max(0, n.Offset-newestRead)
-		block, err := r.between(ctx, s, begin, n.Offset)
+		block, err := r.readBetween(ctx, s, begin, n.Offset)
 		if err != nil {
 			return nil, err
 		}
 		if int64(len(block)) < n.Offset-begin {
-			n.Short = true
+			n.Changed = true
 			return n, nil
 		}
 		for _, m := range block {
@@ -52,15 +52,15 @@ func (r *Reader) ReadNewest(ctx context.Context, s *statev1.Session) (*Newest, e
 		}
 		n.stored.Messages, n.Offset = append(block, n.stored.Messages...), begin
 	}
-	n.align()
+	n.alignStart()
 	var err error
 	n.stored, err = r.stored(ctx, s, n.stored.Messages, s.GetCurrentRunId())
 	return n, err
 }
 
-// between reads the messages from begin up to end, without end. It gives fewer where the
+// readBetween reads the messages from begin up to end, without end. It gives fewer where the
 // session has fewer.
-func (r *Reader) between(ctx context.Context, s *statev1.Session, begin, end int64) ([]*eventv1.Message, error) {
+func (r *Reader) readBetween(ctx context.Context, s *statev1.Session, begin, end int64) ([]*eventv1.Message, error) {
 	var messages []*eventv1.Message
 	for begin < end {
 		page, err := r.list(ctx, s, begin, int(end-begin))
@@ -78,25 +78,25 @@ func (r *Reader) between(ctx context.Context, s *statev1.Session, begin, end int
 	return messages, nil
 }
 
-// enough reports whether the part is large enough.
-func (n *Newest) enough(bytes int) bool {
+// isLargeEnough reports whether the part is large enough.
+func (n *Newest) isLargeEnough(bytes int) bool {
 	if len(n.stored.Messages) < newestMessages && bytes < newestBytes {
 		return false
 	}
-	return slices.ContainsFunc(n.stored.Messages, begins) || len(n.stored.Messages) >= maxAnswer || bytes >= answerBytes
+	return slices.ContainsFunc(n.stored.Messages, startsMessage) || len(n.stored.Messages) >= maxAnswer || bytes >= answerBytes
 }
 
-// begins reports whether a UI message begins with the stored message.
-func begins(m *eventv1.Message) bool { return !uistream.Answers(m) && !aside(m) }
+// startsMessage reports whether a UI message begins with the stored message.
+func startsMessage(m *eventv1.Message) bool { return !uistream.IsPartOfAnswer(m) && !isInvisible(m) }
 
-// align drops the messages before the first one that begins a UI message.
-func (n *Newest) align() {
+// alignStart drops the messages before the first one that begins a UI message.
+func (n *Newest) alignStart() {
 	if n.Offset == 0 {
 		return
 	}
-	first := slices.IndexFunc(n.stored.Messages, begins)
+	first := slices.IndexFunc(n.stored.Messages, startsMessage)
 	if first < 0 {
-		n.cut = true
+		n.truncated = true
 		return
 	}
 	n.stored.Messages, n.Offset = n.stored.Messages[first:], n.Offset+int64(first)
@@ -105,9 +105,9 @@ func (n *Newest) align() {
 // Messages gives the UI messages.
 func (n *Newest) Messages() []uistream.UIMessage {
 	messages := n.stored.Conversation()
-	if n.cut && len(messages) > 0 {
+	if n.truncated && len(messages) > 0 {
 		cut := &messages[0]
-		cut.Parts = slices.Insert(cut.Parts, 0, uistream.UIPart{Type: "text", Text: cutBefore, State: "done"})
+		cut.Parts = slices.Insert(cut.Parts, 0, uistream.UIPart{Type: "text", Text: truncatedStart, State: "done"})
 	}
 	return messages
 }

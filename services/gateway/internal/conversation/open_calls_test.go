@@ -119,7 +119,7 @@ func TestACallThatNobodyWillAnswerHasEnded(t *testing.T) {
 		if tc.failure != "" {
 			s.GetSession().Failure = &statev1.Failure{Error: tc.failure}
 		}
-		why := conversation.Unanswered(s, []uistream.UIMessage{{ID: "oldest", Role: "assistant"}, {ID: "old", Role: "assistant"}, {ID: "new", Role: "assistant"}})
+		why := conversation.UnansweredReasons(s, []uistream.UIMessage{{ID: "oldest", Role: "assistant"}, {ID: "old", Role: "assistant"}, {ID: "new", Role: "assistant"}})
 		if newest, older := why("new", "c"), why("old", "c"); newest != tc.newest || older != tc.older {
 			t.Errorf("%s: got %q and %q, want %q and %q", name, newest, older, tc.newest, tc.older)
 		}

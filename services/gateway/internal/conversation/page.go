@@ -41,11 +41,11 @@ const lookBack = 20
 // the next step.
 const lookAhead = 200
 
-// settle ends the calls of the messages whose results are stored behind them, from the
+// endCalls ends the calls of the messages whose results are stored behind them, from the
 // place on.
-func (r *Reader) settle(ctx context.Context, s *statev1.Session, messages []uistream.UIMessage, from int64) error {
-	var seen gathered
-	for next := from; uistream.Open(messages) && next < from+lookAhead; {
+func (r *Reader) endCalls(ctx context.Context, s *statev1.Session, messages []uistream.UIMessage, from int64) error {
+	var seen boundedMessages
+	for next := from; uistream.HasOpenCalls(messages) && next < from+lookAhead; {
 		page, err := r.list(ctx, s, next, int(from+lookAhead-next))
 		if err != nil {
 			return err
@@ -54,7 +54,7 @@ func (r *Reader) settle(ctx context.Context, s *statev1.Session, messages []uist
 			if !seen.add(m.GetMessage(), pageBytes) {
 				return nil
 			}
-			uistream.End(messages, m.GetMessage())
+			uistream.ApplyResults(messages, m.GetMessage())
 		}
 		if !page.GetHasMore() || len(page.GetMessages()) == 0 {
 			return nil
@@ -71,9 +71,9 @@ func (r *Reader) Page(ctx context.Context, session *statev1.GetSessionResponse, 
 	if err != nil {
 		return nil, err
 	}
-	page.Messages = Spoken(page.Messages, session.GetCurrentRun())
-	uistream.Ask(page.Messages, Asked(session))
-	uistream.Close(page.Messages, Unanswered(session, page.Messages))
+	page.Messages = DropEmptyAnswer(page.Messages, session.GetCurrentRun())
+	uistream.ShowPending(page.Messages, PendingCalls(session))
+	uistream.EndUnanswered(page.Messages, UnansweredReasons(session, page.Messages))
 	return page, nil
 }
 
@@ -87,7 +87,7 @@ const attempts = 3
 func (r *Reader) consistentPage(ctx context.Context, whole *statev1.GetSessionResponse, offset int64, limit int) (*Page, *statev1.GetSessionResponse, error) {
 	for attempt := 1; ; attempt++ {
 		page, err := r.page(ctx, whole.GetSession(), offset, limit)
-		if err != nil || !uistream.Open(page.Messages) {
+		if err != nil || !uistream.HasOpenCalls(page.Messages) {
 			return page, whole, err
 		}
 		now, err := r.Whole(ctx, whole.GetSession().GetTenant(), whole.GetSession().GetSessionId())
@@ -103,12 +103,12 @@ func (r *Reader) page(ctx context.Context, s *statev1.Session, offset int64, lim
 	if err != nil {
 		return nil, err
 	}
-	whole, err := r.complete(ctx, s, w)
+	whole, err := r.completeAnswer(ctx, s, w)
 	if err != nil {
 		return nil, err
 	}
-	own := w.own()
-	last, err := r.lastOf(ctx, s, w, own)
+	own := w.ownMessages()
+	last, err := r.lastRun(ctx, s, w, own)
 	if err != nil {
 		return nil, err
 	}
@@ -120,19 +120,19 @@ func (r *Reader) page(ctx context.Context, s *statev1.Session, offset int64, lim
 	if messages == nil {
 		messages = []uistream.UIMessage{}
 	}
-	if err := r.settle(ctx, s, messages, offset+int64(len(w.messages))); err != nil {
+	if err := r.endCalls(ctx, s, messages, offset+int64(len(w.messages))); err != nil {
 		return nil, err
 	}
 	if !whole {
-		sayLeftOut(&messages[0]) // only an answer with which the page begins may be not whole
+		markTruncated(&messages[0]) // only an answer with which the page begins may be not whole
 	}
 	return &Page{Messages: messages, Total: w.total, Offset: offset, Limit: w.limit, HasMore: offset+int64(w.limit) < w.total}, nil
 }
 
 // window is a stretch of the stored conversation.
 type window struct {
-	gathered
-	turns  *turns
+	boundedMessages
+	groups *runGroups
 	open   string // the turn whose answer is open at the begin, "" for none
 	offset int64
 	limit  int // of messages; smaller than the one asked for where they are large
@@ -142,7 +142,7 @@ type window struct {
 // window reads up to limit messages from the offset on, and no more of them than
 // a page may have.
 func (r *Reader) window(ctx context.Context, s *statev1.Session, offset int64, limit int) (*window, error) {
-	w := &window{turns: r.turns(s), offset: offset, limit: limit}
+	w := &window{groups: r.newRunGroups(s), offset: offset, limit: limit}
 	var before []*eventv1.Message
 	for at, end := max(0, offset-lookBack), offset+int64(limit); ; {
 		page, err := r.list(ctx, s, at, int(end-at))
@@ -151,12 +151,12 @@ func (r *Reader) window(ctx context.Context, s *statev1.Session, offset int64, l
 		}
 		w.total = page.GetTotal()
 		for _, m := range page.GetMessages() {
-			if err := w.turns.take(ctx, m.GetMessage()); err != nil {
+			if err := w.groups.add(ctx, m.GetMessage()); err != nil {
 				return nil, err
 			}
 			if at < offset {
-				before = append(before, head(m.GetMessage()))
-				w.open = w.turns.answering(before)
+				before = append(before, withoutContent(m.GetMessage()))
+				w.open = w.groups.openGroup(before)
 			} else if !w.add(m.GetMessage(), pageBytes) {
 				w.limit = len(w.messages)
 				return w, nil
@@ -169,21 +169,21 @@ func (r *Reader) window(ctx context.Context, s *statev1.Session, offset int64, l
 	}
 }
 
-// head is the message without what it says.
-func head(m *eventv1.Message) *eventv1.Message {
+// withoutContent is the message without what it says.
+func withoutContent(m *eventv1.Message) *eventv1.Message {
 	return &eventv1.Message{Role: m.GetRole(), Hidden: m.GetHidden(), RunId: m.GetRunId()}
 }
 
-// complete adds to the window the messages behind it that belong to its last
+// completeAnswer adds to the window the messages behind it that belong to its last
 // answer. Where the page would become too large it leaves that answer to the next
 // page instead, which begins with it. It reports whether the answer is whole; it
 // is not when it is too large for any page.
-func (r *Reader) complete(ctx context.Context, s *statev1.Session, w *window) (whole bool, err error) {
-	turn := w.turns.answering(w.messages)
+func (r *Reader) completeAnswer(ctx context.Context, s *statev1.Session, w *window) (whole bool, err error) {
+	turn := w.groups.openGroup(w.messages)
 	if turn == "" || turn == w.open {
 		return true, nil
 	}
-	first := slices.IndexFunc(w.messages, func(m *eventv1.Message) bool { return w.turns.answers(m, turn) })
+	first := slices.IndexFunc(w.messages, func(m *eventv1.Message) bool { return w.groups.contains(m, turn) })
 	budget := pageBytes
 	if first == 0 {
 		budget = answerBytes
@@ -194,14 +194,14 @@ func (r *Reader) complete(ctx context.Context, s *statev1.Session, w *window) (w
 			return false, err
 		}
 		for _, m := range page.GetMessages() {
-			if err := w.turns.take(ctx, m.GetMessage()); err != nil {
+			if err := w.groups.add(ctx, m.GetMessage()); err != nil {
 				return false, err
 			}
-			if !w.turns.answers(m.GetMessage(), turn) && !aside(m.GetMessage()) {
+			if !w.groups.contains(m.GetMessage(), turn) && !isInvisible(m.GetMessage()) {
 				return true, nil
 			}
 			if len(w.messages) >= maxAnswer || !w.add(m.GetMessage(), budget) {
-				w.leave(first)
+				w.cut(first)
 				return first > 0, nil
 			}
 		}
@@ -213,20 +213,20 @@ func (r *Reader) complete(ctx context.Context, s *statev1.Session, w *window) (w
 	return true, nil
 }
 
-// leave leaves the messages from the index on to the next page. Those of a page's
+// cut leaves the messages from the index on to the next page. Those of a page's
 // first answer stay.
-func (w *window) leave(index int) {
+func (w *window) cut(index int) {
 	if index > 0 {
 		w.messages, w.limit = w.messages[:index], index
 	}
 }
 
-// lastOf names the run that ends behind the messages of the page: the session's newest one, or
+// lastRun names the run that ends behind the messages of the page: the session's newest one, or
 // that of a question which nothing has answered; "" for none.
-func (r *Reader) lastOf(ctx context.Context, s *statev1.Session, w *window, own []*eventv1.Message) (string, error) {
+func (r *Reader) lastRun(ctx context.Context, s *statev1.Session, w *window, own []*eventv1.Message) (string, error) {
 	end, question := w.offset+int64(len(w.messages)), openQuestion(own)
 	switch {
-	case end >= w.total && len(own) > 0 && (w.open == "" || w.turns.turn(s.GetCurrentRunId()) != w.open):
+	case end >= w.total && len(own) > 0 && (w.open == "" || w.groups.groupOf(s.GetCurrentRunId()) != w.open):
 		return s.GetCurrentRunId(), nil
 	case end >= w.total || question == "":
 		return "", nil
@@ -237,8 +237,8 @@ func (r *Reader) lastOf(ctx context.Context, s *statev1.Session, w *window, own 
 	}
 	for _, m := range next.GetMessages() {
 		switch m := m.GetMessage(); {
-		case aside(m):
-		case asks(m):
+		case isInvisible(m):
+		case isQuestion(m):
 			return question, nil
 		default:
 			return "", nil
@@ -247,16 +247,16 @@ func (r *Reader) lastOf(ctx context.Context, s *statev1.Session, w *window, own 
 	return "", nil
 }
 
-// aside reports whether the message is no part of what users see.
-func aside(m *eventv1.Message) bool {
+// isInvisible reports whether the message is no part of what users see.
+func isInvisible(m *eventv1.Message) bool {
 	return m.GetHidden() || m.GetRole() == eventv1.Role_ROLE_CONTEXT
 }
 
-// own gives the messages but for the rest of an answer that began before the page.
-func (w *window) own() []*eventv1.Message {
+// ownMessages gives the messages but for the rest of an answer that began before the page.
+func (w *window) ownMessages() []*eventv1.Message {
 	kept := w.messages[:0:0]
 	for _, m := range w.messages {
-		if !w.turns.answers(m, w.open) {
+		if !w.groups.contains(m, w.open) {
 			kept = append(kept, m)
 		}
 	}

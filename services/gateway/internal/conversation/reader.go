@@ -41,17 +41,17 @@ func (r *Reader) Whole(ctx context.Context, tenant, id string) (*statev1.GetSess
 	return got, err
 }
 
-// Before gives the run before another one, nil for the first.
-func (r *Reader) Before(ctx context.Context, tenant string, run *statev1.Run) (*statev1.Run, error) {
-	former, err := r.former(ctx, tenant, run, 1)
+// PreviousRun gives the run before another one, nil for the first.
+func (r *Reader) PreviousRun(ctx context.Context, tenant string, run *statev1.Run) (*statev1.Run, error) {
+	former, err := r.previousRuns(ctx, tenant, run, 1)
 	if err != nil || len(former) == 0 {
 		return nil, err
 	}
 	return former[0], nil
 }
 
-// former gives the runs before the run, the newest first.
-func (r *Reader) former(ctx context.Context, tenant string, run *statev1.Run, limit int32) ([]*statev1.Run, error) {
+// previousRuns gives the runs before the run, the newest first.
+func (r *Reader) previousRuns(ctx context.Context, tenant string, run *statev1.Run, limit int32) ([]*statev1.Run, error) {
 	if run.GetTurn() <= 1 { // a limit of turn 1 would mean the newest
 		return nil, nil
 	}
@@ -155,7 +155,7 @@ func (r *Reader) Message(ctx context.Context, tenant string, run *statev1.Run) (
 	if run.GetEntry() == statev1.RunEntry_RUN_ENTRY_START {
 		return runs, nil
 	}
-	former, err := r.former(ctx, tenant, run, maxContinued)
+	former, err := r.previousRuns(ctx, tenant, run, maxContinued)
 	if err != nil {
 		return nil, err
 	}

@@ -55,14 +55,14 @@ func (r *Reader) runs(ctx context.Context, s *statev1.Session, messages []*event
 	wanted := unansweredRuns(messages)
 	answering := map[string]bool{}
 	for _, m := range messages {
-		if uistream.Answers(m) && m.GetRunId() != "" {
+		if uistream.IsPartOfAnswer(m) && m.GetRunId() != "" {
 			wanted[m.GetRunId()], answering[m.GetRunId()] = true, true
 		}
 	}
 	if last != "" {
 		wanted[last] = true
 	}
-	found, err := r.find(ctx, s, wanted)
+	found, err := r.findRuns(ctx, s, wanted)
 	if err != nil {
 		return nil, "", err
 	}
@@ -73,7 +73,7 @@ func (r *Reader) runs(ctx context.Context, s *statev1.Session, messages []*event
 	for id, run := range found {
 		runs[id] = RunOf(run)
 	}
-	adopt(messages, runs)
+	groupForeignRuns(messages, runs)
 	return runs, last, nil
 }
 
@@ -82,8 +82,8 @@ func ended(run *statev1.Run) bool {
 	return run != nil && !Executing(run) && !Waiting(run) && !GivenUp(run)
 }
 
-// find gives those of the runs that the session has.
-func (r *Reader) find(ctx context.Context, s *statev1.Session, wanted map[string]bool) (map[string]*statev1.Run, error) {
+// findRuns gives those of the runs that the session has.
+func (r *Reader) findRuns(ctx context.Context, s *statev1.Session, wanted map[string]bool) (map[string]*statev1.Run, error) {
 	found := map[string]*statev1.Run{}
 	if len(wanted) == 0 {
 		return found, nil
@@ -117,7 +117,7 @@ func (r *Reader) find(ctx context.Context, s *statev1.Session, wanted map[string
 func unansweredRuns(messages []*eventv1.Message) map[string]bool {
 	runs := map[string]bool{}
 	for i, m := range messages {
-		if asks(m) {
+		if isQuestion(m) {
 			if asking := openQuestion(messages[:i]); asking != "" && asking != m.GetRunId() {
 				runs[asking] = true
 			}
@@ -134,24 +134,24 @@ func unansweredRuns(messages []*eventv1.Message) map[string]bool {
 func openQuestion(messages []*eventv1.Message) string {
 	for _, m := range slices.Backward(messages) {
 		switch {
-		case asks(m):
+		case isQuestion(m):
 			return m.GetRunId()
-		case uistream.Answers(m):
+		case uistream.IsPartOfAnswer(m):
 			return ""
 		}
 	}
 	return ""
 }
 
-// adopt gives the runs of another session, which have no message id here, one message for
+// groupForeignRuns gives the runs of another session, which have no message id here, one message for
 // all that answer the user in a row: that of a run and those that have continued it.
-func adopt(messages []*eventv1.Message, runs map[string]uistream.Run) {
+func groupForeignRuns(messages []*eventv1.Message, runs map[string]uistream.Run) {
 	strange, open := map[string]bool{}, "" // the message that is open, "" where it is none of another session's
 	for _, m := range messages {
 		run := m.GetRunId()
 		switch {
-		case aside(m):
-		case !uistream.Answers(m) || run == "":
+		case isInvisible(m):
+		case !uistream.IsPartOfAnswer(m) || run == "":
 			open = ""
 		case runs[run].MessageID == "":
 			open = cmp.Or(open, m.GetId())
@@ -168,7 +168,7 @@ func adopt(messages []*eventv1.Message, runs map[string]uistream.Run) {
 func (r *Reader) records(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, runs map[string]uistream.Run) (map[uistream.Step]*eventv1.StepRecord, error) {
 	first, last := int32(0), int32(0)
 	for _, m := range messages {
-		if uistream.Answers(m) && m.GetStep() > 0 && runs[m.GetRunId()].ID != "" {
+		if uistream.IsPartOfAnswer(m) && m.GetStep() > 0 && runs[m.GetRunId()].ID != "" {
 			last = max(last, m.GetStep())
 			first = min(cmp.Or(first, m.GetStep()), m.GetStep())
 		}

@@ -23,9 +23,9 @@ func Stopped(s *statev1.Session, run *statev1.Run) bool {
 	}
 }
 
-// Spoken gives the messages without an assistant message at the end that is empty and stays so:
+// DropEmptyAnswer gives the messages without an assistant message at the end that is empty and stays so:
 // its run ended calls of the message before, and then ended itself. newest is the newest run.
-func Spoken(messages []uistream.UIMessage, newest *statev1.Run) []uistream.UIMessage {
+func DropEmptyAnswer(messages []uistream.UIMessage, newest *statev1.Run) []uistream.UIMessage {
 	last := len(messages) - 1
 	if last < 0 || messages[last].Role != "assistant" || len(messages[last].Parts) > 0 {
 		return messages
@@ -36,22 +36,22 @@ func Spoken(messages []uistream.UIMessage, newest *statev1.Run) []uistream.UIMes
 	return messages[:last]
 }
 
-// unanswered is the error of calls whose end nobody recorded.
-const unanswered = "The conversation was stopped before this call was answered."
+// unansweredText is the error of calls whose end nobody recorded.
+const unansweredText = "The conversation was stopped before this call was answered."
 
 // WhyStopped says for people why a session was stopped.
 func WhyStopped(s *statev1.Session) string {
-	return cmp.Or(s.GetFailure().GetError(), unanswered)
+	return cmp.Or(s.GetFailure().GetError(), unansweredText)
 }
 
-// Unanswered says why open calls of stored messages have no result, as uistream.Close wants it.
+// UnansweredReasons says why open calls of stored messages have no result, as uistream.Close wants it.
 // The state service drops the open calls of a stopped session, and no message says so. It keeps
 // those that were answered for the next run. It gives "" for a call that may still end:
 //
 //   - one that waits or was answered,
 //   - one of the newest run, until the session has ended,
 //   - one of the message before that, until the first step of the newest run.
-func Unanswered(s *statev1.GetSessionResponse, messages []uistream.UIMessage) func(message, call string) string {
+func UnansweredReasons(s *statev1.GetSessionResponse, messages []uistream.UIMessage) func(message, call string) string {
 	session, run := s.GetSession(), s.GetCurrentRun()
 	over := Stopped(session, run) || Ended(session.GetStatus()) && !Executing(run)
 	before := ""
@@ -74,11 +74,11 @@ func Unanswered(s *statev1.GetSessionResponse, messages []uistream.UIMessage) fu
 		case over && newest:
 			return WhyStopped(session)
 		case over:
-			return unanswered
+			return unansweredText
 		case newest || waits[call] || message == before && Executing(run) && run.GetStepCount() == 0:
 			return ""
 		default:
-			return unanswered
+			return unansweredText
 		}
 	}
 }

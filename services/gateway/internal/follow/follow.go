@@ -33,8 +33,8 @@ type Follower struct {
 	Live     *live.Hub
 	Beat     time.Duration // above 0
 
-	asking gate // of pages of steps
-	large  gate // holding a large one
+	stepReads  gate // of pages of steps
+	largePages gate // holding a large one
 }
 
 // Request says what to follow.
@@ -54,25 +54,25 @@ type Request struct {
 // Follow is one reader's view of a session. One goroutine uses it, once.
 type Follow struct {
 	*Follower
-	request Request
-	run     *statev1.Run // whose end ends the follow
-	sink    Sink
-	root    *track
-	below   map[string]*track // by session
+	request     Request
+	run         *statev1.Run // whose end ends the follow
+	sink        Sink
+	root        *track
+	descendants map[string]*track // by session
 
-	known    bool         // the first question is answered: nothing is stored behind the cursor
-	reader   *live.Reader // nil before the first live record is wanted
-	missed   bool         // the log may have stored records that the ring has not
-	up       bool         // live records come
-	caughtUp bool         // the reader was told so
-	version  int64        // of the session when it was asked for last
-	beat     *time.Timer
+	upToDate      bool         // the first question is answered: nothing is stored behind the cursor
+	reader        *live.Reader // nil before the first live record is wanted
+	missedRecords bool         // the log may have stored records that the ring has not
+	isLive        bool         // live records come
+	caughtUp      bool         // the reader was told so
+	version       int64        // of the session when it was asked for last
+	heartbeat     *time.Timer
 
-	waiting []*frame.Frame // for the sink
-	bytes   int            // of them
-	live    bool           // what the reader waits with is shared: see write
-	stalled time.Duration  // how long the next write may take before the reader is stalled
-	writing chan error     // of a write that takes longer; nil for none
+	buffered      []*frame.Frame // for the sink
+	bufferedBytes int            // of them
+	sharesFrames  bool           // what the reader waits with is shared: see write
+	stallAfter    time.Duration  // how long the next write may take before the reader is stalled
+	slowWrite     chan error     // of a write that takes longer; nil for none
 
 	// batch lies here and not on the stack of a reader that waits, which it would
 	// double: stacks grow by powers of two.
@@ -95,8 +95,8 @@ const (
 )
 
 var (
-	errDone = errors.New("the follow has ended")
-	errAsk  = errors.New("ask the state service")
+	errDone      = errors.New("the follow has ended")
+	errReadSteps = errors.New("ask the state service")
 	// errStalled: the client takes nothing. What waits for it was written as far as the
 	// follow is concerned, and nothing may be written before unblock.
 	errStalled  = errors.New("the client takes nothing")
@@ -129,10 +129,10 @@ func (f *Follower) Of(r Request, session *statev1.Session, run *statev1.Run) *Fo
 	case r.Only:
 		after = max(after, run.GetStartPosition())
 	}
-	follow := &Follow{Follower: f, request: r, run: run, below: map[string]*track{}}
-	follow.root = &track{follow: follow, ref: Ref(session), cursor: after, step: wholeStep(after), held: r.After}
-	if after == session.GetPosition() && run != nil && !over(run) {
-		follow.known = true
+	follow := &Follow{Follower: f, request: r, run: run, descendants: map[string]*track{}}
+	follow.root = &track{follow: follow, ref: Ref(session), cursor: after, step: lastWholeStep(after), delivered: r.After}
+	if after == session.GetPosition() && run != nil && !hasEnded(run) {
+		follow.upToDate = true
 		if step := position.Of(after).Step; after >= position.Committed(step) {
 			follow.root.step = step
 		}
@@ -159,19 +159,19 @@ func (f *Follow) Cursor() int64 { return f.root.cursor }
 // request of what is stored, after caught_up; the sink's error; ctx's error; and the fault
 // of the state service when it does not pass.
 func (f *Follow) To(ctx context.Context, sink Sink) error {
-	f.sink, f.beat, f.stalled = sink, time.NewTimer(f.Beat), firstStall
-	defer f.beat.Stop()
+	f.sink, f.heartbeat, f.stallAfter = sink, time.NewTimer(f.Beat), firstStall
+	defer f.heartbeat.Stop()
 	err := f.alternate(retry.Stream(ctx))
 	if f.reader != nil {
 		f.reader.Leave()
 	}
-	if f.writing != nil { // the sink is the caller's again when To returns
-		if written := <-f.writing; written != nil && errors.Is(err, errDone) {
+	if f.slowWrite != nil { // the sink is the caller's again when To returns
+		if written := <-f.slowWrite; written != nil && errors.Is(err, errDone) {
 			return written
 		}
 	}
 	if errors.Is(err, errDone) {
-		f.live = true
+		f.sharesFrames = true
 		return f.flush()
 	}
 	return err
@@ -182,22 +182,22 @@ func (f *Follow) alternate(ctx context.Context) error {
 	pause := firstPause
 	for {
 		before := f.root.cursor
-		err := f.ask(ctx)
-		f.missed = f.missed || f.root.cursor != before
+		err := f.readSteps(ctx)
+		f.missedRecords = f.missedRecords || f.root.cursor != before
 		if err == nil {
-			err = f.listen(ctx)
+			err = f.readLog(ctx)
 		}
 		switch {
 		case errors.Is(err, errStalled):
-			if err := f.unblock(ctx); err != nil {
+			if err := f.awaitSlowWrite(ctx); err != nil {
 				return err
 			}
-		case err == nil || errors.Is(err, errAsk) && f.root.cursor != before:
+		case err == nil || errors.Is(err, errReadSteps) && f.root.cursor != before:
 			pause = firstPause
-		case !errors.Is(err, errAsk):
+		case !errors.Is(err, errReadSteps):
 			return err
 		default: // the answer has not helped: the services disagree for a moment
-			if err := wait(ctx, pause); err != nil {
+			if err := sleep(ctx, pause); err != nil {
 				return err
 			}
 			pause = min(2*pause, lastPause)
@@ -205,57 +205,57 @@ func (f *Follow) alternate(ctx context.Context) error {
 	}
 }
 
-// ask gives the stored steps and updates the run.
-func (f *Follow) ask(ctx context.Context) error {
-	if f.known {
-		f.known = false
+// readSteps gives the stored steps and updates the run.
+func (f *Follow) readSteps(ctx context.Context) error {
+	if f.upToDate {
+		f.upToDate = false
 		return nil
 	}
-	page, err := f.root.ask(ctx)
+	page, err := f.root.readSteps(ctx)
 	if err != nil {
 		return err
 	}
 	f.version = page.GetSession().GetVersion()
-	return f.refresh(ctx, page)
+	return f.updateRun(ctx, page)
 }
 
-// refresh updates the run. If the run has ended, it ends the follow.
-func (f *Follow) refresh(ctx context.Context, page *statev1.ListStepsResponse) error {
+// updateRun updates the run. If the run has ended, it ends the follow.
+func (f *Follow) updateRun(ctx context.Context, page *statev1.ListStepsResponse) error {
 	if f.run == nil {
 		return nil
 	}
 	if current := page.GetCurrentRun(); current.GetRunId() == f.run.GetRunId() {
 		f.run = current
-	} else if !over(f.run) {
-		now, err := f.whole(ctx, f.run)
+	} else if !hasEnded(f.run) {
+		now, err := f.runWithOutput(ctx, f.run)
 		if err != nil {
 			return err
 		}
 		f.run = now
 	}
-	if !over(f.run) || f.request.Stored && !f.request.Only {
+	if !hasEnded(f.run) || f.request.Stored && !f.request.Only {
 		return nil
 	}
-	return f.end(ctx)
+	return f.sendEnd(ctx)
 }
 
-// end gives the end of the run from the state service, with its chunk if that lies behind
+// sendEnd gives the end of the run from the state service, with its chunk if that lies behind
 // the cursor.
-func (f *Follow) end(ctx context.Context) error {
+func (f *Follow) sendEnd(ctx context.Context) error {
 	at := f.run.GetEndPosition()
 	if f.run.GetFinishStep() == 0 && at > f.root.cursor {
-		return f.root.outside(ctx, f.run)
+		return f.root.endOutsideStep(ctx, f.run)
 	}
 	return f.root.give(frame.Terminal("", max(at, f.root.cursor), terminalOf(f.run)))
 }
 
-// over reports whether the run has ended.
-func over(run *statev1.Run) bool {
+// hasEnded reports whether the run has ended.
+func hasEnded(run *statev1.Run) bool {
 	return run != nil && !conversation.Executing(run) && !conversation.Waiting(run)
 }
 
-// whole gives the run with its output.
-func (f *Follow) whole(ctx context.Context, run *statev1.Run) (*statev1.Run, error) {
+// runWithOutput gives the run with its output.
+func (f *Follow) runWithOutput(ctx context.Context, run *statev1.Run) (*statev1.Run, error) {
 	var got *statev1.Run
 	err := retry.Do(ctx, f.Sessions.Policy, func() (err error) {
 		got, err = f.Sessions.Run(ctx, f.request.Tenant, run)
@@ -273,7 +273,7 @@ func (f *Follower) InFlight(ctx context.Context, s *statev1.Session) []*frame.Fr
 	var frames []*frame.Frame
 	var last int64 // the sequence of the last frame
 	size := 0
-	_ = f.Live.Stored(ctx, Ref(s), s.GetPosition(), false, func(r *live.Record) error { // see above
+	_ = f.Live.ReadStored(ctx, Ref(s), s.GetPosition(), false, func(r *live.Record) error { // see above
 		begins := r.Attempt != nil && r.Attempt.GetStands() == s.GetPosition()
 		switch {
 		case r.Boundary != nil || size > maxInFlight || !begins && r.First != last+1:

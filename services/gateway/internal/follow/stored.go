@@ -21,9 +21,9 @@ const (
 	pieceBytes = 16 << 10
 )
 
-// ask delivers what the state service has behind the cursor, and gives its last page without
+// readSteps delivers what the state service has behind the cursor, and gives its last page without
 // the steps.
-func (t *track) ask(ctx context.Context) (*statev1.ListStepsResponse, error) {
+func (t *track) readSteps(ctx context.Context) (*statev1.ListStepsResponse, error) {
 	for {
 		page, err := t.deliverPage(ctx)
 		if err != nil || !page.GetHasMore() {
@@ -34,16 +34,16 @@ func (t *track) ask(ctx context.Context) (*statev1.ListStepsResponse, error) {
 
 // deliverPage delivers the next page of steps.
 func (t *track) deliverPage(ctx context.Context) (*statev1.ListStepsResponse, error) {
-	page, release, err := t.page(ctx)
+	page, release, err := t.readPage(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	if err := t.rewind(page); err != nil {
+	if err := t.rewindToStored(page); err != nil {
 		return nil, err
 	}
 	for _, step := range page.GetSteps() {
-		if err := t.deliver(ctx, page, step); err != nil {
+		if err := t.deliverStep(ctx, page, step); err != nil {
 			return nil, err
 		}
 	}
@@ -54,14 +54,14 @@ func (t *track) deliverPage(ctx context.Context) (*statev1.ListStepsResponse, er
 	if page.GetHasMore() {
 		return page, nil
 	}
-	return page, t.settle(ctx, page)
+	return page, t.finishCatchUp(ctx, page)
 }
 
-// page gives the next page of steps. Only a few readers hold a large one at a time; the others
+// readPage gives the next page of steps. Only a few readers hold a large one at a time; the others
 // wait without. release has to be called.
-func (t *track) page(ctx context.Context) (page *statev1.ListStepsResponse, release func(), err error) {
-	large := &t.follow.large
-	if page, err = t.list(ctx); err != nil || proto.Size(page) <= smallPage {
+func (t *track) readPage(ctx context.Context) (page *statev1.ListStepsResponse, release func(), err error) {
+	large := &t.follow.largePages
+	if page, err = t.listSteps(ctx); err != nil || proto.Size(page) <= smallPage {
 		return page, func() {}, err
 	}
 	if !large.tryEnter() {
@@ -69,7 +69,7 @@ func (t *track) page(ctx context.Context) (page *statev1.ListStepsResponse, rele
 		if err := large.enter(ctx); err != nil {
 			return nil, nil, err
 		}
-		if page, err = t.list(ctx); err != nil {
+		if page, err = t.listSteps(ctx); err != nil {
 			large.leave()
 			return nil, nil, err
 		}
@@ -77,8 +77,8 @@ func (t *track) page(ctx context.Context) (page *statev1.ListStepsResponse, rele
 	return page, large.leave, nil
 }
 
-func (t *track) list(ctx context.Context) (*statev1.ListStepsResponse, error) {
-	sessions, asking := t.follow.Sessions, &t.follow.asking
+func (t *track) listSteps(ctx context.Context) (*statev1.ListStepsResponse, error) {
+	sessions, asking := t.follow.Sessions, &t.follow.stepReads
 	var page *statev1.ListStepsResponse
 	err := retry.Do(ctx, sessions.Policy, func() (err error) {
 		if err := asking.enter(ctx); err != nil {
@@ -93,9 +93,9 @@ func (t *track) list(ctx context.Context) (*statev1.ListStepsResponse, error) {
 	return page, err
 }
 
-// rewind takes back everything that the state service does not know.
-func (t *track) rewind(page *statev1.ListStepsResponse) error {
-	if t.stands(page) {
+// rewindToStored takes back everything that the state service does not know.
+func (t *track) rewindToStored(page *statev1.ListStepsResponse) error {
+	if t.cursorExists(page) {
 		return nil
 	}
 	stands, boundary := page.GetStands(), page.GetSession().GetPosition()
@@ -107,11 +107,11 @@ func (t *track) rewind(page *statev1.ListStepsResponse) error {
 		at = boundary
 	}
 	t.step = stands
-	return t.rewound(at)
+	return t.rewind(at)
 }
 
-// stands reports whether the cursor is a place in the session as the page shows it.
-func (t *track) stands(page *statev1.ListStepsResponse) bool {
+// cursorExists reports whether the cursor is a place in the session as the page shows it.
+func (t *track) cursorExists(page *statev1.ListStepsResponse) bool {
 	session, step := page.GetSession(), position.Of(t.cursor).Step
 	switch {
 	case step == 0: // of another life, but for the beginning
@@ -123,42 +123,42 @@ func (t *track) stands(page *statev1.ListStepsResponse) bool {
 	case step != session.GetStepCount()+1:
 		return false
 	}
-	return t.cursor <= session.GetPosition() || !over(page.GetCurrentRun())
+	return t.cursor <= session.GetPosition() || !hasEnded(page.GetCurrentRun())
 }
 
-// deliver gives the part of a stored step that lies behind the cursor.
-func (t *track) deliver(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep) error {
+// deliverStep gives the part of a stored step that lies behind the cursor.
+func (t *track) deliverStep(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep) error {
 	run := runOf(page, step.GetRunId())
-	if t.name == "" && over(t.follow.run) && run.GetTurn() > t.follow.run.GetTurn() {
-		return t.follow.end(ctx) // the steps of later runs are not asked for
+	if t.session == "" && hasEnded(t.follow.run) && run.GetTurn() > t.follow.run.GetTurn() {
+		return t.follow.sendEnd(ctx) // the steps of later runs are not asked for
 	}
-	if err := t.closeBefore(ctx, run); err != nil {
+	if err := t.endRunBefore(ctx, run); err != nil {
 		return err
 	}
 	if t.wants(run.GetRunId()) {
-		if err := t.complete(ctx, step, run); err != nil {
+		if err := t.completeAttempt(ctx, step, run); err != nil {
 			return err
 		}
-		if err := t.showAgain(ctx, step); err != nil {
+		if err := t.replayAttempt(ctx, step); err != nil {
 			return err
 		}
-		if err := t.render(ctx, page, step, run); err != nil {
+		if err := t.giveStored(ctx, page, step, run); err != nil {
 			return err
 		}
 	}
-	t.step, t.last, t.blind = step.GetStep(), run, false
+	t.step, t.lastRun, t.logIncomplete = step.GetStep(), run, false
 	t.cursor = max(t.cursor, position.Committed(t.step))
 	return nil
 }
 
-// render gives the part of the stored step that lies behind the cursor.
-func (t *track) render(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep, run *statev1.Run) error {
-	previous, err := t.previous(ctx, run, step)
+// giveStored gives the part of the stored step that lies behind the cursor.
+func (t *track) giveStored(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep, run *statev1.Run) error {
+	previous, err := t.previousRunID(ctx, run, step)
 	if err != nil {
 		return err
 	}
 	if run.GetFinishStep() == step.GetStep() {
-		if run, err = t.whole(ctx, page, run); err != nil {
+		if run, err = t.runWithOutput(ctx, page, run); err != nil {
 			return err
 		}
 	}
@@ -189,9 +189,9 @@ func (t *track) giveRendered(frames []*frame.Frame) error {
 	return nil
 }
 
-// complete finishes a stored step for a reader inside one of its attempts: from the log, or
+// completeAttempt finishes a stored step for a reader inside one of its attempts: from the log, or
 // else by a rewind to before the step.
-func (t *track) complete(ctx context.Context, step *statev1.StoredStep, run *statev1.Run) error {
+func (t *track) completeAttempt(ctx context.Context, step *statev1.StoredStep, run *statev1.Run) error {
 	number := step.GetStep()
 	start := startOf(step, run)
 	at := position.Of(t.cursor)
@@ -205,9 +205,9 @@ func (t *track) complete(ctx context.Context, step *statev1.StoredStep, run *sta
 // the rest of the attempt, and else back to the start.
 func (t *track) completeFromLog(ctx context.Context, start, end int64) error {
 	var taken error
-	_ = t.follow.Live.Stored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // what it does not have is as stored
+	_ = t.follow.Live.ReadStored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // what it does not have is as stored
 		if !t.continues(r) || t.cursor >= end {
-			return errAsk
+			return errReadSteps
 		}
 		taken = t.giveRecord(r)
 		return taken
@@ -215,22 +215,22 @@ func (t *track) completeFromLog(ctx context.Context, start, end int64) error {
 	if taken != nil || t.cursor >= end {
 		return taken
 	}
-	return t.rewound(start)
+	return t.rewind(start)
 }
 
-// showAgain gives the step of Request.Shown as it was live, if the log has all of the attempt.
-func (t *track) showAgain(ctx context.Context, step *statev1.StoredStep) error {
+// replayAttempt gives the step of Request.Shown as it was live, if the log has all of the attempt.
+func (t *track) replayAttempt(ctx context.Context, step *statev1.StoredStep) error {
 	shown := position.Of(t.follow.request.Shown)
-	if t.name != "" || shown.Step != step.GetStep() || shown.Attempt == 0 || shown.Attempt == position.Stored || position.Of(t.cursor).Step == shown.Step && t.cursor > position.Start(shown.Step) {
+	if t.session != "" || shown.Step != step.GetStep() || shown.Attempt == 0 || shown.Attempt == position.Stored || position.Of(t.cursor).Step == shown.Step && t.cursor > position.Start(shown.Step) {
 		return nil
 	}
 	var records []*live.Record
 	last, whole := position.Position{Step: shown.Step, Attempt: shown.Attempt}.Sequence(), false
-	_ = t.follow.Live.Stored(ctx, t.ref, last, false, func(r *live.Record) error { // else the step is given as stored
+	_ = t.follow.Live.ReadStored(ctx, t.ref, last, false, func(r *live.Record) error { // else the step is given as stored
 		if r.Boundary != nil {
 			whole = r.Boundary.GetLast() == last
 		} else if r.First != last+1 {
-			return errAsk
+			return errReadSteps
 		}
 		if records, last = append(records, r), r.Last; whole {
 			return errDone
@@ -269,62 +269,62 @@ func runOf(page *statev1.ListStepsResponse, id string) *statev1.Run {
 	return &statev1.Run{RunId: id}
 }
 
-// previous names the former run of a run that resumes, for the step that begins the run.
-func (t *track) previous(ctx context.Context, run *statev1.Run, step *statev1.StoredStep) (string, error) {
+// previousRunID names the former run of a run that resumes, for the step that begins the run.
+func (t *track) previousRunID(ctx context.Context, run *statev1.Run, step *statev1.StoredStep) (string, error) {
 	switch {
 	case !step.GetBeginsRun() || !resumes(run):
 		return "", nil
-	case t.last.GetTurn() == run.GetTurn()-1:
-		return t.last.GetRunId(), nil
+	case t.lastRun.GetTurn() == run.GetTurn()-1:
+		return t.lastRun.GetRunId(), nil
 	}
-	former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
+	former, err := t.follow.Sessions.PreviousRun(ctx, t.ref.GetTenant(), run)
 	return former.GetRunId(), err
 }
 
-// whole gives an ended run with its output. The runs of a page come without.
-func (t *track) whole(ctx context.Context, page *statev1.ListStepsResponse, run *statev1.Run) (*statev1.Run, error) {
+// runWithOutput gives an ended run with its output. The runs of a page come without.
+func (t *track) runWithOutput(ctx context.Context, page *statev1.ListStepsResponse, run *statev1.Run) (*statev1.Run, error) {
 	if current := page.GetCurrentRun(); current.GetRunId() == run.GetRunId() {
 		return current, nil
 	}
 	if run.GetStatus() != statev1.RunStatus_RUN_STATUS_COMPLETED {
 		return run, nil
 	}
-	return t.follow.whole(ctx, run)
+	return t.follow.runWithOutput(ctx, run)
 }
 
-// closeBefore gives the end of the run before this one, if it ended outside a step.
-func (t *track) closeBefore(ctx context.Context, run *statev1.Run) error {
+// endRunBefore gives the end of the run before this one, if it ended outside a step.
+func (t *track) endRunBefore(ctx context.Context, run *statev1.Run) error {
 	start := run.GetStartPosition()
 	outside := start > t.cursor && position.Of(start).Attempt != position.Stored
-	if outside && t.last == nil {
-		former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
+	if outside && t.lastRun == nil {
+		former, err := t.follow.Sessions.PreviousRun(ctx, t.ref.GetTenant(), run)
 		if err != nil {
 			return err
 		}
-		t.last = former
+		t.lastRun = former
 	}
-	return t.close(ctx, start)
+	return t.endLastRun(ctx, start)
 }
 
-// close gives the end of the last delivered run if the run ended outside a step. An end
+// endLastRun gives the end of the last delivered run if the run ended outside a step. An end
 // behind the position until was taken back.
-func (t *track) close(ctx context.Context, until int64) error {
-	run := t.last
-	if !over(run) || run.GetFinishStep() != 0 || run.GetEndPosition() <= t.cursor || run.GetEndPosition() > until {
+func (t *track) endLastRun(ctx context.Context, until int64) error {
+	run := t.lastRun
+	if !hasEnded(run) || run.GetFinishStep() != 0 || run.GetEndPosition() <= t.cursor || run.GetEndPosition() > until {
 		return nil
 	}
 	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_COMPLETED && run.GetOutput() == "" {
 		var err error
-		if run, err = t.follow.whole(ctx, run); err != nil {
+		if run, err = t.follow.runWithOutput(ctx, run); err != nil {
 			return err
 		}
 	}
-	return t.outside(ctx, run)
+	return t.endOutsideStep(ctx, run)
 }
 
-// outside gives the end of a run that has ended outside a step. What the reader has seen of
+// endOutsideStep gives the end of a run that has ended outside a step. What the reader has seen of
 // the step in flight is void, since nothing of it is stored.
-func (t *track) outside(ctx context.Context, run *statev1.Run) error {
+func (t *track) endOutsideStep(ctx context.Context, run *statev1.Run) error {
 	start := run.GetStartPosition()
 	if t.step > 0 {
 		start = max(start, position.Committed(t.step))
@@ -337,26 +337,26 @@ func (t *track) outside(ctx context.Context, run *statev1.Run) error {
 	}
 	previous := ""
 	if run.GetStepCount() == 0 && resumes(run) {
-		former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
+		former, err := t.follow.Sessions.PreviousRun(ctx, t.ref.GetTenant(), run)
 		if err != nil {
 			return err
 		}
 		previous = former.GetRunId()
 	}
-	return t.giveAll(renderOutside(run, previous, t.step))
+	return t.giveFrames(renderOutside(run, previous, t.step))
 }
 
-// settle brings the cursor to the session's position when all stored steps are delivered.
-func (t *track) settle(ctx context.Context, page *statev1.ListStepsResponse) error {
-	if current := page.GetCurrentRun(); over(current) {
-		t.last = current // it may have no step
+// finishCatchUp brings the cursor to the session's position when all stored steps are delivered.
+func (t *track) finishCatchUp(ctx context.Context, page *statev1.ListStepsResponse) error {
+	if current := page.GetCurrentRun(); hasEnded(current) {
+		t.lastRun = current // it may have no step
 	} else if current != nil {
-		if err := t.closeBefore(ctx, current); err != nil {
+		if err := t.endRunBefore(ctx, current); err != nil {
 			return err
 		}
 	}
 	boundary := page.GetSession().GetPosition()
-	if err := t.close(ctx, boundary); err != nil {
+	if err := t.endLastRun(ctx, boundary); err != nil {
 		return err
 	}
 	t.cursor = max(t.cursor, boundary)

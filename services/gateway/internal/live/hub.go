@@ -54,13 +54,13 @@ type topic struct {
 	ended   chan struct{} // closed when the call has ended for good
 	readers int           // guarded by the hub
 
-	mu sync.Mutex
-	at int64 // the sequence behind which the call reads next
-	up bool  // the ring tells what happens now
+	mu       sync.Mutex
+	position int64 // the sequence behind which the call reads next
+	live     bool  // the ring tells what happens now
 
-	asking sync.Mutex // guards the next two; held while somebody asks
-	asked  time.Time
-	answer any
+	answerMu   sync.Mutex // guards the next two; held while somebody asks
+	answeredAt time.Time
+	answer     any
 }
 
 // Reader is one reader of a log. One goroutine uses it, and calls Leave at the end.
@@ -69,9 +69,9 @@ type Reader struct {
 	topic *topic
 	// At is the sequence behind which the ring told when the reader joined: what was
 	// stored between its own position and At has to be read by Stored.
-	At int64
+	Position int64
 	// Up says that the topic had caught up already when the reader joined.
-	Up bool
+	Live bool
 }
 
 // Join joins the readers of the log. The first one has it read from its own position on,
@@ -87,7 +87,7 @@ func (h *Hub) Join(ctx context.Context, ref *streamv2.StreamRef, after int64) *R
 	t.readers++
 	t.mu.Lock() // the ring gets nothing between the two
 	defer t.mu.Unlock()
-	reader := &Reader{Reader: t.ring.Join(), topic: t, At: t.at, Up: t.up}
+	reader := &Reader{Reader: t.ring.Join(), topic: t, Position: t.position, Live: t.live}
 	if !found { // in the trace of the first reader, with whom it does not end
 		living := trace.ContextWithSpanContext(context.Background(), trace.SpanContextFromContext(ctx))
 		living, t.cancel = context.WithCancel(living)
@@ -104,7 +104,7 @@ func (h *Hub) add(k key, after int64) *topic {
 	if limits.Bytes <= 0 {
 		limits.Bytes = defaultBytes
 	}
-	t := &topic{hub: h, key: k, ring: fanout.New(limits, (*Record).bytes), ended: make(chan struct{}), at: after}
+	t := &topic{hub: h, key: k, ring: fanout.New(limits, (*Record).bytes), ended: make(chan struct{}), position: after}
 	if h.topics == nil {
 		h.topics = map[key]*topic{}
 	}
@@ -129,21 +129,21 @@ func (r *Reader) Leave() {
 	}
 }
 
-// Share gives the readers of a log the answer to one question that all of them have. It is
+// ShareAnswer gives the readers of a log the answer to one question that all of them have. It is
 // asked when the last answer is older than age; meanwhile the others wait. Every caller
 // has to ask the same.
-func (r *Reader) Share(now time.Time, age time.Duration, ask func() (any, error)) (any, error) {
+func (r *Reader) ShareAnswer(now time.Time, age time.Duration, ask func() (any, error)) (any, error) {
 	t := r.topic
-	t.asking.Lock()
-	defer t.asking.Unlock()
-	if !t.asked.IsZero() && now.Sub(t.asked) < age {
+	t.answerMu.Lock()
+	defer t.answerMu.Unlock()
+	if !t.answeredAt.IsZero() && now.Sub(t.answeredAt) < age {
 		return t.answer, nil
 	}
 	answer, err := ask()
 	if err != nil {
 		return nil, err
 	}
-	t.asked, t.answer = now, answer
+	t.answeredAt, t.answer = now, answer
 	return answer, nil
 }
 
@@ -155,8 +155,8 @@ func (t *topic) run(ctx context.Context, ref *streamv2.StreamRef) {
 		if ctx.Err() != nil {
 			return
 		}
-		t.hub.Log.DebugContext(ctx, "live log dropped", "session", t.key.session, "at", t.at, "error", err)
-		t.put(&Record{Down: true})
+		t.hub.Log.DebugContext(ctx, "live log dropped", "session", t.key.session, "at", t.position, "error", err)
+		t.publish(&Record{Down: true})
 		if heard {
 			wait = firstWait
 		}
@@ -172,7 +172,7 @@ func (t *topic) read(ctx context.Context, ref *streamv2.StreamRef) (heard bool, 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	family := ref.GetRootSessionId() == ref.GetSessionId()
-	call, err := t.hub.Client.Read(ctx, &streamv2.ReadRequest{Stream: ref, FromSequence: t.at, Family: family})
+	call, err := t.hub.Client.Read(ctx, &streamv2.ReadRequest{Stream: ref, FromSequence: t.position, Family: family})
 	if err != nil {
 		return false, err
 	}
@@ -182,7 +182,7 @@ func (t *topic) read(ctx context.Context, ref *streamv2.StreamRef) (heard bool, 
 			return heard, err
 		}
 		heard = true
-		t.put(recordsOf(ref.GetSessionId(), got)...)
+		t.publish(recordsOf(ref.GetSessionId(), got)...)
 	}
 }
 
@@ -217,26 +217,26 @@ func recordsOf(session string, got *streamv2.ReadResponse) []*Record {
 	return records
 }
 
-// put tells all readers. at changes with the ring.
-func (t *topic) put(records ...*Record) {
+// publish tells all readers. at changes with the ring.
+func (t *topic) publish(records ...*Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range records {
 		switch {
 		case r.CaughtUp:
-			t.up = true
+			t.live = true
 		case r.Down:
-			t.up = false
+			t.live = false
 		case r.Session == "":
-			t.at = max(t.at, r.Last)
+			t.position = max(t.position, r.Last)
 		}
 		t.ring.Put(r)
 	}
 }
 
-// Stored gives each record that is stored behind the position. It returns the error of
+// ReadStored gives each record that is stored behind the position. It returns the error of
 // each, ctx's error, and Unavailable when the log cannot be read.
-func (h *Hub) Stored(ctx context.Context, ref *streamv2.StreamRef, after int64, family bool, each func(*Record) error) error {
+func (h *Hub) ReadStored(ctx context.Context, ref *streamv2.StreamRef, after int64, family bool, each func(*Record) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends a call that is left before its end
 	call, err := h.Client.Read(ctx, &streamv2.ReadRequest{Stream: ref, FromSequence: after, Family: family, StoredOnly: true})

@@ -64,7 +64,7 @@ func TestRecordsOfAFrameComeInOrderFromAnyNetwork(t *testing.T) {
 			})
 			hub := &live.Hub{Client: streamv2.NewStreamServiceClient(conn), Log: slog.New(slog.DiscardHandler)}
 			var got []int64
-			err = hub.Stored(t.Context(), &streamv2.StreamRef{Tenant: "t", RootSessionId: "s", SessionId: "s"}, 0, false, func(r *live.Record) error {
+			err = hub.ReadStored(t.Context(), &streamv2.StreamRef{Tenant: "t", RootSessionId: "s", SessionId: "s"}, 0, false, func(r *live.Record) error {
 				got = append(got, r.First, r.Last)
 				return nil
 			})

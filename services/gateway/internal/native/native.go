@@ -65,7 +65,7 @@ func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 		if err := n.begin(out); err != nil {
 			return err
 		}
-		return n.over(ctx, request, followed.To(ctx, sink{out})) //nolint:contextcheck // it ends with the request's as well
+		return n.cutError(ctx, request, followed.To(ctx, sink{out})) //nolint:contextcheck // it ends with the request's as well
 	}
 	out, err := sse.Take(w, r, n.Padding, n.Timeout)
 	if err != nil {
@@ -95,16 +95,16 @@ type stream struct {
 }
 
 func (s *stream) run() {
-	defer s.leave()
+	defer s.close()
 	stop := context.AfterFunc(s.ctx, s.out.Close) // also under a write that nobody reads
-	if s.begin(s.out.Writer) == nil && s.over(s.ctx, s.request, s.followed.To(s.ctx, sink{s.out.Writer})) == nil && stop() {
+	if s.begin(s.out.Writer) == nil && s.cutError(s.ctx, s.request, s.followed.To(s.ctx, sink{s.out.Writer})) == nil && stop() {
 		s.out.End(s.ctx)
 	}
 }
 
-// leave ends the stream, after a panic too: the server, which recovers from those of
+// close ends the stream, after a panic too: the server, which recovers from those of
 // its handlers, does not see this one.
-func (s *stream) leave() {
+func (s *stream) close() {
 	if p := recover(); p != nil {
 		s.Log.ErrorContext(s.ctx, "stream panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	}
@@ -121,8 +121,8 @@ func (n *Events) begin(out *sse.Writer) error {
 	return nil
 }
 
-// over is what the end of a follow means to the server. ErrCut: it was no end.
-func (n *Events) over(ctx context.Context, r follow.Request, err error) error {
+// cutError is what the end of a follow means to the server. ErrCut: it was no end.
+func (n *Events) cutError(ctx context.Context, r follow.Request, err error) error {
 	if err == nil {
 		return nil
 	}

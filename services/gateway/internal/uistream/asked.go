@@ -20,27 +20,27 @@ type Answer struct {
 	Success       bool
 }
 
-// Ask shows on the calls of the messages that somebody was asked and how it was answered,
+// ShowPending shows on the calls of the messages that somebody was asked and how it was answered,
 // which stored messages do not say before a step has taken the answer.
-func Ask(messages []UIMessage, asked []Asked) {
+func ShowPending(messages []UIMessage, asked []Asked) {
 	for _, a := range asked {
 		for i := range messages {
-			if at := messages[i].call(a.CallID); at >= 0 {
-				messages[i].Parts[at].asked(a)
+			if at := messages[i].callIndex(a.CallID); at >= 0 {
+				messages[i].Parts[at].showPending(a)
 			}
 		}
 	}
 }
 
-func (p *UIPart) asked(a Asked) {
+func (p *UIPart) showPending(a Asked) {
 	if p.State != "input-available" && p.State != "approval-requested" {
 		return
 	}
 	switch {
 	case a.Answer != nil:
-		p.end(*a.Answer)
+		p.setAnswer(*a.Answer)
 	case a.ID != "":
-		p.ask(a.Approval)
+		p.setApproval(a.Approval)
 	}
 }
 
@@ -53,29 +53,29 @@ func (t *Translator) Pending(asked []Asked) []Part {
 	}
 	var parts []Part
 	for _, a := range asked {
-		parts = append(parts, t.pending(a)...)
+		parts = append(parts, t.pendingCall(a)...)
 	}
 	return parts
 }
 
-func (t *Translator) pending(a Asked) []Part {
+func (t *Translator) pendingCall(a Asked) []Part {
 	c, known := t.calls[a.CallID]
 	if c.ended {
 		return nil
 	}
 	var parts []Part
-	if !known && t.begun > 0 && a.Step > t.begun {
-		parts = t.startStep(t.shown, a.Step)
+	if !known && t.stepNumber > 0 && a.Step > t.stepNumber {
+		parts = t.startStep(t.lastShown, a.Step)
 	}
 	if a.Answer != nil {
-		parts = append(parts, t.callQuiet(t.shown, a.CallID, tool{name: a.ToolName}, a.Input)...)
-		t.ended(a.CallID)
+		parts = append(parts, t.sendInputSilently(t.lastShown, a.CallID, tool{name: a.ToolName}, a.Input)...)
+		t.markEnded(a.CallID)
 		return append(parts, t.output(a.CallID, *a.Answer))
 	}
-	parts = append(parts, t.callAvailable(t.shown, a.CallID, tool{name: a.ToolName}, a.Input)...)
-	parts = append(parts, t.ask(a.CallID, a.ID)...)
+	parts = append(parts, t.sendInput(t.lastShown, a.CallID, tool{name: a.ToolName}, a.Input)...)
+	parts = append(parts, t.sendApprovalRequest(a.CallID, a.ID)...)
 	if a.Approved != nil && !t.calls[a.CallID].responded {
-		parts = append(parts, t.respond(a.CallID, a.ID, *a.Approved, a.Reason)...)
+		parts = append(parts, t.sendDecision(a.CallID, a.ID, *a.Approved, a.Reason)...)
 	}
 	return parts
 }

@@ -19,8 +19,8 @@ type tool struct {
 
 // call is what the client knows of a tool call.
 type call struct {
-	at        int64 // the sequence of its first part
-	step      int   // how many steps the client had then
+	sequence  int64 // the sequence of its first part
+	stepCount int   // how many steps the client had then
 	tool      tool  // as its first part named it: clients look the call up by that
 	available bool  // its input is whole
 	ended     bool
@@ -30,8 +30,8 @@ type call struct {
 
 	// quiet is the input of a call that was sent in deltas only, so that no client runs
 	// it; nil for other calls.
-	quiet    json.RawMessage
-	streamed *strings.Builder // the deltas of the input; nil once it is whole
+	silentInput json.RawMessage
+	streamed    *strings.Builder // the deltas of the input; nil once it is whole
 }
 
 // input is the whole input. A chunk leaves out arguments that are too large for it: then the
@@ -43,10 +43,10 @@ func (c *call) input(arguments string) string {
 	return arguments
 }
 
-// foreign reports whether the chunk is about a call of an earlier message. Such a call was
+// isOfEarlierMessage reports whether the chunk is about a call of an earlier message. Such a call was
 // abandoned when the user wrote again, and its end comes before the first step of the run.
-func (t *Translator) foreign(c *eventv1.Chunk) bool {
-	id := callOf(c)
+func (t *Translator) isOfEarlierMessage(c *eventv1.Chunk) bool {
+	id := callID(c)
 	if id == "" || t.step.open {
 		return false
 	}
@@ -54,8 +54,8 @@ func (t *Translator) foreign(c *eventv1.Chunk) bool {
 	return !known
 }
 
-// callOf gives the id of the call that the chunk starts, decides on or ends; "" for other chunks.
-func callOf(c *eventv1.Chunk) string {
+// callID gives the id of the call that the chunk starts, decides on or ends; "" for other chunks.
+func callID(c *eventv1.Chunk) string {
 	return cmp.Or(c.GetToolStart().GetToolCallId(), c.GetToolEnd().GetToolCallId(),
 		c.GetToolApprovalRequest().GetToolCallId(), c.GetToolApprovalResponse().GetToolCallId())
 }
@@ -66,15 +66,15 @@ func callOf(c *eventv1.Chunk) string {
 // no client has read before.
 func (t *Translator) Answered(answered func(callID string) bool) { t.answered = answered }
 
-func (t *Translator) callStart(sequence int64, id string, of tool) []Part {
+func (t *Translator) startCall(sequence int64, id string, of tool) []Part {
 	if _, known := t.calls[id]; known {
 		return nil
 	}
-	t.calls[id] = call{at: sequence, step: t.steps, tool: of, streamed: &strings.Builder{}}
+	t.calls[id] = call{sequence: sequence, stepCount: t.stepCount, tool: of, streamed: &strings.Builder{}}
 	return append(t.closeBlock(), toolInputStart(id, of))
 }
 
-func (t *Translator) callDelta(e *eventv1.ToolArgStreamDelta) []Part {
+func (t *Translator) growInput(e *eventv1.ToolArgStreamDelta) []Part {
 	c, known := t.calls[e.GetToolCallId()]
 	if !known || c.available || e.GetDelta() == "" {
 		return nil
@@ -85,9 +85,9 @@ func (t *Translator) callDelta(e *eventv1.ToolArgStreamDelta) []Part {
 	return []Part{toolInputDelta(e.GetToolCallId(), e.GetDelta())}
 }
 
-// callAvailable sends the whole input. Clients run their own tools when they receive it.
-func (t *Translator) callAvailable(sequence int64, id string, of tool, arguments string) []Part {
-	parts := t.callStart(sequence, id, of)
+// sendInput sends the whole input. Clients run their own tools when they receive it.
+func (t *Translator) sendInput(sequence int64, id string, of tool, arguments string) []Part {
+	parts := t.startCall(sequence, id, of)
 	c := t.calls[id]
 	if c.available { // another executor runs it again
 		return parts
@@ -98,23 +98,23 @@ func (t *Translator) callAvailable(sequence int64, id string, of tool, arguments
 	return append(parts, toolInputAvailable(id, c.tool, arguments))
 }
 
-// callQuiet sends the whole input in a form that no client runs a tool for.
-func (t *Translator) callQuiet(sequence int64, id string, of tool, arguments string) []Part {
-	parts := t.callStart(sequence, id, of)
+// sendInputSilently sends the whole input in a form that no client runs a tool for.
+func (t *Translator) sendInputSilently(sequence int64, id string, of tool, arguments string) []Part {
+	parts := t.startCall(sequence, id, of)
 	c := t.calls[id]
 	if c.available {
 		return parts
 	}
 	streamed := c.input("")
-	c.available, c.streamed, c.quiet = true, nil, value(c.input(arguments), "{}")
+	c.available, c.streamed, c.silentInput = true, nil, jsonValue(c.input(arguments), "{}")
 	t.calls[id] = c
-	if sameJSON([]byte(streamed), c.quiet) {
+	if sameJSON([]byte(streamed), c.silentInput) {
 		return parts
 	}
 	if streamed != "" { // it begins anew
 		parts = append(parts, toolInputStart(id, c.tool))
 	}
-	return append(parts, toolInputDelta(id, string(c.quiet)))
+	return append(parts, toolInputDelta(id, string(c.silentInput)))
 }
 
 // sameJSON reports whether two texts are the same JSON apart from white space.
@@ -123,44 +123,44 @@ func sameJSON(a, b []byte) bool {
 	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
 }
 
-func (t *Translator) toolStarted(sequence int64, e *eventv1.ToolStart) []Part {
+func (t *Translator) startTool(sequence int64, e *eventv1.ToolStart) []Part {
 	of := tool{e.GetToolName(), e.GetDynamic()}
 	if e.GetAwaitsClient() && t.answered != nil && t.answered(e.GetToolCallId()) {
-		return t.callQuiet(sequence, e.GetToolCallId(), of, e.GetArguments())
+		return t.sendInputSilently(sequence, e.GetToolCallId(), of, e.GetArguments())
 	}
-	return t.callAvailable(sequence, e.GetToolCallId(), of, e.GetArguments())
+	return t.sendInput(sequence, e.GetToolCallId(), of, e.GetArguments())
 }
 
-// callEnd ends a call. It may be of an earlier step: clients look for it in the whole message.
-func (t *Translator) callEnd(sequence int64, e *eventv1.ToolEnd) []Part {
+// endCall ends a call. It may be of an earlier step: clients look for it in the whole message.
+func (t *Translator) endCall(sequence int64, e *eventv1.ToolEnd) []Part {
 	id, answer := e.GetToolCallId(), Answer{Result: e.GetResult(), Error: e.GetError(), Success: e.GetSuccess()}
 	if !t.calls[id].available {
-		return t.neverBegun(sequence, id, e.GetToolName(), answer)
+		return t.endUnstartedCall(sequence, id, e.GetToolName(), answer)
 	}
-	t.ended(id)
+	t.markEnded(id)
 	if t.calls[id].denied && t.major.approves() {
 		return []Part{toolDenied(id)}
 	}
 	return []Part{t.output(id, answer)}
 }
 
-// neverBegun ends a call that never started, because the tool does not exist or refuses the input.
+// endUnstartedCall ends a call that never started, because the tool does not exist or refuses the input.
 // No client may run it.
-func (t *Translator) neverBegun(sequence int64, id, name string, a Answer) []Part {
-	parts := t.callStart(sequence, id, tool{name: name})
+func (t *Translator) endUnstartedCall(sequence int64, id, name string, a Answer) []Part {
+	parts := t.startCall(sequence, id, tool{name: name})
 	c := t.calls[id]
-	if a.Success || !t.major.inputErrors() || c.step != t.steps {
-		parts = append(parts, t.callQuiet(sequence, id, c.tool, "")...)
-		t.ended(id)
+	if a.Success || !t.major.inputErrors() || c.stepCount != t.stepCount {
+		parts = append(parts, t.sendInputSilently(sequence, id, c.tool, "")...)
+		t.markEnded(id)
 		return append(parts, t.output(id, a))
 	}
-	input := value(c.input(""), "{}")
+	input := jsonValue(c.input(""), "{}")
 	c.available, c.streamed, c.ended = true, nil, true
 	t.calls[id] = c
 	return append(parts, toolInputError(id, c.tool, input, a.Error))
 }
 
-func (t *Translator) ended(id string) {
+func (t *Translator) markEnded(id string) {
 	c := t.calls[id]
 	c.ended = true
 	t.calls[id] = c
@@ -171,20 +171,20 @@ func (t *Translator) ended(id string) {
 // of its last step.
 func (t *Translator) output(id string, a Answer) Part {
 	c := t.calls[id]
-	if !a.Success && c.quiet != nil && c.step == t.steps && t.major.resets() {
-		return toolInputError(id, c.tool, c.quiet, a.Error)
+	if !a.Success && c.silentInput != nil && c.stepCount == t.stepCount && t.major.resets() {
+		return toolInputError(id, c.tool, c.silentInput, a.Error)
 	}
 	return toolOutput(id, c.tool.dynamic, a)
 }
 
-// approvalAsked requests an approval, once, from clients that know approvals. Other clients see
+// requestApproval requests an approval, once, from clients that know approvals. Other clients see
 // a call that goes on.
-func (t *Translator) approvalAsked(sequence int64, e *eventv1.ToolApprovalRequest) []Part {
-	parts := t.callAvailable(sequence, e.GetToolCallId(), tool{name: e.GetToolName()}, e.GetInput())
-	return append(parts, t.ask(e.GetToolCallId(), e.GetApprovalId())...)
+func (t *Translator) requestApproval(sequence int64, e *eventv1.ToolApprovalRequest) []Part {
+	parts := t.sendInput(sequence, e.GetToolCallId(), tool{name: e.GetToolName()}, e.GetInput())
+	return append(parts, t.sendApprovalRequest(e.GetToolCallId(), e.GetApprovalId())...)
 }
 
-func (t *Translator) ask(id, approval string) []Part {
+func (t *Translator) sendApprovalRequest(id, approval string) []Part {
 	c := t.calls[id]
 	if approval == "" || c.approval == approval {
 		return nil
@@ -197,20 +197,20 @@ func (t *Translator) ask(id, approval string) []Part {
 	return []Part{approvalRequest(id, approval)}
 }
 
-func (t *Translator) approvalAnswered(e *eventv1.ToolApprovalResponse) []Part {
+func (t *Translator) answerApproval(e *eventv1.ToolApprovalResponse) []Part {
 	c, known := t.calls[e.GetToolCallId()]
 	if !known {
 		return nil
 	}
-	return t.respond(e.GetToolCallId(), orText(e.GetApprovalId(), c.approval), e.GetDecision() != "reject", e.GetReason())
+	return t.sendDecision(e.GetToolCallId(), orText(e.GetApprovalId(), c.approval), e.GetDecision() != "reject", e.GetReason())
 }
 
-// respond sends the decision about a call. The request goes first where the client does not have
+// sendDecision sends the decision about a call. The request goes first where the client does not have
 // it: it would fail on a decision without one.
-func (t *Translator) respond(id, approval string, approved bool, reason string) []Part {
+func (t *Translator) sendDecision(id, approval string, approved bool, reason string) []Part {
 	var parts []Part
 	if t.major.responds() {
-		parts = t.ask(id, approval)
+		parts = t.sendApprovalRequest(id, approval)
 	}
 	c := t.calls[id]
 	c.denied, c.responded = !approved, true
@@ -221,22 +221,24 @@ func (t *Translator) respond(id, approval string, approved bool, reason string) 
 	return append(parts, approvalResponse(c.approval, approved, reason))
 }
 
-// callsThat gives the ids of the calls for which the condition holds, in the order of their
+// callIDs gives the ids of the calls for which the condition holds, in the order of their
 // first parts.
-func (t *Translator) callsThat(holds func(call) bool) []string {
+func (t *Translator) callIDs(holds func(call) bool) []string {
 	var ids []string
 	for id, c := range t.calls {
 		if holds(c) {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(cmp.Compare(t.calls[a].at, t.calls[b].at), cmp.Compare(a, b)) })
+	slices.SortFunc(ids, func(a, b string) int {
+		return cmp.Or(cmp.Compare(t.calls[a].sequence, t.calls[b].sequence), cmp.Compare(a, b))
+	})
 	return ids
 }
 
 func (t *Translator) forgetCalls(after int64) {
 	for id, c := range t.calls {
-		if c.at > after {
+		if c.sequence > after {
 			delete(t.calls, id)
 		}
 	}

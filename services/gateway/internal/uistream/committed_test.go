@@ -95,7 +95,7 @@ func playCommitted(t *testing.T, scenario string) (live, stored string) {
 	}
 	c.commit()
 	shown := uistream.Stored{Messages: c.messages, Runs: map[string]uistream.Run{"run-1": known}, Records: c.records, Last: "run-1"}.Conversation()
-	uistream.Close(shown, func(string, string) string { return stopped })
+	uistream.EndUnanswered(shown, func(string, string) string { return stopped })
 	return asText(t, []uistream.UIMessage{p.client.whole()}), asText(t, shown)
 }
 

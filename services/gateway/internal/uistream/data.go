@@ -7,11 +7,11 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// aside gives the data part of a chunk that is not the message's own text. A
+// dataParts gives the data part of a chunk that is not the message's own text. A
 // text that grows goes on around it, so that the message has the text whole, as
 // the conversation has it. What only means something at its time is transient: the
 // message does not keep it.
-func aside(c *eventv1.Chunk) []Part {
+func dataParts(c *eventv1.Chunk) []Part {
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_Custom:
 		part := data(e.Custom.GetEventName(), e.Custom.GetData())
@@ -23,16 +23,16 @@ func aside(c *eventv1.Chunk) []Part {
 		return []Part{data("state-patch", e.StatePatch.GetPatches())}
 	case *eventv1.Chunk_SubagentStart:
 		s := e.SubagentStart
-		return named(told("subagent-start", subagent{s.GetToolCallId(), s.GetSubSessionId(), s.GetSubAgentType(), nil, nil}), s.GetToolCallId())
+		return withID(jsonData("subagent-start", subagent{s.GetToolCallId(), s.GetSubSessionId(), s.GetSubAgentType(), nil, nil}), s.GetToolCallId())
 	case *eventv1.Chunk_SubagentEnd:
 		s, success := e.SubagentEnd, e.SubagentEnd.GetSuccess()
-		return named(told("subagent-end", subagent{s.GetToolCallId(), s.GetSubSessionId(), s.GetSubAgentType(), &success, value(s.GetResult(), "null")}), s.GetToolCallId())
+		return withID(jsonData("subagent-end", subagent{s.GetToolCallId(), s.GetSubSessionId(), s.GetSubAgentType(), &success, jsonValue(s.GetResult(), "null")}), s.GetToolCallId())
 	case *eventv1.Chunk_Checkpoint:
-		return passing(told("checkpoint", checkpoint{e.Checkpoint.GetCheckpointId(), e.Checkpoint.GetStepCount()}))
+		return asTransient(jsonData("checkpoint", checkpoint{e.Checkpoint.GetCheckpointId(), e.Checkpoint.GetStepCount()}))
 	case *eventv1.Chunk_StreamResync:
-		return passing(told("stream-resync", resync{e.StreamResync.GetReason(), e.StreamResync.GetSequence()}))
+		return asTransient(jsonData("stream-resync", resync{e.StreamResync.GetReason(), e.StreamResync.GetSequence()}))
 	case *eventv1.Chunk_Error:
-		return failure(c.GetAgentId(), e.Error)
+		return errorData(c.GetAgentId(), e.Error)
 	default:
 		return nil
 	}
@@ -57,12 +57,12 @@ type resync struct {
 	Sequence int64  `json:"sequence"`
 }
 
-// failure gives the data part of an error. An error part would end the message at the
+// errorData gives the data part of an error. An error part would end the message at the
 // client, so that of a failed run only comes with the run's end. An error that the run
 // survives is transient.
-func failure(runID string, e *eventv1.Error) []Part {
+func errorData(runID string, e *eventv1.Error) []Part {
 	if e.GetRecoverable() {
-		return passing(told("error", failed{e.GetCode(), e.GetError()}))
+		return asTransient(jsonData("error", failed{e.GetCode(), e.GetError()}))
 	}
 	return []Part{Failed(runID, e.GetError(), e.GetCode())}
 }
@@ -77,15 +77,15 @@ type failed struct {
 // id, so a client that is sent it twice has it once. The error part, which ends the stream,
 // comes behind it and leaves nothing in the message.
 func Failed(runID, sentence, code string) Part {
-	return named(told("error", failed{code, orText(sentence, failedText)}), runID)[0]
+	return withID(jsonData("error", failed{code, orText(sentence, failedText)}), runID)[0]
 }
 
 func data(name, text string) Part {
-	return Part{Type: "data-" + dataName(name), Data: value(text, "null")}
+	return Part{Type: "data-" + dataName(name), Data: jsonValue(text, "null")}
 }
 
-// told is a data part of a value of ours.
-func told(name string, v any) []Part {
+// jsonData is a data part of a value of ours.
+func jsonData(name string, v any) []Part {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return nil
@@ -93,15 +93,15 @@ func told(name string, v any) []Part {
 	return []Part{data(name, string(text))}
 }
 
-// named gives the parts the id: a repetition takes the place of what the client has.
-func named(parts []Part, id string) []Part {
+// withID gives the parts the id: a repetition takes the place of what the client has.
+func withID(parts []Part, id string) []Part {
 	for i := range parts {
 		parts[i].ID = id
 	}
 	return parts
 }
 
-func passing(parts []Part) []Part {
+func asTransient(parts []Part) []Part {
 	for i := range parts {
 		parts[i].Transient = true
 	}

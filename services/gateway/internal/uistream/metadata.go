@@ -26,24 +26,24 @@ type Metadata struct {
 	// where the runs are not known, it may also be "abort" or "deadline".
 	Interrupted string `json:"interrupted,omitempty"`
 
-	sent string // of a user's message: the JSON text that replaces all other fields
+	userJSON string // of a user's message: the JSON text that replaces all other fields
 }
 
 // MarshalJSON gives the metadata of a user's message as its client sent it.
 func (m Metadata) MarshalJSON() ([]byte, error) {
-	if m.sent != "" {
-		return []byte(m.sent), nil
+	if m.userJSON != "" {
+		return []byte(m.userJSON), nil
 	}
 	type plain Metadata
 	return json.Marshal(plain(m))
 }
 
-// sent gives the metadata of a user's message; nil where it has none.
-func sent(text string) *Metadata {
+// userMetadata gives the metadata of a user's message; nil where it has none.
+func userMetadata(text string) *Metadata {
 	if !json.Valid([]byte(text)) {
 		return nil
 	}
-	return &Metadata{sent: text}
+	return &Metadata{userJSON: text}
 }
 
 // Run is what a message shows of a run that wrote at it.
@@ -64,9 +64,9 @@ func (r Run) Metadata() Metadata {
 	return Metadata{RunID: r.ID, AgentType: r.AgentType, CreatedAt: r.CreatedAt}
 }
 
-// With gives the metadata of a message at which the run begins to write. m may be nil and is not
+// ContinuedBy gives the metadata of a message at which the run begins to write. m may be nil and is not
 // changed.
-func (m *Metadata) With(r Run) *Metadata {
+func (m *Metadata) ContinuedBy(r Run) *Metadata {
 	out := r.Metadata()
 	if m != nil {
 		out.Usage, out.Interrupted = m.Usage, m.Interrupted
@@ -74,8 +74,8 @@ func (m *Metadata) With(r Run) *Metadata {
 	return &out
 }
 
-// end adds what the end of the run says. steps: the message has shown a step.
-func (r Run) end(m *Metadata, steps bool) {
+// addEnd adds what the end of the run says. steps: the message has shown a step.
+func (r Run) addEnd(m *Metadata, steps bool) {
 	if u := usageOf(r.Usage); u != nil {
 		m.Usage = u
 	}
@@ -101,26 +101,26 @@ type Usage struct {
 // stream has no metadata. Call it before Start.
 func (t *Translator) Describe(m Metadata) {
 	if m != (Metadata{}) {
-		t.described = &m
+		t.metadata = &m
 	}
 }
 
 // GoOn describes the message anew, for a client that has its start from an earlier run.
 func (t *Translator) GoOn(m Metadata) []Part {
-	if t.described == nil {
+	if t.metadata == nil {
 		return nil
 	}
-	t.described = &m
+	t.metadata = &m
 	return []Part{metadata(m)}
 }
 
-// conclusion is the metadata of the finish part; nil for none.
-func (t *Translator) conclusion(how Ending) *Metadata {
-	if t.described == nil {
+// finishMetadata is the metadata of the finish part; nil for none.
+func (t *Translator) finishMetadata(how Ending) *Metadata {
+	if t.metadata == nil {
 		return nil
 	}
 	m := Metadata{Usage: t.usage}
-	if (how == Interrupted || t.cutShort) && t.steps > 0 { // without a step nothing was cut short
+	if (how == Interrupted || t.cutShort) && t.stepCount > 0 { // without a step nothing was cut short
 		m.Interrupted = interruptKind
 	}
 	if m == (Metadata{}) {
@@ -129,9 +129,9 @@ func (t *Translator) conclusion(how Ending) *Metadata {
 	return &m
 }
 
-// concluded gives the conclusion of a message that fails, whose stream has no finish part.
-func (t *Translator) concluded() []Part {
-	if m := t.conclusion(Completed); m != nil {
+// failMetadata gives the conclusion of a message that fails, whose stream has no finish part.
+func (t *Translator) failMetadata() []Part {
+	if m := t.finishMetadata(Completed); m != nil {
 		return []Part{metadata(*m)}
 	}
 	return nil

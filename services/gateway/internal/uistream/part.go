@@ -80,7 +80,7 @@ func toolInputDelta(call, text string) Part {
 }
 
 func toolInputAvailable(call string, t tool, arguments string) Part {
-	return Part{Type: "tool-input-available", ToolCallID: call, ToolName: t.name, Dynamic: t.dynamic, Input: value(arguments, "{}")}
+	return Part{Type: "tool-input-available", ToolCallID: call, ToolName: t.name, Dynamic: t.dynamic, Input: jsonValue(arguments, "{}")}
 }
 
 func toolInputError(call string, t tool, input json.RawMessage, reason string) Part {
@@ -91,7 +91,7 @@ func toolOutput(call string, dynamic bool, a Answer) Part {
 	if !a.Success {
 		return Part{Type: "tool-output-error", ToolCallID: call, Dynamic: dynamic, ErrorText: orText(a.Error, toolFailedText)}
 	}
-	return Part{Type: "tool-output-available", ToolCallID: call, Dynamic: dynamic, Output: value(a.Result, "null")}
+	return Part{Type: "tool-output-available", ToolCallID: call, Dynamic: dynamic, Output: jsonValue(a.Result, "null")}
 }
 
 func toolDenied(call string) Part { return Part{Type: "tool-output-denied", ToolCallID: call} }

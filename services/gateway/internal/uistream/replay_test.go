@@ -136,13 +136,13 @@ func TestAMessageThatIsContinuedIsTheOneThatAClientHas(t *testing.T) {
 		tr := uistream.New("msg", uistream.Newest)
 		w := &watcher{t: t, s: s, c: newClient(7), tr: tr}
 		w.giveAll(tr.Start())
-		var chunks []uistream.Told
+		var chunks []uistream.NumberedChunk
 		for _, r := range standing(s.told) {
 			if r.chunk == nil {
 				continue
 			}
 			w.giveAll(tr.Chunk(r.sequence, r.chunk))
-			chunks = append(chunks, uistream.Told{Sequence: r.sequence, Chunk: r.chunk})
+			chunks = append(chunks, uistream.NumberedChunk{Sequence: r.sequence, Chunk: r.chunk})
 			from := uistream.UIMessage{ID: "msg", Role: "assistant"}
 			if got, want := shown(t, uistream.Continue(from, chunks)), shown(t, w.c.whole()); got != want {
 				t.Fatalf("after %d chunks\ngot  %s\nwant %s", len(chunks), got, want)
@@ -155,7 +155,7 @@ func TestAMessageThatIsContinuedIsTheOneThatAClientHas(t *testing.T) {
 			from := s.stored(c.Chunk.GetStep())
 			from.Metadata = nil
 			asked := []uistream.UIMessage{from}
-			uistream.Ask(asked, s.openAfter(c.Sequence))
+			uistream.ShowPending(asked, s.openAfter(c.Sequence))
 			before := shown(t, from)
 			if got, want := shown(t, uistream.Continue(asked[0], chunks[i:])), shown(t, w.c.undecided().whole()); got != want {
 				t.Fatalf("from step %d\ngot  %s\nwant %s", c.Chunk.GetStep(), got, want)
@@ -197,7 +197,7 @@ func TestWhatHasNotEndedIsStreaming(t *testing.T) {
 	stored := uistream.UIMessage{ID: "msg", Role: "assistant", Parts: []uistream.UIPart{
 		{Type: "step-start"}, {Type: "tool-ask", ToolCallID: "c1", State: "input-available", Input: json.RawMessage(`{"q":1}`)},
 	}}
-	var told []uistream.Told
+	var told []uistream.NumberedChunk
 	for _, c := range []*eventv1.Chunk{
 		{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: "c1", ToolName: "ask", Success: true, Result: "2"}}},
 		{Step: 2, Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}},
@@ -211,7 +211,7 @@ func TestWhatHasNotEndedIsStreaming(t *testing.T) {
 		{Step: 2, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: "One "}}},
 		{Step: 2, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: "two"}}},
 	} {
-		told = append(told, uistream.Told{Sequence: int64(len(told) + 1), Chunk: c})
+		told = append(told, uistream.NumberedChunk{Sequence: int64(len(told) + 1), Chunk: c})
 	}
 	got, err := json.Marshal(uistream.Continue(stored, told).Parts)
 	if err != nil {
@@ -305,9 +305,9 @@ func TestAResultEndsTheCallThatAnEarlierMessageHasLeftOpen(t *testing.T) {
 	}
 	page := uistream.Conversation(twoMessages()[:2], ids)
 	for _, m := range twoMessages()[2:] {
-		uistream.End(page, m)
+		uistream.ApplyResults(page, m)
 	}
-	if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available "; calls(page) != want || !uistream.Open(page) {
+	if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available "; calls(page) != want || !uistream.HasOpenCalls(page) {
 		t.Errorf("got  %s\nwant %s", calls(page), want)
 	}
 }
@@ -335,9 +335,9 @@ func TestARunOfWhichOnlyEndsOfOthersCallsAreLeftHasNoMessage(t *testing.T) {
 func TestAQuestionThatIsGivenUpIsNotAskedAnyMore(t *testing.T) {
 	t.Parallel()
 	messages := uistream.Conversation(twoMessages()[:2], nil)
-	uistream.Ask(messages, []uistream.Asked{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}}, {CallID: "c3", Approval: uistream.Approval{ID: "a3"}}})
+	uistream.ShowPending(messages, []uistream.Asked{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}}, {CallID: "c3", Approval: uistream.Approval{ID: "a3"}}})
 	gone := &uistream.Answer{Error: "abandoned"}
-	uistream.Ask(messages, []uistream.Asked{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}, Answer: gone}})
+	uistream.ShowPending(messages, []uistream.Asked{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}, Answer: gone}})
 	p := messages[0].Parts[2]
 	if p.State != "output-error" || p.ErrorText != "abandoned" || p.Approval != nil {
 		t.Errorf("got %+v", p)
@@ -353,14 +353,14 @@ func TestAMessageIsSettledByWhatAnotherRunTellsBeforeItsFirstStep(t *testing.T) 
 		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: id, ToolName: "ask", Error: "abandoned"}}}
 	}
 	before := uistream.Conversation(twoMessages()[:2], map[string]string{"r1": "msg-1"})
-	var told []uistream.Told
+	var told []uistream.NumberedChunk
 	for i, c := range []*eventv1.Chunk{
 		{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{}}}, end("c1"), end("c2"), end("c9"),
 		{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}}, end("c3"),
 	} {
-		told = append(told, uistream.Told{Sequence: int64(i + 1), Chunk: c})
+		told = append(told, uistream.NumberedChunk{Sequence: int64(i + 1), Chunk: c})
 	}
-	got := []uistream.UIMessage{uistream.Settle(before[0], told)}
+	got := []uistream.UIMessage{uistream.EndCalls(before[0], told)}
 	if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available "; calls(got) != want {
 		t.Errorf("got  %s\nwant %s", calls(got), want)
 	}

@@ -18,14 +18,14 @@ import (
 // A step without a record comes in the order in which most steps show their messages.
 func StepChunks(step int32, messages []*eventv1.Message, record *eventv1.StepRecord) []*eventv1.Chunk {
 	if record == nil {
-		record = usualRecord(messages)
+		record = defaultRecord(messages)
 	}
 	s := newStepReplay(step, messages, record)
 	for _, e := range record.GetEvents() {
 		if e.GetReply() != nil || e.GetTimestamp() >= record.GetStartedAt() {
 			s.start()
 		}
-		s.take(e)
+		s.addEvent(e)
 	}
 	s.start()
 	return s.chunks
@@ -33,11 +33,11 @@ func StepChunks(step int32, messages []*eventv1.Message, record *eventv1.StepRec
 
 // stepReplay makes the chunks of a step.
 type stepReplay struct {
-	step    int32
-	begin   int64 // when the step started
-	started bool
-	silent  bool // the record does not name the reply
-	chunks  []*eventv1.Chunk
+	step       int32
+	startedAt  int64 // when the step started
+	started    bool
+	textHidden bool // the record does not name the reply
+	chunks     []*eventv1.Chunk
 
 	reply   *eventv1.Message // the model's; nil for a step without one
 	calls   map[string]*eventv1.ToolCallPart
@@ -46,9 +46,9 @@ type stepReplay struct {
 
 func newStepReplay(step int32, messages []*eventv1.Message, record *eventv1.StepRecord) *stepReplay {
 	s := &stepReplay{
-		step: step, begin: record.GetStartedAt(),
-		silent: !slices.ContainsFunc(record.GetEvents(), func(e *eventv1.StepEvent) bool { return e.GetReply() != nil }),
-		calls:  map[string]*eventv1.ToolCallPart{}, results: map[string]*eventv1.ToolResultPart{},
+		step: step, startedAt: record.GetStartedAt(),
+		textHidden: !slices.ContainsFunc(record.GetEvents(), func(e *eventv1.StepEvent) bool { return e.GetReply() != nil }),
+		calls:      map[string]*eventv1.ToolCallPart{}, results: map[string]*eventv1.ToolResultPart{},
 	}
 	for _, m := range messages {
 		if m.GetRole() == eventv1.Role_ROLE_ASSISTANT {
@@ -63,7 +63,7 @@ func newStepReplay(step int32, messages []*eventv1.Message, record *eventv1.Step
 			}
 		}
 	}
-	s.started = s.begin == 0 && s.reply == nil // a step that only takes answers calls no model, and has no step_started
+	s.started = s.startedAt == 0 && s.reply == nil // a step that only takes answers calls no model, and has no step_started
 	return s
 }
 
@@ -85,18 +85,18 @@ func (s *stepReplay) start() {
 		return
 	}
 	s.started = true
-	s.add(s.begin, &eventv1.Chunk{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}})
-	if !s.silent {
+	s.add(s.startedAt, &eventv1.Chunk{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}})
+	if !s.textHidden {
 		return
 	}
 	for _, p := range s.reply.GetParts() {
 		if p.GetReasoning() != nil {
-			s.part(s.begin, p)
+			s.addPart(s.startedAt, p)
 		}
 	}
 }
 
-func (s *stepReplay) part(at int64, p *eventv1.Part) {
+func (s *stepReplay) addPart(at int64, p *eventv1.Part) {
 	switch p := p.GetPart().(type) {
 	case *eventv1.Part_Text:
 		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: p.Text.GetText()}}})
@@ -114,14 +114,14 @@ func (s *stepReplay) part(at int64, p *eventv1.Part) {
 	}
 }
 
-// take adds the chunks of an event of the record; none for one that names what the messages do
+// addEvent adds the chunks of an event of the record; none for one that names what the messages do
 // not have, or that this release does not know.
-func (s *stepReplay) take(event *eventv1.StepEvent) {
+func (s *stepReplay) addEvent(event *eventv1.StepEvent) {
 	at := event.GetTimestamp()
 	switch e := event.GetEvent().(type) {
 	case *eventv1.StepEvent_Reply:
 		for _, p := range s.reply.GetParts() {
-			s.part(at, p)
+			s.addPart(at, p)
 		}
 	case *eventv1.StepEvent_ToolStart:
 		s.add(at, toolStart(s.calls[e.ToolStart.GetToolCallId()], e.ToolStart.GetAwaitsClient()))
@@ -158,9 +158,9 @@ func toolEnd(r *eventv1.ToolResultPart) *eventv1.Chunk {
 	}}}
 }
 
-// usualRecord is the record of a step that shows its messages in their order: the reply, the
+// defaultRecord is the record of a step that shows its messages in their order: the reply, the
 // starts of its calls, then their ends. A call without an end waits for a client.
-func usualRecord(messages []*eventv1.Message) *eventv1.StepRecord {
+func defaultRecord(messages []*eventv1.Message) *eventv1.StepRecord {
 	record := &eventv1.StepRecord{}
 	var ends []*eventv1.StepEvent
 	ended := map[string]bool{}
@@ -168,7 +168,7 @@ func usualRecord(messages []*eventv1.Message) *eventv1.StepRecord {
 		for _, p := range m.GetParts() {
 			if r := p.GetToolResult(); r != nil {
 				ended[r.GetToolCallId()] = true
-				ends = append(ends, usualEnd(m.GetCreatedAt(), r)...)
+				ends = append(ends, endEvents(m.GetCreatedAt(), r)...)
 			}
 		}
 	}
@@ -189,8 +189,8 @@ func usualRecord(messages []*eventv1.Message) *eventv1.StepRecord {
 	return record
 }
 
-// usualEnd is how a human has decided about the call, where one was asked, and its end.
-func usualEnd(at int64, r *eventv1.ToolResultPart) []*eventv1.StepEvent {
+// endEvents is how a human has decided about the call, where one was asked, and its end.
+func endEvents(at int64, r *eventv1.ToolResultPart) []*eventv1.StepEvent {
 	end := []*eventv1.StepEvent{{Timestamp: at, Event: &eventv1.StepEvent_ToolEnd{ToolEnd: r.GetToolCallId()}}}
 	verdict := r.GetApproval()
 	if verdict == nil {

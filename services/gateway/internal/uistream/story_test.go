@@ -34,11 +34,11 @@ type record struct {
 	chunk    *eventv1.Chunk
 	rewound  bool
 	at       int64
-	end      *end
+	end      *endNewestCall
 }
 
-// end is how a run ended, and the calls that wait for an answer then.
-type end struct {
+// endNewestCall is how a run ended, and the calls that wait for an answer then.
+type endNewestCall struct {
 	how  uistream.Ending
 	fail *eventv1.Error // nil: the run has not failed
 	run  string
@@ -67,7 +67,7 @@ func (s *story) rewind(at int64) {
 	s.told = append(s.told, record{sequence: s.next, rewound: true, at: at})
 }
 
-func (s *story) close(e end) {
+func (s *story) close(e endNewestCall) {
 	s.next++
 	e.run = s.runID()
 	known := uistream.Run{ID: e.run, MessageID: s.id, AgentType: "demo", CreatedAt: int64(s.run), Failure: e.fail, Interrupted: e.how == uistream.Interrupted}
@@ -117,20 +117,20 @@ func drawStoryFrom(t *rapid.T, id string, run int, step int32) *story {
 	case 0:
 		s.stands[len(s.stands)-1].Metadata = map[string]string{"interrupted": "interrupt"}
 		s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{}}})
-		s.close(end{how: uistream.Interrupted})
+		s.close(endNewestCall{how: uistream.Interrupted})
 		return s
 	case 1:
 		s.stands[len(s.stands)-1].Metadata = map[string]string{"interrupted": "abort"}
 		e := &eventv1.Error{Error: rapid.SampledFrom([]string{"It broke.", ""}).Draw(t, "why"), Code: "tool_failed"}
 		s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_Error{Error: e}})
-		s.close(end{fail: e})
+		s.close(endNewestCall{fail: e})
 		return s
 	}
 	s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{
 		FinishReason: rapid.SampledFrom([]string{"stop", "length", "tool-calls", "end_turn", ""}).Draw(t, "reason"),
 		Usage:        &eventv1.Usage{PromptTokens: rapid.Int64Range(0, 2).Draw(t, "tokens"), CompletionTokens: 1, TotalTokens: 3},
 	}}})
-	s.close(end{how: uistream.Completed})
+	s.close(endNewestCall{how: uistream.Completed})
 	return s
 }
 
@@ -222,7 +222,7 @@ func (s *story) drawDrain(open []*asked) {
 		how, last = uistream.Interrupted, &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{}}}
 	}
 	s.say(s.step, last)
-	s.close(end{how: how, open: open, some: rapid.IntRange(0, len(open)).Draw(s.t, "answered in between")})
+	s.close(endNewestCall{how: how, open: open, some: rapid.IntRange(0, len(open)).Draw(s.t, "answered in between")})
 	s.run++
 	s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{}}})
 	s.step++

@@ -41,27 +41,27 @@ type Translator struct {
 	reason    string // the finish reason of the run
 	usage     *Usage // of the run
 
-	described *Metadata // nil: the stream has no metadata
-	cutShort  bool      // a run of the message was interrupted
-	answered  func(callID string) bool
+	metadata *Metadata // nil: the stream has no metadata
+	cutShort bool      // a run of the message was interrupted
+	answered func(callID string) bool
 
-	shown int64 // the last sequence that had a part
-	firm  int64 // the last sequence whose parts must not be sent twice
-	step  step
-	steps int   // how many have begun
-	begun int32 // the number of the last one
-	block block
-	calls map[string]call
+	lastShown        int64 // the last sequence that had a part
+	lastUnrepeatable int64 // the last sequence whose parts must not be sent twice
+	step             step
+	stepCount        int   // how many have begun
+	stepNumber       int32 // the number of the last one
+	block            block
+	calls            map[string]call
 }
 
 // step is the step that the client is in.
 type step struct {
-	open   bool  // start-step was sent, finish-step was not
-	void   bool  // its step_started is void; the next attempt reuses the start-step
-	at     int64 // the sequence of its step_started
-	before int64 // the last sequence before the step that had a part
-	number int32
-	blocks int // how many have begun, for their ids
+	open        bool  // start-step was sent, finish-step was not
+	void        bool  // its step_started is void; the next attempt reuses the start-step
+	sequence    int64 // the sequence of its step_started
+	shownBefore int64 // the last sequence before the step that had a part
+	number      int32
+	blocks      int // how many have begun, for their ids
 }
 
 // block is the text or reasoning that is streaming; its kind is empty when there is none.
@@ -88,7 +88,7 @@ func (t *Translator) Start() []Part {
 		return nil
 	}
 	t.started = true
-	return []Part{start(t.messageID, t.described)}
+	return []Part{start(t.messageID, t.metadata)}
 }
 
 // Chunk gives the parts of a chunk. Most chunks have one part or none.
@@ -98,22 +98,22 @@ func (t *Translator) Chunk(sequence int64, c *eventv1.Chunk) []Part {
 	}
 	parts := t.chunk(sequence, c)
 	if slices.ContainsFunc(parts, func(p Part) bool { return !p.Transient && p.Type != "start" }) {
-		t.shown = sequence
-		if t.step.open || !again(c) {
-			t.firm = sequence
+		t.lastShown = sequence
+		if t.step.open || !isRepeatable(c) {
+			t.lastUnrepeatable = sequence
 		}
 	}
 	return parts
 }
 
-// again reports whether the parts of the chunk may be sent twice. Clients replace the end of a
+// isRepeatable reports whether the parts of the chunk may be sent twice. Clients replace the end of a
 // call that they have.
-func again(c *eventv1.Chunk) bool {
+func isRepeatable(c *eventv1.Chunk) bool {
 	return c.GetToolEnd() != nil || c.GetToolApprovalResponse() != nil || c.GetSubagentStart() != nil || c.GetSubagentEnd() != nil
 }
 
 func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
-	if t.foreign(c) {
+	if t.isOfEarlierMessage(c) {
 		return nil
 	}
 	switch e := c.GetEvent().(type) {
@@ -136,26 +136,26 @@ func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 		return t.think(e.Thinking)
 	case *eventv1.Chunk_ToolArgStreamStart:
 		s := e.ToolArgStreamStart
-		return t.callStart(sequence, s.GetToolCallId(), tool{s.GetToolName(), s.GetDynamic()})
+		return t.startCall(sequence, s.GetToolCallId(), tool{s.GetToolName(), s.GetDynamic()})
 	case *eventv1.Chunk_ToolArgStreamDelta:
-		return t.callDelta(e.ToolArgStreamDelta)
+		return t.growInput(e.ToolArgStreamDelta)
 	case *eventv1.Chunk_ToolStart:
-		return t.toolStarted(sequence, e.ToolStart)
+		return t.startTool(sequence, e.ToolStart)
 	case *eventv1.Chunk_ToolEnd:
-		return t.callEnd(sequence, e.ToolEnd)
+		return t.endCall(sequence, e.ToolEnd)
 	case *eventv1.Chunk_ToolApprovalRequest:
-		return t.approvalAsked(sequence, e.ToolApprovalRequest)
+		return t.requestApproval(sequence, e.ToolApprovalRequest)
 	case *eventv1.Chunk_ToolApprovalResponse:
-		return t.approvalAnswered(e.ToolApprovalResponse)
+		return t.answerApproval(e.ToolApprovalResponse)
 	default:
-		return aside(c)
+		return dataParts(c)
 	}
 	return nil
 }
 
 // Finish ends the message of a run that did not fail.
 func (t *Translator) Finish(how Ending) []Part {
-	return append(t.end(), finish(t.finishReason(how), t.conclusion(how)))
+	return append(t.end(), finish(t.finishReason(how), t.finishMetadata(how)))
 }
 
 // GiveUp ends the stream of a run that never began: there is no message.
@@ -178,7 +178,7 @@ func (t *Translator) finishReason(how Ending) string {
 
 // Fail ends the message with an error. The user sees the sentence.
 func (t *Translator) Fail(sentence string) []Part {
-	return append(slices.Concat(t.end(), t.concluded()), Error(sentence))
+	return append(slices.Concat(t.end(), t.failMetadata()), Error(sentence))
 }
 
 func (t *Translator) end() []Part {
@@ -187,13 +187,13 @@ func (t *Translator) end() []Part {
 
 func (t *Translator) startStep(sequence int64, number int32) []Part {
 	var parts []Part
-	reuse := t.step.void && t.shown == t.step.before
+	reuse := t.step.void && t.lastShown == t.step.shownBefore
 	if !reuse {
 		parts = append(t.finishStep(), startStep())
-		t.steps++
+		t.stepCount++
 	}
-	t.begun = number
-	t.step = step{open: true, at: sequence, before: t.shown, number: number}
+	t.stepNumber = number
+	t.step = step{open: true, sequence: sequence, shownBefore: t.lastShown, number: number}
 	return parts
 }
 
@@ -220,24 +220,24 @@ func (t *Translator) discardStep() []Part {
 
 // voidStep forgets the step in flight. The client keeps its start-step.
 func (t *Translator) voidStep() {
-	t.forgetCalls(t.step.at)
-	t.shown = t.step.before
-	t.step = step{open: true, void: true, before: t.step.before}
+	t.forgetCalls(t.step.sequence)
+	t.lastShown = t.step.shownBefore
+	t.step = step{open: true, void: true, shownBefore: t.step.shownBefore}
 }
 
 // Rewound takes back everything after the position, which is never inside a step. If ok is
 // false, the client cannot drop what is void, and the caller has to break the connection.
 func (t *Translator) Rewound(at int64) (parts []Part, ok bool) {
 	switch {
-	case t.shown <= at:
-		if t.step.at > at { // an attempt that has reused a start-step, and shown nothing else
+	case t.lastShown <= at:
+		if t.step.sequence > at { // an attempt that has reused a start-step, and shown nothing else
 			t.voidStep()
 		}
 		return nil, true
-	case !t.step.open && t.firm <= at: // ends of calls, which will come again
-		t.shown = t.firm
+	case !t.step.open && t.lastUnrepeatable <= at: // ends of calls, which will come again
+		t.lastShown = t.lastUnrepeatable
 		return nil, true
-	case !t.major.resets() || t.step.at == 0 || at < t.step.before || at >= t.step.at:
+	case !t.major.resets() || t.step.sequence == 0 || at < t.step.shownBefore || at >= t.step.sequence:
 		return nil, false
 	}
 	parts = append(t.closeBlock(), resetStep())

@@ -68,7 +68,7 @@ func (w *watcher) follow(i int) bool {
 }
 
 // parts are those with which the run ends the message.
-func (e *end) parts(t *uistream.Translator) []uistream.Part {
+func (e *endNewestCall) parts(t *uistream.Translator) []uistream.Part {
 	if e.fail != nil {
 		return t.Fail(e.fail.GetError())
 	}
@@ -164,7 +164,7 @@ func (a *asked) shows(major uistream.Major) string {
 }
 
 // answer is what the app at the client does.
-func (w *watcher) answer(e *end) {
+func (w *watcher) answer(e *endNewestCall) {
 	for _, a := range e.open {
 		q := w.c.call(a.CallID)
 		switch {
@@ -220,7 +220,7 @@ func (s *story) answered(i int) map[string]bool {
 }
 
 // pending are the open calls, of which some are answered.
-func (e *end) pending(some int) []uistream.Asked {
+func (e *endNewestCall) pending(some int) []uistream.Asked {
 	var out []uistream.Asked
 	for i, a := range e.open {
 		out = append(out, a.pending(i < some))

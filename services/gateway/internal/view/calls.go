@@ -61,7 +61,7 @@ func callsOf(s *statev1.GetSessionResponse, completed map[string]int64) calls {
 
 func pendingOf(c *statev1.Call) pendingCall {
 	p := pendingCall{
-		ToolCallID: c.GetToolCallId(), ToolName: c.GetToolName(), Kind: "client-tool", ApprovalID: c.GetApprovalId(), Input: embedded(c.GetInput()),
+		ToolCallID: c.GetToolCallId(), ToolName: c.GetToolName(), Kind: "client-tool", ApprovalID: c.GetApprovalId(), Input: jsonValue(c.GetInput()),
 		RunID: c.GetRunId(), StepID: c.GetStepId(), CreatedAt: c.GetCreatedAt(), DeadlineAt: c.GetDeadlineAt(), SubmittedAt: c.GetAnsweredAt(),
 	}
 	if c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL {
@@ -80,7 +80,7 @@ func responseOf(kind statev1.CallKind, a *statev1.CallAnswer) *response {
 	}
 	switch answer := a.GetAnswer().(type) {
 	case *statev1.CallAnswer_Result:
-		out.Result = embedded(answer.Result)
+		out.Result = jsonValue(answer.Result)
 	case *statev1.CallAnswer_Error:
 		out.Error = answer.Error
 	case *statev1.CallAnswer_Approval:
@@ -93,8 +93,8 @@ func responseOf(kind statev1.CallKind, a *statev1.CallAnswer) *response {
 	return out
 }
 
-// embedded is a JSON text as a value; nil for a text that is not JSON.
-func embedded(text string) json.RawMessage {
+// jsonValue is a JSON text as a value; nil for a text that is not JSON.
+func jsonValue(text string) json.RawMessage {
 	if !json.Valid([]byte(text)) {
 		return nil
 	}

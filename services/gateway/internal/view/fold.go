@@ -14,38 +14,38 @@ import (
 // logTimeout is how long a snapshot waits for the log. After that it leaves the step in flight out.
 const logTimeout = 3 * time.Second
 
-// view is the part of a snapshot that comes from messages and from the log.
-type view struct {
+// contents is the part of a snapshot that comes from messages and from the log.
+type contents struct {
 	messages  []uistream.UIMessage
 	sequence  int64
 	completed map[string]int64 // as in conversation.Newest
 }
 
-// fold adds the step in flight to the stored messages.
-func (h *Handlers) fold(ctx context.Context, s *statev1.GetSessionResponse, stored *conversation.Newest) view {
-	v := view{messages: stored.Messages(), sequence: s.GetSession().GetPosition(), completed: stored.Completed()}
+// addLive adds the step in flight to the stored messages.
+func (h *Handlers) addLive(ctx context.Context, s *statev1.GetSessionResponse, stored *conversation.Newest) contents {
+	v := contents{messages: stored.Messages(), sequence: s.GetSession().GetPosition(), completed: stored.Completed()}
 	if !conversation.Executing(s.GetCurrentRun()) {
 		return v
 	}
 	ctx, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
 	if frames := h.Follower.InFlight(ctx, s.GetSession()); len(frames) > 0 {
-		v.goOn(s.GetCurrentRun(), frames)
+		v.addStepInFlight(s.GetCurrentRun(), frames)
 		v.sequence = frames[len(frames)-1].Sequence
 	}
 	return v
 }
 
-// goOn adds the step in flight to the run's message, and the ends of their calls to earlier
+// addStepInFlight adds the step in flight to the run's message, and the ends of their calls to earlier
 // messages.
-func (v *view) goOn(run *statev1.Run, frames []*frame.Frame) {
-	told := make([]uistream.Told, len(frames))
+func (v *contents) addStepInFlight(run *statev1.Run, frames []*frame.Frame) {
+	told := make([]uistream.NumberedChunk, len(frames))
 	for i, f := range frames {
-		told[i] = uistream.Told{Sequence: f.Sequence, Chunk: f.Chunk}
+		told[i] = uistream.NumberedChunk{Sequence: f.Sequence, Chunk: f.Chunk}
 	}
 	for i, m := range v.messages {
 		if m.Role == "assistant" && m.ID != run.GetMessageId() {
-			v.messages[i] = uistream.Settle(m, told)
+			v.messages[i] = uistream.EndCalls(m, told)
 		}
 	}
 	i := slices.IndexFunc(v.messages, func(m uistream.UIMessage) bool { return m.Role == "assistant" && m.ID == run.GetMessageId() })
@@ -54,5 +54,5 @@ func (v *view) goOn(run *statev1.Run, frames []*frame.Frame) {
 		v.messages = append(v.messages, uistream.UIMessage{ID: run.GetMessageId(), Role: "assistant"})
 	}
 	v.messages[i] = uistream.Continue(v.messages[i], told)
-	v.messages[i].Metadata = v.messages[i].Metadata.With(conversation.RunOf(run))
+	v.messages[i].Metadata = v.messages[i].Metadata.ContinuedBy(conversation.RunOf(run))
 }

@@ -18,14 +18,14 @@ type Handlers struct {
 	// megabytes; 0 for any number.
 	Limit int
 
-	making atomic.Int64
+	inProgress atomic.Int64
 }
 
-// enter counts a snapshot that is made; leave must be called then. Exhausted
+// admit counts a snapshot that is made; leave must be called then. Exhausted
 // (TOO_MANY_SNAPSHOTS).
-func (h *Handlers) enter() (leave func(), err error) {
-	leave = func() { h.making.Add(-1) }
-	if at := h.making.Add(1); h.Limit > 0 && at > int64(h.Limit) {
+func (h *Handlers) admit() (leave func(), err error) {
+	leave = func() { h.inProgress.Add(-1) }
+	if at := h.inProgress.Add(1); h.Limit > 0 && at > int64(h.Limit) {
 		leave()
 		return nil, fault.New(fault.Exhausted, "TOO_MANY_SNAPSHOTS", "%d snapshots are being made on this gateway; HOLDFAST_GATEWAY_MAX_SNAPSHOTS is the limit", h.Limit)
 	}

@@ -73,7 +73,7 @@ func (h *Handlers) History(w http.ResponseWriter, r *http.Request, tenant string
 }
 
 // historyRequest reads what is asked for. Invalid (PARAMETER_INVALID, ID_INVALID).
-func historyRequest(r *http.Request) (*reading, error) {
+func historyRequest(r *http.Request) (*pageReader, error) {
 	from, err := httpapi.Number(r, "fromSequence", 0, 0, maxSequence)
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func historyRequest(r *http.Request) (*reading, error) {
 			return nil, err
 		}
 	}
-	return &reading{request: follow.Request{After: from, RunID: run, Only: run != "", Stored: true}, limit: int(limit), step: int32(step)}, nil
+	return &pageReader{request: follow.Request{After: from, RunID: run, Only: run != "", Stored: true}, limit: int(limit), step: int32(step)}, nil
 }
 
 // maxSequence is the highest position.
@@ -101,8 +101,8 @@ const maxSequence = 1<<53 - 1
 // errFull ends the reading of a page.
 var errFull = errors.New("the page is full")
 
-// reading is a page that is being read. It is the sink of a follow.
-type reading struct {
+// pageReader is a page that is being read. It is the sink of a follow.
+type pageReader struct {
 	request follow.Request
 	limit   int
 	step    int32
@@ -111,13 +111,13 @@ type reading struct {
 }
 
 // Flush has nothing to send.
-func (*reading) Flush() error { return nil }
+func (*pageReader) Flush() error { return nil }
 
 // Beat has nobody to tell.
-func (*reading) Beat() error { return nil }
+func (*pageReader) Beat() error { return nil }
 
 // Frame takes the next frame.
-func (p *reading) Frame(f *frame.Frame) error {
+func (p *pageReader) Frame(f *frame.Frame) error {
 	if f.Rewound {
 		p.page.Rewound = append(p.page.Rewound, rewound{f.Sequence, f.Sequence})
 	}

@@ -41,17 +41,17 @@ func (h *Handlers) Messages(w http.ResponseWriter, r *http.Request, tenant strin
 	if err != nil {
 		return err
 	}
-	without.Leave(page.Messages)
+	without.Apply(page.Messages)
 	httpapi.WriteJSON(w, http.StatusOK, page)
 	return nil
 }
 
 // readWithout reads what the page leaves out. Invalid (PARAMETER_INVALID).
-func readWithout(r *http.Request) (uistream.Without, error) {
+func readWithout(r *http.Request) (uistream.Omissions, error) {
 	reasoning, err := httpapi.Bool(r, "includeReasoning", true)
 	if err != nil {
-		return uistream.Without{}, err
+		return uistream.Omissions{}, err
 	}
 	results, err := httpapi.Bool(r, "includeToolResults", true)
-	return uistream.Without{Reasoning: !reasoning, Results: !results}, err
+	return uistream.Omissions{Reasoning: !reasoning, Results: !results}, err
 }

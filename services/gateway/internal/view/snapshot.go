@@ -52,7 +52,7 @@ func (h *Handlers) Snapshot(w http.ResponseWriter, r *http.Request, tenant strin
 	if err != nil {
 		return err
 	}
-	leave, err := h.enter()
+	leave, err := h.admit()
 	if err != nil {
 		return err
 	}
@@ -62,26 +62,26 @@ func (h *Handlers) Snapshot(w http.ResponseWriter, r *http.Request, tenant strin
 		if err != nil {
 			return err
 		}
-		v, offset, same, err := h.view(r.Context(), s)
+		v, offset, same, err := h.read(r.Context(), s)
 		if err != nil {
 			return err
 		}
 		if same {
-			httpapi.WriteJSON(w, http.StatusOK, h.show(s, v, offset))
+			httpapi.WriteJSON(w, http.StatusOK, h.snapshotOf(s, v, offset))
 			return nil
 		}
 	}
 	return fault.New(fault.Unavailable, "SESSION_CHANGING", "the conversation was changed while it was read, %d times in a row; try again", attempts)
 }
 
-// view reads the conversation, then the step in flight. same is false if messages were taken back
+// read reads the conversation, then the step in flight. same is false if messages were taken back
 // meanwhile, which can happen only while nothing runs.
-func (h *Handlers) view(ctx context.Context, s *statev1.GetSessionResponse) (v view, offset int64, same bool, err error) {
+func (h *Handlers) read(ctx context.Context, s *statev1.GetSessionResponse) (v contents, offset int64, same bool, err error) {
 	stored, err := h.Sessions.ReadNewest(ctx, s.GetSession())
-	if err != nil || stored.Short {
-		return view{}, 0, false, err
+	if err != nil || stored.Changed {
+		return contents{}, 0, false, err
 	}
-	v = h.fold(ctx, s, stored)
+	v = h.addLive(ctx, s, stored)
 	if conversation.Executing(s.GetCurrentRun()) {
 		return v, stored.Offset, true, nil
 	}
@@ -89,7 +89,7 @@ func (h *Handlers) view(ctx context.Context, s *statev1.GetSessionResponse) (v v
 	return v, stored.Offset, now.GetVersion() == s.GetSession().GetVersion(), err
 }
 
-func (h *Handlers) show(s *statev1.GetSessionResponse, v view, offset int64) *snapshot {
+func (h *Handlers) snapshotOf(s *statev1.GetSessionResponse, v contents, offset int64) *snapshot {
 	session := s.GetSession()
 	out := &snapshot{
 		SessionID: session.GetSessionId(), Messages: v.messages, Offset: offset, Total: session.GetMessageCount(), HasMore: offset > 0,
@@ -103,10 +103,10 @@ func (h *Handlers) show(s *statev1.GetSessionResponse, v view, offset int64) *sn
 	if out.Messages == nil {
 		out.Messages = []uistream.UIMessage{}
 	}
-	uistream.Ask(out.Messages, conversation.Asked(s))
+	uistream.ShowPending(out.Messages, conversation.PendingCalls(s))
 	if !conversation.Executing(s.GetCurrentRun()) { // a live run may still end the calls
-		out.Messages = conversation.Spoken(out.Messages, s.GetCurrentRun())
-		uistream.Close(out.Messages, conversation.Unanswered(s, out.Messages))
+		out.Messages = conversation.DropEmptyAnswer(out.Messages, s.GetCurrentRun())
+		uistream.EndUnanswered(out.Messages, conversation.UnansweredReasons(s, out.Messages))
 	}
 	if state := session.GetCustomState(); json.Valid([]byte(state)) {
 		out.State = json.RawMessage(state)

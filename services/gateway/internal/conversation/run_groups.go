@@ -1,0 +1,92 @@
+package conversation
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+// runGroups tells which runs have written one assistant message together, of messages that
+// it is shown in their order. The state service is asked only where the answers of two
+// runs follow each other without a message of a user between them.
+type runGroups struct {
+	reader     *Reader
+	session    *statev1.Session
+	first      map[string]string // the first run of the message, by the runs that continue it
+	messageIDs map[string]string // of the assistant messages, by run
+	last       string            // the run whose answer is open
+}
+
+func (r *Reader) newRunGroups(s *statev1.Session) *runGroups {
+	return &runGroups{reader: r, session: s, first: map[string]string{}, messageIDs: map[string]string{}}
+}
+
+// add takes the next message.
+func (t *runGroups) add(ctx context.Context, m *eventv1.Message) error {
+	if isInvisible(m) {
+		return nil
+	}
+	if !uistream.IsPartOfAnswer(m) {
+		t.last = ""
+		return nil
+	}
+	former, run := t.last, m.GetRunId()
+	t.last = run
+	if former == "" || run == "" || former == run || t.first[run] != "" {
+		return nil
+	}
+	ids := [2]string{former, run}
+	for i, id := range ids {
+		var err error
+		if ids[i], err = t.messageID(ctx, id); err != nil {
+			return err
+		}
+	}
+	if ids[0] == ids[1] { // of runs of another session nothing more is known than that they follow each other
+		t.first[run] = t.groupOf(former)
+	}
+	return nil
+}
+
+func (t *runGroups) messageID(ctx context.Context, run string) (string, error) {
+	if id, known := t.messageIDs[run]; known {
+		return id, nil
+	}
+	got, err := t.reader.Run(ctx, t.session.GetTenant(), &statev1.Run{SessionId: t.session.GetSessionId(), RunId: run})
+	if err != nil && !errors.Is(err, fault.NotFound) { // a branch has messages of runs of another session
+		return "", err
+	}
+	t.messageIDs[run] = got.GetMessageId()
+	return t.messageIDs[run], nil
+}
+
+// groupOf is the run that began the message that the run has written.
+func (t *runGroups) groupOf(run string) string {
+	if first := t.first[run]; first != "" {
+		return first
+	}
+	return run
+}
+
+// contains reports whether the message belongs to the answer of the turn.
+func (t *runGroups) contains(m *eventv1.Message, turn string) bool {
+	return turn != "" && t.groupOf(m.GetRunId()) == turn && uistream.IsPartOfAnswer(m)
+}
+
+// openGroup names the turn whose answer is open at the end of the messages, "" for none.
+func (t *runGroups) openGroup(messages []*eventv1.Message) string {
+	for i := len(messages) - 1; i >= 0; i-- {
+		m := messages[i]
+		if uistream.IsPartOfAnswer(m) {
+			return t.groupOf(m.GetRunId())
+		}
+		if !isInvisible(m) {
+			return ""
+		}
+	}
+	return ""
+}
