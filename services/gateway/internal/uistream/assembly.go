@@ -1,6 +1,7 @@
 package uistream
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -15,12 +16,11 @@ type NumberedChunk struct {
 	Chunk    *eventv1.Chunk
 }
 
-// Continue gives the message of a client that had m and then received the chunks of its run.
-// Parts that are not complete are in the state "streaming" or "input-streaming". m is not
-// changed.
+// Continue returns the message of a client that had m and then received the chunks of its run.
+// Incomplete parts have the state "streaming" or "input-streaming". m is not changed.
 func Continue(m UIMessage, chunks []NumberedChunk) UIMessage {
 	t := New(m.ID, Newest)
-	t.Replay(m) // the translator learns what the client has
+	t.Replay(m) // the client's state
 	t.finishStep()
 	m.Parts = slices.Clone(m.Parts)
 	a := assembly{message: m, openBlocks: map[string]int{}, deltas: map[int]*strings.Builder{}}
@@ -32,8 +32,8 @@ func Continue(m UIMessage, chunks []NumberedChunk) UIMessage {
 	return a.build()
 }
 
-// EndCalls ends open calls of the message with the chunks of a later run, which writes another
-// message. That run ends such calls before its first step. m is not changed.
+// EndCalls ends open calls of the message with chunks of a later run, which writes another message.
+// That run ends such calls before its first step. m is not changed.
 func EndCalls(m UIMessage, chunks []NumberedChunk) UIMessage {
 	var ends []NumberedChunk
 	for _, c := range chunks {
@@ -50,12 +50,11 @@ func EndCalls(m UIMessage, chunks []NumberedChunk) UIMessage {
 	return Continue(m, ends)
 }
 
-// assembly builds a message out of the parts of its stream, as the client of the AI
-// SDK does.
+// assembly builds a message from stream parts, as the client of the AI SDK does.
 type assembly struct {
 	message    UIMessage
-	openBlocks map[string]int           // the indexes of the parts that are streaming, by the ids of their blocks
-	deltas     map[int]*strings.Builder // the deltas of parts so far, by index
+	openBlocks map[string]int           // indexes of streaming parts, by block id
+	deltas     map[int]*strings.Builder // deltas so far, by index of the part
 }
 
 func (a *assembly) apply(p Part) {
@@ -88,7 +87,7 @@ func (a *assembly) apply(p Part) {
 	}
 }
 
-// applyData adds a data part. It replaces one of the same type and id.
+// applyData adds a data part, or replaces the one with the same type and id.
 func (a *assembly) applyData(p Part) {
 	if at := slices.IndexFunc(a.message.Parts, func(q UIPart) bool { return p.ID != "" && q.Type == p.Type && q.ID == p.ID }); at >= 0 {
 		a.message.Parts[at].Data = p.Data
@@ -149,8 +148,7 @@ func (a *assembly) applyCall(p Part) {
 	}
 }
 
-// endInput makes the input of a call a value where it came as a text and is JSON. One that was
-// cut stays a text.
+// endInput parses a streamed input that is whole JSON. An incomplete input stays text.
 func (a *assembly) endInput(at int) {
 	if grown := a.deltas[at]; grown != nil && json.Valid([]byte(grown.String())) {
 		a.message.Parts[at].Input = json.RawMessage(grown.String())
@@ -161,12 +159,12 @@ func (a *assembly) endInput(at int) {
 func (a *assembly) applyDecision(p Part) {
 	for i := range a.message.Parts {
 		if part := &a.message.Parts[i]; part.Approval != nil && part.Approval.ID == p.ApprovalID {
-			part.setApproval(Approval{ID: p.ApprovalID, Approved: p.Approved, Reason: orText(p.Reason, part.Approval.Reason)})
+			part.setApproval(Approval{ID: p.ApprovalID, Approved: p.Approved, Reason: cmp.Or(p.Reason, part.Approval.Reason)})
 		}
 	}
 }
 
-// build gives the message with its deltas put in place.
+// build returns the message with the deltas inserted.
 func (a *assembly) build() UIMessage {
 	for at, grown := range a.deltas {
 		part := &a.message.Parts[at]

@@ -10,32 +10,31 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// tool is a tool as clients know it. The part of a dynamic tool has a common type and the name.
-// Any other tool has a type of its own.
+// tool identifies a tool to clients. Calls of dynamic tools share one part type and carry the name.
+// Other tools have a part type each.
 type tool struct {
 	name    string
 	dynamic bool
 }
 
-// call is what the client knows of a tool call.
+// call is the client's state of a tool call.
 type call struct {
-	sequence  int64 // the sequence of its first part
-	stepCount int   // how many steps the client had then
-	tool      tool  // as its first part named it: clients look the call up by that
-	available bool  // its input is whole
+	sequence  int64 // of its first part
+	stepCount int   // Translator.stepCount at its first part
+	tool      tool  // as in its first part, by which clients find the call
+	available bool  // its whole input is sent
 	ended     bool
-	approval  string // the id of the requested approval
-	responded bool   // the client knows the decision
-	denied    bool   // it was refused, so it ends with tool-output-denied
+	approval  string // id of the requested approval
+	responded bool   // the decision is sent
+	denied    bool   // the approval was rejected, so the call ends with tool-output-denied
 
-	// quiet is the input of a call that was sent in deltas only, so that no client runs
-	// it; nil for other calls.
+	// silentInput is the input of a call sent only in deltas, so that no client runs it; else nil.
 	silentInput json.RawMessage
-	streamed    *strings.Builder // the deltas of the input; nil once it is whole
+	streamed    *strings.Builder // the input's deltas; nil once the input is whole
 }
 
-// input is the whole input. A chunk leaves out arguments that are too large for it: then the
-// input is what the deltas had.
+// input returns the whole input. A chunk omits arguments that are too large; then the deltas are
+// the input.
 func (c *call) input(arguments string) string {
 	if arguments == "" && c.streamed != nil {
 		return c.streamed.String()
@@ -43,8 +42,8 @@ func (c *call) input(arguments string) string {
 	return arguments
 }
 
-// isOfEarlierMessage reports whether the chunk is about a call of an earlier message. Such a call was
-// abandoned when the user wrote again, and its end comes before the first step of the run.
+// isOfEarlierMessage reports whether the chunk belongs to a call of an earlier message. Such a call
+// was abandoned when the user wrote a new message. Its end precedes the run's first step.
 func (t *Translator) isOfEarlierMessage(c *eventv1.Chunk) bool {
 	id := callID(c)
 	if id == "" || t.step.open {
@@ -54,16 +53,15 @@ func (t *Translator) isOfEarlierMessage(c *eventv1.Chunk) bool {
 	return !known
 }
 
-// callID gives the id of the call that the chunk starts, decides on or ends; "" for other chunks.
+// callID returns the id of the call that the chunk starts, decides or ends; "" for other chunks.
 func callID(c *eventv1.Chunk) string {
 	return cmp.Or(c.GetToolStart().GetToolCallId(), c.GetToolEnd().GetToolCallId(),
 		c.GetToolApprovalRequest().GetToolCallId(), c.GetToolApprovalResponse().GetToolCallId())
 }
 
-// Answered keeps clients from running client tools again that were answered: the translator
-// sends their input as a text, followed by their output. It calls answered when an input is
-// whole. answered reports false for calls that are open or new. nil is for streams that
-// no client has read before.
+// Answered keeps clients from repeating answered client tools: their input is sent as text,
+// followed by their output. The translator calls answered when an input is whole. answered reports
+// false for open and new calls. nil is for streams that no client has read before.
 func (t *Translator) Answered(answered func(callID string) bool) { t.answered = answered }
 
 func (t *Translator) startCall(sequence int64, id string, of tool) []Part {
@@ -89,7 +87,7 @@ func (t *Translator) growInput(e *eventv1.ToolArgStreamDelta) []Part {
 func (t *Translator) sendInput(sequence int64, id string, of tool, arguments string) []Part {
 	parts := t.startCall(sequence, id, of)
 	c := t.calls[id]
-	if c.available { // another executor runs it again
+	if c.available { // another executor repeats the call
 		return parts
 	}
 	arguments = c.input(arguments)
@@ -98,7 +96,7 @@ func (t *Translator) sendInput(sequence int64, id string, of tool, arguments str
 	return append(parts, toolInputAvailable(id, c.tool, arguments))
 }
 
-// sendInputSilently sends the whole input in a form that no client runs a tool for.
+// sendInputSilently sends the whole input as deltas, so that no client runs the tool.
 func (t *Translator) sendInputSilently(sequence int64, id string, of tool, arguments string) []Part {
 	parts := t.startCall(sequence, id, of)
 	c := t.calls[id]
@@ -111,13 +109,13 @@ func (t *Translator) sendInputSilently(sequence int64, id string, of tool, argum
 	if sameJSON([]byte(streamed), c.silentInput) {
 		return parts
 	}
-	if streamed != "" { // it begins anew
+	if streamed != "" { // replace the deltas so far
 		parts = append(parts, toolInputStart(id, c.tool))
 	}
 	return append(parts, toolInputDelta(id, string(c.silentInput)))
 }
 
-// sameJSON reports whether two texts are the same JSON apart from white space.
+// sameJSON reports whether two JSON texts are equal except for white space.
 func sameJSON(a, b []byte) bool {
 	var x, y bytes.Buffer
 	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
@@ -131,7 +129,7 @@ func (t *Translator) startTool(sequence int64, e *eventv1.ToolStart) []Part {
 	return t.sendInput(sequence, e.GetToolCallId(), of, e.GetArguments())
 }
 
-// endCall ends a call. It may be of an earlier step: clients look for it in the whole message.
+// endCall ends a call, possibly of an earlier step. Clients search the whole message for it.
 func (t *Translator) endCall(sequence int64, e *eventv1.ToolEnd) []Part {
 	id, answer := e.GetToolCallId(), Answer{Result: e.GetResult(), Error: e.GetError(), Success: e.GetSuccess()}
 	if !t.calls[id].available {
@@ -144,8 +142,8 @@ func (t *Translator) endCall(sequence int64, e *eventv1.ToolEnd) []Part {
 	return []Part{t.output(id, answer)}
 }
 
-// endUnstartedCall ends a call that never started, because the tool does not exist or refuses the input.
-// No client may run it.
+// endUnstartedCall ends a call that never started: the tool does not exist or rejects the input. No
+// client may run it.
 func (t *Translator) endUnstartedCall(sequence int64, id, name string, a Answer) []Part {
 	parts := t.startCall(sequence, id, tool{name: name})
 	c := t.calls[id]
@@ -166,9 +164,9 @@ func (t *Translator) markEnded(id string) {
 	t.calls[id] = c
 }
 
-// output gives the part that ends the call. If a quiet call fails, version 7 would keep the text
-// of its input beside the input. tool-input-error makes it drop the text, but only for a call
-// of its last step.
+// output returns the part that ends the call. When a call sent in deltas fails, version 7 would
+// keep the input's text beside the input. tool-input-error drops the text, but only for a call of
+// the last step.
 func (t *Translator) output(id string, a Answer) Part {
 	c := t.calls[id]
 	if !a.Success && c.silentInput != nil && c.stepCount == t.stepCount && t.major.resets() {
@@ -177,8 +175,8 @@ func (t *Translator) output(id string, a Answer) Part {
 	return toolOutput(id, c.tool.dynamic, a)
 }
 
-// requestApproval requests an approval, once, from clients that know approvals. Other clients see
-// a call that goes on.
+// requestApproval requests an approval once, from clients with approvals. Other clients see a call
+// in progress.
 func (t *Translator) requestApproval(sequence int64, e *eventv1.ToolApprovalRequest) []Part {
 	parts := t.sendInput(sequence, e.GetToolCallId(), tool{name: e.GetToolName()}, e.GetInput())
 	return append(parts, t.sendApprovalRequest(e.GetToolCallId(), e.GetApprovalId())...)
@@ -202,11 +200,11 @@ func (t *Translator) answerApproval(e *eventv1.ToolApprovalResponse) []Part {
 	if !known {
 		return nil
 	}
-	return t.sendDecision(e.GetToolCallId(), orText(e.GetApprovalId(), c.approval), e.GetDecision() != "reject", e.GetReason())
+	return t.sendDecision(e.GetToolCallId(), cmp.Or(e.GetApprovalId(), c.approval), e.GetDecision() != "reject", e.GetReason())
 }
 
-// sendDecision sends the decision about a call. The request goes first where the client does not have
-// it: it would fail on a decision without one.
+// sendDecision sends the decision about a call, after the request if the client lacks it: clients
+// fail on a decision without a request.
 func (t *Translator) sendDecision(id, approval string, approved bool, reason string) []Part {
 	var parts []Part
 	if t.major.responds() {
@@ -221,8 +219,7 @@ func (t *Translator) sendDecision(id, approval string, approved bool, reason str
 	return append(parts, approvalResponse(c.approval, approved, reason))
 }
 
-// callIDs gives the ids of the calls for which the condition holds, in the order of their
-// first parts.
+// callIDs returns the ids of the matching calls, in the order of their first parts.
 func (t *Translator) callIDs(holds func(call) bool) []string {
 	var ids []string
 	for id, c := range t.calls {

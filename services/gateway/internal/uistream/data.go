@@ -1,16 +1,16 @@
 package uistream
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// dataParts gives the data part of a chunk that is not the message's own text. A
-// text that grows goes on around it, so that the message has the text whole, as
-// the conversation has it. What only means something at its time is transient: the
-// message does not keep it.
+// dataParts returns the data part of a chunk that is not text of the message. It does not interrupt
+// a streaming text, so the message has the text in one part, like the stored conversation. Events
+// that only matter live are transient: the message does not keep them.
 func dataParts(c *eventv1.Chunk) []Part {
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_Custom:
@@ -38,7 +38,7 @@ func dataParts(c *eventv1.Chunk) []Part {
 	}
 }
 
-// subagent tells of a session that a call has begun below this one; its end has a result.
+// subagent describes a child session that a call started. Only its end has a result.
 type subagent struct {
 	ToolCallID string          `json:"toolCallId"`
 	SessionID  string          `json:"sessionId"`
@@ -57,9 +57,8 @@ type resync struct {
 	Sequence int64  `json:"sequence"`
 }
 
-// errorData gives the data part of an error. An error part would end the message at the
-// client, so that of a failed run only comes with the run's end. An error that the run
-// survives is transient.
+// errorData returns the data part of an error. An error part would end the message at the client,
+// so it is sent only at the end of a failed run. An error that the run survives is transient.
 func errorData(runID string, e *eventv1.Error) []Part {
 	if e.GetRecoverable() {
 		return asTransient(jsonData("error", failed{e.GetCode(), e.GetError()}))
@@ -73,18 +72,18 @@ type failed struct {
 	Error string `json:"error"`
 }
 
-// Failed gives the part that keeps in the message why its run has failed. It has the run's
-// id, so a client that is sent it twice has it once. The error part, which ends the stream,
-// comes behind it and leaves nothing in the message.
+// Failed returns the data part that records in the message why its run failed. Its id is the run's,
+// so repetitions replace it. The error part that follows ends the stream and leaves nothing in the
+// message.
 func Failed(runID, sentence, code string) Part {
-	return withID(jsonData("error", failed{code, orText(sentence, failedText)}), runID)[0]
+	return withID(jsonData("error", failed{code, cmp.Or(sentence, failedText)}), runID)[0]
 }
 
 func data(name, text string) Part {
 	return Part{Type: "data-" + dataName(name), Data: jsonValue(text, "null")}
 }
 
-// jsonData is a data part of a value of ours.
+// jsonData returns a data part with v as JSON.
 func jsonData(name string, v any) []Part {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -93,7 +92,7 @@ func jsonData(name string, v any) []Part {
 	return []Part{data(name, string(text))}
 }
 
-// withID gives the parts the id: a repetition takes the place of what the client has.
+// withID sets the id of the parts: a repetition replaces the part that the client has.
 func withID(parts []Part, id string) []Part {
 	for i := range parts {
 		parts[i].ID = id
@@ -108,11 +107,11 @@ func asTransient(parts []Part) []Part {
 	return parts
 }
 
-// maxDataName bounds the name of a data part in bytes.
+// maxDataName limits the name of a data part, in bytes.
 const maxDataName = 64
 
-// dataName makes a part's name of an event's: letters, digits, "-", "_" and
-// "." stay, everything else becomes "-".
+// dataName derives the name of a data part from an event's name. Letters, digits, "-", "_" and "."
+// stay. Other characters become "-".
 func dataName(event string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -125,5 +124,5 @@ func dataName(event string) string {
 	if len(name) > maxDataName {
 		name = name[:maxDataName]
 	}
-	return orText(name, "event")
+	return cmp.Or(name, "event")
 }

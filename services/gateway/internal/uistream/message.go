@@ -1,6 +1,7 @@
 package uistream
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -16,16 +17,16 @@ type UIMessage struct {
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
-// UIPart is one part of a UIMessage. As in Part, fields that a type does not have are zero and
-// stay out of the JSON.
+// UIPart is a part of a UIMessage. As in Part, fields that a type does not have are zero and
+// omitted from the JSON.
 type UIPart struct {
 	Type       string          `json:"type"`
 	ID         string          `json:"id,omitempty"`
 	Text       string          `json:"text,omitempty"`
 	State      string          `json:"state,omitempty"`
-	ToolName   string          `json:"toolName,omitempty"` // of a dynamic tool; the type of others has it
+	ToolName   string          `json:"toolName,omitempty"` // of a dynamic tool; other tools have it in the type
 	ToolCallID string          `json:"toolCallId,omitempty"`
-	InputText  string          `json:"inputText,omitempty"` // an input that is streaming: its text so far
+	InputText  string          `json:"inputText,omitempty"` // text so far of a streaming input
 	Input      json.RawMessage `json:"input,omitempty"`
 	Output     json.RawMessage `json:"output,omitempty"`
 	ErrorText  string          `json:"errorText,omitempty"`
@@ -35,23 +36,23 @@ type UIPart struct {
 	Filename   string          `json:"filename,omitempty"`
 	Data       json.RawMessage `json:"data,omitempty"`
 
-	deniedError string // of a refused call: the error for clients that know no approvals
+	deniedError string // error of a denied call, for clients without approvals
 }
 
-// Approval is the approval that a call needs, and the decision.
+// Approval is the approval of a call, and the decision.
 type Approval struct {
 	ID       string `json:"id"`
 	Approved *bool  `json:"approved,omitempty"` // nil before the decision
 	Reason   string `json:"reason,omitempty"`
 }
 
-// The types of calls.
+// The part types of calls.
 const (
-	toolPrefix  = "tool-" // before the name of the tool
+	toolPrefix  = "tool-" // followed by the tool's name
 	dynamicTool = "dynamic-tool"
 )
 
-// callPart is the part of a call, without its state.
+// callPart returns the part of a call, without its state.
 func callPart(id string, of tool) UIPart {
 	if of.dynamic {
 		return UIPart{Type: dynamicTool, ToolName: of.name, ToolCallID: id}
@@ -90,24 +91,24 @@ func filePart(f *eventv1.FilePart) UIPart {
 	return UIPart{Type: "file", MediaType: f.GetMediaType(), URL: f.GetUrl(), Filename: f.GetFilename()}
 }
 
-// hasOnlyResults reports whether the message has results and nothing else.
+// hasOnlyResults reports whether the message consists of results.
 func hasOnlyResults(m *eventv1.Message) bool {
 	return len(m.GetParts()) > 0 && !slices.ContainsFunc(m.GetParts(), func(p *eventv1.Part) bool { return p.GetToolResult() == nil })
 }
 
-// isOpenCall reports whether the part is a call that has not ended.
+// isOpenCall reports whether the part is a call without an end.
 func (p *UIPart) isOpenCall() bool {
 	return p.ToolCallID != "" && !strings.HasPrefix(p.State, "output-")
 }
 
-// HasOpenCalls reports whether a call of the messages has not ended.
+// HasOpenCalls reports whether the messages have a call without an end.
 func HasOpenCalls(messages []UIMessage) bool {
 	return slices.ContainsFunc(messages, func(m UIMessage) bool {
 		return slices.ContainsFunc(m.Parts, func(p UIPart) bool { return p.isOpenCall() })
 	})
 }
 
-// ApplyResults ends open calls of the messages with the results in a later stored message.
+// ApplyResults ends open calls of the messages with results of a later stored message.
 func ApplyResults(messages []UIMessage, stored *eventv1.Message) {
 	if !IsPartOfAnswer(stored) {
 		return
@@ -119,7 +120,7 @@ func ApplyResults(messages []UIMessage, stored *eventv1.Message) {
 	}
 }
 
-// endNewestCall ends the newest open call of the result's id.
+// endNewestCall ends the newest open call with the result's id.
 func endNewestCall(messages []UIMessage, r *eventv1.ToolResultPart) {
 	for i := range slices.Backward(messages) {
 		if messages[i].endCall(r) {
@@ -128,7 +129,8 @@ func endNewestCall(messages []UIMessage, r *eventv1.ToolResultPart) {
 	}
 }
 
-// endCall ends the call of the result's id. It reports false where the message has no such open call.
+// endCall ends the call with the result's id. It reports false if the message has no such open
+// call.
 func (m *UIMessage) endCall(r *eventv1.ToolResultPart) bool {
 	at := m.callIndex(r.GetToolCallId())
 	if at < 0 || !m.Parts[at].isOpenCall() {
@@ -168,21 +170,21 @@ func (p *UIPart) addResult(r *eventv1.ToolResultPart) {
 		approved := v.GetApproved()
 		p.Approval = &Approval{ID: v.GetApprovalId(), Approved: &approved, Reason: v.GetReason()}
 		if !approved {
-			p.State, p.deniedError = "output-denied", orText(r.GetError(), toolFailedText)
+			p.State, p.deniedError = "output-denied", cmp.Or(r.GetError(), toolFailedText)
 			return
 		}
 	}
 	p.setAnswer(Answer{Result: r.GetResult(), Error: r.GetError(), Success: r.GetSuccess()})
 }
 
-// setAnswer ends the call. An approval without a decision is dropped.
+// setAnswer ends the call and drops an undecided approval.
 func (p *UIPart) setAnswer(a Answer) {
 	if p.Approval != nil && p.Approval.Approved == nil {
 		p.Approval = nil
 	}
 	p.Output, p.ErrorText = nil, ""
 	if !a.Success {
-		p.State, p.ErrorText = "output-error", orText(a.Error, toolFailedText)
+		p.State, p.ErrorText = "output-error", cmp.Or(a.Error, toolFailedText)
 		return
 	}
 	p.State, p.Output = "output-available", jsonValue(a.Result, "null")
@@ -197,7 +199,8 @@ func (m *UIMessage) callIndex(id string) int {
 	return -1
 }
 
-// Replay gives the stream that builds the message from nothing. Finish or Fail has to end it.
+// Replay returns the stream that builds the message from nothing. The caller ends it with Finish or
+// Fail.
 func (t *Translator) Replay(m UIMessage) []Part {
 	parts := t.Start()
 	if m.Metadata != nil {
@@ -224,8 +227,8 @@ func (t *Translator) replayPart(p UIPart) []Part {
 	}
 }
 
-// replayCall gives the parts of a call. An ended call without an approval may be of a client
-// tool, so it comes in a form that no client runs a tool for.
+// replayCall returns the parts of a call. An ended call without an approval may be a client tool's,
+// so its input is sent silently.
 func (t *Translator) replayCall(p UIPart) []Part {
 	id, of := p.ToolCallID, p.tool()
 	ended := strings.HasPrefix(p.State, "output-")
@@ -248,7 +251,7 @@ func (t *Translator) replayCall(p UIPart) []Part {
 	if p.State == "output-denied" && t.major.approves() {
 		return append(parts, toolDenied(id))
 	}
-	return append(parts, t.output(id, Answer{Result: string(p.Output), Error: orText(p.ErrorText, p.deniedError), Success: p.State == "output-available"}))
+	return append(parts, t.output(id, Answer{Result: string(p.Output), Error: cmp.Or(p.ErrorText, p.deniedError), Success: p.State == "output-available"}))
 }
 
 func (p *UIPart) setApproval(a Approval) {

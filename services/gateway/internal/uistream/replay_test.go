@@ -225,12 +225,21 @@ func TestWhatHasNotEndedIsStreaming(t *testing.T) {
 	}
 }
 
+// conversationOf builds the messages from stored messages and the message ids of their runs.
+func conversationOf(stored []*eventv1.Message, messageIDs map[string]string) []uistream.UIMessage {
+	s := uistream.Stored{Messages: stored, Runs: map[string]uistream.Run{}}
+	for run, id := range messageIDs {
+		s.Runs[run] = uistream.Run{MessageID: id}
+	}
+	return s.Conversation()
+}
+
 func TestARunThatContinuesGoesOnInItsMessage(t *testing.T) {
 	t.Parallel()
 	says := func(run string, step int32, text string) *eventv1.Message {
 		return &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, RunId: run, Step: step, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}}}
 	}
-	got := uistream.Conversation([]*eventv1.Message{says("r1", 1, "one"), says("r2", 2, "two")}, map[string]string{"r1": "msg", "r2": "msg"})
+	got := conversationOf([]*eventv1.Message{says("r1", 1, "one"), says("r2", 2, "two")}, map[string]string{"r1": "msg", "r2": "msg"})
 	if len(got) != 1 || got[0].ID != "msg" || len(got[0].Parts) != 4 {
 		t.Errorf("got %+v, want one message of two steps", got)
 	}
@@ -241,7 +250,7 @@ func TestHiddenAndContextMessagesAreNotShown(t *testing.T) {
 	said := func(s string) []*eventv1.Part {
 		return []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: s}}}}
 	}
-	got := uistream.Conversation([]*eventv1.Message{
+	got := conversationOf([]*eventv1.Message{
 		{Id: "u1", Role: eventv1.Role_ROLE_USER, RunId: "r1", Parts: append(said("hi"),
 			&eventv1.Part{Part: &eventv1.Part_File{File: &eventv1.FilePart{MediaType: "image/png", Url: "https://example.com/a.png"}}})},
 		{Id: "c1", Role: eventv1.Role_ROLE_CONTEXT, RunId: "r1", Parts: said("a fact")},
@@ -298,12 +307,12 @@ func calls(messages []uistream.UIMessage) string {
 func TestAResultEndsTheCallThatAnEarlierMessageHasLeftOpen(t *testing.T) {
 	t.Parallel()
 	ids := map[string]string{"r1": "msg-1", "r2": "msg-2"}
-	got := uistream.Conversation(twoMessages(), ids)
+	got := conversationOf(twoMessages(), ids)
 	want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available  u2: msg-2:"
 	if calls(got) != want {
 		t.Errorf("got  %s\nwant %s", calls(got), want)
 	}
-	page := uistream.Conversation(twoMessages()[:2], ids)
+	page := conversationOf(twoMessages()[:2], ids)
 	for _, m := range twoMessages()[2:] {
 		uistream.ApplyResults(page, m)
 	}
@@ -317,7 +326,7 @@ func TestARunOfWhichOnlyEndsOfOthersCallsAreLeftHasNoMessage(t *testing.T) {
 	ids := map[string]string{"r1": "msg-1", "r2": "msg-2", "r3": "msg-3"}
 	two := twoMessages()
 	edited := []*eventv1.Message{two[0], two[1], two[3], {Id: "u3", Role: eventv1.Role_ROLE_USER, RunId: "r3"}}
-	got := uistream.Conversation(edited, ids) // u2 was taken back, and what became of c2 stays
+	got := conversationOf(edited, ids) // u2 was taken back, and what became of c2 stays
 	if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available  u3:"; calls(got) != want {
 		t.Errorf("got  %s\nwant %s", calls(got), want)
 	}
@@ -325,7 +334,7 @@ func TestARunOfWhichOnlyEndsOfOthersCallsAreLeftHasNoMessage(t *testing.T) {
 		"it has said something": {Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r2", Step: 3},
 		"its place is kept":     {Role: eventv1.Role_ROLE_TOOL, RunId: "r2"},
 	} {
-		got := uistream.Conversation(append(append(twoMessages(), goesOn), edited[3]), ids)
+		got := conversationOf(append(append(twoMessages(), goesOn), edited[3]), ids)
 		if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available  u2: msg-2: u3:"; calls(got) != want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, calls(got), want)
 		}
@@ -334,7 +343,7 @@ func TestARunOfWhichOnlyEndsOfOthersCallsAreLeftHasNoMessage(t *testing.T) {
 
 func TestAQuestionThatIsGivenUpIsNotAskedAnyMore(t *testing.T) {
 	t.Parallel()
-	messages := uistream.Conversation(twoMessages()[:2], nil)
+	messages := conversationOf(twoMessages()[:2], nil)
 	uistream.ShowPending(messages, []uistream.Asked{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}}, {CallID: "c3", Approval: uistream.Approval{ID: "a3"}}})
 	gone := &uistream.Answer{Error: "abandoned"}
 	uistream.ShowPending(messages, []uistream.Asked{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}, Answer: gone}})
@@ -352,7 +361,7 @@ func TestAMessageIsSettledByWhatAnotherRunTellsBeforeItsFirstStep(t *testing.T) 
 	end := func(id string) *eventv1.Chunk {
 		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: id, ToolName: "ask", Error: "abandoned"}}}
 	}
-	before := uistream.Conversation(twoMessages()[:2], map[string]string{"r1": "msg-1"})
+	before := conversationOf(twoMessages()[:2], map[string]string{"r1": "msg-1"})
 	var told []uistream.NumberedChunk
 	for i, c := range []*eventv1.Chunk{
 		{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{}}}, end("c1"), end("c2"), end("c9"),

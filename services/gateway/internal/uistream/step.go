@@ -6,16 +6,16 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// StepChunks gives the chunks of a committed step in the order in which readers saw them
-// live: what its messages hold, at the places that its record names. Text, reasoning and
-// the arguments of a call come as one delta each. A chunk has its time and its step: those
-// before step_started carry the step before. step_committed is not among them.
+// StepChunks returns the chunks of a committed step in the order in which live readers saw them:
+// the content of its messages, at the places in its record. Text, reasoning and arguments come as
+// one delta each. Each chunk has its time and step. Chunks before step_started carry the previous
+// step. step_committed is not included.
 //
-// The record has the times of its events and of step_started, so an event that is older than
-// that stands before it. A reply that the record does not name was asked for as JSON: readers
-// saw its reasoning, and nothing of its text.
+// The record has the times of its events and of step_started, so an older event precedes
+// step_started. If the record does not name the reply, the reply was requested as JSON: readers saw
+// its reasoning but not its text.
 //
-// A step without a record comes in the order in which most steps show their messages.
+// A step without a record gets the order in which most steps show their messages.
 func StepChunks(step int32, messages []*eventv1.Message, record *eventv1.StepRecord) []*eventv1.Chunk {
 	if record == nil {
 		record = defaultRecord(messages)
@@ -31,7 +31,7 @@ func StepChunks(step int32, messages []*eventv1.Message, record *eventv1.StepRec
 	return s.chunks
 }
 
-// stepReplay makes the chunks of a step.
+// stepReplay builds the chunks of a step.
 type stepReplay struct {
 	step       int32
 	startedAt  int64 // when the step started
@@ -39,7 +39,7 @@ type stepReplay struct {
 	textHidden bool // the record does not name the reply
 	chunks     []*eventv1.Chunk
 
-	reply   *eventv1.Message // the model's; nil for a step without one
+	reply   *eventv1.Message // the model's reply; nil if the step has none
 	calls   map[string]*eventv1.ToolCallPart
 	results map[string]*eventv1.ToolResultPart
 }
@@ -63,11 +63,11 @@ func newStepReplay(step int32, messages []*eventv1.Message, record *eventv1.Step
 			}
 		}
 	}
-	s.started = s.startedAt == 0 && s.reply == nil // a step that only takes answers calls no model, and has no step_started
+	s.started = s.startedAt == 0 && s.reply == nil // a step that only takes answers calls no model and has no step_started
 	return s
 }
 
-// add adds a chunk; nil is none.
+// add adds a chunk, if not nil.
 func (s *stepReplay) add(at int64, c *eventv1.Chunk) {
 	if c == nil {
 		return
@@ -79,7 +79,7 @@ func (s *stepReplay) add(at int64, c *eventv1.Chunk) {
 	s.chunks = append(s.chunks, c)
 }
 
-// start begins the step, once.
+// start adds step_started, once.
 func (s *stepReplay) start() {
 	if s.started {
 		return
@@ -114,8 +114,8 @@ func (s *stepReplay) addPart(at int64, p *eventv1.Part) {
 	}
 }
 
-// addEvent adds the chunks of an event of the record; none for one that names what the messages do
-// not have, or that this release does not know.
+// addEvent adds the chunks of a record's event. It ignores events about missing messages, and
+// unknown events.
 func (s *stepReplay) addEvent(event *eventv1.StepEvent) {
 	at := event.GetTimestamp()
 	switch e := event.GetEvent().(type) {
@@ -158,8 +158,8 @@ func toolEnd(r *eventv1.ToolResultPart) *eventv1.Chunk {
 	}}}
 }
 
-// defaultRecord is the record of a step that shows its messages in their order: the reply, the
-// starts of its calls, then their ends. A call without an end waits for a client.
+// defaultRecord returns the record of a step that shows its messages in order: the reply, the
+// starts of its calls, their ends. A call without an end awaits a client.
 func defaultRecord(messages []*eventv1.Message) *eventv1.StepRecord {
 	record := &eventv1.StepRecord{}
 	var ends []*eventv1.StepEvent
@@ -189,7 +189,7 @@ func defaultRecord(messages []*eventv1.Message) *eventv1.StepRecord {
 	return record
 }
 
-// endEvents is how a human has decided about the call, where one was asked, and its end.
+// endEvents returns the decision on the call's approval, if any, and the call's end.
 func endEvents(at int64, r *eventv1.ToolResultPart) []*eventv1.StepEvent {
 	end := []*eventv1.StepEvent{{Timestamp: at, Event: &eventv1.StepEvent_ToolEnd{ToolEnd: r.GetToolCallId()}}}
 	verdict := r.GetApproval()

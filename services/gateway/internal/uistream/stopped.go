@@ -1,11 +1,13 @@
 package uistream
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
-// Stopped ends the message of a run that had suspended and whose session was ended then,
-// so that nobody is asked any more: the calls that it has left open end with the sentence,
-// but for those that were decided, and the message fails with it. A call that was allowed
-// is run by the next run, when there is one.
+// Stopped fails the message of a suspended run whose session was stopped. The sentence is the error
+// of the message and of its open calls. An approved call stays open: the next run, if any, executes
+// it.
 func (t *Translator) Stopped(sentence string) []Part {
 	parts := t.Start()
 	for _, id := range t.callIDs(func(c call) bool { return !c.ended && (!c.responded || c.denied) }) {
@@ -13,15 +15,15 @@ func (t *Translator) Stopped(sentence string) []Part {
 		if t.calls[id].denied && t.major.approves() {
 			parts = append(parts, toolDenied(id))
 		} else {
-			parts = append(parts, t.output(id, Answer{Error: orText(sentence, failedText)}))
+			parts = append(parts, t.output(id, Answer{Error: cmp.Or(sentence, failedText)}))
 		}
 	}
 	return append(slices.Concat(parts, t.end(), t.failMetadata()), Error(sentence))
 }
 
-// EndUnanswered ends those calls of the messages that nobody will answer any more. why says, by the
-// ids of an assistant message and of a call that it has left open, what became of the call;
-// "" where it may still end. A call that was refused has been refused.
+// EndUnanswered ends calls of the messages that will not be answered any more. why returns the
+// reason, by the ids of an assistant message and of its open call; "" if the call may still end. A
+// rejected call is shown as denied.
 func EndUnanswered(messages []UIMessage, why func(message, call string) string) {
 	for _, m := range messages {
 		for i := range m.Parts {
@@ -44,14 +46,13 @@ func (p *UIPart) endUnanswered(sentence string) {
 	p.setAnswer(Answer{Error: sentence})
 }
 
-// Omissions says what a reader of messages does not want.
+// Omissions lists what a reader of messages does not want.
 type Omissions struct {
 	Reasoning bool
-	Results   bool // of calls: those that have one have null in its place
+	Results   bool // of calls: null replaces them
 }
 
-// Apply leaves out of the messages what is not wanted. How a call stands is kept, and why one
-// has failed.
+// Apply removes the omissions from the messages. Calls keep their states and errors.
 func (w Omissions) Apply(messages []UIMessage) {
 	for i := range messages {
 		m := &messages[i]

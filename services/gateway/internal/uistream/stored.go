@@ -1,44 +1,45 @@
 package uistream
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// Stored is a stretch of a conversation as the state service has it.
+// Stored is a range of a stored conversation.
 type Stored struct {
 	Messages []*eventv1.Message
-	// Runs are those that wrote the messages, by their ids.
+	// Runs has the runs of the messages, by id.
 	Runs map[string]Run
-	// Records have what steps showed beside their messages. The parts of a step without one
-	// stand in the order of its messages, and each result at its call.
+	// Records has what steps showed beside their messages. A step without a record shows its
+	// messages in order, and each result at its call.
 	Records map[Step]*eventv1.StepRecord
-	// Last names a run that ended after all of the messages, with or without messages of its
-	// own. It is empty where there is none.
+	// Last is a run that ended after all of the messages, with or without messages of its own.
+	// Empty if there is none.
 	Last string
 }
 
-// Step names a step of a run.
+// Step identifies a step of a run.
 type Step struct {
 	RunID  string
 	Number int32
 }
 
-// Conversation makes UI messages out of stored messages, in their order. All assistant and tool
-// messages of one run become one assistant message: the one that a client built from the
-// stream. Its id is the message id of the run. Where the run is not known, it is the id of the
-// first stored message. Runs with the same message id write one message.
+// Conversation builds UI messages from stored messages, in order. All assistant and tool messages
+// of a run become one assistant message, equal to the one that a client built from the stream. Its
+// id is the message id of the run, or, for an unknown run, the id of the first stored message. Runs
+// with the same message id write one message.
 //
-// A result belongs to its call, which may be in an earlier message. A result without a call is
-// left out, and so are hidden messages and context messages.
+// A result belongs to its call, possibly in an earlier message. Results without a call are omitted,
+// and so are hidden messages and context messages.
 //
-// The message of a failed run ends with the part that Failed gives. If the run failed before
-// it wrote anything, the user's message is followed by a message with that part alone.
+// The message of a failed run ends with the part of Failed. If the run failed before it wrote
+// anything, a message with only this part follows the user's message.
 //
-// A run may have stored only results of calls in earlier messages. It has a message, without
-// parts, as long as that is the last one, since the run may be about to write.
+// A run may have stored only results of calls in earlier messages. It has an empty message as long
+// as that is the last one, since the run may still write.
 func (s Stored) Conversation() []UIMessage {
 	c := conversationBuilder{Stored: s, answers: map[string]*answerBuilder{}, recorded: map[Step][]*eventv1.Message{}}
 	for _, m := range s.Messages {
@@ -53,33 +54,24 @@ func (s Stored) Conversation() []UIMessage {
 	return c.finish()
 }
 
-// Conversation is Stored.Conversation for callers who know only the message ids of the runs.
-func Conversation(stored []*eventv1.Message, messageIDs map[string]string) []UIMessage {
-	s := Stored{Messages: stored, Runs: map[string]Run{}}
-	for run, id := range messageIDs {
-		s.Runs[run] = Run{MessageID: id}
-	}
-	return s.Conversation()
-}
-
 func stepOf(m *eventv1.Message) Step { return Step{m.GetRunId(), m.GetStep()} }
 
 type conversationBuilder struct {
 	Stored
 	messages     []*answerBuilder
-	answers      map[string]*answerBuilder   // assistant messages, by their ids, or by the run where it has no message id
-	recorded     map[Step][]*eventv1.Message // the messages of steps with a record; nil once they were shown
-	openQuestion string                      // the run of a user's message that has no answer yet; "" for none
+	answers      map[string]*answerBuilder   // by message id, or by run if it has none
+	recorded     map[Step][]*eventv1.Message // messages of steps with a record; nil once shown
+	openQuestion string                      // run of an unanswered user message; "" for none
 }
 
-// answerBuilder is an assistant message in the making.
+// answerBuilder builds an assistant message.
 type answerBuilder struct {
 	assembly
-	translator    *Translator // has seen all parts so far; nil where it has not
-	run           string      // the run that writes at it now
-	afterQuestion bool        // the user's message that it answers stands before it
+	translator    *Translator // has consumed all parts so far; nil if it has not
+	run           string      // the run that writes the message
+	afterQuestion bool        // the question of the run precedes the message
 	step          int32       // of the last assistant message without a record
-	onlyResults   bool        // so far it has only results of calls in earlier messages
+	onlyResults   bool        // so far, it has only results of calls in earlier messages
 	metadata      Metadata
 }
 
@@ -106,7 +98,7 @@ func (c *conversationBuilder) addMessage(m UIMessage) *answerBuilder {
 }
 
 // addFailedAnswer adds a message for a run that failed before it wrote anything: the failure
-// is the answer to the user's message.
+// answers the user's message.
 func (c *conversationBuilder) addFailedAnswer() {
 	run := c.Runs[c.openQuestion]
 	if run.Failure == nil || c.answers[run.MessageID] != nil {
@@ -117,7 +109,7 @@ func (c *conversationBuilder) addFailedAnswer() {
 	c.setRun(w, run.ID)
 }
 
-// endLastRun shows the end of the run that Last names.
+// endLastRun shows the end of the run in Last.
 func (c *conversationBuilder) endLastRun() {
 	run, known := c.Runs[c.Last]
 	if !known {
@@ -155,13 +147,13 @@ func (c *conversationBuilder) addToAnswer(m *eventv1.Message) {
 	}
 }
 
-// answerOf gives the UI message to which a stored message belongs.
+// answerOf returns the UI message of a stored message.
 func (c *conversationBuilder) answerOf(m *eventv1.Message) *answerBuilder {
 	id := c.Runs[m.GetRunId()].MessageID
-	turn := orText(id, m.GetRunId())
+	turn := cmp.Or(id, m.GetRunId())
 	w := c.answers[turn]
 	if w == nil || turn == "" {
-		w = c.addMessage(UIMessage{ID: orText(id, m.GetId()), Role: "assistant", Parts: []UIPart{}})
+		w = c.addMessage(UIMessage{ID: cmp.Or(id, m.GetId()), Role: "assistant", Parts: []UIPart{}})
 		w.onlyResults, w.afterQuestion = hasOnlyResults(m), c.openQuestion == m.GetRunId()
 		c.answers[turn] = w
 	}
@@ -169,7 +161,7 @@ func (c *conversationBuilder) answerOf(m *eventv1.Message) *answerBuilder {
 	return w
 }
 
-// setRun makes the run the one that writes at the message.
+// setRun makes the run the current writer of the message.
 func (c *conversationBuilder) setRun(w *answerBuilder, run string) {
 	if w.run == run || run == "" {
 		return
@@ -181,7 +173,7 @@ func (c *conversationBuilder) setRun(w *answerBuilder, run string) {
 	}
 }
 
-// endRun adds to the message what the end of its present run says.
+// endRun adds the end of the message's current run.
 func (c *conversationBuilder) endRun(w *answerBuilder) {
 	run := c.Runs[w.run]
 	run.addEnd(&w.metadata, slices.ContainsFunc(w.message.Parts, func(p UIPart) bool { return p.Type == "step-start" }))
@@ -191,7 +183,8 @@ func (c *conversationBuilder) endRun(w *answerBuilder) {
 	}
 }
 
-// endEarlierCall gives a result to the newest open call of its id in the messages before the given one.
+// endEarlierCall applies a result to the newest open call with its id in the messages before the
+// given one.
 func (c *conversationBuilder) endEarlierCall(before *answerBuilder, r *eventv1.ToolResultPart) {
 	for _, w := range slices.Backward(c.messages[:slices.Index(c.messages, before)]) {
 		if w.message.endCall(r) {
@@ -200,8 +193,8 @@ func (c *conversationBuilder) endEarlierCall(before *answerBuilder, r *eventv1.T
 	}
 }
 
-// finish gives the messages. It leaves out those that have only results of calls in earlier
-// messages: the user's message before them was taken back, and the results stay at their calls.
+// finish returns the messages. It omits messages with only results of calls in earlier messages:
+// the user's message before them was withdrawn, and the results stay at their calls.
 func (c *conversationBuilder) finish() []UIMessage {
 	var messages []UIMessage
 	for i, w := range c.messages {
@@ -218,9 +211,9 @@ func (c *conversationBuilder) finish() []UIMessage {
 	return messages
 }
 
-// addStep adds the parts of a step with a record, as a client that read it live has them.
+// addStep adds the parts of a step with a record, as a live client has them.
 func (w *answerBuilder) addStep(messages []*eventv1.Message, record *eventv1.StepRecord) {
-	if len(messages) == 0 { // they were shown with the first of them
+	if len(messages) == 0 { // shown with the first of the step's messages
 		return
 	}
 	if w.translator == nil {
@@ -237,7 +230,7 @@ func (w *answerBuilder) addStep(messages []*eventv1.Message, record *eventv1.Ste
 	}
 	for _, m := range messages {
 		for _, p := range m.GetParts() {
-			if r := p.GetToolResult(); r.GetApproval() != nil { // the chunks lack the error of a refused call
+			if r := p.GetToolResult(); r.GetApproval() != nil { // the chunks lack the error of a denied call
 				w.message.addPart(p)
 			}
 		}

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// jsonValue is a JSON text as a value. An empty text becomes the default; a text
-// that is not JSON, or that clients refuse, becomes a string, since one broken text must
-// not end the stream of a client.
+// jsonValue converts a JSON text to a value. An empty text becomes the default. A text that is not
+// JSON, or that clients refuse, becomes a string, so that one broken text does not end a client's
+// stream.
 func jsonValue(text, whenEmpty string) json.RawMessage {
 	if text == "" {
 		return json.RawMessage(whenEmpty)
@@ -24,8 +24,8 @@ func jsonValue(text, whenEmpty string) json.RawMessage {
 	return quoted
 }
 
-// isRefused reports whether the client's parser refuses the JSON: keys that could reach the
-// prototype of an object make it fail the whole message.
+// isRefused reports whether the client's parser refuses the JSON. It fails the whole message on
+// keys that could reach the prototype of an object.
 func isRefused(text []byte) bool {
 	if !bytes.Contains(text, []byte("proto")) && !bytes.Contains(text, []byte(`\u`)) {
 		return false
@@ -58,11 +58,4 @@ func reachesPrototype(v any) bool {
 		}
 	}
 	return false
-}
-
-func orText(text, whenEmpty string) string {
-	if text == "" {
-		return whenEmpty
-	}
-	return text
 }

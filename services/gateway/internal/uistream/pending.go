@@ -1,27 +1,26 @@
 package uistream
 
-// Asked is a call that somebody outside of the runtime answers, and whose answer no step
-// has taken: a client tool, or, when the approval has an id, a call that waits for a yes.
+// Asked is a call that a client or a human answers, and no step has taken the answer yet. It is an
+// approval if Approval.ID is set, else a call of a client tool.
 type Asked struct {
 	CallID   string
 	ToolName string
-	Input    string // a JSON text, as in ToolStart
-	Step     int32  // in which the model has made the call; 0 where nobody knows
+	Input    string // JSON text, as in ToolStart
+	Step     int32  // of the model's call; 0 if unknown
 	Approval
-	// Answer is what a client tool gave, or why there is no answer to any call: it was given
-	// up, or it came too late. nil while nobody has answered. The answer to an approval stands
-	// in Approved.
+	// Answer is the result of a client tool, or for both kinds the error of an abandoned or late
+	// call. nil while there is none. The decision on an approval is in Approved.
 	Answer *Answer
 }
 
-// Answer is the end of a call: its result, a JSON text, or why it has none.
+// Answer is the end of a call: its result as JSON text, or its error.
 type Answer struct {
 	Result, Error string
 	Success       bool
 }
 
-// ShowPending shows on the calls of the messages that somebody was asked and how it was answered,
-// which stored messages do not say before a step has taken the answer.
+// ShowPending adds pending calls and their answers to the messages. Stored messages lack them until
+// a step takes the answer.
 func ShowPending(messages []UIMessage, asked []Asked) {
 	for _, a := range asked {
 		for i := range messages {
@@ -44,9 +43,8 @@ func (p *UIPart) showPending(a Asked) {
 	}
 }
 
-// Pending tells of the calls that a suspended run leaves open what the client was not told
-// of them yet: the call, that it waits for a yes, and the answer where there is one. Call
-// it after the run's last chunk, before Finish.
+// Pending sends what the client lacks of a suspended run's open calls: the call, its approval
+// request, and the answer if there is one. Call it after the run's last chunk, before Finish.
 func (t *Translator) Pending(asked []Asked) []Part {
 	if t.reason == "" && len(asked) > 0 {
 		t.reason = "tool-calls"
