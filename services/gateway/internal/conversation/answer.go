@@ -10,25 +10,23 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// What one assistant message may be made of. The first of its stored messages
-// that goes beyond, and all behind it, are left out, and the message says so.
+// The limits of one assistant message. Stored messages beyond are omitted, and a text in the
+// message reports it.
 const (
 	maxAnswer   = 5000     // stored messages
-	answerBytes = 16 << 20 // of them together
+	answerBytes = 16 << 20 // bytes of stored messages
 )
 
-// truncatedEnd stands at the end of an assistant message that is not whole. An error
-// would not do: clients would ask for the same again and again.
+// truncatedEnd ends a truncated assistant message. An error would make clients retry forever.
 const truncatedEnd = "The rest of this answer is too large to be shown."
 
-// boundedMessages is a bounded list of stored messages.
+// boundedMessages is a list of stored messages with a byte limit.
 type boundedMessages struct {
 	messages []*eventv1.Message
 	bytes    int
 }
 
-// add adds the message, unless the limit is passed with it. The first message
-// always has room.
+// add adds the message unless that exceeds the limit. The first message always fits.
 func (g *boundedMessages) add(m *eventv1.Message, limit int) bool {
 	size := proto.Size(m)
 	if len(g.messages) > 0 && g.bytes+size > limit {
@@ -38,9 +36,9 @@ func (g *boundedMessages) add(m *eventv1.Message, limit int) bool {
 	return true
 }
 
-// Answer gives the assistant message of a finished run, with what the runs wrote that
-// it continues, and without parts when they have left none. It looks at the last
-// maxAnswer messages and takes answerBytes of them.
+// Answer returns the assistant message of a finished run, including runs that it continues. It has
+// no parts if they wrote none. Answer searches the last maxAnswer messages and loads up to
+// answerBytes.
 func (r *Reader) Answer(ctx context.Context, s *statev1.Session, run *statev1.Run) (uistream.UIMessage, error) {
 	runs, err := r.Message(ctx, s.GetTenant(), run)
 	if err != nil {
@@ -71,8 +69,8 @@ func (r *Reader) Answer(ctx context.Context, s *statev1.Session, run *statev1.Ru
 	return messages[0], nil
 }
 
-// answer gives the stored messages of the runs' answer, the place behind the last of them,
-// and whether these are all.
+// answer returns the stored messages of the runs' answer, the offset behind the last one, and
+// whether the answer is complete.
 func (r *Reader) answer(ctx context.Context, s *statev1.Session, runs map[string]string) (messages []*eventv1.Message, behind int64, whole bool, err error) {
 	count, err := r.list(ctx, s, 0, 1)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// OpenCalls gives the session's own calls that wait for an answer.
+// OpenCalls returns the session's own calls without an answer.
 func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
 	var open []*statev1.Call
 	for _, c := range s.GetCalls() {
@@ -17,14 +17,13 @@ func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
 	return open
 }
 
-// PendingCalls gives the session's own calls that somebody outside answers, and how they were
-// answered, of those whose answers no step has taken.
+// PendingCalls returns the session's own calls of client tools and approvals, with their answers,
+// until a step takes the answer.
 func PendingCalls(s *statev1.GetSessionResponse) []uistream.Asked {
 	return AskedOf(s.GetSession().GetSessionId(), s.GetCalls())
 }
 
-// AskedOf gives the session's own calls among those of GetSession, whose answers no step has
-// taken yet.
+// AskedOf is PendingCalls for the calls of GetSession.
 func AskedOf(session string, calls []*statev1.Call) []uistream.Asked {
 	var asked []uistream.Asked
 	for _, c := range calls {
@@ -52,7 +51,7 @@ func pendingCall(c *statev1.Call) uistream.Asked {
 	return a
 }
 
-// Suspended reports whether the session waits for others to go on.
+// Suspended reports whether the session waits for answers or children.
 func Suspended(s *statev1.Session) bool {
 	switch s.GetStatus() {
 	case statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL,
@@ -64,7 +63,7 @@ func Suspended(s *statev1.Session) bool {
 	}
 }
 
-// isQuestion reports whether the message is a user's, and visible.
+// isQuestion reports whether the message is a visible user message.
 func isQuestion(m *eventv1.Message) bool {
 	return m.GetRole() == eventv1.Role_ROLE_USER && !m.GetHidden()
 }

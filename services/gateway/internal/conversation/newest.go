@@ -11,30 +11,30 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// The size of the newest part of a conversation. It is read backwards, some messages at a time.
-// It does not begin in the middle of an answer, but leaves that answer out. Only the last answer
-// is read back to its beginning, up to maxAnswer messages and answerBytes.
+// The size of the newest part of a conversation. It is read backwards in blocks. It does not begin
+// inside an answer: such an answer is omitted. Only the last answer is read from its beginning, up
+// to maxAnswer messages and answerBytes.
 const (
 	newestMessages = 200
 	newestBytes    = pageBytes
 	newestRead     = 20
 )
 
-// truncatedStart is the first part of an assistant message that lacks its beginning.
+// truncatedStart begins an assistant message without its beginning.
 const truncatedStart = "The first part of this answer is too large to be shown."
 
-// Newest is the newest part of a conversation. It begins with a message of a user, or at the
-// beginning of the conversation. Pages that end at Offset have all UI messages before it, whole.
+// Newest is the newest part of a conversation. It begins with a user's message or at the beginning
+// of the conversation. Pages up to Offset have all earlier UI messages, each complete.
 type Newest struct {
-	Offset int64 // the index of the first stored message
-	// Short says that messages were taken back while they were read.
+	Offset int64 // index of the first stored message
+	// Changed: messages were removed during the read.
 	Changed bool
 
 	stored    uistream.Stored
-	truncated bool // it begins in the middle of an answer, which is too large
+	truncated bool // it begins inside an answer that is too large
 }
 
-// ReadNewest reads the newest part of the conversation, up to the message count of the session.
+// ReadNewest reads the newest part of the conversation, up to the session's message count.
 func (r *Reader) ReadNewest(ctx context.Context, s *statev1.Session) (*Newest, error) {
 	n := &Newest{Offset: s.GetMessageCount()}
 	for bytes := 0; n.Offset > 0 && !n.isLargeEnough(bytes); {
@@ -58,8 +58,7 @@ func (r *Reader) ReadNewest(ctx context.Context, s *statev1.Session) (*Newest, e
 	return n, err
 }
 
-// readBetween reads the messages from begin up to end, without end. It gives fewer where the
-// session has fewer.
+// readBetween reads the messages from begin up to and without end; fewer if the session has fewer.
 func (r *Reader) readBetween(ctx context.Context, s *statev1.Session, begin, end int64) ([]*eventv1.Message, error) {
 	var messages []*eventv1.Message
 	for begin < end {
@@ -78,7 +77,7 @@ func (r *Reader) readBetween(ctx context.Context, s *statev1.Session, begin, end
 	return messages, nil
 }
 
-// isLargeEnough reports whether the part is large enough.
+// isLargeEnough reports whether the part can end here.
 func (n *Newest) isLargeEnough(bytes int) bool {
 	if len(n.stored.Messages) < newestMessages && bytes < newestBytes {
 		return false
@@ -102,7 +101,7 @@ func (n *Newest) alignStart() {
 	n.stored.Messages, n.Offset = n.stored.Messages[first:], n.Offset+int64(first)
 }
 
-// Messages gives the UI messages.
+// Messages returns the UI messages.
 func (n *Newest) Messages() []uistream.UIMessage {
 	messages := n.stored.Conversation()
 	if n.truncated && len(messages) > 0 {
@@ -112,10 +111,10 @@ func (n *Newest) Messages() []uistream.UIMessage {
 	return messages
 }
 
-// Completed gives the calls that somebody outside was asked to answer and whose answers a step
-// has taken, by their ids, with the time of that step. It knows those of the messages.
+// Completed returns the time at which a step took the answer, by call, for the calls of client
+// tools and approvals in the messages.
 func (n *Newest) Completed() map[string]int64 {
-	asked := map[string]int32{} // in which step
+	asked := map[string]int32{} // by call: its step
 	for step, record := range n.stored.Records {
 		for _, e := range record.GetEvents() {
 			if start := e.GetToolStart(); start.GetAwaitsClient() {
@@ -130,7 +129,7 @@ func (n *Newest) Completed() map[string]int64 {
 	for _, m := range n.stored.Messages {
 		for _, p := range m.GetParts() {
 			id := p.GetToolResult().GetToolCallId()
-			if step, found := asked[id]; found && m.GetStep() > step { // one that ended in its own step waited for nobody
+			if step, found := asked[id]; found && m.GetStep() > step { // a call that ended in its own step awaited no answer
 				completed[id] = m.GetCreatedAt()
 			}
 		}

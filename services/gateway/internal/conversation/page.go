@@ -11,13 +11,12 @@ import (
 
 // Page is a page of UI messages.
 //
-// Offset, limit and total count stored messages, of which an assistant message
-// may take several. A UI message belongs to the page in which its first stored
-// message lies, and comes whole: pages whose offsets follow each other hold
-// every UI message once, and none is split.
+// Offset, limit and total count stored messages, several of which may form one assistant message. A
+// UI message belongs to the page of its first stored message and is always complete. Consecutive
+// pages therefore contain every UI message exactly once.
 //
-// Limit is the one that was asked for, or a smaller one where the page would have
-// become too large: the next page begins at Offset+Limit.
+// Limit is the requested limit, or smaller if the page would be too large. The next page begins at
+// Offset+Limit.
 type Page struct {
 	Messages []uistream.UIMessage `json:"messages"`
 	Total    int64                `json:"total"`
@@ -26,23 +25,19 @@ type Page struct {
 	HasMore  bool                 `json:"hasMore"`
 }
 
-// pageBytes is how large the stored messages of a page may be together. Only the
-// first one may be larger, and an assistant message with which the page begins,
-// up to answerBytes: it has to come whole.
+// pageBytes limits the stored messages of a page. Only the first message may exceed it, and an
+// assistant message at the beginning of the page, up to answerBytes: it has to be complete.
 const pageBytes = 8 << 20
 
-// lookBack is how many messages before a page are looked at to learn whether it
-// begins in the middle of a run's answer. Between two messages of one answer
-// stand hidden messages only, and few.
+// lookBack is how many messages before a page are read to learn whether it begins inside an answer.
+// Only a few hidden messages can be between two messages of an answer.
 const lookBack = 20
 
-// lookAhead is how many messages behind an answer are looked at for the ends of calls that
-// it has left open. They were given up when the user wrote again: their ends stand before
-// the next step.
+// lookAhead is how many messages behind an answer are read for the ends of its open calls. If the
+// user wrote a new message, these ends precede the next step.
 const lookAhead = 200
 
-// endCalls ends the calls of the messages whose results are stored behind them, from the
-// place on.
+// endCalls ends the messages' open calls with results stored at offset from and later.
 func (r *Reader) endCalls(ctx context.Context, s *statev1.Session, messages []uistream.UIMessage, from int64) error {
 	var seen boundedMessages
 	for next := from; uistream.HasOpenCalls(messages) && next < from+lookAhead; {
@@ -64,8 +59,8 @@ func (r *Reader) endCalls(ctx context.Context, s *statev1.Session, messages []ui
 	return nil
 }
 
-// Page returns a page of the session's conversation. Its open calls are shown as they are now: as
-// requested, answered, or ended where nobody will answer.
+// Page returns a page of the session's conversation. Open calls are shown in their current state:
+// requested, answered, or ended if they will not be answered.
 func (r *Reader) Page(ctx context.Context, session *statev1.GetSessionResponse, offset int64, limit int) (*Page, error) {
 	page, session, err := r.consistentPage(ctx, session, offset, limit)
 	if err != nil {
@@ -77,13 +72,12 @@ func (r *Reader) Page(ctx context.Context, session *statev1.GetSessionResponse, 
 	return page, nil
 }
 
-// attempts is how often the messages are read that change while they are read together with
-// the calls. Then the calls that come are those of a moment later, which nobody is asked
-// that they do not know.
+// attempts is how often messages are read while the session keeps changing. After that, the calls
+// are slightly newer than the messages, and calls missing in them are ignored.
 const attempts = 3
 
-// consistentPage gives a page with the session as it was when the page was read. Where no call of
-// the page is open, it makes no difference how the session stands.
+// consistentPage returns a page with the session of the same moment. The moment matters only for
+// open calls.
 func (r *Reader) consistentPage(ctx context.Context, whole *statev1.GetSessionResponse, offset int64, limit int) (*Page, *statev1.GetSessionResponse, error) {
 	for attempt := 1; ; attempt++ {
 		page, err := r.page(ctx, whole.GetSession(), offset, limit)
@@ -124,23 +118,22 @@ func (r *Reader) page(ctx context.Context, s *statev1.Session, offset int64, lim
 		return nil, err
 	}
 	if !whole {
-		markTruncated(&messages[0]) // only an answer with which the page begins may be not whole
+		markTruncated(&messages[0]) // only the first answer of a page may be incomplete
 	}
 	return &Page{Messages: messages, Total: w.total, Offset: offset, Limit: w.limit, HasMore: offset+int64(w.limit) < w.total}, nil
 }
 
-// window is a stretch of the stored conversation.
+// window is a range of the stored conversation.
 type window struct {
 	boundedMessages
 	groups *runGroups
-	open   string // the turn whose answer is open at the begin, "" for none
+	open   string // group of the answer that is open at the beginning; "" for none
 	offset int64
-	limit  int // of messages; smaller than the one asked for where they are large
+	limit  int // in messages; smaller than requested if they are large
 	total  int64
 }
 
-// window reads up to limit messages from the offset on, and no more of them than
-// a page may have.
+// window reads up to limit messages from the offset, within pageBytes.
 func (r *Reader) window(ctx context.Context, s *statev1.Session, offset int64, limit int) (*window, error) {
 	w := &window{groups: r.newRunGroups(s), offset: offset, limit: limit}
 	var before []*eventv1.Message
@@ -169,15 +162,14 @@ func (r *Reader) window(ctx context.Context, s *statev1.Session, offset int64, l
 	}
 }
 
-// withoutContent is the message without what it says.
+// withoutContent copies the message without its parts.
 func withoutContent(m *eventv1.Message) *eventv1.Message {
 	return &eventv1.Message{Role: m.GetRole(), Hidden: m.GetHidden(), RunId: m.GetRunId()}
 }
 
-// completeAnswer adds to the window the messages behind it that belong to its last
-// answer. Where the page would become too large it leaves that answer to the next
-// page instead, which begins with it. It reports whether the answer is whole; it
-// is not when it is too large for any page.
+// completeAnswer adds the messages behind the window that belong to its last answer. If the page
+// would become too large, the next page begins with this answer instead. whole is false if the
+// answer is too large for any page.
 func (r *Reader) completeAnswer(ctx context.Context, s *statev1.Session, w *window) (whole bool, err error) {
 	turn := w.groups.openGroup(w.messages)
 	if turn == "" || turn == w.open {
@@ -213,16 +205,16 @@ func (r *Reader) completeAnswer(ctx context.Context, s *statev1.Session, w *wind
 	return true, nil
 }
 
-// cut leaves the messages from the index on to the next page. Those of a page's
-// first answer stay.
+// cut moves the messages from the index on to the next page, except those of the page's first
+// answer.
 func (w *window) cut(index int) {
 	if index > 0 {
 		w.messages, w.limit = w.messages[:index], index
 	}
 }
 
-// lastRun names the run that ends behind the messages of the page: the session's newest one, or
-// that of a question which nothing has answered; "" for none.
+// lastRun returns the run that ends behind the messages of the page: the session's newest run, or
+// that of an unanswered question; "" for none.
 func (r *Reader) lastRun(ctx context.Context, s *statev1.Session, w *window, own []*eventv1.Message) (string, error) {
 	end, question := w.offset+int64(len(w.messages)), openQuestion(own)
 	switch {
@@ -247,12 +239,12 @@ func (r *Reader) lastRun(ctx context.Context, s *statev1.Session, w *window, own
 	return "", nil
 }
 
-// isInvisible reports whether the message is no part of what users see.
+// isInvisible reports whether users do not see the message.
 func isInvisible(m *eventv1.Message) bool {
 	return m.GetHidden() || m.GetRole() == eventv1.Role_ROLE_CONTEXT
 }
 
-// ownMessages gives the messages but for the rest of an answer that began before the page.
+// ownMessages returns the messages without the rest of an answer that began before the page.
 func (w *window) ownMessages() []*eventv1.Message {
 	kept := w.messages[:0:0]
 	for _, m := range w.messages {

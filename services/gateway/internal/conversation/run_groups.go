@@ -10,22 +10,22 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// runGroups tells which runs have written one assistant message together, of messages that
-// it is shown in their order. The state service is asked only where the answers of two
-// runs follow each other without a message of a user between them.
+// runGroups groups the runs of each assistant message. It receives the stored messages in order. It
+// reads runs from the state service only where the answers of two runs are adjacent, without a
+// user's message between them.
 type runGroups struct {
 	reader     *Reader
 	session    *statev1.Session
-	first      map[string]string // the first run of the message, by the runs that continue it
+	first      map[string]string // the first run of the group, by the runs that continue it
 	messageIDs map[string]string // of the assistant messages, by run
-	last       string            // the run whose answer is open
+	last       string            // run of the open answer
 }
 
 func (r *Reader) newRunGroups(s *statev1.Session) *runGroups {
 	return &runGroups{reader: r, session: s, first: map[string]string{}, messageIDs: map[string]string{}}
 }
 
-// add takes the next message.
+// add adds the next message.
 func (t *runGroups) add(ctx context.Context, m *eventv1.Message) error {
 	if isInvisible(m) {
 		return nil
@@ -46,7 +46,7 @@ func (t *runGroups) add(ctx context.Context, m *eventv1.Message) error {
 			return err
 		}
 	}
-	if ids[0] == ids[1] { // of runs of another session nothing more is known than that they follow each other
+	if ids[0] == ids[1] { // runs of another session have no message id here, so adjacent ones count as one group
 		t.first[run] = t.groupOf(former)
 	}
 	return nil
@@ -64,7 +64,7 @@ func (t *runGroups) messageID(ctx context.Context, run string) (string, error) {
 	return t.messageIDs[run], nil
 }
 
-// groupOf is the run that began the message that the run has written.
+// groupOf returns the first run of the run's group, which identifies the group.
 func (t *runGroups) groupOf(run string) string {
 	if first := t.first[run]; first != "" {
 		return first
@@ -72,12 +72,12 @@ func (t *runGroups) groupOf(run string) string {
 	return run
 }
 
-// contains reports whether the message belongs to the answer of the turn.
+// contains reports whether the message belongs to the group's answer.
 func (t *runGroups) contains(m *eventv1.Message, turn string) bool {
 	return turn != "" && t.groupOf(m.GetRunId()) == turn && uistream.IsPartOfAnswer(m)
 }
 
-// openGroup names the turn whose answer is open at the end of the messages, "" for none.
+// openGroup returns the group whose answer ends the messages; "" for none.
 func (t *runGroups) openGroup(messages []*eventv1.Message) string {
 	for i := len(messages) - 1; i >= 0; i-- {
 		m := messages[i]

@@ -15,14 +15,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// recordBytes is how large the records of the steps may be together that are shown at
-// once. Further steps are shown as their messages alone say them.
+// recordBytes limits the step records of a page. Further steps are shown without records.
 const recordBytes = 16 << 20
 
-// stepPage is how many steps are asked for at once.
+// stepPage is the number of steps per request.
 const stepPage = 200
 
-// RunOf gives what messages say of a run.
+// RunOf returns what messages show of a run.
 func RunOf(run *statev1.Run) uistream.Run {
 	out := uistream.Run{
 		ID: run.GetRunId(), MessageID: run.GetMessageId(), AgentType: run.GetAgentType(), CreatedAt: run.GetCreatedAt(),
@@ -37,8 +36,8 @@ func RunOf(run *statev1.Run) uistream.Run {
 	return out
 }
 
-// stored gives the messages with what is known of their runs and steps. last names a run
-// that may have ended behind them, "" for none.
+// stored combines the messages with their runs and steps. last is a run that may have ended behind
+// them; "" for none.
 func (r *Reader) stored(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, last string) (uistream.Stored, error) {
 	out := uistream.Stored{Messages: messages}
 	var err error
@@ -49,8 +48,8 @@ func (r *Reader) stored(ctx context.Context, s *statev1.Session, messages []*eve
 	return out, err
 }
 
-// runs gives the runs of the messages, and last where that run has ended behind them. The
-// newest runs come in one answer; older ones are asked for one by one.
+// runs returns the runs of the messages, and last if that run ended behind them. The newest runs
+// need one request, older runs one each.
 func (r *Reader) runs(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, last string) (map[string]uistream.Run, string, error) {
 	wanted := unansweredRuns(messages)
 	answering := map[string]bool{}
@@ -66,7 +65,7 @@ func (r *Reader) runs(ctx context.Context, s *statev1.Session, messages []*event
 	if err != nil {
 		return nil, "", err
 	}
-	if run := found[last]; !ended(run) || run.GetStepCount() > 0 && !answering[last] { // what it wrote was taken back
+	if run := found[last]; !ended(run) || run.GetStepCount() > 0 && !answering[last] { // its messages were withdrawn
 		last = ""
 	}
 	runs := map[string]uistream.Run{}
@@ -77,12 +76,12 @@ func (r *Reader) runs(ctx context.Context, s *statev1.Session, messages []*event
 	return runs, last, nil
 }
 
-// ended reports whether the run has begun and ended.
+// ended reports whether the run began and ended.
 func ended(run *statev1.Run) bool {
 	return run != nil && !Executing(run) && !Waiting(run) && !GivenUp(run)
 }
 
-// findRuns gives those of the runs that the session has.
+// findRuns returns the wanted runs of the session.
 func (r *Reader) findRuns(ctx context.Context, s *statev1.Session, wanted map[string]bool) (map[string]*statev1.Run, error) {
 	found := map[string]*statev1.Run{}
 	if len(wanted) == 0 {
@@ -113,7 +112,7 @@ func (r *Reader) findRuns(ctx context.Context, s *statev1.Session, wanted map[st
 	return found, nil
 }
 
-// unansweredRuns gives the runs of questions that no message answers.
+// unansweredRuns returns the runs of questions without an answer.
 func unansweredRuns(messages []*eventv1.Message) map[string]bool {
 	runs := map[string]bool{}
 	for i, m := range messages {
@@ -129,8 +128,7 @@ func unansweredRuns(messages []*eventv1.Message) map[string]bool {
 	return runs
 }
 
-// openQuestion gives the run of the question that the messages end with; "" where they end
-// with something else.
+// openQuestion returns the run of an unanswered question at the end of the messages; "" for none.
 func openQuestion(messages []*eventv1.Message) string {
 	for _, m := range slices.Backward(messages) {
 		switch {
@@ -143,10 +141,10 @@ func openQuestion(messages []*eventv1.Message) string {
 	return ""
 }
 
-// groupForeignRuns gives the runs of another session, which have no message id here, one message for
-// all that answer the user in a row: that of a run and those that have continued it.
+// groupForeignRuns gives adjacent runs of another session a common message id. They have none in
+// this session.
 func groupForeignRuns(messages []*eventv1.Message, runs map[string]uistream.Run) {
-	strange, open := map[string]bool{}, "" // the message that is open, "" where it is none of another session's
+	strange, open := map[string]bool{}, "" // id of the open message of foreign runs; "" for none
 	for _, m := range messages {
 		run := m.GetRunId()
 		switch {
@@ -164,7 +162,7 @@ func groupForeignRuns(messages []*eventv1.Message, runs map[string]uistream.Run)
 	}
 }
 
-// records gives what the steps of the messages have shown beside them, up to recordBytes.
+// records returns the records of the messages' steps, up to recordBytes.
 func (r *Reader) records(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, runs map[string]uistream.Run) (map[uistream.Step]*eventv1.StepRecord, error) {
 	first, last := int32(0), int32(0)
 	for _, m := range messages {
@@ -198,7 +196,7 @@ func (r *Reader) records(ctx context.Context, s *statev1.Session, messages []*ev
 	return records, nil
 }
 
-// listSteps reads one page of committed steps.
+// listSteps reads a page of committed steps.
 func (r *Reader) listSteps(ctx context.Context, s *statev1.Session, after, limit int32) (*statev1.ListStepsResponse, error) {
 	var got *statev1.ListStepsResponse
 	request := &statev1.ListStepsRequest{Tenant: s.GetTenant(), SessionId: s.GetSessionId(), AfterStep: after, Limit: limit}

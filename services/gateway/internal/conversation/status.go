@@ -6,13 +6,12 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// SessionStatus names a status as the public interfaces do.
+// SessionStatus returns the public name of a status.
 func SessionStatus(s statev1.SessionStatus) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "SESSION_STATUS_"))
 }
 
-// RunStatus names a status as the public interfaces do: a run that waits for an
-// executor is running.
+// RunStatus returns the public name of a status. A queued run is running.
 func RunStatus(s statev1.RunStatus) string {
 	if s == statev1.RunStatus_RUN_STATUS_QUEUED {
 		s = statev1.RunStatus_RUN_STATUS_RUNNING
