@@ -187,17 +187,6 @@ func TestACallThatWasGivenUpEndsInItsMessage(t *testing.T) {
 	}
 }
 
-func TestTheAnswerOfARunHasTheEndsThatALaterRunHasTold(t *testing.T) {
-	t.Parallel()
-	s := abandoned()
-	for i, want := range []string{`msg-1 c1 output-error {"hold":true}abandoned`, "msg-2 yes"} {
-		got, err := s.reader().Answer(t.Context(), &statev1.Session{Tenant: "default", SessionId: "s"}, s.runs[i])
-		if err != nil || show(got) != want {
-			t.Errorf("got %s %v, want %s", show(got), err, want)
-		}
-	}
-}
-
 func TestTheEndOfACallIsNotLookedForWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	s := &stored{}
@@ -238,10 +227,6 @@ func TestARunThatResumesMayGoOnInTheMessageBefore(t *testing.T) {
 	}
 	if got, want := s.page(t, 4, 50), "msg-4 yes"; got != want {
 		t.Errorf("got %s, want %s", got, want)
-	}
-	got, err := s.reader().Answer(t.Context(), &statev1.Session{Tenant: "default", SessionId: "s"}, s.runs[2])
-	if err != nil || show(got) != whole {
-		t.Errorf("got %s %v, want %s", show(got), err, whole)
 	}
 }
 
