@@ -79,7 +79,7 @@ func (r *Reader) Run(ctx context.Context, tenant string, run *statev1.Run) (*sta
 	defer cancel()
 	got, err := r.Runs.GetRun(asking, &statev1.GetRunRequest{Tenant: tenant, SessionId: run.GetSessionId(), RunId: run.GetRunId()})
 	if err != nil && asking.Err() != nil && ctx.Err() == nil {
-		return nil, fault.New(fault.Unavailable, "STATE_TIMEOUT", "the state service has not answered within %v; try again", runTimeout)
+		return nil, fault.New(fault.Unavailable, "STATE_TIMEOUT", "the state service did not answer within %v; retry", runTimeout)
 	}
 	return got.GetRun(), retry.Ours(err)
 }

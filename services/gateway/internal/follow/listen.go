@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
 )
 
-// readLog gives the records of the log. It returns nil when the state service is to be asked
-// because nothing comes, and errAsk when something came that does not fit.
+// readLog sends the records of the log. It returns nil if the state service may have news, and
+// errReadSteps after a record that does not fit.
 func (f *Follow) readLog(ctx context.Context) error {
 	if f.request.Stored {
 		if err := f.readStoredRecords(ctx); err != nil {
@@ -47,7 +47,7 @@ func (f *Follow) joinLog(ctx context.Context) {
 	f.missedRecords = f.reader.Position != f.root.cursor || f.isLive && f.request.Family
 }
 
-// readStoredRecords gives the stored records of the log. A log that cannot be read counts as empty.
+// readStoredRecords sends the stored records of the log. An unavailable log counts as empty.
 func (f *Follow) readStoredRecords(ctx context.Context) error {
 	var taken error
 	err := f.Live.ReadStored(ctx, f.root.ref, f.root.cursor, f.request.Family && !f.caughtUp, func(r *live.Record) error {
@@ -67,7 +67,7 @@ func (f *Follow) readStoredRecords(ctx context.Context) error {
 	return f.flush()
 }
 
-// readLive gives live records until the state service has to be asked.
+// readLive sends live records until the state service may have news.
 func (f *Follow) readLive(ctx context.Context) error {
 	f.sharesFrames = true
 	defer func() { f.sharesFrames = false }()
@@ -107,7 +107,7 @@ func (f *Follow) readLive(ctx context.Context) error {
 	}
 }
 
-// pollInterval is how long the log may be silent before the state service is asked.
+// pollInterval returns how long the log may be silent before the state service is polled.
 func (f *Follow) pollInterval() time.Duration {
 	if at := position.Of(f.root.cursor); f.isLive && (at.N > 0 && at.N <= position.MaxChunks || f.run.GetStatus() == statev1.RunStatus_RUN_STATUS_RUNNING) {
 		return busyPoll
@@ -115,8 +115,8 @@ func (f *Follow) pollInterval() time.Duration {
 	return idlePoll
 }
 
-// hasChanged reports whether the state service may have news. All readers of the session
-// share the question. A waiting run is asked for itself: the session does not mention it.
+// hasChanged reports whether the state service may have news. All readers of the session share the
+// request. A waiting run is always read: it does not change its session.
 func (f *Follow) hasChanged(ctx context.Context) bool {
 	if conversation.Waiting(f.run) {
 		return true
@@ -127,13 +127,14 @@ func (f *Follow) hasChanged(ctx context.Context) bool {
 		got, err := f.Sessions.Sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: f.request.Tenant, SessionId: f.request.SessionID})
 		return got.GetSession().GetVersion(), err
 	})
-	return err != nil || version != f.version // the question for the steps is retried
+	return err != nil || version != f.version // on errors, the read of the steps retries
 }
 
-// sharedReadTimeout bounds a question that others wait for.
+// sharedReadTimeout limits a request for which other readers wait.
 const sharedReadTimeout = 2 * time.Second
 
-// takeRecords takes records and flushes. An idle reader keeps none of them alive.
+// takeRecords takes records and flushes. It clears the slice, so that an idle reader retains no
+// record.
 func (f *Follow) takeRecords(ctx context.Context, records []*live.Record) error {
 	defer clear(records)
 	for _, r := range records {
@@ -179,7 +180,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// enqueue keeps a frame for the sink. What waits is handed over every few frames.
+// enqueue buffers a frame for the sink, and flushes every few frames.
 func (f *Follow) enqueue(next *frame.Frame) error {
 	f.buffered, f.bufferedBytes = append(f.buffered, next), f.bufferedBytes+next.Size()
 	if len(f.buffered) < flushFrames && f.bufferedBytes < flushBytes {
@@ -188,7 +189,7 @@ func (f *Follow) enqueue(next *frame.Frame) error {
 	return f.flush()
 }
 
-// flush hands the sink what waits for it.
+// flush gives the buffered frames to the sink.
 func (f *Follow) flush() error {
 	if len(f.buffered) == 0 {
 		return nil
@@ -211,25 +212,24 @@ func (f *Follow) flush() error {
 }
 
 const (
-	// firstStall is how long a client may take for a write before its reader lets go of what
-	// it holds alone, and lastStall how long a client that was slow before. Each time costs a
-	// question to the state service, so the time doubles.
+	// firstStall is how long a write may take before the reader releases what it holds alone. Each
+	// stall costs a read of the state service, so the time doubles, up to lastStall.
 	firstStall = 250 * time.Millisecond
 	lastStall  = 8 * time.Second
 )
 
-// write writes to the client. A reader that catches up holds a page of steps, or a call to the
-// stream service, for itself. It gives them up when the client takes nothing for a while:
-// errStalled. What a live reader holds it shares with the others.
+// write writes to the client. A catching-up reader holds a page of steps or a call to the stream
+// service alone, and releases it with errStalled if the client stalls. A live reader holds only
+// shared records, so it may block.
 func (f *Follow) write(write func() error) error {
 	if f.sharesFrames {
 		return write()
 	}
-	writing := make(chan error, 1) // nobody may wait for it yet
+	writing := make(chan error, 1) // buffered: the follow may receive it later
 	go func() {
 		err := errPanicked
 		defer func() {
-			if p := recover(); p != nil { // a server recovers from panics of its own goroutines only
+			if p := recover(); p != nil { // only the server's own goroutines recover from panics
 				f.Live.Log.Error("the sink of a stream panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			}
 			writing <- err
@@ -247,8 +247,8 @@ func (f *Follow) write(write func() error) error {
 	return errStalled
 }
 
-// awaitSlowWrite waits until the client has taken what was written. The reader then goes on from its
-// cursor.
+// awaitSlowWrite waits until the client has read the written frames. The reader then continues from
+// its cursor.
 func (f *Follow) awaitSlowWrite(ctx context.Context) error {
 	select {
 	case err := <-f.slowWrite:
@@ -259,7 +259,7 @@ func (f *Follow) awaitSlowWrite(ctx context.Context) error {
 	}
 }
 
-// sendCaughtUp tells the reader, once, that what comes now is new.
+// sendCaughtUp sends caught-up, once.
 func (f *Follow) sendCaughtUp() error {
 	var err error
 	if !f.caughtUp {

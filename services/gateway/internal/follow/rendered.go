@@ -8,8 +8,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// renderStep gives the frames of a stored step of the run. previous is the id of the run that this
-// run resumes or continues. It is needed only with the step that begins such a run.
+// renderStep returns the frames of a stored step. They have the same chunks as the live stream, in
+// the same order: see uistream.StepChunks. previous is the run that this run resumes or continues,
+// needed only with the step that begins such a run.
+//
+//	the step begins a run     run_started or run_resumed
+//	the step                  its chunks, numbered (step, Stored, 1..)
+//	                          step_committed at Committed(step)
+//	the run ended there       its last chunk and its end at Ended(step)-1 and Ended(step)
 func renderStep(run *statev1.Run, previous string, step *statev1.StoredStep) []*frame.Frame {
 	number := step.GetStep()
 	chunks := uistream.StepChunks(number, step.GetMessages(), step.GetRecord())
@@ -20,7 +26,7 @@ func renderStep(run *statev1.Run, previous string, step *statev1.StoredStep) []*
 		}
 		chunks = append([]*eventv1.Chunk{stamp(run, number-1, at, firstChunk(run, previous))}, chunks...)
 	}
-	frames := make([]*frame.Frame, 0, len(chunks)+3) // the commit, the last chunk and the end follow
+	frames := make([]*frame.Frame, 0, len(chunks)+3) // plus the commit, the last chunk and the end
 	for i, c := range chunks[:min(len(chunks), position.MaxChunks)] {
 		at := position.Position{Step: number, Attempt: position.Stored, N: int32(i + 1)} //nolint:gosec // see MaxChunks
 		frames = append(frames, frame.Chunk("", at.Sequence(), stamp(run, c.GetStep(), c.GetTimestamp(), c)))
@@ -33,13 +39,13 @@ func renderStep(run *statev1.Run, previous string, step *statev1.StoredStep) []*
 	return append(frames, renderEnd(run, position.Ended(number), number)...)
 }
 
-// stamp sets the fields that all chunks have.
+// stamp sets the common fields of a chunk.
 func stamp(run *statev1.Run, step int32, at int64, c *eventv1.Chunk) *eventv1.Chunk {
 	c.AgentId, c.AgentType, c.Timestamp, c.Step = run.GetRunId(), run.GetAgentType(), at, step
 	return c
 }
 
-// resumes reports whether the run resumes or continues an earlier one.
+// resumes reports whether the run resumes or continues an earlier run.
 func resumes(run *statev1.Run) bool {
 	e := run.GetEntry()
 	return e == statev1.RunEntry_RUN_ENTRY_RESUME || e == statev1.RunEntry_RUN_ENTRY_CONTINUATION

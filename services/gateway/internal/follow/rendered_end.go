@@ -7,15 +7,15 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 )
 
-// renderEnd gives the last chunk of a run that has ended, and its terminal frame at the given
-// sequence. step is the last committed step.
+// renderEnd returns the last chunk of an ended run, and its terminal frame at the sequence. step is
+// the last committed step.
 func renderEnd(run *statev1.Run, sequence int64, step int32) []*frame.Frame {
 	last := stamp(run, step, run.GetCompletedAt(), lastChunk(run))
 	return []*frame.Frame{frame.Chunk("", sequence-1, last), frame.Terminal("", sequence, terminalOf(run))}
 }
 
-// renderOutside gives the end of a run that ended outside a step. A run without any step gets its
-// first chunk as well. previous is as in renderStep.
+// renderOutside returns the end of a run that ended outside a step, and the first chunk too if the
+// run has no step. previous is as in renderStep.
 func renderOutside(run *statev1.Run, previous string, step int32) []*frame.Frame {
 	at := run.GetEndPosition()
 	if run.GetStepCount() > 0 || run.GetStartedAt() == 0 {
@@ -25,7 +25,7 @@ func renderOutside(run *statev1.Run, previous string, step int32) []*frame.Frame
 	return append([]*frame.Frame{frame.Chunk("", at-2, begin)}, renderEnd(run, at, step)...)
 }
 
-// firstChunk is the chunk with which the run begins.
+// firstChunk returns the chunk that begins the run.
 func firstChunk(run *statev1.Run, previous string) *eventv1.Chunk {
 	turn, message := run.GetTurn(), run.GetMessageId()
 	if resumes(run) {
@@ -34,7 +34,7 @@ func firstChunk(run *statev1.Run, previous string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{Turn: turn, MessageId: message}}}
 }
 
-// suspensions are the reasons why a run waits, as run_suspended names them.
+// suspensions are the reasons of run_suspended.
 var suspensions = map[statev1.RunStatus]string{
 	statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL:       "client_tool",
 	statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN: "awaiting_children",
@@ -56,7 +56,7 @@ func lastChunk(run *statev1.Run) *eventv1.Chunk {
 	}
 }
 
-// terminalOf says how a run ended.
+// terminalOf returns how a run ended.
 func terminalOf(run *statev1.Run) *streamv2.Terminal {
 	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
 		fail := &streamv2.Fail{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}

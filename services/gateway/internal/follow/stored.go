@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// pageSteps is how many steps are asked for at once. A page is cut at 4 MiB as well.
+	// pageSteps is the number of steps per request. A page is also limited to 4 MiB.
 	pageSteps = 20
-	// smallPage is what each reader may hold in any case, in bytes.
+	// smallPage is the size, in bytes, up to which a page does not count as large.
 	smallPage = 128 << 10
-	// pieceBytes is how long the texts of a rendered step are at most.
+	// pieceBytes limits the texts of a rendered step.
 	pieceBytes = 16 << 10
 )
 
-// readSteps delivers what the state service has behind the cursor, and gives its last page without
-// the steps.
+// readSteps delivers the stored steps behind the cursor. It returns the last page, without the
+// steps.
 func (t *track) readSteps(ctx context.Context) (*statev1.ListStepsResponse, error) {
 	for {
 		page, err := t.deliverPage(ctx)
@@ -47,7 +47,7 @@ func (t *track) deliverPage(ctx context.Context) (*statev1.ListStepsResponse, er
 			return nil, err
 		}
 	}
-	if err := t.follow.flush(); err != nil { // the sink sets the pace
+	if err := t.follow.flush(); err != nil { // backpressure: read on when the sink is done
 		return nil, err
 	}
 	page.Steps = nil
@@ -57,8 +57,8 @@ func (t *track) deliverPage(ctx context.Context) (*statev1.ListStepsResponse, er
 	return page, t.finishCatchUp(ctx, page)
 }
 
-// readPage gives the next page of steps. Only a few readers hold a large one at a time; the others
-// wait without. release has to be called.
+// readPage reads the next page of steps. Only a few readers hold a large page at a time. Others
+// wait without a page. The caller calls release.
 func (t *track) readPage(ctx context.Context) (page *statev1.ListStepsResponse, release func(), err error) {
 	large := &t.follow.largePages
 	if page, err = t.listSteps(ctx); err != nil || proto.Size(page) <= smallPage {
@@ -93,7 +93,7 @@ func (t *track) listSteps(ctx context.Context) (*statev1.ListStepsResponse, erro
 	return page, err
 }
 
-// rewindToStored takes back everything that the state service does not know.
+// rewindToStored rewinds the reader if the state service does not know its cursor.
 func (t *track) rewindToStored(page *statev1.ListStepsResponse) error {
 	if t.cursorExists(page) {
 		return nil
@@ -103,20 +103,20 @@ func (t *track) rewindToStored(page *statev1.ListStepsResponse) error {
 	if stands > 0 {
 		at = position.Ended(stands)
 	}
-	if boundary < at { // the run goes on behind that step
+	if boundary < at { // the run continues behind that step
 		at = boundary
 	}
 	t.step = stands
 	return t.rewind(at)
 }
 
-// cursorExists reports whether the cursor is a place in the session as the page shows it.
+// cursorExists reports whether the cursor is a position of the session in the page.
 func (t *track) cursorExists(page *statev1.ListStepsResponse) bool {
 	session, step := page.GetSession(), position.Of(t.cursor).Step
 	switch {
-	case step == 0: // of another life, but for the beginning
+	case step == 0: // only the beginning exists in every session
 		return t.cursor == 0
-	case step <= t.step: // behind a step
+	case step <= t.step: // behind a whole step
 		return page.GetStands() == t.step
 	case len(page.GetSteps()) > 0:
 		return page.GetSteps()[0].GetStep() == step
@@ -126,11 +126,11 @@ func (t *track) cursorExists(page *statev1.ListStepsResponse) bool {
 	return t.cursor <= session.GetPosition() || !hasEnded(page.GetCurrentRun())
 }
 
-// deliverStep gives the part of a stored step that lies behind the cursor.
+// deliverStep delivers the part of a stored step behind the cursor.
 func (t *track) deliverStep(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep) error {
 	run := runOf(page, step.GetRunId())
 	if t.session == "" && hasEnded(t.follow.run) && run.GetTurn() > t.follow.run.GetTurn() {
-		return t.follow.sendEnd(ctx) // the steps of later runs are not asked for
+		return t.follow.sendEnd(ctx) // skip the steps of later runs
 	}
 	if err := t.endRunBefore(ctx, run); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (t *track) deliverStep(ctx context.Context, page *statev1.ListStepsResponse
 	return nil
 }
 
-// giveStored gives the part of the stored step that lies behind the cursor.
+// giveStored gives the part of the stored step behind the cursor.
 func (t *track) giveStored(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep, run *statev1.Run) error {
 	previous, err := t.previousRunID(ctx, run, step)
 	if err != nil {
@@ -165,12 +165,12 @@ func (t *track) giveStored(ctx context.Context, page *statev1.ListStepsResponse,
 	return t.giveRendered(renderStep(run, previous, step))
 }
 
-// giveRendered gives a rendered step, with long texts in pieces. The numbers count the pieces.
+// giveRendered gives a rendered step, with long texts in pieces. Its numbers count the pieces.
 func (t *track) giveRendered(frames []*frame.Frame) error {
 	n := int32(0)
 	for _, f := range frames {
 		at := position.Of(f.Sequence)
-		if at.N > position.MaxChunks { // the chunks behind the step have places of their own
+		if at.N > position.MaxChunks { // chunks behind the step have fixed positions
 			if err := t.giveNew(f); err != nil {
 				return err
 			}
@@ -190,7 +190,7 @@ func (t *track) giveRendered(frames []*frame.Frame) error {
 }
 
 // completeAttempt finishes a stored step for a reader inside one of its attempts: from the log, or
-// else by a rewind to before the step.
+// by a rewind to before the step.
 func (t *track) completeAttempt(ctx context.Context, step *statev1.StoredStep, run *statev1.Run) error {
 	number := step.GetStep()
 	start := startOf(step, run)
@@ -201,11 +201,11 @@ func (t *track) completeAttempt(ctx context.Context, step *statev1.StoredStep, r
 	return t.completeFromLog(ctx, start, position.Committed(number))
 }
 
-// completeFromLog brings a reader that stands inside an attempt to the end, if the log has
-// the rest of the attempt, and else back to the start.
+// completeFromLog gives the rest of an attempt if the log has all of it. Else it rewinds to the
+// start.
 func (t *track) completeFromLog(ctx context.Context, start, end int64) error {
 	var taken error
-	_ = t.follow.Live.ReadStored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // what it does not have is as stored
+	_ = t.follow.Live.ReadStored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // without it, the step is given as stored
 		if !t.continues(r) || t.cursor >= end {
 			return errReadSteps
 		}
@@ -218,7 +218,7 @@ func (t *track) completeFromLog(ctx context.Context, start, end int64) error {
 	return t.rewind(start)
 }
 
-// replayAttempt gives the step of Request.Shown as it was live, if the log has all of the attempt.
+// replayAttempt repeats the step of Request.Shown as it was live, if the log has the whole attempt.
 func (t *track) replayAttempt(ctx context.Context, step *statev1.StoredStep) error {
 	shown := position.Of(t.follow.request.Shown)
 	if t.session != "" || shown.Step != step.GetStep() || shown.Attempt == 0 || shown.Attempt == position.Stored || position.Of(t.cursor).Step == shown.Step && t.cursor > position.Start(shown.Step) {
@@ -226,7 +226,7 @@ func (t *track) replayAttempt(ctx context.Context, step *statev1.StoredStep) err
 	}
 	var records []*live.Record
 	last, whole := position.Position{Step: shown.Step, Attempt: shown.Attempt}.Sequence(), false
-	_ = t.follow.Live.ReadStored(ctx, t.ref, last, false, func(r *live.Record) error { // else the step is given as stored
+	_ = t.follow.Live.ReadStored(ctx, t.ref, last, false, func(r *live.Record) error { // without it, the step is given as stored
 		if r.Boundary != nil {
 			whole = r.Boundary.GetLast() == last
 		} else if r.First != last+1 {
@@ -248,7 +248,7 @@ func (t *track) replayAttempt(ctx context.Context, step *statev1.StoredStep) err
 	return nil
 }
 
-// startOf is the position before the step.
+// startOf returns the position before the step.
 func startOf(step *statev1.StoredStep, run *statev1.Run) int64 {
 	var start int64
 	if step.GetFollows() > 0 {
@@ -269,7 +269,7 @@ func runOf(page *statev1.ListStepsResponse, id string) *statev1.Run {
 	return &statev1.Run{RunId: id}
 }
 
-// previousRunID names the former run of a run that resumes, for the step that begins the run.
+// previousRunID returns the run that a run resumes, for the step that begins the run.
 func (t *track) previousRunID(ctx context.Context, run *statev1.Run, step *statev1.StoredStep) (string, error) {
 	switch {
 	case !step.GetBeginsRun() || !resumes(run):
@@ -281,7 +281,7 @@ func (t *track) previousRunID(ctx context.Context, run *statev1.Run, step *state
 	return former.GetRunId(), err
 }
 
-// runWithOutput gives an ended run with its output. The runs of a page come without.
+// runWithOutput loads the output of an ended run. Pages have runs without output.
 func (t *track) runWithOutput(ctx context.Context, page *statev1.ListStepsResponse, run *statev1.Run) (*statev1.Run, error) {
 	if current := page.GetCurrentRun(); current.GetRunId() == run.GetRunId() {
 		return current, nil
@@ -306,8 +306,8 @@ func (t *track) endRunBefore(ctx context.Context, run *statev1.Run) error {
 	return t.endLastRun(ctx, start)
 }
 
-// endLastRun gives the end of the last delivered run if the run ended outside a step. An end
-// behind the position until was taken back.
+// endLastRun gives the end of the last delivered run if it ended outside a step. An end behind
+// until is void.
 func (t *track) endLastRun(ctx context.Context, until int64) error {
 	run := t.lastRun
 	if !hasEnded(run) || run.GetFinishStep() != 0 || run.GetEndPosition() <= t.cursor || run.GetEndPosition() > until {
@@ -322,8 +322,8 @@ func (t *track) endLastRun(ctx context.Context, until int64) error {
 	return t.endOutsideStep(ctx, run)
 }
 
-// endOutsideStep gives the end of a run that has ended outside a step. What the reader has seen of
-// the step in flight is void, since nothing of it is stored.
+// endOutsideStep gives the end of a run that ended outside a step. A partly seen step in flight is
+// void: none of it is stored.
 func (t *track) endOutsideStep(ctx context.Context, run *statev1.Run) error {
 	start := run.GetStartPosition()
 	if t.step > 0 {
@@ -346,7 +346,7 @@ func (t *track) endOutsideStep(ctx context.Context, run *statev1.Run) error {
 	return t.giveFrames(renderOutside(run, previous, t.step))
 }
 
-// finishCatchUp brings the cursor to the session's position when all stored steps are delivered.
+// finishCatchUp moves the cursor to the session's position after all stored steps.
 func (t *track) finishCatchUp(ctx context.Context, page *statev1.ListStepsResponse) error {
 	if current := page.GetCurrentRun(); hasEnded(current) {
 		t.lastRun = current // it may have no step

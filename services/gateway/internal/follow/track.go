@@ -14,20 +14,20 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
 )
 
-// track is where the reader stands in one session.
+// track is the reader's position in one session.
 type track struct {
 	follow  *Follow
-	session string // of a session below the root; "" for the root
+	session string // a session below the root; "" for the root
 	ref     *streamv2.StreamRef
 
 	cursor        int64        // the reader has everything up to here
-	delivered     int64        // the reader holds nothing behind this
-	step          int32        // the last step that the reader has as a whole
-	lastRun       *statev1.Run // of the last stored step that was delivered
-	logIncomplete bool         // the log has lost a part of the step in flight
+	delivered     int64        // the last position given to the reader
+	step          int32        // the last step that the reader has completely
+	lastRun       *statev1.Run // run of the last delivered step
+	logIncomplete bool         // the log lost a part of the step in flight
 }
 
-// lastWholeStep is the last step that a reader at the position has as a whole, for sure.
+// lastWholeStep returns the last step that a reader at the position certainly has completely.
 func lastWholeStep(at int64) int32 {
 	step := position.Of(at).Step
 	if at < position.Ended(step) {
@@ -36,7 +36,7 @@ func lastWholeStep(at int64) int32 {
 	return max(step, 0)
 }
 
-// rewind takes back what is behind the position.
+// rewind voids everything behind the position.
 func (t *track) rewind(at int64) error {
 	t.cursor = at
 	if t.delivered <= at {
@@ -52,7 +52,7 @@ func (t *track) wants(run string) bool {
 	return t.session != "" || !f.request.Only || run == f.run.GetRunId()
 }
 
-// takeRecord takes a record of the session's log. errAsk: it does not fit.
+// takeRecord takes a record of the session's log. errReadSteps: it does not fit.
 func (t *track) takeRecord(r *live.Record) error {
 	switch {
 	case r.Last <= t.cursor:
@@ -74,13 +74,13 @@ func (t *track) takeRecord(r *live.Record) error {
 		t.logIncomplete = true
 		return errReadSteps
 	default:
-		return nil // of an attempt of which a part is lost
+		return nil // a later record of an incomplete attempt
 	}
 	t.logIncomplete = false
 	return t.giveRecord(r)
 }
 
-// continues reports whether the record follows what the reader has without a gap.
+// continues reports whether the record follows the cursor without a gap.
 func (t *track) continues(r *live.Record) bool {
 	if r.Boundary != nil {
 		return r.Boundary.GetLast() == t.cursor
@@ -89,7 +89,7 @@ func (t *track) continues(r *live.Record) bool {
 	return at.Step == first.Step && at.Attempt == first.Attempt && r.First <= t.cursor+1
 }
 
-// giveRecord gives the part of a record that lies behind the cursor.
+// giveRecord gives the part of a record behind the cursor.
 func (t *track) giveRecord(r *live.Record) error {
 	if err := t.giveFrames(r.Frames); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (t *track) giveFrames(frames []*frame.Frame) error {
 	return nil
 }
 
-// giveNew gives a frame if it lies behind the cursor.
+// giveNew gives a frame if it is behind the cursor.
 func (t *track) giveNew(f *frame.Frame) error {
 	if f.Sequence <= t.cursor {
 		return nil
@@ -119,7 +119,7 @@ func (t *track) giveNew(f *frame.Frame) error {
 	return t.give(f)
 }
 
-// give gives a frame that the reader wants. errDone: it was the end.
+// give gives a frame if the reader wants it. errDone: it was the end.
 func (t *track) give(f *frame.Frame) error {
 	t.cursor = max(t.cursor, f.Sequence)
 	end := f.Terminal != nil && t.session == "" && f.Terminal.GetRunId() == t.follow.run.GetRunId()
@@ -127,7 +127,7 @@ func (t *track) give(f *frame.Frame) error {
 		return nil
 	}
 	t.delivered = t.cursor
-	if f.Session != t.session { // rendered, or read for this session alone: nobody shares it
+	if f.Session != t.session { // a frame made for this reader alone
 		f.Session = t.session
 	}
 	err := t.follow.enqueue(f)
@@ -156,8 +156,8 @@ func (f *Follow) takeDescendant(ctx context.Context, r *live.Record) error {
 	return err
 }
 
-// followDescendant begins a session below the root. A new session is given as it comes. Any other
-// session is given from the beginning of its run, if the run is still at work.
+// followDescendant begins a session below the root. A new session is given live. Another session is
+// given from the beginning of its run, if the run is executing.
 func (f *Follow) followDescendant(ctx context.Context, r *live.Record) (*track, error) {
 	t := &track{follow: f, session: r.Session, ref: &streamv2.StreamRef{
 		Tenant: f.request.Tenant, RootSessionId: f.root.ref.GetRootSessionId(), SessionId: r.Session,
@@ -169,7 +169,7 @@ func (f *Follow) followDescendant(ctx context.Context, r *live.Record) (*track, 
 	session, run, err := f.Sessions.Session(ctx, f.request.Tenant, r.Session)
 	switch {
 	case errors.Is(err, fault.NotFound):
-		t.cursor = math.MaxInt64 // nothing of it is told
+		t.cursor = math.MaxInt64 // ignore its records
 		return t, nil
 	case err != nil:
 		return nil, err
@@ -185,8 +185,8 @@ func (f *Follow) followDescendant(ctx context.Context, r *live.Record) (*track, 
 	return t, t.resync(ctx)
 }
 
-// resync brings the reader up to date with a session below the root. What the log does not
-// have comes with the next attempt or with the step.
+// resync catches up with a session below the root. The next attempt or the step brings the chunks
+// that the log lacks.
 func (t *track) resync(ctx context.Context) error {
 	if _, err := t.readSteps(ctx); err != nil {
 		if errors.Is(err, fault.NotFound) { // deleted meanwhile
@@ -196,7 +196,7 @@ func (t *track) resync(ctx context.Context) error {
 		return err
 	}
 	var taken error
-	_ = t.follow.Live.ReadStored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // see above
+	_ = t.follow.Live.ReadStored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // an unavailable log has none
 		if taken = t.takeRecord(r); errors.Is(taken, errReadSteps) {
 			taken = nil
 			return errReadSteps

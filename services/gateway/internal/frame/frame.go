@@ -1,6 +1,6 @@
-// Package frame has what a reader of a session is given: chunks, how a run ended, what
-// is void, and that nothing older is missing; and how the native wire writes it. Frames of
-// live records are shared by all readers of a session, so nobody may change one.
+// Package frame has the frames of a session's stream, and their encoding on the native wire:
+// chunks, ends of runs, rewinds, and the mark between stored and live chunks. All readers of a
+// session share the frames of live records, so frames must not be changed.
 package frame
 
 import (
@@ -19,16 +19,16 @@ import (
 
 // Frame is one frame. Exactly one of Chunk, Terminal, Rewound and CaughtUp is set.
 type Frame struct {
-	// Session is the session below the one that is read; "" for that itself.
+	// Session is a session below the followed one; "" for the followed session.
 	Session string
-	// Sequence is where a reader stands that has taken the frame.
+	// Sequence is the reader's position after the frame.
 	Sequence int64
 
 	Chunk    *eventv1.Chunk
 	Terminal *streamv2.Terminal
 	// Rewound: everything behind Sequence is void.
 	Rewound bool
-	// CaughtUp: what comes now is new.
+	// CaughtUp: the following chunks are live.
 	CaughtUp bool
 
 	size    int
@@ -36,7 +36,7 @@ type Frame struct {
 	message message
 }
 
-// content is the frame's name on the native wire and its data, a JSON object.
+// content is encoded once for all readers.
 type content struct {
 	once sync.Once
 	name string
@@ -53,25 +53,24 @@ func Chunk(session string, sequence int64, c *eventv1.Chunk) *Frame {
 	return &Frame{Session: session, Sequence: sequence, Chunk: c, size: proto.Size(c)}
 }
 
-// Terminal returns the frame of the end of a run.
+// Terminal returns the frame of a run's end.
 func Terminal(session string, sequence int64, t *streamv2.Terminal) *Frame {
 	return &Frame{Session: session, Sequence: sequence, Terminal: t, size: proto.Size(t)}
 }
 
-// Rewound returns the frame that voids everything behind the sequence.
+// Rewound returns a frame that voids everything behind the sequence.
 func Rewound(session string, sequence int64) *Frame {
 	return &Frame{Session: session, Sequence: sequence, Rewound: true}
 }
 
-// CaughtUp returns the frame between what is stored and what is new.
+// CaughtUp returns the frame between stored and live chunks.
 func CaughtUp(sequence int64) *Frame { return &Frame{Sequence: sequence, CaughtUp: true} }
 
-// Size tells about how many bytes the frame takes.
+// Size returns the approximate size of the frame, in bytes.
 func (f *Frame) Size() int { return f.size }
 
-// Pieces gives the frame in pieces whose texts have at most so many bytes, 4 or more, for the
-// caller to number: its chunk's text is cut between runes and copied. A frame without such a
-// text, or with a shorter one, is its only piece.
+// Pieces splits the frame's text between runes, into copies of at most limit bytes, 4 or more. The
+// caller numbers the pieces. A frame with a shorter text, or without text, is its only piece.
 func (f *Frame) Pieces(limit int) iter.Seq[*Frame] {
 	return func(yield func(*Frame) bool) {
 		text := textOf(f.Chunk)
@@ -93,7 +92,7 @@ func (f *Frame) Pieces(limit int) iter.Seq[*Frame] {
 	}
 }
 
-// textOf is the text of a chunk that may come in pieces.
+// textOf returns the text of a chunk that may be split.
 func textOf(c *eventv1.Chunk) string {
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_TextDelta:
@@ -107,7 +106,7 @@ func textOf(c *eventv1.Chunk) string {
 	}
 }
 
-// withText is the chunk with a piece of its text. The last piece alone completes a block.
+// withText copies the chunk with a piece of its text. Only the last piece completes a block.
 func withText(c *eventv1.Chunk, text string, last bool) *eventv1.Chunk {
 	out := &eventv1.Chunk{AgentId: c.GetAgentId(), AgentType: c.GetAgentType(), Timestamp: c.GetTimestamp(), Step: c.GetStep()}
 	switch e := c.GetEvent().(type) {
@@ -124,17 +123,16 @@ func withText(c *eventv1.Chunk, text string, last bool) *eventv1.Chunk {
 }
 
 // Content returns the frame's name on the native wire and its data, a JSON object on one line. They
-// are made once for all readers. The name is empty for a chunk that the wire has no name for: the
-// event of a newer writer, which readers would ignore.
+// are encoded once for all readers. The name is empty for an unknown event of a newer writer:
+// readers would ignore it.
 func (f *Frame) Content() (name string, data []byte) {
 	c := &f.content
 	c.once.Do(func() { c.name, c.data = f.marshal() })
 	return c.name, c.data
 }
 
-// Message returns the frame as a message of a WebSocket: {"type": …} with the fields of Content, and
-// the sequence where there is one. It is made once for all readers, and empty where Content has no
-// name.
+// Message returns the frame as a WebSocket message: {"type": …} with the fields of Content, and the
+// sequence if there is one. It is encoded once for all readers, and empty if Content has no name.
 func (f *Frame) Message() []byte {
 	f.message.once.Do(func() {
 		name, data := f.Content()
@@ -143,7 +141,7 @@ func (f *Frame) Message() []byte {
 		}
 		b := append(make([]byte, 0, len(data)+64), `{"type":"`...)
 		b = append(append(b, name...), '"')
-		if at := f.Sequence; at > 0 && name != chunkName { // a chunk's data has it
+		if at := f.Sequence; at > 0 && name != chunkName { // included in a chunk's data
 			b = strconv.AppendInt(append(b, `,"sequence":`...), at, 10)
 		}
 		if len(data) > len("{}") {
@@ -171,7 +169,7 @@ func (f *Frame) marshal() (name string, data []byte) {
 	}
 }
 
-// object never fails: the types below marshal whatever they hold.
+// object never fails: the types below always marshal.
 func object(data any) []byte {
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -194,7 +192,7 @@ func (f *Frame) marshalChunk() (name string, data []byte) {
 	return chunkName, append(b, '}')
 }
 
-// The data of the events.
+// The data of the frames.
 type (
 	endData struct {
 		Status string          `json:"status"`
@@ -244,7 +242,7 @@ func failOf(f *streamv2.Fail) failData {
 	return data
 }
 
-// StatusName names how a run ended as the native wire does.
+// StatusName returns the native wire's name of how a run ended.
 func StatusName(s streamv2.EndStatus) string {
 	switch s {
 	case streamv2.EndStatus_END_STATUS_COMPLETED:

@@ -19,13 +19,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 )
 
-// The limits of a ring where none are given.
+// The default limits of a ring.
 const (
 	defaultRecords = 512
 	defaultBytes   = 4 << 20
 )
 
-// The waits between two calls for a topic.
+// The backoff between two calls for a topic.
 const (
 	firstWait = 50 * time.Millisecond
 	lastWait  = 2 * time.Second
@@ -35,14 +35,14 @@ const (
 type Hub struct {
 	Client streamv2.StreamServiceClient
 	Log    *slog.Logger
-	// Records and Bytes say how far a reader may lag behind; 0 is a default.
+	// Records and Bytes limit how far a reader may lag; 0 for defaults.
 	Records, Bytes int
 
 	mu     sync.Mutex
 	topics map[key]*topic
 }
 
-// key names a topic.
+// key identifies a topic.
 type key struct{ tenant, root, session string }
 
 // topic is one log, read once for all its readers.
@@ -51,31 +51,31 @@ type topic struct {
 	key     key
 	ring    *fanout.Ring[*Record]
 	cancel  context.CancelFunc
-	ended   chan struct{} // closed when the call has ended for good
+	ended   chan struct{} // closed when the topic makes no more calls
 	readers int           // guarded by the hub
 
 	mu       sync.Mutex
-	position int64 // the sequence behind which the call reads next
-	live     bool  // the ring tells what happens now
+	position int64 // the next call reads behind this sequence
+	live     bool  // the ring delivers live records
 
-	answerMu   sync.Mutex // guards the next two; held while somebody asks
+	answerMu   sync.Mutex // guards answeredAt and answer; held during the request
 	answeredAt time.Time
 	answer     any
 }
 
-// Reader is one reader of a log. One goroutine uses it, and calls Leave at the end.
+// Reader is one reader of a log, for one goroutine. Leave ends it.
 type Reader struct {
 	*fanout.Reader[*Record]
 	topic *topic
-	// At is the sequence behind which the ring told when the reader joined: what was
-	// stored between its own position and At has to be read by Stored.
+	// Position is the topic's position at Join. ReadStored reads the records between the reader's
+	// own position and Position.
 	Position int64
-	// Up says that the topic had caught up already when the reader joined.
+	// Live: the topic had caught up before Join.
 	Live bool
 }
 
-// Join joins the readers of the log. The first one has it read from its own position on,
-// of a root with the sessions below it.
+// Join adds a reader to the log. The first reader starts the topic at its own position. The topic
+// of a root includes the sessions below it.
 func (h *Hub) Join(ctx context.Context, ref *streamv2.StreamRef, after int64) *Reader {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,10 +85,10 @@ func (h *Hub) Join(ctx context.Context, ref *streamv2.StreamRef, after int64) *R
 		t = h.add(k, after)
 	}
 	t.readers++
-	t.mu.Lock() // the ring gets nothing between the two
+	t.mu.Lock() // no record may come between the two
 	defer t.mu.Unlock()
 	reader := &Reader{Reader: t.ring.Join(), topic: t, Position: t.position, Live: t.live}
-	if !found { // in the trace of the first reader, with whom it does not end
+	if !found { // in the trace of the first reader, but not in its lifetime
 		living := trace.ContextWithSpanContext(context.Background(), trace.SpanContextFromContext(ctx))
 		living, t.cancel = context.WithCancel(living)
 		go t.run(living, ref)
@@ -112,7 +112,7 @@ func (h *Hub) add(k key, after int64) *topic {
 	return t
 }
 
-// Leave takes the reader out. The last one ends the topic's call and waits for that.
+// Leave removes the reader. The last one ends the topic's call and waits for its end.
 func (r *Reader) Leave() {
 	r.Reader.Leave()
 	h, t := r.topic.hub, r.topic
@@ -129,9 +129,9 @@ func (r *Reader) Leave() {
 	}
 }
 
-// ShareAnswer gives the readers of a log the answer to one question that all of them have. It is
-// asked when the last answer is older than age; meanwhile the others wait. Every caller
-// has to ask the same.
+// ShareAnswer returns the result of a request that all readers of a log share. It repeats the
+// request if the last result is older than age. Meanwhile the other readers wait. Every caller must
+// pass an equivalent request.
 func (r *Reader) ShareAnswer(now time.Time, age time.Duration, ask func() (any, error)) (any, error) {
 	t := r.topic
 	t.answerMu.Lock()
@@ -147,7 +147,7 @@ func (r *Reader) ShareAnswer(now time.Time, age time.Duration, ask func() (any, 
 	return answer, nil
 }
 
-// run reads until the last reader has left.
+// run reads until the last reader leaves.
 func (t *topic) run(ctx context.Context, ref *streamv2.StreamRef) {
 	defer close(t.ended)
 	for wait := firstWait; ctx.Err() == nil; wait = min(2*wait, lastWait) {
@@ -167,7 +167,7 @@ func (t *topic) run(ctx context.Context, ref *streamv2.StreamRef) {
 	}
 }
 
-// read makes one call. heard says that something came.
+// read makes one call. received: it returned something.
 func (t *topic) read(ctx context.Context, ref *streamv2.StreamRef) (heard bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -186,8 +186,8 @@ func (t *topic) read(ctx context.Context, ref *streamv2.StreamRef) (heard bool, 
 	}
 }
 
-// receive gives the next frame. The stream service writes frames by hand, in bytes. Within one
-// process nothing has decoded them on the way.
+// receive returns the next frame. The stream service writes frames as encoded bytes. Within one
+// process no layer has decoded them.
 func receive(call streamv2.StreamService_ReadClient) (*streamv2.ReadResponse, error) {
 	got, err := call.Recv()
 	if err != nil || got.GetFrame() != nil {
@@ -217,7 +217,7 @@ func recordsOf(session string, got *streamv2.ReadResponse) []*Record {
 	return records
 }
 
-// publish tells all readers. at changes with the ring.
+// publish gives records to all readers. The position changes with the ring.
 func (t *topic) publish(records ...*Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -234,11 +234,11 @@ func (t *topic) publish(records ...*Record) {
 	}
 }
 
-// ReadStored gives each record that is stored behind the position. It returns the error of
-// each, ctx's error, and Unavailable when the log cannot be read.
+// ReadStored calls each with every stored record behind the position. It returns the error of each,
+// ctx's error, or Unavailable if the log cannot be read.
 func (h *Hub) ReadStored(ctx context.Context, ref *streamv2.StreamRef, after int64, family bool, each func(*Record) error) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends a call that is left before its end
+	defer cancel() // ends an incomplete call
 	call, err := h.Client.Read(ctx, &streamv2.ReadRequest{Stream: ref, FromSequence: after, Family: family, StoredOnly: true})
 	if err != nil {
 		return err
@@ -247,7 +247,7 @@ func (h *Hub) ReadStored(ctx context.Context, ref *streamv2.StreamRef, after int
 		got, err := receive(call)
 		switch {
 		case errors.Is(err, io.EOF):
-			return fault.New(fault.Unavailable, "STREAM_DROPPED", "the live log ended before its end")
+			return fault.New(fault.Unavailable, "STREAM_DROPPED", "the stream service closed the read before its end")
 		case err != nil:
 			return err
 		case got.GetCaughtUp() != nil:
@@ -261,18 +261,18 @@ func (h *Hub) ReadStored(ctx context.Context, ref *streamv2.StreamRef, after int
 	}
 }
 
-// Record is what a topic tells at once. Readers share it: nobody may change it.
+// Record is one delivery of a topic. Readers share it and must not change it.
 type Record struct {
-	// Session is the session below the one that is read; "" for that itself.
+	// Session is a session below the followed one; "" for the followed session.
 	Session string
 	// First and Last are the sequences of the first and the last frame.
 	First, Last int64
 	Frames      []*frame.Frame
-	Attempt     *streamv2.Attempt  // set in the first record of an attempt
-	Boundary    *streamv2.Boundary // set in a record that ends an attempt
+	Attempt     *streamv2.Attempt  // in the first record of an attempt
+	Boundary    *streamv2.Boundary // in the last record of an attempt
 
-	// CaughtUp and Down are set in records that have nothing else: what comes now is new;
-	// nothing comes before the next CaughtUp.
+	// CaughtUp and Down come alone. CaughtUp: the following records are live. Down: nothing is live
+	// before the next CaughtUp.
 	CaughtUp, Down bool
 
 	size int

@@ -7,13 +7,14 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// calls are the calls that a client or a human answers, by their ids.
+// calls are the calls of client tools and approvals, by id.
 type calls struct {
-	// Pending has the session's own calls whose answers no step has taken yet.
+	// Pending has the session's own calls, until a step takes their answers.
 	Pending map[string]pendingCall `json:"pendingClientToolCalls,omitempty"`
-	// Owners has, for a root, the session of each call of its family.
+	// Owners has, for a root, the session of each call in its family.
 	Owners map[string]string `json:"clientToolCallOwnership,omitempty"`
-	// Completed has, for a root, when a step took the answer of a call of its own messages.
+	// Completed has, for a root, the time at which a step took the answer, for the calls of its own
+	// messages.
 	Completed map[string]int64 `json:"completedClientToolCalls,omitempty"`
 }
 
@@ -31,7 +32,7 @@ type pendingCall struct {
 	SubmittedAt int64           `json:"submittedAt,omitempty"`
 }
 
-// response is the answer to a call. It waits for the session to continue.
+// response is an answer to a call that no step has taken.
 type response struct {
 	Kind     string          `json:"kind"` // client-tool-result or approval-response
 	Result   json.RawMessage `json:"result,omitempty"`
@@ -93,7 +94,7 @@ func responseOf(kind statev1.CallKind, a *statev1.CallAnswer) *response {
 	return out
 }
 
-// jsonValue is a JSON text as a value; nil for a text that is not JSON.
+// jsonValue converts a JSON text to a value; nil if it is not JSON.
 func jsonValue(text string) json.RawMessage {
 	if !json.Valid([]byte(text)) {
 		return nil

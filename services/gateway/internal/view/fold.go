@@ -11,10 +11,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// logTimeout is how long a snapshot waits for the log. After that it leaves the step in flight out.
+// logTimeout limits the read of the log. After it, the snapshot omits the step in flight.
 const logTimeout = 3 * time.Second
 
-// contents is the part of a snapshot that comes from messages and from the log.
+// contents is the part of a snapshot from messages and log.
 type contents struct {
 	messages  []uistream.UIMessage
 	sequence  int64
@@ -36,8 +36,8 @@ func (h *Handlers) addLive(ctx context.Context, s *statev1.GetSessionResponse, s
 	return v
 }
 
-// addStepInFlight adds the step in flight to the run's message, and the ends of their calls to earlier
-// messages.
+// addStepInFlight adds the step in flight to the run's message. Ends of earlier calls go to the
+// messages with the calls.
 func (v *contents) addStepInFlight(run *statev1.Run, frames []*frame.Frame) {
 	told := make([]uistream.NumberedChunk, len(frames))
 	for i, f := range frames {

@@ -14,22 +14,21 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
-// The sizes of a page of history.
+// The limits of a page of history.
 const (
 	defaultHistory = 100
 	maxHistory     = 1000
 	maxPageBytes   = 4 << 20
 )
 
-// page is a page of chunks: those of stored steps, then those of the step in flight that
-// the log has.
+// page is a page of chunks: those of stored steps, then the log's chunks of the step in flight.
 type page struct {
 	Chunks  []storedChunk `json:"chunks"`
 	HasMore bool          `json:"hasMore"`
 	Latest  int64         `json:"latestSequence"`
-	// Next is the cursor of the page behind this one.
+	// Next is the cursor of the next page.
 	Next int64 `json:"nextSequence"`
-	// Rewound: what earlier pages had after At is void.
+	// Rewound voids chunks of earlier pages after At.
 	Rewound []rewound `json:"rewound,omitempty"`
 }
 
@@ -64,7 +63,7 @@ func (h *Handlers) History(w http.ResponseWriter, r *http.Request, tenant string
 	if err == nil {
 		err = h.Follower.Of(asked.request, session, run).To(r.Context(), asked)
 	}
-	if err != nil && !errors.Is(err, errFull) && fault.ReasonOf(err) != "RUN_NOT_FOUND" { // no chunk is of such a run
+	if err != nil && !errors.Is(err, errFull) && fault.ReasonOf(err) != "RUN_NOT_FOUND" { // such a run has no chunks
 		return err
 	}
 	asked.page.Latest = max(asked.page.Latest, asked.page.Next)
@@ -72,7 +71,7 @@ func (h *Handlers) History(w http.ResponseWriter, r *http.Request, tenant string
 	return nil
 }
 
-// historyRequest reads what is asked for. Invalid (PARAMETER_INVALID, ID_INVALID).
+// historyRequest parses the request. Invalid (PARAMETER_INVALID, ID_INVALID).
 func historyRequest(r *http.Request) (*pageReader, error) {
 	from, err := httpapi.Number(r, "fromSequence", 0, 0, maxSequence)
 	if err != nil {
@@ -98,10 +97,10 @@ func historyRequest(r *http.Request) (*pageReader, error) {
 // maxSequence is the highest position.
 const maxSequence = 1<<53 - 1
 
-// errFull ends the reading of a page.
+// errFull ends the page.
 var errFull = errors.New("the page is full")
 
-// pageReader is a page that is being read. It is the sink of a follow.
+// pageReader collects a page. It is the sink of a follow.
 type pageReader struct {
 	request follow.Request
 	limit   int
@@ -110,20 +109,20 @@ type pageReader struct {
 	bytes   int
 }
 
-// Flush has nothing to send.
+// Flush does nothing: the page is sent as a whole.
 func (*pageReader) Flush() error { return nil }
 
-// Beat has nobody to tell.
+// Beat does nothing.
 func (*pageReader) Beat() error { return nil }
 
-// Frame takes the next frame.
+// Frame adds a frame to the page.
 func (p *pageReader) Frame(f *frame.Frame) error {
 	if f.Rewound {
 		p.page.Rewound = append(p.page.Rewound, rewound{f.Sequence, f.Sequence})
 	}
 	if f.Chunk != nil && f.Chunk.GetStep() >= p.step {
 		text, err := eventv1.MarshalChunk(f.Chunk)
-		if err != nil { // the event of a newer writer: readers would pass over it
+		if err != nil { // an unknown event of a newer writer, which readers would ignore
 			p.page.Next = f.Sequence
 			return nil //nolint:nilerr // see above
 		}

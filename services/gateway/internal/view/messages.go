@@ -7,15 +7,15 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// The sizes of a page of messages.
+// The limits of a page of messages.
 const (
 	defaultMessages = 50
 	maxMessages     = 200
 )
 
-// Messages is GET /messages?sessionId=…&offset=0&limit=50, with includeReasoning=false and
-// includeToolResults=false for readers that do not want them. Invalid (ID_INVALID,
-// PARAMETER_INVALID), NotFound (SESSION_NOT_FOUND).
+// Messages is GET /messages?sessionId=…&offset=0&limit=50. includeReasoning=false and
+// includeToolResults=false leave these out. Invalid (ID_INVALID, PARAMETER_INVALID), NotFound
+// (SESSION_NOT_FOUND).
 func (h *Handlers) Messages(w http.ResponseWriter, r *http.Request, tenant string) error {
 	id, err := httpapi.SessionID(r)
 	if err != nil {
@@ -46,7 +46,7 @@ func (h *Handlers) Messages(w http.ResponseWriter, r *http.Request, tenant strin
 	return nil
 }
 
-// readWithout reads what the page leaves out. Invalid (PARAMETER_INVALID).
+// readWithout parses the parts to leave out. Invalid (PARAMETER_INVALID).
 func readWithout(r *http.Request) (uistream.Omissions, error) {
 	reasoning, err := httpapi.Bool(r, "includeReasoning", true)
 	if err != nil {

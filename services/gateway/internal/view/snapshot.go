@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// attempts is how often a session is read again that was changed meanwhile.
+// attempts is how often a session is read while it keeps changing.
 const attempts = 3
 
 // snapshot is a session as a page shows it. Messages has the newest part of the conversation;
@@ -22,7 +22,7 @@ type snapshot struct {
 	RunID          *string              `json:"runId"`
 	Messages       []uistream.UIMessage `json:"messages"`
 	Offset         int64                `json:"offset"`
-	Total          int64                `json:"total"` // the number of stored messages, which Offset counts too
+	Total          int64                `json:"total"` // number of stored messages, like Offset
 	HasMore        bool                 `json:"hasMore"`
 	State          json.RawMessage      `json:"state"`
 	StreamSequence int64                `json:"streamSequence"`
@@ -35,7 +35,7 @@ type snapshot struct {
 	Error        string        `json:"error,omitempty"`
 	Interruption *interruption `json:"interruptContext,omitempty"`
 	calls
-	WaitingRuns     []string `json:"waitingRuns,omitempty"` // in the order in which they will begin
+	WaitingRuns     []string `json:"waitingRuns,omitempty"` // in the order of their start
 	RootSessionID   string   `json:"rootSessionId,omitempty"`
 	ParentSessionID string   `json:"parentSessionId,omitempty"`
 }
@@ -46,7 +46,8 @@ type interruption struct {
 	InterruptedAt int64  `json:"interruptedAt,omitempty"`
 }
 
-// Snapshot is GET /snapshot?sessionId=….
+// Snapshot is GET /snapshot?sessionId=…. Unavailable (SESSION_CHANGING), Exhausted
+// (TOO_MANY_SNAPSHOTS), NotFound (SESSION_NOT_FOUND).
 func (h *Handlers) Snapshot(w http.ResponseWriter, r *http.Request, tenant string) error {
 	id, err := httpapi.SessionID(r)
 	if err != nil {
@@ -71,11 +72,11 @@ func (h *Handlers) Snapshot(w http.ResponseWriter, r *http.Request, tenant strin
 			return nil
 		}
 	}
-	return fault.New(fault.Unavailable, "SESSION_CHANGING", "the conversation was changed while it was read, %d times in a row; try again", attempts)
+	return fault.New(fault.Unavailable, "SESSION_CHANGING", "the conversation changed during %d reads in a row; retry", attempts)
 }
 
-// read reads the conversation, then the step in flight. same is false if messages were taken back
-// meanwhile, which can happen only while nothing runs.
+// read reads the conversation, then the step in flight. same is false if messages were removed
+// meanwhile, possible only while no run is executing.
 func (h *Handlers) read(ctx context.Context, s *statev1.GetSessionResponse) (v contents, offset int64, same bool, err error) {
 	stored, err := h.Sessions.ReadNewest(ctx, s.GetSession())
 	if err != nil || stored.Changed {
@@ -123,7 +124,7 @@ func (h *Handlers) snapshotOf(s *statev1.GetSessionResponse, v contents, offset 
 	return out
 }
 
-// status is the status of the session in a snapshot.
+// status returns the session's status in a snapshot.
 func status(s *statev1.GetSessionResponse) string {
 	if conversation.Executing(s.GetCurrentRun()) {
 		return "active"

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
-// sessionStatus is how a session stands.
+// sessionStatus is the response of /status.
 type sessionStatus struct {
 	SessionID   string          `json:"sessionId"`
 	AgentType   string          `json:"agentType"`
@@ -48,8 +48,7 @@ type agent struct {
 	Description string `json:"description"`
 }
 
-// Agents is GET /agents: what can be talked to, and the default, which is empty
-// when there is none.
+// Agents is GET /agents: the announced agents, and the default agent type, empty if there is none.
 func (h *Handlers) Agents(w http.ResponseWriter, r *http.Request, _ string) error {
 	known, err := h.Sessions.Agents(r.Context())
 	if err != nil {
