@@ -25,13 +25,13 @@ func PendingCalls(s *statev1.GetSessionResponse) []uistream.Asked {
 
 // AskedOf is PendingCalls for the calls of GetSession.
 func AskedOf(session string, calls []*statev1.Call) []uistream.Asked {
-	var asked []uistream.Asked
+	var pending []uistream.Asked
 	for _, c := range calls {
 		if c.GetSessionId() == session {
-			asked = append(asked, pendingCall(c))
+			pending = append(pending, pendingCall(c))
 		}
 	}
-	return asked
+	return pending
 }
 
 func pendingCall(c *statev1.Call) uistream.Asked {

@@ -114,14 +114,14 @@ func (n *Newest) Messages() []uistream.UIMessage {
 // Completed returns the time at which a step took the answer, by call, for the calls of client
 // tools and approvals in the messages.
 func (n *Newest) Completed() map[string]int64 {
-	asked := map[string]int32{} // by call: its step
+	requestedIn := map[string]int32{} // by call: its step
 	for step, record := range n.stored.Records {
 		for _, e := range record.GetEvents() {
 			if start := e.GetToolStart(); start.GetAwaitsClient() {
-				asked[start.GetToolCallId()] = step.Number
+				requestedIn[start.GetToolCallId()] = step.Number
 			}
 			if question := e.GetToolApprovalRequest(); question != nil {
-				asked[question.GetToolCallId()] = step.Number
+				requestedIn[question.GetToolCallId()] = step.Number
 			}
 		}
 	}
@@ -129,7 +129,7 @@ func (n *Newest) Completed() map[string]int64 {
 	for _, m := range n.stored.Messages {
 		for _, p := range m.GetParts() {
 			id := p.GetToolResult().GetToolCallId()
-			if step, found := asked[id]; found && m.GetStep() > step { // a call that ended in its own step awaited no answer
+			if step, found := requestedIn[id]; found && m.GetStep() > step { // a call that ended in its own step awaited no answer
 				completed[id] = m.GetCreatedAt()
 			}
 		}

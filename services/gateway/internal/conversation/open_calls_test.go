@@ -14,18 +14,18 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// moving is a state service whose session changes while it is read.
-type moving struct {
+// changingSession is a state service whose session changes while it is read.
+type changingSession struct {
 	*stored
 	now     *statev1.GetSessionResponse
 	changes []func() // one before each listing of messages
 }
 
-func (m *moving) GetSession(context.Context, *statev1.GetSessionRequest, ...grpc.CallOption) (*statev1.GetSessionResponse, error) {
+func (m *changingSession) GetSession(context.Context, *statev1.GetSessionRequest, ...grpc.CallOption) (*statev1.GetSessionResponse, error) {
 	return m.now, nil
 }
 
-func (m *moving) ListMessages(ctx context.Context, q *statev1.ListMessagesRequest, options ...grpc.CallOption) (*statev1.ListMessagesResponse, error) {
+func (m *changingSession) ListMessages(ctx context.Context, q *statev1.ListMessagesRequest, options ...grpc.CallOption) (*statev1.ListMessagesResponse, error) {
 	if len(m.changes) > 0 {
 		m.changes[0]()
 		m.changes = m.changes[1:]
@@ -33,8 +33,8 @@ func (m *moving) ListMessages(ctx context.Context, q *statev1.ListMessagesReques
 	return m.stored.ListMessages(ctx, q, options...)
 }
 
-// at gives the session at the version, with what it waits for.
-func at(version int64, run *statev1.Run, calls ...*statev1.Call) *statev1.GetSessionResponse {
+// sessionAt gives the session at the version, with what it waits for.
+func sessionAt(version int64, run *statev1.Run, calls ...*statev1.Call) *statev1.GetSessionResponse {
 	return &statev1.GetSessionResponse{
 		Session: &statev1.Session{Tenant: "default", SessionId: "s", Version: version, CurrentRunId: run.GetRunId()}, CurrentRun: run, Calls: calls,
 	}
@@ -54,7 +54,7 @@ func firstPage(t *testing.T, r *conversation.Reader) string {
 	return string(text)
 }
 
-func TestCallsAndMessagesAreOfOneMoment(t *testing.T) {
+func TestAPageHasItsMessagesAndCallsOfOneMoment(t *testing.T) {
 	t.Parallel()
 	s := &stored{}
 	id := s.begin(statev1.RunEntry_RUN_ENTRY_START, "answer-1")
@@ -64,10 +64,10 @@ func TestCallsAndMessagesAreOfOneMoment(t *testing.T) {
 		s.add(&eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, RunId: id, Step: 1, Parts: []*eventv1.Part{{
 			Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: "c1", ToolName: "pay", Arguments: "{}"}}}}})
 	}
-	m := &moving{stored: s, now: at(1, run)}
+	m := &changingSession{stored: s, now: sessionAt(1, run)}
 	m.changes = []func(){func() { // the run suspends between the two reads
 		said()
-		m.now = at(2, run, call)
+		m.now = sessionAt(2, run, call)
 	}}
 	r := &conversation.Reader{Sessions: m, Runs: m}
 	if got := firstPage(t, r); !strings.Contains(got, `"state":"approval-requested"`) || !strings.Contains(got, `"approval":{"id":"a1"}`) {
@@ -78,7 +78,7 @@ func TestCallsAndMessagesAreOfOneMoment(t *testing.T) {
 	for range 20 {
 		m.changes = append(m.changes, func() {
 			version++
-			m.now = at(version, run, call)
+			m.now = sessionAt(version, run, call)
 		})
 	}
 	if got := firstPage(t, r); !strings.Contains(got, `"approval":{"id":"a1"}`) || version > 10 {
@@ -86,7 +86,7 @@ func TestCallsAndMessagesAreOfOneMoment(t *testing.T) {
 	}
 }
 
-func TestACallThatNobodyWillAnswerHasEnded(t *testing.T) {
+func TestACallWithoutAnAnswerEndsWhenNoneCanCome(t *testing.T) {
 	t.Parallel()
 	const other = "The conversation was stopped before this call was answered."
 	run := func(status statev1.RunStatus, steps int32) *statev1.Run {
@@ -114,7 +114,7 @@ func TestACallThatNobodyWillAnswerHasEnded(t *testing.T) {
 		"an older call of another one": {status: waits, run: run(suspended, 1), calls: []*statev1.Call{{ToolCallId: "c", SessionId: "below"}}, older: other},
 		"no run yet":                   {status: waits},
 	} {
-		s := at(1, tc.run, tc.calls...)
+		s := sessionAt(1, tc.run, tc.calls...)
 		s.GetSession().Status = tc.status
 		if tc.failure != "" {
 			s.GetSession().Failure = &statev1.Failure{Error: tc.failure}

@@ -78,17 +78,17 @@ const attempts = 3
 
 // consistentPage returns a page with the session of the same moment. The moment matters only for
 // open calls.
-func (r *Reader) consistentPage(ctx context.Context, whole *statev1.GetSessionResponse, offset int64, limit int) (*Page, *statev1.GetSessionResponse, error) {
+func (r *Reader) consistentPage(ctx context.Context, session *statev1.GetSessionResponse, offset int64, limit int) (*Page, *statev1.GetSessionResponse, error) {
 	for attempt := 1; ; attempt++ {
-		page, err := r.page(ctx, whole.GetSession(), offset, limit)
+		page, err := r.page(ctx, session.GetSession(), offset, limit)
 		if err != nil || !uistream.HasOpenCalls(page.Messages) {
-			return page, whole, err
+			return page, session, err
 		}
-		now, err := r.Whole(ctx, whole.GetSession().GetTenant(), whole.GetSession().GetSessionId())
-		if err != nil || now.GetSession().GetVersion() == whole.GetSession().GetVersion() || attempt == attempts {
+		now, err := r.Whole(ctx, session.GetSession().GetTenant(), session.GetSession().GetSessionId())
+		if err != nil || now.GetSession().GetVersion() == session.GetSession().GetVersion() || attempt == attempts {
 			return page, now, err
 		}
-		whole = now
+		session = now
 	}
 }
 
@@ -97,7 +97,7 @@ func (r *Reader) page(ctx context.Context, s *statev1.Session, offset int64, lim
 	if err != nil {
 		return nil, err
 	}
-	whole, err := r.completeAnswer(ctx, s, w)
+	isWhole, err := r.completeAnswer(ctx, s, w)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (r *Reader) page(ctx context.Context, s *statev1.Session, offset int64, lim
 	if err := r.endCalls(ctx, s, messages, offset+int64(len(w.messages))); err != nil {
 		return nil, err
 	}
-	if !whole {
+	if !isWhole {
 		markTruncated(&messages[0]) // only the first answer of a page may be incomplete
 	}
 	return &Page{Messages: messages, Total: w.total, Offset: offset, Limit: w.limit, HasMore: offset+int64(w.limit) < w.total}, nil
@@ -170,7 +170,7 @@ func withoutContent(m *eventv1.Message) *eventv1.Message {
 // completeAnswer adds the messages behind the window that belong to its last answer. If the page
 // would become too large, the next page begins with this answer instead. whole is false if the
 // answer is too large for any page.
-func (r *Reader) completeAnswer(ctx context.Context, s *statev1.Session, w *window) (whole bool, err error) {
+func (r *Reader) completeAnswer(ctx context.Context, s *statev1.Session, w *window) (isWhole bool, err error) {
 	turn := w.groups.openGroup(w.messages)
 	if turn == "" || turn == w.open {
 		return true, nil
@@ -246,11 +246,11 @@ func isInvisible(m *eventv1.Message) bool {
 
 // ownMessages returns the messages without the rest of an answer that began before the page.
 func (w *window) ownMessages() []*eventv1.Message {
-	kept := w.messages[:0:0]
+	own := w.messages[:0:0]
 	for _, m := range w.messages {
 		if !w.groups.contains(m, w.open) {
-			kept = append(kept, m)
+			own = append(own, m)
 		}
 	}
-	return kept
+	return own
 }

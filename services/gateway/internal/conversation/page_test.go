@@ -100,7 +100,7 @@ func (s *stored) add(m *eventv1.Message) {
 	s.messages = append(s.messages, m)
 }
 
-func (s *stored) asks(run string, step int32, calls ...string) {
+func (s *stored) addCalls(run string, step int32, calls ...string) {
 	m := &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, RunId: run, Step: step}
 	for _, id := range calls {
 		m.Parts = append(m.Parts, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: id, ToolName: "locate", Arguments: `{"hold":true}`}}})
@@ -108,13 +108,13 @@ func (s *stored) asks(run string, step int32, calls ...string) {
 	s.add(m)
 }
 
-func (s *stored) fails(run string, step int32, call string) {
+func (s *stored) addFailedResult(run string, step int32, call string) {
 	s.add(&eventv1.Message{Role: eventv1.Role_ROLE_TOOL, RunId: run, Step: step, Parts: []*eventv1.Part{
 		{Part: &eventv1.Part_ToolResult{ToolResult: &eventv1.ToolResultPart{ToolCallId: call, ToolName: "locate", Error: "abandoned"}}},
 	}})
 }
 
-func (s *stored) says(run string, step int32) {
+func (s *stored) addText(run string, step int32) {
 	s.add(&eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, RunId: run, Step: step, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: "yes"}}}}})
 }
 
@@ -159,14 +159,14 @@ func show(m uistream.UIMessage) string {
 // and then 2, 3 and 4.
 func abandoned() *stored {
 	s := &stored{}
-	s.asks(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1, "c1")
+	s.addCalls(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1, "c1")
 	second := s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-2")
-	s.fails(second, 2, "c1")
-	s.says(second, 3)
+	s.addFailedResult(second, 2, "c1")
+	s.addText(second, 3)
 	return s
 }
 
-func TestACallThatWasGivenUpEndsInItsMessage(t *testing.T) {
+func TestAnAbandonedCallEndsInItsMessage(t *testing.T) {
 	t.Parallel()
 	s := abandoned()
 	for _, c := range []struct {
@@ -187,10 +187,10 @@ func TestACallThatWasGivenUpEndsInItsMessage(t *testing.T) {
 	}
 }
 
-func TestTheEndOfACallIsNotLookedForWithoutAnEnd(t *testing.T) {
+func TestTheSearchForTheEndOfACallIsBounded(t *testing.T) {
 	t.Parallel()
 	s := &stored{}
-	s.asks(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1, "c1")
+	s.addCalls(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1, "c1")
 	for range 1000 {
 		s.begin(statev1.RunEntry_RUN_ENTRY_START, "")
 	}
@@ -202,15 +202,15 @@ func TestTheEndOfACallIsNotLookedForWithoutAnEnd(t *testing.T) {
 	}
 }
 
-func TestARunThatResumesMayGoOnInTheMessageBefore(t *testing.T) {
+func TestARunThatResumesMayExtendThePreviousMessage(t *testing.T) {
 	t.Parallel()
 	s := &stored{}
-	s.says(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1)
-	s.asks(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-2"), 2, "c1")
+	s.addText(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1)
+	s.addCalls(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-2"), 2, "c1")
 	third := s.begin(statev1.RunEntry_RUN_ENTRY_RESUME, "msg-2")
-	s.fails(third, 3, "c1")
-	s.says(third, 4)
-	s.says(s.begin(statev1.RunEntry_RUN_ENTRY_RESUME, "msg-4"), 5)
+	s.addFailedResult(third, 3, "c1")
+	s.addText(third, 4)
+	s.addText(s.begin(statev1.RunEntry_RUN_ENTRY_RESUME, "msg-4"), 5)
 	for i, want := range []string{"run-1", "run-2", "run-2 run-3", "run-4"} {
 		runs, err := s.reader().Message(t.Context(), "default", s.runs[i])
 		var ids []string
@@ -230,18 +230,18 @@ func TestARunThatResumesMayGoOnInTheMessageBefore(t *testing.T) {
 	}
 }
 
-func TestAMessageThatRunsOfAnotherSessionHaveWrittenTogetherIsOneInABranch(t *testing.T) {
+func TestABranchGroupsTheRunsOfAnotherSession(t *testing.T) {
 	t.Parallel()
 	s := &stored{}
-	s.asks(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1, "c1")
-	s.fails("run-2", 2, "c1")
-	s.asks("run-2", 3, "c2")
-	s.fails("run-3", 4, "c2")
-	s.says("run-3", 5)
+	s.addCalls(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1, "c1")
+	s.addFailedResult("run-2", 2, "c1")
+	s.addCalls("run-2", 3, "c2")
+	s.addFailedResult("run-3", 4, "c2")
+	s.addText("run-3", 5)
 	s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-4")
-	s.says("run-4", 6)
+	s.addText("run-4", 6)
 	s.runs = nil // they are of the session that the branch comes from
-	s.says(s.begin(statev1.RunEntry_RUN_ENTRY_RESUME, "own"), 7)
+	s.addText(s.begin(statev1.RunEntry_RUN_ENTRY_RESUME, "own"), 7)
 	s.messages[len(s.messages)-1].RunId, s.runs[0].RunId = "run-own", "run-own"
 	one, two, own := `m1 c1 output-error {"hold":true}abandoned c2 output-error {"hold":true}abandoned yes`, "m7 yes", "own yes"
 	for _, c := range []struct {

@@ -43,11 +43,11 @@ func (r *Reader) Whole(ctx context.Context, tenant, id string) (*statev1.GetSess
 
 // PreviousRun returns the run before another; nil for the first.
 func (r *Reader) PreviousRun(ctx context.Context, tenant string, run *statev1.Run) (*statev1.Run, error) {
-	former, err := r.previousRuns(ctx, tenant, run, 1)
-	if err != nil || len(former) == 0 {
+	previous, err := r.previousRuns(ctx, tenant, run, 1)
+	if err != nil || len(previous) == 0 {
 		return nil, err
 	}
-	return former[0], nil
+	return previous[0], nil
 }
 
 // previousRuns returns the runs before the run, newest first.
@@ -75,10 +75,10 @@ const runTimeout = 2 * time.Second
 // Run returns the current state of the run, without retries. Unavailable (STATE_TIMEOUT): the state
 // service did not answer within runTimeout.
 func (r *Reader) Run(ctx context.Context, tenant string, run *statev1.Run) (*statev1.Run, error) {
-	asking, cancel := context.WithTimeout(ctx, runTimeout)
+	limited, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
-	got, err := r.Runs.GetRun(asking, &statev1.GetRunRequest{Tenant: tenant, SessionId: run.GetSessionId(), RunId: run.GetRunId()})
-	if err != nil && asking.Err() != nil && ctx.Err() == nil {
+	got, err := r.Runs.GetRun(limited, &statev1.GetRunRequest{Tenant: tenant, SessionId: run.GetSessionId(), RunId: run.GetRunId()})
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		return nil, fault.New(fault.Unavailable, "STATE_TIMEOUT", "the state service did not answer within %v; retry", runTimeout)
 	}
 	return got.GetRun(), retry.Ours(err)
@@ -151,11 +151,11 @@ func (r *Reader) Message(ctx context.Context, tenant string, run *statev1.Run) (
 	if run.GetEntry() == statev1.RunEntry_RUN_ENTRY_START {
 		return runs, nil
 	}
-	former, err := r.previousRuns(ctx, tenant, run, maxContinued)
+	previous, err := r.previousRuns(ctx, tenant, run, maxContinued)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range former {
+	for _, f := range previous {
 		if f.GetMessageId() != run.GetMessageId() {
 			break
 		}

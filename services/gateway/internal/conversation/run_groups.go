@@ -34,12 +34,12 @@ func (t *runGroups) add(ctx context.Context, m *eventv1.Message) error {
 		t.last = ""
 		return nil
 	}
-	former, run := t.last, m.GetRunId()
+	previous, run := t.last, m.GetRunId()
 	t.last = run
-	if former == "" || run == "" || former == run || t.first[run] != "" {
+	if previous == "" || run == "" || previous == run || t.first[run] != "" {
 		return nil
 	}
-	ids := [2]string{former, run}
+	ids := [2]string{previous, run}
 	for i, id := range ids {
 		var err error
 		if ids[i], err = t.messageID(ctx, id); err != nil {
@@ -47,7 +47,7 @@ func (t *runGroups) add(ctx context.Context, m *eventv1.Message) error {
 		}
 	}
 	if ids[0] == ids[1] { // runs of another session have no message id here, so adjacent ones count as one group
-		t.first[run] = t.groupOf(former)
+		t.first[run] = t.groupOf(previous)
 	}
 	return nil
 }

@@ -117,13 +117,13 @@ func unansweredRuns(messages []*eventv1.Message) map[string]bool {
 	runs := map[string]bool{}
 	for i, m := range messages {
 		if isQuestion(m) {
-			if asking := openQuestion(messages[:i]); asking != "" && asking != m.GetRunId() {
-				runs[asking] = true
+			if open := openQuestion(messages[:i]); open != "" && open != m.GetRunId() {
+				runs[open] = true
 			}
 		}
 	}
-	if asking := openQuestion(messages); asking != "" {
-		runs[asking] = true
+	if open := openQuestion(messages); open != "" {
+		runs[open] = true
 	}
 	return runs
 }
@@ -144,7 +144,7 @@ func openQuestion(messages []*eventv1.Message) string {
 // groupForeignRuns gives adjacent runs of another session a common message id. They have none in
 // this session.
 func groupForeignRuns(messages []*eventv1.Message, runs map[string]uistream.Run) {
-	strange, open := map[string]bool{}, "" // id of the open message of foreign runs; "" for none
+	foreign, open := map[string]bool{}, "" // id of the open message of foreign runs; "" for none
 	for _, m := range messages {
 		run := m.GetRunId()
 		switch {
@@ -155,8 +155,8 @@ func groupForeignRuns(messages []*eventv1.Message, runs map[string]uistream.Run)
 			open = cmp.Or(open, m.GetId())
 			known := runs[run]
 			known.MessageID = open
-			runs[run], strange[run] = known, true
-		case !strange[run]:
+			runs[run], foreign[run] = known, true
+		case !foreign[run]:
 			open = ""
 		}
 	}

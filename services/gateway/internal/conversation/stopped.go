@@ -54,7 +54,7 @@ func WhyStopped(s *statev1.Session) string {
 //   - calls of the previous message, until the first step of the newest run.
 func UnansweredReasons(s *statev1.GetSessionResponse, messages []uistream.UIMessage) func(message, call string) string {
 	session, run := s.GetSession(), s.GetCurrentRun()
-	over := Stopped(session, run) || Ended(session.GetStatus()) && !Executing(run)
+	ended := Stopped(session, run) || Ended(session.GetStatus()) && !Executing(run)
 	before := ""
 	for _, m := range messages {
 		if m.Role == "assistant" && m.ID != run.GetMessageId() {
@@ -72,9 +72,9 @@ func UnansweredReasons(s *statev1.GetSessionResponse, messages []uistream.UIMess
 		switch {
 		case run == nil || answered[call]:
 			return ""
-		case over && newest:
+		case ended && newest:
 			return WhyStopped(session)
-		case over:
+		case ended:
 			return unansweredText
 		case newest || waits[call] || message == before && Executing(run) && run.GetStepCount() == 0:
 			return ""

@@ -249,7 +249,7 @@ func (w *world) twoRuns(t *testing.T) *client {
 	return c
 }
 
-func TestAReaderThatWasCutAnywhereHasTheSameInTheEnd(t *testing.T) {
+func TestAReaderThatReconnectsAnywhereHasTheSameChunks(t *testing.T) {
 	t.Parallel()
 	for name, disturb := range map[string]func(*world){
 		"the log has everything": func(*world) {},
@@ -309,7 +309,7 @@ func TestAReaderInsideAFinishedStepGetsTheRestFromTheLog(t *testing.T) {
 	})
 }
 
-func TestAReaderThatWasCutInsideALiveStepGoesOnThere(t *testing.T) {
+func TestAReaderThatReconnectsInsideALiveStepContinuesThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -339,7 +339,7 @@ func TestAReaderThatWasCutInsideALiveStepGoesOnThere(t *testing.T) {
 	})
 }
 
-func TestWhatAnAttemptVoidsIsTakenBack(t *testing.T) {
+func TestANewAttemptRewindsReadersOfTheLastOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -370,7 +370,7 @@ func TestWhatAnAttemptVoidsIsTakenBack(t *testing.T) {
 	})
 }
 
-func TestStepsThatWereTakenBackAreVoidForWhoHasThem(t *testing.T) {
+func TestRemovedStepsAreVoidForTheirReaders(t *testing.T) {
 	t.Parallel()
 	for _, to := range []int32{0, 1, 2} {
 		t.Run(fmt.Sprint("to step ", to), func(t *testing.T) {
@@ -412,7 +412,7 @@ func TestStepsThatWereTakenBackAreVoidForWhoHasThem(t *testing.T) {
 	}
 }
 
-func TestAPositionOfAnotherLifeIsNoError(t *testing.T) {
+func TestAnUnknownPositionIsNoError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -457,7 +457,7 @@ func TestALostLogCostsOneRepetitionOfTheStepInFlight(t *testing.T) {
 	})
 }
 
-func TestStepsAreSeenWithoutTheLog(t *testing.T) {
+func TestStepsAreReadWithoutTheLog(t *testing.T) {
 	t.Parallel()
 	for name, disturb := range map[string]func(*world, *Run, func()){
 		"away":                 func(w *world, _ *Run, do func()) { w.Stream.Away(true); do() },
@@ -490,7 +490,7 @@ func TestStepsAreSeenWithoutTheLog(t *testing.T) {
 	}
 }
 
-func TestAHoleInTheStepInFlightEndsWithTheStep(t *testing.T) {
+func TestAGapInTheStepInFlightEndsWithTheStep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -523,7 +523,7 @@ func TestAHoleInTheStepInFlightEndsWithTheStep(t *testing.T) {
 	})
 }
 
-func TestAReaderIsNotCutWhenItFallsBehind(t *testing.T) {
+func TestALaggingReaderIsNotDisconnected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -623,7 +623,7 @@ func TestARunThatWaitsIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestARunThatFailsOutsideAStepIsToldToItsEnd(t *testing.T) {
+func TestARunThatFailsOutsideAStepIsFollowedToItsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -653,7 +653,7 @@ func TestARunThatFailsOutsideAStepIsToldToItsEnd(t *testing.T) {
 	})
 }
 
-func TestARunningSessionBelowIsToldFromTheBeginningOfItsRun(t *testing.T) {
+func TestARunningSessionBelowIsFollowedFromTheBeginningOfItsRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -692,7 +692,7 @@ func TestARunningSessionBelowIsToldFromTheBeginningOfItsRun(t *testing.T) {
 	})
 }
 
-func TestManyReadersAreOneCall(t *testing.T) {
+func TestManyReadersShareOneCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -723,7 +723,7 @@ func TestManyReadersAreOneCall(t *testing.T) {
 	})
 }
 
-func TestQuietReadersOfASessionAskOnceForAll(t *testing.T) {
+func TestQuietReadersOfASessionShareOnePoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)

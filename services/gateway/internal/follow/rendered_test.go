@@ -20,7 +20,7 @@ import (
 var update = flag.Bool("update", false, "write what is rendered into the scenarios")
 
 // A scenario is a run and a step of it as text, and behind a line of dashes the frames.
-func TestStoredStepsAreRenderedAsTheyWere(t *testing.T) {
+func TestStoredStepsAreRenderedAsTheyWereLive(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {

@@ -36,7 +36,7 @@ func stalling(every int) *client {
 	return c
 }
 
-func TestAClientThatStallsGetsTheSameInTheEnd(t *testing.T) {
+func TestAStalledClientGetsTheSameChunks(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(*testing.T, *world){
 		"of long steps": func(t *testing.T, w *world) { w.longAnswer(t) },
@@ -68,7 +68,7 @@ func TestAClientThatStallsGetsTheSameInTheEnd(t *testing.T) {
 	}
 }
 
-func TestAClientThatStallsAtTheEndGetsOneEnd(t *testing.T) {
+func TestAClientStalledAtTheEndGetsOneEnd(t *testing.T) {
 	t.Parallel()
 	for n := range 20 { // of one of them the end is the last frame that is handed over at once
 		synctest.Test(t, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestAClientThatStallsAtTheEndGetsOneEnd(t *testing.T) {
 	}
 }
 
-func TestAClientThatStallsWhileAStepIsLiveGetsTheSameInTheEnd(t *testing.T) {
+func TestAClientStalledDuringALiveStepGetsTheSameChunks(t *testing.T) {
 	t.Parallel()
 	for _, every := range []int{1, 3, 40} {
 		t.Run(fmt.Sprint("each ", every), func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestAClientThatStallsWhileAStepIsLiveGetsTheSameInTheEnd(t *testing.T) {
 	}
 }
 
-func TestALongTextComesInPiecesAndAReaderGoesOnBehindEach(t *testing.T) {
+func TestALongTextComesInPiecesAndAReaderContinuesBehindEach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -169,7 +169,7 @@ func TestPiecesOfAThoughtAreCompleteWithTheLast(t *testing.T) {
 	}
 }
 
-func TestClientsThatStallDoNotKeepOthersFromLargeSteps(t *testing.T) {
+func TestStalledClientsDoNotBlockOthersFromLargeSteps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)

@@ -78,13 +78,13 @@ func (t *track) readPage(ctx context.Context) (page *statev1.ListStepsResponse, 
 }
 
 func (t *track) listSteps(ctx context.Context) (*statev1.ListStepsResponse, error) {
-	sessions, asking := t.follow.Sessions, &t.follow.stepReads
+	sessions, reads := t.follow.Sessions, &t.follow.stepReads
 	var page *statev1.ListStepsResponse
 	err := retry.Do(ctx, sessions.Policy, func() (err error) {
-		if err := asking.enter(ctx); err != nil {
+		if err := reads.enter(ctx); err != nil {
 			return err
 		}
-		defer asking.leave()
+		defer reads.leave()
 		page, err = sessions.Sessions.ListSteps(ctx, &statev1.ListStepsRequest{
 			Tenant: t.ref.GetTenant(), SessionId: t.ref.GetSessionId(), AfterStep: t.step, Limit: pageSteps,
 		})
@@ -98,15 +98,15 @@ func (t *track) rewindToStored(page *statev1.ListStepsResponse) error {
 	if t.cursorExists(page) {
 		return nil
 	}
-	stands, boundary := page.GetStands(), page.GetSession().GetPosition()
+	valid, boundary := page.GetStands(), page.GetSession().GetPosition()
 	var at int64
-	if stands > 0 {
-		at = position.Ended(stands)
+	if valid > 0 {
+		at = position.Ended(valid)
 	}
 	if boundary < at { // the run continues behind that step
 		at = boundary
 	}
-	t.step = stands
+	t.step = valid
 	return t.rewind(at)
 }
 
@@ -225,20 +225,20 @@ func (t *track) replayAttempt(ctx context.Context, step *statev1.StoredStep) err
 		return nil
 	}
 	var records []*live.Record
-	last, whole := position.Position{Step: shown.Step, Attempt: shown.Attempt}.Sequence(), false
+	last, isWhole := position.Position{Step: shown.Step, Attempt: shown.Attempt}.Sequence(), false
 	_ = t.follow.Live.ReadStored(ctx, t.ref, last, false, func(r *live.Record) error { // without it, the step is given as stored
 		if r.Boundary != nil {
-			whole = r.Boundary.GetLast() == last
+			isWhole = r.Boundary.GetLast() == last
 		} else if r.First != last+1 {
 			return errReadSteps
 		}
-		if records, last = append(records, r), r.Last; whole {
+		if records, last = append(records, r), r.Last; isWhole {
 			return errDone
 		}
 		return nil
 	})
 	for _, r := range records {
-		if !whole {
+		if !isWhole {
 			break
 		}
 		if err := t.giveRecord(r); err != nil {
@@ -277,8 +277,8 @@ func (t *track) previousRunID(ctx context.Context, run *statev1.Run, step *state
 	case t.lastRun.GetTurn() == run.GetTurn()-1:
 		return t.lastRun.GetRunId(), nil
 	}
-	former, err := t.follow.Sessions.PreviousRun(ctx, t.ref.GetTenant(), run)
-	return former.GetRunId(), err
+	previous, err := t.follow.Sessions.PreviousRun(ctx, t.ref.GetTenant(), run)
+	return previous.GetRunId(), err
 }
 
 // runWithOutput loads the output of an ended run. Pages have runs without output.

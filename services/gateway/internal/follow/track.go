@@ -59,16 +59,16 @@ func (t *track) takeRecord(r *live.Record) error {
 		return nil
 	case t.continues(r):
 	case r.Attempt != nil:
-		stands := r.Attempt.GetStands()
-		if stands > t.cursor && !t.logIncomplete {
+		valid := r.Attempt.GetStands()
+		if valid > t.cursor && !t.logIncomplete {
 			t.logIncomplete = true
 			return errReadSteps
 		}
-		if stands < t.cursor {
-			if err := t.rewind(stands); err != nil {
+		if valid < t.cursor {
+			if err := t.rewind(valid); err != nil {
 				return err
 			}
-			t.step = lastWholeStep(stands)
+			t.step = lastWholeStep(valid)
 		}
 	case r.Boundary != nil || !t.logIncomplete:
 		t.logIncomplete = true

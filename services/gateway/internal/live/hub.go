@@ -89,9 +89,9 @@ func (h *Hub) Join(ctx context.Context, ref *streamv2.StreamRef, after int64) *R
 	defer t.mu.Unlock()
 	reader := &Reader{Reader: t.ring.Join(), topic: t, Position: t.position, Live: t.live}
 	if !found { // in the trace of the first reader, but not in its lifetime
-		living := trace.ContextWithSpanContext(context.Background(), trace.SpanContextFromContext(ctx))
-		living, t.cancel = context.WithCancel(living)
-		go t.run(living, ref)
+		callCtx := trace.ContextWithSpanContext(context.Background(), trace.SpanContextFromContext(ctx))
+		callCtx, t.cancel = context.WithCancel(callCtx)
+		go t.run(callCtx, ref)
 	}
 	return reader
 }
@@ -118,12 +118,12 @@ func (r *Reader) Leave() {
 	h, t := r.topic.hub, r.topic
 	h.mu.Lock()
 	t.readers--
-	over := t.readers == 0
-	if over {
+	isLast := t.readers == 0
+	if isLast {
 		delete(h.topics, t.key)
 	}
 	h.mu.Unlock()
-	if over {
+	if isLast {
 		t.cancel()
 		<-t.ended
 	}
@@ -151,13 +151,13 @@ func (r *Reader) ShareAnswer(now time.Time, age time.Duration, ask func() (any, 
 func (t *topic) run(ctx context.Context, ref *streamv2.StreamRef) {
 	defer close(t.ended)
 	for wait := firstWait; ctx.Err() == nil; wait = min(2*wait, lastWait) {
-		heard, err := t.read(ctx, ref)
+		received, err := t.read(ctx, ref)
 		if ctx.Err() != nil {
 			return
 		}
 		t.hub.Log.DebugContext(ctx, "live log dropped", "session", t.key.session, "at", t.position, "error", err)
 		t.publish(&Record{Down: true})
-		if heard {
+		if received {
 			wait = firstWait
 		}
 		select {
@@ -168,7 +168,7 @@ func (t *topic) run(ctx context.Context, ref *streamv2.StreamRef) {
 }
 
 // read makes one call. received: it returned something.
-func (t *topic) read(ctx context.Context, ref *streamv2.StreamRef) (heard bool, err error) {
+func (t *topic) read(ctx context.Context, ref *streamv2.StreamRef) (received bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	family := ref.GetRootSessionId() == ref.GetSessionId()
@@ -179,9 +179,9 @@ func (t *topic) read(ctx context.Context, ref *streamv2.StreamRef) (heard bool, 
 	for {
 		got, err := receive(call)
 		if err != nil {
-			return heard, err
+			return received, err
 		}
-		heard = true
+		received = true
 		t.publish(recordsOf(ref.GetSessionId(), got)...)
 	}
 }

@@ -41,7 +41,7 @@ func newClient(major uistream.Major) *client {
 // connect begins another response: the answer to a POST, or a replay.
 func (c *client) connect(replay bool) {
 	c.replay, c.finished = replay, false
-	c.forget()
+	c.resetOpen()
 }
 
 func (c *client) take(text []byte) error {
@@ -66,7 +66,7 @@ func (c *client) take(text []byte) error {
 }
 
 func (c *client) assemble(p uistream.Part) error {
-	if q := c.call(p.ToolCallID); q != nil && speaksOfTool[p.Type] && p.Dynamic != (q.Type == "dynamic-tool") {
+	if q := c.call(p.ToolCallID); q != nil && carriesDynamic[p.Type] && p.Dynamic != (q.Type == "dynamic-tool") {
 		return fmt.Errorf("the call is known as %s", q.Type) // version 5 looks for it among those of the kind
 	}
 	switch p.Type {
@@ -77,7 +77,7 @@ func (c *client) assemble(p uistream.Part) error {
 	case "finish-step":
 	case "reset-step":
 		c.parts = c.parts[:c.stepBegin()]
-		c.forget()
+		c.resetOpen()
 	case "text-start", "reasoning-start":
 		c.open[p.ID] = c.add(&part{UIPart: uistream.UIPart{Type: strings.TrimSuffix(p.Type, "-start"), State: "streaming"}})
 	case "text-delta", "reasoning-delta", "text-end", "reasoning-end":
@@ -111,8 +111,8 @@ func (c *client) assemble(p uistream.Part) error {
 	return nil
 }
 
-// speaksOfTool are the parts that say whether the tool of their call is dynamic.
-var speaksOfTool = map[string]bool{
+// carriesDynamic are the parts that say whether the tool of their call is dynamic.
+var carriesDynamic = map[string]bool{
 	"tool-input-start": true, "tool-input-available": true, "tool-input-error": true, "tool-output-available": true, "tool-output-error": true,
 }
 
@@ -152,7 +152,7 @@ func (c *client) describe(m *uistream.Metadata) {
 	c.metadata = &merged
 }
 
-func (c *client) forget() {
+func (c *client) resetOpen() {
 	c.open, c.inputs = map[string]*part{}, map[string]*strings.Builder{}
 }
 

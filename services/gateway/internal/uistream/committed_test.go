@@ -89,8 +89,8 @@ func playCommitted(t *testing.T, scenario string) (live, stored string) {
 			told = append(told, record{sequence: p.number(words[0]), chunk: p.chunk(words[1], words[2:])})
 		}
 	}
-	c := &commits{run: &known, asked: map[string]string{}, records: map[uistream.Step]*eventv1.StepRecord{}, verdicts: map[string]*eventv1.ApprovalVerdict{}}
-	for _, r := range standing(told) {
+	c := &commits{run: &known, approvals: map[string]string{}, records: map[uistream.Step]*eventv1.StepRecord{}, verdicts: map[string]*eventv1.ApprovalVerdict{}}
+	for _, r := range withoutVoid(told) {
 		c.take(r)
 	}
 	c.commit()
@@ -114,11 +114,11 @@ type commits struct {
 	messages []*eventv1.Message
 	records  map[uistream.Step]*eventv1.StepRecord
 
-	chunks   []*eventv1.Chunk // of the step in flight
-	reply    *eventv1.Message // nil: no model was called
-	results  []*eventv1.Part
-	asked    map[string]string // the ids of approvals, by call
-	verdicts map[string]*eventv1.ApprovalVerdict
+	chunks    []*eventv1.Chunk // of the step in flight
+	reply     *eventv1.Message // nil: no model was called
+	results   []*eventv1.Part
+	approvals map[string]string // the ids of approvals, by call
+	verdicts  map[string]*eventv1.ApprovalVerdict
 }
 
 func (c *commits) take(r record) {
@@ -140,9 +140,9 @@ func (c *commits) take(r record) {
 	case *eventv1.Chunk_StepStarted:
 		c.reply = &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT}
 	case *eventv1.Chunk_TextDelta:
-		c.say(e.TextDelta.GetDelta())
+		c.addText(e.TextDelta.GetDelta())
 	case *eventv1.Chunk_Thinking:
-		c.think(e.Thinking)
+		c.addThought(e.Thinking)
 	case *eventv1.Chunk_ToolArgStreamStart:
 		c.call(e.ToolArgStreamStart.GetToolCallId(), e.ToolArgStreamStart.GetToolName(), e.ToolArgStreamStart.GetDynamic())
 	case *eventv1.Chunk_ToolArgStreamDelta:
@@ -151,13 +151,13 @@ func (c *commits) take(r record) {
 		call := c.call(e.ToolStart.GetToolCallId(), e.ToolStart.GetToolName(), e.ToolStart.GetDynamic())
 		call.Arguments = cmp.Or(e.ToolStart.GetArguments(), call.GetArguments()) // none where they are too large to come twice
 	case *eventv1.Chunk_ToolApprovalRequest:
-		c.asked[e.ToolApprovalRequest.GetToolCallId()] = e.ToolApprovalRequest.GetApprovalId()
+		c.approvals[e.ToolApprovalRequest.GetToolCallId()] = e.ToolApprovalRequest.GetApprovalId()
 		call := c.call(e.ToolApprovalRequest.GetToolCallId(), e.ToolApprovalRequest.GetToolName(), false)
 		call.Arguments = cmp.Or(e.ToolApprovalRequest.GetInput(), call.GetArguments())
 	case *eventv1.Chunk_ToolApprovalResponse:
 		response := e.ToolApprovalResponse
 		c.verdicts[response.GetToolCallId()] = &eventv1.ApprovalVerdict{
-			ApprovalId: cmp.Or(response.GetApprovalId(), c.asked[response.GetToolCallId()]), Approved: response.GetDecision() == "approve", Reason: response.GetReason()}
+			ApprovalId: cmp.Or(response.GetApprovalId(), c.approvals[response.GetToolCallId()]), Approved: response.GetDecision() == "approve", Reason: response.GetReason()}
 	case *eventv1.Chunk_ToolEnd:
 		c.call(e.ToolEnd.GetToolCallId(), e.ToolEnd.GetToolName(), false)
 		c.results = append(c.results, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: &eventv1.ToolResultPart{
@@ -176,14 +176,14 @@ func (c *commits) last() *eventv1.Part {
 	return parts[len(parts)-1]
 }
 
-func (c *commits) say(delta string) {
+func (c *commits) addText(delta string) {
 	if c.last().GetText() == nil {
 		c.reply.Parts = append(c.reply.Parts, &eventv1.Part{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{}}})
 	}
 	c.last().GetText().Text += delta
 }
 
-func (c *commits) think(e *eventv1.Thinking) {
+func (c *commits) addThought(e *eventv1.Thinking) {
 	if c.last().GetReasoning() == nil {
 		c.reply.Parts = append(c.reply.Parts, &eventv1.Part{Part: &eventv1.Part_Reasoning{Reasoning: &eventv1.ReasoningPart{}}})
 	}

@@ -21,8 +21,8 @@ type Answer struct {
 
 // ShowPending adds pending calls and their answers to the messages. Stored messages lack them until
 // a step takes the answer.
-func ShowPending(messages []UIMessage, asked []Asked) {
-	for _, a := range asked {
+func ShowPending(messages []UIMessage, calls []Asked) {
+	for _, a := range calls {
 		for i := range messages {
 			if at := messages[i].callIndex(a.CallID); at >= 0 {
 				messages[i].Parts[at].showPending(a)
@@ -45,12 +45,12 @@ func (p *UIPart) showPending(a Asked) {
 
 // Pending sends what the client lacks of a suspended run's open calls: the call, its approval
 // request, and the answer if there is one. Call it after the run's last chunk, before Finish.
-func (t *Translator) Pending(asked []Asked) []Part {
-	if t.reason == "" && len(asked) > 0 {
+func (t *Translator) Pending(calls []Asked) []Part {
+	if t.reason == "" && len(calls) > 0 {
 		t.reason = "tool-calls"
 	}
 	var parts []Part
-	for _, a := range asked {
+	for _, a := range calls {
 		parts = append(parts, t.pendingCall(a)...)
 	}
 	return parts

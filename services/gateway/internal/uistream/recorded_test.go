@@ -97,7 +97,7 @@ func drawEvents(t *rapid.T, where string) []func() *eventv1.Chunk {
 // and nothing else may have no record.
 func (s *story) recordStep(form bool) {
 	var chunks []*eventv1.Chunk
-	for _, r := range standing(s.told) {
+	for _, r := range withoutVoid(s.log) {
 		if r.chunk.GetStepCommitted() != nil {
 			chunks = nil
 		} else if r.chunk != nil {
@@ -152,8 +152,8 @@ func checkConversation(t *rapid.T) {
 		for step, record := range s.records {
 			stored.Records[step] = record
 		}
-		stored.Messages = append(stored.Messages, s.stands...)
-		live = append(live, shown(t, s.watch(t, 7, never).undecided().message()))
+		stored.Messages = append(stored.Messages, s.messages...)
+		live = append(live, shown(t, s.watch(t, 7, never).dropUndecided().message()))
 		run, step, stored.Last = s.run, s.step, s.runID()
 	}
 	var got []string

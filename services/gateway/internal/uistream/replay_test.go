@@ -46,7 +46,7 @@ func shown(t *rapid.T, m uistream.UIMessage) string { return text(t, m) }
 
 var majors = []uistream.Major{5, 6, 7}
 
-func TestWhoeverComesBackAnywhereHasTheMessageOfWhoWasThereAllTheTime(t *testing.T) {
+func TestAClientThatReconnectsAnywhereHasTheSameMessage(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStory(t)
@@ -68,20 +68,20 @@ func TestWhoeverComesBackAnywhereHasTheMessageOfWhoWasThereAllTheTime(t *testing
 // replayed is a client that comes when all is over.
 func (s *story) replayed(t *rapid.T, major uistream.Major) *client {
 	w := &watcher{t: t, s: s, c: newClient(major), cut: never}
-	w.reload(len(s.told) - 1)
+	w.reload(len(s.log) - 1)
 	return w.c
 }
 
-// undecided takes from the calls that have ended what was asked for and nobody decided:
+// dropUndecided takes from the calls that have ended what was asked for and nobody decided:
 // the state service does not keep it.
-func (c *client) undecided() *client {
+func (c *client) dropUndecided() *client {
 	for _, p := range c.parts {
-		p.undecided(c.major)
+		p.dropUndecided(c.major)
 	}
 	return c
 }
 
-func (p *part) undecided(major uistream.Major) {
+func (p *part) dropUndecided(major uistream.Major) {
 	if p.Approval != nil && p.State == "output-error" && (major < 7 || p.Approval.Approved == nil) {
 		p.Approval = nil
 	}
@@ -94,7 +94,7 @@ func (s *story) stored(upTo int32) uistream.UIMessage {
 			stored.Runs[id] = uistream.Run{ID: run.ID, MessageID: run.MessageID, AgentType: run.AgentType, CreatedAt: run.CreatedAt} // before it ended
 		}
 	}
-	for _, m := range s.stands {
+	for _, m := range s.messages {
 		if m.GetStep() <= upTo {
 			stored.Messages = append(stored.Messages, m)
 		}
@@ -107,18 +107,18 @@ func TestTheStoredConversationIsTheMessageThatTheStreamBuilt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStory(t)
 		stored := s.stored(s.step)
-		if got, want := shown(t, stored), shown(t, s.watch(t, 7, never).undecided().message()); got != want {
+		if got, want := shown(t, stored), shown(t, s.watch(t, 7, never).dropUndecided().message()); got != want {
 			t.Fatalf("stored  %s\nstream  %s", got, want)
 		}
 		for _, major := range majors {
 			c, tr := newClient(major), uistream.New("msg", major)
 			tr.Describe(s.runs[s.runID()].Metadata())
 			w := &watcher{t: t, s: s, c: c, tr: tr}
-			w.giveAll(append(tr.Replay(stored), s.told[len(s.told)-1].end.parts(tr)...))
-			if got, want := c.undecided().seen(t), s.watch(t, major, never).undecided().seen(t); got != want {
+			w.giveAll(append(tr.Replay(stored), s.log[len(s.log)-1].end.parts(tr)...))
+			if got, want := c.dropUndecided().seen(t), s.watch(t, major, never).dropUndecided().seen(t); got != want {
 				t.Fatalf("version %d\nreplayed from the store  %s\nlive                     %s", major, got, want)
 			}
-			for _, p := range s.stands {
+			for _, p := range s.messages {
 				for _, q := range p.GetParts() {
 					if id := q.GetToolResult().GetToolCallId(); id != "" && q.GetToolResult().GetApproval() == nil && slices.Contains(c.ran, id) {
 						t.Fatalf("version %d: the client was asked to run %s, which has ended", major, id)
@@ -137,7 +137,7 @@ func TestAMessageThatIsContinuedIsTheOneThatAClientHas(t *testing.T) {
 		w := &watcher{t: t, s: s, c: newClient(7), tr: tr}
 		w.giveAll(tr.Start())
 		var chunks []uistream.NumberedChunk
-		for _, r := range standing(s.told) {
+		for _, r := range withoutVoid(s.log) {
 			if r.chunk == nil {
 				continue
 			}
@@ -157,7 +157,7 @@ func TestAMessageThatIsContinuedIsTheOneThatAClientHas(t *testing.T) {
 			asked := []uistream.UIMessage{from}
 			uistream.ShowPending(asked, s.openAfter(c.Sequence))
 			before := shown(t, from)
-			if got, want := shown(t, uistream.Continue(asked[0], chunks[i:])), shown(t, w.c.undecided().whole()); got != want {
+			if got, want := shown(t, uistream.Continue(asked[0], chunks[i:])), shown(t, w.c.dropUndecided().whole()); got != want {
 				t.Fatalf("from step %d\ngot  %s\nwant %s", c.Chunk.GetStep(), got, want)
 			}
 			if shown(t, from) != before {
@@ -173,7 +173,7 @@ func (c *client) whole() uistream.UIMessage {
 	m := c.message()
 	for i := range m.Parts {
 		p := part{UIPart: m.Parts[i]}
-		p.undecided(c.major)
+		p.dropUndecided(c.major)
 		m.Parts[i] = p.UIPart
 		if m.Parts[i].State == "input-streaming" {
 			m.Parts[i].Input, m.Parts[i].InputText = nil, c.parts[i].RawInput
@@ -184,7 +184,7 @@ func (c *client) whole() uistream.UIMessage {
 
 // openAfter are the approvals that were asked for in the step that was committed there.
 func (s *story) openAfter(sequence int64) []uistream.Asked {
-	for _, r := range s.told {
+	for _, r := range s.log {
 		if r.sequence > sequence && r.end != nil {
 			return r.end.pending(0)
 		}
@@ -192,7 +192,7 @@ func (s *story) openAfter(sequence int64) []uistream.Asked {
 	return nil
 }
 
-func TestWhatHasNotEndedIsStreaming(t *testing.T) {
+func TestIncompletePartsAreStreaming(t *testing.T) {
 	t.Parallel()
 	stored := uistream.UIMessage{ID: "msg", Role: "assistant", Parts: []uistream.UIPart{
 		{Type: "step-start"}, {Type: "tool-ask", ToolCallID: "c1", State: "input-available", Input: json.RawMessage(`{"q":1}`)},
@@ -234,7 +234,7 @@ func conversationOf(stored []*eventv1.Message, messageIDs map[string]string) []u
 	return s.Conversation()
 }
 
-func TestARunThatContinuesGoesOnInItsMessage(t *testing.T) {
+func TestARunThatContinuesExtendsItsMessage(t *testing.T) {
 	t.Parallel()
 	says := func(run string, step int32, text string) *eventv1.Message {
 		return &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, RunId: run, Step: step, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}}}
@@ -304,7 +304,7 @@ func calls(messages []uistream.UIMessage) string {
 	return strings.Join(words, " ")
 }
 
-func TestAResultEndsTheCallThatAnEarlierMessageHasLeftOpen(t *testing.T) {
+func TestAResultEndsTheOpenCallOfAnEarlierMessage(t *testing.T) {
 	t.Parallel()
 	ids := map[string]string{"r1": "msg-1", "r2": "msg-2"}
 	got := conversationOf(twoMessages(), ids)
@@ -321,7 +321,7 @@ func TestAResultEndsTheCallThatAnEarlierMessageHasLeftOpen(t *testing.T) {
 	}
 }
 
-func TestARunOfWhichOnlyEndsOfOthersCallsAreLeftHasNoMessage(t *testing.T) {
+func TestARunWithOnlyResultsOfEarlierCallsHasNoMessage(t *testing.T) {
 	t.Parallel()
 	ids := map[string]string{"r1": "msg-1", "r2": "msg-2", "r3": "msg-3"}
 	two := twoMessages()
@@ -341,7 +341,7 @@ func TestARunOfWhichOnlyEndsOfOthersCallsAreLeftHasNoMessage(t *testing.T) {
 	}
 }
 
-func TestAQuestionThatIsGivenUpIsNotAskedAnyMore(t *testing.T) {
+func TestAnAbandonedApprovalIsNotRequested(t *testing.T) {
 	t.Parallel()
 	messages := conversationOf(twoMessages()[:2], nil)
 	uistream.ShowPending(messages, []uistream.Asked{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}}, {CallID: "c3", Approval: uistream.Approval{ID: "a3"}}})
@@ -356,7 +356,7 @@ func TestAQuestionThatIsGivenUpIsNotAskedAnyMore(t *testing.T) {
 	}
 }
 
-func TestAMessageIsSettledByWhatAnotherRunTellsBeforeItsFirstStep(t *testing.T) {
+func TestALaterRunEndsCallsOfAMessageBeforeItsFirstStep(t *testing.T) {
 	t.Parallel()
 	end := func(id string) *eventv1.Chunk {
 		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: id, ToolName: "ask", Error: "abandoned"}}}

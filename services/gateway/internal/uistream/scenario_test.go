@@ -106,7 +106,7 @@ func (p *player) command(words []string) []string {
 	case "post":
 		p.client.connect(false)
 		p.tr, p.silent = uistream.New("msg-run-1", p.client.major), true
-		return p.said(p.tr.Start())
+		return p.deliver(p.tr.Start())
 	case "now":
 		p.silent = false
 		return nil
@@ -114,30 +114,30 @@ func (p *player) command(words []string) []string {
 		p.tr.Describe(uistream.Metadata{RunID: words[1], AgentType: words[2], CreatedAt: p.number(words[3])})
 		return nil
 	case "pending":
-		return p.told(p.tr.Pending([]uistream.Asked{p.asked(words[1:])}))
+		return p.unlessSilent(p.tr.Pending([]uistream.Asked{p.pendingCall(words[1:])}))
 	case "start":
-		return p.told(p.tr.Start())
+		return p.unlessSilent(p.tr.Start())
 	case "end":
-		return p.told(p.tr.Finish(endings[words[1]]))
+		return p.unlessSilent(p.tr.Finish(endings[words[1]]))
 	case "given_up":
-		return p.told(p.tr.GiveUp())
+		return p.unlessSilent(p.tr.GiveUp())
 	case "stopped":
-		return p.told(p.tr.Stopped(words[1]))
+		return p.unlessSilent(p.tr.Stopped(words[1]))
 	case "fail":
-		return p.told(p.tr.Fail(words[1]))
+		return p.unlessSilent(p.tr.Fail(words[1]))
 	case "rewound":
 		parts, ok := p.tr.Rewound(p.number(words[1]))
-		answers := p.told(parts)
+		answers := p.unlessSilent(parts)
 		if !ok {
 			answers = append(answers, "(break the connection)")
 		}
 		return answers
 	default:
-		return p.told(p.tr.Chunk(p.number(words[0]), p.chunk(words[1], words[2:])))
+		return p.unlessSilent(p.tr.Chunk(p.number(words[0]), p.chunk(words[1], words[2:])))
 	}
 }
 
-func (p *player) asked(args []string) uistream.Asked {
+func (p *player) pendingCall(args []string) uistream.Asked {
 	a := uistream.Asked{CallID: args[0], ToolName: args[1], Input: args[2], Step: int32(p.number(args[3]))}
 	args = append(args[4:], "", "")
 	yes := args[1] == "yes"
@@ -157,15 +157,15 @@ func (p *player) asked(args []string) uistream.Asked {
 	return a
 }
 
-// told gives the parts as lines, after the strict client has taken them.
-func (p *player) told(parts []uistream.Part) []string {
+// unlessSilent gives the parts as lines, after the strict client has taken them.
+func (p *player) unlessSilent(parts []uistream.Part) []string {
 	if p.silent {
 		return nil
 	}
-	return p.said(parts)
+	return p.deliver(parts)
 }
 
-func (p *player) said(parts []uistream.Part) []string {
+func (p *player) deliver(parts []uistream.Part) []string {
 	var lines []string
 	for _, part := range parts {
 		text, err := part.Append(nil)

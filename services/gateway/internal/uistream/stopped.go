@@ -56,7 +56,7 @@ type Omissions struct {
 func (w Omissions) Apply(messages []UIMessage) {
 	for i := range messages {
 		m := &messages[i]
-		kept := make([]UIPart, 0, len(m.Parts))
+		parts := make([]UIPart, 0, len(m.Parts))
 		for _, p := range m.Parts {
 			if w.Reasoning && p.Type == reasoning {
 				continue
@@ -64,8 +64,8 @@ func (w Omissions) Apply(messages []UIMessage) {
 			if w.Results && p.Output != nil {
 				p.Output = []byte("null")
 			}
-			kept = append(kept, p)
+			parts = append(parts, p)
 		}
-		m.Parts = kept
+		m.Parts = parts
 	}
 }

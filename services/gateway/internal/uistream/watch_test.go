@@ -27,13 +27,13 @@ func (s *story) watch(t *rapid.T, major uistream.Major, cut func() bool) *client
 	w := &watcher{t: t, s: s, c: newClient(major), cut: cut}
 	w.translate(s.runAt(0))
 	w.giveAll(w.tr.Start())
-	for i, r := range s.told {
+	for i, r := range s.log {
 		if !w.follow(i) {
 			w.reload(i)
 		}
 		if r.end != nil && len(r.end.open) > 0 {
 			if cut() {
-				w.lookIn(i)
+				w.loadPartlyAnswered(i)
 			}
 			w.answer(r.end)
 			w.post(i)
@@ -50,7 +50,7 @@ func (w *watcher) translate(run string) {
 
 // follow gives the client the record. It reports whether the client has it whole.
 func (w *watcher) follow(i int) bool {
-	r := w.s.told[i]
+	r := w.s.log[i]
 	switch {
 	case r.chunk != nil:
 		return w.take(w.tr.Chunk(r.sequence, r.chunk))
@@ -68,7 +68,7 @@ func (w *watcher) follow(i int) bool {
 }
 
 // parts are those with which the run ends the message.
-func (e *endNewestCall) parts(t *uistream.Translator) []uistream.Part {
+func (e *runEnd) parts(t *uistream.Translator) []uistream.Part {
 	if e.fail != nil {
 		return t.Fail(e.fail.GetError())
 	}
@@ -107,7 +107,7 @@ func (w *watcher) giveAll(parts []uistream.Part) {
 func (w *watcher) reload(i int) {
 	answered := w.s.answered(i)
 	w.replay(i, func(id string) bool { return answered[id] })
-	if e := w.s.told[i].end; e != nil {
+	if e := w.s.log[i].end; e != nil {
 		w.giveAll(w.tr.Pending(e.pending(0)))
 		w.giveAll(e.parts(w.tr))
 	}
@@ -118,7 +118,7 @@ func (w *watcher) replay(i int, answered func(string) bool) {
 	w.translate(w.s.runAt(i))
 	w.tr.Answered(answered)
 	w.giveAll(w.tr.Start())
-	for _, r := range standing(w.s.told[:i+1]) {
+	for _, r := range withoutVoid(w.s.log[:i+1]) {
 		if r.chunk == nil {
 			continue
 		}
@@ -129,26 +129,26 @@ func (w *watcher) replay(i int, answered func(string) bool) {
 	}
 }
 
-// lookIn has somebody load the page when some of the suspended run's calls are answered.
-func (w *watcher) lookIn(i int) {
-	e := w.s.told[i].end
+// loadPartlyAnswered has somebody load the page when some of the suspended run's calls are answered.
+func (w *watcher) loadPartlyAnswered(i int) {
+	e := w.s.log[i].end
 	answered := w.s.answered(i)
-	for _, a := range e.open[:e.some] {
+	for _, a := range e.open[:e.answered] {
 		answered[a.CallID] = true
 	}
 	w.replay(i, func(id string) bool { return answered[id] })
-	w.giveAll(w.tr.Pending(e.pending(e.some)))
+	w.giveAll(w.tr.Pending(e.pending(e.answered)))
 	w.giveAll(e.parts(w.tr))
-	for _, a := range e.open[:e.some] {
+	for _, a := range e.open[:e.answered] {
 		q := w.c.call(a.CallID)
-		if want := a.shows(w.c.major); q.State != want {
+		if want := a.pendingState(w.c.major); q.State != want {
 			w.t.Fatalf("%s is %s, want %s: nobody else could send the answers on", a.CallID, q.State, want)
 		}
 	}
 }
 
-// shows is the state of the call when it is answered and no step has taken the answer.
-func (a *asked) shows(major uistream.Major) string {
+// pendingState is the state of the call when it is answered and no step has taken the answer.
+func (a *openCall) pendingState(major uistream.Major) string {
 	switch {
 	case a.ID == "" && a.result.GetSuccess():
 		return "output-available"
@@ -164,11 +164,11 @@ func (a *asked) shows(major uistream.Major) string {
 }
 
 // answer is what the app at the client does.
-func (w *watcher) answer(e *endNewestCall) {
+func (w *watcher) answer(e *runEnd) {
 	for _, a := range e.open {
 		q := w.c.call(a.CallID)
 		switch {
-		case !a.here:
+		case !a.answeredHere:
 		case a.ID == "" && a.result.GetSuccess():
 			q.State, q.Output = "output-available", json.RawMessage(a.result.GetResult())
 		case a.ID == "":
@@ -185,7 +185,7 @@ func (w *watcher) post(i int) {
 	w.c.connect(false)
 	w.translate(w.s.runAt(i + 1))
 	w.giveAll(w.tr.Start())
-	for _, r := range standing(w.s.told[:i+1]) {
+	for _, r := range withoutVoid(w.s.log[:i+1]) {
 		if r.chunk != nil {
 			w.tr.Chunk(r.sequence, r.chunk)
 		}
@@ -194,7 +194,7 @@ func (w *watcher) post(i int) {
 
 // runAt is the run of the record.
 func (s *story) runAt(i int) string {
-	for _, r := range s.told[i:] {
+	for _, r := range s.log[i:] {
 		if r.chunk != nil {
 			return r.chunk.GetAgentId()
 		}
@@ -208,7 +208,7 @@ func (s *story) runAt(i int) string {
 // answered are the calls that were answered before the record.
 func (s *story) answered(i int) map[string]bool {
 	ids := map[string]bool{}
-	for _, r := range s.told[:i] {
+	for _, r := range s.log[:i] {
 		if r.end == nil {
 			continue
 		}
@@ -220,7 +220,7 @@ func (s *story) answered(i int) map[string]bool {
 }
 
 // pending are the open calls, of which some are answered.
-func (e *endNewestCall) pending(some int) []uistream.Asked {
+func (e *runEnd) pending(some int) []uistream.Asked {
 	var out []uistream.Asked
 	for i, a := range e.open {
 		out = append(out, a.pending(i < some))

@@ -39,13 +39,13 @@ func (h *Handlers) addLive(ctx context.Context, s *statev1.GetSessionResponse, s
 // addStepInFlight adds the step in flight to the run's message. Ends of earlier calls go to the
 // messages with the calls.
 func (v *contents) addStepInFlight(run *statev1.Run, frames []*frame.Frame) {
-	told := make([]uistream.NumberedChunk, len(frames))
+	chunks := make([]uistream.NumberedChunk, len(frames))
 	for i, f := range frames {
-		told[i] = uistream.NumberedChunk{Sequence: f.Sequence, Chunk: f.Chunk}
+		chunks[i] = uistream.NumberedChunk{Sequence: f.Sequence, Chunk: f.Chunk}
 	}
 	for i, m := range v.messages {
 		if m.Role == "assistant" && m.ID != run.GetMessageId() {
-			v.messages[i] = uistream.EndCalls(m, told)
+			v.messages[i] = uistream.EndCalls(m, chunks)
 		}
 	}
 	i := slices.IndexFunc(v.messages, func(m uistream.UIMessage) bool { return m.Role == "assistant" && m.ID == run.GetMessageId() })
@@ -53,6 +53,6 @@ func (v *contents) addStepInFlight(run *statev1.Run, frames []*frame.Frame) {
 		i = len(v.messages)
 		v.messages = append(v.messages, uistream.UIMessage{ID: run.GetMessageId(), Role: "assistant"})
 	}
-	v.messages[i] = uistream.Continue(v.messages[i], told)
+	v.messages[i] = uistream.Continue(v.messages[i], chunks)
 	v.messages[i].Metadata = v.messages[i].Metadata.ContinuedBy(conversation.RunOf(run))
 }

@@ -44,30 +44,30 @@ type rewound struct {
 
 // History is GET /history?sessionId=…&fromSequence=0&limit=100&runId=…&fromStep=….
 func (h *Handlers) History(w http.ResponseWriter, r *http.Request, tenant string) error {
-	asked, err := historyRequest(r)
+	reader, err := historyRequest(r)
 	if err != nil {
 		return err
 	}
-	asked.request.Tenant = tenant
-	if asked.request.SessionID, err = httpapi.SessionID(r); err != nil {
+	reader.request.Tenant = tenant
+	if reader.request.SessionID, err = httpapi.SessionID(r); err != nil {
 		return err
 	}
-	session, run, err := h.Sessions.Session(r.Context(), tenant, asked.request.SessionID)
+	session, run, err := h.Sessions.Session(r.Context(), tenant, reader.request.SessionID)
 	if err != nil {
 		return err
 	}
-	asked.page = page{Chunks: []storedChunk{}, Latest: session.GetPosition(), Next: asked.request.After}
-	if asked.request.RunID != "" && asked.request.RunID != run.GetRunId() {
-		run, err = h.Sessions.Run(r.Context(), tenant, &statev1.Run{SessionId: asked.request.SessionID, RunId: asked.request.RunID})
+	reader.page = page{Chunks: []storedChunk{}, Latest: session.GetPosition(), Next: reader.request.After}
+	if reader.request.RunID != "" && reader.request.RunID != run.GetRunId() {
+		run, err = h.Sessions.Run(r.Context(), tenant, &statev1.Run{SessionId: reader.request.SessionID, RunId: reader.request.RunID})
 	}
 	if err == nil {
-		err = h.Follower.Of(asked.request, session, run).To(r.Context(), asked)
+		err = h.Follower.Of(reader.request, session, run).To(r.Context(), reader)
 	}
 	if err != nil && !errors.Is(err, errFull) && fault.ReasonOf(err) != "RUN_NOT_FOUND" { // such a run has no chunks
 		return err
 	}
-	asked.page.Latest = max(asked.page.Latest, asked.page.Next)
-	httpapi.WriteJSON(w, http.StatusOK, asked.page)
+	reader.page.Latest = max(reader.page.Latest, reader.page.Next)
+	httpapi.WriteJSON(w, http.StatusOK, reader.page)
 	return nil
 }
 
