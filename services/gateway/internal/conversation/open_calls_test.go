@@ -14,11 +14,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// changingSession is a state service whose session changes while it is read.
+// changingSession is a state service whose session changes between reads.
 type changingSession struct {
 	*stored
 	now     *statev1.GetSessionResponse
-	changes []func() // one before each listing of messages
+	changes []func() // one before each ListMessages
 }
 
 func (m *changingSession) GetSession(context.Context, *statev1.GetSessionRequest, ...grpc.CallOption) (*statev1.GetSessionResponse, error) {
@@ -33,7 +33,7 @@ func (m *changingSession) ListMessages(ctx context.Context, q *statev1.ListMessa
 	return m.stored.ListMessages(ctx, q, options...)
 }
 
-// sessionAt gives the session at the version, with what it waits for.
+// sessionAt returns the session at the version, with its pending calls.
 func sessionAt(version int64, run *statev1.Run, calls ...*statev1.Call) *statev1.GetSessionResponse {
 	return &statev1.GetSessionResponse{
 		Session: &statev1.Session{Tenant: "default", SessionId: "s", Version: version, CurrentRunId: run.GetRunId()}, CurrentRun: run, Calls: calls,
@@ -73,7 +73,7 @@ func TestAPageHasItsMessagesAndCallsOfOneMoment(t *testing.T) {
 	if got := firstPage(t, r); !strings.Contains(got, `"state":"approval-requested"`) || !strings.Contains(got, `"approval":{"id":"a1"}`) {
 		t.Errorf("got %s", got)
 	}
-	// One that changes all the time is answered all the same.
+	// A session that keeps changing still gets a page.
 	version := int64(2)
 	for range 20 {
 		m.changes = append(m.changes, func() {
@@ -100,8 +100,8 @@ func TestACallWithoutAnAnswerEndsWhenNoneCanCome(t *testing.T) {
 		run     *statev1.Run
 		failure string
 		calls   []*statev1.Call
-		newest  string // what became of a call of the newest message
-		older   string // and of one before
+		newest  string // the end of a call of the newest message
+		older   string // the end of a call of the message before
 	}{
 		"it waits":                     {status: waits, run: run(suspended, 1), older: other},
 		"stopped":                      {status: failed, run: run(suspended, 1), failure: "The session has expired.", newest: "The session has expired.", older: other},

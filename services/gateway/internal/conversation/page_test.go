@@ -17,15 +17,15 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// stored is a state service that has one session.
+// stored is a state service with one session.
 type stored struct {
 	statev1.SessionServiceClient
 	statev1.RunServiceClient
 	runs     []*statev1.Run
 	messages []*eventv1.Message
 	records  map[int32]*eventv1.StepRecord
-	current  string // the newest run, as the session names it
-	listed   int64  // how many messages were given
+	current  string // current_run_id of the session
+	listed   int64  // number of messages returned
 }
 
 func (s *stored) reader() *conversation.Reader {
@@ -68,7 +68,7 @@ func (s *stored) ListMessages(_ context.Context, q *statev1.ListMessagesRequest,
 	return out, nil
 }
 
-// ListSteps gives two steps at a time.
+// ListSteps returns two steps per page.
 func (s *stored) ListSteps(_ context.Context, q *statev1.ListStepsRequest, _ ...grpc.CallOption) (*statev1.ListStepsResponse, error) {
 	out := &statev1.ListStepsResponse{}
 	for _, m := range s.messages {
@@ -85,7 +85,7 @@ func (s *stored) ListSteps(_ context.Context, q *statev1.ListStepsRequest, _ ...
 	return out, nil
 }
 
-// begin adds a run with what the user says to begin it.
+// begin adds a run with the user's message that begins it.
 func (s *stored) begin(entry statev1.RunEntry, message string) string {
 	run := &statev1.Run{RunId: fmt.Sprintf("run-%d", len(s.runs)+1), SessionId: "s", Turn: int32(len(s.runs) + 1), MessageId: message, Entry: entry}
 	s.runs = append(s.runs, run)
@@ -118,7 +118,7 @@ func (s *stored) addText(run string, step int32) {
 	s.add(&eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, RunId: run, Step: step, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: "yes"}}}}})
 }
 
-// pageOf is what GET /messages answers.
+// pageOf is the response of GET /messages.
 func pageOf(t *testing.T, r *conversation.Reader, offset, limit int) (*conversation.Page, error) {
 	t.Helper()
 	session, err := r.Whole(t.Context(), "default", "s")
@@ -128,7 +128,7 @@ func pageOf(t *testing.T, r *conversation.Reader, offset, limit int) (*conversat
 	return r.Page(t.Context(), session, int64(offset), limit)
 }
 
-// page is what GET /messages shows of the stretch, for people.
+// page is the page as text.
 func (s *stored) page(t *testing.T, offset, limit int) string {
 	t.Helper()
 	p, err := pageOf(t, s.reader(), offset, limit)
@@ -155,8 +155,8 @@ func show(m uistream.UIMessage) string {
 	return strings.Join(words, " ")
 }
 
-// abandoned is a conversation in which the user wrote instead of answering: messages 0 and 1,
-// and then 2, 3 and 4.
+// abandoned is a conversation in which the user wrote instead of answering: messages 0 and 1, then
+// 2, 3 and 4.
 func abandoned() *stored {
 	s := &stored{}
 	s.addCalls(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1, "c1")
@@ -240,7 +240,7 @@ func TestABranchGroupsTheRunsOfAnotherSession(t *testing.T) {
 	s.addText("run-3", 5)
 	s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-4")
 	s.addText("run-4", 6)
-	s.runs = nil // they are of the session that the branch comes from
+	s.runs = nil // they belong to the session before the branch
 	s.addText(s.begin(statev1.RunEntry_RUN_ENTRY_RESUME, "own"), 7)
 	s.messages[len(s.messages)-1].RunId, s.runs[0].RunId = "run-own", "run-own"
 	one, two, own := `m1 c1 output-error {"hold":true}abandoned c2 output-error {"hold":true}abandoned yes`, "m7 yes", "own yes"

@@ -10,7 +10,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// body is what GET /messages answers, without the numbers of the page.
+// body is the messages of GET /messages as JSON.
 func (s *stored) body(t *testing.T, offset, limit int) string {
 	t.Helper()
 	page, err := pageOf(t, s.reader(), offset, limit)
@@ -96,7 +96,7 @@ func TestAFailedRunShowsItsErrorWhereItEnded(t *testing.T) {
 	one := s.begin(start, "msg-1")
 	s.addText(one, 1)
 	s.failNewestRun(one)
-	two := s.begin(start, "msg-2") // fails without a word
+	two := s.begin(start, "msg-2") // fails without messages
 	s.failNewestRun(two)
 	three := s.begin(start, "msg-3")
 	s.failNewestRun(three)

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is rendered into the scenarios")
 
-// A scenario is a run and a step of it as text, and behind a line of dashes the frames.
+// A scenario has a run and a step as text, then a line of dashes and the frames.
 func TestStoredStepsAreRenderedAsTheyWereLive(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -98,7 +98,7 @@ func place(sequence int64) string {
 	return fmt.Sprint(p)
 }
 
-// drawStep makes any step: also one whose record names what its messages do not have.
+// drawStep draws any step, also with records that name missing messages.
 func drawStep(t *rapid.T) (*statev1.Run, *statev1.StoredStep) {
 	step := &statev1.StoredStep{
 		Step: rapid.Int32Range(1, 9).Draw(t, "step"), RunId: "r", BeginsRun: rapid.Bool().Draw(t, "begins"), CommittedAt: 9,

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
 )
 
-// bytesStream answers as the stream service does, with frames that it has encoded itself.
+// bytesStream answers like the stream service, with frames encoded as bytes.
 type bytesStream struct {
 	streamv2.UnimplementedStreamServiceServer
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// differs are the scenarios whose stored message is another one than the live one, by design.
+// differs lists the scenarios whose stored message differs from the live one by design.
 var differs = map[string]string{
 	"lost_and_failed": "No chunk of the protocol takes back the step-start of a step that is void, and nothing of that step is stored.",
 	"subagent":        "A record has no place for the events of sub-agents, because no executor sends them.",
 }
 
-// TestScenariosAreStoredAsTheyAreStreamed commits what the scenarios show as an executor does, and
-// compares what is stored with the message of a client of the newest version.
+// TestScenariosAreStoredAsTheyAreStreamed commits the chunks of each scenario like an executor. It
+// compares the stored message with the message of a client of the newest version.
 func TestScenariosAreStoredAsTheyAreStreamed(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -48,13 +48,13 @@ func TestScenariosAreStoredAsTheyAreStreamed(t *testing.T) {
 	}
 }
 
-// unfinished reports whether the scenario ends with a client that has to come back, is of a run
-// that never began, or shows calls of which no chunk tells, which no record has either.
+// unfinished reports whether the scenario ends with a broken connection, has a run that never
+// began, or has calls without chunks, which records lack too.
 func unfinished(scenario string) bool {
 	return strings.HasSuffix(scenario, "(break the connection)\n") || strings.Contains(scenario, "\ngiven_up") || strings.Contains(scenario, "\npending")
 }
 
-// playCommitted gives the message that a client has, and the one that is stored.
+// playCommitted returns a client's message and the stored message.
 func playCommitted(t *testing.T, scenario string) (live, stored string) {
 	t.Helper()
 	p := &player{t: t, client: newClient(uistream.Newest)}
@@ -81,7 +81,7 @@ func playCommitted(t *testing.T, scenario string) (live, stored string) {
 			known.Interrupted = words[1] == "interrupted"
 		case "stopped":
 			stopped = words[1]
-		case "replay", "post": // everything comes again
+		case "replay", "post": // the following chunks are complete
 			told = nil
 		case "client", "start", "fail", "describe", "now":
 		default:
@@ -108,16 +108,16 @@ func asText(t *testing.T, v any) string {
 	return string(b)
 }
 
-// commits makes of chunks what the state service stores.
+// commits builds the stored messages and records from chunks.
 type commits struct {
 	run      *uistream.Run
 	messages []*eventv1.Message
 	records  map[uistream.Step]*eventv1.StepRecord
 
 	chunks    []*eventv1.Chunk // of the step in flight
-	reply     *eventv1.Message // nil: no model was called
+	reply     *eventv1.Message // nil: the step called no model
 	results   []*eventv1.Part
-	approvals map[string]string // the ids of approvals, by call
+	approvals map[string]string // approval ids, by call
 	verdicts  map[string]*eventv1.ApprovalVerdict
 }
 
@@ -149,7 +149,7 @@ func (c *commits) take(r record) {
 		c.call(e.ToolArgStreamDelta.GetToolCallId(), "", false).Arguments += e.ToolArgStreamDelta.GetDelta()
 	case *eventv1.Chunk_ToolStart:
 		call := c.call(e.ToolStart.GetToolCallId(), e.ToolStart.GetToolName(), e.ToolStart.GetDynamic())
-		call.Arguments = cmp.Or(e.ToolStart.GetArguments(), call.GetArguments()) // none where they are too large to come twice
+		call.Arguments = cmp.Or(e.ToolStart.GetArguments(), call.GetArguments()) // omitted if too large to repeat
 	case *eventv1.Chunk_ToolApprovalRequest:
 		c.approvals[e.ToolApprovalRequest.GetToolCallId()] = e.ToolApprovalRequest.GetApprovalId()
 		call := c.call(e.ToolApprovalRequest.GetToolCallId(), e.ToolApprovalRequest.GetToolName(), false)
@@ -190,7 +190,7 @@ func (c *commits) addThought(e *eventv1.Thinking) {
 	c.last().GetReasoning().Text += e.GetContent()
 }
 
-// call gives the call of the reply; one of an earlier step is of no consequence.
+// call returns the call in the reply. For a call of an earlier step it returns an unused one.
 func (c *commits) call(id, name string, dynamic bool) *eventv1.ToolCallPart {
 	for _, p := range c.reply.GetParts() {
 		if p.GetToolCall().GetToolCallId() == id {

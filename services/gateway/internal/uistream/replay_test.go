@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// seen is what the client shows, and keeps for itself, for people. Versions before 7 are
-// not told how an approval was decided, and some of them keep texts of inputs.
+// seen is the client's state as text. Before version 7, clients do not receive the decision on an
+// approval, and some keep texts of inputs.
 func (c *client) seen(t *rapid.T) string {
 	parts := slices.Clone(c.parts)
 	for i, p := range parts {
@@ -65,15 +65,14 @@ func TestAClientThatReconnectsAnywhereHasTheSameMessage(t *testing.T) {
 	})
 }
 
-// replayed is a client that comes when all is over.
+// replayed is a client that connects at the end.
 func (s *story) replayed(t *rapid.T, major uistream.Major) *client {
 	w := &watcher{t: t, s: s, c: newClient(major), cut: never}
 	w.reload(len(s.log) - 1)
 	return w.c
 }
 
-// dropUndecided takes from the calls that have ended what was asked for and nobody decided:
-// the state service does not keep it.
+// dropUndecided drops undecided approvals of ended calls: the state service does not store them.
 func (c *client) dropUndecided() *client {
 	for _, p := range c.parts {
 		p.dropUndecided(c.major)
@@ -91,7 +90,7 @@ func (s *story) stored(upTo int32) uistream.UIMessage {
 	stored := uistream.Stored{Runs: maps.Clone(s.runs), Records: s.records}
 	if upTo < s.step {
 		for id, run := range stored.Runs {
-			stored.Runs[id] = uistream.Run{ID: run.ID, MessageID: run.MessageID, AgentType: run.AgentType, CreatedAt: run.CreatedAt} // before it ended
+			stored.Runs[id] = uistream.Run{ID: run.ID, MessageID: run.MessageID, AgentType: run.AgentType, CreatedAt: run.CreatedAt} // before its end
 		}
 	}
 	for _, m := range s.messages {
@@ -148,7 +147,7 @@ func TestAMessageThatIsContinuedIsTheOneThatAClientHas(t *testing.T) {
 				t.Fatalf("after %d chunks\ngot  %s\nwant %s", len(chunks), got, want)
 			}
 		}
-		for i, c := range chunks { // from each step that is stored
+		for i, c := range chunks { // from each stored step
 			if c.Chunk.GetStepCommitted() == nil {
 				continue
 			}
@@ -167,8 +166,8 @@ func TestAMessageThatIsContinuedIsTheOneThatAClientHas(t *testing.T) {
 	})
 }
 
-// whole is the message as the gateway makes it: an input that is not whole is a text, and
-// what nobody has decided is not asked when the call has ended.
+// whole is the message as the gateway builds it: an incomplete input is text, and an ended call has
+// no undecided approval.
 func (c *client) whole() uistream.UIMessage {
 	m := c.message()
 	for i := range m.Parts {
@@ -182,7 +181,7 @@ func (c *client) whole() uistream.UIMessage {
 	return m
 }
 
-// openAfter are the approvals that were asked for in the step that was committed there.
+// openAfter are the approvals requested in the step committed at the sequence.
 func (s *story) openAfter(sequence int64) []uistream.Asked {
 	for _, r := range s.log {
 		if r.sequence > sequence && r.end != nil {
@@ -280,7 +279,7 @@ func failed(id, why string) *eventv1.Part {
 	return &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: &eventv1.ToolResultPart{ToolCallId: id, ToolName: "ask", Error: why}}}
 }
 
-// twoMessages has calls of which some results are in a later message.
+// twoMessages has calls with results in a later message.
 func twoMessages() []*eventv1.Message {
 	return []*eventv1.Message{
 		{Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r1", Step: 1, Parts: []*eventv1.Part{called("c1"), called("c2"), called("c3")}},
@@ -290,7 +289,7 @@ func twoMessages() []*eventv1.Message {
 	}
 }
 
-// calls are the calls of the messages for people.
+// calls lists the calls of the messages.
 func calls(messages []uistream.UIMessage) string {
 	var words []string
 	for _, m := range messages {
@@ -326,7 +325,7 @@ func TestARunWithOnlyResultsOfEarlierCallsHasNoMessage(t *testing.T) {
 	ids := map[string]string{"r1": "msg-1", "r2": "msg-2", "r3": "msg-3"}
 	two := twoMessages()
 	edited := []*eventv1.Message{two[0], two[1], two[3], {Id: "u3", Role: eventv1.Role_ROLE_USER, RunId: "r3"}}
-	got := conversationOf(edited, ids) // u2 was taken back, and what became of c2 stays
+	got := conversationOf(edited, ids) // u2 was removed, but the end of c2 stays
 	if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available  u3:"; calls(got) != want {
 		t.Errorf("got  %s\nwant %s", calls(got), want)
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// story is a message that random runs write, with attempts that are lost, calls that
-// others answer, and the runs that go on then.
+// story is a message that random runs write, with lost attempts, calls that clients or humans
+// answer, and the runs that continue then.
 type story struct {
 	t        *rapid.T
-	log      []record           // what somebody was told who was there all the time
-	messages []*eventv1.Message // what the state service stores
+	log      []record           // what a client receives that never disconnects
+	messages []*eventv1.Message // the stored messages
 	next     int64
 	step     int32
 	run      int
@@ -27,8 +27,7 @@ type story struct {
 	records map[uistream.Step]*eventv1.StepRecord
 }
 
-// record is one of the log: a chunk, the news that all after `at` is void, or the end of a
-// run.
+// record is a record of the log: a chunk, a rewind to `at`, or the end of a run.
 type record struct {
 	sequence int64
 	chunk    *eventv1.Chunk
@@ -37,20 +36,20 @@ type record struct {
 	end      *runEnd
 }
 
-// runEnd is how a run ended, and the calls that wait for an answer then.
+// runEnd is how a run ended, and its open calls.
 type runEnd struct {
 	how      uistream.Ending
-	fail     *eventv1.Error // nil: the run has not failed
+	fail     *eventv1.Error // nil unless the run failed
 	run      string
 	open     []*openCall
-	answered int // so many of them have an answer when somebody looks in between
+	answered int // how many open calls loadPartlyAnswered finds answered
 }
 
-// openCall is a call with how it was answered and what that came to.
+// openCall is a call with its answer and result.
 type openCall struct {
 	uistream.Asked
-	answeredHere bool // the one that watches has answered it
-	decided      bool // of an approval: somebody has said yes or no
+	answeredHere bool // the watching client answers it
+	decided      bool // of an approval: it was approved or rejected
 	result       *eventv1.ToolResultPart
 }
 
@@ -58,7 +57,7 @@ func (s *story) runID() string { return "run-" + strconv.Itoa(s.run) }
 
 func (s *story) emit(step int32, c *eventv1.Chunk) {
 	s.next++
-	c.AgentId, c.AgentType, c.Step, c.Timestamp = s.runID(), "demo", step, 1+s.next/10 // several in a millisecond
+	c.AgentId, c.AgentType, c.Step, c.Timestamp = s.runID(), "demo", step, 1+s.next/10 // several per millisecond
 	s.log = append(s.log, record{sequence: s.next, chunk: c})
 }
 
@@ -78,7 +77,7 @@ func (s *story) endRun(e runEnd) {
 	s.log = append(s.log, record{sequence: s.next, end: &e})
 }
 
-// withoutVoid is what the log has when these records were told, without what is void.
+// withoutVoid is the log's content after these records, without void chunks.
 func withoutVoid(told []record) []record {
 	var out []record
 	for _, r := range told {
@@ -103,7 +102,7 @@ func (s *story) last() int64 {
 
 func drawStory(t *rapid.T) *story { return drawStoryFrom(t, "msg", 1, 0) }
 
-// drawStoryFrom draws the message that the run begins behind the step.
+// drawStoryFrom draws a message whose first run begins behind the step.
 func drawStoryFrom(t *rapid.T, id string, run int, step int32) *story {
 	s := &story{t: t, run: run, step: step, id: id, runs: map[string]uistream.Run{}, records: map[uistream.Step]*eventv1.StepRecord{}}
 	s.emit(step, &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{MessageId: id}}})
@@ -134,8 +133,8 @@ func drawStoryFrom(t *rapid.T, id string, run int, step int32) *story {
 	return s
 }
 
-// drawAbandonedCalls has the run begin with the ends of calls of the message before, which have been
-// given up, or were allowed and are run now.
+// drawAbandonedCalls begins the run with ends of calls of the previous message. One was abandoned;
+// the other was approved and runs now.
 func (s *story) drawAbandonedCalls() {
 	s.step++
 	yes := true
@@ -161,8 +160,8 @@ func (s *story) drawAbandonedCalls() {
 	s.commit(false, tools)
 }
 
-// commit tells that the step is committed, and stores its messages. form is true for a step
-// whose reply was asked for as JSON.
+// commit emits the commit of the step, and stores its messages. isJSON: the reply was requested as
+// JSON.
 func (s *story) commit(form bool, messages ...*eventv1.Message) {
 	s.recordStep(form)
 	s.emit(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{}}})
@@ -174,9 +173,9 @@ func (s *story) commit(form bool, messages ...*eventv1.Message) {
 	}
 }
 
-// drawStep makes a step out of some lost attempts and one that commits. Ids of
-// calls differ between attempts, as they do when a model is asked again. Calls that
-// somebody has to answer end the run; another one goes on.
+// drawStep draws a step with lost attempts and one that commits. Attempts have different call ids,
+// like repeated calls of a model. Calls with a pending answer end the run, and another run
+// continues.
 func (s *story) drawStep() {
 	s.emitAll(drawEvents(s.t, "before the step"))
 	s.step++
@@ -187,14 +186,14 @@ func (s *story) drawStep() {
 		s.rewind(begin)
 	}
 	p := s.drawPlan(fmt.Sprintf("%d-last", s.step))
-	if !p.isJSON { // a record has no place for reasoning alone: it comes with the begin of the step
+	if !p.isJSON { // a record has no place for reasoning alone: it comes when the step begins
 		p.chunks = append(drawEvents(s.t, "before the reply"), p.chunks...)
 	}
 	p.chunks = append(p.chunks, drawEvents(s.t, "behind the reply")...)
 	p.results = slices.Concat(p.results, drawEvents(s.t, "behind the tools"))
-	for range rapid.IntRange(0, 2).Draw(s.t, "executors lost in tools") { // the next one shows the step again
+	for range rapid.IntRange(0, 2).Draw(s.t, "executors lost in tools") { // the next executor repeats the step
 		s.emitPlan(p, len(p.chunks))
-		s.emitAll(p.results[:rapid.IntRange(0, len(p.results)).Draw(s.t, "told of them")])
+		s.emitAll(p.results[:rapid.IntRange(0, len(p.results)).Draw(s.t, "how many of them")])
 		s.rewind(begin)
 	}
 	s.emitPlan(p, len(p.chunks))
@@ -205,17 +204,17 @@ func (s *story) drawStep() {
 	}
 }
 
-// emitLostAttempts tells some of the chunks and takes them back, some times.
+// emitLostAttempts emits some of the chunks and rewinds them, several times.
 func (s *story) emitLostAttempts(chunks []func() *eventv1.Chunk, what string) {
 	begin := s.last()
 	for range rapid.IntRange(0, 2).Draw(s.t, what) {
-		s.emitAll(chunks[:rapid.IntRange(0, len(chunks)).Draw(s.t, "told of them")])
+		s.emitAll(chunks[:rapid.IntRange(0, len(chunks)).Draw(s.t, "how many of them")])
 		s.rewind(begin)
 	}
 }
 
-// drawDrain suspends the run, has its calls answered, and makes the next run begin with
-// their ends, in any order: a step without a model.
+// drawDrain suspends the run and answers its calls. The next run begins with the calls' ends in any
+// order: a step without a model.
 func (s *story) drawDrain(open []*openCall) {
 	how, last := uistream.Paused, &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}}
 	if rapid.IntRange(0, 4).Draw(s.t, "interrupted while it waits") == 0 {
@@ -235,7 +234,7 @@ func (s *story) drawDrain(open []*openCall) {
 		chunks = append(chunks, func() *eventv1.Chunk { return toolEnd(a.result) })
 		tools.Parts = append(tools.Parts, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: a.result}})
 	}
-	if events := drawEvents(s.t, "in the drain"); len(events) > 0 { // which cannot be taken back
+	if events := drawEvents(s.t, "in the drain"); len(events) > 0 { // these cannot be withdrawn
 		chunks = append(chunks, events...)
 	} else {
 		s.emitLostAttempts(chunks, "executors lost in drains")
@@ -255,11 +254,11 @@ func (s *story) emitAll(chunks []func() *eventv1.Chunk) {
 	}
 }
 
-// plan is what the model says in one attempt, and what comes of its calls in the step.
+// plan is the model's output in one attempt, and the results of its calls in the step.
 type plan struct {
-	streams                 bool            // arguments are told as they come
-	isJSON                  bool            // it was asked for as JSON: its text is shown to nobody
-	dynamic                 map[string]bool // the calls of tools that are known at run time only
+	streams                 bool            // arguments come in deltas
+	isJSON                  bool            // requested as JSON: readers do not see the text
+	dynamic                 map[string]bool // calls of dynamic tools
 	chunks, starts, results []func() *eventv1.Chunk
 	open                    []*openCall
 	answer, tools           *eventv1.Message
@@ -276,7 +275,7 @@ func (s *story) drawPlan(name string) plan {
 		return p
 	}
 	calls := rapid.IntRange(0, 3).Draw(t, "calls")
-	if calls == 0 || rapid.Bool().Draw(t, "says") { // a reply that has neither is no message
+	if calls == 0 || rapid.Bool().Draw(t, "says") { // a reply with neither is no message
 		p.addText(rapid.StringN(1, 9, -1).Draw(t, "text"))
 	}
 	p.streams = rapid.Bool().Draw(t, "arguments come in pieces")
@@ -316,12 +315,12 @@ func textPart(text string) *eventv1.Part {
 	return &eventv1.Part{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}
 }
 
-// addCall adds a call of the server's, the client's, one that has to be allowed, or one that
-// never begins, since nobody can run it.
+// addCall adds a call of a server tool, a client tool, a call with an approval, or a call that
+// never starts.
 func (p *plan) addCall(t *rapid.T, id string, step int32) {
 	arguments := rapid.SampledFrom([]string{`{"a":1}`, `{"a":[1,{"b":null}],"c":"<é>"}`, `"not { json"`, `{}`}).Draw(t, "arguments")
 	kinds := 2
-	if p.streams { // else it would stand where its end was told, and not in the order of the calls
+	if p.streams { // else its place would be that of its end, not that in the order of calls
 		kinds = 3
 	}
 	kind := rapid.IntRange(0, kinds).Draw(t, "whose")
@@ -331,7 +330,7 @@ func (p *plan) addCall(t *rapid.T, id string, step int32) {
 		return
 	}
 	told := arguments
-	if p.streams && p.streamArguments(t, id, arguments) && rapid.Bool().Draw(t, "too large to be told again") {
+	if p.streams && p.streamArguments(t, id, arguments) && rapid.Bool().Draw(t, "too large to be repeated") {
 		told = ""
 	}
 	result := &eventv1.ToolResultPart{ToolCallId: id, ToolName: "add", Success: true, Result: `{"sum":2}`}
@@ -357,14 +356,14 @@ func (p *plan) addCall(t *rapid.T, id string, step int32) {
 	p.open = append(p.open, a)
 }
 
-// storeCall stores the call.
+// storeCall adds the call to the stored reply.
 func (p *plan) storeCall(id, arguments string) {
 	p.answer.Parts = append(p.answer.Parts, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{
 		ToolCallId: id, ToolName: "add", Arguments: arguments, Dynamic: p.dynamic[id],
 	}}})
 }
 
-// addUnstartedCall adds a call of which only the end is told behind what came of its arguments.
+// addUnstartedCall adds a call without a start: only its arguments and its end are emitted.
 func (p *plan) addUnstartedCall(t *rapid.T, id, arguments string) {
 	if rapid.Bool().Draw(t, "not JSON") {
 		p.addPieces(id, "not ", "{ json")
@@ -378,7 +377,7 @@ func (p *plan) addUnstartedCall(t *rapid.T, id, arguments string) {
 	p.tools.Parts = append(p.tools.Parts, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: result}})
 }
 
-// streamArguments tells the arguments as they come, whole or not the text that they are in the end.
+// streamArguments emits the arguments in deltas. whole: the deltas equal the final arguments.
 func (p *plan) streamArguments(t *rapid.T, id, arguments string) (whole bool) {
 	pieces := rapid.SampledFrom([][]string{{}, {arguments[:1], arguments[1:]}, {" ", arguments, "\n"}, {arguments, ` and more`}}).Draw(t, "pieces")
 	p.addPieces(id, pieces...)
@@ -396,13 +395,13 @@ func (p *plan) addPieces(id string, pieces ...string) {
 	}
 }
 
-// decide allows the call, refuses it, or has nobody decide in time.
+// decide approves or rejects the call, or lets it time out.
 func (a *openCall) decide(t *rapid.T) {
 	decision := rapid.SampledFrom([]string{"yes", "no", "nobody"}).Draw(t, "decision")
 	yes := decision == "yes"
 	a.decided, a.answeredHere = decision != "nobody", a.answeredHere && decision != "nobody"
 	if !a.decided {
-		a.result.Success, a.result.Result, a.result.Error = false, "", "nobody has decided in time"
+		a.result.Success, a.result.Result, a.result.Error = false, "", "the approval timed out"
 		return
 	}
 	a.Approved, a.Reason = &yes, rapid.SampledFrom([]string{"", "because"}).Draw(t, "why")
@@ -428,7 +427,7 @@ func (a *openCall) response() *eventv1.Chunk {
 	}}}
 }
 
-// pending is the call as the state service has it, answered or not.
+// pending is the call in the state service, with or without its answer.
 func (a *openCall) pending(answered bool) uistream.Asked {
 	p := a.Asked
 	if !answered {

@@ -9,20 +9,19 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// watcher gives a client what translators make of a story, as the gateway does.
+// watcher translates a story for a client, as the gateway does.
 type watcher struct {
 	t   *rapid.T
 	s   *story
 	c   *client
 	tr  *uistream.Translator
-	cut func() bool // the connection is lost with the next part
+	cut func() bool // reports whether the connection breaks before the next part
 }
 
 func never() bool { return false }
 
-// watch has a client of the version follow the story to its end. It takes it up again
-// with a replay wherever the connection is cut, and where it cannot take back what is
-// void.
+// watch lets a client of the version follow the story to its end. The client reconnects with a
+// replay wherever the connection breaks, and where it cannot drop void parts.
 func (s *story) watch(t *rapid.T, major uistream.Major, cut func() bool) *client {
 	w := &watcher{t: t, s: s, c: newClient(major), cut: cut}
 	w.translate(s.runAt(0))
@@ -42,13 +41,13 @@ func (s *story) watch(t *rapid.T, major uistream.Major, cut func() bool) *client
 	return w.c
 }
 
-// translate begins a translator that has told nothing.
+// translate starts a new translator.
 func (w *watcher) translate(run string) {
 	w.tr = uistream.New(w.s.id, w.c.major)
 	w.tr.Describe(w.s.runs[run].Metadata())
 }
 
-// follow gives the client the record. It reports whether the client has it whole.
+// follow gives the client the record. It reports whether the client received all of it.
 func (w *watcher) follow(i int) bool {
 	r := w.s.log[i]
 	switch {
@@ -67,7 +66,7 @@ func (w *watcher) follow(i int) bool {
 	return ok && w.take(parts)
 }
 
-// parts are those with which the run ends the message.
+// parts are the parts of the run's end.
 func (e *runEnd) parts(t *uistream.Translator) []uistream.Part {
 	if e.fail != nil {
 		return t.Fail(e.fail.GetError())
@@ -75,7 +74,7 @@ func (e *runEnd) parts(t *uistream.Translator) []uistream.Part {
 	return t.Finish(e.how)
 }
 
-// take hands the parts on. It reports whether the connection has held.
+// take delivers the parts. It reports whether the connection held.
 func (w *watcher) take(parts []uistream.Part) bool {
 	for _, p := range parts {
 		if w.cut() {
@@ -102,8 +101,8 @@ func (w *watcher) giveAll(parts []uistream.Part) {
 	}
 }
 
-// reload replays the message up to the record to the page that was loaded again. Calls
-// that have been answered by then are not to be run.
+// reload replays the message up to the record to a reloaded page. Calls answered by then must not
+// run.
 func (w *watcher) reload(i int) {
 	answered := w.s.answered(i)
 	w.replay(i, func(id string) bool { return answered[id] })
@@ -129,7 +128,7 @@ func (w *watcher) replay(i int, answered func(string) bool) {
 	}
 }
 
-// loadPartlyAnswered has somebody load the page when some of the suspended run's calls are answered.
+// loadPartlyAnswered loads the page when some of the suspended run's calls are answered.
 func (w *watcher) loadPartlyAnswered(i int) {
 	e := w.s.log[i].end
 	answered := w.s.answered(i)
@@ -147,7 +146,7 @@ func (w *watcher) loadPartlyAnswered(i int) {
 	}
 }
 
-// pendingState is the state of the call when it is answered and no step has taken the answer.
+// pendingState is the state of an answered call before a step takes the answer.
 func (a *openCall) pendingState(major uistream.Major) string {
 	switch {
 	case a.ID == "" && a.result.GetSuccess():
@@ -163,7 +162,7 @@ func (a *openCall) pendingState(major uistream.Major) string {
 	}
 }
 
-// answer is what the app at the client does.
+// answer answers calls as the app at the client does.
 func (w *watcher) answer(e *runEnd) {
 	for _, a := range e.open {
 		q := w.c.call(a.CallID)
@@ -179,8 +178,7 @@ func (w *watcher) answer(e *runEnd) {
 	}
 }
 
-// post sends the answers, and takes what the client does not have: the runs that it has
-// seen are told to nobody.
+// post sends the answers. Chunks that the client has are translated but not sent.
 func (w *watcher) post(i int) {
 	w.c.connect(false)
 	w.translate(w.s.runAt(i + 1))
@@ -192,7 +190,7 @@ func (w *watcher) post(i int) {
 	}
 }
 
-// runAt is the run of the record.
+// runAt returns the run of the record.
 func (s *story) runAt(i int) string {
 	for _, r := range s.log[i:] {
 		if r.chunk != nil {
@@ -205,7 +203,7 @@ func (s *story) runAt(i int) string {
 	return s.runID()
 }
 
-// answered are the calls that were answered before the record.
+// answered returns the calls answered before the record.
 func (s *story) answered(i int) map[string]bool {
 	ids := map[string]bool{}
 	for _, r := range s.log[:i] {
@@ -219,7 +217,7 @@ func (s *story) answered(i int) map[string]bool {
 	return ids
 }
 
-// pending are the open calls, of which some are answered.
+// pending returns the open calls, some of them answered.
 func (e *runEnd) pending(some int) []uistream.Asked {
 	var out []uistream.Asked
 	for i, a := range e.open {
