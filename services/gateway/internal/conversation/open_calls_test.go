@@ -60,13 +60,13 @@ func TestAPageHasItsMessagesAndCallsOfOneMoment(t *testing.T) {
 	id := s.begin(statev1.RunEntry_RUN_ENTRY_START, "answer-1")
 	run := s.runs[0]
 	call := &statev1.Call{ToolCallId: "c1", SessionId: "s", RunId: id, Kind: statev1.CallKind_CALL_KIND_APPROVAL, ApprovalId: "a1"}
-	said := func() {
+	addCall := func() {
 		s.add(&eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, RunId: id, Step: 1, Parts: []*eventv1.Part{{
 			Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: "c1", ToolName: "pay", Arguments: "{}"}}}}})
 	}
 	m := &changingSession{stored: s, now: sessionAt(1, run)}
 	m.changes = []func(){func() { // the run suspends between the two reads
-		said()
+		addCall()
 		m.now = sessionAt(2, run, call)
 	}}
 	r := &conversation.Reader{Sessions: m, Runs: m}
@@ -105,7 +105,7 @@ func TestACallWithoutAnAnswerEndsWhenNoneCanCome(t *testing.T) {
 	}{
 		"it waits":                     {status: waits, run: run(suspended, 1), older: other},
 		"stopped":                      {status: failed, run: run(suspended, 1), failure: "The session has expired.", newest: "The session has expired.", older: other},
-		"stopped, nobody says why":     {status: failed, run: run(suspended, 1), newest: other, older: other},
+		"stopped without a reason":     {status: failed, run: run(suspended, 1), newest: other, older: other},
 		"live, and has taken over":     {status: active, run: run(running, 1), older: other},
 		"live, and may take over":      {status: active, run: run(running, 0)},
 		"over":                         {status: done, run: run(completed, 1), newest: other, older: other},

@@ -59,7 +59,7 @@ func playCommitted(t *testing.T, scenario string) (live, stored string) {
 	t.Helper()
 	p := &player{t: t, client: newClient(uistream.Newest)}
 	known := uistream.Run{ID: "run-1", MessageID: "msg-run-1", AgentType: "demo", CreatedAt: 1700000000000}
-	var told []record
+	var log []record
 	stopped := ""
 	for line := range strings.Lines(scenario) {
 		words := wordsOf(t, line)
@@ -76,21 +76,21 @@ func playCommitted(t *testing.T, scenario string) (live, stored string) {
 		p.command(words)
 		switch words[0] {
 		case "rewound":
-			told = append(told, record{sequence: int64(len(told)) + 1<<20, rewound: true, at: p.number(words[1])})
+			log = append(log, record{sequence: int64(len(log)) + 1<<20, rewound: true, at: p.number(words[1])})
 		case "end":
 			known.Interrupted = words[1] == "interrupted"
 		case "stopped":
 			stopped = words[1]
 		case "replay", "post": // the following chunks are complete
-			told = nil
+			log = nil
 		case "client", "start", "fail", "describe", "now":
 		default:
 			p.step = step
-			told = append(told, record{sequence: p.number(words[0]), chunk: p.chunk(words[1], words[2:])})
+			log = append(log, record{sequence: p.number(words[0]), chunk: p.chunk(words[1], words[2:])})
 		}
 	}
 	c := &commits{run: &known, approvals: map[string]string{}, records: map[uistream.Step]*eventv1.StepRecord{}, verdicts: map[string]*eventv1.ApprovalVerdict{}}
-	for _, r := range withoutVoid(told) {
+	for _, r := range withoutVoid(log) {
 		c.take(r)
 	}
 	c.commit()

@@ -196,7 +196,7 @@ func TestIncompletePartsAreStreaming(t *testing.T) {
 	stored := uistream.UIMessage{ID: "msg", Role: "assistant", Parts: []uistream.UIPart{
 		{Type: "step-start"}, {Type: "tool-ask", ToolCallID: "c1", State: "input-available", Input: json.RawMessage(`{"q":1}`)},
 	}}
-	var told []uistream.NumberedChunk
+	var chunks []uistream.NumberedChunk
 	for _, c := range []*eventv1.Chunk{
 		{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: "c1", ToolName: "ask", Success: true, Result: "2"}}},
 		{Step: 2, Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}},
@@ -210,9 +210,9 @@ func TestIncompletePartsAreStreaming(t *testing.T) {
 		{Step: 2, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: "One "}}},
 		{Step: 2, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: "two"}}},
 	} {
-		told = append(told, uistream.NumberedChunk{Sequence: int64(len(told) + 1), Chunk: c})
+		chunks = append(chunks, uistream.NumberedChunk{Sequence: int64(len(chunks) + 1), Chunk: c})
 	}
-	got, err := json.Marshal(uistream.Continue(stored, told).Parts)
+	got, err := json.Marshal(uistream.Continue(stored, chunks).Parts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,17 +246,17 @@ func TestARunThatContinuesExtendsItsMessage(t *testing.T) {
 
 func TestHiddenAndContextMessagesAreNotShown(t *testing.T) {
 	t.Parallel()
-	said := func(s string) []*eventv1.Part {
+	textParts := func(s string) []*eventv1.Part {
 		return []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: s}}}}
 	}
 	got := conversationOf([]*eventv1.Message{
-		{Id: "u1", Role: eventv1.Role_ROLE_USER, RunId: "r1", Parts: append(said("hi"),
+		{Id: "u1", Role: eventv1.Role_ROLE_USER, RunId: "r1", Parts: append(textParts("hi"),
 			&eventv1.Part{Part: &eventv1.Part_File{File: &eventv1.FilePart{MediaType: "image/png", Url: "https://example.com/a.png"}}})},
-		{Id: "c1", Role: eventv1.Role_ROLE_CONTEXT, RunId: "r1", Parts: said("a fact")},
-		{Id: "h1", Role: eventv1.Role_ROLE_ASSISTANT, Hidden: true, RunId: "r1", Parts: said("hidden")},
-		{Id: "a1", Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r1", Step: 1, Parts: said("hello")},
-		{Id: "u2", Role: eventv1.Role_ROLE_USER, RunId: "r2", Parts: said("again")},
-		{Id: "a2", Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r2", Step: 2, Parts: said("hello again")},
+		{Id: "c1", Role: eventv1.Role_ROLE_CONTEXT, RunId: "r1", Parts: textParts("a fact")},
+		{Id: "h1", Role: eventv1.Role_ROLE_ASSISTANT, Hidden: true, RunId: "r1", Parts: textParts("hidden")},
+		{Id: "a1", Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r1", Step: 1, Parts: textParts("hello")},
+		{Id: "u2", Role: eventv1.Role_ROLE_USER, RunId: "r2", Parts: textParts("again")},
+		{Id: "a2", Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r2", Step: 2, Parts: textParts("hello again")},
 	}, map[string]string{"r1": "msg-r1"})
 	text2, err := json.Marshal(got)
 	if err != nil {
@@ -285,7 +285,7 @@ func twoMessages() []*eventv1.Message {
 		{Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r1", Step: 1, Parts: []*eventv1.Part{called("c1"), called("c2"), called("c3")}},
 		{Role: eventv1.Role_ROLE_TOOL, RunId: "r1", Step: 1, Parts: []*eventv1.Part{failed("c1", "no")}},
 		{Id: "u2", Role: eventv1.Role_ROLE_USER, RunId: "r2"},
-		{Role: eventv1.Role_ROLE_TOOL, RunId: "r2", Step: 2, Parts: []*eventv1.Part{failed("c1", "too late"), failed("c2", "abandoned"), failed("c9", "of nobody")}},
+		{Role: eventv1.Role_ROLE_TOOL, RunId: "r2", Step: 2, Parts: []*eventv1.Part{failed("c1", "too late"), failed("c2", "abandoned"), failed("c9", "of no call")}},
 	}
 }
 
@@ -330,8 +330,8 @@ func TestARunWithOnlyResultsOfEarlierCallsHasNoMessage(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", calls(got), want)
 	}
 	for name, goesOn := range map[string]*eventv1.Message{
-		"it has said something": {Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r2", Step: 3},
-		"its place is kept":     {Role: eventv1.Role_ROLE_TOOL, RunId: "r2"},
+		"it wrote something": {Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r2", Step: 3},
+		"it may still write":     {Role: eventv1.Role_ROLE_TOOL, RunId: "r2"},
 	} {
 		got := conversationOf(append(append(twoMessages(), goesOn), edited[3]), ids)
 		if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available  u2: msg-2: u3:"; calls(got) != want {
@@ -361,14 +361,14 @@ func TestALaterRunEndsCallsOfAMessageBeforeItsFirstStep(t *testing.T) {
 		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: id, ToolName: "ask", Error: "abandoned"}}}
 	}
 	before := conversationOf(twoMessages()[:2], map[string]string{"r1": "msg-1"})
-	var told []uistream.NumberedChunk
+	var chunks []uistream.NumberedChunk
 	for i, c := range []*eventv1.Chunk{
 		{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{}}}, end("c1"), end("c2"), end("c9"),
 		{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}}, end("c3"),
 	} {
-		told = append(told, uistream.NumberedChunk{Sequence: int64(i + 1), Chunk: c})
+		chunks = append(chunks, uistream.NumberedChunk{Sequence: int64(i + 1), Chunk: c})
 	}
-	got := []uistream.UIMessage{uistream.EndCalls(before[0], told)}
+	got := []uistream.UIMessage{uistream.EndCalls(before[0], chunks)}
 	if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available "; calls(got) != want {
 		t.Errorf("got  %s\nwant %s", calls(got), want)
 	}

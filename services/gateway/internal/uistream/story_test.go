@@ -78,9 +78,9 @@ func (s *story) endRun(e runEnd) {
 }
 
 // withoutVoid is the log's content after these records, without void chunks.
-func withoutVoid(told []record) []record {
+func withoutVoid(log []record) []record {
 	var out []record
-	for _, r := range told {
+	for _, r := range log {
 		if !r.rewound {
 			out = append(out, r)
 			continue
@@ -329,16 +329,16 @@ func (p *plan) addCall(t *rapid.T, id string, step int32) {
 		p.addUnstartedCall(t, id, arguments)
 		return
 	}
-	told := arguments
+	sent := arguments
 	if p.streams && p.streamArguments(t, id, arguments) && rapid.Bool().Draw(t, "too large to be repeated") {
-		told = ""
+		sent = ""
 	}
 	result := &eventv1.ToolResultPart{ToolCallId: id, ToolName: "add", Success: true, Result: `{"sum":2}`}
 	if rapid.IntRange(0, 2).Draw(t, "fails") == 0 {
 		result.Success, result.Result, result.Error = false, "", "it has failed"
 	}
 	p.starts = append(p.starts, func() *eventv1.Chunk {
-		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: id, ToolName: "add", Arguments: told, AwaitsClient: kind == 1, Dynamic: p.dynamic[id]}}}
+		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: id, ToolName: "add", Arguments: sent, AwaitsClient: kind == 1, Dynamic: p.dynamic[id]}}}
 	})
 	p.storeCall(id, arguments)
 	if kind == 0 {
@@ -397,9 +397,9 @@ func (p *plan) addPieces(id string, pieces ...string) {
 
 // decide approves or rejects the call, or lets it time out.
 func (a *openCall) decide(t *rapid.T) {
-	decision := rapid.SampledFrom([]string{"yes", "no", "nobody"}).Draw(t, "decision")
+	decision := rapid.SampledFrom([]string{"yes", "no", "none"}).Draw(t, "decision")
 	yes := decision == "yes"
-	a.decided, a.answeredHere = decision != "nobody", a.answeredHere && decision != "nobody"
+	a.decided, a.answeredHere = decision != "none", a.answeredHere && decision != "none"
 	if !a.decided {
 		a.result.Success, a.result.Result, a.result.Error = false, "", "the approval timed out"
 		return
