@@ -5,8 +5,8 @@ package frame
 
 import (
 	"encoding/json"
+	"fmt"
 	"iter"
-	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -31,21 +31,19 @@ type Frame struct {
 	// CaughtUp: the following chunks are live.
 	CaughtUp bool
 
-	size    int
-	content content
-	message message
+	size           int
+	event, message encoded
 }
 
-// content is encoded once for all readers.
-type content struct {
-	once sync.Once
-	name string
-	data []byte
-}
-
-type message struct {
+// encoded is a frame on a wire, encoded once for all readers.
+type encoded struct {
 	once sync.Once
 	text []byte
+}
+
+func (e *encoded) get(encode func() []byte) []byte {
+	e.once.Do(func() { e.text = encode() })
+	return e.text
 }
 
 // Chunk returns the frame of a chunk.
@@ -122,42 +120,51 @@ func withText(c *eventv1.Chunk, text string, last bool) *eventv1.Chunk {
 	return out
 }
 
-// Content returns the frame's name on the native wire and its data, a JSON object on one line. They
-// are encoded once for all readers. The name is empty for an unknown event of a newer writer:
-// readers would ignore it.
-func (f *Frame) Content() (name string, data []byte) {
-	c := &f.content
-	c.once.Do(func() { c.name, c.data = f.marshal() })
-	return c.name, c.data
+// Event returns the frame as a server-sent event. It is empty for an unknown event of a newer
+// writer: readers would ignore it.
+func (f *Frame) Event() []byte {
+	return f.event.get(func() []byte {
+		name, data := f.content()
+		if name == "" {
+			return nil
+		}
+		b := make([]byte, 0, len(data)+envelopeBytes)
+		if f.Sequence > 0 {
+			b = fmt.Appendf(b, "id: %d\n", f.Sequence)
+		}
+		return fmt.Appendf(b, "event: %s\ndata: %s\n\n", name, data)
+	})
 }
 
-// Message returns the frame as a WebSocket message: {"type": …} with the fields of Content, and the
-// sequence if there is one. It is encoded once for all readers, and empty if Content has no name.
+// envelopeBytes is the size of an encoded frame beside its data.
+const envelopeBytes = 64
+
+// Message returns the frame as a WebSocket message: {"type": …} with the fields of the data, and
+// the sequence if there is one. It is empty where Event is.
 func (f *Frame) Message() []byte {
-	f.message.once.Do(func() {
-		name, data := f.Content()
+	return f.message.get(func() []byte {
+		name, data := f.content()
 		if name == "" {
-			return
+			return nil
 		}
-		b := append(make([]byte, 0, len(data)+64), `{"type":"`...)
-		b = append(append(b, name...), '"')
-		if at := f.Sequence; at > 0 && name != chunkName { // included in a chunk's data
-			b = strconv.AppendInt(append(b, `,"sequence":`...), at, 10)
+		b := fmt.Appendf(make([]byte, 0, len(data)+envelopeBytes), `{"type":%q`, name)
+		if f.Sequence > 0 && name != chunkName { // included in a chunk's data
+			b = fmt.Appendf(b, `,"sequence":%d`, f.Sequence)
 		}
 		if len(data) > len("{}") {
 			b = append(b, ',')
 		}
-		f.message.text = append(b, data[1:]...)
+		return append(b, data[1:]...)
 	})
-	return f.message.text
 }
 
 const chunkName = "chunk"
 
-func (f *Frame) marshal() (name string, data []byte) {
+// content returns the frame's name and its data, a JSON object on one line.
+func (f *Frame) content() (name string, data []byte) {
 	switch {
 	case f.Chunk != nil:
-		return f.marshalChunk()
+		return f.chunk()
 	case f.Terminal.GetFail() != nil:
 		return "fail", object(failOf(f.Terminal.GetFail()))
 	case f.Terminal != nil:
@@ -178,16 +185,14 @@ func object(data any) []byte {
 	return text
 }
 
-func (f *Frame) marshalChunk() (name string, data []byte) {
+func (f *Frame) chunk() (name string, data []byte) {
 	chunk, err := eventv1.MarshalChunk(f.Chunk)
 	if err != nil {
 		return "", nil
 	}
-	b := append(make([]byte, 0, len(chunk)+64+len(f.Session)), `{"sequence":`...)
-	b = strconv.AppendInt(b, f.Sequence, 10)
-	b = append(append(b, `,"chunk":`...), chunk...)
+	b := fmt.Appendf(make([]byte, 0, len(chunk)+envelopeBytes+len(f.Session)), `{"sequence":%d,"chunk":%s`, f.Sequence, chunk)
 	if f.Session != "" {
-		b = append(append(b, `,"sessionId":`...), object(f.Session)...)
+		b = fmt.Appendf(b, `,"sessionId":%s`, object(f.Session))
 	}
 	return chunkName, append(b, '}')
 }

@@ -1,7 +1,6 @@
-// Package native serves the native stream of a session: its frames (chunk, end, fail, rewound,
-// caught-up) as server-sent events. Package ws serves the same frames over WebSockets. A response
-// without end or fail is a drop, even if closed cleanly: over HTTP/1.0 a broken connection looks
-// like the end of the body.
+// Package native serves the native stream of a session: its frames are chunk, end, fail, rewound
+// and caught-up. A response without end or fail is a drop, even if closed cleanly: over HTTP/1.0 a
+// broken connection looks like the end of the body.
 package native
 
 import (
@@ -155,8 +154,6 @@ func (s sink) Flush() error { return s.out.Flush() }
 func (s sink) Beat() error  { return s.out.Beat() }
 
 func (s sink) Frame(f *frame.Frame) error {
-	if name, data := f.Content(); name != "" {
-		s.out.Event(f.Sequence, name, data)
-	}
+	s.out.Add(f.Event())
 	return nil
 }
