@@ -32,6 +32,7 @@ func RunOf(run *statev1.Run) uistream.Run {
 		out.Usage = run.GetUsage()
 	case statev1.RunStatus_RUN_STATUS_FAILED:
 		out.Failure = &eventv1.Error{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}
+	default: // neither
 	}
 	return out
 }

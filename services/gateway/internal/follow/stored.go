@@ -65,7 +65,6 @@ func (t *track) readPage(ctx context.Context) (page *statev1.ListStepsResponse, 
 		return page, func() {}, err
 	}
 	if !large.tryEnter() {
-		page = nil
 		if err := large.enter(ctx); err != nil {
 			return nil, nil, err
 		}

@@ -91,7 +91,7 @@ func (h *Hub) Join(ctx context.Context, ref *streamv2.StreamRef, after int64) *R
 	if !found { // in the trace of the first reader, but not in its lifetime
 		callCtx := trace.ContextWithSpanContext(context.Background(), trace.SpanContextFromContext(ctx))
 		callCtx, t.cancel = context.WithCancel(callCtx)
-		go t.run(callCtx, ref)
+		go t.run(callCtx, ref) //nolint:contextcheck // see above
 	}
 	return reader
 }

@@ -331,7 +331,7 @@ func TestARunWithOnlyResultsOfEarlierCallsHasNoMessage(t *testing.T) {
 	}
 	for name, goesOn := range map[string]*eventv1.Message{
 		"it wrote something": {Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r2", Step: 3},
-		"it may still write":     {Role: eventv1.Role_ROLE_TOOL, RunId: "r2"},
+		"it may still write": {Role: eventv1.Role_ROLE_TOOL, RunId: "r2"},
 	} {
 		got := conversationOf(append(append(twoMessages(), goesOn), edited[3]), ids)
 		if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available  u2: msg-2: u3:"; calls(got) != want {

@@ -70,6 +70,7 @@ type block struct{ kind, id string }
 // Ending is how a run ended without failing.
 type Ending int
 
+// How a run may end.
 const (
 	Completed Ending = iota
 	Paused           // suspended: waits for answers or to be resumed
