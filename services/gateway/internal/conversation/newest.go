@@ -54,7 +54,7 @@ func (r *Reader) ReadNewest(ctx context.Context, s *statev1.Session) (*Newest, e
 	}
 	n.alignStart()
 	var err error
-	n.stored, err = r.stored(ctx, s, n.stored.Messages, s.GetCurrentRunId())
+	n.stored, err = r.loadStored(ctx, s, n.stored.Messages, s.GetCurrentRunId())
 	return n, err
 }
 
@@ -62,7 +62,7 @@ func (r *Reader) ReadNewest(ctx context.Context, s *statev1.Session) (*Newest, e
 func (r *Reader) readBetween(ctx context.Context, s *statev1.Session, begin, end int64) ([]*eventv1.Message, error) {
 	var messages []*eventv1.Message
 	for begin < end {
-		page, err := r.list(ctx, s, begin, int(end-begin))
+		page, err := r.listMessages(ctx, s, begin, int(end-begin))
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +88,7 @@ func (n *Newest) isLargeEnough(bytes int) bool {
 // startsMessage reports whether a UI message begins with the stored message.
 func startsMessage(m *eventv1.Message) bool { return !uistream.IsPartOfAnswer(m) && !isInvisible(m) }
 
-// alignStart drops the messages before the first one that begins a UI message.
+// alignStart drops messages before the beginning of a UI message.
 func (n *Newest) alignStart() {
 	if n.Offset == 0 {
 		return

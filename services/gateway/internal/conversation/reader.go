@@ -167,7 +167,7 @@ func (r *Reader) Message(ctx context.Context, tenant string, run *statev1.Run) (
 
 // Stands reports whether the run's first message still exists.
 func (r *Reader) Stands(ctx context.Context, tenant string, run *statev1.Run) (bool, error) {
-	got, err := r.list(ctx, &statev1.Session{Tenant: tenant, SessionId: run.GetSessionId()}, run.GetStartMessageCount(), 1)
+	got, err := r.listMessages(ctx, &statev1.Session{Tenant: tenant, SessionId: run.GetSessionId()}, run.GetStartMessageCount(), 1)
 	if err != nil || len(got.GetMessages()) == 0 {
 		return false, err
 	}
@@ -177,8 +177,8 @@ func (r *Reader) Stands(ctx context.Context, tenant string, run *statev1.Run) (b
 // storedPage is the number of messages per request.
 const storedPage = 200
 
-// list reads a page of stored messages.
-func (r *Reader) list(ctx context.Context, s *statev1.Session, offset int64, limit int) (*statev1.ListMessagesResponse, error) {
+// listMessages reads a page of stored messages.
+func (r *Reader) listMessages(ctx context.Context, s *statev1.Session, offset int64, limit int) (*statev1.ListMessagesResponse, error) {
 	var got *statev1.ListMessagesResponse
 	request := &statev1.ListMessagesRequest{Tenant: s.GetTenant(), SessionId: s.GetSessionId(), Offset: offset, Limit: int32(min(limit, storedPage))}
 	err := retry.Do(ctx, r.Policy, func() (err error) {

@@ -73,8 +73,8 @@ func (t *runGroups) groupOf(run string) string {
 }
 
 // contains reports whether the message belongs to the group's answer.
-func (t *runGroups) contains(m *eventv1.Message, turn string) bool {
-	return turn != "" && t.groupOf(m.GetRunId()) == turn && uistream.IsPartOfAnswer(m)
+func (t *runGroups) contains(m *eventv1.Message, group string) bool {
+	return group != "" && t.groupOf(m.GetRunId()) == group && uistream.IsPartOfAnswer(m)
 }
 
 // openGroup returns the group whose answer ends the messages; "" for none.

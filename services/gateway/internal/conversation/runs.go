@@ -37,21 +37,21 @@ func RunOf(run *statev1.Run) uistream.Run {
 	return out
 }
 
-// stored combines the messages with their runs and steps. last is a run that may have ended behind
+// loadStored combines the messages with their runs and steps. last is a run that may have ended behind
 // them; "" for none.
-func (r *Reader) stored(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, last string) (uistream.Stored, error) {
+func (r *Reader) loadStored(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, last string) (uistream.Stored, error) {
 	out := uistream.Stored{Messages: messages}
 	var err error
-	if out.Runs, out.Last, err = r.runs(ctx, s, messages, last); err != nil {
+	if out.Runs, out.Last, err = r.loadRuns(ctx, s, messages, last); err != nil {
 		return out, err
 	}
-	out.Records, err = r.records(ctx, s, messages, out.Runs)
+	out.Records, err = r.loadRecords(ctx, s, messages, out.Runs)
 	return out, err
 }
 
-// runs returns the runs of the messages, and last if that run ended behind them. The newest runs
+// loadRuns returns the runs of the messages, and last if that run ended behind them. The newest runs
 // need one request, older runs one each.
-func (r *Reader) runs(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, last string) (map[string]uistream.Run, string, error) {
+func (r *Reader) loadRuns(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, last string) (map[string]uistream.Run, string, error) {
 	wanted := unansweredRuns(messages)
 	answering := map[string]bool{}
 	for _, m := range messages {
@@ -163,8 +163,8 @@ func groupForeignRuns(messages []*eventv1.Message, runs map[string]uistream.Run)
 	}
 }
 
-// records returns the records of the messages' steps, up to recordBytes.
-func (r *Reader) records(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, runs map[string]uistream.Run) (map[uistream.Step]*eventv1.StepRecord, error) {
+// loadRecords returns the records of the messages' steps, up to recordBytes.
+func (r *Reader) loadRecords(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, runs map[string]uistream.Run) (map[uistream.Step]*eventv1.StepRecord, error) {
 	first, last := int32(0), int32(0)
 	for _, m := range messages {
 		if uistream.IsPartOfAnswer(m) && m.GetStep() > 0 && runs[m.GetRunId()].ID != "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// Ended reports whether the status is of a session that neither runs nor waits for answers.
+// Ended reports whether a session with the status has ended: it neither runs nor waits for answers.
 func Ended(s statev1.SessionStatus) bool {
 	return s == statev1.SessionStatus_SESSION_STATUS_COMPLETED || s == statev1.SessionStatus_SESSION_STATUS_FAILED
 }

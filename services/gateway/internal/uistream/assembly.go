@@ -32,7 +32,7 @@ func Continue(m UIMessage, chunks []NumberedChunk) UIMessage {
 	return a.build()
 }
 
-// EndCalls ends open calls of the message with chunks of a later run, which writes another message.
+// EndCalls ends open calls of the message with chunks of a later run with its own message.
 // That run ends such calls before its first step. m is not changed.
 func EndCalls(m UIMessage, chunks []NumberedChunk) UIMessage {
 	var ends []NumberedChunk

@@ -21,7 +21,7 @@ type tool struct {
 type call struct {
 	sequence  int64 // of its first part
 	stepCount int   // Translator.stepCount at its first part
-	tool      tool  // as in its first part, by which clients find the call
+	tool      tool  // as in its first part: clients find the call by it
 	available bool  // its whole input is sent
 	ended     bool
 	approval  string // id of the requested approval
@@ -33,8 +33,7 @@ type call struct {
 	streamed    *strings.Builder // the input's deltas; nil once the input is whole
 }
 
-// input returns the whole input. A chunk omits arguments that are too large; then the deltas are
-// the input.
+// input returns the whole input. A chunk omits too large arguments; then the deltas are the input.
 func (c *call) input(arguments string) string {
 	if arguments == "" && c.streamed != nil {
 		return c.streamed.String()
@@ -53,7 +52,7 @@ func (t *Translator) isOfEarlierMessage(c *eventv1.Chunk) bool {
 	return !known
 }
 
-// callID returns the id of the call that the chunk starts, decides or ends; "" for other chunks.
+// callID returns the id of the call in a start, decision or end; "" for other chunks.
 func callID(c *eventv1.Chunk) string {
 	return cmp.Or(c.GetToolStart().GetToolCallId(), c.GetToolEnd().GetToolCallId(),
 		c.GetToolApprovalRequest().GetToolCallId(), c.GetToolApprovalResponse().GetToolCallId())

@@ -8,9 +8,8 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// dataParts returns the data part of a chunk that is not text of the message. It does not interrupt
-// a streaming text, so the message has the text in one part, like the stored conversation. Events
-// that only matter live are transient: the message does not keep them.
+// dataParts returns the data part of a chunk without text of the message. It does not interrupt
+// a streaming text, so the message has the text in one part, like the stored conversation. Events for live readers alone are transient: the message does not keep them.
 func dataParts(c *eventv1.Chunk) []Part {
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_Custom:
@@ -38,7 +37,7 @@ func dataParts(c *eventv1.Chunk) []Part {
 	}
 }
 
-// subagent describes a child session that a call started. Only its end has a result.
+// subagent describes the child session of a call. Only its end has a result.
 type subagent struct {
 	ToolCallID string          `json:"toolCallId"`
 	SessionID  string          `json:"sessionId"`
@@ -92,7 +91,7 @@ func jsonData(name string, v any) []Part {
 	return []Part{data(name, string(text))}
 }
 
-// withID sets the id of the parts: a repetition replaces the part that the client has.
+// withID sets the id of the parts: a repetition replaces the client's part.
 func withID(parts []Part, id string) []Part {
 	for i := range parts {
 		parts[i].ID = id

@@ -15,7 +15,7 @@ import (
 // step_started. If the record does not name the reply, the reply was requested as JSON: readers saw
 // its reasoning but not its text.
 //
-// A step without a record gets the order in which most steps show their messages.
+// A step without a record shows its messages in the usual order.
 func StepChunks(step int32, messages []*eventv1.Message, record *eventv1.StepRecord) []*eventv1.Chunk {
 	if record == nil {
 		record = defaultRecord(messages)

@@ -21,7 +21,7 @@ func (t *Translator) Stopped(sentence string) []Part {
 	return append(slices.Concat(parts, t.end(), t.failMetadata()), Error(sentence))
 }
 
-// EndUnanswered ends calls of the messages that will not be answered any more. why returns the
+// EndUnanswered ends calls without a possible answer. why returns the
 // reason, by the ids of an assistant message and of its open call; "" if the call may still end. A
 // rejected call is shown as denied.
 func EndUnanswered(messages []UIMessage, why func(message, call string) string) {
@@ -46,7 +46,7 @@ func (p *UIPart) endUnanswered(sentence string) {
 	p.setAnswer(Answer{Error: sentence})
 }
 
-// Omissions lists what a reader of messages does not want.
+// Omissions lists unwanted content of messages.
 type Omissions struct {
 	Reasoning bool
 	Results   bool // of calls: null replaces them
