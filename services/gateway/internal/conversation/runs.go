@@ -37,8 +37,8 @@ func RunOf(run *statev1.Run) uistream.Run {
 	return out
 }
 
-// loadStored combines the messages with their runs and steps. last is a run that may have ended behind
-// them; "" for none.
+// loadStored combines the messages with their runs and steps. last is a run that may have ended
+// behind them; "" for none.
 func (r *Reader) loadStored(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, last string) (uistream.Stored, error) {
 	out := uistream.Stored{Messages: messages}
 	var err error

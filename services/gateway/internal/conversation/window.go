@@ -98,7 +98,8 @@ func (w *window) cut(index int) {
 	}
 }
 
-// lastRun returns the run whose end is shown behind the page: the newest run, or the run of an unanswered question; "" for none.
+// lastRun returns the run whose end is shown behind the page: the newest run, or the run of an
+// unanswered question; "" for none.
 func (r *Reader) lastRun(ctx context.Context, s *statev1.Session, w *window, own []*eventv1.Message) (string, error) {
 	end, question := w.offset+int64(len(w.messages)), openQuestion(own)
 	switch {

@@ -8,8 +8,9 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// dataParts returns the data part of a chunk without text of the message. It does not interrupt
-// a streaming text, so the message has the text in one part, like the stored conversation. Events for live readers alone are transient: the message does not keep them.
+// dataParts returns the data part of a chunk without text of the message. It does not interrupt a
+// streaming text, so the message has the text in one part, like the stored conversation. Events for
+// live readers alone are transient: the message does not keep them.
 func dataParts(c *eventv1.Chunk) []Part {
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_Custom:

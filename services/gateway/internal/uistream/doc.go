@@ -2,9 +2,9 @@
 // stream consists of parts, one JSON object each, and the client builds a message from them. The
 // package also builds the same message from stored steps.
 //
-// A translator does no I/O. It tracks the exact state of the client, and its parts depend only on the
-// chunks so far. A replay from the start therefore gives the same parts with the same ids, and a
-// new translator can silently consume the chunks that the client has and continue from there.
+// A translator does no I/O. It tracks the exact state of the client, and its parts depend only on
+// the chunks so far. A replay from the start therefore gives the same parts with the same ids, and
+// a new translator can silently consume the chunks that the client has and continue from there.
 //
 // # One message
 //
@@ -30,8 +30,9 @@
 //
 // A client runs its tool when it receives tool-input-available. An answered call is therefore sent
 // as tool-input-start, one tool-input-delta and its output. The resulting part is the same, and no
-// tool runs. Answered names such calls in a replay of chunks. Replay, for stored messages, does the same for ended calls. Until a step takes the answer, Pending sends it, so a
-// reloaded page sees that no call is open and continues the conversation.
+// tool runs. Answered names such calls in a replay of chunks. Replay, for stored messages, does the
+// same for ended calls. Until a step takes the answer, Pending sends it, so a reloaded page sees
+// that no call is open and continues the conversation.
 //
 // # Dynamic tools
 //

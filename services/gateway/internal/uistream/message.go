@@ -17,7 +17,8 @@ type UIMessage struct {
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
-// UIPart is a part of a UIMessage. As in Part, fields of other types are zero and omitted from the JSON.
+// UIPart is a part of a UIMessage. As in Part, fields of other types are zero and omitted from the
+// JSON.
 type UIPart struct {
 	Type       string          `json:"type"`
 	ID         string          `json:"id,omitempty"`

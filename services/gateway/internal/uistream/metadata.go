@@ -8,7 +8,8 @@ import (
 
 // Metadata is the metadata of a message. Unknown fields are omitted from the JSON.
 //
-// An assistant message has the same metadata live and stored. Clients merge received metadata and never drop a key, so fields are never removed later:
+// An assistant message has the same metadata live and stored. Clients merge received metadata and
+// never drop a key, so fields are never removed later:
 //
 //	runId, agentType, createdAt   of the newest run that wrote the message
 //	usage                         of the newest completed run of the message

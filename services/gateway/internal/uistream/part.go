@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 )
 
-// Part is a part of a UI message stream. Fields of other types are zero and omitted from its JSON: clients reject null and, in some versions, unknown keys. Only the constructors below
-// make parts.
+// Part is a part of a UI message stream. Fields of other types are zero and omitted from its JSON:
+// clients reject null and, in some versions, unknown keys. Only the constructors below make parts.
 type Part struct {
 	Type           string          `json:"type"`
 	MessageID      string          `json:"messageId,omitempty"`

@@ -38,7 +38,8 @@ type Step struct {
 // The message of a failed run ends with the part of Failed. If the run failed before it wrote
 // anything, a message with only this part follows the user's message.
 //
-// A run may have stored only results of calls in earlier messages. It has an empty message while it is the last message: the run may still write.
+// A run may have stored only results of calls in earlier messages. It has an empty message while it
+// is the last message: the run may still write.
 func (s Stored) Conversation() []UIMessage {
 	c := conversationBuilder{Stored: s, answers: map[string]*answerBuilder{}, recorded: map[Step][]*eventv1.Message{}}
 	for _, m := range s.Messages {
