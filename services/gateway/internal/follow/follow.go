@@ -152,9 +152,6 @@ func Ref(s *statev1.Session) *streamv2.StreamRef {
 // Run returns the run that ends the follow, as last loaded.
 func (f *Follow) Run() *statev1.Run { return f.run }
 
-// Cursor returns the position up to which the reader has everything.
-func (f *Follow) Cursor() int64 { return f.root.cursor }
-
 // To sends the frames to the sink. It returns nil after the terminal frame, or after caught_up if
 // the request is Stored. Else it returns the sink's error, ctx's error, or a lasting fault of the
 // state service.
