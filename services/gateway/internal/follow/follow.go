@@ -241,9 +241,9 @@ func (f *Follow) updateRun(ctx context.Context, page *statev1.ListStepsResponse)
 func (f *Follow) sendEnd(ctx context.Context) error {
 	at := f.run.GetEndPosition()
 	if f.run.GetFinishStep() == 0 && at > f.root.cursor {
-		return f.root.endOutsideStep(ctx, f.run)
+		return f.root.sendEndOutsideStep(ctx, f.run)
 	}
-	return f.root.give(frame.Terminal("", max(at, f.root.cursor), terminalOf(f.run)))
+	return f.root.send(frame.Terminal("", max(at, f.root.cursor), terminalOf(f.run)))
 }
 
 // hasEnded reports whether the run has ended.

@@ -131,7 +131,7 @@ func (t *track) deliverStep(ctx context.Context, page *statev1.ListStepsResponse
 	if t.session == "" && hasEnded(t.follow.run) && run.GetTurn() > t.follow.run.GetTurn() {
 		return t.follow.sendEnd(ctx) // skip the steps of later runs
 	}
-	if err := t.endRunBefore(ctx, run); err != nil {
+	if err := t.sendEndBefore(ctx, run); err != nil {
 		return err
 	}
 	if t.wants(run.GetRunId()) {
@@ -141,7 +141,7 @@ func (t *track) deliverStep(ctx context.Context, page *statev1.ListStepsResponse
 		if err := t.replayAttempt(ctx, step); err != nil {
 			return err
 		}
-		if err := t.giveStored(ctx, page, step, run); err != nil {
+		if err := t.sendStored(ctx, page, step, run); err != nil {
 			return err
 		}
 	}
@@ -150,8 +150,8 @@ func (t *track) deliverStep(ctx context.Context, page *statev1.ListStepsResponse
 	return nil
 }
 
-// giveStored gives the part of the stored step behind the cursor.
-func (t *track) giveStored(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep, run *statev1.Run) error {
+// sendStored sends the part of the stored step behind the cursor.
+func (t *track) sendStored(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep, run *statev1.Run) error {
 	previous, err := t.previousRunID(ctx, run, step)
 	if err != nil {
 		return err
@@ -161,16 +161,16 @@ func (t *track) giveStored(ctx context.Context, page *statev1.ListStepsResponse,
 			return err
 		}
 	}
-	return t.giveRendered(renderStep(run, previous, step))
+	return t.sendRendered(renderStep(run, previous, step))
 }
 
-// giveRendered gives a rendered step, with long texts in pieces. Its numbers count the pieces.
-func (t *track) giveRendered(frames []*frame.Frame) error {
+// sendRendered sends a rendered step, with long texts in pieces. Its numbers count the pieces.
+func (t *track) sendRendered(frames []*frame.Frame) error {
 	n := int32(0)
 	for _, f := range frames {
 		at := position.Of(f.Sequence)
 		if at.N > position.MaxChunks { // chunks behind the step have fixed positions
-			if err := t.giveNew(f); err != nil {
+			if err := t.sendNew(f); err != nil {
 				return err
 			}
 			continue
@@ -180,7 +180,7 @@ func (t *track) giveRendered(frames []*frame.Frame) error {
 				break
 			}
 			piece.Sequence = position.Position{Step: at.Step, Attempt: at.Attempt, N: n}.Sequence()
-			if err := t.giveNew(piece); err != nil {
+			if err := t.sendNew(piece); err != nil {
 				return err
 			}
 		}
@@ -197,18 +197,18 @@ func (t *track) completeAttempt(ctx context.Context, step *statev1.StoredStep, r
 	if t.cursor <= start || at.Step != number || at.Attempt == position.Stored {
 		return nil
 	}
-	return t.completeFromLog(ctx, start, position.Committed(number))
+	return t.sendRestFromLog(ctx, start, position.Committed(number))
 }
 
-// completeFromLog gives the rest of an attempt if the log has all of it. Else it rewinds to the
+// sendRestFromLog sends the rest of an attempt if the log has all of it. Else it rewinds to the
 // start.
-func (t *track) completeFromLog(ctx context.Context, start, end int64) error {
+func (t *track) sendRestFromLog(ctx context.Context, start, end int64) error {
 	var taken error
-	_ = t.follow.Live.ReadStored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // without it, the step is given as stored
+	_ = t.follow.Live.ReadStored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // without it, the step is sent as stored
 		if !t.continues(r) || t.cursor >= end {
 			return errReadSteps
 		}
-		taken = t.giveRecord(r)
+		taken = t.sendRecord(r)
 		return taken
 	})
 	if taken != nil || t.cursor >= end {
@@ -225,7 +225,7 @@ func (t *track) replayAttempt(ctx context.Context, step *statev1.StoredStep) err
 	}
 	var records []*live.Record
 	last, isWhole := position.Position{Step: shown.Step, Attempt: shown.Attempt}.Sequence(), false
-	_ = t.follow.Live.ReadStored(ctx, t.ref, last, false, func(r *live.Record) error { // without it, the step is given as stored
+	_ = t.follow.Live.ReadStored(ctx, t.ref, last, false, func(r *live.Record) error { // without it, the step is sent as stored
 		if r.Boundary != nil {
 			isWhole = r.Boundary.GetLast() == last
 		} else if r.First != last+1 {
@@ -240,7 +240,7 @@ func (t *track) replayAttempt(ctx context.Context, step *statev1.StoredStep) err
 		if !isWhole {
 			break
 		}
-		if err := t.giveRecord(r); err != nil {
+		if err := t.sendRecord(r); err != nil {
 			return err
 		}
 	}
@@ -291,8 +291,8 @@ func (t *track) runWithOutput(ctx context.Context, page *statev1.ListStepsRespon
 	return t.follow.runWithOutput(ctx, run)
 }
 
-// endRunBefore gives the end of the run before this one, if it ended outside a step.
-func (t *track) endRunBefore(ctx context.Context, run *statev1.Run) error {
+// sendEndBefore sends the end of the run before this one, if it ended outside a step.
+func (t *track) sendEndBefore(ctx context.Context, run *statev1.Run) error {
 	start := run.GetStartPosition()
 	outside := start > t.cursor && position.Of(start).Attempt != position.Stored
 	if outside && t.lastRun == nil {
@@ -302,12 +302,12 @@ func (t *track) endRunBefore(ctx context.Context, run *statev1.Run) error {
 		}
 		t.lastRun = former
 	}
-	return t.endLastRun(ctx, start)
+	return t.sendEndOfLastRun(ctx, start)
 }
 
-// endLastRun gives the end of the last delivered run if it ended outside a step. An end behind
+// sendEndOfLastRun sends the end of the last delivered run if it ended outside a step. An end behind
 // until is void.
-func (t *track) endLastRun(ctx context.Context, until int64) error {
+func (t *track) sendEndOfLastRun(ctx context.Context, until int64) error {
 	run := t.lastRun
 	if !hasEnded(run) || run.GetFinishStep() != 0 || run.GetEndPosition() <= t.cursor || run.GetEndPosition() > until {
 		return nil
@@ -318,19 +318,19 @@ func (t *track) endLastRun(ctx context.Context, until int64) error {
 			return err
 		}
 	}
-	return t.endOutsideStep(ctx, run)
+	return t.sendEndOutsideStep(ctx, run)
 }
 
-// endOutsideStep gives the end of a run that ended outside a step. A partly seen step in flight is
+// sendEndOutsideStep sends the end of a run that ended outside a step. A partly seen step in flight is
 // void: none of it is stored.
-func (t *track) endOutsideStep(ctx context.Context, run *statev1.Run) error {
+func (t *track) sendEndOutsideStep(ctx context.Context, run *statev1.Run) error {
 	start := run.GetStartPosition()
 	if t.step > 0 {
 		start = max(start, position.Committed(t.step))
 	}
 	at := position.Of(t.cursor)
 	if t.cursor > start && at.Attempt != position.Stored && at.N <= position.MaxChunks {
-		if err := t.completeFromLog(ctx, start, run.GetEndPosition()); err != nil {
+		if err := t.sendRestFromLog(ctx, start, run.GetEndPosition()); err != nil {
 			return err
 		}
 	}
@@ -342,7 +342,7 @@ func (t *track) endOutsideStep(ctx context.Context, run *statev1.Run) error {
 		}
 		previous = former.GetRunId()
 	}
-	return t.giveFrames(renderOutside(run, previous, t.step))
+	return t.sendFrames(renderOutside(run, previous, t.step))
 }
 
 // finishCatchUp moves the cursor to the session's position after all stored steps.
@@ -350,12 +350,12 @@ func (t *track) finishCatchUp(ctx context.Context, page *statev1.ListStepsRespon
 	if current := page.GetCurrentRun(); hasEnded(current) {
 		t.lastRun = current // it may have no step
 	} else if current != nil {
-		if err := t.endRunBefore(ctx, current); err != nil {
+		if err := t.sendEndBefore(ctx, current); err != nil {
 			return err
 		}
 	}
 	boundary := page.GetSession().GetPosition()
-	if err := t.endLastRun(ctx, boundary); err != nil {
+	if err := t.sendEndOfLastRun(ctx, boundary); err != nil {
 		return err
 	}
 	t.cursor = max(t.cursor, boundary)

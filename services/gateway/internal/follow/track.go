@@ -21,7 +21,7 @@ type track struct {
 	ref     *streamv2.StreamRef
 
 	cursor        int64        // the reader has everything up to here
-	delivered     int64        // the last position given to the reader
+	delivered     int64        // the reader has nothing behind this
 	step          int32        // the last step that the reader has completely
 	lastRun       *statev1.Run // run of the last delivered step
 	logIncomplete bool         // the log lost a part of the step in flight
@@ -77,7 +77,7 @@ func (t *track) takeRecord(r *live.Record) error {
 		return nil // a later record of an incomplete attempt
 	}
 	t.logIncomplete = false
-	return t.giveRecord(r)
+	return t.sendRecord(r)
 }
 
 // continues reports whether the record follows the cursor without a gap.
@@ -89,9 +89,9 @@ func (t *track) continues(r *live.Record) bool {
 	return at.Step == first.Step && at.Attempt == first.Attempt && r.First <= t.cursor+1
 }
 
-// giveRecord gives the part of a record behind the cursor.
-func (t *track) giveRecord(r *live.Record) error {
-	if err := t.giveFrames(r.Frames); err != nil {
+// sendRecord sends the part of a record behind the cursor.
+func (t *track) sendRecord(r *live.Record) error {
+	if err := t.sendFrames(r.Frames); err != nil {
 		return err
 	}
 	t.cursor = max(t.cursor, r.Last)
@@ -101,26 +101,26 @@ func (t *track) giveRecord(r *live.Record) error {
 	return nil
 }
 
-// giveFrames gives the frames behind the cursor.
-func (t *track) giveFrames(frames []*frame.Frame) error {
+// sendFrames sends the frames behind the cursor.
+func (t *track) sendFrames(frames []*frame.Frame) error {
 	for _, f := range frames {
-		if err := t.giveNew(f); err != nil {
+		if err := t.sendNew(f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// giveNew gives a frame if it is behind the cursor.
-func (t *track) giveNew(f *frame.Frame) error {
+// sendNew sends a frame if it is behind the cursor.
+func (t *track) sendNew(f *frame.Frame) error {
 	if f.Sequence <= t.cursor {
 		return nil
 	}
-	return t.give(f)
+	return t.send(f)
 }
 
-// give gives a frame if the reader wants it. errDone: it was the end.
-func (t *track) give(f *frame.Frame) error {
+// send sends a frame if the reader wants it. errDone: it was the end.
+func (t *track) send(f *frame.Frame) error {
 	t.cursor = max(t.cursor, f.Sequence)
 	end := f.Terminal != nil && t.session == "" && f.Terminal.GetRunId() == t.follow.run.GetRunId()
 	if f.Chunk != nil && !t.wants(f.Chunk.GetAgentId()) || f.Terminal != nil && !end {
