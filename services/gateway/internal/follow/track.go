@@ -156,8 +156,8 @@ func (f *Follow) takeDescendant(ctx context.Context, r *live.Record) error {
 	return err
 }
 
-// followDescendant begins a session below the root. A new session is given live. Another session is
-// given from the beginning of its run, if the run is executing.
+// followDescendant begins a session below the root. A new session is sent live. Another session is
+// sent from the beginning of its run, if the run is executing.
 func (f *Follow) followDescendant(ctx context.Context, r *live.Record) (*track, error) {
 	t := &track{follow: f, session: r.Session, ref: &streamv2.StreamRef{
 		Tenant: f.request.Tenant, RootSessionId: f.root.ref.GetRootSessionId(), SessionId: r.Session,
