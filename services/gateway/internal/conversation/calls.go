@@ -63,7 +63,6 @@ func Suspended(s *statev1.Session) bool {
 	}
 }
 
-// isQuestion reports whether the message is a visible user message.
 func isQuestion(m *eventv1.Message) bool {
 	return m.GetRole() == eventv1.Role_ROLE_USER && !m.GetHidden()
 }

@@ -77,7 +77,6 @@ func (r *Reader) readBetween(ctx context.Context, s *statev1.Session, begin, end
 	return messages, nil
 }
 
-// isLargeEnough reports whether the part can end here.
 func (n *Newest) isLargeEnough(bytes int) bool {
 	if len(n.stored.Messages) < newestMessages && bytes < newestBytes {
 		return false
@@ -85,7 +84,6 @@ func (n *Newest) isLargeEnough(bytes int) bool {
 	return slices.ContainsFunc(n.stored.Messages, startsMessage) || len(n.stored.Messages) >= maxAnswer || bytes >= answerBytes
 }
 
-// startsMessage reports whether a UI message begins with the stored message.
 func startsMessage(m *eventv1.Message) bool { return !uistream.IsPartOfAnswer(m) && !isInvisible(m) }
 
 // alignStart drops messages before the beginning of a UI message.

@@ -174,10 +174,8 @@ func (r *Reader) Stands(ctx context.Context, tenant string, run *statev1.Run) (b
 	return got.GetMessages()[0].GetMessage().GetRunId() == run.GetRunId(), nil
 }
 
-// storedPage is the number of messages per request.
 const storedPage = 200
 
-// listMessages reads a page of stored messages.
 func (r *Reader) listMessages(ctx context.Context, s *statev1.Session, offset int64, limit int) (*statev1.ListMessagesResponse, error) {
 	var got *statev1.ListMessagesResponse
 	request := &statev1.ListMessagesRequest{Tenant: s.GetTenant(), SessionId: s.GetSessionId(), Offset: offset, Limit: int32(min(limit, storedPage))}

@@ -82,7 +82,6 @@ func ended(run *statev1.Run) bool {
 	return run != nil && !Executing(run) && !Waiting(run) && !GivenUp(run)
 }
 
-// findRuns returns the wanted runs of the session.
 func (r *Reader) findRuns(ctx context.Context, s *statev1.Session, wanted map[string]bool) (map[string]*statev1.Run, error) {
 	found := map[string]*statev1.Run{}
 	if len(wanted) == 0 {
@@ -197,7 +196,6 @@ func (r *Reader) loadRecords(ctx context.Context, s *statev1.Session, messages [
 	return records, nil
 }
 
-// listSteps reads a page of committed steps.
 func (r *Reader) listSteps(ctx context.Context, s *statev1.Session, after, limit int32) (*statev1.ListStepsResponse, error) {
 	var got *statev1.ListStepsResponse
 	request := &statev1.ListStepsRequest{Tenant: s.GetTenant(), SessionId: s.GetSessionId(), AfterStep: after, Limit: limit}

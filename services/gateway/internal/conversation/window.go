@@ -47,7 +47,6 @@ func (r *Reader) readWindow(ctx context.Context, s *statev1.Session, offset int6
 	}
 }
 
-// withoutContent copies the message without its parts.
 func withoutContent(m *eventv1.Message) *eventv1.Message {
 	return &eventv1.Message{Role: m.GetRole(), Hidden: m.GetHidden(), RunId: m.GetRunId()}
 }
@@ -124,7 +123,6 @@ func (r *Reader) lastRun(ctx context.Context, s *statev1.Session, w *window, own
 	return "", nil
 }
 
-// isInvisible reports whether users do not see the message.
 func isInvisible(m *eventv1.Message) bool {
 	return m.GetHidden() || m.GetRole() == eventv1.Role_ROLE_CONTEXT
 }

@@ -246,12 +246,10 @@ func (f *Follow) sendEnd(ctx context.Context) error {
 	return f.root.send(frame.Terminal("", max(at, f.root.cursor), terminalOf(f.run)))
 }
 
-// hasEnded reports whether the run has ended.
 func hasEnded(run *statev1.Run) bool {
 	return run != nil && !conversation.Executing(run) && !conversation.Waiting(run)
 }
 
-// runWithOutput loads the run with its output.
 func (f *Follow) runWithOutput(ctx context.Context, run *statev1.Run) (*statev1.Run, error) {
 	var got *statev1.Run
 	err := retry.Do(ctx, f.Sessions.Policy, func() (err error) {

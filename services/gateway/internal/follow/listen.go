@@ -40,7 +40,6 @@ func (f *Follow) readLog(ctx context.Context) error {
 	return f.readLive(ctx)
 }
 
-// joinLog joins the readers of the log.
 func (f *Follow) joinLog(ctx context.Context) {
 	f.reader = f.Live.Join(ctx, f.root.ref, f.root.cursor)
 	f.isLive = f.reader.Live
@@ -150,7 +149,6 @@ func (f *Follow) takeRecords(ctx context.Context, records []*live.Record) error 
 	return f.flush()
 }
 
-// takeRecord takes a record of the log.
 func (f *Follow) takeRecord(ctx context.Context, r *live.Record) error {
 	switch {
 	case r.CaughtUp:
@@ -259,7 +257,6 @@ func (f *Follow) awaitSlowWrite(ctx context.Context) error {
 	}
 }
 
-// sendCaughtUp sends caught-up, once.
 func (f *Follow) sendCaughtUp() error {
 	var err error
 	if !f.caughtUp {

@@ -40,13 +40,11 @@ func renderStep(run *statev1.Run, previous string, step *statev1.StoredStep) []*
 	return append(frames, renderEnd(run, position.Ended(number), number)...)
 }
 
-// stamp sets the common fields of a chunk.
 func stamp(run *statev1.Run, step int32, at int64, c *eventv1.Chunk) *eventv1.Chunk {
 	c.AgentId, c.AgentType, c.Timestamp, c.Step = run.GetRunId(), run.GetAgentType(), at, step
 	return c
 }
 
-// resumes reports whether the run resumes or continues an earlier run.
 func resumes(run *statev1.Run) bool {
 	e := run.GetEntry()
 	return e == statev1.RunEntry_RUN_ENTRY_RESUME || e == statev1.RunEntry_RUN_ENTRY_CONTINUATION
@@ -70,7 +68,6 @@ func renderOutside(run *statev1.Run, previous string, step int32) []*frame.Frame
 	return append([]*frame.Frame{frame.Chunk("", at-2, begin)}, renderEnd(run, at, step)...)
 }
 
-// firstChunk returns the chunk that begins the run.
 func firstChunk(run *statev1.Run, previous string) *eventv1.Chunk {
 	turn, message := run.GetTurn(), run.GetMessageId()
 	if resumes(run) {
@@ -79,7 +76,6 @@ func firstChunk(run *statev1.Run, previous string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{Turn: turn, MessageId: message}}}
 }
 
-// suspensions are the reasons of run_suspended.
 var suspensions = map[statev1.RunStatus]string{
 	statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL:       "client_tool",
 	statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN: "awaiting_children",
@@ -101,7 +97,6 @@ func lastChunk(run *statev1.Run) *eventv1.Chunk {
 	}
 }
 
-// terminalOf returns how a run ended.
 func terminalOf(run *statev1.Run) *streamv2.Terminal {
 	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
 		fail := &streamv2.Fail{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}

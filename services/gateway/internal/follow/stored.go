@@ -32,7 +32,6 @@ func (t *track) readSteps(ctx context.Context) (*statev1.ListStepsResponse, erro
 	}
 }
 
-// deliverPage delivers the next page of steps.
 func (t *track) deliverPage(ctx context.Context) (*statev1.ListStepsResponse, error) {
 	page, release, err := t.readPage(ctx)
 	if err != nil {

@@ -46,7 +46,6 @@ func (t *track) rewind(at int64) error {
 	return t.follow.enqueue(frame.Rewound(t.session, at))
 }
 
-// wants reports whether the reader wants the chunks of the run.
 func (t *track) wants(run string) bool {
 	f := t.follow
 	return t.session != "" || !f.request.Only || run == f.run.GetRunId()
@@ -101,7 +100,6 @@ func (t *track) sendRecord(r *live.Record) error {
 	return nil
 }
 
-// sendFrames sends the frames behind the cursor.
 func (t *track) sendFrames(frames []*frame.Frame) error {
 	for _, f := range frames {
 		if err := t.sendNew(f); err != nil {
@@ -137,7 +135,6 @@ func (t *track) send(f *frame.Frame) error {
 	return err
 }
 
-// takeDescendant takes a record of a session below the root.
 func (f *Follow) takeDescendant(ctx context.Context, r *live.Record) error {
 	if !f.request.Family || f.request.Only {
 		return nil

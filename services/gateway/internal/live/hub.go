@@ -42,7 +42,6 @@ type Hub struct {
 	topics map[key]*topic
 }
 
-// key identifies a topic.
 type key struct{ tenant, root, session string }
 
 // topic is one log, read once for all its readers.
@@ -147,7 +146,6 @@ func (r *Reader) ShareAnswer(now time.Time, age time.Duration, ask func() (any, 
 	return answer, nil
 }
 
-// run reads until the last reader leaves.
 func (t *topic) run(ctx context.Context, ref *streamv2.StreamRef) {
 	defer close(t.ended)
 	for wait := firstWait; ctx.Err() == nil; wait = min(2*wait, lastWait) {

@@ -66,7 +66,6 @@ func errorData(runID string, e *eventv1.Error) []Part {
 	return []Part{Failed(runID, e.GetError(), e.GetCode())}
 }
 
-// failed is the data of an error.
 type failed struct {
 	Code  string `json:"code"`
 	Error string `json:"error"`
@@ -83,7 +82,6 @@ func data(name, text string) Part {
 	return Part{Type: "data-" + dataName(name), Data: jsonValue(text, "null")}
 }
 
-// jsonData returns a data part with v as JSON.
 func jsonData(name string, v any) []Part {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -107,8 +105,7 @@ func asTransient(parts []Part) []Part {
 	return parts
 }
 
-// maxDataName limits the name of a data part, in bytes.
-const maxDataName = 64
+const maxDataName = 64 // bytes
 
 // dataName derives the name of a data part from an event's name. Letters, digits, "-", "_" and "."
 // stay. Other characters become "-".

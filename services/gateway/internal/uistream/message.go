@@ -52,7 +52,6 @@ const (
 	dynamicTool = "dynamic-tool"
 )
 
-// callPart returns the part of a call, without its state.
 func callPart(id string, of tool) UIPart {
 	if of.dynamic {
 		return UIPart{Type: dynamicTool, ToolName: of.name, ToolCallID: id}
@@ -91,12 +90,10 @@ func filePart(f *eventv1.FilePart) UIPart {
 	return UIPart{Type: "file", MediaType: f.GetMediaType(), URL: f.GetUrl(), Filename: f.GetFilename()}
 }
 
-// hasOnlyResults reports whether the message consists of results.
 func hasOnlyResults(m *eventv1.Message) bool {
 	return len(m.GetParts()) > 0 && !slices.ContainsFunc(m.GetParts(), func(p *eventv1.Part) bool { return p.GetToolResult() == nil })
 }
 
-// isOpenCall reports whether the part is a call without an end.
 func (p *UIPart) isOpenCall() bool {
 	return p.ToolCallID != "" && !strings.HasPrefix(p.State, "output-")
 }
@@ -120,7 +117,6 @@ func ApplyResults(messages []UIMessage, stored *eventv1.Message) {
 	}
 }
 
-// endNewestCall ends the newest open call with the result's id.
 func endNewestCall(messages []UIMessage, r *eventv1.ToolResultPart) {
 	for i := range slices.Backward(messages) {
 		if messages[i].endCall(r) {

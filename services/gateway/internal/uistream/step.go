@@ -31,7 +31,6 @@ func StepChunks(step int32, messages []*eventv1.Message, record *eventv1.StepRec
 	return s.chunks
 }
 
-// stepReplay builds the chunks of a step.
 type stepReplay struct {
 	step       int32
 	startedAt  int64 // when the step started

@@ -64,7 +64,6 @@ type conversationBuilder struct {
 	openQuestion string                      // run of an unanswered user message; "" for none
 }
 
-// answerBuilder builds an assistant message.
 type answerBuilder struct {
 	assembly
 	translator    *Translator // has consumed all parts so far; nil if it has not
@@ -124,7 +123,6 @@ func (c *conversationBuilder) endLastRun() {
 	c.addFailedAnswer()
 }
 
-// addToAnswer adds an assistant or tool message.
 func (c *conversationBuilder) addToAnswer(m *eventv1.Message) {
 	w := c.answerOf(m)
 	w.onlyResults = w.onlyResults && hasOnlyResults(m)
@@ -147,7 +145,6 @@ func (c *conversationBuilder) addToAnswer(m *eventv1.Message) {
 	}
 }
 
-// answerOf returns the UI message of a stored message.
 func (c *conversationBuilder) answerOf(m *eventv1.Message) *answerBuilder {
 	id := c.Runs[m.GetRunId()].MessageID
 	turn := cmp.Or(id, m.GetRunId())
@@ -161,7 +158,6 @@ func (c *conversationBuilder) answerOf(m *eventv1.Message) *answerBuilder {
 	return w
 }
 
-// setRun makes the run the current writer of the message.
 func (c *conversationBuilder) setRun(w *answerBuilder, run string) {
 	if w.run == run || run == "" {
 		return
@@ -173,7 +169,6 @@ func (c *conversationBuilder) setRun(w *answerBuilder, run string) {
 	}
 }
 
-// endRun adds the end of the message's current run.
 func (c *conversationBuilder) endRun(w *answerBuilder) {
 	run := c.Runs[w.run]
 	run.addEnd(&w.metadata, slices.ContainsFunc(w.message.Parts, func(p UIPart) bool { return p.Type == "step-start" }))

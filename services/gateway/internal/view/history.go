@@ -94,10 +94,8 @@ func historyRequest(r *http.Request) (*pageReader, error) {
 	return &pageReader{request: follow.Request{After: from, RunID: run, Only: run != "", Stored: true}, limit: int(limit), step: int32(step)}, nil
 }
 
-// maxSequence is the highest position.
 const maxSequence = 1<<53 - 1
 
-// errFull ends the page.
 var errFull = errors.New("the page is full")
 
 // pageReader collects a page. It is the sink of a follow.

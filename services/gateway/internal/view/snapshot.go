@@ -124,7 +124,6 @@ func (h *Handlers) snapshotOf(s *statev1.GetSessionResponse, v contents, offset 
 	return out
 }
 
-// status returns the session's status in a snapshot.
 func status(s *statev1.GetSessionResponse) string {
 	if conversation.Executing(s.GetCurrentRun()) {
 		return "active"

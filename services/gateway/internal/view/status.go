@@ -8,7 +8,6 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
-// sessionStatus is the response of /status.
 type sessionStatus struct {
 	SessionID   string          `json:"sessionId"`
 	AgentType   string          `json:"agentType"`
