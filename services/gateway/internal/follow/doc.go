@@ -16,7 +16,7 @@
 //	behind a stored step               continues with the next step
 //	inside a rendered step             gets the rest of the rendered step
 //	inside an attempt in flight        gets the rest from the log
-//	inside an attempt of a step        gets the rest from the log if the log has all of it;
+//	inside an attempt of a step        gets the rest from the log if the log is complete;
 //	committed meanwhile                else `rewound` to before the step, then the stored step
 //	in void or unknown steps           gets `rewound` to the last valid step
 //

@@ -46,7 +46,7 @@ type Request struct {
 	Family    bool   // include the sessions below a root
 	After     int64  // the reader has everything up to this position
 	// Shown is a position inside an attempt that the reader saw live; 0 for none. The step of the
-	// attempt is repeated as it was live if the log has all of it, else as stored.
+	// attempt is repeated as it was live if the log is complete, else as stored.
 	Shown  int64
 	Stored bool // end after the existing chunks
 }
@@ -69,10 +69,10 @@ type Follow struct {
 	heartbeat     *time.Timer
 
 	buffered      []*frame.Frame // not yet given to the sink
-	bufferedBytes int            // of them
-	sharesFrames  bool           // other readers hold the same frames: see write
-	stallAfter    time.Duration  // duration of a write after which the client counts as stalled
-	slowWrite     chan error     // result of a write beyond stallAfter; nil for none
+	bufferedBytes int
+	sharesFrames  bool          // other readers hold the same frames: see write
+	stallAfter    time.Duration // duration of a write after which the client counts as stalled
+	slowWrite     chan error    // result of a write beyond stallAfter; nil for none
 
 	// batch is here and not on the stack of a waiting reader. Stacks grow by powers of two, and
 	// batch would double it.

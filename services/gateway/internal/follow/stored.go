@@ -187,7 +187,7 @@ func (t *track) sendRendered(frames []*frame.Frame) error {
 	return nil
 }
 
-// completeAttempt finishes a stored step for a reader inside one of its attempts: from the log, or
+// completeAttempt finishes a stored step for a reader inside an attempt: from the log, or
 // by a rewind to before the step.
 func (t *track) completeAttempt(ctx context.Context, step *statev1.StoredStep, run *statev1.Run) error {
 	number := step.GetStep()
@@ -199,7 +199,7 @@ func (t *track) completeAttempt(ctx context.Context, step *statev1.StoredStep, r
 	return t.sendRestFromLog(ctx, start, position.Committed(number))
 }
 
-// sendRestFromLog sends the rest of an attempt if the log has all of it. Else it rewinds to the
+// sendRestFromLog sends the rest of an attempt if the log is complete. Else it rewinds to the
 // start.
 func (t *track) sendRestFromLog(ctx context.Context, start, end int64) error {
 	var taken error
@@ -321,7 +321,7 @@ func (t *track) sendEndOfLastRun(ctx context.Context, until int64) error {
 }
 
 // sendEndOutsideStep sends the end of a run that ended outside a step. A partly seen step in flight is
-// void: none of it is stored.
+// void: it is not stored.
 func (t *track) sendEndOutsideStep(ctx context.Context, run *statev1.Run) error {
 	start := run.GetStartPosition()
 	if t.step > 0 {

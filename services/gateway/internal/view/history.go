@@ -21,7 +21,7 @@ const (
 	maxPageBytes   = 4 << 20
 )
 
-// page is a page of chunks: those of stored steps, then the log's chunks of the step in flight.
+// page is a page of chunks: first of stored steps, then the log's chunks of the step in flight.
 type page struct {
 	Chunks  []storedChunk `json:"chunks"`
 	HasMore bool          `json:"hasMore"`
