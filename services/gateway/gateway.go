@@ -33,10 +33,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/native"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/page"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/snapshot"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/submit"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/view"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/ws"
 )
 
@@ -117,7 +117,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	sessions := &conversation.Reader{Runs: runs, Sessions: statev1.NewSessionServiceClient(s.state), Policy: patience, DefaultAgent: c.DefaultAgent}
 	hub := &live.Hub{Client: streamv2.NewStreamServiceClient(s.stream), Log: p.Log, Records: c.ReaderChunks, Bytes: c.ReaderBytes}
 	follower := &follow.Follower{Sessions: sessions, Live: hub, Beat: c.Heartbeat}
-	loader := &snapshot.Loader{Sessions: sessions, Follower: follower, Now: p.Now, Limit: c.MaxSnapshots}
+	views := &view.Handlers{Sessions: sessions, Follower: follower, Now: p.Now, Limit: c.MaxSnapshots}
 	chats := chat.New(
 		chat.Config{ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata},
 		chat.Parts{
@@ -152,7 +152,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	}
 	server := &httpapi.Server{
 		Keys: keys, Origins: origins, Log: p.Log, Now: p.Now,
-		Routes: routes(chats, talks, events, sockets, sessions, loader, stops, answers, s.health()),
+		Routes: routes(chats, talks, events, sockets, views, stops, answers, s.health()),
 		Mounts: map[string]http.Handler{prefix: connect},
 	}
 	s.handler = httpapi.TimeWrites(server.Handler(), c.WriteTimeout, p.Now)
@@ -164,7 +164,7 @@ func (s *Service) health() *httpapi.Health {
 }
 
 // routes is the whole HTTP surface beside Connect.
-func routes(chats *chat.Chat, talks *chatws.Sockets, events *native.Events, sockets *ws.Sockets, sessions *conversation.Reader, loader *snapshot.Loader, stops *stop.Stops, answers *submit.Answers, health *httpapi.Health) []httpapi.Route {
+func routes(chats *chat.Chat, talks *chatws.Sockets, events *native.Events, sockets *ws.Sockets, views *view.Handlers, stops *stop.Stops, answers *submit.Answers, health *httpapi.Health) []httpapi.Route {
 	list := []httpapi.Route{
 		{Method: http.MethodPost, Pattern: "/chat", Handler: chats.Post},
 		{Method: http.MethodGet, Pattern: "/chat/{id}/stream", Handler: chats.Resume},
@@ -177,11 +177,11 @@ func routes(chats *chat.Chat, talks *chatws.Sockets, events *native.Events, sock
 		{Method: http.MethodPost, Pattern: "/submit-tool-result", Handler: answers.Serve},
 		{Method: http.MethodGet, Pattern: "/sse", Handler: sockets.Or(events.Serve)},
 		{Method: http.MethodGet, Pattern: "/ws", Handler: sockets.Serve},
-		{Method: http.MethodGet, Pattern: "/messages", Handler: sessions.Messages},
-		{Method: http.MethodGet, Pattern: "/snapshot", Handler: loader.Snapshot},
-		{Method: http.MethodGet, Pattern: "/history", Handler: loader.History},
-		{Method: http.MethodGet, Pattern: "/status", Handler: sessions.Status},
-		{Method: http.MethodGet, Pattern: "/agents", Handler: sessions.Agents},
+		{Method: http.MethodGet, Pattern: "/messages", Handler: views.Messages},
+		{Method: http.MethodGet, Pattern: "/snapshot", Handler: views.Snapshot},
+		{Method: http.MethodGet, Pattern: "/history", Handler: views.History},
+		{Method: http.MethodGet, Pattern: "/status", Handler: views.Status},
+		{Method: http.MethodGet, Pattern: "/agents", Handler: views.Agents},
 		{Method: http.MethodGet, Pattern: "/healthz", Handler: health.Live, Public: true},
 		{Method: http.MethodGet, Pattern: "/readyz", Handler: health.Ready, Public: true},
 	}

@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// BusyPolicy is what becomes of a message that comes while a run is live.
+// BusyPolicy determines what happens to a message sent while a run is live.
 type BusyPolicy int32
 
 const (
@@ -82,19 +82,19 @@ func (BusyPolicy) EnumDescriptor() ([]byte, []int) {
 type ResumeMode int32
 
 const (
-	// CONTINUE, or WITH_MESSAGE when there is one.
+	// WITH_MESSAGE if there is a message, else CONTINUE.
 	ResumeMode_RESUME_MODE_UNSPECIFIED ResumeMode = 0
-	// From where the session stands.
+	// From the current state of the session.
 	ResumeMode_RESUME_MODE_CONTINUE ResumeMode = 1
-	// The same behind a message.
+	// From the current state, behind a new message.
 	ResumeMode_RESUME_MODE_WITH_MESSAGE ResumeMode = 2
-	// From the last good checkpoint, of a session that has failed. The last step is
-	// good when it has results of tools, which would be run again, or when the run has
-	// only reached its max_steps. Not of one that was aborted.
+	// From the last valid checkpoint of a failed session, unless it was aborted. The last step is
+	// valid if it has tool results, whose tools would run again, or if the run only reached its
+	// max_steps.
 	ResumeMode_RESUME_MODE_RETRY ResumeMode = 3
 	// From a checkpoint, in a new session.
 	ResumeMode_RESUME_MODE_BRANCH ResumeMode = 4
-	// From a checkpoint: what came behind it is taken back.
+	// From a checkpoint: everything behind it is removed.
 	ResumeMode_RESUME_MODE_FROM_CHECKPOINT ResumeMode = 5
 )
 
@@ -150,10 +150,10 @@ type SubmitToolResultResponse_Status int32
 const (
 	SubmitToolResultResponse_STATUS_UNSPECIFIED SubmitToolResultResponse_Status = 0
 	SubmitToolResultResponse_STATUS_ACCEPTED    SubmitToolResultResponse_Status = 1
-	// The call had an answer; this one changed nothing.
+	// The call already has an answer; this one changed nothing.
 	SubmitToolResultResponse_STATUS_ALREADY_COMPLETED SubmitToolResultResponse_Status = 2
-	// The model had been told that nobody answered. The first late answer is kept, and
-	// the model is told of it once.
+	// The model was told that the call timed out. The first late answer is stored, and the model
+	// learns of it once.
 	SubmitToolResultResponse_STATUS_LATE_ANSWER_AFTER_TIMEOUT SubmitToolResultResponse_Status = 3
 )
 
@@ -206,11 +206,11 @@ const (
 	SubmitToolResultResponse_CONTINUATION_UNSPECIFIED SubmitToolResultResponse_Continuation = 0
 	// The session waits for more answers.
 	SubmitToolResultResponse_CONTINUATION_NONE SubmitToolResultResponse_Continuation = 1
-	// run_id was queued by this answer: follow it.
+	// This answer queued run_id: follow it.
 	SubmitToolResultResponse_CONTINUATION_NEW_RUN SubmitToolResultResponse_Continuation = 2
 	// run_id is live and takes the answer.
 	SubmitToolResultResponse_CONTINUATION_LIVE_RUN SubmitToolResultResponse_Continuation = 3
-	// The session was stopped: the answer is taken when somebody resumes it.
+	// The session was stopped: it takes the answer when it is resumed.
 	SubmitToolResultResponse_CONTINUATION_CALLER_RESUMES SubmitToolResultResponse_Continuation = 4
 )
 
@@ -504,12 +504,11 @@ type ResumeRequest struct {
 	CheckpointId string `protobuf:"bytes,4,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
 	// Of BRANCH; empty: the service makes an id.
 	NewSessionId string `protobuf:"bytes,5,opt,name=new_session_id,json=newSessionId,proto3" json:"new_session_id,omitempty"`
-	// Makes a repetition of the request safe; unique in the session.
+	// Makes repetitions idempotent; unique in the session.
 	RequestKey string `protobuf:"bytes,6,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
-	// A JSON object: its members are written over those of the custom state, and null
-	// takes a key away.
+	// A JSON object: its members overwrite those of the custom state, and null removes a key.
 	ModifyState string `protobuf:"bytes,7,opt,name=modify_state,json=modifyState,proto3" json:"modify_state,omitempty"`
-	// Appended before the message, in their order. Roles user, assistant and system.
+	// Appended before the message, in order. Roles user, assistant and system.
 	AppendMessages []*AppendedMessage `protobuf:"bytes,8,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`
 	TimeoutMs      int64              `protobuf:"varint,9,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -673,7 +672,7 @@ func (x *AppendedMessage) GetHidden() bool {
 
 type ResumeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The new one for BRANCH.
+	// The new session for BRANCH.
 	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	RunId         string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	StreamId      string `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
@@ -795,8 +794,8 @@ func (x *CanResumeRequest) GetSessionId() string {
 type CanResumeResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	CanResume bool                   `protobuf:"varint,1,opt,name=can_resume,json=canResume,proto3" json:"can_resume,omitempty"`
-	// Why not: active, completed, aborted, awaiting_answers, awaiting_children; empty when
-	// it can.
+	// Why it cannot be resumed: active, completed, aborted, awaiting_answers, awaiting_children.
+	// Empty if it can.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// A session status of the specification.
 	Status        string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
@@ -858,10 +857,10 @@ func (x *CanResumeResponse) GetStatus() string {
 type InterruptRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Empty: whatever the session does.
+	// Empty: the session's live run, or the session itself.
 	RunId  string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Wait for the end of the run, in milliseconds; 0 answers at once, at most 60,000.
+	// How long to wait for the end of the run, in milliseconds, at most 60,000; 0 returns at once.
 	WaitMs        int64 `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1104,16 +1103,16 @@ type StartRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Empty: the session's agent, or the gateway's default.
 	AgentType string `protobuf:"bytes,2,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
-	// What the user says. Not empty.
+	// The user's message. Not empty.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// Makes a repetition of the request safe; unique in the session.
+	// Makes repetitions idempotent; unique in the session.
 	RequestKey string            `protobuf:"bytes,4,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
 	Tags       []string          `protobuf:"bytes,5,rep,name=tags,proto3" json:"tags,omitempty"`
 	Metadata   map[string]string `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// A JSON object: the custom state that a new session begins with.
+	// A JSON object: the custom state of a new session.
 	State  string     `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
 	OnBusy BusyPolicy `protobuf:"varint,8,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.agent.v1.BusyPolicy" json:"on_busy,omitempty"`
-	// The run has to be over this long after its creation; 0 for never.
+	// The run has to end within this time after its creation; 0 for no limit.
 	TimeoutMs     int64 `protobuf:"varint,9,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1218,12 +1217,12 @@ type StartResponse struct {
 	RunId     string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// Equal to session_id.
 	StreamId string `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	// Pass it to Stream as from_sequence to see the whole run.
+	// Pass it to Stream as from_sequence to read the whole run.
 	StartSequence  int64 `protobuf:"varint,4,opt,name=start_sequence,json=startSequence,proto3" json:"start_sequence,omitempty"`
 	SessionCreated bool  `protobuf:"varint,5,opt,name=session_created,json=sessionCreated,proto3" json:"session_created,omitempty"`
-	// The request key was known: this is the run that it started.
+	// The request key was known: this is the run of the first request.
 	Repeated bool `protobuf:"varint,6,opt,name=repeated,proto3" json:"repeated,omitempty"`
-	// The run waits for the one that is live.
+	// The run waits for the live run.
 	Waiting       bool `protobuf:"varint,7,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1313,7 +1312,7 @@ type StreamRequest struct {
 	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Empty: the newest run.
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Everything after this sequence; 0 from the run's beginning.
+	// Everything after this sequence; 0: from the run's beginning.
 	FromSequence  int64 `protobuf:"varint,3,opt,name=from_sequence,json=fromSequence,proto3" json:"from_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

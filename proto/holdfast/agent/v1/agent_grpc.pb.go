@@ -33,38 +33,35 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AgentService is the public API of Holdfast, served by the gateway over
-// Connect, gRPC and gRPC-Web. The tenant comes from the credential
-// ("Authorization: Bearer <API key>"); without a valid one every call is
-// UNAUTHENTICATED. Error details carry a google.rpc.ErrorInfo with a stable
-// reason.
+// AgentService is the public API of Holdfast, served by the gateway over Connect, gRPC and
+// gRPC-Web. The credential ("Authorization: Bearer <API key>") determines the tenant. Without a
+// valid credential every call is UNAUTHENTICATED. Error details carry a google.rpc.ErrorInfo with a
+// stable reason.
 type AgentServiceClient interface {
-	// Start begins the next run of a session, which it creates when it is new.
-	// Once it has answered, the run is executed whether or not anyone watches.
-	// Reasons: those of state.v1.RunService.StartRun.
+	// Start begins the next run of a session, and creates a new session first. Once it returns, the
+	// run will be executed, with or without readers. Reasons: those of state.v1.RunService.StartRun.
 	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*StartResponse, error)
-	// Stream gives a run's events after the cursor and ends after one terminal
-	// frame. A client that goes away never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
+	// Stream sends a run's events after the cursor and ends after one terminal frame. A disconnecting
+	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
 	Stream(ctx context.Context, in *StreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamResponse], error)
-	// Get tells how a session stands. NOT_FOUND (SESSION_NOT_FOUND).
+	// Get returns the current state of a session. NOT_FOUND (SESSION_NOT_FOUND).
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
-	// Resume begins a run that goes on where the session stopped. Reasons: those of
-	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT
-	// (RESUME_INVALID) for fields that the mode does not have.
+	// Resume begins a run that continues a stopped session. Reasons: those of
+	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT (RESUME_INVALID) for
+	// fields that the mode does not have.
 	Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error)
-	// CanResume tells whether Resume would be taken now. NOT_FOUND (SESSION_NOT_FOUND).
+	// CanResume reports whether Resume would succeed now. NOT_FOUND (SESSION_NOT_FOUND).
 	CanResume(ctx context.Context, in *CanResumeRequest, opts ...grpc.CallOption) (*CanResumeResponse, error)
-	// Interrupt asks the session's live run to stop softly: it keeps what it has, and the
-	// session can be resumed. The request is durable when this answers. NOT_FOUND
-	// (SESSION_NOT_FOUND, RUN_NOT_FOUND); with `wait_ms`, DEADLINE_EXCEEDED
-	// (STOP_NOT_OBSERVED) when the run has not ended by then: it will.
+	// Interrupt stops the session's live run softly: the run keeps its work, and the session can be
+	// resumed. The request is durable when Interrupt returns. NOT_FOUND (SESSION_NOT_FOUND,
+	// RUN_NOT_FOUND). With `wait_ms`, DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended
+	// in time; it still will.
 	Interrupt(ctx context.Context, in *InterruptRequest, opts ...grpc.CallOption) (*InterruptResponse, error)
-	// Abort is Interrupt for good: the run fails with framework_cancelled.
+	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error)
-	// SubmitToolResult answers a call that waits for somebody: the result of a client
-	// tool, or the decision on an approval. It is idempotent, the first answer stands,
-	// and the session goes on by itself when it was the last one that it waited for.
-	// Reasons: those of state.v1.CallService.SubmitCall.
+	// SubmitToolResult answers a waiting call: the result of a client tool, or the decision on an
+	// approval. It is idempotent, and the first answer is final. The last missing answer continues
+	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
 	SubmitToolResult(ctx context.Context, in *SubmitToolResultRequest, opts ...grpc.CallOption) (*SubmitToolResultResponse, error)
 }
 
@@ -169,38 +166,35 @@ func (c *agentServiceClient) SubmitToolResult(ctx context.Context, in *SubmitToo
 // All implementations must embed UnimplementedAgentServiceServer
 // for forward compatibility.
 //
-// AgentService is the public API of Holdfast, served by the gateway over
-// Connect, gRPC and gRPC-Web. The tenant comes from the credential
-// ("Authorization: Bearer <API key>"); without a valid one every call is
-// UNAUTHENTICATED. Error details carry a google.rpc.ErrorInfo with a stable
-// reason.
+// AgentService is the public API of Holdfast, served by the gateway over Connect, gRPC and
+// gRPC-Web. The credential ("Authorization: Bearer <API key>") determines the tenant. Without a
+// valid credential every call is UNAUTHENTICATED. Error details carry a google.rpc.ErrorInfo with a
+// stable reason.
 type AgentServiceServer interface {
-	// Start begins the next run of a session, which it creates when it is new.
-	// Once it has answered, the run is executed whether or not anyone watches.
-	// Reasons: those of state.v1.RunService.StartRun.
+	// Start begins the next run of a session, and creates a new session first. Once it returns, the
+	// run will be executed, with or without readers. Reasons: those of state.v1.RunService.StartRun.
 	Start(context.Context, *StartRequest) (*StartResponse, error)
-	// Stream gives a run's events after the cursor and ends after one terminal
-	// frame. A client that goes away never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
+	// Stream sends a run's events after the cursor and ends after one terminal frame. A disconnecting
+	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
 	Stream(*StreamRequest, grpc.ServerStreamingServer[StreamResponse]) error
-	// Get tells how a session stands. NOT_FOUND (SESSION_NOT_FOUND).
+	// Get returns the current state of a session. NOT_FOUND (SESSION_NOT_FOUND).
 	Get(context.Context, *GetRequest) (*GetResponse, error)
-	// Resume begins a run that goes on where the session stopped. Reasons: those of
-	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT
-	// (RESUME_INVALID) for fields that the mode does not have.
+	// Resume begins a run that continues a stopped session. Reasons: those of
+	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT (RESUME_INVALID) for
+	// fields that the mode does not have.
 	Resume(context.Context, *ResumeRequest) (*ResumeResponse, error)
-	// CanResume tells whether Resume would be taken now. NOT_FOUND (SESSION_NOT_FOUND).
+	// CanResume reports whether Resume would succeed now. NOT_FOUND (SESSION_NOT_FOUND).
 	CanResume(context.Context, *CanResumeRequest) (*CanResumeResponse, error)
-	// Interrupt asks the session's live run to stop softly: it keeps what it has, and the
-	// session can be resumed. The request is durable when this answers. NOT_FOUND
-	// (SESSION_NOT_FOUND, RUN_NOT_FOUND); with `wait_ms`, DEADLINE_EXCEEDED
-	// (STOP_NOT_OBSERVED) when the run has not ended by then: it will.
+	// Interrupt stops the session's live run softly: the run keeps its work, and the session can be
+	// resumed. The request is durable when Interrupt returns. NOT_FOUND (SESSION_NOT_FOUND,
+	// RUN_NOT_FOUND). With `wait_ms`, DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended
+	// in time; it still will.
 	Interrupt(context.Context, *InterruptRequest) (*InterruptResponse, error)
-	// Abort is Interrupt for good: the run fails with framework_cancelled.
+	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(context.Context, *AbortRequest) (*AbortResponse, error)
-	// SubmitToolResult answers a call that waits for somebody: the result of a client
-	// tool, or the decision on an approval. It is idempotent, the first answer stands,
-	// and the session goes on by itself when it was the last one that it waited for.
-	// Reasons: those of state.v1.CallService.SubmitCall.
+	// SubmitToolResult answers a waiting call: the result of a client tool, or the decision on an
+	// approval. It is idempotent, and the first answer is final. The last missing answer continues
+	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
 	SubmitToolResult(context.Context, *SubmitToolResultRequest) (*SubmitToolResultResponse, error)
 	mustEmbedUnimplementedAgentServiceServer()
 }

@@ -21,24 +21,22 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Chunk is one event in the stream of a session.
+// Chunk is an event in the stream of a session.
 //
-// Its native JSON is flat: {"type", "agentId", "agentType", "timestamp",
-// "step", ...fields of the event}, where "type" is the name of the set field
-// of the oneof and every other name is the JSON name of the field. Numbers are
-// JSON numbers. Readers ignore types and fields that they do not know; the
-// vocabulary only grows.
+// Its native JSON is flat: {"type", "agentId", "agentType", "timestamp", "step", ...fields of the
+// event}. "type" is the name of the set field of the oneof. The other names are the JSON names of
+// the fields. Numbers are JSON numbers. Readers ignore unknown types and fields, so the vocabulary
+// can grow. It never shrinks.
 type Chunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The run that produced the chunk. Never empty.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// The agent that produced the chunk.
 	AgentType string `protobuf:"bytes,2,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
-	// When the executor produced it, in milliseconds since the Unix epoch.
+	// Milliseconds since the Unix epoch at which the executor produced it.
 	Timestamp int64 `protobuf:"varint,3,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
-	// The step of the session that it belongs to: 1 for the first model call
-	// that the session ever made. Events of a run between its steps carry the
-	// last committed step, 0 before the first.
+	// The step of the session: 1 for the session's first model call. Events of a run between its
+	// steps carry the last committed step, 0 before the first.
 	Step int32 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`
 	// Types that are valid to be assigned to Event:
 	//
@@ -553,8 +551,8 @@ type RunStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The turn of the conversation, 1 for its first run.
 	Turn int32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
-	// The id of the assistant message that the run is going to write. A run
-	// that continues a suspended one goes on in the same message.
+	// The id of the assistant message that the run will write. A run that continues a suspended run
+	// extends the same message.
 	MessageId     string `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -904,8 +902,8 @@ func (x *RunSuperseded) GetByRunId() string {
 	return ""
 }
 
-// A model call begins. Chunks of one step stand between its StepStarted and
-// its StepCommitted or StepDiscarded.
+// A model call begins. The chunks of a step are between its StepStarted and its StepCommitted or
+// StepDiscarded.
 type StepStarted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -942,7 +940,7 @@ func (*StepStarted) Descriptor() ([]byte, []int) {
 	return file_holdfast_event_v1_chunk_proto_rawDescGZIP(), []int{8}
 }
 
-// Everything that the step produced is durable in the state service.
+// The whole step is durable in the state service.
 type StepCommitted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CheckpointId  string                 `protobuf:"bytes,1,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
@@ -987,8 +985,7 @@ func (x *StepCommitted) GetCheckpointId() string {
 	return ""
 }
 
-// One attempt of the step failed; what it streamed is void and was or will be
-// produced again.
+// An attempt at the step failed. Its chunks are void and are produced again.
 type StepDiscarded struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1085,12 +1082,12 @@ func (x *CheckpointCreated) GetStepCount() int32 {
 	return 0
 }
 
-// What readers have seen after `sequence` is void: drop it.
+// Everything after `sequence` is void: drop it.
 type StreamResync struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// executor_lost, step_retried, reset or rewound.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The last sequence that still stands; 0 when nothing does.
+	// The last valid sequence; 0 if there is none.
 	Sequence      int64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1187,7 +1184,7 @@ func (x *TextDelta) GetDelta() string {
 type Thinking struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Content string                 `protobuf:"bytes,1,opt,name=content,proto3" json:"content,omitempty"`
-	// The last piece of this reasoning block; its content may be empty.
+	// The last piece of this reasoning block. Its content may be empty.
 	IsComplete    bool `protobuf:"varint,2,opt,name=is_complete,json=isComplete,proto3" json:"is_complete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1283,7 +1280,7 @@ func (x *Output) GetOutput() string {
 
 type Error struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A sentence that may be shown to a user; never internals.
+	// A sentence that users may see, without internals.
 	Error string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
 	// A code of the specification, for example provider_rate_limited.
 	Code          string `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
@@ -1348,10 +1345,10 @@ type Custom struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	EventName string                 `protobuf:"bytes,1,opt,name=event_name,json=eventName,proto3" json:"event_name,omitempty"`
 	Data      string                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
-	// A later event of the message with the same name and id takes the place of this
-	// one. Empty: it stands for itself.
+	// A later event of the message with the same name and id replaces this one. Empty: no event
+	// replaces it.
 	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
-	// Only those who read at the time see the event: it is not stored.
+	// Only live readers see the event: it is not stored.
 	Transient     bool `protobuf:"varint,4,opt,name=transient,proto3" json:"transient,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1617,15 +1614,14 @@ func (x *ToolArgStreamEnd) GetToolCallId() string {
 	return ""
 }
 
-// The arguments of the call are whole; a server tool starts to run.
+// The call's arguments are complete, and a server tool starts.
 type ToolStart struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ToolCallId string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
 	ToolName   string                 `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
-	// The arguments as JSON. When the model's text was not JSON, a JSON string
-	// that holds it.
+	// The arguments as JSON. If the model's text is not JSON, a JSON string with the text.
 	Arguments string `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
-	// No tool of the server runs: a client has to answer the call.
+	// No server tool runs: a client has to answer the call.
 	AwaitsClient bool `protobuf:"varint,4,opt,name=awaits_client,json=awaitsClient,proto3" json:"awaits_client,omitempty"`
 	// As in ToolCallPart.
 	Dynamic       bool `protobuf:"varint,5,opt,name=dynamic,proto3" json:"dynamic,omitempty"`
@@ -1704,7 +1700,7 @@ type ToolEnd struct {
 	ToolName   string                 `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
 	Result     string                 `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"`
 	Success    bool                   `protobuf:"varint,4,opt,name=success,proto3" json:"success,omitempty"`
-	// Why it failed, for the model and for people; empty on success.
+	// Why it failed, for the model and the user; empty on success.
 	Error         string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1848,9 +1844,9 @@ type ToolApprovalResponse struct {
 	ToolCallId string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
 	// approve or reject.
 	Decision string `protobuf:"bytes,2,opt,name=decision,proto3" json:"decision,omitempty"`
-	// Of the request that is answered.
+	// The id of the answered request.
 	ApprovalId string `protobuf:"bytes,3,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
-	// Why, in the words of who decided; may be empty.
+	// The reason, as given with the decision; may be empty.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2050,7 +2046,7 @@ func (x *SubagentEnd) GetSuccess() bool {
 	return false
 }
 
-// Tokens as the provider counted them.
+// Tokens as counted by the provider.
 type Usage struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	PromptTokens     int64                  `protobuf:"varint,1,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`

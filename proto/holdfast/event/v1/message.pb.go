@@ -80,12 +80,11 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{0}
 }
 
-// Message is one entry of a conversation. A conversation is an ordered log of
-// messages; nothing rewrites an entry.
+// Message is an entry of a conversation. A conversation is an ordered log of messages. Entries are
+// never rewritten.
 type Message struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unique in its session, at most 256 bytes. The client's id for a user
-	// message where it gave one.
+	// Unique in its session, at most 256 bytes. For a user message, the client's id if it sent one.
 	Id    string  `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Role  Role    `protobuf:"varint,2,opt,name=role,proto3,enum=holdfast.event.v1.Role" json:"role,omitempty"`
 	Parts []*Part `protobuf:"bytes,3,rep,name=parts,proto3" json:"parts,omitempty"`
@@ -93,13 +92,13 @@ type Message struct {
 	RunId string `protobuf:"bytes,4,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// The step that produced it; 0 for a user message.
 	Step int32 `protobuf:"varint,5,opt,name=step,proto3" json:"step,omitempty"`
-	// Milliseconds since the Unix epoch; set by the state service when it is 0.
+	// Milliseconds since the Unix epoch. The state service replaces 0 by the current time.
 	CreatedAt int64             `protobuf:"varint,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	Metadata  map[string]string `protobuf:"bytes,7,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// For the model only: user interfaces do not show it.
 	Hidden bool `protobuf:"varint,8,opt,name=hidden,proto3" json:"hidden,omitempty"`
-	// What the client keeps with a user message (`metadata` of a UIMessage). The
-	// service stores it and gives it back; no model sees it.
+	// The client's data for a user message (`metadata` of a UIMessage). The service stores and
+	// returns it. Models do not see it.
 	UiMetadata    string `protobuf:"bytes,9,opt,name=ui_metadata,json=uiMetadata,proto3" json:"ui_metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -375,8 +374,8 @@ func (x *TextPart) GetText() string {
 type ReasoningPart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Text  string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
-	// What the provider wants back unchanged with the next request (signature,
-	// encrypted block); opaque, one JSON text. Empty when it wants nothing.
+	// The provider's opaque data (signature, encrypted block), to be returned unchanged with the next
+	// request, as one JSON text. Empty if there is none.
 	ProviderData  string `protobuf:"bytes,2,opt,name=provider_data,json=providerData,proto3" json:"provider_data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -426,7 +425,7 @@ func (x *ReasoningPart) GetProviderData() string {
 	return ""
 }
 
-// A call that the model made, in an assistant message.
+// A call made by the model, in an assistant message.
 type ToolCallPart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique in its session.
@@ -434,8 +433,8 @@ type ToolCallPart struct {
 	ToolName   string `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
 	// As in ToolStart.
 	Arguments string `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
-	// The tool is known at run time only, as those of MCP servers are: programs have
-	// no type of its own for it.
+	// The tool is known only at run time, like the tools of MCP servers: programs have no type for
+	// it.
 	Dynamic       bool `protobuf:"varint,4,opt,name=dynamic,proto3" json:"dynamic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -499,7 +498,7 @@ func (x *ToolCallPart) GetDynamic() bool {
 	return false
 }
 
-// The answer to a call, in a tool message.
+// The result of a call, in a tool message.
 type ToolResultPart struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ToolCallId string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
@@ -507,11 +506,9 @@ type ToolResultPart struct {
 	Result     string                 `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"`
 	Success    bool                   `protobuf:"varint,4,opt,name=success,proto3" json:"success,omitempty"`
 	Error      string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
-	// The runtime wrote the result, not the tool: not executed, timed out,
-	// outcome not known.
+	// The runtime wrote the result, not the tool: not executed, timed out, outcome unknown.
 	Synthetic bool `protobuf:"varint,6,opt,name=synthetic,proto3" json:"synthetic,omitempty"`
-	// How the approval of the call was decided, where it was asked for and somebody
-	// has decided. A call that was refused has not run.
+	// The decision on the call's approval, if there was one. A rejected call has not run.
 	Approval      *ApprovalVerdict `protobuf:"bytes,7,opt,name=approval,proto3" json:"approval,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -600,7 +597,7 @@ type ApprovalVerdict struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
 	Approved   bool                   `protobuf:"varint,2,opt,name=approved,proto3" json:"approved,omitempty"`
-	// In the words of who decided; may be empty.
+	// The reason, as given with the decision; may be empty.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// Type gives the chunk's type on the native wire, for example "text_delta":
-// the name of the set event, "" when none is set.
+// Type returns the chunk's type on the native wire, for example "text_delta": the name of the set
+// event; "" if none is set.
 func (c *Chunk) Type() string {
 	m := c.ProtoReflect()
 	event := m.WhichOneof(m.Descriptor().Oneofs().ByName("event"))
@@ -21,12 +21,11 @@ func (c *Chunk) Type() string {
 	return string(event.Name())
 }
 
-// MarshalChunk gives the native JSON of a chunk: one flat object as the
-// comment of Chunk describes it, on one line. Fields of the base are always
-// there; fields of the event always too, but for empty JSON texts, which are
-// left out. It fails when no event is set or a JSON text is not JSON.
+// MarshalChunk returns the native JSON of a chunk, the flat object described at Chunk, on one line.
+// The common fields and the fields of the event are always present, except empty JSON texts. It
+// fails if no event is set or if a JSON text is invalid.
 func MarshalChunk(c *Chunk) ([]byte, error) {
-	if text := c.GetTextDelta(); text != nil { // most chunks are, and need no reflection
+	if text := c.GetTextDelta(); text != nil { // the most frequent chunk needs no reflection
 		b := appendHead(make([]byte, 0, 192+len(text.GetDelta())), c, "text_delta")
 		return append(appendText(b, "delta", text.GetDelta()), '}'), nil
 	}
@@ -43,7 +42,7 @@ func MarshalChunk(c *Chunk) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// appendHead appends what all chunks have.
+// appendHead appends the common fields.
 func appendHead(b []byte, c *Chunk, event string) []byte {
 	b = append(append(append(b, `{"type":"`...), event...), '"')
 	b = appendText(b, "agentId", c.GetAgentId())
@@ -105,8 +104,8 @@ func appendJSON(b []byte, name, text string) ([]byte, error) {
 	return appendOneLine(appendName(b, name), text), nil
 }
 
-// appendOneLine drops line ends, which in valid JSON stand between tokens only
-// and would end a line of server-sent events.
+// appendOneLine drops line breaks, which would end a line of server-sent events. Valid JSON has
+// them only between tokens.
 func appendOneLine(b []byte, text string) []byte {
 	for i := range len(text) {
 		if c := text[i]; c != '\n' && c != '\r' {
@@ -128,7 +127,7 @@ func appendText(b []byte, name, value string) []byte {
 	return append(appendName(b, name), quoted...)
 }
 
-// isPlain reports whether a text stands in JSON as it is: ASCII without the characters that
+// isPlain reports whether a text needs no escaping in JSON: ASCII without the characters that
 // package json escapes.
 func isPlain(text string) bool {
 	for i := range len(text) {

@@ -117,7 +117,7 @@ func TestEveryEventHasANativeForm(t *testing.T) {
 	}
 }
 
-func TestAChunkThatCannotBeToldIsAnError(t *testing.T) {
+func TestAChunkWithoutANativeFormIsAnError(t *testing.T) {
 	t.Parallel()
 	broken := chunk(func(c *eventv1.Chunk) {
 		c.Event = &eventv1.Chunk_Custom{Custom: &eventv1.Custom{EventName: "x", Data: "{"}}

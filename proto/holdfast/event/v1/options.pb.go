@@ -34,9 +34,8 @@ var file_holdfast_event_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 
 // Extension fields to descriptorpb.FieldOptions.
 var (
-	// The string holds one JSON text (RFC 8259) of any shape. The empty string
-	// means that there is none; JSON null is the four letters. On the native
-	// wire the value is embedded as it stands, not quoted.
+	// The string is one JSON text (RFC 8259) of any type. The empty string is no value; JSON null is
+	// the four letters. On the native wire the value is embedded as it is, not quoted.
 	//
 	// optional bool json_text = 50701;
 	E_JsonText = &file_holdfast_event_v1_options_proto_extTypes[0]

@@ -21,10 +21,9 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// StepRecord is what a committed step showed its readers beside its messages, in
-// the order in which they saw it. The state service stores it with the step and
-// does not look into it. With the step's messages it gives the same chunks, in
-// the same order, as the live stream gave.
+// StepRecord is what a committed step showed readers beside its messages, in the order of the live
+// stream. The state service stores it with the step and does not interpret it. Together with the
+// step's messages it yields the chunks of the live stream, in the same order.
 type StepRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When the step began, in milliseconds since the Unix epoch.
@@ -78,8 +77,8 @@ func (x *StepRecord) GetEvents() []*StepEvent {
 	return nil
 }
 
-// StepEvent is one entry of a StepRecord. An entry either names something that the
-// step's messages hold, or holds what no message does.
+// StepEvent is an entry of a StepRecord. It refers to the step's messages, or has data that no
+// message has.
 type StepEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In milliseconds since the Unix epoch.
@@ -220,33 +219,33 @@ type isStepEvent_Event interface {
 }
 
 type StepEvent_Reply struct {
-	// The model's reply: its reasoning, text and the arguments of its calls, as
-	// the parts of the step's assistant message have them.
+	// The model's reply: its reasoning, text and call arguments, as in the parts of the step's
+	// assistant message.
 	Reply *ReplyEvent `protobuf:"bytes,2,opt,name=reply,proto3,oneof"`
 }
 
 type StepEvent_ToolStart struct {
-	// The id of a call: its chunk tool_start.
+	// The call of a tool_start chunk.
 	ToolStart *ToolStartEvent `protobuf:"bytes,3,opt,name=tool_start,json=toolStart,proto3,oneof"`
 }
 
 type StepEvent_ToolEnd struct {
-	// The id of a call: its chunk tool_end.
+	// The id of the call of a tool_end chunk.
 	ToolEnd string `protobuf:"bytes,4,opt,name=tool_end,json=toolEnd,proto3,oneof"`
 }
 
 type StepEvent_ToolApprovalRequest struct {
-	// A question for a human. The call may be of an earlier step.
+	// A request for an approval. The call may belong to an earlier step.
 	ToolApprovalRequest *ToolApprovalRequest `protobuf:"bytes,5,opt,name=tool_approval_request,json=toolApprovalRequest,proto3,oneof"`
 }
 
 type StepEvent_ToolApprovalResponse struct {
-	// How a human decided.
+	// The decision on an approval.
 	ToolApprovalResponse *ToolApprovalResponse `protobuf:"bytes,6,opt,name=tool_approval_response,json=toolApprovalResponse,proto3,oneof"`
 }
 
 type StepEvent_Custom struct {
-	// An event of a tool or hook that is not transient.
+	// An event of a tool or hook, not transient.
 	Custom *Custom `protobuf:"bytes,7,opt,name=custom,proto3,oneof"`
 }
 
@@ -311,7 +310,7 @@ func (*ReplyEvent) Descriptor() ([]byte, []int) {
 	return file_holdfast_event_v1_step_proto_rawDescGZIP(), []int{2}
 }
 
-// ToolStartEvent names a call that started.
+// ToolStartEvent identifies a started call.
 type ToolStartEvent struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ToolCallId string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`

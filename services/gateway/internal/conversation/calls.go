@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// OpenCalls gives the session's own calls that wait for an answer.
+// OpenCalls returns the session's own calls without an answer.
 func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
 	var open []*statev1.Call
 	for _, c := range s.GetCalls() {
@@ -17,19 +17,24 @@ func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
 	return open
 }
 
-// AskedOf gives the session's own calls among those of GetSession, whose answers no step has
-// taken yet.
-func AskedOf(session string, calls []*statev1.Call) []uistream.Asked {
-	var asked []uistream.Asked
-	for _, c := range calls {
-		if c.GetSessionId() == session {
-			asked = append(asked, askedOf(c))
-		}
-	}
-	return asked
+// PendingCalls returns the session's own calls of client tools and approvals, with their answers,
+// until a step takes the answer.
+func PendingCalls(s *statev1.GetSessionResponse) []uistream.Asked {
+	return AskedOf(s.GetSession().GetSessionId(), s.GetCalls())
 }
 
-func askedOf(c *statev1.Call) uistream.Asked {
+// AskedOf is PendingCalls for the calls of GetSession.
+func AskedOf(session string, calls []*statev1.Call) []uistream.Asked {
+	var pending []uistream.Asked
+	for _, c := range calls {
+		if c.GetSessionId() == session {
+			pending = append(pending, pendingCall(c))
+		}
+	}
+	return pending
+}
+
+func pendingCall(c *statev1.Call) uistream.Asked {
 	a := uistream.Asked{CallID: c.GetToolCallId(), ToolName: c.GetToolName(), Input: c.GetInput(), Step: c.GetStep()}
 	if c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL {
 		a.ID = c.GetApprovalId()
@@ -46,7 +51,7 @@ func askedOf(c *statev1.Call) uistream.Asked {
 	return a
 }
 
-// Suspended reports whether the session waits for others to go on.
+// Suspended reports whether the session waits for answers or children.
 func Suspended(s *statev1.Session) bool {
 	switch s.GetStatus() {
 	case statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL,
@@ -58,5 +63,6 @@ func Suspended(s *statev1.Session) bool {
 	}
 }
 
-// asks reports whether the message is a user's, and visible.
-func asks(m *eventv1.Message) bool { return m.GetRole() == eventv1.Role_ROLE_USER && !m.GetHidden() }
+func isQuestion(m *eventv1.Message) bool {
+	return m.GetRole() == eventv1.Role_ROLE_USER && !m.GetHidden()
+}

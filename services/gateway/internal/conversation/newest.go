@@ -11,40 +11,40 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// The size of the newest part of a conversation. It is read backwards, some messages at a time.
-// It does not begin in the middle of an answer, but leaves that answer out. Only the last answer
-// is read back to its beginning, up to maxAnswer messages and answerBytes.
+// The size of the newest part of a conversation. It is read backwards in blocks. It does not begin
+// inside an answer: such an answer is omitted. Only the last answer is read from its beginning, up
+// to maxAnswer messages and answerBytes.
 const (
 	newestMessages = 200
 	newestBytes    = pageBytes
 	newestRead     = 20
 )
 
-// cutBefore is the first part of an assistant message that lacks its beginning.
-const cutBefore = "The first part of this answer is too large to be shown."
+// truncatedStart begins an assistant message without its beginning.
+const truncatedStart = "The first part of this answer is too large to be shown."
 
-// Newest is the newest part of a conversation. It begins with a message of a user, or at the
-// beginning of the conversation. Pages that end at Offset have all UI messages before it, whole.
+// Newest is the newest part of a conversation. It begins with a user's message or at the beginning
+// of the conversation. Pages up to Offset have all earlier UI messages, each complete.
 type Newest struct {
-	Offset int64 // the index of the first stored message
-	// Short says that messages were taken back while they were read.
-	Short bool
+	Offset int64 // index of the first stored message
+	// Changed: messages were removed during the read.
+	Changed bool
 
-	stored uistream.Stored
-	cut    bool // it begins in the middle of an answer, which is too large
+	stored    uistream.Stored
+	truncated bool // it begins inside an answer that is too large
 }
 
-// ReadNewest reads the newest part of the conversation, up to the message count of the session.
+// ReadNewest reads the newest part of the conversation, up to the session's message count.
 func (r *Reader) ReadNewest(ctx context.Context, s *statev1.Session) (*Newest, error) {
 	n := &Newest{Offset: s.GetMessageCount()}
-	for bytes := 0; n.Offset > 0 && !n.enough(bytes); {
+	for bytes := 0; n.Offset > 0 && !n.isLargeEnough(bytes); {
 		begin := max(0, n.Offset-newestRead)
-		block, err := r.between(ctx, s, begin, n.Offset)
+		block, err := r.readBetween(ctx, s, begin, n.Offset)
 		if err != nil {
 			return nil, err
 		}
 		if int64(len(block)) < n.Offset-begin {
-			n.Short = true
+			n.Changed = true
 			return n, nil
 		}
 		for _, m := range block {
@@ -52,18 +52,17 @@ func (r *Reader) ReadNewest(ctx context.Context, s *statev1.Session) (*Newest, e
 		}
 		n.stored.Messages, n.Offset = append(block, n.stored.Messages...), begin
 	}
-	n.align()
+	n.alignStart()
 	var err error
-	n.stored, err = r.stored(ctx, s, n.stored.Messages, s.GetCurrentRunId())
+	n.stored, err = r.loadStored(ctx, s, n.stored.Messages, s.GetCurrentRunId())
 	return n, err
 }
 
-// between reads the messages from begin up to end, without end. It gives fewer where the
-// session has fewer.
-func (r *Reader) between(ctx context.Context, s *statev1.Session, begin, end int64) ([]*eventv1.Message, error) {
+// readBetween reads the messages from begin up to and without end; fewer if the session has fewer.
+func (r *Reader) readBetween(ctx context.Context, s *statev1.Session, begin, end int64) ([]*eventv1.Message, error) {
 	var messages []*eventv1.Message
 	for begin < end {
-		page, err := r.list(ctx, s, begin, int(end-begin))
+		page, err := r.listMessages(ctx, s, begin, int(end-begin))
 		if err != nil {
 			return nil, err
 		}
@@ -78,51 +77,49 @@ func (r *Reader) between(ctx context.Context, s *statev1.Session, begin, end int
 	return messages, nil
 }
 
-// enough reports whether the part is large enough.
-func (n *Newest) enough(bytes int) bool {
+func (n *Newest) isLargeEnough(bytes int) bool {
 	if len(n.stored.Messages) < newestMessages && bytes < newestBytes {
 		return false
 	}
-	return slices.ContainsFunc(n.stored.Messages, begins) || len(n.stored.Messages) >= maxAnswer || bytes >= answerBytes
+	return slices.ContainsFunc(n.stored.Messages, startsMessage) || len(n.stored.Messages) >= maxAnswer || bytes >= answerBytes
 }
 
-// begins reports whether a UI message begins with the stored message.
-func begins(m *eventv1.Message) bool { return !uistream.Answers(m) && !aside(m) }
+func startsMessage(m *eventv1.Message) bool { return !uistream.IsPartOfAnswer(m) && !isInvisible(m) }
 
-// align drops the messages before the first one that begins a UI message.
-func (n *Newest) align() {
+// alignStart drops messages before the beginning of a UI message.
+func (n *Newest) alignStart() {
 	if n.Offset == 0 {
 		return
 	}
-	first := slices.IndexFunc(n.stored.Messages, begins)
+	first := slices.IndexFunc(n.stored.Messages, startsMessage)
 	if first < 0 {
-		n.cut = true
+		n.truncated = true
 		return
 	}
 	n.stored.Messages, n.Offset = n.stored.Messages[first:], n.Offset+int64(first)
 }
 
-// Messages gives the UI messages.
+// Messages returns the UI messages.
 func (n *Newest) Messages() []uistream.UIMessage {
 	messages := n.stored.Conversation()
-	if n.cut && len(messages) > 0 {
+	if n.truncated && len(messages) > 0 {
 		cut := &messages[0]
-		cut.Parts = slices.Insert(cut.Parts, 0, uistream.UIPart{Type: "text", Text: cutBefore, State: "done"})
+		cut.Parts = slices.Insert(cut.Parts, 0, uistream.UIPart{Type: "text", Text: truncatedStart, State: "done"})
 	}
 	return messages
 }
 
-// Completed gives the calls that somebody outside was asked to answer and whose answers a step
-// has taken, by their ids, with the time of that step. It knows those of the messages.
+// Completed returns the time at which a step took the answer, by call, for the calls of client
+// tools and approvals in the messages.
 func (n *Newest) Completed() map[string]int64 {
-	asked := map[string]int32{} // in which step
+	requestedIn := map[string]int32{} // by call: its step
 	for step, record := range n.stored.Records {
 		for _, e := range record.GetEvents() {
 			if start := e.GetToolStart(); start.GetAwaitsClient() {
-				asked[start.GetToolCallId()] = step.Number
+				requestedIn[start.GetToolCallId()] = step.Number
 			}
 			if question := e.GetToolApprovalRequest(); question != nil {
-				asked[question.GetToolCallId()] = step.Number
+				requestedIn[question.GetToolCallId()] = step.Number
 			}
 		}
 	}
@@ -130,7 +127,7 @@ func (n *Newest) Completed() map[string]int64 {
 	for _, m := range n.stored.Messages {
 		for _, p := range m.GetParts() {
 			id := p.GetToolResult().GetToolCallId()
-			if step, found := asked[id]; found && m.GetStep() > step { // one that ended in its own step waited for nobody
+			if step, found := requestedIn[id]; found && m.GetStep() > step { // a call that ended in its own step awaited no answer
 				completed[id] = m.GetCreatedAt()
 			}
 		}

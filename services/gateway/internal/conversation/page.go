@@ -2,22 +2,19 @@ package conversation
 
 import (
 	"context"
-	"slices"
 
-	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
 // Page is a page of UI messages.
 //
-// Offset, limit and total count stored messages, of which an assistant message
-// may take several. A UI message belongs to the page in which its first stored
-// message lies, and comes whole: pages whose offsets follow each other hold
-// every UI message once, and none is split.
+// Offset, limit and total count stored messages, and several may form one assistant message. A
+// UI message belongs to the page of its first stored message and is always complete. Consecutive
+// pages therefore contain every UI message exactly once.
 //
-// Limit is the one that was asked for, or a smaller one where the page would have
-// become too large: the next page begins at Offset+Limit.
+// Limit is the requested limit, or smaller if the page would be too large. The next page begins at
+// Offset+Limit.
 type Page struct {
 	Messages []uistream.UIMessage `json:"messages"`
 	Total    int64                `json:"total"`
@@ -26,27 +23,23 @@ type Page struct {
 	HasMore  bool                 `json:"hasMore"`
 }
 
-// pageBytes is how large the stored messages of a page may be together. Only the
-// first one may be larger, and an assistant message with which the page begins,
-// up to answerBytes: it has to come whole.
+// pageBytes limits the stored messages of a page. Only the first message may exceed it, and an
+// assistant message at the beginning of the page, up to answerBytes: it has to be complete.
 const pageBytes = 8 << 20
 
-// lookBack is how many messages before a page are looked at to learn whether it
-// begins in the middle of a run's answer. Between two messages of one answer
-// stand hidden messages only, and few.
+// lookBack is how many messages before a page are read to learn whether it begins inside an answer.
+// Only a few hidden messages can be between two messages of an answer.
 const lookBack = 20
 
-// lookAhead is how many messages behind an answer are looked at for the ends of calls that
-// it has left open. They were given up when the user wrote again: their ends stand before
-// the next step.
+// lookAhead is how many messages behind an answer are read for the ends of its open calls. If the
+// user wrote a new message, these ends precede the next step.
 const lookAhead = 200
 
-// settle ends the calls of the messages whose results are stored behind them, from the
-// place on.
-func (r *Reader) settle(ctx context.Context, s *statev1.Session, messages []uistream.UIMessage, from int64) error {
-	var seen gathered
-	for next := from; uistream.Open(messages) && next < from+lookAhead; {
-		page, err := r.list(ctx, s, next, int(from+lookAhead-next))
+// endCalls ends the messages' open calls with results stored at offset from and later.
+func (r *Reader) endCalls(ctx context.Context, s *statev1.Session, messages []uistream.UIMessage, from int64) error {
+	var seen boundedMessages
+	for next := from; uistream.HasOpenCalls(messages) && next < from+lookAhead; {
+		page, err := r.listMessages(ctx, s, next, int(from+lookAhead-next))
 		if err != nil {
 			return err
 		}
@@ -54,7 +47,7 @@ func (r *Reader) settle(ctx context.Context, s *statev1.Session, messages []uist
 			if !seen.add(m.GetMessage(), pageBytes) {
 				return nil
 			}
-			uistream.End(messages, m.GetMessage())
+			uistream.ApplyResults(messages, m.GetMessage())
 		}
 		if !page.GetHasMore() || len(page.GetMessages()) == 0 {
 			return nil
@@ -64,21 +57,54 @@ func (r *Reader) settle(ctx context.Context, s *statev1.Session, messages []uist
 	return nil
 }
 
-func (r *Reader) page(ctx context.Context, s *statev1.Session, offset int64, limit int) (*Page, error) {
-	w, err := r.window(ctx, s, offset, limit)
+// Page returns a page of the session's conversation. Open calls are shown in their current state:
+// requested, answered, or ended if they will not be answered.
+func (r *Reader) Page(ctx context.Context, session *statev1.GetSessionResponse, offset int64, limit int) (*Page, error) {
+	page, session, err := r.consistentPage(ctx, session, offset, limit)
 	if err != nil {
 		return nil, err
 	}
-	whole, err := r.complete(ctx, s, w)
+	page.Messages = DropEmptyAnswer(page.Messages, session.GetCurrentRun())
+	uistream.ShowPending(page.Messages, PendingCalls(session))
+	uistream.EndUnanswered(page.Messages, UnansweredReasons(session, page.Messages))
+	return page, nil
+}
+
+// attempts is how often messages are read while the session keeps changing. After that, the calls
+// are slightly newer than the messages, and calls missing in them are ignored.
+const attempts = 3
+
+// consistentPage returns a page with the session of the same moment. The moment matters only for
+// open calls.
+func (r *Reader) consistentPage(ctx context.Context, session *statev1.GetSessionResponse, offset int64, limit int) (*Page, *statev1.GetSessionResponse, error) {
+	for attempt := 1; ; attempt++ {
+		page, err := r.readPage(ctx, session.GetSession(), offset, limit)
+		if err != nil || !uistream.HasOpenCalls(page.Messages) {
+			return page, session, err
+		}
+		now, err := r.Whole(ctx, session.GetSession().GetTenant(), session.GetSession().GetSessionId())
+		if err != nil || now.GetSession().GetVersion() == session.GetSession().GetVersion() || attempt == attempts {
+			return page, now, err
+		}
+		session = now
+	}
+}
+
+func (r *Reader) readPage(ctx context.Context, s *statev1.Session, offset int64, limit int) (*Page, error) {
+	w, err := r.readWindow(ctx, s, offset, limit)
 	if err != nil {
 		return nil, err
 	}
-	own := w.own()
-	last, err := r.lastOf(ctx, s, w, own)
+	isComplete, err := r.completeAnswer(ctx, s, w)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := r.stored(ctx, s, own, last)
+	own := w.ownMessages()
+	last, err := r.lastRun(ctx, s, w, own)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := r.loadStored(ctx, s, own, last)
 	if err != nil {
 		return nil, err
 	}
@@ -86,145 +112,11 @@ func (r *Reader) page(ctx context.Context, s *statev1.Session, offset int64, lim
 	if messages == nil {
 		messages = []uistream.UIMessage{}
 	}
-	if err := r.settle(ctx, s, messages, offset+int64(len(w.messages))); err != nil {
+	if err := r.endCalls(ctx, s, messages, offset+int64(len(w.messages))); err != nil {
 		return nil, err
 	}
-	if !whole {
-		sayLeftOut(&messages[0]) // only an answer with which the page begins may be not whole
+	if !isComplete {
+		markTruncated(&messages[0]) // only the first answer of a page may be incomplete
 	}
 	return &Page{Messages: messages, Total: w.total, Offset: offset, Limit: w.limit, HasMore: offset+int64(w.limit) < w.total}, nil
-}
-
-// window is a stretch of the stored conversation.
-type window struct {
-	gathered
-	turns  *turns
-	open   string // the turn whose answer is open at the begin, "" for none
-	offset int64
-	limit  int // of messages; smaller than the one asked for where they are large
-	total  int64
-}
-
-// window reads up to limit messages from the offset on, and no more of them than
-// a page may have.
-func (r *Reader) window(ctx context.Context, s *statev1.Session, offset int64, limit int) (*window, error) {
-	w := &window{turns: r.turns(s), offset: offset, limit: limit}
-	var before []*eventv1.Message
-	for at, end := max(0, offset-lookBack), offset+int64(limit); ; {
-		page, err := r.list(ctx, s, at, int(end-at))
-		if err != nil {
-			return nil, err
-		}
-		w.total = page.GetTotal()
-		for _, m := range page.GetMessages() {
-			if err := w.turns.take(ctx, m.GetMessage()); err != nil {
-				return nil, err
-			}
-			if at < offset {
-				before = append(before, head(m.GetMessage()))
-				w.open = w.turns.answering(before)
-			} else if !w.add(m.GetMessage(), pageBytes) {
-				w.limit = len(w.messages)
-				return w, nil
-			}
-			at++
-		}
-		if at >= end || !page.GetHasMore() || len(page.GetMessages()) == 0 {
-			return w, nil
-		}
-	}
-}
-
-// head is the message without what it says.
-func head(m *eventv1.Message) *eventv1.Message {
-	return &eventv1.Message{Role: m.GetRole(), Hidden: m.GetHidden(), RunId: m.GetRunId()}
-}
-
-// complete adds to the window the messages behind it that belong to its last
-// answer. Where the page would become too large it leaves that answer to the next
-// page instead, which begins with it. It reports whether the answer is whole; it
-// is not when it is too large for any page.
-func (r *Reader) complete(ctx context.Context, s *statev1.Session, w *window) (whole bool, err error) {
-	turn := w.turns.answering(w.messages)
-	if turn == "" || turn == w.open {
-		return true, nil
-	}
-	first := slices.IndexFunc(w.messages, func(m *eventv1.Message) bool { return w.turns.answers(m, turn) })
-	budget := pageBytes
-	if first == 0 {
-		budget = answerBytes
-	}
-	for next := w.offset + int64(len(w.messages)); next < w.total; {
-		page, err := r.list(ctx, s, next, storedPage)
-		if err != nil {
-			return false, err
-		}
-		for _, m := range page.GetMessages() {
-			if err := w.turns.take(ctx, m.GetMessage()); err != nil {
-				return false, err
-			}
-			if !w.turns.answers(m.GetMessage(), turn) && !aside(m.GetMessage()) {
-				return true, nil
-			}
-			if len(w.messages) >= maxAnswer || !w.add(m.GetMessage(), budget) {
-				w.leave(first)
-				return first > 0, nil
-			}
-		}
-		if len(page.GetMessages()) == 0 {
-			return true, nil
-		}
-		next += int64(len(page.GetMessages()))
-	}
-	return true, nil
-}
-
-// leave leaves the messages from the index on to the next page. Those of a page's
-// first answer stay.
-func (w *window) leave(index int) {
-	if index > 0 {
-		w.messages, w.limit = w.messages[:index], index
-	}
-}
-
-// lastOf names the run that ends behind the messages of the page: the session's newest one, or
-// that of a question which nothing has answered; "" for none.
-func (r *Reader) lastOf(ctx context.Context, s *statev1.Session, w *window, own []*eventv1.Message) (string, error) {
-	end, question := w.offset+int64(len(w.messages)), openQuestion(own)
-	switch {
-	case end >= w.total && len(own) > 0 && (w.open == "" || w.turns.turn(s.GetCurrentRunId()) != w.open):
-		return s.GetCurrentRunId(), nil
-	case end >= w.total || question == "":
-		return "", nil
-	}
-	next, err := r.list(ctx, s, end, lookBack)
-	if err != nil {
-		return "", err
-	}
-	for _, m := range next.GetMessages() {
-		switch m := m.GetMessage(); {
-		case aside(m):
-		case asks(m):
-			return question, nil
-		default:
-			return "", nil
-		}
-	}
-	return "", nil
-}
-
-// aside reports whether the message is no part of what users see.
-func aside(m *eventv1.Message) bool {
-	return m.GetHidden() || m.GetRole() == eventv1.Role_ROLE_CONTEXT
-}
-
-// own gives the messages but for the rest of an answer that began before the page.
-func (w *window) own() []*eventv1.Message {
-	kept := w.messages[:0:0]
-	for _, m := range w.messages {
-		if !w.turns.answers(m, w.open) {
-			kept = append(kept, m)
-		}
-	}
-	return kept
 }

@@ -2,11 +2,7 @@ package conversation_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -21,15 +17,15 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// stored is a state service that has one session.
+// stored is a state service with one session.
 type stored struct {
 	statev1.SessionServiceClient
 	statev1.RunServiceClient
 	runs     []*statev1.Run
 	messages []*eventv1.Message
 	records  map[int32]*eventv1.StepRecord
-	current  string // the newest run, as the session names it
-	listed   int64  // how many messages were given
+	current  string // current_run_id of the session
+	listed   int64  // number of messages returned
 }
 
 func (s *stored) reader() *conversation.Reader {
@@ -72,7 +68,7 @@ func (s *stored) ListMessages(_ context.Context, q *statev1.ListMessagesRequest,
 	return out, nil
 }
 
-// ListSteps gives two steps at a time.
+// ListSteps returns two steps per page.
 func (s *stored) ListSteps(_ context.Context, q *statev1.ListStepsRequest, _ ...grpc.CallOption) (*statev1.ListStepsResponse, error) {
 	out := &statev1.ListStepsResponse{}
 	for _, m := range s.messages {
@@ -89,7 +85,7 @@ func (s *stored) ListSteps(_ context.Context, q *statev1.ListStepsRequest, _ ...
 	return out, nil
 }
 
-// begin adds a run with what the user says to begin it.
+// begin adds a run with the user's message that begins it.
 func (s *stored) begin(entry statev1.RunEntry, message string) string {
 	run := &statev1.Run{RunId: fmt.Sprintf("run-%d", len(s.runs)+1), SessionId: "s", Turn: int32(len(s.runs) + 1), MessageId: message, Entry: entry}
 	s.runs = append(s.runs, run)
@@ -104,7 +100,7 @@ func (s *stored) add(m *eventv1.Message) {
 	s.messages = append(s.messages, m)
 }
 
-func (s *stored) asks(run string, step int32, calls ...string) {
+func (s *stored) addCalls(run string, step int32, calls ...string) {
 	m := &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, RunId: run, Step: step}
 	for _, id := range calls {
 		m.Parts = append(m.Parts, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: id, ToolName: "locate", Arguments: `{"hold":true}`}}})
@@ -112,26 +108,31 @@ func (s *stored) asks(run string, step int32, calls ...string) {
 	s.add(m)
 }
 
-func (s *stored) fails(run string, step int32, call string) {
+func (s *stored) addFailedResult(run string, step int32, call string) {
 	s.add(&eventv1.Message{Role: eventv1.Role_ROLE_TOOL, RunId: run, Step: step, Parts: []*eventv1.Part{
 		{Part: &eventv1.Part_ToolResult{ToolResult: &eventv1.ToolResultPart{ToolCallId: call, ToolName: "locate", Error: "abandoned"}}},
 	}})
 }
 
-func (s *stored) says(run string, step int32) {
+func (s *stored) addText(run string, step int32) {
 	s.add(&eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, RunId: run, Step: step, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: "yes"}}}}})
 }
 
-// page is what GET /messages shows of the stretch, for people.
+// pageOf is the response of GET /messages.
+func pageOf(t *testing.T, r *conversation.Reader, offset, limit int) (*conversation.Page, error) {
+	t.Helper()
+	session, err := r.Whole(t.Context(), "default", "s")
+	if err != nil {
+		return nil, err
+	}
+	return r.Page(t.Context(), session, int64(offset), limit)
+}
+
+// page is the page as text.
 func (s *stored) page(t *testing.T, offset, limit int) string {
 	t.Helper()
-	out := httptest.NewRecorder()
-	query := fmt.Sprintf("sessionId=s&offset=%d&limit=%d", offset, limit)
-	if err := s.reader().Messages(out, &http.Request{URL: &url.URL{RawQuery: query}}, "default"); err != nil {
-		t.Fatal(err)
-	}
-	var p conversation.Page
-	if err := json.Unmarshal(out.Body.Bytes(), &p); err != nil {
+	p, err := pageOf(t, s.reader(), offset, limit)
+	if err != nil {
 		t.Fatal(err)
 	}
 	shown := make([]string, len(p.Messages))
@@ -154,18 +155,18 @@ func show(m uistream.UIMessage) string {
 	return strings.Join(words, " ")
 }
 
-// abandoned is a conversation in which the user wrote instead of answering: messages 0 and 1,
-// and then 2, 3 and 4.
+// abandoned is a conversation in which the user wrote instead of answering: messages 0 and 1, then
+// 2, 3 and 4.
 func abandoned() *stored {
 	s := &stored{}
-	s.asks(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1, "c1")
+	s.addCalls(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1, "c1")
 	second := s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-2")
-	s.fails(second, 2, "c1")
-	s.says(second, 3)
+	s.addFailedResult(second, 2, "c1")
+	s.addText(second, 3)
 	return s
 }
 
-func TestACallThatWasGivenUpEndsInItsMessage(t *testing.T) {
+func TestAnAbandonedCallEndsInItsMessage(t *testing.T) {
 	t.Parallel()
 	s := abandoned()
 	for _, c := range []struct {
@@ -186,21 +187,10 @@ func TestACallThatWasGivenUpEndsInItsMessage(t *testing.T) {
 	}
 }
 
-func TestTheAnswerOfARunHasTheEndsThatALaterRunHasTold(t *testing.T) {
-	t.Parallel()
-	s := abandoned()
-	for i, want := range []string{`msg-1 c1 output-error {"hold":true}abandoned`, "msg-2 yes"} {
-		got, err := s.reader().Answer(t.Context(), &statev1.Session{Tenant: "default", SessionId: "s"}, s.runs[i])
-		if err != nil || show(got) != want {
-			t.Errorf("got %s %v, want %s", show(got), err, want)
-		}
-	}
-}
-
-func TestTheEndOfACallIsNotLookedForWithoutAnEnd(t *testing.T) {
+func TestTheSearchForTheEndOfACallIsBounded(t *testing.T) {
 	t.Parallel()
 	s := &stored{}
-	s.asks(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1, "c1")
+	s.addCalls(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1, "c1")
 	for range 1000 {
 		s.begin(statev1.RunEntry_RUN_ENTRY_START, "")
 	}
@@ -212,15 +202,15 @@ func TestTheEndOfACallIsNotLookedForWithoutAnEnd(t *testing.T) {
 	}
 }
 
-func TestARunThatResumesMayGoOnInTheMessageBefore(t *testing.T) {
+func TestARunThatResumesMayExtendThePreviousMessage(t *testing.T) {
 	t.Parallel()
 	s := &stored{}
-	s.says(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1)
-	s.asks(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-2"), 2, "c1")
+	s.addText(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1)
+	s.addCalls(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-2"), 2, "c1")
 	third := s.begin(statev1.RunEntry_RUN_ENTRY_RESUME, "msg-2")
-	s.fails(third, 3, "c1")
-	s.says(third, 4)
-	s.says(s.begin(statev1.RunEntry_RUN_ENTRY_RESUME, "msg-4"), 5)
+	s.addFailedResult(third, 3, "c1")
+	s.addText(third, 4)
+	s.addText(s.begin(statev1.RunEntry_RUN_ENTRY_RESUME, "msg-4"), 5)
 	for i, want := range []string{"run-1", "run-2", "run-2 run-3", "run-4"} {
 		runs, err := s.reader().Message(t.Context(), "default", s.runs[i])
 		var ids []string
@@ -238,24 +228,20 @@ func TestARunThatResumesMayGoOnInTheMessageBefore(t *testing.T) {
 	if got, want := s.page(t, 4, 50), "msg-4 yes"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	got, err := s.reader().Answer(t.Context(), &statev1.Session{Tenant: "default", SessionId: "s"}, s.runs[2])
-	if err != nil || show(got) != whole {
-		t.Errorf("got %s %v, want %s", show(got), err, whole)
-	}
 }
 
-func TestAMessageThatRunsOfAnotherSessionHaveWrittenTogetherIsOneInABranch(t *testing.T) {
+func TestABranchGroupsTheRunsOfAnotherSession(t *testing.T) {
 	t.Parallel()
 	s := &stored{}
-	s.asks(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1, "c1")
-	s.fails("run-2", 2, "c1")
-	s.asks("run-2", 3, "c2")
-	s.fails("run-3", 4, "c2")
-	s.says("run-3", 5)
+	s.addCalls(s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-1"), 1, "c1")
+	s.addFailedResult("run-2", 2, "c1")
+	s.addCalls("run-2", 3, "c2")
+	s.addFailedResult("run-3", 4, "c2")
+	s.addText("run-3", 5)
 	s.begin(statev1.RunEntry_RUN_ENTRY_START, "msg-4")
-	s.says("run-4", 6)
-	s.runs = nil // they are of the session that the branch comes from
-	s.says(s.begin(statev1.RunEntry_RUN_ENTRY_RESUME, "own"), 7)
+	s.addText("run-4", 6)
+	s.runs = nil // they belong to the session before the branch
+	s.addText(s.begin(statev1.RunEntry_RUN_ENTRY_RESUME, "own"), 7)
 	s.messages[len(s.messages)-1].RunId, s.runs[0].RunId = "run-own", "run-own"
 	one, two, own := `m1 c1 output-error {"hold":true}abandoned c2 output-error {"hold":true}abandoned yes`, "m7 yes", "own yes"
 	for _, c := range []struct {

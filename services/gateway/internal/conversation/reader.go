@@ -1,5 +1,5 @@
-// Package conversation reads what the state service knows of sessions, and
-// serves the routes that show it.
+// Package conversation reads sessions from the state service, and builds UI messages from their
+// stored messages, runs and calls.
 package conversation
 
 import (
@@ -18,20 +18,20 @@ import (
 type Reader struct {
 	Runs     statev1.RunServiceClient
 	Sessions statev1.SessionServiceClient
-	Policy   retry.Policy // for how long the state service may be away
-	// DefaultAgent is the agent of a new session that names none; when it is
-	// empty, and one agent is announced, that one.
+	Policy   retry.Policy // how long outages of the state service may last
+	// DefaultAgent is the agent of new sessions without one. If empty, it is the only announced
+	// agent.
 	DefaultAgent string
 }
 
-// Session gives a session and its newest run. NotFound (SESSION_NOT_FOUND).
+// Session returns a session and its newest run. NotFound (SESSION_NOT_FOUND).
 func (r *Reader) Session(ctx context.Context, tenant, id string) (*statev1.Session, *statev1.Run, error) {
 	got, err := r.Whole(ctx, tenant, id)
 	return got.GetSession(), got.GetCurrentRun(), err
 }
 
-// Whole gives a session with all that belongs to it but its messages, as of one
-// moment. NotFound (SESSION_NOT_FOUND).
+// Whole returns a consistent view of a session with its run and calls, but not its messages.
+// NotFound (SESSION_NOT_FOUND).
 func (r *Reader) Whole(ctx context.Context, tenant, id string) (*statev1.GetSessionResponse, error) {
 	var got *statev1.GetSessionResponse
 	err := retry.Do(ctx, r.Policy, func() (err error) {
@@ -41,24 +41,24 @@ func (r *Reader) Whole(ctx context.Context, tenant, id string) (*statev1.GetSess
 	return got, err
 }
 
-// Before gives the run before another one, nil for the first.
-func (r *Reader) Before(ctx context.Context, tenant string, run *statev1.Run) (*statev1.Run, error) {
-	former, err := r.former(ctx, tenant, run, 1)
-	if err != nil || len(former) == 0 {
+// PreviousRun returns the run before another; nil for the first.
+func (r *Reader) PreviousRun(ctx context.Context, tenant string, run *statev1.Run) (*statev1.Run, error) {
+	previous, err := r.previousRuns(ctx, tenant, run, 1)
+	if err != nil || len(previous) == 0 {
 		return nil, err
 	}
-	return former[0], nil
+	return previous[0], nil
 }
 
-// former gives the runs before the run, the newest first.
-func (r *Reader) former(ctx context.Context, tenant string, run *statev1.Run, limit int32) ([]*statev1.Run, error) {
-	if run.GetTurn() <= 1 { // a limit of turn 1 would mean the newest
+// previousRuns returns the runs before the run, newest first.
+func (r *Reader) previousRuns(ctx context.Context, tenant string, run *statev1.Run, limit int32) ([]*statev1.Run, error) {
+	if run.GetTurn() <= 1 { // there is none, and BeforeTurn 0 would request the newest
 		return nil, nil
 	}
 	return r.ListRuns(ctx, &statev1.ListRunsRequest{Tenant: tenant, SessionId: run.GetSessionId(), BeforeTurn: run.GetTurn(), Limit: limit})
 }
 
-// ListRuns gives one page of a session's runs, the newest first.
+// ListRuns returns a page of a session's runs, newest first.
 func (r *Reader) ListRuns(ctx context.Context, request *statev1.ListRunsRequest) ([]*statev1.Run, error) {
 	var got *statev1.ListRunsResponse
 	err := retry.Do(ctx, r.Policy, func() (err error) {
@@ -68,26 +68,25 @@ func (r *Reader) ListRuns(ctx context.Context, request *statev1.ListRunsRequest)
 	return got.GetRuns(), err
 }
 
-// runTimeout bounds one question for a run. Heartbeats ask on the goroutine that
-// hands out a stream's frames, and a state service that hangs must not hold the
-// frames up.
+// runTimeout limits a read of a run. Heartbeats read on the goroutine that sends a stream's frames,
+// and a hanging state service must not delay frames.
 const runTimeout = 2 * time.Second
 
-// Run gives the run as it is now; it asks once. Unavailable (STATE_TIMEOUT): the
-// state service does not answer within runTimeout.
+// Run returns the current state of the run, without retries. Unavailable (STATE_TIMEOUT): the state
+// service did not answer within runTimeout.
 func (r *Reader) Run(ctx context.Context, tenant string, run *statev1.Run) (*statev1.Run, error) {
-	asking, cancel := context.WithTimeout(ctx, runTimeout)
+	limited, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
-	got, err := r.Runs.GetRun(asking, &statev1.GetRunRequest{Tenant: tenant, SessionId: run.GetSessionId(), RunId: run.GetRunId()})
-	if err != nil && asking.Err() != nil && ctx.Err() == nil {
-		return nil, fault.New(fault.Unavailable, "STATE_TIMEOUT", "the state service has not answered within %v; try again", runTimeout)
+	got, err := r.Runs.GetRun(limited, &statev1.GetRunRequest{Tenant: tenant, SessionId: run.GetSessionId(), RunId: run.GetRunId()})
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, fault.New(fault.Unavailable, "STATE_TIMEOUT", "the state service did not answer within %v; retry", runTimeout)
 	}
 	return got.GetRun(), retry.Ours(err)
 }
 
-// AgentFor names the agent for the next run of a session whose client names
-// none: "" where the session exists, which has its own. Invalid
-// (AGENT_REQUIRED): the session is new, and no default is known.
+// AgentFor returns the agent type for a session's next run when its client names none: "" for an
+// existing session, which has its own. Invalid (AGENT_REQUIRED): the session is new, and there is
+// no default.
 func (r *Reader) AgentFor(ctx context.Context, tenant, id string) (string, error) {
 	_, _, err := r.Session(ctx, tenant, id)
 	if err == nil || !errors.Is(err, fault.NotFound) {
@@ -96,12 +95,12 @@ func (r *Reader) AgentFor(ctx context.Context, tenant, id string) (string, error
 	return r.Default(ctx)
 }
 
-// Default names the agent of new sessions. Invalid (AGENT_REQUIRED).
+// Default returns the agent type of new sessions. Invalid (AGENT_REQUIRED).
 func (r *Reader) Default(ctx context.Context) (string, error) {
 	if r.DefaultAgent != "" {
 		return r.DefaultAgent, nil
 	}
-	agents, err := r.agents(ctx)
+	agents, err := r.Agents(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -115,7 +114,8 @@ func (r *Reader) Default(ctx context.Context) (string, error) {
 	return "", fault.New(fault.Invalid, "AGENT_REQUIRED", "the session is new and there is no default agent: name an agentType (known: %s), or set HOLDFAST_GATEWAY_DEFAULT_AGENT", strings.Join(names, ", "))
 }
 
-func (r *Reader) agents(ctx context.Context) ([]*statev1.Agent, error) {
+// Agents returns the announced agents.
+func (r *Reader) Agents(ctx context.Context) ([]*statev1.Agent, error) {
 	var got *statev1.ListAgentsResponse
 	err := retry.Do(ctx, r.Policy, func() (err error) {
 		got, err = r.Sessions.ListAgents(ctx, &statev1.ListAgentsRequest{})
@@ -124,41 +124,38 @@ func (r *Reader) agents(ctx context.Context) ([]*statev1.Agent, error) {
 	return got.GetAgents(), err
 }
 
-// Executing reports whether the run has not ended.
+// Executing reports whether the run is queued or running.
 func Executing(run *statev1.Run) bool {
 	s := run.GetStatus()
 	return s == statev1.RunStatus_RUN_STATUS_QUEUED || s == statev1.RunStatus_RUN_STATUS_RUNNING
 }
 
-// Waiting reports whether the run waits for the one that is live.
+// Waiting reports whether the run waits for the live run.
 func Waiting(run *statev1.Run) bool {
 	return run.GetStatus() == statev1.RunStatus_RUN_STATUS_WAITING
 }
 
-// GivenUp reports whether the run has ended without ever having begun: it waited, and
-// nothing of it stands in the stream.
+// GivenUp reports whether the run ended while it waited. It never began and is not in the stream.
 func GivenUp(run *statev1.Run) bool {
 	waited := run.GetOnBusy() != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED
 	return run != nil && waited && run.GetStartedAt() == 0 && !Waiting(run) && !Executing(run)
 }
 
-// maxContinued is how many runs one assistant message may be made of where its runs
-// are looked for.
+// maxContinued limits the search for the runs of one assistant message.
 const maxContinued = 200
 
-// Message gives the runs that have written the run's assistant message, the run
-// itself last. A run that continues or resumes another goes on in its message when it has the
-// id of that.
+// Message returns the runs of the run's assistant message, up to the run itself. A run that
+// continues or resumes another extends its message if both have the same message id.
 func (r *Reader) Message(ctx context.Context, tenant string, run *statev1.Run) ([]*statev1.Run, error) {
 	runs := []*statev1.Run{run}
 	if run.GetEntry() == statev1.RunEntry_RUN_ENTRY_START {
 		return runs, nil
 	}
-	former, err := r.former(ctx, tenant, run, maxContinued)
+	previous, err := r.previousRuns(ctx, tenant, run, maxContinued)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range former {
+	for _, f := range previous {
 		if f.GetMessageId() != run.GetMessageId() {
 			break
 		}
@@ -168,20 +165,18 @@ func (r *Reader) Message(ctx context.Context, tenant string, run *statev1.Run) (
 	return runs, nil
 }
 
-// Stands reports whether the message is still there that the run has begun with.
+// Stands reports whether the run's first message still exists.
 func (r *Reader) Stands(ctx context.Context, tenant string, run *statev1.Run) (bool, error) {
-	got, err := r.list(ctx, &statev1.Session{Tenant: tenant, SessionId: run.GetSessionId()}, run.GetStartMessageCount(), 1)
+	got, err := r.listMessages(ctx, &statev1.Session{Tenant: tenant, SessionId: run.GetSessionId()}, run.GetStartMessageCount(), 1)
 	if err != nil || len(got.GetMessages()) == 0 {
 		return false, err
 	}
 	return got.GetMessages()[0].GetMessage().GetRunId() == run.GetRunId(), nil
 }
 
-// storedPage is how many messages are asked for at once.
 const storedPage = 200
 
-// list reads one page of stored messages.
-func (r *Reader) list(ctx context.Context, s *statev1.Session, offset int64, limit int) (*statev1.ListMessagesResponse, error) {
+func (r *Reader) listMessages(ctx context.Context, s *statev1.Session, offset int64, limit int) (*statev1.ListMessagesResponse, error) {
 	var got *statev1.ListMessagesResponse
 	request := &statev1.ListMessagesRequest{Tenant: s.GetTenant(), SessionId: s.GetSessionId(), Offset: offset, Limit: int32(min(limit, storedPage))}
 	err := retry.Do(ctx, r.Policy, func() (err error) {

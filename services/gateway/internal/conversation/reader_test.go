@@ -36,7 +36,7 @@ func TestAHungStateServiceIsNotWaitedForLong(t *testing.T) {
 	})
 }
 
-func TestAReaderThatLeavesIsNoTimeoutOfTheStateService(t *testing.T) {
+func TestACancelledReadIsNoTimeout(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

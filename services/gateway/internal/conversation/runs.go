@@ -15,14 +15,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// recordBytes is how large the records of the steps may be together that are shown at
-// once. Further steps are shown as their messages alone say them.
+// recordBytes limits the step records of a page. Further steps are shown without records.
 const recordBytes = 16 << 20
 
-// stepPage is how many steps are asked for at once.
+// stepPage is the number of steps per request.
 const stepPage = 200
 
-// RunOf gives what messages say of a run.
+// RunOf returns what messages show of a run.
 func RunOf(run *statev1.Run) uistream.Run {
 	out := uistream.Run{
 		ID: run.GetRunId(), MessageID: run.GetMessageId(), AgentType: run.GetAgentType(), CreatedAt: run.GetCreatedAt(),
@@ -33,57 +32,57 @@ func RunOf(run *statev1.Run) uistream.Run {
 		out.Usage = run.GetUsage()
 	case statev1.RunStatus_RUN_STATUS_FAILED:
 		out.Failure = &eventv1.Error{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}
+	default: // neither
 	}
 	return out
 }
 
-// stored gives the messages with what is known of their runs and steps. last names a run
-// that may have ended behind them, "" for none.
-func (r *Reader) stored(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, last string) (uistream.Stored, error) {
+// loadStored combines the messages with their runs and steps. last is a run that may have ended
+// behind them; "" for none.
+func (r *Reader) loadStored(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, last string) (uistream.Stored, error) {
 	out := uistream.Stored{Messages: messages}
 	var err error
-	if out.Runs, out.Last, err = r.runs(ctx, s, messages, last); err != nil {
+	if out.Runs, out.Last, err = r.loadRuns(ctx, s, messages, last); err != nil {
 		return out, err
 	}
-	out.Records, err = r.records(ctx, s, messages, out.Runs)
+	out.Records, err = r.loadRecords(ctx, s, messages, out.Runs)
 	return out, err
 }
 
-// runs gives the runs of the messages, and last where that run has ended behind them. The
-// newest runs come in one answer; older ones are asked for one by one.
-func (r *Reader) runs(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, last string) (map[string]uistream.Run, string, error) {
+// loadRuns returns the runs of the messages, and last if that run ended behind them. The newest runs
+// need one request, older runs one each.
+func (r *Reader) loadRuns(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, last string) (map[string]uistream.Run, string, error) {
 	wanted := unansweredRuns(messages)
 	answering := map[string]bool{}
 	for _, m := range messages {
-		if uistream.Answers(m) && m.GetRunId() != "" {
+		if uistream.IsPartOfAnswer(m) && m.GetRunId() != "" {
 			wanted[m.GetRunId()], answering[m.GetRunId()] = true, true
 		}
 	}
 	if last != "" {
 		wanted[last] = true
 	}
-	found, err := r.find(ctx, s, wanted)
+	found, err := r.findRuns(ctx, s, wanted)
 	if err != nil {
 		return nil, "", err
 	}
-	if run := found[last]; !ended(run) || run.GetStepCount() > 0 && !answering[last] { // what it wrote was taken back
+	if run := found[last]; !ended(run) || run.GetStepCount() > 0 && !answering[last] { // its messages were withdrawn
 		last = ""
 	}
 	runs := map[string]uistream.Run{}
 	for id, run := range found {
 		runs[id] = RunOf(run)
 	}
-	adopt(messages, runs)
+	groupForeignRuns(messages, runs)
 	return runs, last, nil
 }
 
-// ended reports whether the run has begun and ended.
+// ended reports whether the run began and ended.
 func ended(run *statev1.Run) bool {
 	return run != nil && !Executing(run) && !Waiting(run) && !GivenUp(run)
 }
 
-// find gives those of the runs that the session has.
-func (r *Reader) find(ctx context.Context, s *statev1.Session, wanted map[string]bool) (map[string]*statev1.Run, error) {
+func (r *Reader) findRuns(ctx context.Context, s *statev1.Session, wanted map[string]bool) (map[string]*statev1.Run, error) {
 	found := map[string]*statev1.Run{}
 	if len(wanted) == 0 {
 		return found, nil
@@ -113,62 +112,61 @@ func (r *Reader) find(ctx context.Context, s *statev1.Session, wanted map[string
 	return found, nil
 }
 
-// unansweredRuns gives the runs of questions that no message answers.
+// unansweredRuns returns the runs of questions without an answer.
 func unansweredRuns(messages []*eventv1.Message) map[string]bool {
 	runs := map[string]bool{}
 	for i, m := range messages {
-		if asks(m) {
-			if asking := openQuestion(messages[:i]); asking != "" && asking != m.GetRunId() {
-				runs[asking] = true
+		if isQuestion(m) {
+			if open := openQuestion(messages[:i]); open != "" && open != m.GetRunId() {
+				runs[open] = true
 			}
 		}
 	}
-	if asking := openQuestion(messages); asking != "" {
-		runs[asking] = true
+	if open := openQuestion(messages); open != "" {
+		runs[open] = true
 	}
 	return runs
 }
 
-// openQuestion gives the run of the question that the messages end with; "" where they end
-// with something else.
+// openQuestion returns the run of an unanswered question at the end of the messages; "" for none.
 func openQuestion(messages []*eventv1.Message) string {
 	for _, m := range slices.Backward(messages) {
 		switch {
-		case asks(m):
+		case isQuestion(m):
 			return m.GetRunId()
-		case uistream.Answers(m):
+		case uistream.IsPartOfAnswer(m):
 			return ""
 		}
 	}
 	return ""
 }
 
-// adopt gives the runs of another session, which have no message id here, one message for
-// all that answer the user in a row: that of a run and those that have continued it.
-func adopt(messages []*eventv1.Message, runs map[string]uistream.Run) {
-	strange, open := map[string]bool{}, "" // the message that is open, "" where it is none of another session's
+// groupForeignRuns gives adjacent runs of another session a common message id. They have none in
+// this session.
+func groupForeignRuns(messages []*eventv1.Message, runs map[string]uistream.Run) {
+	foreign, open := map[string]bool{}, "" // id of the open message of foreign runs; "" for none
 	for _, m := range messages {
 		run := m.GetRunId()
 		switch {
-		case aside(m):
-		case !uistream.Answers(m) || run == "":
+		case isInvisible(m):
+		case !uistream.IsPartOfAnswer(m) || run == "":
 			open = ""
 		case runs[run].MessageID == "":
 			open = cmp.Or(open, m.GetId())
 			known := runs[run]
 			known.MessageID = open
-			runs[run], strange[run] = known, true
-		case !strange[run]:
+			runs[run], foreign[run] = known, true
+		case !foreign[run]:
 			open = ""
 		}
 	}
 }
 
-// records gives what the steps of the messages have shown beside them, up to recordBytes.
-func (r *Reader) records(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, runs map[string]uistream.Run) (map[uistream.Step]*eventv1.StepRecord, error) {
+// loadRecords returns the records of the messages' steps, up to recordBytes.
+func (r *Reader) loadRecords(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, runs map[string]uistream.Run) (map[uistream.Step]*eventv1.StepRecord, error) {
 	first, last := int32(0), int32(0)
 	for _, m := range messages {
-		if uistream.Answers(m) && m.GetStep() > 0 && runs[m.GetRunId()].ID != "" {
+		if uistream.IsPartOfAnswer(m) && m.GetStep() > 0 && runs[m.GetRunId()].ID != "" {
 			last = max(last, m.GetStep())
 			first = min(cmp.Or(first, m.GetStep()), m.GetStep())
 		}
@@ -198,7 +196,6 @@ func (r *Reader) records(ctx context.Context, s *statev1.Session, messages []*ev
 	return records, nil
 }
 
-// listSteps reads one page of committed steps.
 func (r *Reader) listSteps(ctx context.Context, s *statev1.Session, after, limit int32) (*statev1.ListStepsResponse, error) {
 	var got *statev1.ListStepsResponse
 	request := &statev1.ListStepsRequest{Tenant: s.GetTenant(), SessionId: s.GetSessionId(), AfterStep: after, Limit: limit}

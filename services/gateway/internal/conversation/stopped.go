@@ -7,13 +7,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// Ended reports whether a session of the status neither runs nor waits for answers.
+// Ended reports whether a session with the status has ended: it neither runs nor waits for answers.
 func Ended(s statev1.SessionStatus) bool {
 	return s == statev1.SessionStatus_SESSION_STATUS_COMPLETED || s == statev1.SessionStatus_SESSION_STATUS_FAILED
 }
 
-// Stopped reports whether the session was ended from outside while its newest run was suspended.
-// run is that run. Its calls wait for nobody any more, although its stream says that they do.
+// Stopped reports whether the session was stopped while its newest run, run, was suspended. Its
+// calls will not be answered any more, although its stream shows them as open.
 func Stopped(s *statev1.Session, run *statev1.Run) bool {
 	switch run.GetStatus() {
 	case statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL, statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN, statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL:
@@ -23,9 +23,9 @@ func Stopped(s *statev1.Session, run *statev1.Run) bool {
 	}
 }
 
-// Spoken gives the messages without an assistant message at the end that is empty and stays so:
-// its run ended calls of the message before, and then ended itself. newest is the newest run.
-func Spoken(messages []uistream.UIMessage, newest *statev1.Run) []uistream.UIMessage {
+// DropEmptyAnswer drops a final assistant message that stays empty: its run ended calls of the
+// previous message, then ended itself. newest is the newest run.
+func DropEmptyAnswer(messages []uistream.UIMessage, newest *statev1.Run) []uistream.UIMessage {
 	last := len(messages) - 1
 	if last < 0 || messages[last].Role != "assistant" || len(messages[last].Parts) > 0 {
 		return messages
@@ -36,24 +36,25 @@ func Spoken(messages []uistream.UIMessage, newest *statev1.Run) []uistream.UIMes
 	return messages[:last]
 }
 
-// unanswered is the error of calls whose end nobody recorded.
-const unanswered = "The conversation was stopped before this call was answered."
+// unansweredText is the error of calls without a recorded end.
+const unansweredText = "The conversation was stopped before this call was answered."
 
-// WhyStopped says for people why a session was stopped.
+// WhyStopped returns, for users, why a session was stopped.
 func WhyStopped(s *statev1.Session) string {
-	return cmp.Or(s.GetFailure().GetError(), unanswered)
+	return cmp.Or(s.GetFailure().GetError(), unansweredText)
 }
 
-// Unanswered says why open calls of stored messages have no result, as uistream.Close wants it.
-// The state service drops the open calls of a stopped session, and no message says so. It keeps
-// those that were answered for the next run. It gives "" for a call that may still end:
+// UnansweredReasons explains why open calls of stored messages have no result, for
+// uistream.EndUnanswered. The state service drops the open calls of a stopped session without a
+// message, but keeps answered calls for the next run. The reason is "" for calls that may still
+// end:
 //
-//   - one that waits or was answered,
-//   - one of the newest run, until the session has ended,
-//   - one of the message before that, until the first step of the newest run.
-func Unanswered(s *statev1.GetSessionResponse, messages []uistream.UIMessage) func(message, call string) string {
+//   - pending and answered calls,
+//   - calls of the newest run, until the session ends,
+//   - calls of the previous message, until the first step of the newest run.
+func UnansweredReasons(s *statev1.GetSessionResponse, messages []uistream.UIMessage) func(message, call string) string {
 	session, run := s.GetSession(), s.GetCurrentRun()
-	over := Stopped(session, run) || Ended(session.GetStatus()) && !Executing(run)
+	ended := Stopped(session, run) || Ended(session.GetStatus()) && !Executing(run)
 	before := ""
 	for _, m := range messages {
 		if m.Role == "assistant" && m.ID != run.GetMessageId() {
@@ -71,14 +72,14 @@ func Unanswered(s *statev1.GetSessionResponse, messages []uistream.UIMessage) fu
 		switch {
 		case run == nil || answered[call]:
 			return ""
-		case over && newest:
+		case ended && newest:
 			return WhyStopped(session)
-		case over:
-			return unanswered
+		case ended:
+			return unansweredText
 		case newest || waits[call] || message == before && Executing(run) && run.GetStepCount() == 0:
 			return ""
 		default:
-			return unanswered
+			return unansweredText
 		}
 	}
 }

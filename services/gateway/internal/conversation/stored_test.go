@@ -3,9 +3,6 @@ package conversation_test
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -13,23 +10,22 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// body is what GET /messages answers, without the numbers of the page.
+// body is the messages of GET /messages as JSON.
 func (s *stored) body(t *testing.T, offset, limit int) string {
 	t.Helper()
-	out := httptest.NewRecorder()
-	query := fmt.Sprintf("sessionId=s&offset=%d&limit=%d", offset, limit)
-	if err := s.reader().Messages(out, &http.Request{URL: &url.URL{RawQuery: query}}, "default"); err != nil {
+	page, err := pageOf(t, s.reader(), offset, limit)
+	if err != nil {
 		t.Fatal(err)
 	}
-	var page struct{ Messages json.RawMessage }
-	if err := json.Unmarshal(out.Body.Bytes(), &page); err != nil {
+	text, err := json.Marshal(page.Messages)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return string(page.Messages)
+	return string(text)
 }
 
-// fail ends the newest run with a failure.
-func (s *stored) fail(run string) {
+// failNewestRun ends the newest run with a failure.
+func (s *stored) failNewestRun(run string) {
 	r := s.runs[len(s.runs)-1]
 	r.Status, r.Failure = statev1.RunStatus_RUN_STATUS_FAILED, &statev1.Failure{Error: "It broke.", Code: "x", Detail: "internals"}
 	s.current = run
@@ -37,10 +33,10 @@ func (s *stored) fail(run string) {
 
 const start = statev1.RunEntry_RUN_ENTRY_START
 
-func TestAMessageSaysWhatIsKnownOfItsRun(t *testing.T) {
+func TestAMessageHasTheMetadataOfItsRun(t *testing.T) {
 	t.Parallel()
 	s := &stored{}
-	s.says(s.begin(start, "msg-1"), 1)
+	s.addText(s.begin(start, "msg-1"), 1)
 	run := s.runs[0]
 	run.Status, run.AgentType, run.CreatedAt, run.Usage = statev1.RunStatus_RUN_STATUS_COMPLETED, "demo", 7, &eventv1.Usage{PromptTokens: 1, CompletionTokens: 2}
 	for status, want := range map[statev1.RunStatus]string{
@@ -55,12 +51,12 @@ func TestAMessageSaysWhatIsKnownOfItsRun(t *testing.T) {
 	}
 }
 
-func TestAMessageHasWhatItsStepsHaveShownAtItsPlace(t *testing.T) {
+func TestAMessageHasTheEventsOfItsStepsInOrder(t *testing.T) {
 	t.Parallel()
 	s := &stored{records: map[int32]*eventv1.StepRecord{}}
 	run := s.begin(start, "msg-1")
 	for step := range int32(5) {
-		s.says(run, step+1)
+		s.addText(run, step+1)
 		s.records[step+1] = &eventv1.StepRecord{Events: []*eventv1.StepEvent{
 			{Event: &eventv1.StepEvent_Custom{Custom: &eventv1.Custom{EventName: "progress", Id: "p", Data: fmt.Sprint(step)}}},
 			{Event: &eventv1.StepEvent_Reply{Reply: &eventv1.ReplyEvent{}}},
@@ -76,7 +72,7 @@ func TestAMessageHasWhatItsStepsHaveShownAtItsPlace(t *testing.T) {
 	}
 }
 
-func TestAFailedRunSaysWhyWhereItEnded(t *testing.T) {
+func TestAFailedRunShowsItsErrorWhereItEnded(t *testing.T) {
 	t.Parallel()
 	const why = `{"type":"data-error","id":"run-%d","data":{"code":"x","error":"It broke."}}`
 	answers := func(s *stored, offset, limit int) []string {
@@ -98,12 +94,12 @@ func TestAFailedRunSaysWhyWhereItEnded(t *testing.T) {
 
 	s := &stored{}
 	one := s.begin(start, "msg-1")
-	s.says(one, 1)
-	s.fail(one)
-	two := s.begin(start, "msg-2") // fails without a word
-	s.fail(two)
+	s.addText(one, 1)
+	s.failNewestRun(one)
+	two := s.begin(start, "msg-2") // fails without messages
+	s.failNewestRun(two)
 	three := s.begin(start, "msg-3")
-	s.fail(three)
+	s.failNewestRun(three)
 	for _, tc := range []struct {
 		offset, limit int
 		want          []string
@@ -119,29 +115,24 @@ func TestAFailedRunSaysWhyWhereItEnded(t *testing.T) {
 			t.Errorf("%d from %d: got %s\nwant %s", tc.limit, tc.offset, got, tc.want)
 		}
 	}
-	got, err := s.reader().Answer(t.Context(), &statev1.Session{Tenant: "default", SessionId: "s"}, s.runs[1])
-	if err != nil || len(got.Parts) != 1 || got.Parts[0].Type != "data-error" {
-		t.Errorf("got %+v %v, want the error", got, err)
-	}
-
 	four := s.begin(statev1.RunEntry_RUN_ENTRY_RESUME, "msg-4") // answers the last question
 	s.current = four
 	if got, want := answers(s, 3, 50), []string{hi("m3")}; strings.Join(got, "; ") != strings.Join(want, "; ") {
 		t.Errorf("while it runs: got %s, want %s", got, want)
 	}
-	s.says(four, 2)
+	s.addText(four, 2)
 	if got, want := answers(s, 3, 50), []string{hi("m3"), `msg-4 {"type":"text","text":"yes","state":"done"}`}; strings.Join(got, "; ") != strings.Join(want, "; ") {
 		t.Errorf("answered again: got %s, want %s", got, want)
 	}
 }
 
-func TestARunThatContinuesAndFailsWithoutAWordSaysWhyInTheMessage(t *testing.T) {
+func TestARunThatContinuesAndFailsShowsItsErrorInTheMessage(t *testing.T) {
 	t.Parallel()
 	s := &stored{}
-	s.asks(s.begin(start, "msg-1"), 1, "c1")
+	s.addCalls(s.begin(start, "msg-1"), 1, "c1")
 	s.runs[0].Status, s.runs[0].StepCount = statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL, 1
 	second := s.begin(statev1.RunEntry_RUN_ENTRY_CONTINUATION, "msg-1")
-	s.fail(second)
+	s.failNewestRun(second)
 	want := `{"type":"data-error","id":"run-2","data":{"code":"x","error":"It broke."}}],"metadata":{"runId":"run-2"}}]`
 	if got := s.body(t, 0, 50); !strings.HasSuffix(got, want) {
 		t.Errorf("got %s, want %s at its end", got, want)

@@ -1,72 +1,67 @@
-// Package follow gives a reader of a session everything behind its position: the stored
-// steps, then the step in flight, then the end. Every public interface is a thin layer
-// over it.
+// Package follow gives a reader everything behind its position in a session: the stored steps, then
+// the step in flight, then the end. Every public interface is a thin layer over it.
 //
-//	        ┌──────── ask ────────┐      a gap, a record that does not fit, silence
+//	        ┌──────── read ───────┐      a gap, a record that does not fit, silence
 //	        ▼                     │
-//	state: ListSteps ──▶ what still stands, stored steps, the run
+//	state: ListSteps ──▶ rewinds, stored steps, the run
 //	        │
 //	        ▼
 //	log: stored records ──▶ live records ──▶ the boundary of the step ──▶ …
 //
-// # What a position means
+// # Positions
 //
-// The state service owns every committed step and the log owns the step in flight, so each
-// position has one owner. A reader that stands
+// The state service owns every committed step, and the log owns the step in flight. So each
+// position has one owner. A reader with a position
 //
-//	behind a step that is stored        goes on with the next one
-//	inside a rendering                  gets the rest of the rendering
-//	inside an attempt that is in flight gets the rest from the log
-//	inside an attempt that became the   gets the rest from the log if it has all of it;
-//	step meanwhile                      else `rewound` to before the step, and the step as stored
-//	at what was taken back, or at what  is told `rewound` to the last step that stands
-//	never was
+//	behind a stored step               continues with the next step
+//	inside a rendered step             gets the rest of the rendered step
+//	inside an attempt in flight        gets the rest from the log
+//	inside an attempt of a step        gets the rest from the log if the log is complete;
+//	committed meanwhile                else `rewound` to before the step, then the stored step
+//	in void or unknown steps           gets `rewound` to the last valid step
 //
 // No position is an error.
 //
 // # Live records
 //
-// The chunks of an attempt are numbered without gaps, so the follower needs no
-// acknowledgement and no memory of other readers. The first record of an attempt says
-// behind which position everything is void. The boundary of a step names the last chunk that
-// the step consists of; who stands there has the step. Whatever does not fit is a
-// question to the state service. When the answer does not close the gap, the log has
-// lost a part of the step in flight: the follower waits for the next attempt or for the
-// step.
+// The chunks of an attempt are numbered without gaps. The follower needs neither acknowledgements
+// nor a memory of other readers. The first record of an attempt names the position behind which
+// everything is void. The boundary of a step names its last chunk; a reader at that chunk has the
+// whole step. After any other record, the follower reads the stored steps. If these do not close
+// the gap, the log has lost a part of the step in flight, and the follower waits for the next
+// attempt or for the step.
 //
 // # Silence
 //
-// While nothing is live (the run is queued or waits behind another one, or the log is away),
-// the state service is asked every second. While a run is at work and says nothing, it is
-// asked every few seconds, since a boundary may be lost with the log.
+// While nothing is live, the follower polls the state service every second: the run is queued or
+// waits for another, or the log is down. While a run is executing silently, it polls every few
+// seconds, since the log may have lost a boundary.
 //
 // # The end
 //
-// With a run, the follow ends with that run's end, otherwise with the end of the run that
-// was the newest at the beginning. Exactly one terminal frame is given, the last one. The ends
-// of other runs are chunks.
+// A follow ends with the end of the requested run, or else of the run that was the newest at the
+// beginning. The last frame, and only the last, is terminal. The ends of other runs are chunks.
 //
 // # Slow readers
 //
-// Live records are shared. A reader that falls behind their ring is not cut: it asks the state
-// service, as after a gap.
+// Readers share live records. A reader that lags behind their ring is not disconnected: it reads
+// the stored steps, as after a gap.
 //
-// A reader that catches up holds something for itself: a page of steps, or a call to the stream
-// service. The next page is read when the sink has taken the one before, and only a few readers
-// hold a large page at a time. When the sink takes nothing for a while, the reader gives up what
-// it holds, and goes on from its cursor when the sink has taken what was written:
+// A reader that catches up holds a page of steps, or a call to the stream service, alone. It reads
+// the next page after the sink has taken the previous one, and only a few readers hold a large page
+// at a time. If the sink stalls, the reader releases the page or call. It continues from its cursor
+// once the sink has taken the written frames:
 //
-//	page or call ──▶ waiting frames ──▶ sink ──▶ client
-//	     ▲                               │ takes nothing
-//	     └── ask again ◀── the sink is done, or fails and ends the follow
+//	page or call ──▶ buffered frames ──▶ sink ──▶ client
+//	     ▲                               │ stalls
+//	     └── read again ◀── the sink is done, or fails and ends the follow
 //
-// A client that takes nothing thus costs what waits for it, some 32 KiB. So that this holds
-// for a long text as well, the text of a stored step comes in pieces. A sink that makes no
-// progress has to fail by itself.
+// A stalled client thus costs only its buffer of about 32 KiB. To keep that limit for long texts,
+// the texts of a stored step come in pieces. A sink without progress must fail by itself.
 //
 // # Families
 //
-// A reader of a root may have the sessions below it as well. Each has positions of its own,
-// which no cursor of the root can name: a session below is told from the beginning of its
-// current run, after a `rewound` that names it, and only while it is running.
+// A reader of a root may include the sessions below it. Each has its own positions, and a cursor of
+// the root cannot express them. So a session below begins with a `rewound` that names it, at the
+// beginning of its current run, and is included only while it runs.
 package follow

@@ -13,16 +13,15 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/render"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
-// Sink takes the frames of a follow, in one call at a time. An error ends the follow, and To
-// returns it unchanged. A sink may block for as long as its client is slow.
+// Sink receives the frames of a follow, one call at a time. An error ends the follow, and To
+// returns it unchanged. A sink may block as long as its client is slow.
 type Sink interface {
-	// Frame takes the next frame. Other readers share it.
+	// Frame takes the next frame, which other readers share.
 	Frame(f *frame.Frame) error
-	// Flush is called when no frame waits behind the last one, and every few frames.
+	// Flush is called when no frame is buffered behind the last one, and every few frames.
 	Flush() error
 	// Beat is called after each Follower.Beat without a frame.
 	Beat() error
@@ -34,77 +33,77 @@ type Follower struct {
 	Live     *live.Hub
 	Beat     time.Duration // above 0
 
-	asking gate // of pages of steps
-	large  gate // holding a large one
+	stepReads  gate // limits concurrent reads of steps
+	largePages gate // limits held large pages
 }
 
-// Request says what to follow.
+// Request describes a follow.
 type Request struct {
 	Tenant    string
 	SessionID string
-	RunID     string // whose end ends the follow; "": that of the newest run
-	Only      bool   // nothing of other runs
-	Family    bool   // the sessions below a root as well
+	RunID     string // the follow ends with this run; "" for the newest run
+	Only      bool   // omit other runs
+	Family    bool   // include the sessions below a root
 	After     int64  // the reader has everything up to this position
-	// Shown is a position in an attempt that the reader has seen. The step of the attempt is
-	// given as it was shown, not as it is stored, where the log has all of it; 0 for none.
+	// Shown is a position inside an attempt that the reader saw live; 0 for none. The step of the
+	// attempt is repeated as it was live if the log is complete, else as stored.
 	Shown  int64
-	Stored bool // end when everything is given that exists now
+	Stored bool // end after the existing chunks
 }
 
-// Follow is one reader's view of a session. One goroutine uses it, once.
+// Follow is one reader's view of a session, for one use by one goroutine.
 type Follow struct {
 	*Follower
-	request Request
-	run     *statev1.Run // whose end ends the follow
-	sink    Sink
-	root    *track
-	below   map[string]*track // by session
+	request     Request
+	run         *statev1.Run // the follow ends with this run
+	sink        Sink
+	root        *track
+	descendants map[string]*track // by session
 
-	known    bool         // the first question is answered: nothing is stored behind the cursor
-	reader   *live.Reader // nil before the first live record is wanted
-	missed   bool         // the log may have stored records that the ring has not
-	up       bool         // live records come
-	caughtUp bool         // the reader was told so
-	version  int64        // of the session when it was asked for last
-	beat     *time.Timer
+	upToDate      bool         // nothing is stored behind the cursor, so the first read is skipped
+	reader        *live.Reader // nil until live records are needed
+	missedRecords bool         // the log may have records that the ring lacks
+	isLive        bool         // the log delivers live records
+	caughtUp      bool         // caught-up was sent
+	version       int64        // of the session at the last read
+	heartbeat     *time.Timer
 
-	waiting []*frame.Frame // for the sink
-	bytes   int            // of them
-	live    bool           // what the reader waits with is shared: see write
-	stalled time.Duration  // how long the next write may take before the reader is stalled
-	writing chan error     // of a write that takes longer; nil for none
+	buffered      []*frame.Frame // not yet given to the sink
+	bufferedBytes int
+	sharesFrames  bool          // other readers hold the same frames: see write
+	stallAfter    time.Duration // duration of a write after which the client counts as stalled
+	slowWrite     chan error    // result of a write beyond stallAfter; nil for none
 
-	// batch lies here and not on the stack of a reader that waits, which it would
-	// double: stacks grow by powers of two.
+	// batch is here and not on the stack of a waiting reader. Stacks grow by powers of two, and
+	// batch would double it.
 	batch [liveBatch]*live.Record
 }
 
 const (
-	// liveBatch is how much is taken from the ring at once.
+	// liveBatch is the number of records taken from the ring at once.
 	liveBatch = 16
-	// flushFrames and flushBytes are what may wait for a sink.
+	// flushFrames and flushBytes limit the buffered frames.
 	flushFrames = 64
 	flushBytes  = 32 << 10
-	// idlePoll is how often the state service is asked while nothing is live, and busyPoll
-	// while a run is at work and says nothing.
+	// idlePoll is the polling interval of the state service while nothing is live, busyPoll while a
+	// run is executing silently.
 	idlePoll = time.Second
 	busyPoll = 5 * time.Second
-	// firstPause and lastPause are the waits while the services disagree.
+	// firstPause and lastPause are the backoff while state and log disagree.
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
 )
 
 var (
-	errDone = errors.New("the follow has ended")
-	errAsk  = errors.New("ask the state service")
-	// errStalled: the client takes nothing. What waits for it was written as far as the
-	// follow is concerned, and nothing may be written before unblock.
-	errStalled  = errors.New("the client takes nothing")
+	errDone      = errors.New("the follow has ended")
+	errReadSteps = errors.New("the state service may have newer steps")
+	// errStalled: the client does not read. The write counts as done, and the next write waits for
+	// awaitSlowWrite.
+	errStalled  = errors.New("the client does not read")
 	errPanicked = errors.New("the sink panicked")
 )
 
-// Begin finds what is to be followed. NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
+// Begin loads the session and the run. NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
 func (f *Follower) Begin(ctx context.Context, r Request) (*Follow, error) {
 	session, run, err := f.Sessions.Session(ctx, r.Tenant, r.SessionID)
 	if err != nil {
@@ -121,7 +120,7 @@ func (f *Follower) Begin(ctx context.Context, r Request) (*Follow, error) {
 	return f.Of(r, session, run), nil
 }
 
-// Of is Begin for who knows the session and the run.
+// Of is Begin with a loaded session and run.
 func (f *Follower) Of(r Request, session *statev1.Session, run *statev1.Run) *Follow {
 	after := r.After
 	switch {
@@ -130,10 +129,10 @@ func (f *Follower) Of(r Request, session *statev1.Session, run *statev1.Run) *Fo
 	case r.Only:
 		after = max(after, run.GetStartPosition())
 	}
-	follow := &Follow{Follower: f, request: r, run: run, below: map[string]*track{}}
-	follow.root = &track{follow: follow, ref: Ref(session), cursor: after, step: wholeStep(after), held: r.After}
-	if after == session.GetPosition() && run != nil && !over(run) {
-		follow.known = true
+	follow := &Follow{Follower: f, request: r, run: run, descendants: map[string]*track{}}
+	follow.root = &track{follow: follow, ref: Ref(session), cursor: after, step: lastWholeStep(after), delivered: r.After}
+	if after == session.GetPosition() && run != nil && !hasEnded(run) {
+		follow.upToDate = true
 		if step := position.Of(after).Step; after >= position.Committed(step) {
 			follow.root.step = step
 		}
@@ -141,7 +140,7 @@ func (f *Follower) Of(r Request, session *statev1.Session, run *statev1.Run) *Fo
 	return follow
 }
 
-// Ref names the live log of a session.
+// Ref returns the reference of a session's live log.
 func Ref(s *statev1.Session) *streamv2.StreamRef {
 	root := s.GetRootSessionId()
 	if root == "" {
@@ -150,55 +149,52 @@ func Ref(s *statev1.Session) *streamv2.StreamRef {
 	return &streamv2.StreamRef{Tenant: s.GetTenant(), RootSessionId: root, SessionId: s.GetSessionId()}
 }
 
-// Run is the run whose end ends the follow, as it was known last.
+// Run returns the run that ends the follow, as last loaded.
 func (f *Follow) Run() *statev1.Run { return f.run }
 
-// Cursor is the position up to which the reader has everything.
-func (f *Follow) Cursor() int64 { return f.root.cursor }
-
-// To gives the frames to the sink. It returns nil after the terminal frame, or, for a
-// request of what is stored, after caught_up; the sink's error; ctx's error; and the fault
-// of the state service when it does not pass.
+// To sends the frames to the sink. It returns nil after the terminal frame, or after caught_up if
+// the request is Stored. Else it returns the sink's error, ctx's error, or a lasting fault of the
+// state service.
 func (f *Follow) To(ctx context.Context, sink Sink) error {
-	f.sink, f.beat, f.stalled = sink, time.NewTimer(f.Beat), firstStall
-	defer f.beat.Stop()
+	f.sink, f.heartbeat, f.stallAfter = sink, time.NewTimer(f.Beat), firstStall
+	defer f.heartbeat.Stop()
 	err := f.alternate(retry.Stream(ctx))
 	if f.reader != nil {
 		f.reader.Leave()
 	}
-	if f.writing != nil { // the sink is the caller's again when To returns
-		if written := <-f.writing; written != nil && errors.Is(err, errDone) {
+	if f.slowWrite != nil { // the sink belongs to the caller when To returns
+		if written := <-f.slowWrite; written != nil && errors.Is(err, errDone) {
 			return written
 		}
 	}
 	if errors.Is(err, errDone) {
-		f.live = true
+		f.sharesFrames = true
 		return f.flush()
 	}
 	return err
 }
 
-// alternate asks and listens in turns.
+// alternate reads stored steps and live records in turn.
 func (f *Follow) alternate(ctx context.Context) error {
 	pause := firstPause
 	for {
 		before := f.root.cursor
-		err := f.ask(ctx)
-		f.missed = f.missed || f.root.cursor != before
+		err := f.readSteps(ctx)
+		f.missedRecords = f.missedRecords || f.root.cursor != before
 		if err == nil {
-			err = f.listen(ctx)
+			err = f.readLog(ctx)
 		}
 		switch {
 		case errors.Is(err, errStalled):
-			if err := f.unblock(ctx); err != nil {
+			if err := f.awaitSlowWrite(ctx); err != nil {
 				return err
 			}
-		case err == nil || errors.Is(err, errAsk) && f.root.cursor != before:
+		case err == nil || errors.Is(err, errReadSteps) && f.root.cursor != before:
 			pause = firstPause
-		case !errors.Is(err, errAsk):
+		case !errors.Is(err, errReadSteps):
 			return err
-		default: // the answer has not helped: the services disagree for a moment
-			if err := wait(ctx, pause); err != nil {
+		default: // nothing new: state and log disagree for a moment
+			if err := sleep(ctx, pause); err != nil {
 				return err
 			}
 			pause = min(2*pause, lastPause)
@@ -206,57 +202,55 @@ func (f *Follow) alternate(ctx context.Context) error {
 	}
 }
 
-// ask gives the stored steps and updates the run.
-func (f *Follow) ask(ctx context.Context) error {
-	if f.known {
-		f.known = false
+// readSteps sends the stored steps and updates the run.
+func (f *Follow) readSteps(ctx context.Context) error {
+	if f.upToDate {
+		f.upToDate = false
 		return nil
 	}
-	page, err := f.root.ask(ctx)
+	page, err := f.root.readSteps(ctx)
 	if err != nil {
 		return err
 	}
 	f.version = page.GetSession().GetVersion()
-	return f.refresh(ctx, page)
+	return f.updateRun(ctx, page)
 }
 
-// refresh updates the run. If the run has ended, it ends the follow.
-func (f *Follow) refresh(ctx context.Context, page *statev1.ListStepsResponse) error {
+// updateRun updates the run and ends the follow if the run has ended.
+func (f *Follow) updateRun(ctx context.Context, page *statev1.ListStepsResponse) error {
 	if f.run == nil {
 		return nil
 	}
 	if current := page.GetCurrentRun(); current.GetRunId() == f.run.GetRunId() {
 		f.run = current
-	} else if !over(f.run) {
-		now, err := f.whole(ctx, f.run)
+	} else if !hasEnded(f.run) {
+		now, err := f.runWithOutput(ctx, f.run)
 		if err != nil {
 			return err
 		}
 		f.run = now
 	}
-	if !over(f.run) || f.request.Stored && !f.request.Only {
+	if !hasEnded(f.run) || f.request.Stored && !f.request.Only {
 		return nil
 	}
-	return f.end(ctx)
+	return f.sendEnd(ctx)
 }
 
-// end gives the end of the run from the state service, with its chunk if that lies behind
-// the cursor.
-func (f *Follow) end(ctx context.Context) error {
+// sendEnd sends the end of the run from the state service, with its chunk if that is behind the
+// cursor.
+func (f *Follow) sendEnd(ctx context.Context) error {
 	at := f.run.GetEndPosition()
 	if f.run.GetFinishStep() == 0 && at > f.root.cursor {
-		return f.root.outside(ctx, f.run)
+		return f.root.sendEndOutsideStep(ctx, f.run)
 	}
-	return f.root.give(frame.Terminal("", max(at, f.root.cursor), render.Terminal(f.run)))
+	return f.root.send(frame.Terminal("", max(at, f.root.cursor), terminalOf(f.run)))
 }
 
-// over reports whether the run has ended.
-func over(run *statev1.Run) bool {
+func hasEnded(run *statev1.Run) bool {
 	return run != nil && !conversation.Executing(run) && !conversation.Waiting(run)
 }
 
-// whole gives the run with its output.
-func (f *Follow) whole(ctx context.Context, run *statev1.Run) (*statev1.Run, error) {
+func (f *Follow) runWithOutput(ctx context.Context, run *statev1.Run) (*statev1.Run, error) {
 	var got *statev1.Run
 	err := retry.Do(ctx, f.Sessions.Policy, func() (err error) {
 		got, err = f.Sessions.Run(ctx, f.request.Tenant, run)
@@ -265,20 +259,20 @@ func (f *Follow) whole(ctx context.Context, run *statev1.Run) (*statev1.Run, err
 	return got, err
 }
 
-// maxInFlight bounds the answer of InFlight in bytes. A follower reads the rest.
+// maxInFlight limits the result of InFlight, in bytes. Followers read the rest.
 const maxInFlight = 16 << 20
 
-// InFlight gives the chunks of the step in flight of a session, as far as the log has them
-// from the step's beginning on. A log that cannot be read has none.
+// InFlight returns the chunks of the session's step in flight, from its beginning, as far as the
+// log has them. It returns none if the log is unavailable.
 func (f *Follower) InFlight(ctx context.Context, s *statev1.Session) []*frame.Frame {
 	var frames []*frame.Frame
-	var last int64 // the sequence of the last frame
+	var last int64 // sequence of the last frame
 	size := 0
-	_ = f.Live.Stored(ctx, Ref(s), s.GetPosition(), false, func(r *live.Record) error { // see above
+	_ = f.Live.ReadStored(ctx, Ref(s), s.GetPosition(), false, func(r *live.Record) error { // an unavailable log has none
 		begins := r.Attempt != nil && r.Attempt.GetStands() == s.GetPosition()
 		switch {
 		case r.Boundary != nil || size > maxInFlight || !begins && r.First != last+1:
-			return errDone // what follows is of another step, or a part is gone
+			return errDone // another step, or a gap
 		case begins:
 			frames = nil
 		}
@@ -291,14 +285,14 @@ func (f *Follower) InFlight(ctx context.Context, s *statev1.Session) []*frame.Fr
 	return frames
 }
 
-// gate bounds how many readers do something at a time. The zero value is ready.
+// gate limits concurrency to gateSlots. The zero value is ready.
 type gate struct {
 	once  sync.Once
 	slots chan struct{}
 }
 
-// gateSlots is how many readers a gate lets through. An answer takes three times its size while
-// it is decoded, and a step may have several megabytes.
+// gateSlots is low because a response takes three times its size while it is decoded, and a step
+// may have several megabytes.
 const gateSlots = 4
 
 func (g *gate) all() chan struct{} {

@@ -69,7 +69,7 @@ func (w *world) start(t *testing.T, change ...func(*statev1.StartRunRequest)) *R
 	return w.last
 }
 
-// client is a sink that does what frames say.
+// client is a sink that applies frames.
 type client struct {
 	mu     sync.Mutex
 	has    map[int64]*eventv1.Chunk // of the session
@@ -84,7 +84,7 @@ func newClient() *client {
 	return &client{has: map[int64]*eventv1.Chunk{}, below: map[string]map[int64]*eventv1.Chunk{}}
 }
 
-// copy is a client that has seen the first frames of another one.
+// copy is a client with the first frames of another.
 func (c *client) copy(frames int) *client {
 	out := newClient()
 	for _, f := range c.got[:frames] {
@@ -143,14 +143,14 @@ func isRewound(f *frame.Frame) bool  { return f.Rewound }
 func isCaughtUp(f *frame.Frame) bool { return f.CaughtUp }
 func isEnd(f *frame.Frame) bool      { return f.Terminal != nil }
 
-// content is what the chunks say, in their order; text that came in pieces is one.
+// content is the content of the chunks in order. Pieces of a text are joined.
 func content(has map[int64]*eventv1.Chunk) string {
 	var out []string
 	text := ""
 	for _, at := range slices.Sorted(maps.Keys(has)) {
 		c := has[at]
 		if c.GetToolArgStreamStart() != nil || c.GetToolArgStreamDelta() != nil || c.GetToolArgStreamEnd() != nil {
-			continue // these tests do not say them live
+			continue // these tests do not send them live
 		}
 		if d := c.GetTextDelta(); d != nil {
 			text += d.GetDelta()
@@ -170,7 +170,7 @@ func content(has map[int64]*eventv1.Chunk) string {
 	return strings.Join(out, "\n")
 }
 
-// follow follows the session from the client's cursor on.
+// follow follows the session from the client's cursor.
 func (w *world) follow(ctx context.Context, c *client, change ...func(*follow.Request)) error {
 	r := follow.Request{Tenant: "t", SessionID: "s", After: c.cursor}
 	for _, f := range change {
@@ -183,7 +183,7 @@ func (w *world) follow(ctx context.Context, c *client, change ...func(*follow.Re
 	return begun.To(ctx, c)
 }
 
-// whole follows to the end and gives what a reader has that comes now.
+// whole follows to the end, as a new reader.
 func (w *world) whole(t *testing.T) *client {
 	t.Helper()
 	c := newClient()
@@ -206,10 +206,10 @@ func (c *client) check(t *testing.T, name string, want *client) {
 	}
 }
 
-// begin lets a client follow, and waits until it has caught up.
+// begin starts a follow, and waits until it has caught up.
 func (w *world) begin(t *testing.T, c *client, change ...func(*follow.Request)) <-chan error {
 	t.Helper()
-	ended := make(chan error, 1) // room for its one result
+	ended := make(chan error, 1) // buffered for its only result
 	go func() { ended <- w.follow(t.Context(), c, change...) }()
 	synctest.Wait()
 	return ended
@@ -227,7 +227,7 @@ func wantEnd(t *testing.T, ended <-chan error) {
 	}
 }
 
-// twoRuns plays two runs in front of a client, and gives what it saw.
+// twoRuns plays two runs while a client reads, and returns the client.
 func (w *world) twoRuns(t *testing.T) *client {
 	t.Helper()
 	first := w.start(t)
@@ -249,7 +249,7 @@ func (w *world) twoRuns(t *testing.T) *client {
 	return c
 }
 
-func TestAReaderThatWasCutAnywhereHasTheSameInTheEnd(t *testing.T) {
+func TestAReaderThatReconnectsAnywhereHasTheSameChunks(t *testing.T) {
 	t.Parallel()
 	for name, disturb := range map[string]func(*world){
 		"the log has everything": func(*world) {},
@@ -309,7 +309,7 @@ func TestAReaderInsideAFinishedStepGetsTheRestFromTheLog(t *testing.T) {
 	})
 }
 
-func TestAReaderThatWasCutInsideALiveStepGoesOnThere(t *testing.T) {
+func TestAReaderThatReconnectsInsideALiveStepContinuesThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -339,18 +339,18 @@ func TestAReaderThatWasCutInsideALiveStepGoesOnThere(t *testing.T) {
 	})
 }
 
-func TestWhatAnAttemptVoidsIsTakenBack(t *testing.T) {
+func TestANewAttemptRewindsReadersOfTheLastOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
 		run := w.start(t)
-		saw, cut := newClient(), newClient()
+		saw := newClient()
 		ended := w.begin(t, saw)
 		run.Say(1, Started(), StepStarted(), Text("kept"), StepCommitted())
 		at := run.Say(2, StepStarted())
 		run.Say(2, Text("void"))
 		synctest.Wait()
-		cut = saw.copy(len(saw.got))
+		cut := saw.copy(len(saw.got))
 		run.Rewind(at)
 		run.Say(2, Text("good"))
 		again := w.begin(t, cut)
@@ -370,7 +370,7 @@ func TestWhatAnAttemptVoidsIsTakenBack(t *testing.T) {
 	})
 }
 
-func TestStepsThatWereTakenBackAreVoidForWhoHasThem(t *testing.T) {
+func TestRemovedStepsAreVoidForTheirReaders(t *testing.T) {
 	t.Parallel()
 	for _, to := range []int32{0, 1, 2} {
 		t.Run(fmt.Sprint("to step ", to), func(t *testing.T) {
@@ -412,7 +412,7 @@ func TestStepsThatWereTakenBackAreVoidForWhoHasThem(t *testing.T) {
 	}
 }
 
-func TestAPositionOfAnotherLifeIsNoError(t *testing.T) {
+func TestAnUnknownPositionIsNoError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -445,7 +445,7 @@ func TestALostLogCostsOneRepetitionOfTheStepInFlight(t *testing.T) {
 		at := run.Say(2, StepStarted(), Text("two "))
 		synctest.Wait()
 		w.Stream.Lose("t", "s")
-		run.Rewind(at) // the executor begins a new attempt with what it has
+		run.Rewind(at) // the executor begins a new attempt with the chunks that it has
 		run.Say(2, Text("three"))
 		synctest.Wait()
 		run.Complete()
@@ -457,7 +457,7 @@ func TestALostLogCostsOneRepetitionOfTheStepInFlight(t *testing.T) {
 	})
 }
 
-func TestStepsAreSeenWithoutTheLog(t *testing.T) {
+func TestStepsAreReadWithoutTheLog(t *testing.T) {
 	t.Parallel()
 	for name, disturb := range map[string]func(*world, *Run, func()){
 		"away":                 func(w *world, _ *Run, do func()) { w.Stream.Away(true); do() },
@@ -490,7 +490,7 @@ func TestStepsAreSeenWithoutTheLog(t *testing.T) {
 	}
 }
 
-func TestAHoleInTheStepInFlightEndsWithTheStep(t *testing.T) {
+func TestAGapInTheStepInFlightEndsWithTheStep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -523,7 +523,7 @@ func TestAHoleInTheStepInFlightEndsWithTheStep(t *testing.T) {
 	})
 }
 
-func TestAReaderIsNotCutWhenItFallsBehind(t *testing.T) {
+func TestALaggingReaderIsNotDisconnected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -623,7 +623,7 @@ func TestARunThatWaitsIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestARunThatFailsOutsideAStepIsToldToItsEnd(t *testing.T) {
+func TestARunThatFailsOutsideAStepIsFollowedToItsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -653,7 +653,7 @@ func TestARunThatFailsOutsideAStepIsToldToItsEnd(t *testing.T) {
 	})
 }
 
-func TestARunningSessionBelowIsToldFromTheBeginningOfItsRun(t *testing.T) {
+func TestARunningSessionBelowIsFollowedFromTheBeginningOfItsRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -692,7 +692,7 @@ func TestARunningSessionBelowIsToldFromTheBeginningOfItsRun(t *testing.T) {
 	})
 }
 
-func TestManyReadersAreOneCall(t *testing.T) {
+func TestManyReadersShareOneCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -723,7 +723,7 @@ func TestManyReadersAreOneCall(t *testing.T) {
 	})
 }
 
-func TestQuietReadersOfASessionAskOnceForAll(t *testing.T) {
+func TestQuietReadersOfASessionShareOnePoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)

@@ -15,43 +15,42 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
 )
 
-// listen gives the records of the log. It returns nil when the state service is to be asked
-// because nothing comes, and errAsk when something came that does not fit.
-func (f *Follow) listen(ctx context.Context) error {
+// readLog sends the records of the log. It returns nil if the state service may have news, and
+// errReadSteps after a record that does not fit.
+func (f *Follow) readLog(ctx context.Context) error {
 	if f.request.Stored {
-		if err := f.stored(ctx); err != nil {
+		if err := f.readStoredRecords(ctx); err != nil {
 			return err
 		}
-		return f.catchUp()
+		return f.sendCaughtUp()
 	}
 	if f.reader == nil {
-		f.join(ctx)
+		f.joinLog(ctx)
 	}
-	if f.missed {
-		if err := f.stored(ctx); err != nil {
+	if f.missedRecords {
+		if err := f.readStoredRecords(ctx); err != nil {
 			return err
 		}
 	}
-	if f.up {
-		if err := f.catchUp(); err != nil {
+	if f.isLive {
+		if err := f.sendCaughtUp(); err != nil {
 			return err
 		}
 	}
-	return f.follow(ctx)
+	return f.readLive(ctx)
 }
 
-// join joins the readers of the log.
-func (f *Follow) join(ctx context.Context) {
+func (f *Follow) joinLog(ctx context.Context) {
 	f.reader = f.Live.Join(ctx, f.root.ref, f.root.cursor)
-	f.up = f.reader.Up
-	f.missed = f.reader.At != f.root.cursor || f.up && f.request.Family
+	f.isLive = f.reader.Live
+	f.missedRecords = f.reader.Position != f.root.cursor || f.isLive && f.request.Family
 }
 
-// stored gives the stored records of the log. A log that cannot be read counts as empty.
-func (f *Follow) stored(ctx context.Context) error {
+// readStoredRecords sends the stored records of the log. An unavailable log counts as empty.
+func (f *Follow) readStoredRecords(ctx context.Context) error {
 	var taken error
-	err := f.Live.Stored(ctx, f.root.ref, f.root.cursor, f.request.Family && !f.caughtUp, func(r *live.Record) error {
-		taken = f.take(ctx, r)
+	err := f.Live.ReadStored(ctx, f.root.ref, f.root.cursor, f.request.Family && !f.caughtUp, func(r *live.Record) error {
+		taken = f.takeRecord(ctx, r)
 		return taken
 	})
 	switch {
@@ -60,84 +59,85 @@ func (f *Follow) stored(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	f.missed, f.up = false, err == nil
-	if err := f.catchUp(); err != nil {
+	f.missedRecords, f.isLive = false, err == nil
+	if err := f.sendCaughtUp(); err != nil {
 		return err
 	}
 	return f.flush()
 }
 
-// follow gives live records until the state service has to be asked.
-func (f *Follow) follow(ctx context.Context) error {
-	f.live = true
-	defer func() { f.live = false }()
-	poll := time.NewTimer(f.poll())
+// readLive sends live records until the state service may have news.
+func (f *Follow) readLive(ctx context.Context) error {
+	f.sharesFrames = true
+	defer func() { f.sharesFrames = false }()
+	poll := time.NewTimer(f.pollInterval())
 	defer poll.Stop()
 	for {
 		n, wake, err := f.reader.Take(f.batch[:])
 		switch {
 		case errors.Is(err, fanout.ErrLagged):
-			f.missed = true
-			return errAsk
+			f.missedRecords = true
+			return errReadSteps
 		case err != nil:
 			return err
 		case n > 0:
-			if err := f.takeAll(ctx, f.batch[:n]); err != nil {
+			if err := f.takeRecords(ctx, f.batch[:n]); err != nil {
 				return err
 			}
-			f.beat.Reset(f.Beat)
-			poll.Reset(f.poll())
+			f.heartbeat.Reset(f.Beat)
+			poll.Reset(f.pollInterval())
 			continue
 		}
 		select {
 		case <-wake:
 		case <-poll.C:
-			if f.changed(ctx) {
+			if f.hasChanged(ctx) {
 				return nil
 			}
-			poll.Reset(f.poll())
-		case <-f.beat.C:
+			poll.Reset(f.pollInterval())
+		case <-f.heartbeat.C:
 			if err := f.sink.Beat(); err != nil {
 				return err
 			}
-			f.beat.Reset(f.Beat)
+			f.heartbeat.Reset(f.Beat)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// poll is how long the log may be silent before the state service is asked.
-func (f *Follow) poll() time.Duration {
-	if at := position.Of(f.root.cursor); f.up && (at.N > 0 && at.N <= position.MaxChunks || f.run.GetStatus() == statev1.RunStatus_RUN_STATUS_RUNNING) {
+// pollInterval returns how long the log may be silent before the state service is polled.
+func (f *Follow) pollInterval() time.Duration {
+	if at := position.Of(f.root.cursor); f.isLive && (at.N > 0 && at.N <= position.MaxChunks || f.run.GetStatus() == statev1.RunStatus_RUN_STATUS_RUNNING) {
 		return busyPoll
 	}
 	return idlePoll
 }
 
-// changed reports whether the state service may have news. All readers of the session
-// share the question. A waiting run is asked for itself: the session does not mention it.
-func (f *Follow) changed(ctx context.Context) bool {
+// hasChanged reports whether the state service may have news. All readers of the session share the
+// request. A waiting run is always read: it does not change its session.
+func (f *Follow) hasChanged(ctx context.Context) bool {
 	if conversation.Waiting(f.run) {
 		return true
 	}
-	version, err := f.reader.Share(f.Sessions.Policy.Now(), idlePoll/2, func() (any, error) {
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	version, err := f.reader.ShareAnswer(f.Sessions.Policy.Now(), idlePoll/2, func() (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, sharedReadTimeout)
 		defer cancel()
 		got, err := f.Sessions.Sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: f.request.Tenant, SessionId: f.request.SessionID})
 		return got.GetSession().GetVersion(), err
 	})
-	return err != nil || version != f.version // the question for the steps is retried
+	return err != nil || version != f.version // on errors, the read of the steps retries
 }
 
-// askTimeout bounds a question that others wait for.
-const askTimeout = 2 * time.Second
+// sharedReadTimeout limits a request for which other readers wait.
+const sharedReadTimeout = 2 * time.Second
 
-// takeAll takes records and flushes. An idle reader keeps none of them alive.
-func (f *Follow) takeAll(ctx context.Context, records []*live.Record) error {
+// takeRecords takes records and flushes. It clears the slice, so that an idle reader retains no
+// record.
+func (f *Follow) takeRecords(ctx context.Context, records []*live.Record) error {
 	defer clear(records)
 	for _, r := range records {
-		err := f.take(ctx, r)
+		err := f.takeRecord(ctx, r)
 		if err == nil {
 			continue
 		}
@@ -149,26 +149,25 @@ func (f *Follow) takeAll(ctx context.Context, records []*live.Record) error {
 	return f.flush()
 }
 
-// take takes a record of the log.
-func (f *Follow) take(ctx context.Context, r *live.Record) error {
+func (f *Follow) takeRecord(ctx context.Context, r *live.Record) error {
 	switch {
 	case r.CaughtUp:
-		f.up = true
-		return f.catchUp()
+		f.isLive = true
+		return f.sendCaughtUp()
 	case r.Down:
-		f.up = false
-		return f.catchUp()
+		f.isLive = false
+		return f.sendCaughtUp()
 	case r.Session != "":
-		return f.takeBelow(ctx, r)
+		return f.takeDescendant(ctx, r)
 	}
-	err := f.root.take(r)
-	if errors.Is(err, errAsk) {
-		f.missed = true
+	err := f.root.takeRecord(r)
+	if errors.Is(err, errReadSteps) {
+		f.missedRecords = true
 	}
 	return err
 }
 
-func wait(ctx context.Context, d time.Duration) error {
+func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -179,22 +178,22 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// put keeps a frame for the sink. What waits is handed over every few frames.
-func (f *Follow) put(next *frame.Frame) error {
-	f.waiting, f.bytes = append(f.waiting, next), f.bytes+next.Size()
-	if len(f.waiting) < flushFrames && f.bytes < flushBytes {
+// enqueue buffers a frame for the sink, and flushes every few frames.
+func (f *Follow) enqueue(next *frame.Frame) error {
+	f.buffered, f.bufferedBytes = append(f.buffered, next), f.bufferedBytes+next.Size()
+	if len(f.buffered) < flushFrames && f.bufferedBytes < flushBytes {
 		return nil
 	}
 	return f.flush()
 }
 
-// flush hands the sink what waits for it.
+// flush gives the buffered frames to the sink.
 func (f *Follow) flush() error {
-	if len(f.waiting) == 0 {
+	if len(f.buffered) == 0 {
 		return nil
 	}
-	frames := f.waiting
-	f.waiting, f.bytes = nil, 0
+	frames := f.buffered
+	f.buffered, f.bufferedBytes = nil, 0
 	err := f.write(func() error {
 		for i, next := range frames {
 			frames[i] = nil
@@ -205,66 +204,64 @@ func (f *Follow) flush() error {
 		return f.sink.Flush()
 	})
 	if !errors.Is(err, errStalled) {
-		f.waiting = frames[:0]
+		f.buffered = frames[:0]
 	}
 	return err
 }
 
 const (
-	// firstStall is how long a client may take for a write before its reader lets go of what
-	// it holds alone, and lastStall how long a client that was slow before. Each time costs a
-	// question to the state service, so the time doubles.
+	// firstStall is how long a write may take before the reader releases what it holds alone. Each
+	// stall costs a read of the state service, so the time doubles, up to lastStall.
 	firstStall = 250 * time.Millisecond
 	lastStall  = 8 * time.Second
 )
 
-// write writes to the client. A reader that catches up holds a page of steps, or a call to the
-// stream service, for itself. It gives them up when the client takes nothing for a while:
-// errStalled. What a live reader holds it shares with the others.
+// write writes to the client. A catching-up reader holds a page of steps or a call to the stream
+// service alone, and releases it with errStalled if the client stalls. A live reader holds only
+// shared records, so it may block.
 func (f *Follow) write(write func() error) error {
-	if f.live {
+	if f.sharesFrames {
 		return write()
 	}
-	writing := make(chan error, 1) // nobody may wait for it yet
+	writing := make(chan error, 1) // buffered: the follow may receive it later
 	go func() {
 		err := errPanicked
 		defer func() {
-			if p := recover(); p != nil { // a server recovers from panics of its own goroutines only
+			if p := recover(); p != nil { // only the server's own goroutines recover from panics
 				f.Live.Log.Error("the sink of a stream panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			}
 			writing <- err
 		}()
 		err = write()
 	}()
-	timer := time.NewTimer(f.stalled)
+	timer := time.NewTimer(f.stallAfter)
 	defer timer.Stop()
 	select {
 	case err := <-writing:
 		return err
 	case <-timer.C:
 	}
-	f.writing, f.stalled = writing, min(2*f.stalled, lastStall)
+	f.slowWrite, f.stallAfter = writing, min(2*f.stallAfter, lastStall)
 	return errStalled
 }
 
-// unblock waits until the client has taken what was written. The reader then goes on from its
-// cursor.
-func (f *Follow) unblock(ctx context.Context) error {
+// awaitSlowWrite waits until the client has read the written frames. The reader then continues from
+// its cursor.
+func (f *Follow) awaitSlowWrite(ctx context.Context) error {
 	select {
-	case err := <-f.writing:
-		f.writing = nil
+	case err := <-f.slowWrite:
+		f.slowWrite = nil
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// catchUp tells the reader, once, that what comes now is new.
-func (f *Follow) catchUp() error {
+func (f *Follow) sendCaughtUp() error {
 	var err error
 	if !f.caughtUp {
 		f.caughtUp = true
-		err = f.put(frame.CaughtUp(f.root.cursor))
+		err = f.enqueue(frame.CaughtUp(f.root.cursor))
 	}
 	switch {
 	case err != nil:

@@ -15,16 +15,16 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// long is a text that comes in many pieces, with runes of all lengths at their borders.
+// long is a text of many pieces, with runes of all lengths at their borders.
 var long = strings.Repeat("aé日😀", 15_000)
 
-// longAnswer plays a run whose steps are too large for many readers to hold.
+// longAnswer plays a run with steps too large to be held by many readers.
 func (w *world) longAnswer(t *testing.T) {
 	t.Helper()
 	w.start(t).Complete(Says(1, "first "+long), Says(2, "second "+long))
 }
 
-// stalling is a client that takes some of its frames after a long time only.
+// stalling is a client that stalls at every so many frames.
 func stalling(every int) *client {
 	c, n := newClient(), 0
 	c.each = func(*frame.Frame) error {
@@ -36,7 +36,7 @@ func stalling(every int) *client {
 	return c
 }
 
-func TestAClientThatStallsGetsTheSameInTheEnd(t *testing.T) {
+func TestAStalledClientGetsTheSameChunks(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(*testing.T, *world){
 		"of long steps": func(t *testing.T, w *world) { w.longAnswer(t) },
@@ -68,9 +68,9 @@ func TestAClientThatStallsGetsTheSameInTheEnd(t *testing.T) {
 	}
 }
 
-func TestAClientThatStallsAtTheEndGetsOneEnd(t *testing.T) {
+func TestAClientStalledAtTheEndGetsOneEnd(t *testing.T) {
 	t.Parallel()
-	for n := range 20 { // of one of them the end is the last frame that is handed over at once
+	for n := range 20 { // for one n, the end is the last frame of a full batch
 		synctest.Test(t, func(t *testing.T) {
 			w := open(t)
 			run := w.start(t)
@@ -92,7 +92,7 @@ func TestAClientThatStallsAtTheEndGetsOneEnd(t *testing.T) {
 	}
 }
 
-func TestAClientThatStallsWhileAStepIsLiveGetsTheSameInTheEnd(t *testing.T) {
+func TestAClientStalledDuringALiveStepGetsTheSameChunks(t *testing.T) {
 	t.Parallel()
 	for _, every := range []int{1, 3, 40} {
 		t.Run(fmt.Sprint("each ", every), func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestAClientThatStallsWhileAStepIsLiveGetsTheSameInTheEnd(t *testing.T) {
 					run.Say(1, Text(strings.Repeat("x", 1000)))
 				}
 				c := stalling(every)
-				ended := make(chan error, 1) // room for its one result
+				ended := make(chan error, 1) // buffered for its only result
 				go func() { ended <- w.follow(t.Context(), c) }()
 				for range 100 {
 					time.Sleep(time.Second)
@@ -122,7 +122,7 @@ func TestAClientThatStallsWhileAStepIsLiveGetsTheSameInTheEnd(t *testing.T) {
 	}
 }
 
-func TestALongTextComesInPiecesAndAReaderGoesOnBehindEach(t *testing.T) {
+func TestALongTextComesInPiecesAndAReaderContinuesBehindEach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -169,7 +169,7 @@ func TestPiecesOfAThoughtAreCompleteWithTheLast(t *testing.T) {
 	}
 }
 
-func TestClientsThatStallDoNotKeepOthersFromLargeSteps(t *testing.T) {
+func TestStalledClientsDoNotBlockOthersFromLargeSteps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
@@ -224,7 +224,7 @@ func TestAStalledClientLeavesNoCallOpen(t *testing.T) {
 		ended := w.begin(t, c)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := w.Stream.Calls(); n != 1 { // that of the topic
+		if n := w.Stream.Calls(); n != 1 { // the topic's call
 			t.Errorf("%d calls are open for a client that takes nothing, want 1", n)
 		}
 		close(release)

@@ -9,22 +9,21 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/render"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
 const (
-	// pageSteps is how many steps are asked for at once. A page is cut at 4 MiB as well.
+	// pageSteps is the number of steps per request. A page is also limited to 4 MiB.
 	pageSteps = 20
-	// smallPage is what each reader may hold in any case, in bytes.
+	// smallPage is the size, in bytes, up to which a page does not count as large.
 	smallPage = 128 << 10
-	// pieceBytes is how long the texts of a rendered step are at most.
+	// pieceBytes limits the texts of a rendered step.
 	pieceBytes = 16 << 10
 )
 
-// ask delivers what the state service has behind the cursor, and gives its last page without
-// the steps.
-func (t *track) ask(ctx context.Context) (*statev1.ListStepsResponse, error) {
+// readSteps delivers the stored steps behind the cursor. It returns the last page, without the
+// steps.
+func (t *track) readSteps(ctx context.Context) (*statev1.ListStepsResponse, error) {
 	for {
 		page, err := t.deliverPage(ctx)
 		if err != nil || !page.GetHasMore() {
@@ -33,44 +32,42 @@ func (t *track) ask(ctx context.Context) (*statev1.ListStepsResponse, error) {
 	}
 }
 
-// deliverPage delivers the next page of steps.
 func (t *track) deliverPage(ctx context.Context) (*statev1.ListStepsResponse, error) {
-	page, release, err := t.page(ctx)
+	page, release, err := t.readPage(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	if err := t.rewind(page); err != nil {
+	if err := t.rewindToStored(page); err != nil {
 		return nil, err
 	}
 	for _, step := range page.GetSteps() {
-		if err := t.deliver(ctx, page, step); err != nil {
+		if err := t.deliverStep(ctx, page, step); err != nil {
 			return nil, err
 		}
 	}
-	if err := t.follow.flush(); err != nil { // the sink sets the pace
+	if err := t.follow.flush(); err != nil { // backpressure: read on when the sink is done
 		return nil, err
 	}
 	page.Steps = nil
 	if page.GetHasMore() {
 		return page, nil
 	}
-	return page, t.settle(ctx, page)
+	return page, t.finishCatchUp(ctx, page)
 }
 
-// page gives the next page of steps. Only a few readers hold a large one at a time; the others
-// wait without. release has to be called.
-func (t *track) page(ctx context.Context) (page *statev1.ListStepsResponse, release func(), err error) {
-	large := &t.follow.large
-	if page, err = t.list(ctx); err != nil || proto.Size(page) <= smallPage {
+// readPage reads the next page of steps. Only a few readers hold a large page at a time. Others
+// wait without a page. The caller calls release.
+func (t *track) readPage(ctx context.Context) (page *statev1.ListStepsResponse, release func(), err error) {
+	large := &t.follow.largePages
+	if page, err = t.listSteps(ctx); err != nil || proto.Size(page) <= smallPage {
 		return page, func() {}, err
 	}
 	if !large.tryEnter() {
-		page = nil
 		if err := large.enter(ctx); err != nil {
 			return nil, nil, err
 		}
-		if page, err = t.list(ctx); err != nil {
+		if page, err = t.listSteps(ctx); err != nil {
 			large.leave()
 			return nil, nil, err
 		}
@@ -78,14 +75,14 @@ func (t *track) page(ctx context.Context) (page *statev1.ListStepsResponse, rele
 	return page, large.leave, nil
 }
 
-func (t *track) list(ctx context.Context) (*statev1.ListStepsResponse, error) {
-	sessions, asking := t.follow.Sessions, &t.follow.asking
+func (t *track) listSteps(ctx context.Context) (*statev1.ListStepsResponse, error) {
+	sessions, reads := t.follow.Sessions, &t.follow.stepReads
 	var page *statev1.ListStepsResponse
 	err := retry.Do(ctx, sessions.Policy, func() (err error) {
-		if err := asking.enter(ctx); err != nil {
+		if err := reads.enter(ctx); err != nil {
 			return err
 		}
-		defer asking.leave()
+		defer reads.leave()
 		page, err = sessions.Sessions.ListSteps(ctx, &statev1.ListStepsRequest{
 			Tenant: t.ref.GetTenant(), SessionId: t.ref.GetSessionId(), AfterStep: t.step, Limit: pageSteps,
 		})
@@ -94,85 +91,85 @@ func (t *track) list(ctx context.Context) (*statev1.ListStepsResponse, error) {
 	return page, err
 }
 
-// rewind takes back everything that the state service does not know.
-func (t *track) rewind(page *statev1.ListStepsResponse) error {
-	if t.stands(page) {
+// rewindToStored rewinds the reader if the state service does not know its cursor.
+func (t *track) rewindToStored(page *statev1.ListStepsResponse) error {
+	if t.cursorExists(page) {
 		return nil
 	}
-	stands, boundary := page.GetStands(), page.GetSession().GetPosition()
+	valid, boundary := page.GetStands(), page.GetSession().GetPosition()
 	var at int64
-	if stands > 0 {
-		at = position.Ended(stands)
+	if valid > 0 {
+		at = position.Ended(valid)
 	}
-	if boundary < at { // the run goes on behind that step
+	if boundary < at { // the run continues behind that step
 		at = boundary
 	}
-	t.step = stands
-	return t.rewound(at)
+	t.step = valid
+	return t.rewind(at)
 }
 
-// stands reports whether the cursor is a place in the session as the page shows it.
-func (t *track) stands(page *statev1.ListStepsResponse) bool {
+// cursorExists reports whether the cursor is a position of the session in the page.
+func (t *track) cursorExists(page *statev1.ListStepsResponse) bool {
 	session, step := page.GetSession(), position.Of(t.cursor).Step
 	switch {
-	case step == 0: // of another life, but for the beginning
+	case step == 0: // only the beginning exists in every session
 		return t.cursor == 0
-	case step <= t.step: // behind a step
+	case step <= t.step: // behind a whole step
 		return page.GetStands() == t.step
 	case len(page.GetSteps()) > 0:
 		return page.GetSteps()[0].GetStep() == step
 	case step != session.GetStepCount()+1:
 		return false
 	}
-	return t.cursor <= session.GetPosition() || !over(page.GetCurrentRun())
+	return t.cursor <= session.GetPosition() || !hasEnded(page.GetCurrentRun())
 }
 
-// deliver gives the part of a stored step that lies behind the cursor.
-func (t *track) deliver(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep) error {
+// deliverStep delivers the part of a stored step behind the cursor.
+func (t *track) deliverStep(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep) error {
 	run := runOf(page, step.GetRunId())
-	if t.name == "" && over(t.follow.run) && run.GetTurn() > t.follow.run.GetTurn() {
-		return t.follow.end(ctx) // the steps of later runs are not asked for
+	if t.session == "" && hasEnded(t.follow.run) && run.GetTurn() > t.follow.run.GetTurn() {
+		return t.follow.sendEnd(ctx) // skip the steps of later runs
 	}
-	if err := t.closeBefore(ctx, run); err != nil {
+	if err := t.sendEndBefore(ctx, run); err != nil {
 		return err
 	}
 	if t.wants(run.GetRunId()) {
-		if err := t.complete(ctx, step, run); err != nil {
+		if err := t.completeAttempt(ctx, step, run); err != nil {
 			return err
 		}
-		if err := t.showAgain(ctx, step); err != nil {
+		if err := t.replayAttempt(ctx, step); err != nil {
 			return err
 		}
-		if err := t.render(ctx, page, step, run); err != nil {
+		if err := t.sendStored(ctx, page, step, run); err != nil {
 			return err
 		}
 	}
-	t.step, t.last, t.blind = step.GetStep(), run, false
+	t.step, t.lastRun, t.logIncomplete = step.GetStep(), run, false
 	t.cursor = max(t.cursor, position.Committed(t.step))
 	return nil
 }
 
-// render gives the part of the stored step that lies behind the cursor.
-func (t *track) render(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep, run *statev1.Run) error {
-	previous, err := t.previous(ctx, run, step)
+// sendStored sends the part of the stored step behind the cursor.
+func (t *track) sendStored(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep, run *statev1.Run) error {
+	previous, err := t.previousRunID(ctx, run, step)
 	if err != nil {
 		return err
 	}
 	if run.GetFinishStep() == step.GetStep() {
-		if run, err = t.whole(ctx, page, run); err != nil {
+		if run, err = t.runWithOutput(ctx, page, run); err != nil {
 			return err
 		}
 	}
-	return t.giveRendered(render.Step(run, previous, step))
+	return t.sendRendered(renderStep(run, previous, step))
 }
 
-// giveRendered gives a rendered step, with long texts in pieces. The numbers count the pieces.
-func (t *track) giveRendered(frames []*frame.Frame) error {
+// sendRendered sends a rendered step, with long texts in pieces. Its numbers count the pieces.
+func (t *track) sendRendered(frames []*frame.Frame) error {
 	n := int32(0)
 	for _, f := range frames {
 		at := position.Of(f.Sequence)
-		if at.N > position.MaxChunks { // the chunks behind the step have places of their own
-			if err := t.giveNew(f); err != nil {
+		if at.N > position.MaxChunks { // chunks behind the step have fixed positions
+			if err := t.sendNew(f); err != nil {
 				return err
 			}
 			continue
@@ -182,7 +179,7 @@ func (t *track) giveRendered(frames []*frame.Frame) error {
 				break
 			}
 			piece.Sequence = position.Position{Step: at.Step, Attempt: at.Attempt, N: n}.Sequence()
-			if err := t.giveNew(piece); err != nil {
+			if err := t.sendNew(piece); err != nil {
 				return err
 			}
 		}
@@ -190,66 +187,66 @@ func (t *track) giveRendered(frames []*frame.Frame) error {
 	return nil
 }
 
-// complete finishes a stored step for a reader inside one of its attempts: from the log, or
-// else by a rewind to before the step.
-func (t *track) complete(ctx context.Context, step *statev1.StoredStep, run *statev1.Run) error {
+// completeAttempt finishes a stored step for a reader inside an attempt: from the log, or
+// by a rewind to before the step.
+func (t *track) completeAttempt(ctx context.Context, step *statev1.StoredStep, run *statev1.Run) error {
 	number := step.GetStep()
 	start := startOf(step, run)
 	at := position.Of(t.cursor)
 	if t.cursor <= start || at.Step != number || at.Attempt == position.Stored {
 		return nil
 	}
-	return t.completeFromLog(ctx, start, position.Committed(number))
+	return t.sendRestFromLog(ctx, start, position.Committed(number))
 }
 
-// completeFromLog brings a reader that stands inside an attempt to the end, if the log has
-// the rest of the attempt, and else back to the start.
-func (t *track) completeFromLog(ctx context.Context, start, end int64) error {
+// sendRestFromLog sends the rest of an attempt if the log is complete. Else it rewinds to the
+// start.
+func (t *track) sendRestFromLog(ctx context.Context, start, end int64) error {
 	var taken error
-	_ = t.follow.Live.Stored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // what it does not have is as stored
+	_ = t.follow.Live.ReadStored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // without it, the step is sent as stored
 		if !t.continues(r) || t.cursor >= end {
-			return errAsk
+			return errReadSteps
 		}
-		taken = t.giveRecord(r)
+		taken = t.sendRecord(r)
 		return taken
 	})
 	if taken != nil || t.cursor >= end {
 		return taken
 	}
-	return t.rewound(start)
+	return t.rewind(start)
 }
 
-// showAgain gives the step of Request.Shown as it was live, if the log has all of the attempt.
-func (t *track) showAgain(ctx context.Context, step *statev1.StoredStep) error {
+// replayAttempt repeats the step of Request.Shown as it was live, if the log has the whole attempt.
+func (t *track) replayAttempt(ctx context.Context, step *statev1.StoredStep) error {
 	shown := position.Of(t.follow.request.Shown)
-	if t.name != "" || shown.Step != step.GetStep() || shown.Attempt == 0 || shown.Attempt == position.Stored || position.Of(t.cursor).Step == shown.Step && t.cursor > position.Start(shown.Step) {
+	if t.session != "" || shown.Step != step.GetStep() || shown.Attempt == 0 || shown.Attempt == position.Stored || position.Of(t.cursor).Step == shown.Step && t.cursor > position.Start(shown.Step) {
 		return nil
 	}
 	var records []*live.Record
-	last, whole := position.Position{Step: shown.Step, Attempt: shown.Attempt}.Sequence(), false
-	_ = t.follow.Live.Stored(ctx, t.ref, last, false, func(r *live.Record) error { // else the step is given as stored
+	last, isWhole := position.Position{Step: shown.Step, Attempt: shown.Attempt}.Sequence(), false
+	_ = t.follow.Live.ReadStored(ctx, t.ref, last, false, func(r *live.Record) error { // without it, the step is sent as stored
 		if r.Boundary != nil {
-			whole = r.Boundary.GetLast() == last
+			isWhole = r.Boundary.GetLast() == last
 		} else if r.First != last+1 {
-			return errAsk
+			return errReadSteps
 		}
-		if records, last = append(records, r), r.Last; whole {
+		if records, last = append(records, r), r.Last; isWhole {
 			return errDone
 		}
 		return nil
 	})
 	for _, r := range records {
-		if !whole {
+		if !isWhole {
 			break
 		}
-		if err := t.giveRecord(r); err != nil {
+		if err := t.sendRecord(r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// startOf is the position before the step.
+// startOf returns the position before the step.
 func startOf(step *statev1.StoredStep, run *statev1.Run) int64 {
 	var start int64
 	if step.GetFollows() > 0 {
@@ -270,94 +267,94 @@ func runOf(page *statev1.ListStepsResponse, id string) *statev1.Run {
 	return &statev1.Run{RunId: id}
 }
 
-// previous names the former run of a run that resumes, for the step that begins the run.
-func (t *track) previous(ctx context.Context, run *statev1.Run, step *statev1.StoredStep) (string, error) {
+// previousRunID returns the run that a run resumes, for the step that begins the run.
+func (t *track) previousRunID(ctx context.Context, run *statev1.Run, step *statev1.StoredStep) (string, error) {
 	switch {
-	case !step.GetBeginsRun() || !render.Resumes(run):
+	case !step.GetBeginsRun() || !resumes(run):
 		return "", nil
-	case t.last.GetTurn() == run.GetTurn()-1:
-		return t.last.GetRunId(), nil
+	case t.lastRun.GetTurn() == run.GetTurn()-1:
+		return t.lastRun.GetRunId(), nil
 	}
-	former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
-	return former.GetRunId(), err
+	previous, err := t.follow.Sessions.PreviousRun(ctx, t.ref.GetTenant(), run)
+	return previous.GetRunId(), err
 }
 
-// whole gives an ended run with its output. The runs of a page come without.
-func (t *track) whole(ctx context.Context, page *statev1.ListStepsResponse, run *statev1.Run) (*statev1.Run, error) {
+// runWithOutput loads the output of an ended run. Pages have runs without output.
+func (t *track) runWithOutput(ctx context.Context, page *statev1.ListStepsResponse, run *statev1.Run) (*statev1.Run, error) {
 	if current := page.GetCurrentRun(); current.GetRunId() == run.GetRunId() {
 		return current, nil
 	}
 	if run.GetStatus() != statev1.RunStatus_RUN_STATUS_COMPLETED {
 		return run, nil
 	}
-	return t.follow.whole(ctx, run)
+	return t.follow.runWithOutput(ctx, run)
 }
 
-// closeBefore gives the end of the run before this one, if it ended outside a step.
-func (t *track) closeBefore(ctx context.Context, run *statev1.Run) error {
+// sendEndBefore sends the end of the run before this one, if it ended outside a step.
+func (t *track) sendEndBefore(ctx context.Context, run *statev1.Run) error {
 	start := run.GetStartPosition()
 	outside := start > t.cursor && position.Of(start).Attempt != position.Stored
-	if outside && t.last == nil {
-		former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
+	if outside && t.lastRun == nil {
+		former, err := t.follow.Sessions.PreviousRun(ctx, t.ref.GetTenant(), run)
 		if err != nil {
 			return err
 		}
-		t.last = former
+		t.lastRun = former
 	}
-	return t.close(ctx, start)
+	return t.sendEndOfLastRun(ctx, start)
 }
 
-// close gives the end of the last delivered run if the run ended outside a step. An end
-// behind the position until was taken back.
-func (t *track) close(ctx context.Context, until int64) error {
-	run := t.last
-	if !over(run) || run.GetFinishStep() != 0 || run.GetEndPosition() <= t.cursor || run.GetEndPosition() > until {
+// sendEndOfLastRun sends the end of the last delivered run if it ended outside a step. An end behind
+// until is void.
+func (t *track) sendEndOfLastRun(ctx context.Context, until int64) error {
+	run := t.lastRun
+	if !hasEnded(run) || run.GetFinishStep() != 0 || run.GetEndPosition() <= t.cursor || run.GetEndPosition() > until {
 		return nil
 	}
 	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_COMPLETED && run.GetOutput() == "" {
 		var err error
-		if run, err = t.follow.whole(ctx, run); err != nil {
+		if run, err = t.follow.runWithOutput(ctx, run); err != nil {
 			return err
 		}
 	}
-	return t.outside(ctx, run)
+	return t.sendEndOutsideStep(ctx, run)
 }
 
-// outside gives the end of a run that has ended outside a step. What the reader has seen of
-// the step in flight is void, since nothing of it is stored.
-func (t *track) outside(ctx context.Context, run *statev1.Run) error {
+// sendEndOutsideStep sends the end of a run that ended outside a step. A partly seen step in flight is
+// void: it is not stored.
+func (t *track) sendEndOutsideStep(ctx context.Context, run *statev1.Run) error {
 	start := run.GetStartPosition()
 	if t.step > 0 {
 		start = max(start, position.Committed(t.step))
 	}
 	at := position.Of(t.cursor)
 	if t.cursor > start && at.Attempt != position.Stored && at.N <= position.MaxChunks {
-		if err := t.completeFromLog(ctx, start, run.GetEndPosition()); err != nil {
+		if err := t.sendRestFromLog(ctx, start, run.GetEndPosition()); err != nil {
 			return err
 		}
 	}
 	previous := ""
-	if run.GetStepCount() == 0 && render.Resumes(run) {
-		former, err := t.follow.Sessions.Before(ctx, t.ref.GetTenant(), run)
+	if run.GetStepCount() == 0 && resumes(run) {
+		former, err := t.follow.Sessions.PreviousRun(ctx, t.ref.GetTenant(), run)
 		if err != nil {
 			return err
 		}
 		previous = former.GetRunId()
 	}
-	return t.giveAll(render.Outside(run, previous, t.step))
+	return t.sendFrames(renderOutside(run, previous, t.step))
 }
 
-// settle brings the cursor to the session's position when all stored steps are delivered.
-func (t *track) settle(ctx context.Context, page *statev1.ListStepsResponse) error {
-	if current := page.GetCurrentRun(); over(current) {
-		t.last = current // it may have no step
+// finishCatchUp moves the cursor to the session's position after all stored steps.
+func (t *track) finishCatchUp(ctx context.Context, page *statev1.ListStepsResponse) error {
+	if current := page.GetCurrentRun(); hasEnded(current) {
+		t.lastRun = current // it may have no step
 	} else if current != nil {
-		if err := t.closeBefore(ctx, current); err != nil {
+		if err := t.sendEndBefore(ctx, current); err != nil {
 			return err
 		}
 	}
 	boundary := page.GetSession().GetPosition()
-	if err := t.close(ctx, boundary); err != nil {
+	if err := t.sendEndOfLastRun(ctx, boundary); err != nil {
 		return err
 	}
 	t.cursor = max(t.cursor, boundary)

@@ -14,21 +14,21 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
 )
 
-// track is where the reader stands in one session.
+// track is the reader's position in one session.
 type track struct {
-	follow *Follow
-	name   string // of a session below the root; "" for the root
-	ref    *streamv2.StreamRef
+	follow  *Follow
+	session string // a session below the root; "" for the root
+	ref     *streamv2.StreamRef
 
-	cursor int64        // the reader has everything up to here
-	held   int64        // the reader holds nothing behind this
-	step   int32        // the last step that the reader has as a whole
-	last   *statev1.Run // of the last stored step that was delivered
-	blind  bool         // the log has lost a part of the step in flight
+	cursor        int64        // the reader has everything up to here
+	delivered     int64        // the reader has nothing behind this
+	step          int32        // the last step that the reader has completely
+	lastRun       *statev1.Run // run of the last delivered step
+	logIncomplete bool         // the log lost a part of the step in flight
 }
 
-// wholeStep is the last step that a reader at the position has as a whole, for sure.
-func wholeStep(at int64) int32 {
+// lastWholeStep returns the last step that a reader at the position certainly has completely.
+func lastWholeStep(at int64) int32 {
 	step := position.Of(at).Step
 	if at < position.Ended(step) {
 		step--
@@ -36,51 +36,50 @@ func wholeStep(at int64) int32 {
 	return max(step, 0)
 }
 
-// rewound takes back what is behind the position.
-func (t *track) rewound(at int64) error {
+// rewind voids everything behind the position.
+func (t *track) rewind(at int64) error {
 	t.cursor = at
-	if t.held <= at {
+	if t.delivered <= at {
 		return nil
 	}
-	t.held = at
-	return t.follow.put(frame.Rewound(t.name, at))
+	t.delivered = at
+	return t.follow.enqueue(frame.Rewound(t.session, at))
 }
 
-// wants reports whether the reader wants the chunks of the run.
 func (t *track) wants(run string) bool {
 	f := t.follow
-	return t.name != "" || !f.request.Only || run == f.run.GetRunId()
+	return t.session != "" || !f.request.Only || run == f.run.GetRunId()
 }
 
-// take takes a record of the session's log. errAsk: it does not fit.
-func (t *track) take(r *live.Record) error {
+// takeRecord takes a record of the session's log. errReadSteps: it does not fit.
+func (t *track) takeRecord(r *live.Record) error {
 	switch {
 	case r.Last <= t.cursor:
 		return nil
 	case t.continues(r):
 	case r.Attempt != nil:
-		stands := r.Attempt.GetStands()
-		if stands > t.cursor && !t.blind {
-			t.blind = true
-			return errAsk
+		valid := r.Attempt.GetStands()
+		if valid > t.cursor && !t.logIncomplete {
+			t.logIncomplete = true
+			return errReadSteps
 		}
-		if stands < t.cursor {
-			if err := t.rewound(stands); err != nil {
+		if valid < t.cursor {
+			if err := t.rewind(valid); err != nil {
 				return err
 			}
-			t.step = wholeStep(stands)
+			t.step = lastWholeStep(valid)
 		}
-	case r.Boundary != nil || !t.blind:
-		t.blind = true
-		return errAsk
+	case r.Boundary != nil || !t.logIncomplete:
+		t.logIncomplete = true
+		return errReadSteps
 	default:
-		return nil // of an attempt of which a part is lost
+		return nil // a later record of an incomplete attempt
 	}
-	t.blind = false
-	return t.giveRecord(r)
+	t.logIncomplete = false
+	return t.sendRecord(r)
 }
 
-// continues reports whether the record follows what the reader has without a gap.
+// continues reports whether the record follows the cursor without a gap.
 func (t *track) continues(r *live.Record) bool {
 	if r.Boundary != nil {
 		return r.Boundary.GetLast() == t.cursor
@@ -89,9 +88,9 @@ func (t *track) continues(r *live.Record) bool {
 	return at.Step == first.Step && at.Attempt == first.Attempt && r.First <= t.cursor+1
 }
 
-// giveRecord gives the part of a record that lies behind the cursor.
-func (t *track) giveRecord(r *live.Record) error {
-	if err := t.giveAll(r.Frames); err != nil {
+// sendRecord sends the part of a record behind the cursor.
+func (t *track) sendRecord(r *live.Record) error {
+	if err := t.sendFrames(r.Frames); err != nil {
 		return err
 	}
 	t.cursor = max(t.cursor, r.Last)
@@ -101,94 +100,92 @@ func (t *track) giveRecord(r *live.Record) error {
 	return nil
 }
 
-// giveAll gives the frames behind the cursor.
-func (t *track) giveAll(frames []*frame.Frame) error {
+func (t *track) sendFrames(frames []*frame.Frame) error {
 	for _, f := range frames {
-		if err := t.giveNew(f); err != nil {
+		if err := t.sendNew(f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// giveNew gives a frame if it lies behind the cursor.
-func (t *track) giveNew(f *frame.Frame) error {
+// sendNew sends a frame if it is behind the cursor.
+func (t *track) sendNew(f *frame.Frame) error {
 	if f.Sequence <= t.cursor {
 		return nil
 	}
-	return t.give(f)
+	return t.send(f)
 }
 
-// give gives a frame that the reader wants. errDone: it was the end.
-func (t *track) give(f *frame.Frame) error {
+// send sends a frame if the reader wants it. errDone: it was the end.
+func (t *track) send(f *frame.Frame) error {
 	t.cursor = max(t.cursor, f.Sequence)
-	end := f.Terminal != nil && t.name == "" && f.Terminal.GetRunId() == t.follow.run.GetRunId()
+	end := f.Terminal != nil && t.session == "" && f.Terminal.GetRunId() == t.follow.run.GetRunId()
 	if f.Chunk != nil && !t.wants(f.Chunk.GetAgentId()) || f.Terminal != nil && !end {
 		return nil
 	}
-	t.held = t.cursor
-	if f.Session != t.name { // rendered, or read for this session alone: nobody shares it
-		f.Session = t.name
+	t.delivered = t.cursor
+	if f.Session != t.session { // a frame made for this reader alone
+		f.Session = t.session
 	}
-	err := t.follow.put(f)
+	err := t.follow.enqueue(f)
 	if end && (err == nil || errors.Is(err, errStalled)) {
 		return errDone
 	}
 	return err
 }
 
-// takeBelow takes a record of a session below the root.
-func (f *Follow) takeBelow(ctx context.Context, r *live.Record) error {
+func (f *Follow) takeDescendant(ctx context.Context, r *live.Record) error {
 	if !f.request.Family || f.request.Only {
 		return nil
 	}
-	t := f.below[r.Session]
+	t := f.descendants[r.Session]
 	if t == nil {
 		var err error
-		if t, err = f.adopt(ctx, r); err != nil {
+		if t, err = f.followDescendant(ctx, r); err != nil {
 			return err
 		}
 	}
-	err := t.take(r)
-	if errors.Is(err, errAsk) {
+	err := t.takeRecord(r)
+	if errors.Is(err, errReadSteps) {
 		return t.resync(ctx)
 	}
 	return err
 }
 
-// adopt begins a session below the root. A new session is given as it comes. Any other
-// session is given from the beginning of its run, if the run is still at work.
-func (f *Follow) adopt(ctx context.Context, r *live.Record) (*track, error) {
-	t := &track{follow: f, name: r.Session, ref: &streamv2.StreamRef{
+// followDescendant begins a session below the root. A new session is sent live. Another session is
+// sent from the beginning of its run, if the run is executing.
+func (f *Follow) followDescendant(ctx context.Context, r *live.Record) (*track, error) {
+	t := &track{follow: f, session: r.Session, ref: &streamv2.StreamRef{
 		Tenant: f.request.Tenant, RootSessionId: f.root.ref.GetRootSessionId(), SessionId: r.Session,
 	}}
-	f.below[r.Session] = t
+	f.descendants[r.Session] = t
 	if f.caughtUp && r.Attempt != nil && r.Attempt.GetStands() == 0 && r.Attempt.GetReason() == "" && position.Of(r.First).N == 1 {
 		return t, nil
 	}
 	session, run, err := f.Sessions.Session(ctx, f.request.Tenant, r.Session)
 	switch {
 	case errors.Is(err, fault.NotFound):
-		t.cursor = math.MaxInt64 // nothing of it is told
+		t.cursor = math.MaxInt64 // ignore its records
 		return t, nil
 	case err != nil:
 		return nil, err
 	case !f.caughtUp && !conversation.Executing(run):
 		t.cursor = session.GetPosition()
-		t.step = wholeStep(t.cursor)
+		t.step = lastWholeStep(t.cursor)
 		return t, nil
 	}
-	t.step, t.held = wholeStep(run.GetStartPosition()), math.MaxInt64
-	if err := t.rewound(run.GetStartPosition()); err != nil {
+	t.step, t.delivered = lastWholeStep(run.GetStartPosition()), math.MaxInt64
+	if err := t.rewind(run.GetStartPosition()); err != nil {
 		return nil, err
 	}
 	return t, t.resync(ctx)
 }
 
-// resync brings the reader up to date with a session below the root. What the log does not
-// have comes with the next attempt or with the step.
+// resync catches up with a session below the root. The next attempt or the step brings the chunks
+// that the log lacks.
 func (t *track) resync(ctx context.Context) error {
-	if _, err := t.ask(ctx); err != nil {
+	if _, err := t.readSteps(ctx); err != nil {
 		if errors.Is(err, fault.NotFound) { // deleted meanwhile
 			t.cursor = math.MaxInt64
 			return nil
@@ -196,10 +193,10 @@ func (t *track) resync(ctx context.Context) error {
 		return err
 	}
 	var taken error
-	_ = t.follow.Live.Stored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // see above
-		if taken = t.take(r); errors.Is(taken, errAsk) {
+	_ = t.follow.Live.ReadStored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // an unavailable log has none
+		if taken = t.takeRecord(r); errors.Is(taken, errReadSteps) {
 			taken = nil
-			return errAsk
+			return errReadSteps
 		}
 		return taken
 	})

@@ -1,12 +1,12 @@
-// Package frame has what a reader of a session is given: chunks, how a run ended, what
-// is void, and that nothing older is missing; and how the native wire writes it. Frames of
-// live records are shared by all readers of a session, so nobody may change one.
+// Package frame has the frames of a session's stream, and their encoding on the native wire:
+// chunks, ends of runs, rewinds, and the mark between stored and live chunks. All readers of a
+// session share the frames of live records, so frames must not be changed.
 package frame
 
 import (
 	"encoding/json"
+	"fmt"
 	"iter"
-	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -15,35 +15,34 @@ import (
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
 )
 
 // Frame is one frame. Exactly one of Chunk, Terminal, Rewound and CaughtUp is set.
 type Frame struct {
-	// Session is the session below the one that is read; "" for that itself.
+	// Session is a session below the followed one; "" for the followed session.
 	Session string
-	// Sequence is where a reader stands that has taken the frame.
+	// Sequence is the reader's position after the frame.
 	Sequence int64
 
 	Chunk    *eventv1.Chunk
 	Terminal *streamv2.Terminal
 	// Rewound: everything behind Sequence is void.
 	Rewound bool
-	// CaughtUp: what comes now is new.
+	// CaughtUp: the following chunks are live.
 	CaughtUp bool
 
 	size           int
 	event, message encoded
 }
 
-// encoded is a frame on a wire, which is made once for all readers.
+// encoded is a frame on a wire, encoded once for all readers.
 type encoded struct {
 	once sync.Once
 	text []byte
 }
 
-func (e *encoded) get(write func() []byte) []byte {
-	e.once.Do(func() { e.text = write() })
+func (e *encoded) get(encode func() []byte) []byte {
+	e.once.Do(func() { e.text = encode() })
 	return e.text
 }
 
@@ -52,25 +51,24 @@ func Chunk(session string, sequence int64, c *eventv1.Chunk) *Frame {
 	return &Frame{Session: session, Sequence: sequence, Chunk: c, size: proto.Size(c)}
 }
 
-// Terminal returns the frame of the end of a run.
+// Terminal returns the frame of a run's end.
 func Terminal(session string, sequence int64, t *streamv2.Terminal) *Frame {
 	return &Frame{Session: session, Sequence: sequence, Terminal: t, size: proto.Size(t)}
 }
 
-// Rewound returns the frame that voids everything behind the sequence.
+// Rewound returns a frame that voids everything behind the sequence.
 func Rewound(session string, sequence int64) *Frame {
 	return &Frame{Session: session, Sequence: sequence, Rewound: true}
 }
 
-// CaughtUp returns the frame between what is stored and what is new.
+// CaughtUp returns the frame between stored and live chunks.
 func CaughtUp(sequence int64) *Frame { return &Frame{Sequence: sequence, CaughtUp: true} }
 
-// Size tells about how many bytes the frame takes.
+// Size returns the approximate size of the frame, in bytes.
 func (f *Frame) Size() int { return f.size }
 
-// Pieces gives the frame in pieces whose texts have at most so many bytes, 4 or more, for the
-// caller to number: its chunk's text is cut between runes and copied. A frame without such a
-// text, or with a shorter one, is its only piece.
+// Pieces splits the frame's text between runes, into copies of at most limit bytes, 4 or more. The
+// caller numbers the pieces. A frame with a shorter text, or without text, is its only piece.
 func (f *Frame) Pieces(limit int) iter.Seq[*Frame] {
 	return func(yield func(*Frame) bool) {
 		text := textOf(f.Chunk)
@@ -92,7 +90,7 @@ func (f *Frame) Pieces(limit int) iter.Seq[*Frame] {
 	}
 }
 
-// textOf is the text of a chunk that may come in pieces.
+// textOf returns the text of a chunk that may be split.
 func textOf(c *eventv1.Chunk) string {
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_TextDelta:
@@ -106,7 +104,7 @@ func textOf(c *eventv1.Chunk) string {
 	}
 }
 
-// withText is the chunk with a piece of its text. The last piece alone completes a block.
+// withText copies the chunk with a piece of its text. Only the last piece completes a block.
 func withText(c *eventv1.Chunk, text string, last bool) *eventv1.Chunk {
 	out := &eventv1.Chunk{AgentId: c.GetAgentId(), AgentType: c.GetAgentType(), Timestamp: c.GetTimestamp(), Step: c.GetStep()}
 	switch e := c.GetEvent().(type) {
@@ -122,32 +120,36 @@ func withText(c *eventv1.Chunk, text string, last bool) *eventv1.Chunk {
 	return out
 }
 
-// Event is the frame as a server-sent event; empty when the wire has no word for it.
+// Event returns the frame as a server-sent event. It is empty for an unknown event of a newer
+// writer: readers would ignore it.
 func (f *Frame) Event() []byte {
 	return f.event.get(func() []byte {
 		name, data := f.content()
 		if name == "" {
 			return nil
 		}
-		return sse.AppendEvent(make([]byte, 0, len(data)+eventRoom), f.Sequence, name, data)
+		b := make([]byte, 0, len(data)+envelopeBytes)
+		if f.Sequence > 0 {
+			b = fmt.Appendf(b, "id: %d\n", f.Sequence)
+		}
+		return fmt.Appendf(b, "event: %s\ndata: %s\n\n", name, data)
 	})
 }
 
-// eventRoom is what an event takes beside its data.
-const eventRoom = 64
+// envelopeBytes is the size of an encoded frame beside its data.
+const envelopeBytes = 64
 
-// Message is the frame as a message of a WebSocket: {"type": …} with the fields of the
-// event, and the sequence where there is one; empty when the wire has no word for it.
+// Message returns the frame as a WebSocket message: {"type": …} with the fields of the data, and
+// the sequence if there is one. It is empty where Event is.
 func (f *Frame) Message() []byte {
 	return f.message.get(func() []byte {
 		name, data := f.content()
 		if name == "" {
 			return nil
 		}
-		b := append(make([]byte, 0, len(data)+64), `{"type":"`...)
-		b = append(append(b, name...), '"')
-		if at := f.Sequence; at > 0 && name != chunkName { // a chunk's data has it
-			b = strconv.AppendInt(append(b, `,"sequence":`...), at, 10)
+		b := fmt.Appendf(make([]byte, 0, len(data)+envelopeBytes), `{"type":%q`, name)
+		if f.Sequence > 0 && name != chunkName { // included in a chunk's data
+			b = fmt.Appendf(b, `,"sequence":%d`, f.Sequence)
 		}
 		if len(data) > len("{}") {
 			b = append(b, ',')
@@ -158,7 +160,7 @@ func (f *Frame) Message() []byte {
 
 const chunkName = "chunk"
 
-// content gives the frame's name and its data, a JSON object.
+// content returns the frame's name and its data, a JSON object on one line.
 func (f *Frame) content() (name string, data []byte) {
 	switch {
 	case f.Chunk != nil:
@@ -174,7 +176,7 @@ func (f *Frame) content() (name string, data []byte) {
 	}
 }
 
-// object never fails: the types below marshal whatever they hold.
+// object never fails: the types below always marshal.
 func object(data any) []byte {
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -183,23 +185,19 @@ func object(data any) []byte {
 	return text
 }
 
-// chunk has no word for the event of a newer writer, which this gateway does not
-// know: readers would pass over it.
 func (f *Frame) chunk() (name string, data []byte) {
 	chunk, err := eventv1.MarshalChunk(f.Chunk)
 	if err != nil {
 		return "", nil
 	}
-	b := append(make([]byte, 0, len(chunk)+64+len(f.Session)), `{"sequence":`...)
-	b = strconv.AppendInt(b, f.Sequence, 10)
-	b = append(append(b, `,"chunk":`...), chunk...)
+	b := fmt.Appendf(make([]byte, 0, len(chunk)+envelopeBytes+len(f.Session)), `{"sequence":%d,"chunk":%s`, f.Sequence, chunk)
 	if f.Session != "" {
-		b = append(append(b, `,"sessionId":`...), object(f.Session)...)
+		b = fmt.Appendf(b, `,"sessionId":%s`, object(f.Session))
 	}
 	return chunkName, append(b, '}')
 }
 
-// The data of the events.
+// The data of the frames.
 type (
 	endData struct {
 		Status string          `json:"status"`
@@ -249,7 +247,7 @@ func failOf(f *streamv2.Fail) failData {
 	return data
 }
 
-// StatusName names how a run ended as the native wire does.
+// StatusName returns the native wire's name of how a run ended.
 func StatusName(s streamv2.EndStatus) string {
 	switch s {
 	case streamv2.EndStatus_END_STATUS_COMPLETED:

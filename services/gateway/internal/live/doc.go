@@ -1,19 +1,17 @@
-// Package live reads the live logs of sessions for the readers of this gateway. However
-// many read a session, the stream service is asked once:
+// Package live reads the live logs of sessions for the readers of this gateway. The gateway reads
+// each session once, however many readers it has:
 //
 //	stream.Read ──▶ topic: ring ──▶ Reader     of one follower
 //	                            └─▶ Reader     of another one
-//	stream.Read ──▶ Stored                     what one follower has missed
+//	stream.Read ──▶ ReadStored                 records that one follower missed
 //
-// The first reader of a session begins the topic's call at its own position. Whoever comes
-// later joins the ring first and then reads what is stored by a call of its own. The
-// sequences of the records say what is new and whether something is missing, so the
-// topic keeps no account of its readers.
+// The first reader of a session starts the topic's call at its own position. A later reader joins
+// the ring, then reads the stored records with a call of its own. The sequences show which records
+// are new or missing, so the topic tracks no reader.
 //
-// A call that breaks is made again from the last record, for as long as there are
-// readers. The records before and after carry their sequences, so nothing more has to
-// be said of a break than that nothing is live meanwhile (Down).
+// A broken call is repeated from the last record while there are readers. Records carry their
+// sequences, so readers only learn that nothing is live meanwhile (Down).
 //
-// The ring is bounded and waits for nobody. A reader that falls behind it (fanout.ErrLagged)
-// asks the state service for what it has missed.
+// The ring is bounded and waits for no reader. A reader that lags behind it (fanout.ErrLagged)
+// reads the missed chunks from the state service.
 package live

@@ -19,13 +19,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 )
 
-// The limits of a ring where none are given.
+// The default limits of a ring.
 const (
 	defaultRecords = 512
 	defaultBytes   = 4 << 20
 )
 
-// The waits between two calls for a topic.
+// The backoff between two calls for a topic.
 const (
 	firstWait = 50 * time.Millisecond
 	lastWait  = 2 * time.Second
@@ -35,14 +35,13 @@ const (
 type Hub struct {
 	Client streamv2.StreamServiceClient
 	Log    *slog.Logger
-	// Records and Bytes say how far a reader may lag behind; 0 is a default.
+	// Records and Bytes limit how far a reader may lag; 0 for defaults.
 	Records, Bytes int
 
 	mu     sync.Mutex
 	topics map[key]*topic
 }
 
-// key names a topic.
 type key struct{ tenant, root, session string }
 
 // topic is one log, read once for all its readers.
@@ -51,31 +50,31 @@ type topic struct {
 	key     key
 	ring    *fanout.Ring[*Record]
 	cancel  context.CancelFunc
-	ended   chan struct{} // closed when the call has ended for good
+	ended   chan struct{} // closed when the topic makes no more calls
 	readers int           // guarded by the hub
 
-	mu sync.Mutex
-	at int64 // the sequence behind which the call reads next
-	up bool  // the ring tells what happens now
+	mu       sync.Mutex
+	position int64 // the next call reads behind this sequence
+	live     bool  // the ring delivers live records
 
-	asking sync.Mutex // guards the next two; held while somebody asks
-	asked  time.Time
-	answer any
+	answerMu   sync.Mutex // guards answeredAt and answer; held during the request
+	answeredAt time.Time
+	answer     any
 }
 
-// Reader is one reader of a log. One goroutine uses it, and calls Leave at the end.
+// Reader is one reader of a log, for one goroutine. Leave ends it.
 type Reader struct {
 	*fanout.Reader[*Record]
 	topic *topic
-	// At is the sequence behind which the ring told when the reader joined: what was
-	// stored between its own position and At has to be read by Stored.
-	At int64
-	// Up says that the topic had caught up already when the reader joined.
-	Up bool
+	// Position is the topic's position at Join. ReadStored reads the records between the reader's
+	// own position and Position.
+	Position int64
+	// Live: the topic had caught up before Join.
+	Live bool
 }
 
-// Join joins the readers of the log. The first one has it read from its own position on,
-// of a root with the sessions below it.
+// Join adds a reader to the log. The first reader starts the topic at its own position. The topic
+// of a root includes the sessions below it.
 func (h *Hub) Join(ctx context.Context, ref *streamv2.StreamRef, after int64) *Reader {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,13 +84,13 @@ func (h *Hub) Join(ctx context.Context, ref *streamv2.StreamRef, after int64) *R
 		t = h.add(k, after)
 	}
 	t.readers++
-	t.mu.Lock() // the ring gets nothing between the two
+	t.mu.Lock() // no record may come between the two
 	defer t.mu.Unlock()
-	reader := &Reader{Reader: t.ring.Join(), topic: t, At: t.at, Up: t.up}
-	if !found { // in the trace of the first reader, with whom it does not end
-		living := trace.ContextWithSpanContext(context.Background(), trace.SpanContextFromContext(ctx))
-		living, t.cancel = context.WithCancel(living)
-		go t.run(living, ref)
+	reader := &Reader{Reader: t.ring.Join(), topic: t, Position: t.position, Live: t.live}
+	if !found { // in the trace of the first reader, but not in its lifetime
+		callCtx := trace.ContextWithSpanContext(context.Background(), trace.SpanContextFromContext(ctx))
+		callCtx, t.cancel = context.WithCancel(callCtx)
+		go t.run(callCtx, ref) //nolint:contextcheck // see above
 	}
 	return reader
 }
@@ -104,7 +103,7 @@ func (h *Hub) add(k key, after int64) *topic {
 	if limits.Bytes <= 0 {
 		limits.Bytes = defaultBytes
 	}
-	t := &topic{hub: h, key: k, ring: fanout.New(limits, (*Record).bytes), ended: make(chan struct{}), at: after}
+	t := &topic{hub: h, key: k, ring: fanout.New(limits, (*Record).bytes), ended: make(chan struct{}), position: after}
 	if h.topics == nil {
 		h.topics = map[key]*topic{}
 	}
@@ -112,52 +111,51 @@ func (h *Hub) add(k key, after int64) *topic {
 	return t
 }
 
-// Leave takes the reader out. The last one ends the topic's call and waits for that.
+// Leave removes the reader. The last one ends the topic's call and waits for its end.
 func (r *Reader) Leave() {
 	r.Reader.Leave()
 	h, t := r.topic.hub, r.topic
 	h.mu.Lock()
 	t.readers--
-	over := t.readers == 0
-	if over {
+	isLast := t.readers == 0
+	if isLast {
 		delete(h.topics, t.key)
 	}
 	h.mu.Unlock()
-	if over {
+	if isLast {
 		t.cancel()
 		<-t.ended
 	}
 }
 
-// Share gives the readers of a log the answer to one question that all of them have. It is
-// asked when the last answer is older than age; meanwhile the others wait. Every caller
-// has to ask the same.
-func (r *Reader) Share(now time.Time, age time.Duration, ask func() (any, error)) (any, error) {
+// ShareAnswer returns the result of a request that all readers of a log share. It repeats the
+// request if the last result is older than age. Meanwhile the other readers wait. Every caller must
+// pass an equivalent request.
+func (r *Reader) ShareAnswer(now time.Time, age time.Duration, ask func() (any, error)) (any, error) {
 	t := r.topic
-	t.asking.Lock()
-	defer t.asking.Unlock()
-	if !t.asked.IsZero() && now.Sub(t.asked) < age {
+	t.answerMu.Lock()
+	defer t.answerMu.Unlock()
+	if !t.answeredAt.IsZero() && now.Sub(t.answeredAt) < age {
 		return t.answer, nil
 	}
 	answer, err := ask()
 	if err != nil {
 		return nil, err
 	}
-	t.asked, t.answer = now, answer
+	t.answeredAt, t.answer = now, answer
 	return answer, nil
 }
 
-// run reads until the last reader has left.
 func (t *topic) run(ctx context.Context, ref *streamv2.StreamRef) {
 	defer close(t.ended)
 	for wait := firstWait; ctx.Err() == nil; wait = min(2*wait, lastWait) {
-		heard, err := t.read(ctx, ref)
+		received, err := t.read(ctx, ref)
 		if ctx.Err() != nil {
 			return
 		}
-		t.hub.Log.DebugContext(ctx, "live log dropped", "session", t.key.session, "at", t.at, "error", err)
-		t.put(&Record{Down: true})
-		if heard {
+		t.hub.Log.DebugContext(ctx, "live log dropped", "session", t.key.session, "at", t.position, "error", err)
+		t.publish(&Record{Down: true})
+		if received {
 			wait = firstWait
 		}
 		select {
@@ -167,27 +165,27 @@ func (t *topic) run(ctx context.Context, ref *streamv2.StreamRef) {
 	}
 }
 
-// read makes one call. heard says that something came.
-func (t *topic) read(ctx context.Context, ref *streamv2.StreamRef) (heard bool, err error) {
+// read makes one call. received: it returned something.
+func (t *topic) read(ctx context.Context, ref *streamv2.StreamRef) (received bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	family := ref.GetRootSessionId() == ref.GetSessionId()
-	call, err := t.hub.Client.Read(ctx, &streamv2.ReadRequest{Stream: ref, FromSequence: t.at, Family: family})
+	call, err := t.hub.Client.Read(ctx, &streamv2.ReadRequest{Stream: ref, FromSequence: t.position, Family: family})
 	if err != nil {
 		return false, err
 	}
 	for {
 		got, err := receive(call)
 		if err != nil {
-			return heard, err
+			return received, err
 		}
-		heard = true
-		t.put(recordsOf(ref.GetSessionId(), got)...)
+		received = true
+		t.publish(recordsOf(ref.GetSessionId(), got)...)
 	}
 }
 
-// receive gives the next frame. The stream service writes frames by hand, in bytes. Within one
-// process nothing has decoded them on the way.
+// receive returns the next frame. The stream service writes frames as encoded bytes. Within one
+// process no layer has decoded them.
 func receive(call streamv2.StreamService_ReadClient) (*streamv2.ReadResponse, error) {
 	got, err := call.Recv()
 	if err != nil || got.GetFrame() != nil {
@@ -217,28 +215,28 @@ func recordsOf(session string, got *streamv2.ReadResponse) []*Record {
 	return records
 }
 
-// put tells all readers. at changes with the ring.
-func (t *topic) put(records ...*Record) {
+// publish gives records to all readers. The position changes with the ring.
+func (t *topic) publish(records ...*Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range records {
 		switch {
 		case r.CaughtUp:
-			t.up = true
+			t.live = true
 		case r.Down:
-			t.up = false
+			t.live = false
 		case r.Session == "":
-			t.at = max(t.at, r.Last)
+			t.position = max(t.position, r.Last)
 		}
 		t.ring.Put(r)
 	}
 }
 
-// Stored gives each record that is stored behind the position. It returns the error of
-// each, ctx's error, and Unavailable when the log cannot be read.
-func (h *Hub) Stored(ctx context.Context, ref *streamv2.StreamRef, after int64, family bool, each func(*Record) error) error {
+// ReadStored calls each with every stored record behind the position. It returns the error of each,
+// ctx's error, or Unavailable if the log cannot be read.
+func (h *Hub) ReadStored(ctx context.Context, ref *streamv2.StreamRef, after int64, family bool, each func(*Record) error) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends a call that is left before its end
+	defer cancel() // ends an incomplete call
 	call, err := h.Client.Read(ctx, &streamv2.ReadRequest{Stream: ref, FromSequence: after, Family: family, StoredOnly: true})
 	if err != nil {
 		return err
@@ -247,7 +245,7 @@ func (h *Hub) Stored(ctx context.Context, ref *streamv2.StreamRef, after int64, 
 		got, err := receive(call)
 		switch {
 		case errors.Is(err, io.EOF):
-			return fault.New(fault.Unavailable, "STREAM_DROPPED", "the live log ended before its end")
+			return fault.New(fault.Unavailable, "STREAM_DROPPED", "the stream service closed the read before its end")
 		case err != nil:
 			return err
 		case got.GetCaughtUp() != nil:
@@ -261,18 +259,18 @@ func (h *Hub) Stored(ctx context.Context, ref *streamv2.StreamRef, after int64, 
 	}
 }
 
-// Record is what a topic tells at once. Readers share it: nobody may change it.
+// Record is one delivery of a topic. Readers share it and must not change it.
 type Record struct {
-	// Session is the session below the one that is read; "" for that itself.
+	// Session is a session below the followed one; "" for the followed session.
 	Session string
 	// First and Last are the sequences of the first and the last frame.
 	First, Last int64
 	Frames      []*frame.Frame
-	Attempt     *streamv2.Attempt  // set in the first record of an attempt
-	Boundary    *streamv2.Boundary // set in a record that ends an attempt
+	Attempt     *streamv2.Attempt  // in the first record of an attempt
+	Boundary    *streamv2.Boundary // in the last record of an attempt
 
-	// CaughtUp and Down are set in records that have nothing else: what comes now is new;
-	// nothing comes before the next CaughtUp.
+	// CaughtUp and Down come alone. CaughtUp: the following records are live. Down: nothing is live
+	// before the next CaughtUp.
 	CaughtUp, Down bool
 
 	size int

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
 )
 
-// bytesStream answers as the stream service does, with frames that it has encoded itself.
+// bytesStream answers like the stream service, with frames encoded as bytes.
 type bytesStream struct {
 	streamv2.UnimplementedStreamServiceServer
 }
@@ -64,7 +64,7 @@ func TestRecordsOfAFrameComeInOrderFromAnyNetwork(t *testing.T) {
 			})
 			hub := &live.Hub{Client: streamv2.NewStreamServiceClient(conn), Log: slog.New(slog.DiscardHandler)}
 			var got []int64
-			err = hub.Stored(t.Context(), &streamv2.StreamRef{Tenant: "t", RootSessionId: "s", SessionId: "s"}, 0, false, func(r *live.Record) error {
+			err = hub.ReadStored(t.Context(), &streamv2.StreamRef{Tenant: "t", RootSessionId: "s", SessionId: "s"}, 0, false, func(r *live.Record) error {
 				got = append(got, r.First, r.Last)
 				return nil
 			})

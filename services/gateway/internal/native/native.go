@@ -1,7 +1,6 @@
-// Package native is the native stream of a session: its frames (chunk, end, fail,
-// rewound, caught-up) as server-sent events and as the messages of a
-// WebSocket (package ws). An answer that ends without end or fail is a drop, however cleanly it was closed: over HTTP/1.0 a connection that breaks looks
-// like the end of the body.
+// Package native serves the native stream of a session: its frames are chunk, end, fail, rewound
+// and caught-up. A response without end or fail is a drop, even if closed cleanly: over HTTP/1.0 a
+// broken connection looks like the end of the body.
 package native
 
 import (
@@ -22,23 +21,23 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
 )
 
-// Events serves the native stream as server-sent events whose id is the sequence.
+// Events serves the native stream as server-sent events. Their id is the sequence.
 type Events struct {
 	Follower *follow.Follower
 	Streams  *httpapi.Streams
-	Padding  int           // of comments, in bytes, where a proxy stands between
-	Timeout  time.Duration // for one write
+	Padding  int           // of comments, in bytes, behind a proxy
+	Timeout  time.Duration // of one write
 	Log      *slog.Logger
 }
 
-// Serve is GET /sse?sessionId=…&fromSequence=…&runId=…. Over HTTP/1 it returns when the
-// answer has begun, which then goes on without the server: see sse.Taken.
+// Serve is GET /sse?sessionId=…&fromSequence=…&runId=…. Over HTTP/1 it returns when the response
+// has begun. The stream then continues without the server: see sse.Taken.
 func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) error {
 	request, err := Request(r, tenant)
 	if err != nil {
 		return err
 	}
-	// The stream outlives the request; the trace goes on in it.
+	// The stream outlives the request and continues its trace.
 	span := trace.ContextWithSpanContext(context.Background(), trace.SpanContextFromContext(r.Context()))
 	ctx, release, err := n.Streams.Open(span)
 	if err != nil {
@@ -65,7 +64,7 @@ func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 		if err := n.begin(out); err != nil {
 			return err
 		}
-		return n.over(ctx, request, followed.To(ctx, sink{out})) //nolint:contextcheck // it ends with the request's as well
+		return n.cutError(ctx, request, followed.To(ctx, sink{out})) //nolint:contextcheck // it ends with the request's as well
 	}
 	out, err := sse.Take(w, r, n.Padding, n.Timeout)
 	if err != nil {
@@ -82,8 +81,8 @@ func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 	return nil
 }
 
-// stream is an answer on a connection of its own. What it needs lies here and not on
-// its stack, which waits most of the time: stacks grow by powers of two.
+// stream is a response on its own connection. Its fields are here and not on the stack of its
+// goroutine, which mostly waits: stacks grow by powers of two.
 type stream struct {
 	*Events
 	ctx      context.Context //nolint:containedctx // the stream's life
@@ -95,16 +94,15 @@ type stream struct {
 }
 
 func (s *stream) run() {
-	defer s.leave()
-	stop := context.AfterFunc(s.ctx, s.out.Close) // also under a write that nobody reads
-	if s.begin(s.out.Writer) == nil && s.over(s.ctx, s.request, s.followed.To(s.ctx, sink{s.out.Writer})) == nil && stop() {
+	defer s.close()
+	stop := context.AfterFunc(s.ctx, s.out.Close) // also during a blocked write
+	if s.begin(s.out.Writer) == nil && s.cutError(s.ctx, s.request, s.followed.To(s.ctx, sink{s.out.Writer})) == nil && stop() {
 		s.out.End(s.ctx)
 	}
 }
 
-// leave ends the stream, after a panic too: the server, which recovers from those of
-// its handlers, does not see this one.
-func (s *stream) leave() {
+// close ends the stream, also after a panic: the server recovers only from panics of its handlers.
+func (s *stream) close() {
 	if p := recover(); p != nil {
 		s.Log.ErrorContext(s.ctx, "stream panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	}
@@ -121,8 +119,8 @@ func (n *Events) begin(out *sse.Writer) error {
 	return nil
 }
 
-// over is what the end of a follow means to the server. ErrCut: it was no end.
-func (n *Events) over(ctx context.Context, r follow.Request, err error) error {
+// cutError converts the error of a follow for the server. ErrCut: the stream did not end.
+func (n *Events) cutError(ctx context.Context, r follow.Request, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -130,7 +128,7 @@ func (n *Events) over(ctx context.Context, r follow.Request, err error) error {
 	return httpapi.ErrCut
 }
 
-// Request reads what is asked for. Invalid (ID_INVALID, CURSOR_INVALID).
+// Request parses a request for the native stream. Invalid (ID_INVALID, CURSOR_INVALID).
 func Request(r *http.Request, tenant string) (follow.Request, error) {
 	query := r.URL.Query()
 	request := follow.Request{Tenant: tenant, SessionID: query.Get("sessionId"), RunID: query.Get("runId")}

@@ -135,7 +135,7 @@ func (s *Stops) Abort(w http.ResponseWriter, r *http.Request, tenant string) err
 
 // serve answers 202 at once, or with ?wait=MILLISECONDS 200 when the run has ended.
 func (s *Stops) serve(w http.ResponseWriter, r *http.Request, tenant string, kind statev1.StopKind) error {
-	wait, err := conversation.Number(r, "wait", 0, 0, MaxWait.Milliseconds())
+	wait, err := httpapi.Number(r, "wait", 0, 0, MaxWait.Milliseconds())
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package uistream
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -9,38 +10,37 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// Told is a chunk with its sequence.
-type Told struct {
+// NumberedChunk is a chunk with its sequence.
+type NumberedChunk struct {
 	Sequence int64
 	Chunk    *eventv1.Chunk
 }
 
-// Continue gives the message of a client that had m and then received the chunks of its run.
-// Parts that are not complete are in the state "streaming" or "input-streaming". m is not
-// changed.
-func Continue(m UIMessage, chunks []Told) UIMessage {
+// Continue returns the message of a client that had m and then received the chunks of its run.
+// Incomplete parts have the state "streaming" or "input-streaming". m is not changed.
+func Continue(m UIMessage, chunks []NumberedChunk) UIMessage {
 	t := New(m.ID, Newest)
-	t.Replay(m) // the translator learns what the client has
+	t.Replay(m) // the client's state
 	t.finishStep()
 	m.Parts = slices.Clone(m.Parts)
-	a := assembly{message: m, open: map[string]int{}, grown: map[int]*strings.Builder{}}
+	a := assembly{message: m, openBlocks: map[string]int{}, deltas: map[int]*strings.Builder{}}
 	for _, c := range chunks {
 		for _, p := range t.Chunk(c.Sequence, c.Chunk) {
-			a.take(p)
+			a.apply(p)
 		}
 	}
-	return a.whole()
+	return a.build()
 }
 
-// Settle ends open calls of the message with the chunks of a later run, which writes another
-// message. That run ends such calls before its first step. m is not changed.
-func Settle(m UIMessage, chunks []Told) UIMessage {
-	var ends []Told
+// EndCalls ends open calls of the message with chunks of a later run with its own message.
+// That run ends such calls before its first step. m is not changed.
+func EndCalls(m UIMessage, chunks []NumberedChunk) UIMessage {
+	var ends []NumberedChunk
 	for _, c := range chunks {
 		if c.Chunk.GetStepStarted() != nil {
 			break
 		}
-		if at := m.call(callOf(c.Chunk)); at >= 0 && m.Parts[at].open() {
+		if at := m.callIndex(callID(c.Chunk)); at >= 0 && m.Parts[at].isOpenCall() {
 			ends = append(ends, c)
 		}
 	}
@@ -50,46 +50,45 @@ func Settle(m UIMessage, chunks []Told) UIMessage {
 	return Continue(m, ends)
 }
 
-// assembly builds a message out of the parts of its stream, as the client of the AI
-// SDK does.
+// assembly builds a message from stream parts, as the client of the AI SDK does.
 type assembly struct {
-	message UIMessage
-	open    map[string]int           // the indexes of the parts that are streaming, by the ids of their blocks
-	grown   map[int]*strings.Builder // the deltas of parts so far, by index
+	message    UIMessage
+	openBlocks map[string]int           // indexes of streaming parts, by block id
+	deltas     map[int]*strings.Builder // deltas so far, by index of the part
 }
 
-func (a *assembly) take(p Part) {
+func (a *assembly) apply(p Part) {
 	switch p.Type {
 	case "start-step":
 		a.add(UIPart{Type: "step-start"})
 	case "reset-step":
 		a.reset()
 	case text + "-start", reasoning + "-start":
-		a.open[p.ID] = len(a.message.Parts)
+		a.openBlocks[p.ID] = len(a.message.Parts)
 		a.add(UIPart{Type: strings.TrimSuffix(p.Type, "-start"), State: "streaming"})
 	case text + "-delta", reasoning + "-delta":
-		if at, open := a.open[p.ID]; open {
+		if at, open := a.openBlocks[p.ID]; open {
 			a.grow(at, p.Delta)
 		}
 	case text + "-end", reasoning + "-end":
-		if at, open := a.open[p.ID]; open {
+		if at, open := a.openBlocks[p.ID]; open {
 			a.message.Parts[at].State = "done"
-			delete(a.open, p.ID)
+			delete(a.openBlocks, p.ID)
 		}
 	default:
 		switch {
 		case p.Type == "tool-approval-response":
-			a.answer(p)
+			a.applyDecision(p)
 		case p.ToolCallID != "":
-			a.takeCall(p)
+			a.applyCall(p)
 		case p.Data != nil && !p.Transient:
-			a.takeData(p)
+			a.applyData(p)
 		}
 	}
 }
 
-// takeData adds a data part. It replaces one of the same type and id.
-func (a *assembly) takeData(p Part) {
+// applyData adds a data part, or replaces the one with the same type and id.
+func (a *assembly) applyData(p Part) {
 	if at := slices.IndexFunc(a.message.Parts, func(q UIPart) bool { return p.ID != "" && q.Type == p.Type && q.ID == p.ID }); at >= 0 {
 		a.message.Parts[at].Data = p.Data
 		return
@@ -100,10 +99,10 @@ func (a *assembly) takeData(p Part) {
 func (a *assembly) add(p UIPart) { a.message.Parts = append(a.message.Parts, p) }
 
 func (a *assembly) grow(at int, delta string) {
-	if a.grown[at] == nil {
-		a.grown[at] = &strings.Builder{}
+	if a.deltas[at] == nil {
+		a.deltas[at] = &strings.Builder{}
 	}
-	a.grown[at].WriteString(delta)
+	a.deltas[at].WriteString(delta)
 }
 
 // reset drops the parts after the last step-start.
@@ -113,12 +112,12 @@ func (a *assembly) reset() {
 		begin--
 	}
 	a.message.Parts = a.message.Parts[:begin]
-	maps.DeleteFunc(a.grown, func(at int, _ *strings.Builder) bool { return at >= begin })
-	clear(a.open)
+	maps.DeleteFunc(a.deltas, func(at int, _ *strings.Builder) bool { return at >= begin })
+	clear(a.openBlocks)
 }
 
-func (a *assembly) takeCall(p Part) {
-	at := a.message.call(p.ToolCallID)
+func (a *assembly) applyCall(p Part) {
+	at := a.message.callIndex(p.ToolCallID)
 	if at < 0 {
 		at = len(a.message.Parts)
 		a.add(callPart(p.ToolCallID, tool{p.ToolName, p.Dynamic}))
@@ -131,44 +130,43 @@ func (a *assembly) takeCall(p Part) {
 		a.grow(at, p.InputTextDelta)
 	case "tool-input-available":
 		part.State, part.Input = "input-available", p.Input
-		delete(a.grown, at)
+		delete(a.deltas, at)
 	case "tool-input-error":
 		part.Input = p.Input
-		delete(a.grown, at)
-		part.end(Answer{Error: p.ErrorText})
+		delete(a.deltas, at)
+		part.setAnswer(Answer{Error: p.ErrorText})
 	case "tool-output-available":
 		a.endInput(at)
-		part.end(Answer{Result: string(p.Output), Success: true})
+		part.setAnswer(Answer{Result: string(p.Output), Success: true})
 	case "tool-output-error":
 		a.endInput(at)
-		part.end(Answer{Error: p.ErrorText})
+		part.setAnswer(Answer{Error: p.ErrorText})
 	case "tool-output-denied":
 		part.State = "output-denied"
 	case "tool-approval-request":
-		part.ask(Approval{ID: p.ApprovalID})
+		part.setApproval(Approval{ID: p.ApprovalID})
 	}
 }
 
-// endInput makes the input of a call a value where it came as a text and is JSON. One that was
-// cut stays a text.
+// endInput parses a streamed input that is whole JSON. An incomplete input stays text.
 func (a *assembly) endInput(at int) {
-	if grown := a.grown[at]; grown != nil && json.Valid([]byte(grown.String())) {
+	if grown := a.deltas[at]; grown != nil && json.Valid([]byte(grown.String())) {
 		a.message.Parts[at].Input = json.RawMessage(grown.String())
-		delete(a.grown, at)
+		delete(a.deltas, at)
 	}
 }
 
-func (a *assembly) answer(p Part) {
+func (a *assembly) applyDecision(p Part) {
 	for i := range a.message.Parts {
 		if part := &a.message.Parts[i]; part.Approval != nil && part.Approval.ID == p.ApprovalID {
-			part.ask(Approval{ID: p.ApprovalID, Approved: p.Approved, Reason: orText(p.Reason, part.Approval.Reason)})
+			part.setApproval(Approval{ID: p.ApprovalID, Approved: p.Approved, Reason: cmp.Or(p.Reason, part.Approval.Reason)})
 		}
 	}
 }
 
-// whole gives the message with its deltas put in place.
-func (a *assembly) whole() UIMessage {
-	for at, grown := range a.grown {
+// build returns the message with the deltas inserted.
+func (a *assembly) build() UIMessage {
+	for at, grown := range a.deltas {
 		part := &a.message.Parts[at]
 		if part.ToolCallID != "" {
 			part.InputText = grown.String()

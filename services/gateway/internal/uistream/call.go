@@ -10,32 +10,30 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// tool is a tool as clients know it. The part of a dynamic tool has a common type and the name.
-// Any other tool has a type of its own.
+// tool identifies a tool to clients. Calls of dynamic tools share one part type and carry the name.
+// Other tools have a part type each.
 type tool struct {
 	name    string
 	dynamic bool
 }
 
-// call is what the client knows of a tool call.
+// call is the client's state of a tool call.
 type call struct {
-	at        int64 // the sequence of its first part
-	step      int   // how many steps the client had then
-	tool      tool  // as its first part named it: clients look the call up by that
-	available bool  // its input is whole
+	sequence  int64 // of its first part
+	stepCount int   // Translator.stepCount at its first part
+	tool      tool  // as in its first part: clients find the call by it
+	available bool  // its whole input is sent
 	ended     bool
-	approval  string // the id of the requested approval
-	responded bool   // the client knows the decision
-	denied    bool   // it was refused, so it ends with tool-output-denied
+	approval  string // id of the requested approval
+	responded bool   // the decision is sent
+	denied    bool   // the approval was rejected, so the call ends with tool-output-denied
 
-	// quiet is the input of a call that was sent in deltas only, so that no client runs
-	// it; nil for other calls.
-	quiet    json.RawMessage
-	streamed *strings.Builder // the deltas of the input; nil once it is whole
+	// silentInput is the input of a call sent only in deltas, so that no client runs it; else nil.
+	silentInput json.RawMessage
+	streamed    *strings.Builder // the input's deltas; nil once the input is whole
 }
 
-// input is the whole input. A chunk leaves out arguments that are too large for it: then the
-// input is what the deltas had.
+// input returns the whole input. A chunk omits too large arguments; then the deltas are the input.
 func (c *call) input(arguments string) string {
 	if arguments == "" && c.streamed != nil {
 		return c.streamed.String()
@@ -43,10 +41,10 @@ func (c *call) input(arguments string) string {
 	return arguments
 }
 
-// foreign reports whether the chunk is about a call of an earlier message. Such a call was
-// abandoned when the user wrote again, and its end comes before the first step of the run.
-func (t *Translator) foreign(c *eventv1.Chunk) bool {
-	id := callOf(c)
+// isOfEarlierMessage reports whether the chunk belongs to a call of an earlier message. Such a call
+// was abandoned when the user wrote a new message. Its end precedes the run's first step.
+func (t *Translator) isOfEarlierMessage(c *eventv1.Chunk) bool {
+	id := callID(c)
 	if id == "" || t.step.open {
 		return false
 	}
@@ -54,27 +52,26 @@ func (t *Translator) foreign(c *eventv1.Chunk) bool {
 	return !known
 }
 
-// callOf gives the id of the call that the chunk starts, decides on or ends; "" for other chunks.
-func callOf(c *eventv1.Chunk) string {
+// callID returns the id of the call in a start, decision or end; "" for other chunks.
+func callID(c *eventv1.Chunk) string {
 	return cmp.Or(c.GetToolStart().GetToolCallId(), c.GetToolEnd().GetToolCallId(),
 		c.GetToolApprovalRequest().GetToolCallId(), c.GetToolApprovalResponse().GetToolCallId())
 }
 
-// Answered keeps clients from running client tools again that were answered: the translator
-// sends their input as a text, followed by their output. It calls answered when an input is
-// whole. answered reports false for calls that are open or new. nil is for streams that
-// no client has read before.
+// Answered keeps clients from repeating answered client tools: their input is sent as text,
+// followed by their output. The translator calls answered when an input is whole. answered reports
+// false for open and new calls. nil is for streams that no client has read before.
 func (t *Translator) Answered(answered func(callID string) bool) { t.answered = answered }
 
-func (t *Translator) callStart(sequence int64, id string, of tool) []Part {
+func (t *Translator) startCall(sequence int64, id string, of tool) []Part {
 	if _, known := t.calls[id]; known {
 		return nil
 	}
-	t.calls[id] = call{at: sequence, step: t.steps, tool: of, streamed: &strings.Builder{}}
+	t.calls[id] = call{sequence: sequence, stepCount: t.stepCount, tool: of, streamed: &strings.Builder{}}
 	return append(t.closeBlock(), toolInputStart(id, of))
 }
 
-func (t *Translator) callDelta(e *eventv1.ToolArgStreamDelta) []Part {
+func (t *Translator) growInput(e *eventv1.ToolArgStreamDelta) []Part {
 	c, known := t.calls[e.GetToolCallId()]
 	if !known || c.available || e.GetDelta() == "" {
 		return nil
@@ -85,11 +82,11 @@ func (t *Translator) callDelta(e *eventv1.ToolArgStreamDelta) []Part {
 	return []Part{toolInputDelta(e.GetToolCallId(), e.GetDelta())}
 }
 
-// callAvailable sends the whole input. Clients run their own tools when they receive it.
-func (t *Translator) callAvailable(sequence int64, id string, of tool, arguments string) []Part {
-	parts := t.callStart(sequence, id, of)
+// sendInput sends the whole input. Clients run their own tools when they receive it.
+func (t *Translator) sendInput(sequence int64, id string, of tool, arguments string) []Part {
+	parts := t.startCall(sequence, id, of)
 	c := t.calls[id]
-	if c.available { // another executor runs it again
+	if c.available { // another executor repeats the call
 		return parts
 	}
 	arguments = c.input(arguments)
@@ -98,93 +95,93 @@ func (t *Translator) callAvailable(sequence int64, id string, of tool, arguments
 	return append(parts, toolInputAvailable(id, c.tool, arguments))
 }
 
-// callQuiet sends the whole input in a form that no client runs a tool for.
-func (t *Translator) callQuiet(sequence int64, id string, of tool, arguments string) []Part {
-	parts := t.callStart(sequence, id, of)
+// sendInputSilently sends the whole input as deltas, so that no client runs the tool.
+func (t *Translator) sendInputSilently(sequence int64, id string, of tool, arguments string) []Part {
+	parts := t.startCall(sequence, id, of)
 	c := t.calls[id]
 	if c.available {
 		return parts
 	}
 	streamed := c.input("")
-	c.available, c.streamed, c.quiet = true, nil, value(c.input(arguments), "{}")
+	c.available, c.streamed, c.silentInput = true, nil, jsonValue(c.input(arguments), "{}")
 	t.calls[id] = c
-	if sameJSON([]byte(streamed), c.quiet) {
+	if sameJSON([]byte(streamed), c.silentInput) {
 		return parts
 	}
-	if streamed != "" { // it begins anew
+	if streamed != "" { // replace the deltas so far
 		parts = append(parts, toolInputStart(id, c.tool))
 	}
-	return append(parts, toolInputDelta(id, string(c.quiet)))
+	return append(parts, toolInputDelta(id, string(c.silentInput)))
 }
 
-// sameJSON reports whether two texts are the same JSON apart from white space.
+// sameJSON reports whether two JSON texts are equal except for white space.
 func sameJSON(a, b []byte) bool {
 	var x, y bytes.Buffer
 	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
 }
 
-func (t *Translator) toolStarted(sequence int64, e *eventv1.ToolStart) []Part {
+func (t *Translator) startTool(sequence int64, e *eventv1.ToolStart) []Part {
 	of := tool{e.GetToolName(), e.GetDynamic()}
 	if e.GetAwaitsClient() && t.answered != nil && t.answered(e.GetToolCallId()) {
-		return t.callQuiet(sequence, e.GetToolCallId(), of, e.GetArguments())
+		return t.sendInputSilently(sequence, e.GetToolCallId(), of, e.GetArguments())
 	}
-	return t.callAvailable(sequence, e.GetToolCallId(), of, e.GetArguments())
+	return t.sendInput(sequence, e.GetToolCallId(), of, e.GetArguments())
 }
 
-// callEnd ends a call. It may be of an earlier step: clients look for it in the whole message.
-func (t *Translator) callEnd(sequence int64, e *eventv1.ToolEnd) []Part {
+// endCall ends a call, possibly of an earlier step. Clients search the whole message for it.
+func (t *Translator) endCall(sequence int64, e *eventv1.ToolEnd) []Part {
 	id, answer := e.GetToolCallId(), Answer{Result: e.GetResult(), Error: e.GetError(), Success: e.GetSuccess()}
 	if !t.calls[id].available {
-		return t.neverBegun(sequence, id, e.GetToolName(), answer)
+		return t.endUnstartedCall(sequence, id, e.GetToolName(), answer)
 	}
-	t.ended(id)
+	t.markEnded(id)
 	if t.calls[id].denied && t.major.approves() {
 		return []Part{toolDenied(id)}
 	}
 	return []Part{t.output(id, answer)}
 }
 
-// neverBegun ends a call that never started, because the tool does not exist or refuses the input.
-// No client may run it.
-func (t *Translator) neverBegun(sequence int64, id, name string, a Answer) []Part {
-	parts := t.callStart(sequence, id, tool{name: name})
+// endUnstartedCall ends a call that never started: the tool does not exist or rejects the input. No
+// client may run it.
+func (t *Translator) endUnstartedCall(sequence int64, id, name string, a Answer) []Part {
+	parts := t.startCall(sequence, id, tool{name: name})
 	c := t.calls[id]
-	if a.Success || !t.major.inputErrors() || c.step != t.steps {
-		parts = append(parts, t.callQuiet(sequence, id, c.tool, "")...)
-		t.ended(id)
+	if a.Success || !t.major.inputErrors() || c.stepCount != t.stepCount {
+		parts = append(parts, t.sendInputSilently(sequence, id, c.tool, "")...)
+		t.markEnded(id)
 		return append(parts, t.output(id, a))
 	}
-	input := value(c.input(""), "{}")
+	input := jsonValue(c.input(""), "{}")
 	c.available, c.streamed, c.ended = true, nil, true
 	t.calls[id] = c
 	return append(parts, toolInputError(id, c.tool, input, a.Error))
 }
 
-func (t *Translator) ended(id string) {
+func (t *Translator) markEnded(id string) {
 	c := t.calls[id]
 	c.ended = true
 	t.calls[id] = c
 }
 
-// output gives the part that ends the call. If a quiet call fails, version 7 would keep the text
-// of its input beside the input. tool-input-error makes it drop the text, but only for a call
-// of its last step.
+// output returns the part that ends the call. When a call sent in deltas fails, version 7 would
+// keep the input's text beside the input. tool-input-error drops the text, but only for a call of
+// the last step.
 func (t *Translator) output(id string, a Answer) Part {
 	c := t.calls[id]
-	if !a.Success && c.quiet != nil && c.step == t.steps && t.major.resets() {
-		return toolInputError(id, c.tool, c.quiet, a.Error)
+	if !a.Success && c.silentInput != nil && c.stepCount == t.stepCount && t.major.resets() {
+		return toolInputError(id, c.tool, c.silentInput, a.Error)
 	}
 	return toolOutput(id, c.tool.dynamic, a)
 }
 
-// approvalAsked requests an approval, once, from clients that know approvals. Other clients see
-// a call that goes on.
-func (t *Translator) approvalAsked(sequence int64, e *eventv1.ToolApprovalRequest) []Part {
-	parts := t.callAvailable(sequence, e.GetToolCallId(), tool{name: e.GetToolName()}, e.GetInput())
-	return append(parts, t.ask(e.GetToolCallId(), e.GetApprovalId())...)
+// requestApproval requests an approval once, from clients with approvals. Other clients see a call
+// in progress.
+func (t *Translator) requestApproval(sequence int64, e *eventv1.ToolApprovalRequest) []Part {
+	parts := t.sendInput(sequence, e.GetToolCallId(), tool{name: e.GetToolName()}, e.GetInput())
+	return append(parts, t.sendApprovalRequest(e.GetToolCallId(), e.GetApprovalId())...)
 }
 
-func (t *Translator) ask(id, approval string) []Part {
+func (t *Translator) sendApprovalRequest(id, approval string) []Part {
 	c := t.calls[id]
 	if approval == "" || c.approval == approval {
 		return nil
@@ -197,20 +194,20 @@ func (t *Translator) ask(id, approval string) []Part {
 	return []Part{approvalRequest(id, approval)}
 }
 
-func (t *Translator) approvalAnswered(e *eventv1.ToolApprovalResponse) []Part {
+func (t *Translator) answerApproval(e *eventv1.ToolApprovalResponse) []Part {
 	c, known := t.calls[e.GetToolCallId()]
 	if !known {
 		return nil
 	}
-	return t.respond(e.GetToolCallId(), orText(e.GetApprovalId(), c.approval), e.GetDecision() != "reject", e.GetReason())
+	return t.sendDecision(e.GetToolCallId(), cmp.Or(e.GetApprovalId(), c.approval), e.GetDecision() != "reject", e.GetReason())
 }
 
-// respond sends the decision about a call. The request goes first where the client does not have
-// it: it would fail on a decision without one.
-func (t *Translator) respond(id, approval string, approved bool, reason string) []Part {
+// sendDecision sends the decision about a call, after the request if the client lacks it: clients
+// fail on a decision without a request.
+func (t *Translator) sendDecision(id, approval string, approved bool, reason string) []Part {
 	var parts []Part
 	if t.major.responds() {
-		parts = t.ask(id, approval)
+		parts = t.sendApprovalRequest(id, approval)
 	}
 	c := t.calls[id]
 	c.denied, c.responded = !approved, true
@@ -221,22 +218,23 @@ func (t *Translator) respond(id, approval string, approved bool, reason string) 
 	return append(parts, approvalResponse(c.approval, approved, reason))
 }
 
-// callsThat gives the ids of the calls for which the condition holds, in the order of their
-// first parts.
-func (t *Translator) callsThat(holds func(call) bool) []string {
+// callIDs returns the ids of the matching calls, in the order of their first parts.
+func (t *Translator) callIDs(holds func(call) bool) []string {
 	var ids []string
 	for id, c := range t.calls {
 		if holds(c) {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(cmp.Compare(t.calls[a].at, t.calls[b].at), cmp.Compare(a, b)) })
+	slices.SortFunc(ids, func(a, b string) int {
+		return cmp.Or(cmp.Compare(t.calls[a].sequence, t.calls[b].sequence), cmp.Compare(a, b))
+	})
 	return ids
 }
 
 func (t *Translator) forgetCalls(after int64) {
 	for id, c := range t.calls {
-		if c.at > after {
+		if c.sequence > after {
 			delete(t.calls, id)
 		}
 	}

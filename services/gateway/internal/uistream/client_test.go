@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// client assembles a message as the package ai does (version 7.0.173,
-// processUIMessageStream), and refuses what its version refuses.
+// client assembles a message like the package ai (version 7.0.173, processUIMessageStream), and
+// refuses the parts that its version refuses.
 type client struct {
 	major    uistream.Major
 	id       string
@@ -19,14 +19,13 @@ type client struct {
 	open     map[string]*part
 	inputs   map[string]*strings.Builder
 	metadata *uistream.Metadata
-	ran      []string // the calls for which onToolCall fired
-	replay   bool     // the next start begins the message anew
+	ran      []string // calls with an onToolCall
+	replay   bool     // the next start begins the message again
 	finished bool
 	failed   string
 }
 
-// part is a part of the message. Of an input that was told by deltas the client keeps the
-// text.
+// part is a part of the message. The client keeps the text of an input received in deltas.
 type part struct {
 	uistream.UIPart
 	RawInput string `json:"rawInput,omitempty"`
@@ -38,10 +37,10 @@ func newClient(major uistream.Major) *client {
 	return c
 }
 
-// connect begins another response: the answer to a POST, or a replay.
+// connect begins another response: to a POST, or a replay.
 func (c *client) connect(replay bool) {
 	c.replay, c.finished = replay, false
-	c.forget()
+	c.resetOpen()
 }
 
 func (c *client) take(text []byte) error {
@@ -66,8 +65,8 @@ func (c *client) take(text []byte) error {
 }
 
 func (c *client) assemble(p uistream.Part) error {
-	if q := c.call(p.ToolCallID); q != nil && speaksOfTool[p.Type] && p.Dynamic != (q.Type == "dynamic-tool") {
-		return fmt.Errorf("the call is known as %s", q.Type) // version 5 looks for it among those of the kind
+	if q := c.call(p.ToolCallID); q != nil && carriesDynamic[p.Type] && p.Dynamic != (q.Type == "dynamic-tool") {
+		return fmt.Errorf("the call is known as %s", q.Type) // version 5 searches among calls of its kind
 	}
 	switch p.Type {
 	case "start":
@@ -77,7 +76,7 @@ func (c *client) assemble(p uistream.Part) error {
 	case "finish-step":
 	case "reset-step":
 		c.parts = c.parts[:c.stepBegin()]
-		c.forget()
+		c.resetOpen()
 	case "text-start", "reasoning-start":
 		c.open[p.ID] = c.add(&part{UIPart: uistream.UIPart{Type: strings.TrimSuffix(p.Type, "-start"), State: "streaming"}})
 	case "text-delta", "reasoning-delta", "text-end", "reasoning-end":
@@ -111,8 +110,8 @@ func (c *client) assemble(p uistream.Part) error {
 	return nil
 }
 
-// speaksOfTool are the parts that say whether the tool of their call is dynamic.
-var speaksOfTool = map[string]bool{
+// carriesDynamic are the part types with the key "dynamic".
+var carriesDynamic = map[string]bool{
 	"tool-input-start": true, "tool-input-available": true, "tool-input-error": true, "tool-output-available": true, "tool-output-error": true,
 }
 
@@ -146,13 +145,13 @@ func (c *client) describe(m *uistream.Metadata) {
 		merged = *c.metadata
 	}
 	text, err := json.Marshal(m)
-	if err != nil || json.Unmarshal(text, &merged) != nil { // keys that m has take the place of those that were there
+	if err != nil || json.Unmarshal(text, &merged) != nil { // keys of m replace existing keys
 		panic("metadata that is none")
 	}
 	c.metadata = &merged
 }
 
-func (c *client) forget() {
+func (c *client) resetOpen() {
 	c.open, c.inputs = map[string]*part{}, map[string]*strings.Builder{}
 }
 
@@ -183,7 +182,7 @@ func (c *client) grow(p uistream.Part) error {
 	return nil
 }
 
-// current finds the call in the step; older versions look everywhere.
+// current finds the call in the step. Older versions search the whole message.
 func (c *client) current(p uistream.Part) *part {
 	from := 0
 	if c.major >= 7 {
@@ -206,7 +205,7 @@ func (c *client) call(id string) *part {
 	return nil
 }
 
-// update puts what is known into the call's part, or makes one.
+// update updates the call's part, or adds one.
 func (c *client) update(q *part, p uistream.Part, known part) {
 	if q == nil {
 		made := uistream.UIPart{Type: "tool-" + p.ToolName, ToolCallID: p.ToolCallID}
@@ -257,7 +256,7 @@ func (c *client) responded(p uistream.Part) error {
 	return fmt.Errorf("no such approval")
 }
 
-// respond is also what the app does to answer.
+// respond also is the app's answer to an approval.
 func (c *client) respond(q *part, approved bool, reason string) {
 	if reason == "" {
 		reason = q.Approval.Reason
@@ -278,7 +277,7 @@ func (c *client) takeData(p uistream.Part) {
 	c.add(&part{UIPart: uistream.UIPart{Type: p.Type, ID: p.ID, Data: p.Data}})
 }
 
-// message is the message without what only the client keeps.
+// message returns the message without the client's own fields.
 func (c *client) message() uistream.UIMessage {
 	m := uistream.UIMessage{ID: c.id, Role: "assistant", Parts: []uistream.UIPart{}}
 	for _, p := range c.parts {

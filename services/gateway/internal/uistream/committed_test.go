@@ -13,14 +13,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// differs are the scenarios whose stored message is another one than the live one, by design.
+// differs lists the scenarios whose stored message differs from the live one by design.
 var differs = map[string]string{
 	"lost_and_failed": "No chunk of the protocol takes back the step-start of a step that is void, and nothing of that step is stored.",
 	"subagent":        "A record has no place for the events of sub-agents, because no executor sends them.",
 }
 
-// TestScenariosAreStoredAsTheyAreStreamed commits what the scenarios show as an executor does, and
-// compares what is stored with the message of a client of the newest version.
+// TestScenariosAreStoredAsTheyAreStreamed commits the chunks of each scenario like an executor. It
+// compares the stored message with the message of a client of the newest version.
 func TestScenariosAreStoredAsTheyAreStreamed(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -48,18 +48,18 @@ func TestScenariosAreStoredAsTheyAreStreamed(t *testing.T) {
 	}
 }
 
-// unfinished reports whether the scenario ends with a client that has to come back, is of a run
-// that never began, or shows calls of which no chunk tells, which no record has either.
+// unfinished reports whether the scenario ends with a broken connection, has a run that never
+// began, or has calls without chunks, which records lack too.
 func unfinished(scenario string) bool {
 	return strings.HasSuffix(scenario, "(break the connection)\n") || strings.Contains(scenario, "\ngiven_up") || strings.Contains(scenario, "\npending")
 }
 
-// playCommitted gives the message that a client has, and the one that is stored.
+// playCommitted returns a client's message and the stored message.
 func playCommitted(t *testing.T, scenario string) (live, stored string) {
 	t.Helper()
 	p := &player{t: t, client: newClient(uistream.Newest)}
 	known := uistream.Run{ID: "run-1", MessageID: "msg-run-1", AgentType: "demo", CreatedAt: 1700000000000}
-	var told []record
+	var log []record
 	stopped := ""
 	for line := range strings.Lines(scenario) {
 		words := wordsOf(t, line)
@@ -76,26 +76,26 @@ func playCommitted(t *testing.T, scenario string) (live, stored string) {
 		p.command(words)
 		switch words[0] {
 		case "rewound":
-			told = append(told, record{sequence: int64(len(told)) + 1<<20, rewound: true, at: p.number(words[1])})
+			log = append(log, record{sequence: int64(len(log)) + 1<<20, rewound: true, at: p.number(words[1])})
 		case "end":
 			known.Interrupted = words[1] == "interrupted"
 		case "stopped":
 			stopped = words[1]
-		case "replay", "post": // everything comes again
-			told = nil
+		case "replay", "post": // the following chunks are complete
+			log = nil
 		case "client", "start", "fail", "describe", "now":
 		default:
 			p.step = step
-			told = append(told, record{sequence: p.number(words[0]), chunk: p.chunk(words[1], words[2:])})
+			log = append(log, record{sequence: p.number(words[0]), chunk: p.chunk(words[1], words[2:])})
 		}
 	}
-	c := &commits{run: &known, asked: map[string]string{}, records: map[uistream.Step]*eventv1.StepRecord{}, verdicts: map[string]*eventv1.ApprovalVerdict{}}
-	for _, r := range standing(told) {
+	c := &commits{run: &known, approvals: map[string]string{}, records: map[uistream.Step]*eventv1.StepRecord{}, verdicts: map[string]*eventv1.ApprovalVerdict{}}
+	for _, r := range withoutVoid(log) {
 		c.take(r)
 	}
 	c.commit()
 	shown := uistream.Stored{Messages: c.messages, Runs: map[string]uistream.Run{"run-1": known}, Records: c.records, Last: "run-1"}.Conversation()
-	uistream.Close(shown, func(string, string) string { return stopped })
+	uistream.EndUnanswered(shown, func(string, string) string { return stopped })
 	return asText(t, []uistream.UIMessage{p.client.whole()}), asText(t, shown)
 }
 
@@ -108,17 +108,17 @@ func asText(t *testing.T, v any) string {
 	return string(b)
 }
 
-// commits makes of chunks what the state service stores.
+// commits builds the stored messages and records from chunks.
 type commits struct {
 	run      *uistream.Run
 	messages []*eventv1.Message
 	records  map[uistream.Step]*eventv1.StepRecord
 
-	chunks   []*eventv1.Chunk // of the step in flight
-	reply    *eventv1.Message // nil: no model was called
-	results  []*eventv1.Part
-	asked    map[string]string // the ids of approvals, by call
-	verdicts map[string]*eventv1.ApprovalVerdict
+	chunks    []*eventv1.Chunk // of the step in flight
+	reply     *eventv1.Message // nil: the step called no model
+	results   []*eventv1.Part
+	approvals map[string]string // approval ids, by call
+	verdicts  map[string]*eventv1.ApprovalVerdict
 }
 
 func (c *commits) take(r record) {
@@ -140,24 +140,24 @@ func (c *commits) take(r record) {
 	case *eventv1.Chunk_StepStarted:
 		c.reply = &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT}
 	case *eventv1.Chunk_TextDelta:
-		c.say(e.TextDelta.GetDelta())
+		c.addText(e.TextDelta.GetDelta())
 	case *eventv1.Chunk_Thinking:
-		c.think(e.Thinking)
+		c.addThought(e.Thinking)
 	case *eventv1.Chunk_ToolArgStreamStart:
 		c.call(e.ToolArgStreamStart.GetToolCallId(), e.ToolArgStreamStart.GetToolName(), e.ToolArgStreamStart.GetDynamic())
 	case *eventv1.Chunk_ToolArgStreamDelta:
 		c.call(e.ToolArgStreamDelta.GetToolCallId(), "", false).Arguments += e.ToolArgStreamDelta.GetDelta()
 	case *eventv1.Chunk_ToolStart:
 		call := c.call(e.ToolStart.GetToolCallId(), e.ToolStart.GetToolName(), e.ToolStart.GetDynamic())
-		call.Arguments = cmp.Or(e.ToolStart.GetArguments(), call.GetArguments()) // none where they are too large to come twice
+		call.Arguments = cmp.Or(e.ToolStart.GetArguments(), call.GetArguments()) // omitted if too large to repeat
 	case *eventv1.Chunk_ToolApprovalRequest:
-		c.asked[e.ToolApprovalRequest.GetToolCallId()] = e.ToolApprovalRequest.GetApprovalId()
+		c.approvals[e.ToolApprovalRequest.GetToolCallId()] = e.ToolApprovalRequest.GetApprovalId()
 		call := c.call(e.ToolApprovalRequest.GetToolCallId(), e.ToolApprovalRequest.GetToolName(), false)
 		call.Arguments = cmp.Or(e.ToolApprovalRequest.GetInput(), call.GetArguments())
 	case *eventv1.Chunk_ToolApprovalResponse:
 		response := e.ToolApprovalResponse
 		c.verdicts[response.GetToolCallId()] = &eventv1.ApprovalVerdict{
-			ApprovalId: cmp.Or(response.GetApprovalId(), c.asked[response.GetToolCallId()]), Approved: response.GetDecision() == "approve", Reason: response.GetReason()}
+			ApprovalId: cmp.Or(response.GetApprovalId(), c.approvals[response.GetToolCallId()]), Approved: response.GetDecision() == "approve", Reason: response.GetReason()}
 	case *eventv1.Chunk_ToolEnd:
 		c.call(e.ToolEnd.GetToolCallId(), e.ToolEnd.GetToolName(), false)
 		c.results = append(c.results, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: &eventv1.ToolResultPart{
@@ -176,21 +176,21 @@ func (c *commits) last() *eventv1.Part {
 	return parts[len(parts)-1]
 }
 
-func (c *commits) say(delta string) {
+func (c *commits) addText(delta string) {
 	if c.last().GetText() == nil {
 		c.reply.Parts = append(c.reply.Parts, &eventv1.Part{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{}}})
 	}
 	c.last().GetText().Text += delta
 }
 
-func (c *commits) think(e *eventv1.Thinking) {
+func (c *commits) addThought(e *eventv1.Thinking) {
 	if c.last().GetReasoning() == nil {
 		c.reply.Parts = append(c.reply.Parts, &eventv1.Part{Part: &eventv1.Part_Reasoning{Reasoning: &eventv1.ReasoningPart{}}})
 	}
 	c.last().GetReasoning().Text += e.GetContent()
 }
 
-// call gives the call of the reply; one of an earlier step is of no consequence.
+// call returns the call in the reply. For a call of an earlier step it returns an unused one.
 func (c *commits) call(id, name string, dynamic bool) *eventv1.ToolCallPart {
 	for _, p := range c.reply.GetParts() {
 		if p.GetToolCall().GetToolCallId() == id {

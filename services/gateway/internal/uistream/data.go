@@ -1,17 +1,17 @@
 package uistream
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// aside gives the data part of a chunk that is not the message's own text. A
-// text that grows goes on around it, so that the message has the text whole, as
-// the conversation has it. What only means something at its time is transient: the
-// message does not keep it.
-func aside(c *eventv1.Chunk) []Part {
+// dataParts returns the data part of a chunk without text of the message. It does not interrupt a
+// streaming text, so the message has the text in one part, like the stored conversation. Events for
+// live readers alone are transient: the message does not keep them.
+func dataParts(c *eventv1.Chunk) []Part {
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_Custom:
 		part := data(e.Custom.GetEventName(), e.Custom.GetData())
@@ -23,22 +23,22 @@ func aside(c *eventv1.Chunk) []Part {
 		return []Part{data("state-patch", e.StatePatch.GetPatches())}
 	case *eventv1.Chunk_SubagentStart:
 		s := e.SubagentStart
-		return named(told("subagent-start", subagent{s.GetToolCallId(), s.GetSubSessionId(), s.GetSubAgentType(), nil, nil}), s.GetToolCallId())
+		return withID(jsonData("subagent-start", subagent{s.GetToolCallId(), s.GetSubSessionId(), s.GetSubAgentType(), nil, nil}), s.GetToolCallId())
 	case *eventv1.Chunk_SubagentEnd:
 		s, success := e.SubagentEnd, e.SubagentEnd.GetSuccess()
-		return named(told("subagent-end", subagent{s.GetToolCallId(), s.GetSubSessionId(), s.GetSubAgentType(), &success, value(s.GetResult(), "null")}), s.GetToolCallId())
+		return withID(jsonData("subagent-end", subagent{s.GetToolCallId(), s.GetSubSessionId(), s.GetSubAgentType(), &success, jsonValue(s.GetResult(), "null")}), s.GetToolCallId())
 	case *eventv1.Chunk_Checkpoint:
-		return passing(told("checkpoint", checkpoint{e.Checkpoint.GetCheckpointId(), e.Checkpoint.GetStepCount()}))
+		return asTransient(jsonData("checkpoint", checkpoint{e.Checkpoint.GetCheckpointId(), e.Checkpoint.GetStepCount()}))
 	case *eventv1.Chunk_StreamResync:
-		return passing(told("stream-resync", resync{e.StreamResync.GetReason(), e.StreamResync.GetSequence()}))
+		return asTransient(jsonData("stream-resync", resync{e.StreamResync.GetReason(), e.StreamResync.GetSequence()}))
 	case *eventv1.Chunk_Error:
-		return failure(c.GetAgentId(), e.Error)
+		return errorData(c.GetAgentId(), e.Error)
 	default:
 		return nil
 	}
 }
 
-// subagent tells of a session that a call has begun below this one; its end has a result.
+// subagent describes the child session of a call. Only its end has a result.
 type subagent struct {
 	ToolCallID string          `json:"toolCallId"`
 	SessionID  string          `json:"sessionId"`
@@ -57,35 +57,32 @@ type resync struct {
 	Sequence int64  `json:"sequence"`
 }
 
-// failure gives the data part of an error. An error part would end the message at the
-// client, so that of a failed run only comes with the run's end. An error that the run
-// survives is transient.
-func failure(runID string, e *eventv1.Error) []Part {
+// errorData returns the data part of an error. An error part would end the message at the client,
+// so it is sent only at the end of a failed run. An error that the run survives is transient.
+func errorData(runID string, e *eventv1.Error) []Part {
 	if e.GetRecoverable() {
-		return passing(told("error", failed{e.GetCode(), e.GetError()}))
+		return asTransient(jsonData("error", failed{e.GetCode(), e.GetError()}))
 	}
 	return []Part{Failed(runID, e.GetError(), e.GetCode())}
 }
 
-// failed is the data of an error.
 type failed struct {
 	Code  string `json:"code"`
 	Error string `json:"error"`
 }
 
-// Failed gives the part that keeps in the message why its run has failed. It has the run's
-// id, so a client that is sent it twice has it once. The error part, which ends the stream,
-// comes behind it and leaves nothing in the message.
+// Failed returns the data part that records in the message why its run failed. Its id is the run's,
+// so repetitions replace it. The error part that follows ends the stream and leaves nothing in the
+// message.
 func Failed(runID, sentence, code string) Part {
-	return named(told("error", failed{code, orText(sentence, failedText)}), runID)[0]
+	return withID(jsonData("error", failed{code, cmp.Or(sentence, failedText)}), runID)[0]
 }
 
 func data(name, text string) Part {
-	return Part{Type: "data-" + dataName(name), Data: value(text, "null")}
+	return Part{Type: "data-" + dataName(name), Data: jsonValue(text, "null")}
 }
 
-// told is a data part of a value of ours.
-func told(name string, v any) []Part {
+func jsonData(name string, v any) []Part {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return nil
@@ -93,26 +90,25 @@ func told(name string, v any) []Part {
 	return []Part{data(name, string(text))}
 }
 
-// named gives the parts the id: a repetition takes the place of what the client has.
-func named(parts []Part, id string) []Part {
+// withID sets the id of the parts: a repetition replaces the client's part.
+func withID(parts []Part, id string) []Part {
 	for i := range parts {
 		parts[i].ID = id
 	}
 	return parts
 }
 
-func passing(parts []Part) []Part {
+func asTransient(parts []Part) []Part {
 	for i := range parts {
 		parts[i].Transient = true
 	}
 	return parts
 }
 
-// maxDataName bounds the name of a data part in bytes.
-const maxDataName = 64
+const maxDataName = 64 // bytes
 
-// dataName makes a part's name of an event's: letters, digits, "-", "_" and
-// "." stay, everything else becomes "-".
+// dataName derives the name of a data part from an event's name. Letters, digits, "-", "_" and "."
+// stay. Other characters become "-".
 func dataName(event string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -125,5 +121,5 @@ func dataName(event string) string {
 	if len(name) > maxDataName {
 		name = name[:maxDataName]
 	}
-	return orText(name, "event")
+	return cmp.Or(name, "event")
 }

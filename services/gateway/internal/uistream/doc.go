@@ -1,10 +1,10 @@
-// Package uistream turns the chunks of a run into the UI message stream of the AI SDK: parts,
-// one JSON object each, from which the client builds a message. It also builds the same
-// message out of stored steps.
+// Package uistream translates the chunks of runs into the UI message stream of the AI SDK. The
+// stream consists of parts, one JSON object each, and the client builds a message from them. The
+// package also builds the same message from stored steps.
 //
-// The translator is pure, and knows exactly what the client has. The parts depend only on the
-// chunks so far. So a replay from the start gives the same parts with the same ids, and a
-// translator that has taken the first chunks silently goes on where another one stopped.
+// A translator does no I/O. It tracks the exact state of the client, and its parts depend only on
+// the chunks so far. A replay from the start therefore gives the same parts with the same ids, and
+// a new translator can silently consume the chunks that the client has and continue from there.
 //
 // # One message
 //
@@ -12,76 +12,72 @@
 //	parts:   start    start-step    text-start,-delta,-end      finish-step        finish
 //	                                tool-input-*, tool-output-*
 //
-// A run that continues a suspended run writes on at its message. It begins with the ends of
-// calls of an earlier step, outside of any step. The client finds such a call anywhere in the
-// message. If the user wrote again instead of answering, those calls are of an earlier
-// message. The stream of the new message leaves them out, and the stored conversation ends
-// them where they stand.
+// A run that continues a suspended run extends the same message. It first ends calls of an earlier
+// step, outside of any step. The client finds such calls anywhere in the message. If the user wrote
+// a new message instead of answering, the calls belong to an earlier message. The stream of the new
+// message omits their ends, and the stored conversation shows them in the earlier message.
 //
-// Clients receive approvals as far as they know such parts. Version 5 knows none, version 6
-// knows the request and a refusal, version 7 knows all. A repeated request is dropped. If the log
-// has lost the request, it is sent together with the decision.
+// The approval parts depend on the version of the client. Version 5 has none, version 6 has
+// requests and denials, version 7 has all. A repeated request is dropped. If the log lost the
+// request, it is sent with the decision.
 //
-// A call that ends in its step without tool_start never began: there is no such tool, or it
-// refuses the input. The client receives tool-input-error, and nobody runs the call. The first
-// release of version 5 does not know that part, so version 5 receives the input as a text, and an
-// error. The input is what the deltas had. So it is where the arguments are too large for
-// tool_start.
+// A call may end in its step without tool_start: the tool does not exist or rejects the input. The
+// client then receives tool-input-error, and the call never runs. Version 5.0.0 fails on that part,
+// so version 5 receives the input as text deltas, then an error. If arguments are too large for a
+// chunk, the input is the sum of its deltas.
 //
-// # Calls of the client
+// # Client tools
 //
-// A client runs its tool whenever it receives tool-input-available. So a call that was answered
-// comes as a text (tool-input-start, one tool-input-delta) and its output: the part becomes
-// the same, and no tool runs. Answered names such calls in a replay of chunks. In a replay of
-// a stored message (Replay) they are the calls that have ended. While no step has taken the
-// answer, Pending sends it. Then a page that was loaded again can see that no call is open,
-// and continues the conversation.
+// A client runs its tool when it receives tool-input-available. An answered call is therefore sent
+// as tool-input-start, one tool-input-delta and its output. The resulting part is the same, and no
+// tool runs. Answered names such calls in a replay of chunks. Replay, for stored messages, does the
+// same for ended calls. Until a step takes the answer, Pending sends it, so a reloaded page sees
+// that no call is open and continues the conversation.
 //
 // # Dynamic tools
 //
-// A tool that is known only at run time is dynamic. Clients keep its calls as parts of another
-// type, and version 5 looks a call up among the parts of one type. So all parts of a call
-// are dynamic if the first one was, whatever later chunks say.
+// A dynamic tool is known only at run time. Clients store its calls as a separate type of part, and
+// version 5 searches calls by type. So all parts of a call are dynamic if its first part is, even
+// if later chunks differ.
 //
-// # Calls that nobody will answer
+// # Unanswered calls
 //
-// If a session is ended while it waits, the state service drops its calls, and neither a chunk
-// nor a message says so. Stopped ends such calls in a stream, and Close in stored messages.
+// If a session is stopped while it waits, the state service drops its calls without a chunk or a
+// message. Stopped ends these calls in a stream, EndUnanswered in stored messages.
 //
 // # Metadata
 //
-// With Describe the start part names the run, its agent and its time of creation. The finish part
-// has the usage, and whether a run of the message was interrupted. A message that fails has no
-// finish part, and sends the same before its error. Stored messages have the same metadata: see
-// Metadata. An app may check metadata against a schema of its own and fail where it does not
-// fit, so it can be left out.
+// With Describe, the start part carries the run, its agent and its creation time. The finish part
+// carries the usage, and whether a run of the message was interrupted. A failed message has no
+// finish part, so the same metadata precedes its error. Stored messages have the same metadata: see
+// Metadata. An app may validate metadata against its own schema and fail on a mismatch, so metadata
+// is optional.
 //
-// # Why a run has failed
+// # Failures
 //
-// An error part ends the stream and leaves nothing in the message. So the chunk that says why a
-// run failed also gives a data part (Failed), which the message keeps, live and stored.
+// An error part ends the stream and leaves nothing in the message. The chunk with the failure
+// therefore also gives a data part (Failed). The message keeps it, live and stored.
 //
 // An interrupted run ends with a finish part. The finish reason "interrupted" keeps apps from
-// continuing by themselves. Version 6 does not know it and receives "other". Version 5, whose
-// first release knows no reasons, receives none. A call whose arguments were cut is not stored:
-// readers are rewound to the beginning of its step, and receive the step as it is stored.
+// continuing automatically. Version 6 does not know it and receives "other". Version 5.0.0 fails on
+// finish reasons, so version 5 receives none. A call with incomplete arguments is not stored:
+// readers are rewound to the beginning of its step and receive the stored step.
 //
-// # What is taken back
+// # Void parts
 //
-// A new attempt shows the whole step in flight again, after `rewound` to before the step. The
-// first attempt of a run begins with run_started, which the next attempt repeats, so the start
-// part does not count as shown. Version 7 of the client knows reset-step: it drops every part
-// after its last step-start and keeps that one. So
+// A new attempt repeats the whole step in flight, after `rewound` to before the step. The first
+// attempt of a run begins with run_started, and so does the next attempt. The start part therefore
+// does not count as shown. Version 7 of the client has reset-step: it drops all parts after its
+// last step-start and keeps that step-start. So
 //
-//   - if the step in flight is void, the translator sends reset-step, and leaves out the
-//     start-step of the next attempt, since the client still has one;
-//   - if only ends of calls outside of a step are void, nothing has to be taken back: they
-//     come again, and the client replaces them;
-//   - if more than the step in flight is void, or the client is older than version 7, the
-//     parts cannot be taken back: the caller breaks the connection, and the client resumes
-//     with a replay that has nothing void.
+//   - if the step in flight is void, the translator sends reset-step and omits the start-step of
+//     the next attempt, since the client still has one;
+//   - if only ends of calls outside of a step are void, the translator sends nothing: the next
+//     attempt repeats them, and the client replaces them;
+//   - if more than the step in flight is void, or the client is older than version 7, the parts
+//     cannot be withdrawn. The caller closes the connection, and the client resumes with a replay
+//     without the void parts.
 //
-// The client's behaviour is that of the npm package ai in version 7.0.173
-// (process-ui-message-stream). Parts have only keys that 5.0.0, 6.0.0 and 7.0.173 all take: the
-// first two refuse keys that they do not know.
+// This follows the client of the npm package ai 7.0.173 (process-ui-message-stream). Parts have
+// only keys that 5.0.0, 6.0.0 and 7.0.173 all accept: the first two reject unknown keys.
 package uistream

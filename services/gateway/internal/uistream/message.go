@@ -1,6 +1,7 @@
 package uistream
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -16,16 +17,16 @@ type UIMessage struct {
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
-// UIPart is one part of a UIMessage. As in Part, fields that a type does not have are zero and
-// stay out of the JSON.
+// UIPart is a part of a UIMessage. As in Part, fields of other types are zero and omitted from the
+// JSON.
 type UIPart struct {
 	Type       string          `json:"type"`
 	ID         string          `json:"id,omitempty"`
 	Text       string          `json:"text,omitempty"`
 	State      string          `json:"state,omitempty"`
-	ToolName   string          `json:"toolName,omitempty"` // of a dynamic tool; the type of others has it
+	ToolName   string          `json:"toolName,omitempty"` // of a dynamic tool; other tools have it in the type
 	ToolCallID string          `json:"toolCallId,omitempty"`
-	InputText  string          `json:"inputText,omitempty"` // an input that is streaming: its text so far
+	InputText  string          `json:"inputText,omitempty"` // text so far of a streaming input
 	Input      json.RawMessage `json:"input,omitempty"`
 	Output     json.RawMessage `json:"output,omitempty"`
 	ErrorText  string          `json:"errorText,omitempty"`
@@ -35,23 +36,22 @@ type UIPart struct {
 	Filename   string          `json:"filename,omitempty"`
 	Data       json.RawMessage `json:"data,omitempty"`
 
-	refusal string // of a refused call: the error for clients that know no approvals
+	deniedError string // error of a denied call, for clients without approvals
 }
 
-// Approval is the approval that a call needs, and the decision.
+// Approval is the approval of a call, and the decision.
 type Approval struct {
 	ID       string `json:"id"`
 	Approved *bool  `json:"approved,omitempty"` // nil before the decision
 	Reason   string `json:"reason,omitempty"`
 }
 
-// The types of calls.
+// The part types of calls.
 const (
-	toolPrefix  = "tool-" // before the name of the tool
+	toolPrefix  = "tool-" // followed by the tool's name
 	dynamicTool = "dynamic-tool"
 )
 
-// callPart is the part of a call, without its state.
 func callPart(id string, of tool) UIPart {
 	if of.dynamic {
 		return UIPart{Type: dynamicTool, ToolName: of.name, ToolCallID: id}
@@ -66,8 +66,8 @@ func (p *UIPart) tool() tool {
 	return tool{name: p.Type[len(toolPrefix):]}
 }
 
-// Answers reports whether the stored message belongs to the assistant message of its run.
-func Answers(m *eventv1.Message) bool {
+// IsPartOfAnswer reports whether the stored message belongs to the assistant message of its run.
+func IsPartOfAnswer(m *eventv1.Message) bool {
 	return !m.GetHidden() && (m.GetRole() == eventv1.Role_ROLE_ASSISTANT || m.GetRole() == eventv1.Role_ROLE_TOOL)
 }
 
@@ -90,46 +90,46 @@ func filePart(f *eventv1.FilePart) UIPart {
 	return UIPart{Type: "file", MediaType: f.GetMediaType(), URL: f.GetUrl(), Filename: f.GetFilename()}
 }
 
-// ends reports whether the message has results and nothing else.
-func ends(m *eventv1.Message) bool {
+func hasOnlyResults(m *eventv1.Message) bool {
 	return len(m.GetParts()) > 0 && !slices.ContainsFunc(m.GetParts(), func(p *eventv1.Part) bool { return p.GetToolResult() == nil })
 }
 
-// open reports whether the part is a call that has not ended.
-func (p *UIPart) open() bool { return p.ToolCallID != "" && !strings.HasPrefix(p.State, "output-") }
+func (p *UIPart) isOpenCall() bool {
+	return p.ToolCallID != "" && !strings.HasPrefix(p.State, "output-")
+}
 
-// Open reports whether a call of the messages has not ended.
-func Open(messages []UIMessage) bool {
+// HasOpenCalls reports whether the messages have a call without an end.
+func HasOpenCalls(messages []UIMessage) bool {
 	return slices.ContainsFunc(messages, func(m UIMessage) bool {
-		return slices.ContainsFunc(m.Parts, func(p UIPart) bool { return p.open() })
+		return slices.ContainsFunc(m.Parts, func(p UIPart) bool { return p.isOpenCall() })
 	})
 }
 
-// End ends open calls of the messages with the results in a later stored message.
-func End(messages []UIMessage, stored *eventv1.Message) {
-	if !Answers(stored) {
+// ApplyResults ends open calls of the messages with results of a later stored message.
+func ApplyResults(messages []UIMessage, stored *eventv1.Message) {
+	if !IsPartOfAnswer(stored) {
 		return
 	}
 	for _, p := range stored.GetParts() {
 		if r := p.GetToolResult(); r != nil {
-			end(messages, r)
+			endNewestCall(messages, r)
 		}
 	}
 }
 
-// end ends the newest open call of the result's id.
-func end(messages []UIMessage, r *eventv1.ToolResultPart) {
+func endNewestCall(messages []UIMessage, r *eventv1.ToolResultPart) {
 	for i := range slices.Backward(messages) {
-		if messages[i].end(r) {
+		if messages[i].endCall(r) {
 			return
 		}
 	}
 }
 
-// end ends the call of the result's id. It reports false where the message has no such open call.
-func (m *UIMessage) end(r *eventv1.ToolResultPart) bool {
-	at := m.call(r.GetToolCallId())
-	if at < 0 || !m.Parts[at].open() {
+// endCall ends the call with the result's id. It reports false if the message has no such open
+// call.
+func (m *UIMessage) endCall(r *eventv1.ToolResultPart) bool {
+	at := m.callIndex(r.GetToolCallId())
+	if at < 0 || !m.Parts[at].isOpenCall() {
 		return false
 	}
 	m.Parts[at].addResult(r)
@@ -144,10 +144,10 @@ func (m *UIMessage) addPart(p *eventv1.Part) {
 		m.addBlock(reasoning, p.Reasoning.GetText())
 	case *eventv1.Part_ToolCall:
 		part := callPart(p.ToolCall.GetToolCallId(), tool{p.ToolCall.GetToolName(), p.ToolCall.GetDynamic()})
-		part.State, part.Input = "input-available", value(p.ToolCall.GetArguments(), "{}")
+		part.State, part.Input = "input-available", jsonValue(p.ToolCall.GetArguments(), "{}")
 		m.Parts = append(m.Parts, part)
 	case *eventv1.Part_ToolResult:
-		if at := m.call(p.ToolResult.GetToolCallId()); at >= 0 {
+		if at := m.callIndex(p.ToolResult.GetToolCallId()); at >= 0 {
 			m.Parts[at].addResult(p.ToolResult)
 		}
 	case *eventv1.Part_File:
@@ -166,27 +166,27 @@ func (p *UIPart) addResult(r *eventv1.ToolResultPart) {
 		approved := v.GetApproved()
 		p.Approval = &Approval{ID: v.GetApprovalId(), Approved: &approved, Reason: v.GetReason()}
 		if !approved {
-			p.State, p.refusal = "output-denied", orText(r.GetError(), toolFailedText)
+			p.State, p.deniedError = "output-denied", cmp.Or(r.GetError(), toolFailedText)
 			return
 		}
 	}
-	p.end(Answer{Result: r.GetResult(), Error: r.GetError(), Success: r.GetSuccess()})
+	p.setAnswer(Answer{Result: r.GetResult(), Error: r.GetError(), Success: r.GetSuccess()})
 }
 
-// end ends the call. An approval without a decision is dropped.
-func (p *UIPart) end(a Answer) {
+// setAnswer ends the call and drops an undecided approval.
+func (p *UIPart) setAnswer(a Answer) {
 	if p.Approval != nil && p.Approval.Approved == nil {
 		p.Approval = nil
 	}
 	p.Output, p.ErrorText = nil, ""
 	if !a.Success {
-		p.State, p.ErrorText = "output-error", orText(a.Error, toolFailedText)
+		p.State, p.ErrorText = "output-error", cmp.Or(a.Error, toolFailedText)
 		return
 	}
-	p.State, p.Output = "output-available", value(a.Result, "null")
+	p.State, p.Output = "output-available", jsonValue(a.Result, "null")
 }
 
-func (m *UIMessage) call(id string) int {
+func (m *UIMessage) callIndex(id string) int {
 	for i, p := range m.Parts {
 		if p.ToolCallID == id {
 			return i
@@ -195,19 +195,20 @@ func (m *UIMessage) call(id string) int {
 	return -1
 }
 
-// Replay gives the stream that builds the message from nothing. Finish or Fail has to end it.
+// Replay returns the stream that builds the message from nothing. The caller ends it with Finish or
+// Fail.
 func (t *Translator) Replay(m UIMessage) []Part {
 	parts := t.Start()
 	if m.Metadata != nil {
 		t.usage, t.cutShort = m.Metadata.Usage, t.cutShort || m.Metadata.Interrupted != ""
 	}
 	for _, p := range m.Parts {
-		parts = append(parts, t.replay(p)...)
+		parts = append(parts, t.replayPart(p)...)
 	}
 	return parts
 }
 
-func (t *Translator) replay(p UIPart) []Part {
+func (t *Translator) replayPart(p UIPart) []Part {
 	switch {
 	case p.Type == "step-start":
 		return t.startStep(0, t.step.number+1)
@@ -222,34 +223,34 @@ func (t *Translator) replay(p UIPart) []Part {
 	}
 }
 
-// replayCall gives the parts of a call. An ended call without an approval may be of a client
-// tool, so it comes in a form that no client runs a tool for.
+// replayCall returns the parts of a call. An ended call without an approval may be a client tool's,
+// so its input is sent silently.
 func (t *Translator) replayCall(p UIPart) []Part {
 	id, of := p.ToolCallID, p.tool()
 	ended := strings.HasPrefix(p.State, "output-")
 	var parts []Part
 	if p.Approval == nil && (ended || t.answered != nil && t.answered(id)) {
-		parts = t.callQuiet(0, id, of, string(p.Input))
+		parts = t.sendInputSilently(0, id, of, string(p.Input))
 	} else {
-		parts = t.callAvailable(0, id, of, string(p.Input))
+		parts = t.sendInput(0, id, of, string(p.Input))
 	}
 	if a := p.Approval; a != nil {
-		parts = append(parts, t.ask(id, a.ID)...)
+		parts = append(parts, t.sendApprovalRequest(id, a.ID)...)
 		if a.Approved != nil {
-			parts = append(parts, t.respond(id, a.ID, *a.Approved, a.Reason)...)
+			parts = append(parts, t.sendDecision(id, a.ID, *a.Approved, a.Reason)...)
 		}
 	}
 	if !ended {
 		return parts
 	}
-	t.ended(id)
+	t.markEnded(id)
 	if p.State == "output-denied" && t.major.approves() {
 		return append(parts, toolDenied(id))
 	}
-	return append(parts, t.output(id, Answer{Result: string(p.Output), Error: orText(p.ErrorText, p.refusal), Success: p.State == "output-available"}))
+	return append(parts, t.output(id, Answer{Result: string(p.Output), Error: cmp.Or(p.ErrorText, p.deniedError), Success: p.State == "output-available"}))
 }
 
-func (p *UIPart) ask(a Approval) {
+func (p *UIPart) setApproval(a Approval) {
 	p.State, p.Approval = "approval-requested", &a
 	if a.Approved != nil {
 		p.State = "approval-responded"

@@ -2,12 +2,12 @@ package uistream
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 )
 
-// Part is one part of a UI message stream. Fields that a type does not have are
-// zero and stay out of its JSON: clients reject null and, in some versions,
-// every key that they do not know. Only the constructors below make parts.
+// Part is a part of a UI message stream. Fields of other types are zero and omitted from its JSON:
+// clients reject null and, in some versions, unknown keys. Only the constructors below make parts.
 type Part struct {
 	Type           string          `json:"type"`
 	MessageID      string          `json:"messageId,omitempty"`
@@ -33,15 +33,14 @@ type Part struct {
 func (p Part) Append(b []byte) ([]byte, error) {
 	buffer := bytes.NewBuffer(b)
 	encoder := json.NewEncoder(buffer)
-	encoder.SetEscapeHTML(false) // the text is data of a stream, never markup
+	encoder.SetEscapeHTML(false) // the JSON is data of a stream, never markup
 	if err := encoder.Encode(p); err != nil {
 		return b, err
 	}
 	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), nil
 }
 
-// Error returns the part that fails the client's message. The text reaches the
-// user as it stands.
+// Error returns the part that fails the client's message. The user sees the text unchanged.
 func Error(text string) Part {
 	if text == "" {
 		text = failedText
@@ -80,18 +79,18 @@ func toolInputDelta(call, text string) Part {
 }
 
 func toolInputAvailable(call string, t tool, arguments string) Part {
-	return Part{Type: "tool-input-available", ToolCallID: call, ToolName: t.name, Dynamic: t.dynamic, Input: value(arguments, "{}")}
+	return Part{Type: "tool-input-available", ToolCallID: call, ToolName: t.name, Dynamic: t.dynamic, Input: jsonValue(arguments, "{}")}
 }
 
 func toolInputError(call string, t tool, input json.RawMessage, reason string) Part {
-	return Part{Type: "tool-input-error", ToolCallID: call, ToolName: t.name, Dynamic: t.dynamic, Input: input, ErrorText: orText(reason, toolFailedText)}
+	return Part{Type: "tool-input-error", ToolCallID: call, ToolName: t.name, Dynamic: t.dynamic, Input: input, ErrorText: cmp.Or(reason, toolFailedText)}
 }
 
 func toolOutput(call string, dynamic bool, a Answer) Part {
 	if !a.Success {
-		return Part{Type: "tool-output-error", ToolCallID: call, Dynamic: dynamic, ErrorText: orText(a.Error, toolFailedText)}
+		return Part{Type: "tool-output-error", ToolCallID: call, Dynamic: dynamic, ErrorText: cmp.Or(a.Error, toolFailedText)}
 	}
-	return Part{Type: "tool-output-available", ToolCallID: call, Dynamic: dynamic, Output: value(a.Result, "null")}
+	return Part{Type: "tool-output-available", ToolCallID: call, Dynamic: dynamic, Output: jsonValue(a.Result, "null")}
 }
 
 func toolDenied(call string) Part { return Part{Type: "tool-output-denied", ToolCallID: call} }
@@ -104,7 +103,7 @@ func approvalResponse(id string, approved bool, reason string) Part {
 	return Part{Type: "tool-approval-response", ApprovalID: id, Approved: &approved, Reason: reason}
 }
 
-// finishReasons are those that versions 5, 6 and 7 of the client accept.
+// finishReasons are the reasons that versions 5, 6 and 7 of the client accept.
 var finishReasons = map[string]bool{
 	"stop": true, "length": true, "content-filter": true, "tool-calls": true, "error": true, "other": true,
 }

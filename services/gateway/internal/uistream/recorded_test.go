@@ -12,8 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// recordOf makes the record of a step whose attempt has shown the chunks, as an executor
-// does.
+// recordOf returns an executor's record of a step with these chunks.
 func recordOf(chunks []*eventv1.Chunk) *eventv1.StepRecord {
 	record := &eventv1.StepRecord{}
 	replied, spoken := false, false
@@ -28,7 +27,7 @@ func recordOf(chunks []*eventv1.Chunk) *eventv1.StepRecord {
 				e.Timestamp = min(e.GetTimestamp(), record.GetStartedAt()-1)
 			}
 		}
-		// An executor shows the arguments of a call before its start. Here they may come with it.
+		// An executor sends the arguments of a call before its start. Here they may come with it.
 		speaks := c.GetTextDelta() != nil || c.GetToolArgStreamStart() != nil || c.GetToolStart() != nil && record.GetStartedAt() > 0
 		if (speaks || c.GetThinking() != nil) && !replied {
 			replied = true
@@ -45,7 +44,7 @@ func recordOf(chunks []*eventv1.Chunk) *eventv1.StepRecord {
 	return record
 }
 
-// eventOf is what a record has of the chunk; nil for nothing.
+// eventOf returns the chunk's event in a record; nil for none.
 func eventOf(c *eventv1.Chunk) *eventv1.StepEvent {
 	switch event := c.GetEvent().(type) {
 	case *eventv1.Chunk_ToolStart:
@@ -70,7 +69,7 @@ func eventOf(c *eventv1.Chunk) *eventv1.StepEvent {
 	return nil
 }
 
-// drawEvents makes some events of a tool or a hook.
+// drawEvents draws some events of a tool or hook.
 func drawEvents(t *rapid.T, where string) []func() *eventv1.Chunk {
 	var events []func() *eventv1.Chunk
 	for range rapid.IntRange(0, 2).Draw(t, "events "+where) {
@@ -93,11 +92,11 @@ func drawEvents(t *rapid.T, where string) []func() *eventv1.Chunk {
 	return events
 }
 
-// recordStep keeps what the step that ends here has shown. One that has shown its messages
-// and nothing else may have no record.
+// recordStep records the step that ends here. A step that showed only its messages may have no
+// record.
 func (s *story) recordStep(form bool) {
 	var chunks []*eventv1.Chunk
-	for _, r := range standing(s.told) {
+	for _, r := range withoutVoid(s.log) {
 		if r.chunk.GetStepCommitted() != nil {
 			chunks = nil
 		} else if r.chunk != nil {
@@ -113,7 +112,7 @@ func (s *story) recordStep(form bool) {
 	}
 }
 
-// user is what the user says to begin a run, with metadata of the client's.
+// user is a user's message that begins a run, with metadata of the client.
 func user(run, metadata string) *eventv1.Message {
 	return &eventv1.Message{Id: "u-" + run, Role: eventv1.Role_ROLE_USER, RunId: run, UiMetadata: metadata,
 		Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: "hi"}}}}}
@@ -121,7 +120,7 @@ func user(run, metadata string) *eventv1.Message {
 
 func TestAConversationIsTheSameStoredAndLive(t *testing.T) {
 	t.Parallel()
-	for i := range 10 { // of which each checks 100
+	for i := range 10 { // 100 checks each
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, checkConversation)
@@ -152,8 +151,8 @@ func checkConversation(t *rapid.T) {
 		for step, record := range s.records {
 			stored.Records[step] = record
 		}
-		stored.Messages = append(stored.Messages, s.stands...)
-		live = append(live, shown(t, s.watch(t, 7, never).undecided().message()))
+		stored.Messages = append(stored.Messages, s.messages...)
+		live = append(live, shown(t, s.watch(t, 7, never).dropUndecided().message()))
 		run, step, stored.Last = s.run, s.step, s.runID()
 	}
 	var got []string
@@ -172,7 +171,7 @@ func withMetadata(metadata string) string {
 	return `,"metadata":` + strings.NewReplacer("<", `\u003c`, ">", `\u003e`).Replace(metadata)
 }
 
-// silent is the client of a run that fails before it says something.
+// silent is the client of a run that fails before it writes anything.
 func silent(t *rapid.T, run uistream.Run) *client {
 	w := &watcher{t: t, c: newClient(7), tr: uistream.New(run.MessageID, 7)}
 	w.tr.Describe(run.Metadata())

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// seen is what the client shows, and keeps for itself, for people. Versions before 7 are
-// not told how an approval was decided, and some of them keep texts of inputs.
+// seen is the client's state as text. Before version 7, clients do not receive the decision on an
+// approval, and some keep texts of inputs.
 func (c *client) seen(t *rapid.T) string {
 	parts := slices.Clone(c.parts)
 	for i, p := range parts {
@@ -46,7 +46,7 @@ func shown(t *rapid.T, m uistream.UIMessage) string { return text(t, m) }
 
 var majors = []uistream.Major{5, 6, 7}
 
-func TestWhoeverComesBackAnywhereHasTheMessageOfWhoWasThereAllTheTime(t *testing.T) {
+func TestAClientThatReconnectsAnywhereHasTheSameMessage(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStory(t)
@@ -65,23 +65,22 @@ func TestWhoeverComesBackAnywhereHasTheMessageOfWhoWasThereAllTheTime(t *testing
 	})
 }
 
-// replayed is a client that comes when all is over.
+// replayed is a client that connects at the end.
 func (s *story) replayed(t *rapid.T, major uistream.Major) *client {
 	w := &watcher{t: t, s: s, c: newClient(major), cut: never}
-	w.reload(len(s.told) - 1)
+	w.reload(len(s.log) - 1)
 	return w.c
 }
 
-// undecided takes from the calls that have ended what was asked for and nobody decided:
-// the state service does not keep it.
-func (c *client) undecided() *client {
+// dropUndecided drops undecided approvals of ended calls: the state service does not store them.
+func (c *client) dropUndecided() *client {
 	for _, p := range c.parts {
-		p.undecided(c.major)
+		p.dropUndecided(c.major)
 	}
 	return c
 }
 
-func (p *part) undecided(major uistream.Major) {
+func (p *part) dropUndecided(major uistream.Major) {
 	if p.Approval != nil && p.State == "output-error" && (major < 7 || p.Approval.Approved == nil) {
 		p.Approval = nil
 	}
@@ -91,10 +90,10 @@ func (s *story) stored(upTo int32) uistream.UIMessage {
 	stored := uistream.Stored{Runs: maps.Clone(s.runs), Records: s.records}
 	if upTo < s.step {
 		for id, run := range stored.Runs {
-			stored.Runs[id] = uistream.Run{ID: run.ID, MessageID: run.MessageID, AgentType: run.AgentType, CreatedAt: run.CreatedAt} // before it ended
+			stored.Runs[id] = uistream.Run{ID: run.ID, MessageID: run.MessageID, AgentType: run.AgentType, CreatedAt: run.CreatedAt} // before its end
 		}
 	}
-	for _, m := range s.stands {
+	for _, m := range s.messages {
 		if m.GetStep() <= upTo {
 			stored.Messages = append(stored.Messages, m)
 		}
@@ -107,18 +106,18 @@ func TestTheStoredConversationIsTheMessageThatTheStreamBuilt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStory(t)
 		stored := s.stored(s.step)
-		if got, want := shown(t, stored), shown(t, s.watch(t, 7, never).undecided().message()); got != want {
+		if got, want := shown(t, stored), shown(t, s.watch(t, 7, never).dropUndecided().message()); got != want {
 			t.Fatalf("stored  %s\nstream  %s", got, want)
 		}
 		for _, major := range majors {
 			c, tr := newClient(major), uistream.New("msg", major)
 			tr.Describe(s.runs[s.runID()].Metadata())
 			w := &watcher{t: t, s: s, c: c, tr: tr}
-			w.giveAll(append(tr.Replay(stored), s.told[len(s.told)-1].end.parts(tr)...))
-			if got, want := c.undecided().seen(t), s.watch(t, major, never).undecided().seen(t); got != want {
+			w.giveAll(append(tr.Replay(stored), s.log[len(s.log)-1].end.parts(tr)...))
+			if got, want := c.dropUndecided().seen(t), s.watch(t, major, never).dropUndecided().seen(t); got != want {
 				t.Fatalf("version %d\nreplayed from the store  %s\nlive                     %s", major, got, want)
 			}
-			for _, p := range s.stands {
+			for _, p := range s.messages {
 				for _, q := range p.GetParts() {
 					if id := q.GetToolResult().GetToolCallId(); id != "" && q.GetToolResult().GetApproval() == nil && slices.Contains(c.ran, id) {
 						t.Fatalf("version %d: the client was asked to run %s, which has ended", major, id)
@@ -136,28 +135,28 @@ func TestAMessageThatIsContinuedIsTheOneThatAClientHas(t *testing.T) {
 		tr := uistream.New("msg", uistream.Newest)
 		w := &watcher{t: t, s: s, c: newClient(7), tr: tr}
 		w.giveAll(tr.Start())
-		var chunks []uistream.Told
-		for _, r := range standing(s.told) {
+		var chunks []uistream.NumberedChunk
+		for _, r := range withoutVoid(s.log) {
 			if r.chunk == nil {
 				continue
 			}
 			w.giveAll(tr.Chunk(r.sequence, r.chunk))
-			chunks = append(chunks, uistream.Told{Sequence: r.sequence, Chunk: r.chunk})
+			chunks = append(chunks, uistream.NumberedChunk{Sequence: r.sequence, Chunk: r.chunk})
 			from := uistream.UIMessage{ID: "msg", Role: "assistant"}
 			if got, want := shown(t, uistream.Continue(from, chunks)), shown(t, w.c.whole()); got != want {
 				t.Fatalf("after %d chunks\ngot  %s\nwant %s", len(chunks), got, want)
 			}
 		}
-		for i, c := range chunks { // from each step that is stored
+		for i, c := range chunks { // from each stored step
 			if c.Chunk.GetStepCommitted() == nil {
 				continue
 			}
 			from := s.stored(c.Chunk.GetStep())
 			from.Metadata = nil
 			asked := []uistream.UIMessage{from}
-			uistream.Ask(asked, s.openAfter(c.Sequence))
+			uistream.ShowPending(asked, s.openAfter(c.Sequence))
 			before := shown(t, from)
-			if got, want := shown(t, uistream.Continue(asked[0], chunks[i:])), shown(t, w.c.undecided().whole()); got != want {
+			if got, want := shown(t, uistream.Continue(asked[0], chunks[i:])), shown(t, w.c.dropUndecided().whole()); got != want {
 				t.Fatalf("from step %d\ngot  %s\nwant %s", c.Chunk.GetStep(), got, want)
 			}
 			if shown(t, from) != before {
@@ -167,13 +166,13 @@ func TestAMessageThatIsContinuedIsTheOneThatAClientHas(t *testing.T) {
 	})
 }
 
-// whole is the message as the gateway makes it: an input that is not whole is a text, and
-// what nobody has decided is not asked when the call has ended.
+// whole is the message as the gateway builds it: an incomplete input is text, and an ended call has
+// no undecided approval.
 func (c *client) whole() uistream.UIMessage {
 	m := c.message()
 	for i := range m.Parts {
 		p := part{UIPart: m.Parts[i]}
-		p.undecided(c.major)
+		p.dropUndecided(c.major)
 		m.Parts[i] = p.UIPart
 		if m.Parts[i].State == "input-streaming" {
 			m.Parts[i].Input, m.Parts[i].InputText = nil, c.parts[i].RawInput
@@ -182,9 +181,9 @@ func (c *client) whole() uistream.UIMessage {
 	return m
 }
 
-// openAfter are the approvals that were asked for in the step that was committed there.
+// openAfter are the approvals requested in the step committed at the sequence.
 func (s *story) openAfter(sequence int64) []uistream.Asked {
-	for _, r := range s.told {
+	for _, r := range s.log {
 		if r.sequence > sequence && r.end != nil {
 			return r.end.pending(0)
 		}
@@ -192,12 +191,12 @@ func (s *story) openAfter(sequence int64) []uistream.Asked {
 	return nil
 }
 
-func TestWhatHasNotEndedIsStreaming(t *testing.T) {
+func TestIncompletePartsAreStreaming(t *testing.T) {
 	t.Parallel()
 	stored := uistream.UIMessage{ID: "msg", Role: "assistant", Parts: []uistream.UIPart{
 		{Type: "step-start"}, {Type: "tool-ask", ToolCallID: "c1", State: "input-available", Input: json.RawMessage(`{"q":1}`)},
 	}}
-	var told []uistream.Told
+	var chunks []uistream.NumberedChunk
 	for _, c := range []*eventv1.Chunk{
 		{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: "c1", ToolName: "ask", Success: true, Result: "2"}}},
 		{Step: 2, Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}},
@@ -211,9 +210,9 @@ func TestWhatHasNotEndedIsStreaming(t *testing.T) {
 		{Step: 2, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: "One "}}},
 		{Step: 2, Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: "two"}}},
 	} {
-		told = append(told, uistream.Told{Sequence: int64(len(told) + 1), Chunk: c})
+		chunks = append(chunks, uistream.NumberedChunk{Sequence: int64(len(chunks) + 1), Chunk: c})
 	}
-	got, err := json.Marshal(uistream.Continue(stored, told).Parts)
+	got, err := json.Marshal(uistream.Continue(stored, chunks).Parts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,12 +224,21 @@ func TestWhatHasNotEndedIsStreaming(t *testing.T) {
 	}
 }
 
-func TestARunThatContinuesGoesOnInItsMessage(t *testing.T) {
+// conversationOf builds the messages from stored messages and the message ids of their runs.
+func conversationOf(stored []*eventv1.Message, messageIDs map[string]string) []uistream.UIMessage {
+	s := uistream.Stored{Messages: stored, Runs: map[string]uistream.Run{}}
+	for run, id := range messageIDs {
+		s.Runs[run] = uistream.Run{MessageID: id}
+	}
+	return s.Conversation()
+}
+
+func TestARunThatContinuesExtendsItsMessage(t *testing.T) {
 	t.Parallel()
 	says := func(run string, step int32, text string) *eventv1.Message {
 		return &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, RunId: run, Step: step, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}}}
 	}
-	got := uistream.Conversation([]*eventv1.Message{says("r1", 1, "one"), says("r2", 2, "two")}, map[string]string{"r1": "msg", "r2": "msg"})
+	got := conversationOf([]*eventv1.Message{says("r1", 1, "one"), says("r2", 2, "two")}, map[string]string{"r1": "msg", "r2": "msg"})
 	if len(got) != 1 || got[0].ID != "msg" || len(got[0].Parts) != 4 {
 		t.Errorf("got %+v, want one message of two steps", got)
 	}
@@ -238,17 +246,17 @@ func TestARunThatContinuesGoesOnInItsMessage(t *testing.T) {
 
 func TestHiddenAndContextMessagesAreNotShown(t *testing.T) {
 	t.Parallel()
-	said := func(s string) []*eventv1.Part {
+	textParts := func(s string) []*eventv1.Part {
 		return []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: s}}}}
 	}
-	got := uistream.Conversation([]*eventv1.Message{
-		{Id: "u1", Role: eventv1.Role_ROLE_USER, RunId: "r1", Parts: append(said("hi"),
+	got := conversationOf([]*eventv1.Message{
+		{Id: "u1", Role: eventv1.Role_ROLE_USER, RunId: "r1", Parts: append(textParts("hi"),
 			&eventv1.Part{Part: &eventv1.Part_File{File: &eventv1.FilePart{MediaType: "image/png", Url: "https://example.com/a.png"}}})},
-		{Id: "c1", Role: eventv1.Role_ROLE_CONTEXT, RunId: "r1", Parts: said("a fact")},
-		{Id: "h1", Role: eventv1.Role_ROLE_ASSISTANT, Hidden: true, RunId: "r1", Parts: said("hidden")},
-		{Id: "a1", Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r1", Step: 1, Parts: said("hello")},
-		{Id: "u2", Role: eventv1.Role_ROLE_USER, RunId: "r2", Parts: said("again")},
-		{Id: "a2", Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r2", Step: 2, Parts: said("hello again")},
+		{Id: "c1", Role: eventv1.Role_ROLE_CONTEXT, RunId: "r1", Parts: textParts("a fact")},
+		{Id: "h1", Role: eventv1.Role_ROLE_ASSISTANT, Hidden: true, RunId: "r1", Parts: textParts("hidden")},
+		{Id: "a1", Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r1", Step: 1, Parts: textParts("hello")},
+		{Id: "u2", Role: eventv1.Role_ROLE_USER, RunId: "r2", Parts: textParts("again")},
+		{Id: "a2", Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r2", Step: 2, Parts: textParts("hello again")},
 	}, map[string]string{"r1": "msg-r1"})
 	text2, err := json.Marshal(got)
 	if err != nil {
@@ -271,17 +279,17 @@ func failed(id, why string) *eventv1.Part {
 	return &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: &eventv1.ToolResultPart{ToolCallId: id, ToolName: "ask", Error: why}}}
 }
 
-// twoMessages has calls of which some results are in a later message.
+// twoMessages has calls with results in a later message.
 func twoMessages() []*eventv1.Message {
 	return []*eventv1.Message{
 		{Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r1", Step: 1, Parts: []*eventv1.Part{called("c1"), called("c2"), called("c3")}},
 		{Role: eventv1.Role_ROLE_TOOL, RunId: "r1", Step: 1, Parts: []*eventv1.Part{failed("c1", "no")}},
 		{Id: "u2", Role: eventv1.Role_ROLE_USER, RunId: "r2"},
-		{Role: eventv1.Role_ROLE_TOOL, RunId: "r2", Step: 2, Parts: []*eventv1.Part{failed("c1", "too late"), failed("c2", "abandoned"), failed("c9", "of nobody")}},
+		{Role: eventv1.Role_ROLE_TOOL, RunId: "r2", Step: 2, Parts: []*eventv1.Part{failed("c1", "too late"), failed("c2", "abandoned"), failed("c9", "of no call")}},
 	}
 }
 
-// calls are the calls of the messages for people.
+// calls lists the calls of the messages.
 func calls(messages []uistream.UIMessage) string {
 	var words []string
 	for _, m := range messages {
@@ -295,49 +303,49 @@ func calls(messages []uistream.UIMessage) string {
 	return strings.Join(words, " ")
 }
 
-func TestAResultEndsTheCallThatAnEarlierMessageHasLeftOpen(t *testing.T) {
+func TestAResultEndsTheOpenCallOfAnEarlierMessage(t *testing.T) {
 	t.Parallel()
 	ids := map[string]string{"r1": "msg-1", "r2": "msg-2"}
-	got := uistream.Conversation(twoMessages(), ids)
+	got := conversationOf(twoMessages(), ids)
 	want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available  u2: msg-2:"
 	if calls(got) != want {
 		t.Errorf("got  %s\nwant %s", calls(got), want)
 	}
-	page := uistream.Conversation(twoMessages()[:2], ids)
+	page := conversationOf(twoMessages()[:2], ids)
 	for _, m := range twoMessages()[2:] {
-		uistream.End(page, m)
+		uistream.ApplyResults(page, m)
 	}
-	if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available "; calls(page) != want || !uistream.Open(page) {
+	if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available "; calls(page) != want || !uistream.HasOpenCalls(page) {
 		t.Errorf("got  %s\nwant %s", calls(page), want)
 	}
 }
 
-func TestARunOfWhichOnlyEndsOfOthersCallsAreLeftHasNoMessage(t *testing.T) {
+func TestARunWithOnlyResultsOfEarlierCallsHasNoMessage(t *testing.T) {
 	t.Parallel()
 	ids := map[string]string{"r1": "msg-1", "r2": "msg-2", "r3": "msg-3"}
 	two := twoMessages()
 	edited := []*eventv1.Message{two[0], two[1], two[3], {Id: "u3", Role: eventv1.Role_ROLE_USER, RunId: "r3"}}
-	got := uistream.Conversation(edited, ids) // u2 was taken back, and what became of c2 stays
+	got := conversationOf(edited, ids) // u2 was removed, but the end of c2 stays
 	if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available  u3:"; calls(got) != want {
 		t.Errorf("got  %s\nwant %s", calls(got), want)
 	}
 	for name, goesOn := range map[string]*eventv1.Message{
-		"it has said something": {Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r2", Step: 3},
-		"its place is kept":     {Role: eventv1.Role_ROLE_TOOL, RunId: "r2"},
+		"it wrote something": {Role: eventv1.Role_ROLE_ASSISTANT, RunId: "r2", Step: 3},
+		"it may still write": {Role: eventv1.Role_ROLE_TOOL, RunId: "r2"},
 	} {
-		got := uistream.Conversation(append(append(twoMessages(), goesOn), edited[3]), ids)
+		got := conversationOf(append(append(twoMessages(), goesOn), edited[3]), ids)
 		if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available  u2: msg-2: u3:"; calls(got) != want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, calls(got), want)
 		}
 	}
 }
 
-func TestAQuestionThatIsGivenUpIsNotAskedAnyMore(t *testing.T) {
+func TestAnAbandonedApprovalIsNotRequested(t *testing.T) {
 	t.Parallel()
-	messages := uistream.Conversation(twoMessages()[:2], nil)
-	uistream.Ask(messages, []uistream.Asked{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}}, {CallID: "c3", Approval: uistream.Approval{ID: "a3"}}})
+	messages := conversationOf(twoMessages()[:2], nil)
+	uistream.ShowPending(messages, []uistream.Asked{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}}, {CallID: "c3", Approval: uistream.Approval{ID: "a3"}}})
 	gone := &uistream.Answer{Error: "abandoned"}
-	uistream.Ask(messages, []uistream.Asked{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}, Answer: gone}})
+	uistream.ShowPending(messages, []uistream.Asked{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}, Answer: gone}})
 	p := messages[0].Parts[2]
 	if p.State != "output-error" || p.ErrorText != "abandoned" || p.Approval != nil {
 		t.Errorf("got %+v", p)
@@ -347,20 +355,20 @@ func TestAQuestionThatIsGivenUpIsNotAskedAnyMore(t *testing.T) {
 	}
 }
 
-func TestAMessageIsSettledByWhatAnotherRunTellsBeforeItsFirstStep(t *testing.T) {
+func TestALaterRunEndsCallsOfAMessageBeforeItsFirstStep(t *testing.T) {
 	t.Parallel()
 	end := func(id string) *eventv1.Chunk {
 		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: id, ToolName: "ask", Error: "abandoned"}}}
 	}
-	before := uistream.Conversation(twoMessages()[:2], map[string]string{"r1": "msg-1"})
-	var told []uistream.Told
+	before := conversationOf(twoMessages()[:2], map[string]string{"r1": "msg-1"})
+	var chunks []uistream.NumberedChunk
 	for i, c := range []*eventv1.Chunk{
 		{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{}}}, end("c1"), end("c2"), end("c9"),
 		{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}}, end("c3"),
 	} {
-		told = append(told, uistream.Told{Sequence: int64(i + 1), Chunk: c})
+		chunks = append(chunks, uistream.NumberedChunk{Sequence: int64(i + 1), Chunk: c})
 	}
-	got := []uistream.UIMessage{uistream.Settle(before[0], told)}
+	got := []uistream.UIMessage{uistream.EndCalls(before[0], chunks)}
 	if want := "msg-1: c1 output-error no c2 output-error abandoned c3 input-available "; calls(got) != want {
 		t.Errorf("got  %s\nwant %s", calls(got), want)
 	}

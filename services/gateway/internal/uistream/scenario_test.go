@@ -15,25 +15,25 @@ import (
 
 var update = flag.Bool("update", false, "write what the translator gives into the scenarios")
 
-// A scenario is a text: commands at the beginning of a line, the parts that they
-// give indented below them. The commands are
+// A scenario is a text with a command on each line, followed by the resulting parts, indented. The
+// commands are
 //
 //	client VERSION                 a client of that major version; first line
-//	replay CALLS…                  the page is loaded again, and another translator begins the
-//	                               message anew; these client calls have been answered
-//	post                           the client has sent an answer, and another translator goes on:
-//	                               what chunks give is told to nobody until the line "now"
+//	replay CALLS…                  the page reloads, and a new translator begins the message
+//	                               again; these client calls are answered
+//	post                           the client has sent an answer, and a new translator continues:
+//	                               the parts of chunks are not sent until the line "now"
 //	describe RUN AGENT CREATED     the message has metadata; before start
 //	start                          the message begins
 //	pending CALL TOOL INPUT STEP APPROVAL [ANSWER [REASON]]
-//	                               the run has left the call open; APPROVAL is - for a client
+//	                               the run left the call open; APPROVAL is - for a client
 //	                               tool, ANSWER is its output, error, yes or no
-//	SEQUENCE EVENT ARGUMENTS…      a chunk; step_started N sets the step of those that follow,
-//	                               and a last argument "dynamic" says what the tool is
+//	SEQUENCE EVENT ARGUMENTS…      a chunk; step_started N sets the step of the next chunks,
+//	                               and a last argument "dynamic" makes the tool dynamic
 //	rewound AT
 //	end completed|paused|interrupted
 //	fail SENTENCE
-//	stopped SENTENCE               the session was ended while the run was suspended
+//	stopped SENTENCE               the session was stopped while the run was suspended
 //	given_up                       the run never began
 func TestScenarios(t *testing.T) {
 	t.Parallel()
@@ -106,7 +106,7 @@ func (p *player) command(words []string) []string {
 	case "post":
 		p.client.connect(false)
 		p.tr, p.silent = uistream.New("msg-run-1", p.client.major), true
-		return p.said(p.tr.Start())
+		return p.deliver(p.tr.Start())
 	case "now":
 		p.silent = false
 		return nil
@@ -114,30 +114,30 @@ func (p *player) command(words []string) []string {
 		p.tr.Describe(uistream.Metadata{RunID: words[1], AgentType: words[2], CreatedAt: p.number(words[3])})
 		return nil
 	case "pending":
-		return p.told(p.tr.Pending([]uistream.Asked{p.asked(words[1:])}))
+		return p.unlessSilent(p.tr.Pending([]uistream.Asked{p.pendingCall(words[1:])}))
 	case "start":
-		return p.told(p.tr.Start())
+		return p.unlessSilent(p.tr.Start())
 	case "end":
-		return p.told(p.tr.Finish(endings[words[1]]))
+		return p.unlessSilent(p.tr.Finish(endings[words[1]]))
 	case "given_up":
-		return p.told(p.tr.GiveUp())
+		return p.unlessSilent(p.tr.GiveUp())
 	case "stopped":
-		return p.told(p.tr.Stopped(words[1]))
+		return p.unlessSilent(p.tr.Stopped(words[1]))
 	case "fail":
-		return p.told(p.tr.Fail(words[1]))
+		return p.unlessSilent(p.tr.Fail(words[1]))
 	case "rewound":
 		parts, ok := p.tr.Rewound(p.number(words[1]))
-		answers := p.told(parts)
+		answers := p.unlessSilent(parts)
 		if !ok {
 			answers = append(answers, "(break the connection)")
 		}
 		return answers
 	default:
-		return p.told(p.tr.Chunk(p.number(words[0]), p.chunk(words[1], words[2:])))
+		return p.unlessSilent(p.tr.Chunk(p.number(words[0]), p.chunk(words[1], words[2:])))
 	}
 }
 
-func (p *player) asked(args []string) uistream.Asked {
+func (p *player) pendingCall(args []string) uistream.Asked {
 	a := uistream.Asked{CallID: args[0], ToolName: args[1], Input: args[2], Step: int32(p.number(args[3]))}
 	args = append(args[4:], "", "")
 	yes := args[1] == "yes"
@@ -157,15 +157,15 @@ func (p *player) asked(args []string) uistream.Asked {
 	return a
 }
 
-// told gives the parts as lines, after the strict client has taken them.
-func (p *player) told(parts []uistream.Part) []string {
+// unlessSilent delivers the parts, unless they are not sent.
+func (p *player) unlessSilent(parts []uistream.Part) []string {
 	if p.silent {
 		return nil
 	}
-	return p.said(parts)
+	return p.deliver(parts)
 }
 
-func (p *player) said(parts []uistream.Part) []string {
+func (p *player) deliver(parts []uistream.Part) []string {
 	var lines []string
 	for _, part := range parts {
 		text, err := part.Append(nil)
@@ -180,8 +180,8 @@ func (p *player) said(parts []uistream.Part) []string {
 	return lines
 }
 
-// usage is what run_completed tells behind the reason: input, output, total, reasoning and
-// cached tokens.
+// usage parses the arguments of run_completed behind the reason: input, output, total, reasoning
+// and cached tokens.
 func (p *player) usage(args []string) *eventv1.Usage {
 	if len(args) < 6 {
 		return nil
@@ -270,7 +270,7 @@ func (p *player) chunk(event string, args []string) *eventv1.Chunk {
 	return c
 }
 
-// wordsOf splits a line; Go's quotes hold words together.
+// wordsOf splits a line. Go's quotes group words.
 func wordsOf(t *testing.T, line string) []string {
 	t.Helper()
 	var words []string

@@ -10,13 +10,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// shape is what a type of part has beside its type: keys that have to be there, and keys
-// that may.
+// shape has the required and the optional keys of a part type, without "type".
 type shape struct{ needs, may []string }
 
-// These are the strict schemas of the packages ai 5.0.0 and 6.0.0, which refuse every
-// other key, and the keys of 7.0.173, which does not. Of a later version only what it
-// adds is named.
+// These are the strict schemas of the packages ai 5.0.0 and 6.0.0, which refuse other keys, and the
+// keys of 7.0.173, which does not refuse them. A later version lists only its additions.
 var (
 	five = map[string]shape{
 		"start":                 {may: words("messageId messageMetadata")},
@@ -69,7 +67,7 @@ var (
 	schemas = map[uistream.Major]map[string]shape{5: five, 6: with(five, six), 7: with(with(five, six), seven)}
 )
 
-// The kinds of values; of other keys they are strings.
+// The kinds of values. Other keys are strings.
 var (
 	anything = words("input output data messageMetadata")
 	yesOrNo  = words("transient approved dynamic providerExecuted preliminary isAutomatic")
@@ -87,7 +85,7 @@ func with(older, added map[string]shape) map[string]shape {
 	return all
 }
 
-// check refuses a part that the version's strict schema does not have.
+// check refuses a part that is not in the version's strict schema.
 func check(major uistream.Major, raw map[string]json.RawMessage) error {
 	var kind string
 	if err := json.Unmarshal(raw["type"], &kind); err != nil {

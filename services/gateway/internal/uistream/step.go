@@ -6,49 +6,48 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// StepChunks gives the chunks of a committed step in the order in which readers saw them
-// live: what its messages hold, at the places that its record names. Text, reasoning and
-// the arguments of a call come as one delta each. A chunk has its time and its step: those
-// before step_started carry the step before. step_committed is not among them.
+// StepChunks returns the chunks of a committed step in the order in which live readers saw them:
+// the content of its messages, at the places in its record. Text, reasoning and arguments come as
+// one delta each. Each chunk has its time and step. Chunks before step_started carry the previous
+// step. step_committed is not included.
 //
-// The record has the times of its events and of step_started, so an event that is older than
-// that stands before it. A reply that the record does not name was asked for as JSON: readers
-// saw its reasoning, and nothing of its text.
+// The record has the times of its events and of step_started, so an older event precedes
+// step_started. If the record does not name the reply, the reply was requested as JSON: readers saw
+// its reasoning but not its text.
 //
-// A step without a record comes in the order in which most steps show their messages.
+// A step without a record shows its messages in the usual order.
 func StepChunks(step int32, messages []*eventv1.Message, record *eventv1.StepRecord) []*eventv1.Chunk {
 	if record == nil {
-		record = usualRecord(messages)
+		record = defaultRecord(messages)
 	}
 	s := newStepReplay(step, messages, record)
 	for _, e := range record.GetEvents() {
 		if e.GetReply() != nil || e.GetTimestamp() >= record.GetStartedAt() {
 			s.start()
 		}
-		s.take(e)
+		s.addEvent(e)
 	}
 	s.start()
 	return s.chunks
 }
 
-// stepReplay makes the chunks of a step.
 type stepReplay struct {
-	step    int32
-	begin   int64 // when the step started
-	started bool
-	silent  bool // the record does not name the reply
-	chunks  []*eventv1.Chunk
+	step       int32
+	startedAt  int64 // when the step started
+	started    bool
+	textHidden bool // the record does not name the reply
+	chunks     []*eventv1.Chunk
 
-	reply   *eventv1.Message // the model's; nil for a step without one
+	reply   *eventv1.Message // the model's reply; nil if the step has none
 	calls   map[string]*eventv1.ToolCallPart
 	results map[string]*eventv1.ToolResultPart
 }
 
 func newStepReplay(step int32, messages []*eventv1.Message, record *eventv1.StepRecord) *stepReplay {
 	s := &stepReplay{
-		step: step, begin: record.GetStartedAt(),
-		silent: !slices.ContainsFunc(record.GetEvents(), func(e *eventv1.StepEvent) bool { return e.GetReply() != nil }),
-		calls:  map[string]*eventv1.ToolCallPart{}, results: map[string]*eventv1.ToolResultPart{},
+		step: step, startedAt: record.GetStartedAt(),
+		textHidden: !slices.ContainsFunc(record.GetEvents(), func(e *eventv1.StepEvent) bool { return e.GetReply() != nil }),
+		calls:      map[string]*eventv1.ToolCallPart{}, results: map[string]*eventv1.ToolResultPart{},
 	}
 	for _, m := range messages {
 		if m.GetRole() == eventv1.Role_ROLE_ASSISTANT {
@@ -63,11 +62,11 @@ func newStepReplay(step int32, messages []*eventv1.Message, record *eventv1.Step
 			}
 		}
 	}
-	s.started = s.begin == 0 && s.reply == nil // a step that only takes answers calls no model, and has no step_started
+	s.started = s.startedAt == 0 && s.reply == nil // a step that only takes answers calls no model and has no step_started
 	return s
 }
 
-// add adds a chunk; nil is none.
+// add adds a chunk, if not nil.
 func (s *stepReplay) add(at int64, c *eventv1.Chunk) {
 	if c == nil {
 		return
@@ -79,24 +78,24 @@ func (s *stepReplay) add(at int64, c *eventv1.Chunk) {
 	s.chunks = append(s.chunks, c)
 }
 
-// start begins the step, once.
+// start adds step_started, once.
 func (s *stepReplay) start() {
 	if s.started {
 		return
 	}
 	s.started = true
-	s.add(s.begin, &eventv1.Chunk{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}})
-	if !s.silent {
+	s.add(s.startedAt, &eventv1.Chunk{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}})
+	if !s.textHidden {
 		return
 	}
 	for _, p := range s.reply.GetParts() {
 		if p.GetReasoning() != nil {
-			s.part(s.begin, p)
+			s.addPart(s.startedAt, p)
 		}
 	}
 }
 
-func (s *stepReplay) part(at int64, p *eventv1.Part) {
+func (s *stepReplay) addPart(at int64, p *eventv1.Part) {
 	switch p := p.GetPart().(type) {
 	case *eventv1.Part_Text:
 		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: p.Text.GetText()}}})
@@ -114,14 +113,14 @@ func (s *stepReplay) part(at int64, p *eventv1.Part) {
 	}
 }
 
-// take adds the chunks of an event of the record; none for one that names what the messages do
-// not have, or that this release does not know.
-func (s *stepReplay) take(event *eventv1.StepEvent) {
+// addEvent adds the chunks of a record's event. It ignores events about missing messages, and
+// unknown events.
+func (s *stepReplay) addEvent(event *eventv1.StepEvent) {
 	at := event.GetTimestamp()
 	switch e := event.GetEvent().(type) {
 	case *eventv1.StepEvent_Reply:
 		for _, p := range s.reply.GetParts() {
-			s.part(at, p)
+			s.addPart(at, p)
 		}
 	case *eventv1.StepEvent_ToolStart:
 		s.add(at, toolStart(s.calls[e.ToolStart.GetToolCallId()], e.ToolStart.GetAwaitsClient()))
@@ -158,9 +157,9 @@ func toolEnd(r *eventv1.ToolResultPart) *eventv1.Chunk {
 	}}}
 }
 
-// usualRecord is the record of a step that shows its messages in their order: the reply, the
-// starts of its calls, then their ends. A call without an end waits for a client.
-func usualRecord(messages []*eventv1.Message) *eventv1.StepRecord {
+// defaultRecord returns the record of a step that shows its messages in order: the reply, the
+// starts of its calls, their ends. A call without an end awaits a client.
+func defaultRecord(messages []*eventv1.Message) *eventv1.StepRecord {
 	record := &eventv1.StepRecord{}
 	var ends []*eventv1.StepEvent
 	ended := map[string]bool{}
@@ -168,7 +167,7 @@ func usualRecord(messages []*eventv1.Message) *eventv1.StepRecord {
 		for _, p := range m.GetParts() {
 			if r := p.GetToolResult(); r != nil {
 				ended[r.GetToolCallId()] = true
-				ends = append(ends, usualEnd(m.GetCreatedAt(), r)...)
+				ends = append(ends, endEvents(m.GetCreatedAt(), r)...)
 			}
 		}
 	}
@@ -189,8 +188,8 @@ func usualRecord(messages []*eventv1.Message) *eventv1.StepRecord {
 	return record
 }
 
-// usualEnd is how a human has decided about the call, where one was asked, and its end.
-func usualEnd(at int64, r *eventv1.ToolResultPart) []*eventv1.StepEvent {
+// endEvents returns the decision on the call's approval, if any, and the call's end.
+func endEvents(at int64, r *eventv1.ToolResultPart) []*eventv1.StepEvent {
 	end := []*eventv1.StepEvent{{Timestamp: at, Event: &eventv1.StepEvent_ToolEnd{ToolEnd: r.GetToolCallId()}}}
 	verdict := r.GetApproval()
 	if verdict == nil {

@@ -1,216 +1,204 @@
 package uistream
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// Stored is a stretch of a conversation as the state service has it.
+// Stored is a range of a stored conversation.
 type Stored struct {
 	Messages []*eventv1.Message
-	// Runs are those that wrote the messages, by their ids.
+	// Runs has the runs of the messages, by id.
 	Runs map[string]Run
-	// Records have what steps showed beside their messages. The parts of a step without one
-	// stand in the order of its messages, and each result at its call.
+	// Records has what steps showed beside their messages. A step without a record shows its
+	// messages in order, and each result at its call.
 	Records map[Step]*eventv1.StepRecord
-	// Last names a run that ended after all of the messages, with or without messages of its
-	// own. It is empty where there is none.
+	// Last is a run that ended after all of the messages, with or without messages of its own.
+	// Empty if there is none.
 	Last string
 }
 
-// Step names a step of a run.
+// Step identifies a step of a run.
 type Step struct {
 	RunID  string
 	Number int32
 }
 
-// Conversation makes UI messages out of stored messages, in their order. All assistant and tool
-// messages of one run become one assistant message: the one that a client built from the
-// stream. Its id is the message id of the run. Where the run is not known, it is the id of the
-// first stored message. Runs with the same message id write one message.
+// Conversation builds UI messages from stored messages, in order. All assistant and tool messages
+// of a run become one assistant message, equal to the one that a client built from the stream. Its
+// id is the message id of the run, or, for an unknown run, the id of the first stored message. Runs
+// with the same message id write one message.
 //
-// A result belongs to its call, which may be in an earlier message. A result without a call is
-// left out, and so are hidden messages and context messages.
+// A result belongs to its call, possibly in an earlier message. Results without a call are omitted,
+// and so are hidden messages and context messages.
 //
-// The message of a failed run ends with the part that Failed gives. If the run failed before
-// it wrote anything, the user's message is followed by a message with that part alone.
+// The message of a failed run ends with the part of Failed. If the run failed before it wrote
+// anything, a message with only this part follows the user's message.
 //
-// A run may have stored only results of calls in earlier messages. It has a message, without
-// parts, as long as that is the last one, since the run may be about to write.
+// A run may have stored only results of calls in earlier messages. It has an empty message while it
+// is the last message: the run may still write.
 func (s Stored) Conversation() []UIMessage {
-	c := conversation{Stored: s, turns: map[string]*writing{}, steps: map[Step][]*eventv1.Message{}}
+	c := conversationBuilder{Stored: s, answers: map[string]*answerBuilder{}, recorded: map[Step][]*eventv1.Message{}}
 	for _, m := range s.Messages {
-		if step := stepOf(m); Answers(m) && s.Records[step] != nil {
-			c.steps[step] = append(c.steps[step], m)
+		if step := stepOf(m); IsPartOfAnswer(m) && s.Records[step] != nil {
+			c.recorded[step] = append(c.recorded[step], m)
 		}
 	}
 	for _, m := range s.Messages {
 		c.add(m)
 	}
-	c.endLast()
+	c.endLastRun()
 	return c.finish()
-}
-
-// Conversation is Stored.Conversation for callers who know only the message ids of the runs.
-func Conversation(stored []*eventv1.Message, messageIDs map[string]string) []UIMessage {
-	s := Stored{Messages: stored, Runs: map[string]Run{}}
-	for run, id := range messageIDs {
-		s.Runs[run] = Run{MessageID: id}
-	}
-	return s.Conversation()
 }
 
 func stepOf(m *eventv1.Message) Step { return Step{m.GetRunId(), m.GetStep()} }
 
-type conversation struct {
+type conversationBuilder struct {
 	Stored
-	messages []*writing
-	turns    map[string]*writing         // assistant messages, by their ids, or by the run where it has no message id
-	steps    map[Step][]*eventv1.Message // the messages of steps with a record; nil once they were shown
-	asking   string                      // the run of a user's message that has no answer yet; "" for none
+	messages     []*answerBuilder
+	answers      map[string]*answerBuilder   // by message id, or by run if it has none
+	recorded     map[Step][]*eventv1.Message // messages of steps with a record; nil once shown
+	openQuestion string                      // run of an unanswered user message; "" for none
 }
 
-// writing is an assistant message in the making.
-type writing struct {
+type answerBuilder struct {
 	assembly
-	shown  *Translator // has seen all parts so far; nil where it has not
-	run    string      // the run that writes at it now
-	asked  bool        // the user's message that it answers stands before it
-	step   int32       // of the last assistant message without a record
-	ends   bool        // so far it has only results of calls in earlier messages
-	detail Metadata
+	translator    *Translator // has consumed all parts so far; nil if it has not
+	run           string      // the run that writes the message
+	afterQuestion bool        // the question of the run precedes the message
+	step          int32       // of the last assistant message without a record
+	onlyResults   bool        // so far, it has only results of calls in earlier messages
+	metadata      Metadata
 }
 
-func (c *conversation) add(m *eventv1.Message) {
+func (c *conversationBuilder) add(m *eventv1.Message) {
 	switch {
-	case Answers(m):
-		c.answer(m)
+	case IsPartOfAnswer(m):
+		c.addToAnswer(m)
 	case m.GetHidden():
 	case m.GetRole() == eventv1.Role_ROLE_USER:
-		if c.asking != m.GetRunId() {
-			c.answerWithFailure()
+		if c.openQuestion != m.GetRunId() {
+			c.addFailedAnswer()
 		}
-		c.asking = m.GetRunId()
-		c.begin(UIMessage{ID: m.GetId(), Role: "user", Parts: plainParts(m), Metadata: sent(m.GetUiMetadata())})
+		c.openQuestion = m.GetRunId()
+		c.addMessage(UIMessage{ID: m.GetId(), Role: "user", Parts: plainParts(m), Metadata: userMetadata(m.GetUiMetadata())})
 	case m.GetRole() == eventv1.Role_ROLE_SYSTEM:
-		c.begin(UIMessage{ID: m.GetId(), Role: "system", Parts: plainParts(m)})
+		c.addMessage(UIMessage{ID: m.GetId(), Role: "system", Parts: plainParts(m)})
 	}
 }
 
-func (c *conversation) begin(m UIMessage) *writing {
-	w := &writing{assembly: assembly{message: m, open: map[string]int{}, grown: map[int]*strings.Builder{}}}
+func (c *conversationBuilder) addMessage(m UIMessage) *answerBuilder {
+	w := &answerBuilder{assembly: assembly{message: m, openBlocks: map[string]int{}, deltas: map[int]*strings.Builder{}}}
 	c.messages = append(c.messages, w)
 	return w
 }
 
-// answerWithFailure adds a message for a run that failed before it wrote anything: the failure
-// is the answer to the user's message.
-func (c *conversation) answerWithFailure() {
-	run := c.Runs[c.asking]
-	if run.Failure == nil || c.turns[run.MessageID] != nil {
+// addFailedAnswer adds a message for a run that failed before it wrote anything: the failure
+// answers the user's message.
+func (c *conversationBuilder) addFailedAnswer() {
+	run := c.Runs[c.openQuestion]
+	if run.Failure == nil || c.answers[run.MessageID] != nil {
 		return
 	}
-	w := c.begin(UIMessage{ID: run.MessageID, Role: "assistant", Parts: []UIPart{}})
-	c.turns[run.MessageID] = w
-	c.enter(w, run.ID)
+	w := c.addMessage(UIMessage{ID: run.MessageID, Role: "assistant", Parts: []UIPart{}})
+	c.answers[run.MessageID] = w
+	c.setRun(w, run.ID)
 }
 
-// endLast shows the end of the run that Last names.
-func (c *conversation) endLast() {
+// endLastRun shows the end of the run in Last.
+func (c *conversationBuilder) endLastRun() {
 	run, known := c.Runs[c.Last]
 	if !known {
 		return
 	}
-	if w := c.turns[run.MessageID]; w != nil {
-		w.asked = true
-		c.enter(w, run.ID)
+	if w := c.answers[run.MessageID]; w != nil {
+		w.afterQuestion = true
+		c.setRun(w, run.ID)
 		return
 	}
-	c.asking = c.Last
-	c.answerWithFailure()
+	c.openQuestion = c.Last
+	c.addFailedAnswer()
 }
 
-// answer adds an assistant or tool message.
-func (c *conversation) answer(m *eventv1.Message) {
-	w := c.writing(m)
-	w.ends = w.ends && ends(m)
-	c.enter(w, m.GetRunId())
-	messages, recorded := c.steps[stepOf(m)]
+func (c *conversationBuilder) addToAnswer(m *eventv1.Message) {
+	w := c.answerOf(m)
+	w.onlyResults = w.onlyResults && hasOnlyResults(m)
+	c.setRun(w, m.GetRunId())
+	messages, recorded := c.recorded[stepOf(m)]
 	switch {
 	case recorded:
-		c.steps[stepOf(m)] = nil
-		w.showStep(messages, c.Records[stepOf(m)])
+		c.recorded[stepOf(m)] = nil
+		w.addStep(messages, c.Records[stepOf(m)])
 	default:
-		w.showMessage(m)
+		w.addStored(m)
 	}
 	if c.Runs[m.GetRunId()].ID == "" && m.GetMetadata()[interrupted] != "" {
-		w.detail.Interrupted = m.GetMetadata()[interrupted]
+		w.metadata.Interrupted = m.GetMetadata()[interrupted]
 	}
 	for _, p := range m.GetParts() {
-		if r := p.GetToolResult(); r != nil && w.message.call(r.GetToolCallId()) < 0 {
-			c.end(w, r)
+		if r := p.GetToolResult(); r != nil && w.message.callIndex(r.GetToolCallId()) < 0 {
+			c.endEarlierCall(w, r)
 		}
 	}
 }
 
-// writing gives the UI message to which a stored message belongs.
-func (c *conversation) writing(m *eventv1.Message) *writing {
+func (c *conversationBuilder) answerOf(m *eventv1.Message) *answerBuilder {
 	id := c.Runs[m.GetRunId()].MessageID
-	turn := orText(id, m.GetRunId())
-	w := c.turns[turn]
+	turn := cmp.Or(id, m.GetRunId())
+	w := c.answers[turn]
 	if w == nil || turn == "" {
-		w = c.begin(UIMessage{ID: orText(id, m.GetId()), Role: "assistant", Parts: []UIPart{}})
-		w.ends, w.asked = ends(m), c.asking == m.GetRunId()
-		c.turns[turn] = w
+		w = c.addMessage(UIMessage{ID: cmp.Or(id, m.GetId()), Role: "assistant", Parts: []UIPart{}})
+		w.onlyResults, w.afterQuestion = hasOnlyResults(m), c.openQuestion == m.GetRunId()
+		c.answers[turn] = w
 	}
-	c.asking = ""
+	c.openQuestion = ""
 	return w
 }
 
-// enter makes the run the one that writes at the message.
-func (c *conversation) enter(w *writing, run string) {
+func (c *conversationBuilder) setRun(w *answerBuilder, run string) {
 	if w.run == run || run == "" {
 		return
 	}
 	c.endRun(w)
-	w.run, w.detail.RunID = run, run
+	w.run, w.metadata.RunID = run, run
 	if known := c.Runs[run]; known.ID != "" {
-		w.detail = *w.detail.With(known)
+		w.metadata = *w.metadata.ContinuedBy(known)
 	}
 }
 
-// endRun adds to the message what the end of its present run says.
-func (c *conversation) endRun(w *writing) {
+func (c *conversationBuilder) endRun(w *answerBuilder) {
 	run := c.Runs[w.run]
-	run.end(&w.detail, slices.ContainsFunc(w.message.Parts, func(p UIPart) bool { return p.Type == "step-start" }))
-	if f := run.Failure; f != nil && (!w.ends || w.asked) {
-		w.ends = false
-		w.takeData(Failed(run.ID, f.GetError(), f.GetCode()))
+	run.addEnd(&w.metadata, slices.ContainsFunc(w.message.Parts, func(p UIPart) bool { return p.Type == "step-start" }))
+	if f := run.Failure; f != nil && (!w.onlyResults || w.afterQuestion) {
+		w.onlyResults = false
+		w.applyData(Failed(run.ID, f.GetError(), f.GetCode()))
 	}
 }
 
-// end gives a result to the newest open call of its id in the messages before the given one.
-func (c *conversation) end(before *writing, r *eventv1.ToolResultPart) {
+// endEarlierCall applies a result to the newest open call with its id in the messages before the
+// given one.
+func (c *conversationBuilder) endEarlierCall(before *answerBuilder, r *eventv1.ToolResultPart) {
 	for _, w := range slices.Backward(c.messages[:slices.Index(c.messages, before)]) {
-		if w.message.end(r) {
+		if w.message.endCall(r) {
 			return
 		}
 	}
 }
 
-// finish gives the messages. It leaves out those that have only results of calls in earlier
-// messages: the user's message before them was taken back, and the results stay at their calls.
-func (c *conversation) finish() []UIMessage {
+// finish returns the messages. It omits messages with only results of calls in earlier messages:
+// the user's message before them was withdrawn, and the results stay at their calls.
+func (c *conversationBuilder) finish() []UIMessage {
 	var messages []UIMessage
 	for i, w := range c.messages {
 		c.endRun(w)
-		if w.ends && i < len(c.messages)-1 {
+		if w.onlyResults && i < len(c.messages)-1 {
 			continue
 		}
-		m := w.whole()
-		if detail := w.detail; detail != (Metadata{}) {
+		m := w.build()
+		if detail := w.metadata; detail != (Metadata{}) {
 			m.Metadata = &detail
 		}
 		messages = append(messages, m)
@@ -218,35 +206,35 @@ func (c *conversation) finish() []UIMessage {
 	return messages
 }
 
-// showStep adds the parts of a step with a record, as a client that read it live has them.
-func (w *writing) showStep(messages []*eventv1.Message, record *eventv1.StepRecord) {
-	if len(messages) == 0 { // they were shown with the first of them
+// addStep adds the parts of a step with a record, as a live client has them.
+func (w *answerBuilder) addStep(messages []*eventv1.Message, record *eventv1.StepRecord) {
+	if len(messages) == 0 { // shown with the first of the step's messages
 		return
 	}
-	if w.shown == nil {
-		w.shown = New(w.message.ID, Newest)
-		w.shown.Replay(w.whole())
-		w.shown.finishStep()
+	if w.translator == nil {
+		w.translator = New(w.message.ID, Newest)
+		w.translator.Replay(w.build())
+		w.translator.finishStep()
 	}
 	var parts []Part
 	for _, chunk := range StepChunks(messages[0].GetStep(), messages, record) {
-		parts = append(parts, w.shown.Chunk(0, chunk)...)
+		parts = append(parts, w.translator.Chunk(0, chunk)...)
 	}
-	for _, p := range append(parts, w.shown.finishStep()...) {
-		w.take(p)
+	for _, p := range append(parts, w.translator.finishStep()...) {
+		w.apply(p)
 	}
 	for _, m := range messages {
 		for _, p := range m.GetParts() {
-			if r := p.GetToolResult(); r.GetApproval() != nil { // the chunks lack the error of a refused call
+			if r := p.GetToolResult(); r.GetApproval() != nil { // the chunks lack the error of a denied call
 				w.message.addPart(p)
 			}
 		}
 	}
 }
 
-// showMessage adds the parts of a message whose step has no record.
-func (w *writing) showMessage(m *eventv1.Message) {
-	w.shown = nil
+// addStored adds the parts of a message whose step has no record.
+func (w *answerBuilder) addStored(m *eventv1.Message) {
+	w.translator = nil
 	if m.GetRole() == eventv1.Role_ROLE_ASSISTANT && (w.step != m.GetStep() || len(w.message.Parts) == 0) {
 		w.message.Parts = append(w.message.Parts, UIPart{Type: "step-start"})
 		w.step = m.GetStep()

@@ -12,76 +12,75 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// story is a message that random runs write, with attempts that are lost, calls that
-// others answer, and the runs that go on then.
+// story is a message that random runs write, with lost attempts, calls that clients or humans
+// answer, and the runs that continue then.
 type story struct {
-	t      *rapid.T
-	told   []record           // what somebody was told who was there all the time
-	stands []*eventv1.Message // what the state service stores
-	next   int64
-	step   int32
-	run    int
+	t        *rapid.T
+	log      []record           // what a client receives that never disconnects
+	messages []*eventv1.Message // the stored messages
+	next     int64
+	step     int32
+	run      int
 
 	id      string // of the message
 	runs    map[string]uistream.Run
 	records map[uistream.Step]*eventv1.StepRecord
 }
 
-// record is one of the log: a chunk, the news that all after `at` is void, or the end of a
-// run.
+// record is a record of the log: a chunk, a rewind to `at`, or the end of a run.
 type record struct {
 	sequence int64
 	chunk    *eventv1.Chunk
 	rewound  bool
 	at       int64
-	end      *end
+	end      *runEnd
 }
 
-// end is how a run ended, and the calls that wait for an answer then.
-type end struct {
-	how  uistream.Ending
-	fail *eventv1.Error // nil: the run has not failed
-	run  string
-	open []*asked
-	some int // so many of them have an answer when somebody looks in between
+// runEnd is how a run ended, and its open calls.
+type runEnd struct {
+	how      uistream.Ending
+	fail     *eventv1.Error // nil unless the run failed
+	run      string
+	open     []*openCall
+	answered int // how many open calls loadPartlyAnswered finds answered
 }
 
-// asked is a call with how it was answered and what that came to.
-type asked struct {
+// openCall is a call with its answer and result.
+type openCall struct {
 	uistream.Asked
-	here    bool // the one that watches has answered it
-	decided bool // of an approval: somebody has said yes or no
-	result  *eventv1.ToolResultPart
+	answeredHere bool // the watching client answers it
+	decided      bool // of an approval: it was approved or rejected
+	result       *eventv1.ToolResultPart
 }
 
 func (s *story) runID() string { return "run-" + strconv.Itoa(s.run) }
 
-func (s *story) say(step int32, c *eventv1.Chunk) {
+func (s *story) emit(step int32, c *eventv1.Chunk) {
 	s.next++
-	c.AgentId, c.AgentType, c.Step, c.Timestamp = s.runID(), "demo", step, 1+s.next/10 // several in a millisecond
-	s.told = append(s.told, record{sequence: s.next, chunk: c})
+	c.AgentId, c.AgentType, c.Step, c.Timestamp = s.runID(), "demo", step, 1+s.next/10 // several per millisecond
+	s.log = append(s.log, record{sequence: s.next, chunk: c})
 }
 
 func (s *story) rewind(at int64) {
 	s.next++
-	s.told = append(s.told, record{sequence: s.next, rewound: true, at: at})
+	s.log = append(s.log, record{sequence: s.next, rewound: true, at: at})
 }
 
-func (s *story) close(e end) {
+func (s *story) endRun(e runEnd) {
 	s.next++
 	e.run = s.runID()
 	known := uistream.Run{ID: e.run, MessageID: s.id, AgentType: "demo", CreatedAt: int64(s.run), Failure: e.fail, Interrupted: e.how == uistream.Interrupted}
-	if c := s.told[len(s.told)-1].chunk.GetRunCompleted(); c != nil {
+	if c := s.log[len(s.log)-1].chunk.GetRunCompleted(); c != nil {
 		known.Usage = c.GetUsage()
 	}
 	s.runs[e.run] = known
-	s.told = append(s.told, record{sequence: s.next, end: &e})
+	s.log = append(s.log, record{sequence: s.next, end: &e})
 }
 
-// standing is what the log has when these records were told, without what is void.
-func standing(told []record) []record {
+// withoutVoid is the log's content after these records, without void chunks.
+func withoutVoid(log []record) []record {
 	var out []record
-	for _, r := range told {
+	for _, r := range log {
 		if !r.rewound {
 			out = append(out, r)
 			continue
@@ -94,7 +93,7 @@ func standing(told []record) []record {
 }
 
 func (s *story) last() int64 {
-	stands := standing(s.told)
+	stands := withoutVoid(s.log)
 	if len(stands) == 0 {
 		return 0
 	}
@@ -103,43 +102,43 @@ func (s *story) last() int64 {
 
 func drawStory(t *rapid.T) *story { return drawStoryFrom(t, "msg", 1, 0) }
 
-// drawStoryFrom draws the message that the run begins behind the step.
+// drawStoryFrom draws a message whose first run begins behind the step.
 func drawStoryFrom(t *rapid.T, id string, run int, step int32) *story {
 	s := &story{t: t, run: run, step: step, id: id, runs: map[string]uistream.Run{}, records: map[uistream.Step]*eventv1.StepRecord{}}
-	s.say(step, &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{MessageId: id}}})
+	s.emit(step, &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{MessageId: id}}})
 	if rapid.IntRange(0, 3).Draw(t, "instead of an answer") == 0 {
-		s.abandon()
+		s.drawAbandonedCalls()
 	}
 	for range rapid.IntRange(1, 3).Draw(t, "steps") {
 		s.drawStep()
 	}
 	switch rapid.IntRange(0, 4).Draw(t, "ending") {
 	case 0:
-		s.stands[len(s.stands)-1].Metadata = map[string]string{"interrupted": "interrupt"}
-		s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{}}})
-		s.close(end{how: uistream.Interrupted})
+		s.messages[len(s.messages)-1].Metadata = map[string]string{"interrupted": "interrupt"}
+		s.emit(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{}}})
+		s.endRun(runEnd{how: uistream.Interrupted})
 		return s
 	case 1:
-		s.stands[len(s.stands)-1].Metadata = map[string]string{"interrupted": "abort"}
+		s.messages[len(s.messages)-1].Metadata = map[string]string{"interrupted": "abort"}
 		e := &eventv1.Error{Error: rapid.SampledFrom([]string{"It broke.", ""}).Draw(t, "why"), Code: "tool_failed"}
-		s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_Error{Error: e}})
-		s.close(end{fail: e})
+		s.emit(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_Error{Error: e}})
+		s.endRun(runEnd{fail: e})
 		return s
 	}
-	s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{
+	s.emit(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{
 		FinishReason: rapid.SampledFrom([]string{"stop", "length", "tool-calls", "end_turn", ""}).Draw(t, "reason"),
 		Usage:        &eventv1.Usage{PromptTokens: rapid.Int64Range(0, 2).Draw(t, "tokens"), CompletionTokens: 1, TotalTokens: 3},
 	}}})
-	s.close(end{how: uistream.Completed})
+	s.endRun(runEnd{how: uistream.Completed})
 	return s
 }
 
-// abandon has the run begin with the ends of calls of the message before, which have been
-// given up, or were allowed and are run now.
-func (s *story) abandon() {
+// drawAbandonedCalls begins the run with ends of calls of the previous message. One was abandoned;
+// the other was approved and runs now.
+func (s *story) drawAbandonedCalls() {
 	s.step++
 	yes := true
-	late := asked{Asked: uistream.Asked{CallID: "strange-2", Approval: uistream.Approval{ID: "approval-strange-2", Approved: &yes}}}
+	late := openCall{Asked: uistream.Asked{CallID: "strange-2", Approval: uistream.Approval{ID: "approval-strange-2", Approved: &yes}}}
 	results := []*eventv1.ToolResultPart{
 		{ToolCallId: "strange-1", ToolName: "add", Error: "client_tool_abandoned"},
 		{ToolCallId: "strange-2", ToolName: "add", Success: true, Result: "3", Approval: &eventv1.ApprovalVerdict{ApprovalId: late.ID, Approved: true}},
@@ -156,75 +155,75 @@ func (s *story) abandon() {
 	for _, r := range results {
 		tools.Parts = append(tools.Parts, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: r}})
 	}
-	s.lose(chunks, "executors lost with strange calls")
-	s.sayChunks(chunks)
+	s.emitLostAttempts(chunks, "executors lost with strange calls")
+	s.emitAll(chunks)
 	s.commit(false, tools)
 }
 
-// commit tells that the step is committed, and stores its messages. form is true for a step
-// whose reply was asked for as JSON.
+// commit emits the commit of the step, and stores its messages. isJSON: the reply was requested as
+// JSON.
 func (s *story) commit(form bool, messages ...*eventv1.Message) {
 	s.recordStep(form)
-	s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{}}})
+	s.emit(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{}}})
 	for _, m := range messages {
 		if len(m.GetParts()) > 0 || m.GetRole() == eventv1.Role_ROLE_ASSISTANT {
 			m.RunId, m.Step = s.runID(), s.step
-			s.stands = append(s.stands, m)
+			s.messages = append(s.messages, m)
 		}
 	}
 }
 
-// drawStep makes a step out of some lost attempts and one that commits. Ids of
-// calls differ between attempts, as they do when a model is asked again. Calls that
-// somebody has to answer end the run; another one goes on.
+// drawStep draws a step with lost attempts and one that commits. Attempts have different call ids,
+// like repeated calls of a model. Calls with a pending answer end the run, and another run
+// continues.
 func (s *story) drawStep() {
-	s.sayChunks(drawEvents(s.t, "before the step"))
+	s.emitAll(drawEvents(s.t, "before the step"))
 	s.step++
 	begin := s.last()
 	for attempt := range rapid.IntRange(0, 2).Draw(s.t, "lost attempts") {
 		p := s.drawPlan(fmt.Sprintf("%d-%d", s.step, attempt))
-		s.sayPlan(p, rapid.IntRange(0, len(p.chunks)).Draw(s.t, "chunks of the attempt"))
+		s.emitPlan(p, rapid.IntRange(0, len(p.chunks)).Draw(s.t, "chunks of the attempt"))
 		s.rewind(begin)
 	}
 	p := s.drawPlan(fmt.Sprintf("%d-last", s.step))
-	if !p.form { // a record has no place for reasoning alone: it comes with the begin of the step
+	if !p.isJSON { // a record has no place for reasoning alone: it comes when the step begins
 		p.chunks = append(drawEvents(s.t, "before the reply"), p.chunks...)
 	}
 	p.chunks = append(p.chunks, drawEvents(s.t, "behind the reply")...)
 	p.results = slices.Concat(p.results, drawEvents(s.t, "behind the tools"))
-	for range rapid.IntRange(0, 2).Draw(s.t, "executors lost in tools") { // the next one shows the step again
-		s.sayPlan(p, len(p.chunks))
-		s.sayChunks(p.results[:rapid.IntRange(0, len(p.results)).Draw(s.t, "told of them")])
+	for range rapid.IntRange(0, 2).Draw(s.t, "executors lost in tools") { // the next executor repeats the step
+		s.emitPlan(p, len(p.chunks))
+		s.emitAll(p.results[:rapid.IntRange(0, len(p.results)).Draw(s.t, "how many of them")])
 		s.rewind(begin)
 	}
-	s.sayPlan(p, len(p.chunks))
-	s.sayChunks(p.results)
-	s.commit(p.form, p.answer, p.tools)
+	s.emitPlan(p, len(p.chunks))
+	s.emitAll(p.results)
+	s.commit(p.isJSON, p.answer, p.tools)
 	if len(p.open) > 0 {
 		s.drawDrain(p.open)
 	}
 }
 
-// lose tells some of the chunks and takes them back, some times.
-func (s *story) lose(chunks []func() *eventv1.Chunk, what string) {
+// emitLostAttempts emits some of the chunks and rewinds them, several times.
+func (s *story) emitLostAttempts(chunks []func() *eventv1.Chunk, what string) {
 	begin := s.last()
 	for range rapid.IntRange(0, 2).Draw(s.t, what) {
-		s.sayChunks(chunks[:rapid.IntRange(0, len(chunks)).Draw(s.t, "told of them")])
+		s.emitAll(chunks[:rapid.IntRange(0, len(chunks)).Draw(s.t, "how many of them")])
 		s.rewind(begin)
 	}
 }
 
-// drawDrain suspends the run, has its calls answered, and makes the next run begin with
-// their ends, in any order: a step without a model.
-func (s *story) drawDrain(open []*asked) {
+// drawDrain suspends the run and answers its calls. The next run begins with the calls' ends in any
+// order: a step without a model.
+func (s *story) drawDrain(open []*openCall) {
 	how, last := uistream.Paused, &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}}
 	if rapid.IntRange(0, 4).Draw(s.t, "interrupted while it waits") == 0 {
 		how, last = uistream.Interrupted, &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{}}}
 	}
-	s.say(s.step, last)
-	s.close(end{how: how, open: open, some: rapid.IntRange(0, len(open)).Draw(s.t, "answered in between")})
+	s.emit(s.step, last)
+	s.endRun(runEnd{how: how, open: open, answered: rapid.IntRange(0, len(open)).Draw(s.t, "answered in between")})
 	s.run++
-	s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{}}})
+	s.emit(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{}}})
 	s.step++
 	var chunks []func() *eventv1.Chunk
 	tools := &eventv1.Message{Role: eventv1.Role_ROLE_TOOL}
@@ -235,33 +234,33 @@ func (s *story) drawDrain(open []*asked) {
 		chunks = append(chunks, func() *eventv1.Chunk { return toolEnd(a.result) })
 		tools.Parts = append(tools.Parts, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: a.result}})
 	}
-	if events := drawEvents(s.t, "in the drain"); len(events) > 0 { // which cannot be taken back
+	if events := drawEvents(s.t, "in the drain"); len(events) > 0 { // these cannot be withdrawn
 		chunks = append(chunks, events...)
 	} else {
-		s.lose(chunks, "executors lost in drains")
+		s.emitLostAttempts(chunks, "executors lost in drains")
 	}
-	s.sayChunks(chunks)
+	s.emitAll(chunks)
 	s.commit(false, tools)
 }
 
-func (s *story) sayPlan(p plan, count int) {
-	s.say(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}})
-	s.sayChunks(p.chunks[:count])
+func (s *story) emitPlan(p plan, count int) {
+	s.emit(s.step, &eventv1.Chunk{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}})
+	s.emitAll(p.chunks[:count])
 }
 
-func (s *story) sayChunks(chunks []func() *eventv1.Chunk) {
+func (s *story) emitAll(chunks []func() *eventv1.Chunk) {
 	for _, c := range chunks {
-		s.say(s.step, c())
+		s.emit(s.step, c())
 	}
 }
 
-// plan is what the model says in one attempt, and what comes of its calls in the step.
+// plan is the model's output in one attempt, and the results of its calls in the step.
 type plan struct {
-	streams                 bool            // arguments are told as they come
-	form                    bool            // it was asked for as JSON: its text is shown to nobody
-	dynamic                 map[string]bool // the calls of tools that are known at run time only
+	streams                 bool            // arguments come in deltas
+	isJSON                  bool            // requested as JSON: readers do not see the text
+	dynamic                 map[string]bool // calls of dynamic tools
 	chunks, starts, results []func() *eventv1.Chunk
-	open                    []*asked
+	open                    []*openCall
 	answer, tools           *eventv1.Message
 }
 
@@ -269,19 +268,19 @@ func (s *story) drawPlan(name string) plan {
 	t := s.t
 	p := plan{answer: &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT}, tools: &eventv1.Message{Role: eventv1.Role_ROLE_TOOL}, dynamic: map[string]bool{}}
 	if rapid.Bool().Draw(t, "thinks") {
-		p.think(rapid.StringN(1, 9, -1).Draw(t, "thought"))
+		p.addThought(rapid.StringN(1, 9, -1).Draw(t, "thought"))
 	}
-	if p.form = rapid.IntRange(0, 4).Draw(t, "asked for as JSON") == 0; p.form {
+	if p.isJSON = rapid.IntRange(0, 4).Draw(t, "asked for as JSON") == 0; p.isJSON {
 		p.answer.Parts = append(p.answer.Parts, textPart(`{"completion":`))
 		return p
 	}
 	calls := rapid.IntRange(0, 3).Draw(t, "calls")
-	if calls == 0 || rapid.Bool().Draw(t, "says") { // a reply that has neither is no message
-		p.say(rapid.StringN(1, 9, -1).Draw(t, "text"))
+	if calls == 0 || rapid.Bool().Draw(t, "says") { // a reply with neither is no message
+		p.addText(rapid.StringN(1, 9, -1).Draw(t, "text"))
 	}
 	p.streams = rapid.Bool().Draw(t, "arguments come in pieces")
 	for i := range calls {
-		p.call(t, fmt.Sprintf("call-%s-%d", name, i), s.step)
+		p.addCall(t, fmt.Sprintf("call-%s-%d", name, i), s.step)
 	}
 	p.chunks = append(p.chunks, p.starts...)
 	for _, a := range p.open {
@@ -292,7 +291,7 @@ func (s *story) drawPlan(name string) plan {
 	return p
 }
 
-func (p *plan) think(thought string) {
+func (p *plan) addThought(thought string) {
 	p.chunks = append(p.chunks,
 		func() *eventv1.Chunk {
 			return &eventv1.Chunk{Event: &eventv1.Chunk_Thinking{Thinking: &eventv1.Thinking{Content: thought}}}
@@ -303,7 +302,7 @@ func (p *plan) think(thought string) {
 	p.answer.Parts = append(p.answer.Parts, &eventv1.Part{Part: &eventv1.Part_Reasoning{Reasoning: &eventv1.ReasoningPart{Text: thought}}})
 }
 
-func (p *plan) say(text string) {
+func (p *plan) addText(text string) {
 	for _, r := range text {
 		p.chunks = append(p.chunks, func() *eventv1.Chunk {
 			return &eventv1.Chunk{Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: string(r)}}}
@@ -316,38 +315,38 @@ func textPart(text string) *eventv1.Part {
 	return &eventv1.Part{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}
 }
 
-// call adds a call of the server's, the client's, one that has to be allowed, or one that
-// never begins, since nobody can run it.
-func (p *plan) call(t *rapid.T, id string, step int32) {
+// addCall adds a call of a server tool, a client tool, a call with an approval, or a call that
+// never starts.
+func (p *plan) addCall(t *rapid.T, id string, step int32) {
 	arguments := rapid.SampledFrom([]string{`{"a":1}`, `{"a":[1,{"b":null}],"c":"<é>"}`, `"not { json"`, `{}`}).Draw(t, "arguments")
 	kinds := 2
-	if p.streams { // else it would stand where its end was told, and not in the order of the calls
+	if p.streams { // else its place would be that of its end, not that in the order of calls
 		kinds = 3
 	}
 	kind := rapid.IntRange(0, kinds).Draw(t, "whose")
 	p.dynamic[id] = rapid.Bool().Draw(t, "dynamic")
 	if kind == 3 {
-		p.neverBegun(t, id, arguments)
+		p.addUnstartedCall(t, id, arguments)
 		return
 	}
-	told := arguments
-	if p.streams && p.stream(t, id, arguments) && rapid.Bool().Draw(t, "too large to be told again") {
-		told = ""
+	sent := arguments
+	if p.streams && p.streamArguments(t, id, arguments) && rapid.Bool().Draw(t, "too large to be repeated") {
+		sent = ""
 	}
 	result := &eventv1.ToolResultPart{ToolCallId: id, ToolName: "add", Success: true, Result: `{"sum":2}`}
 	if rapid.IntRange(0, 2).Draw(t, "fails") == 0 {
 		result.Success, result.Result, result.Error = false, "", "it has failed"
 	}
 	p.starts = append(p.starts, func() *eventv1.Chunk {
-		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: id, ToolName: "add", Arguments: told, AwaitsClient: kind == 1, Dynamic: p.dynamic[id]}}}
+		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: id, ToolName: "add", Arguments: sent, AwaitsClient: kind == 1, Dynamic: p.dynamic[id]}}}
 	})
-	p.made(id, arguments)
+	p.storeCall(id, arguments)
 	if kind == 0 {
 		p.results = append(p.results, func() *eventv1.Chunk { return toolEnd(result) })
 		p.tools.Parts = append(p.tools.Parts, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: result}})
 		return
 	}
-	a := &asked{Asked: uistream.Asked{CallID: id, ToolName: "add", Input: arguments, Step: step}, result: result, here: rapid.Bool().Draw(t, "here")}
+	a := &openCall{Asked: uistream.Asked{CallID: id, ToolName: "add", Input: arguments, Step: step}, result: result, answeredHere: rapid.Bool().Draw(t, "here")}
 	if kind == 2 {
 		a.ID = "approval-" + id
 		a.decide(t)
@@ -357,35 +356,35 @@ func (p *plan) call(t *rapid.T, id string, step int32) {
 	p.open = append(p.open, a)
 }
 
-// made stores the call.
-func (p *plan) made(id, arguments string) {
+// storeCall adds the call to the stored reply.
+func (p *plan) storeCall(id, arguments string) {
 	p.answer.Parts = append(p.answer.Parts, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{
 		ToolCallId: id, ToolName: "add", Arguments: arguments, Dynamic: p.dynamic[id],
 	}}})
 }
 
-// neverBegun adds a call of which only the end is told behind what came of its arguments.
-func (p *plan) neverBegun(t *rapid.T, id, arguments string) {
+// addUnstartedCall adds a call without a start: only its arguments and its end are emitted.
+func (p *plan) addUnstartedCall(t *rapid.T, id, arguments string) {
 	if rapid.Bool().Draw(t, "not JSON") {
-		p.pieces(id, "not ", "{ json")
-		p.made(id, `"not { json"`)
+		p.addPieces(id, "not ", "{ json")
+		p.storeCall(id, `"not { json"`)
 	} else {
-		p.pieces(id, arguments)
-		p.made(id, arguments)
+		p.addPieces(id, arguments)
+		p.storeCall(id, arguments)
 	}
 	result := &eventv1.ToolResultPart{ToolCallId: id, ToolName: "add", Error: "arguments_invalid"}
 	p.results = append(p.results, func() *eventv1.Chunk { return toolEnd(result) })
 	p.tools.Parts = append(p.tools.Parts, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: result}})
 }
 
-// stream tells the arguments as they come, whole or not the text that they are in the end.
-func (p *plan) stream(t *rapid.T, id, arguments string) (whole bool) {
+// streamArguments emits the arguments in deltas. whole: the deltas equal the final arguments.
+func (p *plan) streamArguments(t *rapid.T, id, arguments string) (whole bool) {
 	pieces := rapid.SampledFrom([][]string{{}, {arguments[:1], arguments[1:]}, {" ", arguments, "\n"}, {arguments, ` and more`}}).Draw(t, "pieces")
-	p.pieces(id, pieces...)
+	p.addPieces(id, pieces...)
 	return strings.TrimSpace(strings.Join(pieces, "")) == arguments
 }
 
-func (p *plan) pieces(id string, pieces ...string) {
+func (p *plan) addPieces(id string, pieces ...string) {
 	p.chunks = append(p.chunks, func() *eventv1.Chunk {
 		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{ToolCallId: id, ToolName: "add", Dynamic: p.dynamic[id]}}}
 	})
@@ -396,13 +395,13 @@ func (p *plan) pieces(id string, pieces ...string) {
 	}
 }
 
-// decide allows the call, refuses it, or has nobody decide in time.
-func (a *asked) decide(t *rapid.T) {
-	decision := rapid.SampledFrom([]string{"yes", "no", "nobody"}).Draw(t, "decision")
+// decide approves or rejects the call, or lets it time out.
+func (a *openCall) decide(t *rapid.T) {
+	decision := rapid.SampledFrom([]string{"yes", "no", "none"}).Draw(t, "decision")
 	yes := decision == "yes"
-	a.decided, a.here = decision != "nobody", a.here && decision != "nobody"
+	a.decided, a.answeredHere = decision != "none", a.answeredHere && decision != "none"
 	if !a.decided {
-		a.result.Success, a.result.Result, a.result.Error = false, "", "nobody has decided in time"
+		a.result.Success, a.result.Result, a.result.Error = false, "", "the approval timed out"
 		return
 	}
 	a.Approved, a.Reason = &yes, rapid.SampledFrom([]string{"", "because"}).Draw(t, "why")
@@ -412,13 +411,13 @@ func (a *asked) decide(t *rapid.T) {
 	}
 }
 
-func (a *asked) request() *eventv1.Chunk {
+func (a *openCall) request() *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalRequest{ToolApprovalRequest: &eventv1.ToolApprovalRequest{
 		ToolCallId: a.CallID, ToolName: a.ToolName, ApprovalId: a.ID, Input: a.Input,
 	}}}
 }
 
-func (a *asked) response() *eventv1.Chunk {
+func (a *openCall) response() *eventv1.Chunk {
 	decision := "reject"
 	if *a.Approved {
 		decision = "approve"
@@ -428,8 +427,8 @@ func (a *asked) response() *eventv1.Chunk {
 	}}}
 }
 
-// pending is the call as the state service has it, answered or not.
-func (a *asked) pending(answered bool) uistream.Asked {
+// pending is the call in the state service, with or without its answer.
+func (a *openCall) pending(answered bool) uistream.Asked {
 	p := a.Asked
 	if !answered {
 		p.Answer, p.Approved, p.Reason = nil, nil, ""

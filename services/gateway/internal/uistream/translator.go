@@ -10,70 +10,70 @@ import (
 // Major is a major version of the npm package ai.
 type Major int
 
-// Newest is the major version assumed for a client that does not name its own.
+// Newest is the major version of clients without a version.
 const Newest Major = 7
 
-// What clients of a major version know.
-func (m Major) resets() bool      { return m >= 7 } // reset-step, which takes back the parts of a step
-func (m Major) approves() bool    { return m >= 6 } // requests for approval, and refusals
+// The parts and values that a client of a major version accepts.
+func (m Major) resets() bool      { return m >= 7 } // reset-step, which drops the parts of a step
+func (m Major) approves() bool    { return m >= 6 } // approval requests and denials
 func (m Major) inputErrors() bool { return m >= 6 } // tool-input-error; 5.0.0 fails on it
 func (m Major) reasons() bool     { return m >= 6 } // finish reasons; 5.0.0 fails on them
 func (m Major) responds() bool    { return m >= 7 } // tool-approval-response
 func (m Major) interrupts() bool  { return m >= 7 } // the finish reason "interrupted"
 
-// The kinds of blocks that come in deltas, as the types of parts begin.
+// The kinds of blocks with deltas, as in their part types.
 const (
 	text      = "text"
 	reasoning = "reasoning"
 )
 
-// interrupted is the finish reason of an interrupted run, and the metadata key of a stored message
-// that was cut short.
+// interrupted is the finish reason of an interrupted run, and the metadata key of an incomplete
+// stored message.
 const interrupted = "interrupted"
 
-// Translator makes the parts of one message out of the chunks of its runs. It needs every chunk
-// in order. The caller sends all parts to the client, or only those after the sequence up to
-// which the client has the message. A Translator is not safe for concurrent use.
+// Translator translates the chunks of a message's runs into its parts. It needs every chunk in
+// order. The caller sends all parts, or only those after the sequence up to which the client has
+// the message. A Translator is not safe for concurrent use.
 type Translator struct {
 	messageID string
 	major     Major
 	started   bool
-	reason    string // the finish reason of the run
+	reason    string // finish reason of the run
 	usage     *Usage // of the run
 
-	described *Metadata // nil: the stream has no metadata
-	cutShort  bool      // a run of the message was interrupted
-	answered  func(callID string) bool
+	metadata *Metadata // nil: no metadata in the stream
+	cutShort bool      // a run of the message was interrupted
+	answered func(callID string) bool
 
-	shown int64 // the last sequence that had a part
-	firm  int64 // the last sequence whose parts must not be sent twice
-	step  step
-	steps int   // how many have begun
-	begun int32 // the number of the last one
-	block block
-	calls map[string]call
+	lastShown        int64 // the last sequence with a part
+	lastUnrepeatable int64 // the last sequence whose parts must not be repeated
+	step             step
+	stepCount        int   // number of steps begun
+	stepNumber       int32 // number of the last step
+	block            block
+	calls            map[string]call
 }
 
-// step is the step that the client is in.
+// step is the current step of the client's message.
 type step struct {
-	open   bool  // start-step was sent, finish-step was not
-	void   bool  // its step_started is void; the next attempt reuses the start-step
-	at     int64 // the sequence of its step_started
-	before int64 // the last sequence before the step that had a part
-	number int32
-	blocks int // how many have begun, for their ids
+	open        bool  // start-step is sent, finish-step is not
+	void        bool  // step_started is void; the next attempt reuses the start-step
+	sequence    int64 // of its step_started
+	shownBefore int64 // Translator.lastShown when the step began
+	number      int32
+	blocks      int // number of blocks begun, for their ids
 }
 
-// block is the text or reasoning that is streaming; its kind is empty when there is none.
+// block is the text or reasoning being streamed. Its kind is empty when there is none.
 type block struct{ kind, id string }
 
-// Ending is how a run ended that did not fail.
+// Ending is how a run ended without failing.
 type Ending int
 
-// The endings.
+// How a run may end.
 const (
 	Completed Ending = iota
-	Paused           // it waits for answers, or to be resumed
+	Paused           // suspended: waits for answers or to be resumed
 	Interrupted
 )
 
@@ -82,38 +82,38 @@ func New(messageID string, major Major) *Translator {
 	return &Translator{messageID: messageID, major: major, calls: map[string]call{}}
 }
 
-// Start begins the message, once; repeated calls give no parts.
+// Start begins the message. Repeated calls return no parts.
 func (t *Translator) Start() []Part {
 	if t.started {
 		return nil
 	}
 	t.started = true
-	return []Part{start(t.messageID, t.described)}
+	return []Part{start(t.messageID, t.metadata)}
 }
 
-// Chunk gives the parts of a chunk. Most chunks have one part or none.
+// Chunk translates a chunk, usually into one part or none.
 func (t *Translator) Chunk(sequence int64, c *eventv1.Chunk) []Part {
 	if c.GetStepDiscarded() != nil {
 		return t.discardStep()
 	}
 	parts := t.chunk(sequence, c)
 	if slices.ContainsFunc(parts, func(p Part) bool { return !p.Transient && p.Type != "start" }) {
-		t.shown = sequence
-		if t.step.open || !again(c) {
-			t.firm = sequence
+		t.lastShown = sequence
+		if t.step.open || !isRepeatable(c) {
+			t.lastUnrepeatable = sequence
 		}
 	}
 	return parts
 }
 
-// again reports whether the parts of the chunk may be sent twice. Clients replace the end of a
-// call that they have.
-func again(c *eventv1.Chunk) bool {
+// isRepeatable reports whether the parts of the chunk may be repeated. Clients replace the end of a
+// known call.
+func isRepeatable(c *eventv1.Chunk) bool {
 	return c.GetToolEnd() != nil || c.GetToolApprovalResponse() != nil || c.GetSubagentStart() != nil || c.GetSubagentEnd() != nil
 }
 
 func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
-	if t.foreign(c) {
+	if t.isOfEarlierMessage(c) {
 		return nil
 	}
 	switch e := c.GetEvent().(type) {
@@ -136,29 +136,29 @@ func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 		return t.think(e.Thinking)
 	case *eventv1.Chunk_ToolArgStreamStart:
 		s := e.ToolArgStreamStart
-		return t.callStart(sequence, s.GetToolCallId(), tool{s.GetToolName(), s.GetDynamic()})
+		return t.startCall(sequence, s.GetToolCallId(), tool{s.GetToolName(), s.GetDynamic()})
 	case *eventv1.Chunk_ToolArgStreamDelta:
-		return t.callDelta(e.ToolArgStreamDelta)
+		return t.growInput(e.ToolArgStreamDelta)
 	case *eventv1.Chunk_ToolStart:
-		return t.toolStarted(sequence, e.ToolStart)
+		return t.startTool(sequence, e.ToolStart)
 	case *eventv1.Chunk_ToolEnd:
-		return t.callEnd(sequence, e.ToolEnd)
+		return t.endCall(sequence, e.ToolEnd)
 	case *eventv1.Chunk_ToolApprovalRequest:
-		return t.approvalAsked(sequence, e.ToolApprovalRequest)
+		return t.requestApproval(sequence, e.ToolApprovalRequest)
 	case *eventv1.Chunk_ToolApprovalResponse:
-		return t.approvalAnswered(e.ToolApprovalResponse)
+		return t.answerApproval(e.ToolApprovalResponse)
 	default:
-		return aside(c)
+		return dataParts(c)
 	}
 	return nil
 }
 
 // Finish ends the message of a run that did not fail.
 func (t *Translator) Finish(how Ending) []Part {
-	return append(t.end(), finish(t.finishReason(how), t.conclusion(how)))
+	return append(t.end(), finish(t.finishReason(how), t.finishMetadata(how)))
 }
 
-// GiveUp ends the stream of a run that never began: there is no message.
+// GiveUp ends the stream of a run without a message: it never began.
 func (t *Translator) GiveUp() []Part { return []Part{finish(t.finishReason(Interrupted), nil)} }
 
 func (t *Translator) finishReason(how Ending) string {
@@ -166,7 +166,7 @@ func (t *Translator) finishReason(how Ending) string {
 	case !t.major.reasons():
 		return ""
 	case how == Interrupted && t.major.interrupts():
-		return interrupted // on another reason some apps send the message back to continue it
+		return interrupted // with other reasons, some apps resend the message to continue it
 	case how != Interrupted && finishReasons[t.reason]:
 		return t.reason
 	case t.reason == "" && how == Completed:
@@ -178,7 +178,7 @@ func (t *Translator) finishReason(how Ending) string {
 
 // Fail ends the message with an error. The user sees the sentence.
 func (t *Translator) Fail(sentence string) []Part {
-	return append(slices.Concat(t.end(), t.concluded()), Error(sentence))
+	return append(slices.Concat(t.end(), t.failMetadata()), Error(sentence))
 }
 
 func (t *Translator) end() []Part {
@@ -187,13 +187,13 @@ func (t *Translator) end() []Part {
 
 func (t *Translator) startStep(sequence int64, number int32) []Part {
 	var parts []Part
-	reuse := t.step.void && t.shown == t.step.before
+	reuse := t.step.void && t.lastShown == t.step.shownBefore
 	if !reuse {
 		parts = append(t.finishStep(), startStep())
-		t.steps++
+		t.stepCount++
 	}
-	t.begun = number
-	t.step = step{open: true, at: sequence, before: t.shown, number: number}
+	t.stepNumber = number
+	t.step = step{open: true, sequence: sequence, shownBefore: t.lastShown, number: number}
 	return parts
 }
 
@@ -211,33 +211,33 @@ func (t *Translator) discardStep() []Part {
 		return nil
 	}
 	if !t.major.resets() {
-		return t.finishStep() // the client keeps what is void; a reload drops it
+		return t.finishStep() // the client keeps the void parts until it reloads
 	}
 	parts := append(t.closeBlock(), resetStep())
 	t.voidStep()
 	return parts
 }
 
-// voidStep forgets the step in flight. The client keeps its start-step.
+// voidStep discards the step in flight. The client keeps its start-step.
 func (t *Translator) voidStep() {
-	t.forgetCalls(t.step.at)
-	t.shown = t.step.before
-	t.step = step{open: true, void: true, before: t.step.before}
+	t.forgetCalls(t.step.sequence)
+	t.lastShown = t.step.shownBefore
+	t.step = step{open: true, void: true, shownBefore: t.step.shownBefore}
 }
 
-// Rewound takes back everything after the position, which is never inside a step. If ok is
-// false, the client cannot drop what is void, and the caller has to break the connection.
+// Rewound withdraws everything after the position, which is never inside a step. If ok is false,
+// the client cannot drop the void parts, and the caller has to close the connection.
 func (t *Translator) Rewound(at int64) (parts []Part, ok bool) {
 	switch {
-	case t.shown <= at:
-		if t.step.at > at { // an attempt that has reused a start-step, and shown nothing else
+	case t.lastShown <= at:
+		if t.step.sequence > at { // an attempt that reused a start-step and has shown nothing else
 			t.voidStep()
 		}
 		return nil, true
-	case !t.step.open && t.firm <= at: // ends of calls, which will come again
-		t.shown = t.firm
+	case !t.step.open && t.lastUnrepeatable <= at: // ends of calls, which the next attempt repeats
+		t.lastShown = t.lastUnrepeatable
 		return nil, true
-	case !t.major.resets() || t.step.at == 0 || at < t.step.before || at >= t.step.at:
+	case !t.major.resets() || t.step.sequence == 0 || at < t.step.shownBefore || at >= t.step.sequence:
 		return nil, false
 	}
 	parts = append(t.closeBlock(), resetStep())

@@ -7,14 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// value is a JSON text as a value. An empty text becomes the default; a text
-// that is not JSON, or that clients refuse, becomes a string, since one broken text must
-// not end the stream of a client.
-func value(text, whenEmpty string) json.RawMessage {
+// jsonValue converts a JSON text to a value. An empty text becomes the default. A text that is not
+// JSON, or that clients refuse, becomes a string, so that one broken text does not end a client's
+// stream.
+func jsonValue(text, whenEmpty string) json.RawMessage {
 	if text == "" {
 		return json.RawMessage(whenEmpty)
 	}
-	if json.Valid([]byte(text)) && !refused([]byte(text)) {
+	if json.Valid([]byte(text)) && !isRefused([]byte(text)) {
 		return json.RawMessage(text)
 	}
 	quoted, err := json.Marshal(strings.ToValidUTF8(text, string(utf8.RuneError)))
@@ -24,21 +24,21 @@ func value(text, whenEmpty string) json.RawMessage {
 	return quoted
 }
 
-// refused reports whether the client's parser refuses the JSON: keys that could reach the
-// prototype of an object make it fail the whole message.
-func refused(text []byte) bool {
+// isRefused reports whether the client's parser refuses the JSON. It fails the whole message on
+// keys that could reach the prototype of an object.
+func isRefused(text []byte) bool {
 	if !bytes.Contains(text, []byte("proto")) && !bytes.Contains(text, []byte(`\u`)) {
 		return false
 	}
 	var v any
-	return json.Unmarshal(text, &v) != nil || pollutes(v)
+	return json.Unmarshal(text, &v) != nil || reachesPrototype(v)
 }
 
-func pollutes(v any) bool {
+func reachesPrototype(v any) bool {
 	switch v := v.(type) {
 	case []any:
 		for _, item := range v {
-			if pollutes(item) {
+			if reachesPrototype(item) {
 				return true
 			}
 		}
@@ -52,17 +52,10 @@ func pollutes(v any) bool {
 			}
 		}
 		for _, item := range v {
-			if pollutes(item) {
+			if reachesPrototype(item) {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-func orText(text, whenEmpty string) string {
-	if text == "" {
-		return whenEmpty
-	}
-	return text
 }

@@ -9,31 +9,30 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// watcher gives a client what translators make of a story, as the gateway does.
+// watcher translates a story for a client, as the gateway does.
 type watcher struct {
 	t   *rapid.T
 	s   *story
 	c   *client
 	tr  *uistream.Translator
-	cut func() bool // the connection is lost with the next part
+	cut func() bool // reports whether the connection breaks before the next part
 }
 
 func never() bool { return false }
 
-// watch has a client of the version follow the story to its end. It takes it up again
-// with a replay wherever the connection is cut, and where it cannot take back what is
-// void.
+// watch lets a client of the version follow the story to its end. The client reconnects with a
+// replay wherever the connection breaks, and where it cannot drop void parts.
 func (s *story) watch(t *rapid.T, major uistream.Major, cut func() bool) *client {
 	w := &watcher{t: t, s: s, c: newClient(major), cut: cut}
 	w.translate(s.runAt(0))
 	w.giveAll(w.tr.Start())
-	for i, r := range s.told {
+	for i, r := range s.log {
 		if !w.follow(i) {
 			w.reload(i)
 		}
 		if r.end != nil && len(r.end.open) > 0 {
 			if cut() {
-				w.lookIn(i)
+				w.loadPartlyAnswered(i)
 			}
 			w.answer(r.end)
 			w.post(i)
@@ -42,15 +41,15 @@ func (s *story) watch(t *rapid.T, major uistream.Major, cut func() bool) *client
 	return w.c
 }
 
-// translate begins a translator that has told nothing.
+// translate starts a new translator.
 func (w *watcher) translate(run string) {
 	w.tr = uistream.New(w.s.id, w.c.major)
 	w.tr.Describe(w.s.runs[run].Metadata())
 }
 
-// follow gives the client the record. It reports whether the client has it whole.
+// follow gives the client the record. It reports whether the client received all of it.
 func (w *watcher) follow(i int) bool {
-	r := w.s.told[i]
+	r := w.s.log[i]
 	switch {
 	case r.chunk != nil:
 		return w.take(w.tr.Chunk(r.sequence, r.chunk))
@@ -67,15 +66,15 @@ func (w *watcher) follow(i int) bool {
 	return ok && w.take(parts)
 }
 
-// parts are those with which the run ends the message.
-func (e *end) parts(t *uistream.Translator) []uistream.Part {
+// parts are the parts of the run's end.
+func (e *runEnd) parts(t *uistream.Translator) []uistream.Part {
 	if e.fail != nil {
 		return t.Fail(e.fail.GetError())
 	}
 	return t.Finish(e.how)
 }
 
-// take hands the parts on. It reports whether the connection has held.
+// take delivers the parts. It reports whether the connection held.
 func (w *watcher) take(parts []uistream.Part) bool {
 	for _, p := range parts {
 		if w.cut() {
@@ -102,12 +101,12 @@ func (w *watcher) giveAll(parts []uistream.Part) {
 	}
 }
 
-// reload replays the message up to the record to the page that was loaded again. Calls
-// that have been answered by then are not to be run.
+// reload replays the message up to the record to a reloaded page. Calls answered by then must not
+// run.
 func (w *watcher) reload(i int) {
 	answered := w.s.answered(i)
 	w.replay(i, func(id string) bool { return answered[id] })
-	if e := w.s.told[i].end; e != nil {
+	if e := w.s.log[i].end; e != nil {
 		w.giveAll(w.tr.Pending(e.pending(0)))
 		w.giveAll(e.parts(w.tr))
 	}
@@ -118,7 +117,7 @@ func (w *watcher) replay(i int, answered func(string) bool) {
 	w.translate(w.s.runAt(i))
 	w.tr.Answered(answered)
 	w.giveAll(w.tr.Start())
-	for _, r := range standing(w.s.told[:i+1]) {
+	for _, r := range withoutVoid(w.s.log[:i+1]) {
 		if r.chunk == nil {
 			continue
 		}
@@ -129,26 +128,26 @@ func (w *watcher) replay(i int, answered func(string) bool) {
 	}
 }
 
-// lookIn has somebody load the page when some of the suspended run's calls are answered.
-func (w *watcher) lookIn(i int) {
-	e := w.s.told[i].end
+// loadPartlyAnswered loads the page when some of the suspended run's calls are answered.
+func (w *watcher) loadPartlyAnswered(i int) {
+	e := w.s.log[i].end
 	answered := w.s.answered(i)
-	for _, a := range e.open[:e.some] {
+	for _, a := range e.open[:e.answered] {
 		answered[a.CallID] = true
 	}
 	w.replay(i, func(id string) bool { return answered[id] })
-	w.giveAll(w.tr.Pending(e.pending(e.some)))
+	w.giveAll(w.tr.Pending(e.pending(e.answered)))
 	w.giveAll(e.parts(w.tr))
-	for _, a := range e.open[:e.some] {
+	for _, a := range e.open[:e.answered] {
 		q := w.c.call(a.CallID)
-		if want := a.shows(w.c.major); q.State != want {
+		if want := a.pendingState(w.c.major); q.State != want {
 			w.t.Fatalf("%s is %s, want %s: nobody else could send the answers on", a.CallID, q.State, want)
 		}
 	}
 }
 
-// shows is the state of the call when it is answered and no step has taken the answer.
-func (a *asked) shows(major uistream.Major) string {
+// pendingState is the state of an answered call before a step takes the answer.
+func (a *openCall) pendingState(major uistream.Major) string {
 	switch {
 	case a.ID == "" && a.result.GetSuccess():
 		return "output-available"
@@ -163,12 +162,12 @@ func (a *asked) shows(major uistream.Major) string {
 	}
 }
 
-// answer is what the app at the client does.
-func (w *watcher) answer(e *end) {
+// answer answers calls as the app at the client does.
+func (w *watcher) answer(e *runEnd) {
 	for _, a := range e.open {
 		q := w.c.call(a.CallID)
 		switch {
-		case !a.here:
+		case !a.answeredHere:
 		case a.ID == "" && a.result.GetSuccess():
 			q.State, q.Output = "output-available", json.RawMessage(a.result.GetResult())
 		case a.ID == "":
@@ -179,22 +178,21 @@ func (w *watcher) answer(e *end) {
 	}
 }
 
-// post sends the answers, and takes what the client does not have: the runs that it has
-// seen are told to nobody.
+// post sends the answers. Chunks that the client has are translated but not sent.
 func (w *watcher) post(i int) {
 	w.c.connect(false)
 	w.translate(w.s.runAt(i + 1))
 	w.giveAll(w.tr.Start())
-	for _, r := range standing(w.s.told[:i+1]) {
+	for _, r := range withoutVoid(w.s.log[:i+1]) {
 		if r.chunk != nil {
 			w.tr.Chunk(r.sequence, r.chunk)
 		}
 	}
 }
 
-// runAt is the run of the record.
+// runAt returns the run of the record.
 func (s *story) runAt(i int) string {
-	for _, r := range s.told[i:] {
+	for _, r := range s.log[i:] {
 		if r.chunk != nil {
 			return r.chunk.GetAgentId()
 		}
@@ -205,10 +203,10 @@ func (s *story) runAt(i int) string {
 	return s.runID()
 }
 
-// answered are the calls that were answered before the record.
+// answered returns the calls answered before the record.
 func (s *story) answered(i int) map[string]bool {
 	ids := map[string]bool{}
-	for _, r := range s.told[:i] {
+	for _, r := range s.log[:i] {
 		if r.end == nil {
 			continue
 		}
@@ -219,8 +217,8 @@ func (s *story) answered(i int) map[string]bool {
 	return ids
 }
 
-// pending are the open calls, of which some are answered.
-func (e *end) pending(some int) []uistream.Asked {
+// pending returns the open calls, some of them answered.
+func (e *runEnd) pending(some int) []uistream.Asked {
 	var out []uistream.Asked
 	for i, a := range e.open {
 		out = append(out, a.pending(i < some))

@@ -54,32 +54,30 @@ const (
 
 // AgentServiceClient is a client for the holdfast.agent.v1.AgentService service.
 type AgentServiceClient interface {
-	// Start begins the next run of a session, which it creates when it is new.
-	// Once it has answered, the run is executed whether or not anyone watches.
-	// Reasons: those of state.v1.RunService.StartRun.
+	// Start begins the next run of a session, and creates a new session first. Once it returns, the
+	// run will be executed, with or without readers. Reasons: those of state.v1.RunService.StartRun.
 	Start(context.Context, *v1.StartRequest) (*v1.StartResponse, error)
-	// Stream gives a run's events after the cursor and ends after one terminal
-	// frame. A client that goes away never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
+	// Stream sends a run's events after the cursor and ends after one terminal frame. A disconnecting
+	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
 	Stream(context.Context, *v1.StreamRequest) (*connect.ServerStreamForClient[v1.StreamResponse], error)
-	// Get tells how a session stands. NOT_FOUND (SESSION_NOT_FOUND).
+	// Get returns the current state of a session. NOT_FOUND (SESSION_NOT_FOUND).
 	Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error)
-	// Resume begins a run that goes on where the session stopped. Reasons: those of
-	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT
-	// (RESUME_INVALID) for fields that the mode does not have.
+	// Resume begins a run that continues a stopped session. Reasons: those of
+	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT (RESUME_INVALID) for
+	// fields that the mode does not have.
 	Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error)
-	// CanResume tells whether Resume would be taken now. NOT_FOUND (SESSION_NOT_FOUND).
+	// CanResume reports whether Resume would succeed now. NOT_FOUND (SESSION_NOT_FOUND).
 	CanResume(context.Context, *v1.CanResumeRequest) (*v1.CanResumeResponse, error)
-	// Interrupt asks the session's live run to stop softly: it keeps what it has, and the
-	// session can be resumed. The request is durable when this answers. NOT_FOUND
-	// (SESSION_NOT_FOUND, RUN_NOT_FOUND); with `wait_ms`, DEADLINE_EXCEEDED
-	// (STOP_NOT_OBSERVED) when the run has not ended by then: it will.
+	// Interrupt stops the session's live run softly: the run keeps its work, and the session can be
+	// resumed. The request is durable when Interrupt returns. NOT_FOUND (SESSION_NOT_FOUND,
+	// RUN_NOT_FOUND). With `wait_ms`, DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended
+	// in time; it still will.
 	Interrupt(context.Context, *v1.InterruptRequest) (*v1.InterruptResponse, error)
-	// Abort is Interrupt for good: the run fails with framework_cancelled.
+	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(context.Context, *v1.AbortRequest) (*v1.AbortResponse, error)
-	// SubmitToolResult answers a call that waits for somebody: the result of a client
-	// tool, or the decision on an approval. It is idempotent, the first answer stands,
-	// and the session goes on by itself when it was the last one that it waited for.
-	// Reasons: those of state.v1.CallService.SubmitCall.
+	// SubmitToolResult answers a waiting call: the result of a client tool, or the decision on an
+	// approval. It is idempotent, and the first answer is final. The last missing answer continues
+	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
 	SubmitToolResult(context.Context, *v1.SubmitToolResultRequest) (*v1.SubmitToolResultResponse, error)
 }
 
@@ -227,32 +225,30 @@ func (c *agentServiceClient) SubmitToolResult(ctx context.Context, req *v1.Submi
 
 // AgentServiceHandler is an implementation of the holdfast.agent.v1.AgentService service.
 type AgentServiceHandler interface {
-	// Start begins the next run of a session, which it creates when it is new.
-	// Once it has answered, the run is executed whether or not anyone watches.
-	// Reasons: those of state.v1.RunService.StartRun.
+	// Start begins the next run of a session, and creates a new session first. Once it returns, the
+	// run will be executed, with or without readers. Reasons: those of state.v1.RunService.StartRun.
 	Start(context.Context, *v1.StartRequest) (*v1.StartResponse, error)
-	// Stream gives a run's events after the cursor and ends after one terminal
-	// frame. A client that goes away never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
+	// Stream sends a run's events after the cursor and ends after one terminal frame. A disconnecting
+	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
 	Stream(context.Context, *v1.StreamRequest, *connect.ServerStream[v1.StreamResponse]) error
-	// Get tells how a session stands. NOT_FOUND (SESSION_NOT_FOUND).
+	// Get returns the current state of a session. NOT_FOUND (SESSION_NOT_FOUND).
 	Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error)
-	// Resume begins a run that goes on where the session stopped. Reasons: those of
-	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT
-	// (RESUME_INVALID) for fields that the mode does not have.
+	// Resume begins a run that continues a stopped session. Reasons: those of
+	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT (RESUME_INVALID) for
+	// fields that the mode does not have.
 	Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error)
-	// CanResume tells whether Resume would be taken now. NOT_FOUND (SESSION_NOT_FOUND).
+	// CanResume reports whether Resume would succeed now. NOT_FOUND (SESSION_NOT_FOUND).
 	CanResume(context.Context, *v1.CanResumeRequest) (*v1.CanResumeResponse, error)
-	// Interrupt asks the session's live run to stop softly: it keeps what it has, and the
-	// session can be resumed. The request is durable when this answers. NOT_FOUND
-	// (SESSION_NOT_FOUND, RUN_NOT_FOUND); with `wait_ms`, DEADLINE_EXCEEDED
-	// (STOP_NOT_OBSERVED) when the run has not ended by then: it will.
+	// Interrupt stops the session's live run softly: the run keeps its work, and the session can be
+	// resumed. The request is durable when Interrupt returns. NOT_FOUND (SESSION_NOT_FOUND,
+	// RUN_NOT_FOUND). With `wait_ms`, DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended
+	// in time; it still will.
 	Interrupt(context.Context, *v1.InterruptRequest) (*v1.InterruptResponse, error)
-	// Abort is Interrupt for good: the run fails with framework_cancelled.
+	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(context.Context, *v1.AbortRequest) (*v1.AbortResponse, error)
-	// SubmitToolResult answers a call that waits for somebody: the result of a client
-	// tool, or the decision on an approval. It is idempotent, the first answer stands,
-	// and the session goes on by itself when it was the last one that it waited for.
-	// Reasons: those of state.v1.CallService.SubmitCall.
+	// SubmitToolResult answers a waiting call: the result of a client tool, or the decision on an
+	// approval. It is idempotent, and the first answer is final. The last missing answer continues
+	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
 	SubmitToolResult(context.Context, *v1.SubmitToolResultRequest) (*v1.SubmitToolResultResponse, error)
 }
 

@@ -1,4 +1,4 @@
-package snapshot
+package view
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// attempts is how often a session is read again that was changed meanwhile.
+// attempts is how often a session is read while it keeps changing.
 const attempts = 3
 
 // snapshot is a session as a page shows it. Messages has the newest part of the conversation;
@@ -22,7 +22,7 @@ type snapshot struct {
 	RunID          *string              `json:"runId"`
 	Messages       []uistream.UIMessage `json:"messages"`
 	Offset         int64                `json:"offset"`
-	Total          int64                `json:"total"` // the number of stored messages, which Offset counts too
+	Total          int64                `json:"total"` // number of stored messages, like Offset
 	HasMore        bool                 `json:"hasMore"`
 	State          json.RawMessage      `json:"state"`
 	StreamSequence int64                `json:"streamSequence"`
@@ -35,7 +35,7 @@ type snapshot struct {
 	Error        string        `json:"error,omitempty"`
 	Interruption *interruption `json:"interruptContext,omitempty"`
 	calls
-	WaitingRuns     []string `json:"waitingRuns,omitempty"` // in the order in which they will begin
+	WaitingRuns     []string `json:"waitingRuns,omitempty"` // in the order of their start
 	RootSessionID   string   `json:"rootSessionId,omitempty"`
 	ParentSessionID string   `json:"parentSessionId,omitempty"`
 }
@@ -46,54 +46,55 @@ type interruption struct {
 	InterruptedAt int64  `json:"interruptedAt,omitempty"`
 }
 
-// Snapshot is GET /snapshot?sessionId=….
-func (l *Loader) Snapshot(w http.ResponseWriter, r *http.Request, tenant string) error {
-	id, err := conversation.SessionID(r)
+// Snapshot is GET /snapshot?sessionId=…. Unavailable (SESSION_CHANGING), Exhausted
+// (TOO_MANY_SNAPSHOTS), NotFound (SESSION_NOT_FOUND).
+func (h *Handlers) Snapshot(w http.ResponseWriter, r *http.Request, tenant string) error {
+	id, err := httpapi.SessionID(r)
 	if err != nil {
 		return err
 	}
-	leave, err := l.enter()
+	leave, err := h.admit()
 	if err != nil {
 		return err
 	}
 	defer leave()
 	for range attempts {
-		s, err := l.Sessions.Whole(r.Context(), tenant, id)
+		s, err := h.Sessions.Whole(r.Context(), tenant, id)
 		if err != nil {
 			return err
 		}
-		v, offset, same, err := l.view(r.Context(), s)
+		v, offset, same, err := h.read(r.Context(), s)
 		if err != nil {
 			return err
 		}
 		if same {
-			httpapi.WriteJSON(w, http.StatusOK, l.show(s, v, offset))
+			httpapi.WriteJSON(w, http.StatusOK, h.snapshotOf(s, v, offset))
 			return nil
 		}
 	}
-	return fault.New(fault.Unavailable, "SESSION_CHANGING", "the conversation was changed while it was read, %d times in a row; try again", attempts)
+	return fault.New(fault.Unavailable, "SESSION_CHANGING", "the conversation changed during %d reads in a row; retry", attempts)
 }
 
-// view reads the conversation, then the step in flight. same is false if messages were taken back
-// meanwhile, which can happen only while nothing runs.
-func (l *Loader) view(ctx context.Context, s *statev1.GetSessionResponse) (v view, offset int64, same bool, err error) {
-	stored, err := l.Sessions.ReadNewest(ctx, s.GetSession())
-	if err != nil || stored.Short {
-		return view{}, 0, false, err
+// read reads the conversation, then the step in flight. same is false if messages were removed
+// meanwhile, possible only while no run is executing.
+func (h *Handlers) read(ctx context.Context, s *statev1.GetSessionResponse) (v contents, offset int64, same bool, err error) {
+	stored, err := h.Sessions.ReadNewest(ctx, s.GetSession())
+	if err != nil || stored.Changed {
+		return contents{}, 0, false, err
 	}
-	v = l.fold(ctx, s, stored)
+	v = h.addLive(ctx, s, stored)
 	if conversation.Executing(s.GetCurrentRun()) {
 		return v, stored.Offset, true, nil
 	}
-	now, _, err := l.Sessions.Session(ctx, s.GetSession().GetTenant(), s.GetSession().GetSessionId())
+	now, _, err := h.Sessions.Session(ctx, s.GetSession().GetTenant(), s.GetSession().GetSessionId())
 	return v, stored.Offset, now.GetVersion() == s.GetSession().GetVersion(), err
 }
 
-func (l *Loader) show(s *statev1.GetSessionResponse, v view, offset int64) *snapshot {
+func (h *Handlers) snapshotOf(s *statev1.GetSessionResponse, v contents, offset int64) *snapshot {
 	session := s.GetSession()
 	out := &snapshot{
 		SessionID: session.GetSessionId(), Messages: v.messages, Offset: offset, Total: session.GetMessageCount(), HasMore: offset > 0,
-		StreamSequence: v.sequence, Status: status(s), Timestamp: l.Now().UnixMilli(),
+		StreamSequence: v.sequence, Status: status(s), Timestamp: h.Now().UnixMilli(),
 		AgentType: session.GetAgentType(), Version: session.GetVersion(), CheckpointID: session.GetCheckpointId(),
 		Error: session.GetFailure().GetError(), calls: callsOf(s, v.completed), ParentSessionID: session.GetParentSessionId(),
 	}
@@ -103,10 +104,10 @@ func (l *Loader) show(s *statev1.GetSessionResponse, v view, offset int64) *snap
 	if out.Messages == nil {
 		out.Messages = []uistream.UIMessage{}
 	}
-	uistream.Ask(out.Messages, conversation.Asked(s))
+	uistream.ShowPending(out.Messages, conversation.PendingCalls(s))
 	if !conversation.Executing(s.GetCurrentRun()) { // a live run may still end the calls
-		out.Messages = conversation.Spoken(out.Messages, s.GetCurrentRun())
-		uistream.Close(out.Messages, conversation.Unanswered(s, out.Messages))
+		out.Messages = conversation.DropEmptyAnswer(out.Messages, s.GetCurrentRun())
+		uistream.EndUnanswered(out.Messages, conversation.UnansweredReasons(s, out.Messages))
 	}
 	if state := session.GetCustomState(); json.Valid([]byte(state)) {
 		out.State = json.RawMessage(state)
@@ -123,7 +124,6 @@ func (l *Loader) show(s *statev1.GetSessionResponse, v view, offset int64) *snap
 	return out
 }
 
-// status is the status of the session in a snapshot.
 func status(s *statev1.GetSessionResponse) string {
 	if conversation.Executing(s.GetCurrentRun()) {
 		return "active"

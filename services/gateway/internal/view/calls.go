@@ -1,4 +1,4 @@
-package snapshot
+package view
 
 import (
 	"encoding/json"
@@ -7,13 +7,14 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// calls are the calls that a client or a human answers, by their ids.
+// calls are the calls of client tools and approvals, by id.
 type calls struct {
-	// Pending has the session's own calls whose answers no step has taken yet.
+	// Pending has the session's own calls, until a step takes their answers.
 	Pending map[string]pendingCall `json:"pendingClientToolCalls,omitempty"`
-	// Owners has, for a root, the session of each call of its family.
+	// Owners has, for a root, the session of each call in its family.
 	Owners map[string]string `json:"clientToolCallOwnership,omitempty"`
-	// Completed has, for a root, when a step took the answer of a call of its own messages.
+	// Completed has, for a root, the time at which a step took the answer, for the calls of its own
+	// messages.
 	Completed map[string]int64 `json:"completedClientToolCalls,omitempty"`
 }
 
@@ -31,7 +32,7 @@ type pendingCall struct {
 	SubmittedAt int64           `json:"submittedAt,omitempty"`
 }
 
-// response is the answer to a call. It waits for the session to continue.
+// response is an answer to a call that no step has taken.
 type response struct {
 	Kind     string          `json:"kind"` // client-tool-result or approval-response
 	Result   json.RawMessage `json:"result,omitempty"`
@@ -61,7 +62,7 @@ func callsOf(s *statev1.GetSessionResponse, completed map[string]int64) calls {
 
 func pendingOf(c *statev1.Call) pendingCall {
 	p := pendingCall{
-		ToolCallID: c.GetToolCallId(), ToolName: c.GetToolName(), Kind: "client-tool", ApprovalID: c.GetApprovalId(), Input: embedded(c.GetInput()),
+		ToolCallID: c.GetToolCallId(), ToolName: c.GetToolName(), Kind: "client-tool", ApprovalID: c.GetApprovalId(), Input: jsonValue(c.GetInput()),
 		RunID: c.GetRunId(), StepID: c.GetStepId(), CreatedAt: c.GetCreatedAt(), DeadlineAt: c.GetDeadlineAt(), SubmittedAt: c.GetAnsweredAt(),
 	}
 	if c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL {
@@ -80,7 +81,7 @@ func responseOf(kind statev1.CallKind, a *statev1.CallAnswer) *response {
 	}
 	switch answer := a.GetAnswer().(type) {
 	case *statev1.CallAnswer_Result:
-		out.Result = embedded(answer.Result)
+		out.Result = jsonValue(answer.Result)
 	case *statev1.CallAnswer_Error:
 		out.Error = answer.Error
 	case *statev1.CallAnswer_Approval:
@@ -93,8 +94,8 @@ func responseOf(kind statev1.CallKind, a *statev1.CallAnswer) *response {
 	return out
 }
 
-// embedded is a JSON text as a value; nil for a text that is not JSON.
-func embedded(text string) json.RawMessage {
+// jsonValue converts a JSON text to a value; nil if it is not JSON.
+func jsonValue(text string) json.RawMessage {
 	if !json.Valid([]byte(text)) {
 		return nil
 	}

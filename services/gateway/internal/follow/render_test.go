@@ -1,4 +1,4 @@
-package render_test
+package follow
 
 import (
 	"flag"
@@ -15,13 +15,12 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/render"
 )
 
 var update = flag.Bool("update", false, "write what is rendered into the scenarios")
 
-// A scenario is a run and a step of it as text, and behind a line of dashes the frames.
-func TestStoredStepsAreRenderedAsTheyWere(t *testing.T) {
+// A scenario has a run and a step as text, then a line of dashes and the frames.
+func TestStoredStepsAreRenderedAsTheyWereLive(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -43,7 +42,7 @@ func TestStoredStepsAreRenderedAsTheyWere(t *testing.T) {
 			if err := prototext.Unmarshal([]byte(stepText), step); err != nil {
 				t.Fatal(err)
 			}
-			got := lines(t, render.Step(run, "run-0", step))
+			got := lines(t, renderStep(run, "run-0", step))
 			if *update {
 				if err := os.WriteFile(file, []byte(in+"----\n"+got), 0o600); err != nil {
 					t.Fatal(err)
@@ -99,7 +98,7 @@ func place(sequence int64) string {
 	return fmt.Sprint(p)
 }
 
-// drawStep makes any step: also one whose record names what its messages do not have.
+// drawStep draws any step, also with records that name missing messages.
 func drawStep(t *rapid.T) (*statev1.Run, *statev1.StoredStep) {
 	step := &statev1.StoredStep{
 		Step: rapid.Int32Range(1, 9).Draw(t, "step"), RunId: "r", BeginsRun: rapid.Bool().Draw(t, "begins"), CommittedAt: 9,
@@ -155,7 +154,7 @@ func TestPositionsRiseAndStayInTheStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		run, step := drawStep(t)
 		last := position.Start(step.GetStep())
-		frames := render.Step(run, "", step)
+		frames := renderStep(run, "", step)
 		for i, f := range frames {
 			if f.Sequence <= last || position.Of(f.Sequence).Step != step.GetStep() {
 				t.Fatalf("frame %d stands at %v, behind %v", i, position.Of(f.Sequence), position.Of(last))

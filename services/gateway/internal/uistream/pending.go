@@ -1,0 +1,79 @@
+package uistream
+
+// Asked is a call that a client or a human answers, and no step has taken the answer yet. It is an
+// approval if Approval.ID is set, else a call of a client tool.
+type Asked struct {
+	CallID   string
+	ToolName string
+	Input    string // JSON text, as in ToolStart
+	Step     int32  // of the model's call; 0 if unknown
+	Approval
+	// Answer is the result of a client tool, or for both kinds the error of an abandoned or late
+	// call. nil while there is none. The decision on an approval is in Approved.
+	Answer *Answer
+}
+
+// Answer is the end of a call: its result as JSON text, or its error.
+type Answer struct {
+	Result, Error string
+	Success       bool
+}
+
+// ShowPending adds pending calls and their answers to the messages. Stored messages lack them until
+// a step takes the answer.
+func ShowPending(messages []UIMessage, calls []Asked) {
+	for _, a := range calls {
+		for i := range messages {
+			if at := messages[i].callIndex(a.CallID); at >= 0 {
+				messages[i].Parts[at].showPending(a)
+			}
+		}
+	}
+}
+
+func (p *UIPart) showPending(a Asked) {
+	if p.State != "input-available" && p.State != "approval-requested" {
+		return
+	}
+	switch {
+	case a.Answer != nil:
+		p.setAnswer(*a.Answer)
+	case a.ID != "":
+		p.setApproval(a.Approval)
+	}
+}
+
+// Pending sends what the client lacks of a suspended run's open calls: the call, its approval
+// request, and the answer if there is one. Call it after the run's last chunk, before Finish.
+func (t *Translator) Pending(calls []Asked) []Part {
+	if t.reason == "" && len(calls) > 0 {
+		t.reason = "tool-calls"
+	}
+	var parts []Part
+	for _, a := range calls {
+		parts = append(parts, t.pendingCall(a)...)
+	}
+	return parts
+}
+
+func (t *Translator) pendingCall(a Asked) []Part {
+	c, known := t.calls[a.CallID]
+	if c.ended {
+		return nil
+	}
+	var parts []Part
+	if !known && t.stepNumber > 0 && a.Step > t.stepNumber {
+		parts = t.startStep(t.lastShown, a.Step)
+	}
+	if a.Answer != nil {
+		parts = append(parts, t.sendInputSilently(t.lastShown, a.CallID, tool{name: a.ToolName}, a.Input)...)
+		t.markEnded(a.CallID)
+		return append(parts, t.output(a.CallID, *a.Answer))
+	}
+	parts = append(parts, t.sendInput(t.lastShown, a.CallID, tool{name: a.ToolName}, a.Input)...)
+	parts = append(parts, t.sendApprovalRequest(a.CallID, a.ID)...)
+	if a.Approved != nil && !t.calls[a.CallID].responded {
+		parts = append(parts, t.sendDecision(a.CallID, a.ID, *a.Approved, a.Reason)...)
+	}
+	return parts
+}

@@ -1,0 +1,57 @@
+package view
+
+import (
+	"net/http"
+
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+// The limits of a page of messages.
+const (
+	defaultMessages = 50
+	maxMessages     = 200
+)
+
+// Messages is GET /messages?sessionId=…&offset=0&limit=50. includeReasoning=false and
+// includeToolResults=false leave these out. Invalid (ID_INVALID, PARAMETER_INVALID), NotFound
+// (SESSION_NOT_FOUND).
+func (h *Handlers) Messages(w http.ResponseWriter, r *http.Request, tenant string) error {
+	id, err := httpapi.SessionID(r)
+	if err != nil {
+		return err
+	}
+	session, err := h.Sessions.Whole(r.Context(), tenant, id)
+	if err != nil {
+		return err
+	}
+	offset, err := httpapi.Number(r, "offset", 0, 0, 1<<62)
+	if err != nil {
+		return err
+	}
+	limit, err := httpapi.Number(r, "limit", defaultMessages, 1, maxMessages)
+	if err != nil {
+		return err
+	}
+	without, err := readWithout(r)
+	if err != nil {
+		return err
+	}
+	page, err := h.Sessions.Page(r.Context(), session, offset, int(limit))
+	if err != nil {
+		return err
+	}
+	without.Apply(page.Messages)
+	httpapi.WriteJSON(w, http.StatusOK, page)
+	return nil
+}
+
+// readWithout parses the parts to leave out. Invalid (PARAMETER_INVALID).
+func readWithout(r *http.Request) (uistream.Omissions, error) {
+	reasoning, err := httpapi.Bool(r, "includeReasoning", true)
+	if err != nil {
+		return uistream.Omissions{}, err
+	}
+	results, err := httpapi.Bool(r, "includeToolResults", true)
+	return uistream.Omissions{Reasoning: !reasoning, Results: !results}, err
+}
