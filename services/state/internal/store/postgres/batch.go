@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -37,7 +37,7 @@ func (s *Store) write(ctx context.Context, batch []command) ([]error, error) {
 		return nil, wrap(ctx, err, "connect")
 	}
 	defer conn.Release()
-	t := &transaction{conn: conn.Conn().PgConn(), hot: s.hot, batch: batch}
+	t := &transaction{conn: conn.Conn(), hot: s.hot, batch: batch}
 	each, err := t.run(ctx)
 	if err != nil {
 		t.hot.drop(t.all)
@@ -53,7 +53,7 @@ func (s *Store) write(ctx context.Context, batch []command) ([]error, error) {
 
 // transaction writes a batch of commands.
 type transaction struct {
-	conn  *pgconn.PgConn
+	conn  *pgx.Conn
 	hot   *hotSessions
 	batch []command
 	all   []shown // the targets of the commands, in their order
@@ -125,9 +125,9 @@ func (t *transaction) writeWithoutRead(ctx context.Context) ([]error, error) {
 	for _, s := range changed {
 		w.change(s)
 	}
-	written, something, err := w.queue(&p)
-	if err != nil || !something {
-		return each, err
+	written, something := w.queue(&p)
+	if !something {
+		return each, nil
 	}
 	err = p.run(ctx, t.conn)
 	if notWritten(err) && !t.conn.IsClosed() {
@@ -187,17 +187,15 @@ func (t *transaction) readAndWrite(ctx context.Context) ([]error, error) {
 }
 
 // end writes what w has gathered, and ends the transaction.
-func (r *reader) end(ctx context.Context, conn *pgconn.PgConn, w *writer, hot *hotSessions) error {
-	written, something, err := w.queue(&r.pipeline)
-	if err != nil {
-		return err
-	}
+func (r *reader) end(ctx context.Context, conn *pgx.Conn, w *writer, hot *hotSessions) error {
+	written, something := w.queue(&r.pipeline)
 	if !something {
 		r.exec(rollback)
 		return r.run(ctx, conn)
 	}
 	r.exec(commit)
-	if err = r.run(ctx, conn); err == nil {
+	err := r.run(ctx, conn)
+	if err == nil {
 		hot.learn(r.all, cmp.Or(*written, r.id))
 	}
 	return err
@@ -249,15 +247,13 @@ const abandonWithin = 5 * time.Second
 
 // abandon ends the transaction that a connection may be in. A connection that
 // does not get out of it is closed by the pool.
-func abandon(ctx context.Context, conn *pgconn.PgConn) {
-	if conn.IsClosed() || conn.TxStatus() == 'I' {
+func abandon(ctx context.Context, conn *pgx.Conn) {
+	if conn.IsClosed() || conn.PgConn().TxStatus() == 'I' {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonWithin)
 	defer cancel()
-	var p pipeline
-	p.exec(rollback)
-	_ = p.run(ctx, conn) // the pool looks at the connection itself
+	_, _ = conn.PgConn().Exec(ctx, `ROLLBACK`).ReadAll() // the pool looks at the connection itself
 }
 
 // lasting turns a conflict that did not end, and a statement that did not, into

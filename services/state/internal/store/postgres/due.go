@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -17,12 +17,12 @@ const attempts = 5
 
 // UpdateDue implements store.Updater.
 func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) (done []store.Decided, err error) {
-	find, params, err := search(due, limit)
+	find, args, err := search(due, limit)
 	if err != nil {
 		return nil, err
 	}
 	for range attempts {
-		done, err = s.updateDue(ctx, find, params, need, decide)
+		done, err = s.updateDue(ctx, find, args, need, decide)
 		if !isConflict(err) {
 			break
 		}
@@ -31,31 +31,31 @@ func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need,
 }
 
 // updateDue is one attempt: find and lock, read, write.
-func (s *Store) updateDue(ctx context.Context, find *statement, params [][]byte, need session.Need, decide store.DecideDue) (done []store.Decided, err error) {
+func (s *Store) updateDue(ctx context.Context, find *statement, args []any, need session.Need, decide store.DecideDue) (done []store.Decided, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, wrap(ctx, err, "connect")
 	}
-	raw := conn.Conn().PgConn()
 	var r reader
 	r.exec(begin)
-	r.queue(find, params, func(row *row) {
-		need.RunID, need.Open = "", true
-		t := session.Target{Key: session.Key{Tenant: row.text(), SessionID: row.text()}, Need: need}
-		t.Need.RunID = row.text()
+	r.queue(find, args, func(row pgx.CollectableRow) error {
+		t := session.Target{Need: need}
+		t.Need.Open = true
+		err := row.Scan(&t.Tenant, &t.SessionID, &t.Need.RunID)
 		r.all = append(r.all, shown{Target: t, view: &session.View{}})
+		return err
 	})
-	if err = r.run(ctx, raw); err == nil && len(r.all) == 0 {
+	if err = r.run(ctx, conn.Conn()); err == nil && len(r.all) == 0 {
 		go leave(ctx, conn)
 		return nil, nil
 	}
 	defer conn.Release()
 	if err == nil {
-		done, err = s.decideDue(ctx, raw, &r, decide)
+		done, err = s.decideDue(ctx, conn.Conn(), &r, decide)
 	}
 	if err != nil {
 		s.hot.drop(r.all)
-		abandon(ctx, raw)
+		abandon(ctx, conn.Conn())
 		return nil, wrap(ctx, err, "update due runs")
 	}
 	return done, nil
@@ -64,13 +64,13 @@ func (s *Store) updateDue(ctx context.Context, find *statement, params [][]byte,
 // leave ends a transaction that has found nothing, which no caller waits for.
 // It is over before the pool is: closing that waits for the connection.
 func leave(ctx context.Context, conn *pgxpool.Conn) {
-	abandon(ctx, conn.Conn().PgConn())
+	abandon(ctx, conn.Conn())
 	conn.Release()
 }
 
 // decideDue shows each run to decide as it is now that its session is locked,
 // which may be other than when it was found, and writes all changes together.
-func (s *Store) decideDue(ctx context.Context, conn *pgconn.PgConn, r *reader, decide store.DecideDue) ([]store.Decided, error) {
+func (s *Store) decideDue(ctx context.Context, conn *pgx.Conn, r *reader, decide store.DecideDue) ([]store.Decided, error) {
 	r.silent()
 	if err := r.views(ctx, conn); err != nil {
 		return nil, err
@@ -137,16 +137,16 @@ var (
 		LIMIT $4::bigint`)
 )
 
-func search(due store.Due, limit int) (*statement, [][]byte, error) {
+func search(due store.Due, limit int) (*statement, []any, error) {
 	switch due := due.(type) {
 	case store.Queued:
-		return findQueued, [][]byte{texts(due.AgentTypes), text(due.ExecutorID), number(limit), number(due.Now)}, nil
+		return findQueued, []any{due.AgentTypes, due.ExecutorID, limit, due.Now}, nil
 	case store.Orphaned:
-		return findOrphaned, [][]byte{number(due.Now), text(due.ExecutorID), number(limit)}, nil
+		return findOrphaned, []any{due.Now, due.ExecutorID, limit}, nil
 	case store.Silent:
-		return findSilent, [][]byte{number(limit)}, nil
+		return findSilent, []any{limit}, nil
 	case store.Lost:
-		return findLost, [][]byte{text(due.ExecutorID), number(due.ClaimedBefore), texts(due.Held), number(limit)}, nil
+		return findLost, []any{due.ExecutorID, due.ClaimedBefore, due.Held, limit}, nil
 	default:
 		return nil, nil, fmt.Errorf("unknown kind of due work %T", due)
 	}

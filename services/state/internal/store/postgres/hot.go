@@ -1,8 +1,9 @@
 package postgres
 
 import (
-	"container/list"
 	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
@@ -21,57 +22,51 @@ const (
 // of hotSession.written. The sessions that were used last are kept.
 type hotSessions struct {
 	mu    sync.Mutex
-	byKey map[session.Key]*list.Element
-	used  list.List // of *hotSession, the last used first
+	lru   *simplelru.LRU[session.Key, *hotSession]
 	bytes int
 }
 
 type hotSession struct {
-	key     session.Key
 	hot     *session.Hot
-	written int64 // the transaction that has written the row, as an int4
+	written uint32 // the transaction that has written the row
 	bytes   int
 }
 
-func newHotSessions() *hotSessions { return &hotSessions{byKey: map[session.Key]*list.Element{}} }
+func newHotSessions() *hotSessions {
+	h := &hotSessions{}
+	var err error
+	h.lru, err = simplelru.NewLRU(mostHot, func(_ session.Key, s *hotSession) { h.bytes -= s.bytes })
+	if err != nil {
+		panic(err) // the size is a constant above 0
+	}
+	return h
+}
 
 // get returns what is kept of the session; nil for nothing.
 func (h *hotSessions) get(key session.Key) *hotSession {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e := h.byKey[key]
-	if e == nil {
-		return nil
-	}
-	h.used.MoveToFront(e)
-	return e.Value.(*hotSession)
+	s, _ := h.lru.Get(key)
+	return s
 }
 
 // put keeps what is known after a transaction. With nil it drops what was known before.
-func (h *hotSessions) put(key session.Key, hot *session.Hot, written int64) {
-	entry := &hotSession{key: key, hot: hot, written: written}
+func (h *hotSessions) put(key session.Key, hot *session.Hot, written uint32) {
+	entry := &hotSession{hot: hot, written: written}
 	if hot != nil {
 		entry.bytes = hot.Size()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if e := h.byKey[key]; e != nil {
-		h.remove(e)
-	}
+	h.lru.Remove(key)
 	if hot == nil || entry.bytes > largestHot {
 		return
 	}
-	h.byKey[key] = h.used.PushFront(entry)
+	h.lru.Add(key, entry)
 	h.bytes += entry.bytes
-	for h.used.Len() > mostHot || h.bytes > mostHotBytes {
-		h.remove(h.used.Back())
+	for h.bytes > mostHotBytes {
+		h.lru.RemoveOldest()
 	}
-}
-
-func (h *hotSessions) remove(e *list.Element) {
-	entry := h.used.Remove(e).(*hotSession)
-	delete(h.byKey, entry.key)
-	h.bytes -= entry.bytes
 }
 
 // drop forgets what is known of the sessions.
@@ -83,7 +78,7 @@ func (h *hotSessions) drop(all []shown) {
 
 // learn keeps what is known of the sessions after the transaction has written their
 // changes. One that was locked and not written is not known by its row any more.
-func (h *hotSessions) learn(all []shown, transaction int64) {
+func (h *hotSessions) learn(all []shown, transaction uint32) {
 	for i := range all {
 		s := &all[i]
 		switch {

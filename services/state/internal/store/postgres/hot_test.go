@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-run/holdfast/e2e/pgtest"
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -90,13 +90,12 @@ func (r *replicas) compare(ctx context.Context, s *Store, key session.Key) {
 		hot, _ = known.hot.View(full)
 	}
 	one := reader{all: []shown{{Target: session.Target{Key: key, Need: session.Need{Journal: true, State: stated, RunID: hot.Session.CurrentRunID}}, view: &session.View{}}}}
-	var written, locked int64
-	err := s.with(ctx, func(conn *pgconn.PgConn) error {
+	var written, locked uint32
+	err := s.with(ctx, func(conn *pgx.Conn) error {
 		one.exec(snapshot)
-		one.queue(prepared(`SELECT s.xmin, s.xmax, `+sessionShown.names("s.")+` FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text`), keyParams(key), func(row *row) {
-			written, locked = row.number(), row.number()
+		one.queue(prepared(`SELECT s.xmin, s.xmax, `+sessionColumns.Select("s")+` FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text`), arguments(key), func(row pgx.CollectableRow) error {
 			one.all[0].view.Session = &session.Session{Key: key}
-			row.session(one.all[0].view.Session)
+			return row.Scan(sessionColumns.Destinations([]any{&written, &locked}, one.all[0].view.Session)...)
 		})
 		one.runs()
 		one.states()
@@ -150,7 +149,7 @@ func sentBy(t testing.TB, s *Store, do func()) (all traffic) {
 	t.Helper()
 	count := func(sign int) {
 		for _, conn := range s.pool.AcquireAllIdle(t.Context()) {
-			sent := memoryOf(conn.Conn().PgConn()).sent
+			sent := planAgeOf(conn.Conn().PgConn()).sent
 			all.trips += sign * sent.trips
 			all.statements += sign * sent.statements
 			conn.Release()
@@ -399,20 +398,20 @@ func TestWhatIsKnownOfSessionsIsBounded(t *testing.T) {
 	for i := range mostHot {
 		h.put(key(i), of(0), 1)
 	}
-	if h.used.Len() != mostHot || h.bytes > mostHotBytes {
-		t.Fatalf("got %d sessions of %d bytes", h.used.Len(), h.bytes)
+	if h.lru.Len() != mostHot || h.bytes > mostHotBytes {
+		t.Fatalf("got %d sessions of %d bytes", h.lru.Len(), h.bytes)
 	}
 	h.get(key(0))
 	h.put(key(mostHot), of(0), 1)
-	if h.get(key(0)) == nil || h.get(key(1)) != nil || h.used.Len() != mostHot {
-		t.Errorf("the session that was used last has to stay, and the other one to go; %d are kept", h.used.Len())
+	if h.get(key(0)) == nil || h.get(key(1)) != nil || h.lru.Len() != mostHot {
+		t.Errorf("the session that was used last has to stay, and the other one to go; %d are kept", h.lru.Len())
 	}
 
 	h = newHotSessions()
 	for i := range mostHotBytes/largestHot + 1 {
 		h.put(key(i), of(largestHot-empty), 1)
 	}
-	if h.bytes != mostHotBytes || h.get(key(0)) != nil || len(h.byKey) != mostHotBytes/largestHot {
-		t.Errorf("got %d sessions of %d bytes", len(h.byKey), h.bytes)
+	if h.bytes != mostHotBytes || h.get(key(0)) != nil || h.lru.Len() != mostHotBytes/largestHot {
+		t.Errorf("got %d sessions of %d bytes", h.lru.Len(), h.bytes)
 	}
 }

@@ -32,7 +32,7 @@ const (
 )
 
 var (
-	pageOfSessions = prepared(`SELECT s.session_id, ` + sessionShown.namesBut("s.", "output") + ` FROM (
+	pageOfSessions = prepared(`SELECT s.session_id, ` + sessionListed.Select("s") + ` FROM (
 			SELECT w.created_at, w.session_id FROM ` + drivers + `
 			CROSS JOIN LATERAL (` + walk + ` ORDER BY f.created_at DESC, f.session_id DESC LIMIT $9::bigint + $10::bigint) w
 			ORDER BY w.created_at DESC, w.session_id DESC OFFSET $9 LIMIT $10) page
@@ -53,14 +53,13 @@ const sizesMatter = 1000
 
 // Sessions implements store.Lister.
 func (s *Store) Sessions(ctx context.Context, tenant string, q store.SessionQuery) (page []session.Session, err error) {
-	params, err := s.listing(ctx, tenant, q)
+	args, err := s.listing(ctx, tenant, q)
 	if err == nil {
-		params = append(params, number(q.Offset), number(q.Limit))
-		err = s.ask(ctx, pageOfSessions, func(r *row) {
-			found := session.Session{Key: session.Key{Tenant: tenant, SessionID: r.text()}}
-			r.session(&found)
-			page = append(page, found)
-		}, params...)
+		args = append(args, q.Offset, q.Limit)
+		err = s.ask(ctx, pageOfSessions, all(func(to []any, s *session.Session) []any {
+			s.Tenant = tenant
+			return sessionListed.Destinations(append(to, &s.SessionID), s)
+		}, func(s *session.Session) { page = append(page, *s) }), args...)
 	}
 	return page, wrap(ctx, err, "list sessions of tenant %q", tenant)
 }
@@ -71,15 +70,15 @@ func (s *Store) CountSessions(ctx context.Context, tenant string, q store.Sessio
 		most = math.MaxInt64
 	}
 	q.After = nil
-	params, err := s.listing(ctx, tenant, q)
+	args, err := s.listing(ctx, tenant, q)
 	if err == nil {
-		err = s.ask(ctx, countOfSessions, func(r *row) { count = r.number() }, append(params, number(most))...)
+		err = s.ask(ctx, countOfSessions, into(&count), append(args, most)...)
 	}
 	return count, wrap(ctx, err, "count sessions of tenant %q", tenant)
 }
 
 // listing returns the parameters that all lists begin with.
-func (s *Store) listing(ctx context.Context, tenant string, q store.SessionQuery) ([][]byte, error) {
+func (s *Store) listing(ctx context.Context, tenant string, q store.SessionQuery) ([]any, error) {
 	before := q.Before
 	if before == 0 {
 		before = math.MaxInt64
@@ -88,27 +87,37 @@ func (s *Store) listing(ctx context.Context, tenant string, q store.SessionQuery
 	if q.After != nil {
 		after = *q.After
 	}
-	all := slices.DeleteFunc(slices.Clone(q.All), func(f session.Facet) bool { return f == session.AllSessions })
-	slices.Sort(all)
-	all = slices.Compact(all)
+	required := slices.DeleteFunc(slices.Clone(q.All), func(f session.Facet) bool { return f == session.AllSessions })
+	slices.Sort(required)
+	required = slices.Compact(required)
 	beside := q.Any
 	var driving []session.Facet
 	switch {
-	case len(all) > 0:
-		driver, err := s.smallest(ctx, tenant, all, q.From, before)
+	case len(required) > 0:
+		driver, err := s.smallest(ctx, tenant, required, q.From, before)
 		if err != nil {
 			return nil, err
 		}
-		driving = all[driver : driver+1]
-		all = slices.Concat(all[:driver], all[driver+1:])
+		driving = required[driver : driver+1]
+		required = slices.Concat(required[:driver], required[driver+1:])
 	case len(q.Any) > 0:
 		driving, beside = q.Any, nil
 	default:
 		driving = []session.Facet{session.AllSessions}
 	}
-	return [][]byte{
-		text(tenant), facets(driving), facets(all), facets(beside), number(q.From), number(before), number(after.CreatedAt), text(after.SessionID),
+	return []any{
+		tenant, asBytes(driving), asBytes(required), asBytes(beside), int64(q.From), int64(before), int64(after.CreatedAt), after.SessionID,
 	}, nil
+}
+
+// asBytes is the argument for facets. A facet is bytes: the value of a pair of
+// metadata may have a zero character, which no text column takes.
+func asBytes(facets []session.Facet) [][]byte {
+	list := make([][]byte, len(facets))
+	for i, f := range facets {
+		list[i] = []byte(f)
+	}
+	return list
 }
 
 // smallest returns the index of the facet that the fewest sessions have.
@@ -117,8 +126,8 @@ func (s *Store) smallest(ctx context.Context, tenant string, among []session.Fac
 		return 0, nil
 	}
 	var sizes []int64
-	err := s.ask(ctx, sizesOfFacets, func(r *row) { sizes = append(sizes, r.number()) },
-		text(tenant), facets(among), number(from), number(before), number(sizesMatter))
+	err := s.ask(ctx, sizesOfFacets, all(pointer[int64], func(n *int64) { sizes = append(sizes, *n) }),
+		tenant, asBytes(among), int64(from), int64(before), sizesMatter)
 	if err != nil {
 		return 0, err
 	}
@@ -156,8 +165,8 @@ func (s *Store) Expired(ctx context.Context, now session.Millis, limit int) ([]s
 }
 
 func (s *Store) keys(ctx context.Context, query *statement, now session.Millis, limit int) (keys []session.Key, err error) {
-	err = s.ask(ctx, query, func(r *row) {
-		keys = append(keys, session.Key{Tenant: r.text(), SessionID: r.text()})
-	}, number(now), number(limit))
+	err = s.ask(ctx, query, all(func(to []any, key *session.Key) []any {
+		return append(to, &key.Tenant, &key.SessionID)
+	}, func(key *session.Key) { keys = append(keys, *key) }), int64(now), limit)
 	return keys, err
 }

@@ -7,10 +7,9 @@ import (
 	"io/fs"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
 // migrations are named in their order and only added to. Version 2 is not for a
@@ -86,7 +85,7 @@ func migrateTo(ctx context.Context, tx pgx.Tx, version int, name string) error {
 		return err
 	}
 	if version == facetsVersion {
-		return fillFacets(ctx, tx.Conn().PgConn())
+		return fillFacets(ctx, tx.Conn())
 	}
 	return nil
 }
@@ -104,28 +103,23 @@ var sessionsPage = prepared(`SELECT s.tenant, s.session_id, s.agent_type, s.pare
 
 // fillFacets gives the sessions that are there their facets, which the code
 // makes.
-func fillFacets(ctx context.Context, conn *pgconn.PgConn) error {
+func fillFacets(ctx context.Context, conn *pgx.Conn) error {
 	var last session.Key
 	for more := true; more; {
 		var p pipeline
 		var w writer
 		more = false
-		p.queue(sessionsPage, [][]byte{text(last.Tenant), text(last.SessionID), number(facetsPage)}, func(r *row) {
-			s := &session.Session{Key: session.Key{Tenant: r.text(), SessionID: r.text()}}
-			s.AgentType, s.ParentID, s.Status = r.text(), r.text(), session.Status(r.text())
-			s.UserID, s.OrganizationID = r.text(), r.text()
-			r.json(store.In(&s.Tags))
-			r.json(store.In(&s.Metadata))
-			s.CreatedAt = session.Millis(r.number())
+		p.queue(sessionsPage, arguments(last, facetsPage), all(func(to []any, s *session.Session) []any {
+			return append(to, &s.Tenant, &s.SessionID, &s.AgentType, &s.ParentID, (*string)(&s.Status), &s.UserID, &s.OrganizationID,
+				table.AsJSON(&s.Tags), table.AsJSON(&s.Metadata), (*int64)(&s.CreatedAt))
+		}, func(s *session.Session) {
 			w.facets(nil, s)
 			last, more = s.Key, true
-		})
+		}))
 		if err := p.run(ctx, conn); err != nil {
 			return fmt.Errorf("read sessions: %w", err)
 		}
-		if _, _, err := w.queue(&p); err != nil {
-			return err
-		}
+		w.queue(&p)
 		if err := p.run(ctx, conn); err != nil {
 			return fmt.Errorf("write facets: %w", err)
 		}

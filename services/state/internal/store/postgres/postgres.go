@@ -72,6 +72,7 @@ func Open(ctx context.Context, url string, connections int, commits group.Config
 		return nil, wrap(ctx, err, "connect")
 	}
 	config.MaxConns = int32(max(connections, 1))
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement // pipelines name prepared statements
 	for name, value := range settings {
 		if _, given := config.ConnConfig.RuntimeParams[name]; !given {
 			config.ConnConfig.RuntimeParams[name] = value
@@ -136,11 +137,15 @@ func duplicate(err error) bool {
 	return ok && e.Code == "23505"
 }
 
-// notWritten reports whether a condition of a write was not met: division_by_zero, by which
-// statements fail that write fewer rows than they should, or unique_violation.
+// missingRows is the SQLSTATE that the function holdfast_missing_rows raises: a
+// statement has written fewer rows than it should.
+const missingRows = "HF001"
+
+// notWritten reports whether a condition of a write was not met: missingRows or
+// unique_violation.
 func notWritten(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (e.Code == "22012" || e.Code == "23505")
+	return ok && (e.Code == missingRows || e.Code == "23505")
 }
 
 // wrap says what failed, and marks conflicts with other transactions. Faults

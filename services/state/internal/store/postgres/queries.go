@@ -46,118 +46,127 @@ func between(owner string) string {
 		ORDER BY version) st`, owner)
 }
 
+// What queries leave out of the rows that they read.
+var (
+	sessionListed  = sessionColumns.Without("output")
+	runListed      = runColumns.Without("output")
+	messageRead    = messageColumns.Without("size")
+	checkpointRead = checkpointColumns.Without("record")
+	resultRead     = resultColumns.Without("position")
+)
+
 // Each of these reads one kind of rows for all views that want it. The first
 // column is the place of the view among those; the rows of one view come in the
 // order in which it shows them.
 var (
 	// written and locked are as they were before this lock. The third is this transaction.
-	lockSessions = prepared(`SELECT v.n, s.written, s.locked, pg_current_xact_id()::xid, ` + sessionShown.names("s.") + ` FROM ` + asked() + `
+	lockSessions = forViews(`s.written, s.locked, pg_current_xact_id()::xid, `+sessionColumns.Select("s"), keyed(""), `
 		CROSS JOIN LATERAL (SELECT xmin AS written, xmax AS locked, * FROM sessions WHERE tenant = v.tenant AND session_id = v.session_id FOR UPDATE) s
 		ORDER BY v.n`)
 
-	readRuns  = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + asked("run_id text") + found("r", "runs", "run_id", "v.run_id"))
-	readKeyed = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + asked("request_key text") +
+	readRuns  = forViews(runColumns.Select("r"), keyed("run_id text"), found("r", "runs", "run_id", "v.run_id"))
+	readKeyed = forViews(runColumns.Select("r"), keyed("request_key text"),
 		found("r", "(SELECT * FROM runs WHERE request_key <> '') keyed", "request_key", "v.request_key"))
-	readCurrent = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + asked() +
-		listed("s", "sessions", "") + found("r", "runs", "run_id", "s.current_run_id"))
-	readLive = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + asked() +
+	readCurrent = forViews(runColumns.Select("r"), keyed(""),
+		listed("s", "sessions", "")+found("r", "runs", "run_id", "s.current_run_id"))
+	readLive = forViews(runColumns.Select("r"), keyed(""),
 		listed("r", "runs", " AND status IN ('queued', 'running')"))
-	readStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + asked("always boolean") + listed("s", "sessions", "") + between("s") + `
+	readStates = forViews(`st.whole, st.state`, keyed("always boolean"), listed("s", "sessions", "")+between("s")+`
 		WHERE v.always OR EXISTS (SELECT 1 FROM results r WHERE r.tenant = v.tenant AND r.session_id = v.session_id AND r.ops <> '')
 		ORDER BY v.n, st.version`)
-	readPlans   = prepared(`SELECT v.n, ` + planShown.names("p.") + ` FROM ` + asked() + listed("p", "plans", ""))
-	readResults = prepared(`SELECT v.n, ` + resultShown.names("r.") + ` FROM ` + asked() + listed("r", "results", "") + `
+	readPlans   = forViews(planColumns.Select("p"), keyed(""), listed("p", "plans", ""))
+	readResults = forViews(resultRead.Select("r"), keyed(""), listed("r", "results", "")+`
 		ORDER BY v.n, r.position`)
 
-	checkpointNamed = asked("checkpoint_id text, first bigint, last bigint") + `
+	checkpointNamed = `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND step >= v.first AND step <= v.last AND checkpoint_id = v.checkpoint_id ORDER BY step LIMIT 1) c`
-	readCheckpoints      = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + checkpointNamed)
-	readCheckpointStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + checkpointNamed + between("c") + ` ORDER BY v.n, st.version`)
-	readWithin           = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("messages bigint") + `
+	readCheckpoints      = forViews(checkpointRead.Select("c"), keyed("checkpoint_id text, first bigint, last bigint"), checkpointNamed)
+	readCheckpointStates = forViews(`st.whole, st.state`, keyed("checkpoint_id text, first bigint, last bigint"), checkpointNamed+between("c")+` ORDER BY v.n, st.version`)
+	readWithin           = forViews(checkpointRead.Select("c"), keyed("messages bigint"), `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND message_count < v.messages ORDER BY step DESC LIMIT 1) c`)
-	readSteps = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("step bigint") + found("c", "checkpoints", "step", "v.step"))
+	readSteps = forViews(checkpointRead.Select("c"), keyed("step bigint"), found("c", "checkpoints", "step", "v.step"))
 
-	readTaken = prepared(`SELECT v.n, m.message_id, m.ordinal FROM ` + asked("message_id text") + found("m", "messages", "message_id", "v.message_id"))
-	readTails = prepared(`SELECT v.n, ` + messageShown.names("m.") + ` FROM ` + asked("most bigint, bytes bigint") + `
+	readTaken = forViews(`m.message_id, m.ordinal`, keyed("message_id text"), found("m", "messages", "message_id", "v.message_id"))
+	readTails = forViews(messageRead.Select("m"), keyed("most bigint, bytes bigint"), `
 		CROSS JOIN LATERAL (
 			SELECT *, sum(size) OVER (ORDER BY ordinal DESC) AS total, row_number() OVER (ORDER BY ordinal DESC) AS place FROM
 				(SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id ORDER BY ordinal DESC LIMIT v.most) newest) m
 		WHERE m.total <= v.bytes OR m.place = 1
 		ORDER BY v.n, m.ordinal`)
 
-	readCalls = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + asked() +
-		listed("c", "calls", " AND (consumed_at = 0 OR (late_at > 0 AND NOT told))") + `
+	readCalls = forViews(callColumns.Select("c"), keyed(""),
+		listed("c", "calls", " AND (consumed_at = 0 OR (late_at > 0 AND NOT told))")+`
 		ORDER BY v.n, c.created_at, c.call_id`)
-	readNamed = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + asked("call_id text") + listed("s", "sessions", "") + `
+	readNamed = forViews(callColumns.Select("c"), keyed("call_id text"), listed("s", "sessions", "")+`
 		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = v.tenant AND root_id = s.root_id
 			AND call_id >= v.call_id AND call_id <= v.call_id ORDER BY call_id LIMIT 1) c
 		ORDER BY c.call_id`)
-	readChildren = prepared(`SELECT v.n, ` + childShown.names("c.") + ` FROM ` + asked() + listed("c", "sub_sessions", "") + `
+	readChildren = forViews(childColumns.Select("c"), keyed(""), listed("c", "sub_sessions", "")+`
 		ORDER BY v.n, c.child_id`)
 
-	readWaiting = prepared(`SELECT v.n, h.message_ids, ` + runShown.names("r.") + ` FROM ` + asked() + waiting("") + found("h", "held_runs", "run_id", "r.run_id") + `
+	readWaiting = forViews(`h.message_ids, `+runColumns.Select("r"), keyed(""), waiting("")+found("h", "held_runs", "run_id", "r.run_id")+`
 		ORDER BY v.n, r.place`)
-	readHeld = prepared(`SELECT v.n, h.held FROM ` + asked() + waiting(" LIMIT 1") + found("h", "held_runs", "run_id", "r.run_id"))
-	readBusy = prepared(`SELECT v.n, a.on_busy FROM ` + asked() + listed("s", "sessions", "") + `
+	readHeld = forViews(`h.held`, keyed(""), waiting(" LIMIT 1")+found("h", "held_runs", "run_id", "r.run_id"))
+	readBusy = forViews(`a.on_busy`, keyed(""), listed("s", "sessions", "")+`
 		CROSS JOIN LATERAL (SELECT on_busy FROM agents WHERE agent_type = s.agent_type OFFSET 0) a`)
 
 	// What is left when the newest run is taken back.
-	newest   = asked() + listed("s", "sessions", "") + found("r", "runs", "run_id", "s.current_run_id")
-	readKept = prepared(`SELECT v.n, ` + messageShown.names("m.") + ` FROM ` + newest + `
+	newest   = listed("s", "sessions", "") + found("r", "runs", "run_id", "s.current_run_id")
+	readKept = forViews(messageRead.Select("m"), keyed(""), newest+`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count ORDER BY ordinal) m
 		WHERE m.run_id <> r.run_id OR (m.role = 'user' AND m.step = 0) OR (m.role = 'tool' AND EXISTS (SELECT 1 FROM calls c
-			WHERE c.tenant = v.tenant AND c.session_id = v.session_id AND c.consumed_at > 0 AND c.consumed_step = m.step AND ` + until("c.step", "s.step_count - r.step_count") + `))
+			WHERE c.tenant = v.tenant AND c.session_id = v.session_id AND c.consumed_at > 0 AND c.consumed_step = m.step AND `+until("c.step", "s.step_count - r.step_count")+`))
 		ORDER BY v.n, m.ordinal`)
-	readTold = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + newest +
-		listed("c", "calls", " AND told_step > 0 AND told_step > s.step_count - r.step_count") + `
+	readTold = forViews(callColumns.Select("c"), keyed(""), newest+
+		listed("c", "calls", " AND told_step > 0 AND told_step > s.step_count - r.step_count")+`
 		ORDER BY v.n, c.call_id`)
-	readFormer = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + newest + `
+	readFormer = forViews(checkpointRead.Select("c"), keyed(""), newest+`
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND step <= s.step_count - r.step_count ORDER BY step DESC LIMIT 1) c`)
-	readStartStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + newest + `
-		CROSS JOIN LATERAL (SELECT r.tenant, r.session_id, r.start_state_version AS state_version, r.start_state_base AS state_base) o` + between("o") + `
+	readStartStates = forViews(`st.whole, st.state`, keyed(""), newest+`
+		CROSS JOIN LATERAL (SELECT r.tenant, r.session_id, r.start_state_version AS state_version, r.start_state_base AS state_base) o`+between("o")+`
 		ORDER BY v.n, st.version`)
 
 	// What there is around the message that a session is taken back to.
-	backTo     = asked("message_id text") + found("m", "messages", "message_id", "v.message_id")
+	backTo     = found("m", "messages", "message_id", "v.message_id")
 	lastBefore = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT step FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
 		AND ordinal < m.ordinal AND step > 0 ORDER BY ordinal DESC LIMIT 1), 0) AS step) b`
 	stateBefore = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT nullif(start_state_version, 0) FROM runs WHERE tenant = v.tenant AND session_id = v.session_id
 		AND run_id >= m.run_id AND run_id <= m.run_id), 9223372036854775807) AS version) sv`
 	checkpointBefore = stateBefore + ` CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 		AND message_count <= m.ordinal AND state_version <= sv.version ORDER BY step DESC LIMIT 1) c`
-	readBack           = prepared(`SELECT v.n, b.step, ` + messageShown.names("m.") + ` FROM ` + backTo + lastBefore)
-	readBackRun        = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + backTo + found("r", "runs", "run_id", "m.run_id"))
-	readBackCheckpoint = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + backTo + checkpointBefore)
-	readBackStates     = prepared(`SELECT v.n, st.whole, st.state FROM ` + backTo + `
+	readBack           = forViews(`b.step, `+messageRead.Select("m"), keyed("message_id text"), backTo+lastBefore)
+	readBackRun        = forViews(runColumns.Select("r"), keyed("message_id text"), backTo+found("r", "runs", "run_id", "m.run_id"))
+	readBackCheckpoint = forViews(checkpointRead.Select("c"), keyed("message_id text"), backTo+checkpointBefore)
+	readBackStates     = forViews(`st.whole, st.state`, keyed("message_id text"), backTo+`
 		CROSS JOIN LATERAL (
 			SELECT tenant, session_id, start_state_version AS state_version, start_state_base AS state_base, 1 AS place FROM runs
 				WHERE tenant = v.tenant AND session_id = v.session_id AND run_id >= m.run_id AND run_id <= m.run_id AND start_state_version > 0
 			UNION ALL
 			SELECT * FROM (SELECT tenant, session_id, state_version, state_base, 2 FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 				AND message_count <= m.ordinal ORDER BY step DESC LIMIT 1) c
-			ORDER BY place LIMIT 1) o` + between("o") + `
+			ORDER BY place LIMIT 1) o`+between("o")+`
 		ORDER BY v.n, st.version`)
-	readBackResults = prepared(`SELECT v.n, ` + messageShown.names("a.") + ` FROM ` + backTo + lastBefore + `
+	readBackResults = forViews(messageRead.Select("a"), keyed("message_id text"), backTo+lastBefore+`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal > m.ordinal AND role = 'tool' ORDER BY ordinal) a
 		CROSS JOIN LATERAL (SELECT 1 FROM calls WHERE tenant = v.tenant AND session_id = v.session_id AND consumed_at > 0
-			AND consumed_step >= a.step AND consumed_step <= a.step AND ` + until("step", "b.step") + ` ORDER BY consumed_step LIMIT 1) taken
+			AND consumed_step >= a.step AND consumed_step <= a.step AND `+until("step", "b.step")+` ORDER BY consumed_step LIMIT 1) taken
 		ORDER BY v.n, a.ordinal`)
-	readBackTold = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + backTo + lastBefore +
-		listed("c", "calls", " AND told_step > 0 AND told_step > b.step AND "+until("step", "b.step")) + `
+	readBackTold = forViews(callColumns.Select("c"), keyed("message_id text"), backTo+lastBefore+
+		listed("c", "calls", " AND told_step > 0 AND told_step > b.step AND "+until("step", "b.step"))+`
 		ORDER BY v.n, c.call_id`)
 
 	// The first run that has the id of an assistant's message, and what it has answered.
-	answered = asked("message_id text") + `
+	answered = `
 		CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = v.tenant AND session_id = v.session_id AND turn > 0
 			AND message_id = v.message_id ORDER BY turn DESC LIMIT 1) r`
 	firstWritten = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT ordinal FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
 		AND ordinal >= r.start_message_count AND (run_id <> r.run_id OR step > 0) ORDER BY ordinal LIMIT 1), 9223372036854775807) AS ordinal) w`
-	readAnswer = prepared(`SELECT v.n, coalesce((SELECT run_id = r.run_id FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
-		AND ordinal >= r.start_message_count AND ordinal <= r.start_message_count ORDER BY ordinal LIMIT 1), true), ` + runShown.names("r.") + ` FROM ` + answered)
-	readAsked = prepared(`SELECT v.n, ` + messageShown.names("m.") + ` FROM ` + answered + firstWritten + fmt.Sprintf(`
+	readAnswer = forViews(`coalesce((SELECT run_id = r.run_id FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
+		AND ordinal >= r.start_message_count AND ordinal <= r.start_message_count ORDER BY ordinal LIMIT 1), true), `+runColumns.Select("r"), keyed("message_id text"), answered)
+	readAsked = forViews(messageRead.Select("m"), keyed("message_id text"), answered+firstWritten+fmt.Sprintf(`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal < w.ordinal
 			AND role = 'user' AND step = 0 ORDER BY ordinal DESC LIMIT %d) m
 		ORDER BY v.n, m.ordinal DESC`, session.MostAsked))
@@ -166,15 +175,15 @@ var (
 	lastGood = newest + `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND step > s.step_count - r.step_count AND run_id = r.run_id AND status <> 'failed' ORDER BY step DESC LIMIT 1) c`
-	readGood       = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + lastGood)
-	readGoodStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + lastGood + between("c") + ` ORDER BY v.n, st.version`)
-	readLastStep   = prepared(`SELECT v.n, ` + messageShown.names("m.") + ` FROM ` + newest + `
+	readGood       = forViews(checkpointRead.Select("c"), keyed(""), lastGood)
+	readGoodStates = forViews(`st.whole, st.state`, keyed(""), lastGood+between("c")+` ORDER BY v.n, st.version`)
+	readLastStep   = forViews(messageRead.Select("m"), keyed(""), newest+`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count ORDER BY ordinal) m
 		WHERE r.finish_step > 0 AND m.run_id = r.run_id AND m.step = r.finish_step
 		ORDER BY v.n, m.ordinal`)
 
 	readAgents    = prepared(`SELECT agent_type FROM agents WHERE agent_type = ANY ($1::text[])`)
 	readExecutors = prepared(`SELECT executor_id FROM executors WHERE executor_id = ANY ($1::text[])`)
-	readSilent    = prepared(`SELECT v.n FROM ` + asked("run_id text") + found("r", "runs", "run_id", "v.run_id") + `
+	readSilent    = forViews(`r.run_id`, keyed("run_id text"), found("r", "runs", "run_id", "v.run_id")+`
 		WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)`)
 )

@@ -5,11 +5,12 @@ import (
 	"math"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
 // read runs the queries that f queues in one round trip and with one snapshot:
@@ -29,7 +30,7 @@ func (s *Store) look(ctx context.Context, f func(*pipeline)) error {
 	for tries := int32(0); ; tries++ {
 		var p pipeline
 		ended := false
-		err := s.with(ctx, func(conn *pgconn.PgConn) error {
+		err := s.with(ctx, func(conn *pgx.Conn) error {
 			f(&p)
 			err := p.run(ctx, conn)
 			if ended = conn.IsClosed(); err != nil && !ended {
@@ -37,21 +38,44 @@ func (s *Store) look(ctx context.Context, f func(*pipeline)) error {
 			}
 			return err
 		})
-		if err == nil || !ended || p.gave || ctx.Err() != nil || tries == s.pool.Stat().MaxConns() {
+		if err == nil || !ended || p.gotRow || ctx.Err() != nil || tries == s.pool.Stat().MaxConns() {
 			return lasting(err)
 		}
 	}
 }
 
 // ask runs one query that changes nothing.
-func (s *Store) ask(ctx context.Context, query *statement, scan func(*row), params ...[]byte) error {
-	return s.look(ctx, func(p *pipeline) { p.queue(query, params, scan) })
+func (s *Store) ask(ctx context.Context, query *statement, scan func(pgx.CollectableRow) error, args ...any) error {
+	return s.look(ctx, func(p *pipeline) { p.queue(query, args, scan) })
+}
+
+// all returns a function that scans each row into a new T, and then gives it to take.
+func all[T any](destinations func([]any, *T) []any, take func(*T)) func(pgx.CollectableRow) error {
+	return func(row pgx.CollectableRow) error {
+		item := new(T)
+		err := row.Scan(destinations(nil, item)...)
+		take(item)
+		return err
+	}
+}
+
+// allRuns is all for the columns of runs.
+func allRuns(columns table.Columns[session.Run], take func(*session.Run)) func(pgx.CollectableRow) error {
+	return all(columns.Destinations, func(run *session.Run) {
+		ended(run)
+		take(run)
+	})
+}
+
+// into returns a function that scans a row.
+func into(to ...any) func(pgx.CollectableRow) error {
+	return func(row pgx.CollectableRow) error { return row.Scan(to...) }
 }
 
 // pipe runs the statements that f queues in one round trip, as one transaction
 // that is run anew when another one was in the way.
 func (s *Store) pipe(ctx context.Context, f func(*pipeline)) error {
-	return s.with(ctx, func(conn *pgconn.PgConn) (err error) {
+	return s.with(ctx, func(conn *pgx.Conn) (err error) {
 		for range attempts {
 			var p pipeline
 			f(&p)
@@ -63,13 +87,13 @@ func (s *Store) pipe(ctx context.Context, f func(*pipeline)) error {
 	})
 }
 
-func (s *Store) with(ctx context.Context, f func(*pgconn.PgConn) error) error {
+func (s *Store) with(ctx context.Context, f func(*pgx.Conn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
-	return f(conn.Conn().PgConn())
+	return f(conn.Conn())
 }
 
 var readKnown = prepared(`SELECT message_count FROM sessions WHERE tenant = $1::text AND session_id = $2::text`)
@@ -80,7 +104,10 @@ var readKnown = prepared(`SELECT message_count FROM sessions WHERE tenant = $1::
 func (s *Store) of(ctx context.Context, key session.Key, f func(*pipeline)) (messages int64, err error) {
 	known := false
 	err = s.read(ctx, func(p *pipeline) {
-		p.queue(readKnown, keyParams(key), func(r *row) { messages, known = r.number(), true })
+		p.queue(readKnown, arguments(key), func(row pgx.CollectableRow) error {
+			known = true
+			return row.Scan(&messages)
+		})
 		f(p)
 	})
 	if err == nil && !known {
@@ -89,28 +116,29 @@ func (s *Store) of(ctx context.Context, key session.Key, f func(*pipeline)) (mes
 	return messages, err
 }
 
-func keyParams(key session.Key, more ...[]byte) [][]byte {
-	return append([][]byte{text(key.Tenant), text(key.SessionID)}, more...)
+// arguments are the key of a session, and more.
+func arguments(key session.Key, more ...any) []any {
+	return append([]any{key.Tenant, key.SessionID}, more...)
 }
 
 var (
-	readSession = prepared(`SELECT ` + sessionShown.names("s.") + ` FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text`)
+	readSession = prepared(`SELECT ` + sessionColumns.Select("s") + ` FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text`)
 	readState   = prepared(`SELECT st.whole, st.state FROM sessions s` + between("s") + `
 		WHERE s.tenant = $1::text AND s.session_id = $2::text ORDER BY st.version`)
-	readNewest = prepared(`SELECT ` + runShown.names("r.") + ` FROM sessions s
+	readNewest = prepared(`SELECT ` + runColumns.Select("r") + ` FROM sessions s
 		CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = s.tenant AND session_id = s.session_id
 			AND run_id >= s.current_run_id AND run_id <= s.current_run_id ORDER BY run_id LIMIT 1) r
 		WHERE s.tenant = $1::text AND s.session_id = $2::text`)
-	readOpenCalls = prepared(`SELECT ` + callShown.names("c.") + ` FROM sessions s
+	readOpenCalls = prepared(`SELECT ` + callColumns.Select("c") + ` FROM sessions s
 		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = s.tenant AND root_id = s.root_id AND consumed_at = 0 OFFSET 0) c
 		WHERE s.tenant = $1::text AND s.session_id = $2::text AND (s.session_id = s.root_id OR c.session_id = s.session_id)
 		ORDER BY c.created_at, c.call_id`)
 	readAwaited = prepared(`SELECT count(*) FROM sessions s
 		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = s.tenant AND root_id = s.root_id AND consumed_at = 0 OFFSET 0) c
 		WHERE s.tenant = $1::text AND s.session_id = $2::text AND c.answer = '' AND c.run_id <> ''`)
-	readAllWaiting = prepared(`SELECT ` + runShown.names("r.") + ` FROM runs r
+	readAllWaiting = prepared(`SELECT ` + runColumns.Select("r") + ` FROM runs r
 		WHERE r.tenant = $1::text AND r.session_id = $2::text AND r.status = 'waiting' ORDER BY r.place`)
-	readSubSessions = prepared(`SELECT ` + childShown.names("c.") + ` FROM sub_sessions c
+	readSubSessions = prepared(`SELECT ` + childColumns.Select("c") + ` FROM sub_sessions c
 		WHERE c.tenant = $1::text AND c.session_id = $2::text ORDER BY c.child_id`)
 )
 
@@ -120,16 +148,16 @@ func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, 
 	shot := &store.Snapshot{Session: session.Session{Key: key}}
 	var state states
 	err := s.read(ctx, func(p *pipeline) {
-		p.queue(readSession, keyParams(key), func(r *row) {
-			r.session(&shot.Session)
+		p.queue(readSession, arguments(key), func(row pgx.CollectableRow) error {
 			found = true
+			return row.Scan(sessionColumns.Destinations(nil, &shot.Session)...)
 		})
-		p.queue(readState, keyParams(key), state.scan)
-		p.queue(readNewest, keyParams(key), func(r *row) { shot.Current = r.run() })
-		p.queue(readOpenCalls, keyParams(key), func(r *row) { shot.Calls = append(shot.Calls, r.call()) })
-		p.queue(readAwaited, keyParams(key), func(r *row) { shot.Open = int(r.number()) })
-		p.queue(readAllWaiting, keyParams(key), func(r *row) { shot.Waiting = append(shot.Waiting, *r.run()) })
-		p.queue(readSubSessions, keyParams(key), func(r *row) { shot.Children = append(shot.Children, r.child()) })
+		p.queue(readState, arguments(key), state.scan)
+		p.queue(readNewest, arguments(key), allRuns(runColumns, func(run *session.Run) { shot.Current = run }))
+		p.queue(readOpenCalls, arguments(key), all(callColumns.Destinations, func(c *session.Call) { shot.Calls = append(shot.Calls, *c) }))
+		p.queue(readAwaited, arguments(key), into(&shot.Open))
+		p.queue(readAllWaiting, arguments(key), allRuns(runColumns, func(run *session.Run) { shot.Waiting = append(shot.Waiting, *run) }))
+		p.queue(readSubSessions, arguments(key), all(childColumns.Destinations, func(c *session.Child) { shot.Children = append(shot.Children, *c) }))
 	})
 	if err == nil && !found {
 		err = session.NoSession(key)
@@ -143,12 +171,12 @@ func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, 
 	return shot, nil
 }
 
-var readRun = prepared(`SELECT ` + runShown.names("r.") + ` FROM ` + foundBy("runs", "run_id", "text") + ` r`)
+var readRun = prepared(`SELECT ` + runColumns.Select("r") + ` FROM ` + foundBy("runs", "run_id", "text") + ` r`)
 
 // Run implements store.Reader.
 func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *session.Run, err error) {
 	_, err = s.of(ctx, key, func(p *pipeline) {
-		p.queue(readRun, keyParams(key, text(runID)), func(r *row) { run = r.run() })
+		p.queue(readRun, arguments(key, runID), allRuns(runColumns, func(found *session.Run) { run = found }))
 	})
 	if err == nil && run == nil {
 		err = session.NoRun(runID)
@@ -156,7 +184,7 @@ func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *se
 	return run, wrap(ctx, err, "read run %q", runID)
 }
 
-var readRunsPage = prepared(`SELECT ` + runShown.namesBut("r.", "output") + ` FROM runs r
+var readRunsPage = prepared(`SELECT ` + runListed.Select("r") + ` FROM runs r
 	WHERE r.tenant = $1::text AND r.session_id = $2::text AND r.turn > 0 AND r.turn < $3::bigint ORDER BY r.turn DESC LIMIT $4::bigint`)
 
 // below is the bound of a page whose first rows are unbounded at 0.
@@ -170,7 +198,8 @@ func below(bound int32) int64 {
 // Runs implements store.Reader.
 func (s *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
 	_, err = s.of(ctx, key, func(p *pipeline) {
-		p.queue(readRunsPage, keyParams(key, number(below(beforeTurn)), number(limit)), func(r *row) { page = append(page, *r.run()) })
+		p.queue(readRunsPage, arguments(key, below(beforeTurn), limit),
+			allRuns(runListed, func(run *session.Run) { page = append(page, *run) }))
 	})
 	return page, wrap(ctx, err, "read runs of session %q", key.SessionID)
 }
@@ -178,12 +207,12 @@ func (s *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, lim
 // Waiting implements store.Reader.
 func (s *Store) Waiting(ctx context.Context, key session.Key) (runs []session.Run, err error) {
 	_, err = s.of(ctx, key, func(p *pipeline) {
-		p.queue(readAllWaiting, keyParams(key), func(r *row) { runs = append(runs, *r.run()) })
+		p.queue(readAllWaiting, arguments(key), allRuns(runColumns, func(run *session.Run) { runs = append(runs, *run) }))
 	})
 	return runs, wrap(ctx, err, "read the waiting runs of session %q", key.SessionID)
 }
 
-var readMessages = prepared(`SELECT ` + messageShown.names("m.") + ` FROM
+var readMessages = prepared(`SELECT ` + messageRead.Select("m") + ` FROM
 		(SELECT *, sum(size) OVER (ORDER BY ordinal) AS total FROM
 			(SELECT * FROM messages WHERE tenant = $1::text AND session_id = $2::text AND ordinal >= $3::bigint ORDER BY ordinal LIMIT $4::bigint) page) m
 	WHERE m.total <= $5::bigint OR m.ordinal = $3 ORDER BY m.ordinal`)
@@ -191,8 +220,8 @@ var readMessages = prepared(`SELECT ` + messageShown.names("m.") + ` FROM
 // Messages implements store.Reader.
 func (s *Store) Messages(ctx context.Context, key session.Key, page store.Page) (messages []session.Message, total int64, err error) {
 	total, err = s.of(ctx, key, func(p *pipeline) {
-		p.queue(readMessages, keyParams(key, number(page.From), number(page.Limit), number(page.MaxBytes)),
-			func(r *row) { messages = append(messages, r.message()) })
+		p.queue(readMessages, arguments(key, page.From, page.Limit, page.MaxBytes),
+			all(messageRead.Destinations, func(m *session.Message) { messages = append(messages, *m) }))
 	})
 	return messages, total, wrap(ctx, err, "read messages of session %q", key.SessionID)
 }
@@ -204,9 +233,9 @@ var (
 	checkpointLast = `(SELECT * FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text
 		AND step >= $4::bigint AND step <= $5::bigint AND $3::text = '' ORDER BY step DESC LIMIT 1)`
 
-	readCheckpoint          = prepared(`SELECT ` + checkpointShown.names("c.") + ` FROM ` + checkpointByID + ` c`)
+	readCheckpoint          = prepared(`SELECT ` + checkpointRead.Select("c") + ` FROM ` + checkpointByID + ` c`)
 	readCheckpointState     = prepared(`SELECT st.whole, st.state FROM ` + checkpointByID + ` c` + between("c") + ` ORDER BY st.version`)
-	readLastCheckpoint      = prepared(`SELECT ` + checkpointShown.names("c.") + ` FROM ` + checkpointLast + ` c`)
+	readLastCheckpoint      = prepared(`SELECT ` + checkpointRead.Select("c") + ` FROM ` + checkpointLast + ` c`)
 	readLastCheckpointState = prepared(`SELECT st.whole, st.state FROM ` + checkpointLast + ` c` + between("c") + ` ORDER BY st.version`)
 )
 
@@ -219,9 +248,9 @@ func (s *Store) Checkpoint(ctx context.Context, key session.Key, id string) (che
 	var texts states
 	first, last := session.CheckpointSteps(id)
 	_, err = s.of(ctx, key, func(p *pipeline) {
-		params := keyParams(key, text(id), number(first), number(last))
-		p.queue(one, params, func(r *row) { checkpoint = r.checkpoint() })
-		p.queue(ofState, params, texts.scan)
+		args := arguments(key, id, first, last)
+		p.queue(one, args, all(checkpointRead.Destinations, func(c *session.Checkpoint) { checkpoint = c }))
+		p.queue(ofState, args, texts.scan)
 	})
 	switch {
 	case err != nil:
@@ -244,7 +273,7 @@ func noCheckpoint(id string) error {
 }
 
 var (
-	readCheckpointsPage = prepared(`SELECT ` + checkpointShown.names("c.") + ` FROM checkpoints c
+	readCheckpointsPage = prepared(`SELECT ` + checkpointRead.Select("c") + ` FROM checkpoints c
 		WHERE c.tenant = $1::text AND c.session_id = $2::text AND c.step < $3::bigint
 		ORDER BY c.step DESC OFFSET $4::bigint LIMIT $5::bigint`)
 	countCheckpoints = prepared(`SELECT count(*) FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text`)
@@ -253,9 +282,9 @@ var (
 // Checkpoints implements store.Reader.
 func (s *Store) Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) (page []session.Checkpoint, total int64, err error) {
 	_, err = s.of(ctx, key, func(p *pipeline) {
-		p.queue(readCheckpointsPage, keyParams(key, number(below(beforeStep)), number(offset), number(limit)),
-			func(r *row) { page = append(page, *r.checkpoint()) })
-		p.queue(countCheckpoints, keyParams(key), func(r *row) { total = r.number() })
+		p.queue(readCheckpointsPage, arguments(key, below(beforeStep), offset, limit),
+			all(checkpointRead.Destinations, func(c *session.Checkpoint) { page = append(page, *c) }))
+		p.queue(countCheckpoints, arguments(key), into(&total))
 	})
 	return page, total, wrap(ctx, err, "read checkpoints of session %q", key.SessionID)
 }
@@ -270,9 +299,11 @@ var readOwners = prepared(`SELECT c.call_id, c.session_id FROM sessions s
 func (s *Store) Owners(ctx context.Context, key session.Key, callIDs []string) (map[string]string, error) {
 	owners := map[string]string{}
 	_, err := s.of(ctx, key, func(p *pipeline) {
-		p.queue(readOwners, keyParams(key, texts(callIDs)), func(r *row) {
-			call := r.text()
-			owners[call] = r.text()
+		p.queue(readOwners, arguments(key, callIDs), func(row pgx.CollectableRow) error {
+			var call, owner string
+			err := row.Scan(&call, &owner)
+			owners[call] = owner
+			return err
 		})
 	})
 	if err != nil {
@@ -297,9 +328,9 @@ var readFamily = prepared(familyOf + ` SELECT session_id FROM family ORDER BY de
 // Family implements store.Reader.
 func (s *Store) Family(ctx context.Context, key session.Key, limit int) (family []session.Key, err error) {
 	_, err = s.of(ctx, key, func(p *pipeline) {
-		p.queue(readFamily, keyParams(key, number(limit)), func(r *row) {
-			family = append(family, session.Key{Tenant: key.Tenant, SessionID: r.text()})
-		})
+		p.queue(readFamily, arguments(key, limit), all(pointer[string], func(id *string) {
+			family = append(family, session.Key{Tenant: key.Tenant, SessionID: *id})
+		}))
 	})
 	return family, wrap(ctx, err, "read the family of session %q", key.SessionID)
 }

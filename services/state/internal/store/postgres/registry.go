@@ -5,15 +5,18 @@ import (
 	"context"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
 var (
 	upsertExecutor = prepared(`INSERT INTO executors (executor_id, heard_at, agents) VALUES ($1::text, $2::bigint, $3::text[])
 		ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at, agents = excluded.agents`)
 	upsertAgents = prepared(`INSERT INTO agents (agent_type, description, on_busy, announced_at)
-		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
+		SELECT *, $4::bigint FROM unnest($1::text[], $2::text[], $3::text[])
 		ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, on_busy = excluded.on_busy, announced_at = excluded.announced_at`)
 )
 
@@ -21,19 +24,15 @@ var (
 func (s *Store) Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error {
 	// Executors that announce the same agents at once lock them in one order.
 	sorted := slices.SortedStableFunc(slices.Values(agents), func(a, b session.Agent) int { return cmp.Compare(a.Type, b.Type) })
-	var w rows
-	var types []string
+	types, descriptions, policies := []string{}, []string{}, []string{} // an array of no elements is not NULL
 	for i, a := range sorted {
 		if i+1 == len(sorted) || sorted[i+1].Type != a.Type { // the last description stands
-			w.next().text(a.Type, a.Description, string(a.OnBusy)).number(int64(now))
-			types = append(types, a.Type)
+			types, descriptions, policies = append(types, a.Type), append(descriptions, a.Description), append(policies, string(a.OnBusy))
 		}
 	}
 	err := s.pipe(ctx, func(p *pipeline) {
-		p.exec(upsertExecutor, text(executorID), number(now), texts(types))
-		if w.count > 0 {
-			p.exec(upsertAgents, w.params()...)
-		}
+		p.exec(upsertExecutor, executorID, int64(now), types)
+		p.exec(upsertAgents, types, descriptions, policies, int64(now))
 	})
 	return wrap(ctx, err, "announce executor %q", executorID)
 }
@@ -50,33 +49,34 @@ var (
 // Beat implements store.Registry.
 func (s *Store) Beat(ctx context.Context, executorID string, now session.Millis) (bool, error) {
 	var known int64
-	err := s.pipe(ctx, func(p *pipeline) { p.count(beat, &known, number(now), text(executorID)) })
+	err := s.pipe(ctx, func(p *pipeline) { p.count(beat, &known, int64(now), executorID) })
 	return known > 0, wrap(ctx, err, "heartbeat of executor %q", executorID)
 }
 
 // Stops implements store.Registry.
 func (s *Store) Stops(ctx context.Context, executorIDs ...string) (stopped []store.StoppedRun, err error) {
-	err = s.ask(ctx, readStops, func(r *row) {
-		one := store.StoppedRun{ExecutorID: r.text(), RunID: r.text()}
-		r.json(store.In(&one.Stop))
-		stopped = append(stopped, one)
-	}, texts(executorIDs))
+	err = s.ask(ctx, readStops, all(func(to []any, r *store.StoppedRun) []any {
+		return append(to, &r.ExecutorID, &r.RunID, table.AsJSON(&r.Stop))
+	}, func(r *store.StoppedRun) { stopped = append(stopped, *r) }), notNil(executorIDs))
 	return stopped, wrap(ctx, err, "read the stops of %d executors", len(executorIDs))
 }
 
 // Forget implements store.Registry.
 func (s *Store) Forget(ctx context.Context, heardBefore session.Millis) (int, error) {
 	var gone int64
-	err := s.pipe(ctx, func(p *pipeline) { p.count(forget, &gone, number(heardBefore)) })
+	err := s.pipe(ctx, func(p *pipeline) { p.count(forget, &gone, int64(heardBefore)) })
 	return int(gone), wrap(ctx, err, "forget silent executors")
 }
 
 // Heard implements store.Registry.
 func (s *Store) Heard(ctx context.Context) (map[string]session.Millis, error) {
 	heard := map[string]session.Millis{}
-	err := s.ask(ctx, readHeard, func(r *row) {
-		id := r.text()
-		heard[id] = session.Millis(r.number())
+	err := s.ask(ctx, readHeard, func(row pgx.CollectableRow) error {
+		var id string
+		var at int64
+		err := row.Scan(&id, &at)
+		heard[id] = session.Millis(at)
+		return err
 	})
 	return heard, wrap(ctx, err, "read when executors were heard")
 }
@@ -93,21 +93,22 @@ func (s *Store) ForgetUnheard(ctx context.Context, since map[string]session.Mill
 	if len(since) == 0 {
 		return nil, nil
 	}
-	var w rows
+	var ids []string
+	var times []int64
 	for id, then := range since {
-		w.next().text(id).number(int64(then))
+		ids, times = append(ids, id), append(times, int64(then))
 	}
 	err = s.pipe(ctx, func(p *pipeline) {
 		gone = nil
-		p.queue(forgetUnheard, w.params(), func(r *row) { gone = append(gone, r.text()) })
+		p.queue(forgetUnheard, []any{ids, times}, all(pointer[string], func(id *string) { gone = append(gone, *id) }))
 	})
 	return gone, wrap(ctx, err, "forget %d executors", len(since))
 }
 
 // Agents implements store.Registry.
 func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) {
-	err = s.ask(ctx, listAgents, func(r *row) {
-		agents = append(agents, session.Agent{Type: r.text(), Description: r.text(), OnBusy: session.BusyPolicy(r.text())})
-	})
+	err = s.ask(ctx, listAgents, all(func(to []any, a *session.Agent) []any {
+		return append(to, &a.Type, &a.Description, (*string)(&a.OnBusy))
+	}, func(a *session.Agent) { agents = append(agents, *a) }))
 	return agents, wrap(ctx, err, "read agents")
 }

@@ -107,7 +107,7 @@ func (w *worker) spent() (all spent) {
 	all.wal = ask[int64](w, w.store, `SELECT (pg_current_wal_lsn() - '0/0')::bigint`)
 	for _, conn := range w.store.pool.AcquireAllIdle(w.Context()) {
 		raw := conn.Conn().PgConn()
-		sent := memoryOf(raw).sent
+		sent := planAgeOf(raw).sent
 		all.statements += sent.statements
 		all.trips += sent.trips
 		all.database += processTime(w, raw.PID())

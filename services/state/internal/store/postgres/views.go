@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
 // shown is a session that a command locks, and what it is shown of it.
@@ -47,12 +47,27 @@ type states struct {
 	writes []string
 }
 
-func (s *states) scan(r *row) {
-	if whole, text := r.truth(), r.text(); whole {
-		s.whole, s.writes = text, nil
+// stateRow is a row of states.
+type stateRow struct {
+	whole bool
+	text  string
+}
+
+func (r *stateRow) destinations(to []any) []any { return append(to, &r.whole, &r.text) }
+
+func (s *states) add(r *stateRow) {
+	if r.whole {
+		s.whole, s.writes = r.text, nil
 	} else {
-		s.writes = append(s.writes, text)
+		s.writes = append(s.writes, r.text)
 	}
+}
+
+func (s *states) scan(row pgx.CollectableRow) error {
+	var r stateRow
+	err := row.Scan(r.destinations(nil)...)
+	s.add(&r)
+	return err
 }
 
 func (s *states) fold() (string, error) {
@@ -67,7 +82,7 @@ func (s *states) fold() (string, error) {
 type reader struct {
 	pipeline
 	all []shown // complete before the first query
-	id  int64   // of the transaction, as an int4; 0 while no row was locked
+	id  uint32  // of the transaction; 0 while no row was locked
 }
 
 // wanted is what several views want of one kind.
@@ -79,11 +94,12 @@ type wanted struct {
 // add begins a row with the key of the session.
 func (w *wanted) add(s *shown) *rows {
 	w.by = append(w.by, s)
-	return w.next().key(s.Key)
+	return w.addKey(&s.Key)
 }
 
-// read queues a query for those of the views that want its rows.
-func (r *reader) read(query *statement, want func(*wanted, *shown), scan func(*shown, *row)) {
+// read queues a query for those of the views that want its rows. Each row is
+// scanned into a new T, and then given to the view.
+func read[T any](r *reader, query *statement, want func(*wanted, *shown), destinations func([]any, *T) []any, take func(*shown, *T)) {
 	w := &wanted{}
 	for i := range r.all {
 		if r.all[i].hot == nil {
@@ -93,7 +109,46 @@ func (r *reader) read(query *statement, want func(*wanted, *shown), scan func(*s
 	if len(w.by) == 0 {
 		return
 	}
-	r.each(query, &w.rows, func(row *row) { scan(w.by[row.number()-1], row) })
+	r.each(query, &w.rows, func(row pgx.CollectableRow) error {
+		var n int64
+		item := new(T)
+		if err := row.Scan(destinations([]any{&n}, item)...); err != nil {
+			return err
+		}
+		take(w.by[n-1], item)
+		return nil
+	})
+}
+
+// runs, messages, checkpoints and calls are read for queries of such rows.
+func (r *reader) readRun(query *statement, want func(*wanted, *shown), take func(*shown, *session.Run)) {
+	read(r, query, want, runColumns.Destinations, func(s *shown, run *session.Run) {
+		ended(run)
+		take(s, run)
+	})
+}
+
+func (r *reader) readMessages(query *statement, want func(*wanted, *shown), take func(*shown, *session.Message)) {
+	read(r, query, want, messageRead.Destinations, take)
+}
+
+func (r *reader) readCheckpoint(query *statement, want func(*wanted, *shown), take func(*shown, *session.Checkpoint)) {
+	read(r, query, want, checkpointRead.Destinations, take)
+}
+
+func (r *reader) readCalls(query *statement, want func(*wanted, *shown), take func(*shown, *session.Call)) {
+	read(r, query, want, callColumns.Destinations, take)
+}
+
+func (r *reader) readStates(query *statement, want func(*wanted, *shown), of func(*shown) *states) {
+	read(r, query, want, func(to []any, row *stateRow) []any { return row.destinations(to) }, func(s *shown, row *stateRow) { of(s).add(row) })
+}
+
+// ended fills in what the row of a run stores once.
+func ended(r *session.Run) {
+	if r.Status.Over() {
+		r.Outcome.Status = r.Status
+	}
 }
 
 // when is the want of a query that is given no more than keys.
@@ -109,7 +164,7 @@ func when(needed func(*session.Need) bool) func(*wanted, *shown) {
 func named(name func(*session.Need) string) func(*wanted, *shown) {
 	return func(w *wanted, s *shown) {
 		if id := name(&s.Need); id != "" {
-			w.add(s).text(id)
+			w.add(s).more(id)
 		}
 	}
 }
@@ -118,14 +173,14 @@ func named(name func(*session.Need) string) func(*wanted, *shown) {
 func each(names func(*session.Need) []string) func(*wanted, *shown) {
 	return func(w *wanted, s *shown) {
 		for _, id := range names(&s.Need) {
-			w.add(s).text(id)
+			w.add(s).more(id)
 		}
 	}
 }
 
 // views locks the sessions and fills their views, in one round trip with what
 // was queued before.
-func (r *reader) views(ctx context.Context, conn *pgconn.PgConn) error {
+func (r *reader) views(ctx context.Context, conn *pgx.Conn) error {
 	r.sessions()
 	r.agents()
 	r.executors()
@@ -217,18 +272,23 @@ func (r *reader) sessions() {
 	}
 	slices.SortFunc(w.by, func(a, b *shown) int { return compare(a.Key, b.Key) })
 	for _, s := range w.by {
-		w.next().key(s.Key)
+		w.addKey(&s.Key)
 	}
-	r.each(lockSessions, &w.rows, func(row *row) {
-		s := w.by[row.number()-1]
-		written, locked := row.number(), row.number()
-		r.id = row.number()
+	r.each(lockSessions, &w.rows, func(row pgx.CollectableRow) error {
+		var n int64
+		var written, locked uint32
+		to := make([]any, 4+len(sessionColumns)) // nil is not read
+		to[0], to[1], to[2], to[3] = &n, &written, &locked, &r.id
+		if err := row.Scan(to...); err != nil {
+			return err
+		}
+		s := w.by[n-1]
 		if s.hot != nil {
 			s.holds = written == s.hot.written && (locked == 0 || locked == written)
-			return
+			return nil
 		}
 		s.view.Session = &session.Session{Key: s.Key}
-		row.session(s.view.Session)
+		return row.Scan(sessionColumns.Destinations(make([]any, 4), s.view.Session)...)
 	})
 }
 
@@ -247,13 +307,15 @@ func (r *reader) agents() {
 	if len(types) == 0 {
 		return
 	}
-	r.queue(readAgents, [][]byte{texts(types)}, func(row *row) {
-		known := row.text()
+	r.queue(readAgents, []any{types}, func(row pgx.CollectableRow) error {
+		var known string
+		err := row.Scan(&known)
 		for i := range r.all {
 			if r.all[i].Need.AgentType == known {
 				r.all[i].view.AgentKnown = true
 			}
 		}
+		return err
 	})
 }
 
@@ -268,145 +330,161 @@ func (r *reader) executors() {
 	if len(ids) == 0 {
 		return
 	}
-	r.queue(readExecutors, [][]byte{texts(ids)}, func(row *row) {
-		known := row.text()
+	r.queue(readExecutors, []any{ids}, func(row pgx.CollectableRow) error {
+		var known string
+		err := row.Scan(&known)
 		for i := range r.all {
 			if r.all[i].Need.Executor == known {
 				r.all[i].view.ExecutorLives = true
 			}
 		}
+		return err
 	})
 }
 
 func (r *reader) runs() {
-	r.read(readRuns, named(func(n *session.Need) string { return n.RunID }), func(s *shown, row *row) { s.view.Run = row.run() })
-	r.read(readKeyed, named(func(n *session.Need) string { return n.RequestKey }), func(s *shown, row *row) { s.view.Keyed = row.run() })
-	r.read(readCurrent, when(func(n *session.Need) bool { return n.Current }), func(s *shown, row *row) { s.view.Current = row.run() })
-	r.read(readLive, when(func(n *session.Need) bool { return n.Open }), func(s *shown, row *row) { s.view.Live = row.run() })
+	r.readRun(readRuns, named(func(n *session.Need) string { return n.RunID }), func(s *shown, run *session.Run) { s.view.Run = run })
+	r.readRun(readKeyed, named(func(n *session.Need) string { return n.RequestKey }), func(s *shown, run *session.Run) { s.view.Keyed = run })
+	r.readRun(readCurrent, when(func(n *session.Need) bool { return n.Current }), func(s *shown, run *session.Run) { s.view.Current = run })
+	r.readRun(readLive, when(func(n *session.Need) bool { return n.Open }), func(s *shown, run *session.Run) { s.view.Live = run })
 }
 
 // silent fills View.HolderSilent of runs that are due.
 func (r *reader) silent() {
-	r.read(readSilent, named(func(n *session.Need) string { return n.RunID }), func(s *shown, _ *row) { s.view.HolderSilent = true })
+	read(r, readSilent, named(func(n *session.Need) string { return n.RunID }), pointer[string], func(s *shown, _ *string) { s.view.HolderSilent = true })
 }
 
+// pointer is the destination of a single column.
+func pointer[T any](to []any, value *T) []any { return append(to, value) }
+
 func (r *reader) states() {
-	r.read(readStates, func(w *wanted, s *shown) {
+	r.readStates(readStates, func(w *wanted, s *shown) {
 		if s.Need.State || s.Need.Written {
-			w.add(s).truth(s.Need.State)
+			w.add(s).more(s.Need.State)
 		}
-	}, func(s *shown, row *row) { s.state.scan(row) })
+	}, func(s *shown) *states { return &s.state })
 
 	checkpoint := func(w *wanted, s *shown) {
 		if id := s.Need.CheckpointID; id != "" {
 			first, last := session.CheckpointSteps(id)
-			w.add(s).text(id).number(int64(first), int64(last))
+			w.add(s).more(id, int64(first), int64(last))
 		}
 	}
-	r.read(readCheckpoints, checkpoint, func(s *shown, row *row) { s.view.Checkpoint = row.checkpoint() })
-	r.read(readCheckpointStates, checkpoint, func(s *shown, row *row) { s.checkpoint.scan(row) })
-	r.read(readWithin, func(w *wanted, s *shown) {
+	take := func(s *shown, c *session.Checkpoint) { s.view.Checkpoint = c }
+	r.readCheckpoint(readCheckpoints, checkpoint, take)
+	r.readStates(readCheckpointStates, checkpoint, func(s *shown) *states { return &s.checkpoint })
+	r.readCheckpoint(readWithin, func(w *wanted, s *shown) {
 		if s.Need.CheckpointBelow > 0 {
-			w.add(s).number(s.Need.CheckpointBelow)
+			w.add(s).more(s.Need.CheckpointBelow)
 		}
-	}, func(s *shown, row *row) { s.view.Checkpoint = row.checkpoint() })
-	r.read(readSteps, func(w *wanted, s *shown) {
+	}, take)
+	r.readCheckpoint(readSteps, func(w *wanted, s *shown) {
 		if s.Need.CheckpointAt != 0 && s.Need.CheckpointID == "" {
-			w.add(s).number(int64(s.Need.CheckpointAt))
+			w.add(s).more(int64(s.Need.CheckpointAt))
 		}
-	}, func(s *shown, row *row) { s.view.Checkpoint = row.checkpoint() })
+	}, take)
 }
 
 func (r *reader) journals() {
 	journal := when(func(n *session.Need) bool { return n.Journal })
-	r.read(readPlans, journal, func(s *shown, row *row) { s.view.Journal = row.plan() })
-	r.read(readResults, journal, func(s *shown, row *row) {
+	read(r, readPlans, journal, planColumns.Destinations, func(s *shown, j *session.Journal) { s.view.Journal = j })
+	read(r, readResults, journal, resultRead.Destinations, func(s *shown, result *table.Result) {
 		if j := s.view.Journal; j != nil {
-			j.Results = append(j.Results, row.result())
+			j.Results = append(j.Results, result.Result)
 		}
 	})
+}
+
+// taken is a message that the conversation has already.
+type taken struct {
+	id      string
+	ordinal int64
 }
 
 func (r *reader) messages() {
-	r.read(readTaken, each(func(n *session.Need) []string { return n.MessageIDs }), func(s *shown, row *row) {
-		s.view.Taken, s.view.TakenAt = append(s.view.Taken, row.text()), append(s.view.TakenAt, row.number())
+	read(r, readTaken, each(func(n *session.Need) []string { return n.MessageIDs }), func(to []any, m *taken) []any {
+		return append(to, &m.id, &m.ordinal)
+	}, func(s *shown, m *taken) {
+		s.view.Taken, s.view.TakenAt = append(s.view.Taken, m.id), append(s.view.TakenAt, m.ordinal)
 	})
-	r.read(readTails, func(w *wanted, s *shown) {
+	r.readMessages(readTails, func(w *wanted, s *shown) {
 		if t := s.Need.Tail; t.Messages > 0 {
-			w.add(s).number(int64(t.Messages), int64(t.Bytes))
+			w.add(s).more(int64(t.Messages), int64(t.Bytes))
 		}
-	}, func(s *shown, row *row) { s.view.Tail = append(s.view.Tail, row.message()) })
+	}, func(s *shown, m *session.Message) { s.view.Tail = append(s.view.Tail, *m) })
 }
 
 func (r *reader) calls() {
-	r.read(readCalls, when(func(n *session.Need) bool { return n.Calls }), func(s *shown, row *row) {
-		s.view.Calls = append(s.view.Calls, row.call())
+	r.readCalls(readCalls, when(func(n *session.Need) bool { return n.Calls }), func(s *shown, c *session.Call) {
+		s.view.Calls = append(s.view.Calls, *c)
 	})
-	r.read(readNamed, each(func(n *session.Need) []string { return n.CallIDs }), func(s *shown, row *row) {
-		s.view.Named = append(s.view.Named, row.call())
+	r.readCalls(readNamed, each(func(n *session.Need) []string { return n.CallIDs }), func(s *shown, c *session.Call) {
+		s.view.Named = append(s.view.Named, *c)
 	})
-	r.read(readChildren, when(func(n *session.Need) bool { return n.Children }), func(s *shown, row *row) {
-		s.view.Children = append(s.view.Children, row.child())
+	read(r, readChildren, when(func(n *session.Need) bool { return n.Children }), childColumns.Destinations, func(s *shown, c *session.Child) {
+		s.view.Children = append(s.view.Children, *c)
 	})
 }
 
 func (r *reader) waiting() {
 	waiting := when(func(n *session.Need) bool { return n.Waiting })
-	r.read(readWaiting, waiting, func(s *shown, row *row) {
-		var one session.Waiting
-		row.json(store.In(&one.MessageIDs))
-		one.Run = *row.run()
-		s.view.Waiting = append(s.view.Waiting, one)
+	read(r, readWaiting, waiting, func(to []any, w *session.Waiting) []any {
+		return runColumns.Destinations(append(to, table.AsJSON(&w.MessageIDs)), &w.Run)
+	}, func(s *shown, w *session.Waiting) { s.view.Waiting = append(s.view.Waiting, *w) })
+	read(r, readHeld, waiting, func(to []any, h *session.Held) []any { return append(to, table.AsJSON(h)) }, func(s *shown, h *session.Held) { s.view.Held = h })
+	read(r, readBusy, when(func(n *session.Need) bool { return n.Busy }), pointer[string], func(s *shown, policy *string) {
+		s.view.OnBusy = session.BusyPolicy(*policy)
 	})
-	r.read(readHeld, waiting, func(s *shown, row *row) {
-		s.view.Held = &session.Held{}
-		row.json(store.In(s.view.Held))
-	})
-	r.read(readBusy, when(func(n *session.Need) bool { return n.Busy }), func(s *shown, row *row) { s.view.OnBusy = session.BusyPolicy(row.text()) })
 }
 
 func (r *reader) undo() {
 	undo := when(func(n *session.Need) bool { return n.Undo })
-	r.read(readKept, undo, func(s *shown, row *row) { s.view.Kept = append(s.view.Kept, row.message()) })
-	r.read(readTold, undo, func(s *shown, row *row) { s.view.Told = append(s.view.Told, row.call()) })
-	r.read(readFormer, undo, func(s *shown, row *row) { s.view.Former = row.checkpoint() })
-	r.read(readStartStates, undo, func(s *shown, row *row) { s.start.scan(row) })
+	r.readMessages(readKept, undo, func(s *shown, m *session.Message) { s.view.Kept = append(s.view.Kept, *m) })
+	r.readCalls(readTold, undo, func(s *shown, c *session.Call) { s.view.Told = append(s.view.Told, *c) })
+	r.readCheckpoint(readFormer, undo, func(s *shown, c *session.Checkpoint) { s.view.Former = c })
+	r.readStates(readStartStates, undo, func(s *shown) *states { return &s.start })
+}
+
+// backOf returns View.Back. It is nil while the session has no row and so no
+// lock; queries may then find what the first one did not. finish drops such a view.
+func (s *shown) backOf() *session.Back {
+	if s.view.Back == nil {
+		return &session.Back{}
+	}
+	return s.view.Back
 }
 
 func (r *reader) back() {
 	to := named(func(n *session.Need) string { return n.BackTo })
-	r.read(readBack, to, func(s *shown, row *row) {
-		s.view.Back = &session.Back{Before: int32(row.number()), Message: row.message()}
-	})
-	more := func(query *statement, scan func(*session.Back, *row)) {
-		r.read(query, to, func(s *shown, row *row) {
-			if b := s.view.Back; b != nil {
-				scan(b, row)
-			}
-		})
-	}
-	more(readBackRun, func(b *session.Back, row *row) { b.Run = row.run() })
-	more(readBackCheckpoint, func(b *session.Back, row *row) { b.Checkpoint = row.checkpoint() })
-	more(readBackResults, func(b *session.Back, row *row) { b.Results = append(b.Results, row.message()) })
-	more(readBackTold, func(b *session.Back, row *row) { b.Told = append(b.Told, row.call()) })
-	r.read(readBackStates, to, func(s *shown, row *row) { s.back.scan(row) })
+	read(r, readBack, to, func(to []any, b *session.Back) []any {
+		return messageRead.Destinations(append(to, &b.Before), &b.Message)
+	}, func(s *shown, b *session.Back) { s.view.Back = b })
+	r.readRun(readBackRun, to, func(s *shown, run *session.Run) { s.backOf().Run = run })
+	r.readCheckpoint(readBackCheckpoint, to, func(s *shown, c *session.Checkpoint) { s.backOf().Checkpoint = c })
+	r.readMessages(readBackResults, to, func(s *shown, m *session.Message) { b := s.backOf(); b.Results = append(b.Results, *m) })
+	r.readCalls(readBackTold, to, func(s *shown, c *session.Call) { b := s.backOf(); b.Told = append(b.Told, *c) })
+	r.readStates(readBackStates, to, func(s *shown) *states { return &s.back })
 }
 
 func (r *reader) answer() {
 	answer := named(func(n *session.Need) string { return n.Answer })
-	r.read(readAnswer, answer, func(s *shown, row *row) {
-		s.view.Answer = &session.AnswerRun{Stands: row.truth(), Run: row.run()}
+	read(r, readAnswer, answer, func(to []any, a *session.AnswerRun) []any {
+		a.Run = &session.Run{}
+		return runColumns.Destinations(append(to, &a.Stands), a.Run)
+	}, func(s *shown, a *session.AnswerRun) {
+		ended(a.Run)
+		s.view.Answer = a
 	})
-	r.read(readAsked, answer, func(s *shown, row *row) {
+	r.readMessages(readAsked, answer, func(s *shown, m *session.Message) {
 		if a := s.view.Answer; a != nil {
-			a.Asked = append(a.Asked, row.message())
+			a.Asked = append(a.Asked, *m)
 		}
 	})
 }
 
 func (r *reader) retry() {
 	retry := when(func(n *session.Need) bool { return n.Retry })
-	r.read(readGood, retry, func(s *shown, row *row) { s.failed.Good = row.checkpoint() })
-	r.read(readGoodStates, retry, func(s *shown, row *row) { s.good.scan(row) })
-	r.read(readLastStep, retry, func(s *shown, row *row) { s.failed.Messages = append(s.failed.Messages, row.message()) })
+	r.readCheckpoint(readGood, retry, func(s *shown, c *session.Checkpoint) { s.failed.Good = c })
+	r.readStates(readGoodStates, retry, func(s *shown) *states { return &s.good })
+	r.readMessages(readLastStep, retry, func(s *shown, m *session.Message) { s.failed.Messages = append(s.failed.Messages, *m) })
 }

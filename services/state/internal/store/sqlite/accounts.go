@@ -11,14 +11,12 @@ import (
 // UsageEntries implements store.Accounts.
 func (s *Store) UsageEntries(ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int) (page []session.UsageEntry, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
-		return c.each(ctx, `SELECT run_id, step, position, recorded_at, kind, source, model, prompt_tokens, completion_tokens, reasoning_tokens,
-				cached_tokens, total_tokens, tool, success, duration_ms, type, name, value
-			FROM usage_entries WHERE tenant = ?1 AND session_id = ?2 AND (?3 = '[]' OR kind IN (SELECT value FROM json_each(?3)))
+		return c.each(ctx, `SELECT `+usageColumns.Select("u")+`
+			FROM usage_entries u WHERE tenant = ?1 AND session_id = ?2 AND (?3 = '[]' OR kind IN (SELECT value FROM json_each(?3)))
 			ORDER BY recorded_at, run_id, step, position LIMIT ?4 OFFSET ?5`,
 			arguments(key.Tenant, key.SessionID, list(kinds), limit, offset), func(row scanner) error {
 				var u session.UsageEntry
-				err := row.Scan(&u.RunID, &u.Step, &u.Position, &u.At, &u.Kind, &u.Source, &u.Model, &u.PromptTokens, &u.CompletionTokens,
-					&u.ReasoningTokens, &u.CachedTokens, &u.TotalTokens, &u.Tool, &u.Success, &u.DurationMS, &u.Type, &u.Name, &u.Value)
+				err := row.Scan(usageColumns.Destinations(nil, &u)...)
 				page = append(page, u)
 				return err
 			})

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
@@ -28,18 +27,8 @@ func (w *writer) exec(query string, args ...any) (changed int64) {
 	return changed
 }
 
-// update runs a statement that changes one row, which has to be there. Its
-// last two arguments are tenant and session id.
-func (w *writer) update(what, query string, args ...any) {
-	if w.err != nil {
-		return
-	}
-	changed, err := w.run(query, append(args, w.key.Tenant, w.key.SessionID)...)
-	if err == nil && changed != 1 {
-		err = fmt.Errorf("%s: %d rows changed, not one", what, changed)
-	}
-	w.err = err
-}
+// scope is that of the rows that belong to the session.
+func (w *writer) scope() [2]string { return [2]string{w.key.Tenant, w.key.SessionID} }
 
 // apply writes the change of the session that was shown. The view has no
 // session when it is a new one.
@@ -77,24 +66,24 @@ func (w *writer) change(before *session.Session, c *session.Change) {
 		w.updateRun(&c.Runs[i])
 	}
 	if c.Begun != nil {
-		w.begin(c.Begun)
+		write(w, updateRun, w.scope(), c.Begun)
 	}
 	if c.NewRun != nil {
-		w.insertRun(c.NewRun)
+		write(w, insertRun, w.scope(), c.NewRun)
 	}
 	w.held(c)
 	for i := range c.Messages { // a row each: an INSERT of several keeps a journal of its own to undo half of it, and is slower
-		w.message(&c.Messages[i])
+		write(w, insertMessage, w.scope(), &c.Messages[i])
 	}
 	w.journal(c)
 	if c.Checkpoint != nil {
-		w.checkpoint(c.Checkpoint)
+		write(w, insertCheckpoint, w.scope(), c.Checkpoint)
 	}
 	for i := range c.Usage {
-		w.usage(&c.Usage[i])
+		write(w, insertUsage, w.scope(), &c.Usage[i])
 	}
 	w.calls(c)
 	for i := range c.Children {
-		w.child(&c.Children[i])
+		write(w, upsertChild, w.scope(), &c.Children[i])
 	}
 }

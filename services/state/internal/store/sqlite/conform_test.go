@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/storetest"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
 func TestTheSQLiteStoreConforms(t *testing.T) {
@@ -33,7 +34,7 @@ func count(t *testing.T, s *Store, key session.Key) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
 	err := s.read(t.Context(), func(c *connection) error {
-		for _, table := range append(owned, "session_facets") {
+		for _, table := range append(table.OfSession(), "session_facets") {
 			var n int
 			if _, err := c.one(t.Context(), `SELECT count(*) FROM `+table+` WHERE tenant = ? AND session_id = ?`, arguments(key.Tenant, key.SessionID), &n); err != nil {
 				return err

@@ -130,21 +130,18 @@ func (s *Store) Sessions(ctx context.Context, tenant string, q store.SessionQuer
 		}
 		f.reach = q.Offset + q.Limit
 		places, args := f.text()
-		return c.each(ctx, `SELECT s.session_id, `+listed+` FROM (SELECT * FROM (`+places+`) LIMIT ? OFFSET ?) p
+		return c.each(ctx, `SELECT s.session_id, `+sessionListed.Select("s")+` FROM (SELECT * FROM (`+places+`) LIMIT ? OFFSET ?) p
 			CROSS JOIN sessions s ON s.tenant = ? AND s.session_id = p.session_id ORDER BY p.created_at DESC, p.session_id DESC`,
 			append(args, q.Limit, q.Offset, tenant), func(row scanner) error {
 				found := session.Session{}
 				found.Tenant = tenant
-				err := row.Scan(append([]any{&found.SessionID}, sessionFields(&found)...)...)
+				err := row.Scan(sessionListed.Destinations([]any{&found.SessionID}, &found)...)
 				page = append(page, found)
 				return err
 			})
 	})
 	return page, wrap(ctx, err, "list sessions of tenant %q", tenant)
 }
-
-// listed are the columns of a session without its output.
-var listed = strings.Replace(sessionColumns, "s.output", "''", 1)
 
 // CountSessions implements store.Lister.
 func (s *Store) CountSessions(ctx context.Context, tenant string, q store.SessionQuery, most int) (n int64, err error) {

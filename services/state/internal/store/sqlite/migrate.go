@@ -8,7 +8,7 @@ import (
 	"math"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
 // migrations are named in their order and only added to.
@@ -73,7 +73,7 @@ func fillFacets(ctx context.Context, c *connection) error {
 			FROM sessions WHERE rowid > ? ORDER BY rowid LIMIT ?`, arguments(last, fillPage), func(row scanner) error {
 			var s session.Session
 			err := row.Scan(&last, &s.Tenant, &s.SessionID, &s.AgentType, &s.ParentID, &s.Status, &s.UserID, &s.OrganizationID,
-				store.In(&s.Tags), store.In(&s.Metadata), &s.CreatedAt)
+				table.AsJSON(&s.Tags), table.AsJSON(&s.Metadata), &s.CreatedAt)
 			page = append(page, s)
 			return err
 		})

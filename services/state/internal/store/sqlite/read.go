@@ -84,11 +84,11 @@ func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *se
 // Runs implements store.Reader.
 func (s *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
-		return c.each(ctx, `SELECT `+runColumns("''")+` FROM runs r
+		return c.each(ctx, `SELECT `+runListed.Select("r")+` FROM runs r
 			WHERE r.tenant = ?1 AND r.session_id = ?2 AND r.turn > 0 AND (?3 = 0 OR r.turn < ?3) ORDER BY r.turn DESC LIMIT ?4`,
 			arguments(key.Tenant, key.SessionID, beforeTurn, limit), func(row scanner) error {
 				var r session.Run
-				err := row.Scan(runFields(&r)...)
+				err := row.Scan(runListed.Destinations(nil, &r)...)
 				ended(&r)
 				page = append(page, r)
 				return err
@@ -110,7 +110,7 @@ func (s *Store) Waiting(ctx context.Context, key session.Key) (runs []session.Ru
 func (s *Store) Messages(ctx context.Context, key session.Key, page store.Page) (messages []session.Message, total int64, err error) {
 	err = s.readOf(ctx, key, func(c *connection, found *session.Session) error {
 		total = found.MessageCount
-		messages, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM
+		messages, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM
 				(SELECT *, sum(size) OVER (ORDER BY ordinal) AS total FROM
 					(SELECT * FROM messages WHERE tenant = ?1 AND session_id = ?2 AND ordinal >= ?3 ORDER BY ordinal LIMIT ?4)) m
 			WHERE m.total <= ?5 OR m.ordinal = ?3 ORDER BY m.ordinal`, key.Tenant, key.SessionID, page.From, page.Limit, page.MaxBytes)
@@ -146,11 +146,11 @@ func (s *Store) Checkpoints(ctx context.Context, key session.Key, beforeStep int
 		if err != nil {
 			return err
 		}
-		return c.each(ctx, `SELECT `+checkpointColumns+` FROM checkpoints k
+		return c.each(ctx, `SELECT `+checkpointFields+` FROM checkpoints k
 			WHERE k.tenant = ?1 AND k.session_id = ?2 AND (?3 = 0 OR k.step < ?3) ORDER BY k.step DESC LIMIT ?4 OFFSET ?5`,
 			arguments(key.Tenant, key.SessionID, beforeStep, limit, offset), func(row scanner) error {
 				var k session.Checkpoint
-				err := row.Scan(checkpointFields(&k)...)
+				err := row.Scan(checkpointListed.Destinations(nil, &k)...)
 				page = append(page, k)
 				return err
 			})

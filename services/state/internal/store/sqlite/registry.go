@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
 // Announce implements store.Registry.
@@ -52,7 +53,7 @@ func (s *Store) Stops(ctx context.Context, executorIDs ...string) (stopped []sto
 	err = s.read(ctx, func(c *connection) error {
 		return c.each(ctx, stopsOf, arguments(list(executorIDs)), func(row scanner) error {
 			var one store.StoppedRun
-			err := row.Scan(&one.ExecutorID, &one.RunID, store.In(&one.Stop))
+			err := row.Scan(&one.ExecutorID, &one.RunID, table.AsJSON(&one.Stop))
 			stopped = append(stopped, one)
 			return err
 		})

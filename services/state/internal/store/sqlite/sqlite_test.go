@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 )
 
@@ -405,7 +406,7 @@ func TestASessionStartsWhereFacetsWereLeftBehind(t *testing.T) {
 	key := session.Key{Tenant: "acme", SessionID: "s1"}
 	start(t, s, key)
 	err := s.write(t.Context(), func(ctx context.Context, c *connection) error {
-		for _, table := range owned {
+		for _, table := range table.OfSession() {
 			if _, err := c.exec(ctx, `DELETE FROM `+table); err != nil {
 				return err
 			}

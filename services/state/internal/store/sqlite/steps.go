@@ -76,16 +76,18 @@ func readStepPage(ctx context.Context, c *connection, key session.Key, page stor
 
 // readStep reads the rest of a step.
 func readStep(ctx context.Context, c *connection, key session.Key, from int64, step *session.StoredStep) (err error) {
-	_, err = c.one(ctx, `SELECT `+checkpointColumns+`, k.record FROM checkpoints k WHERE k.tenant = ? AND k.session_id = ? AND k.step = ?`,
-		arguments(key.Tenant, key.SessionID, step.Step), append(checkpointFields(&step.Checkpoint), bytesOf(&step.Record))...)
+	_, err = c.one(ctx, `SELECT `+checkpointColumns.Select("k")+` FROM checkpoints k WHERE k.tenant = ? AND k.session_id = ? AND k.step = ?`,
+		arguments(key.Tenant, key.SessionID, step.Step), checkpointColumns.Destinations(nil, &step.Checkpoint)...)
 	if err != nil {
 		return err
 	}
-	step.Messages, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM messages m WHERE m.tenant = ? AND m.session_id = ?
+	step.Messages, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m WHERE m.tenant = ? AND m.session_id = ?
 		AND m.ordinal >= ? AND m.ordinal < ? AND m.step = ? AND m.run_id = ? ORDER BY m.ordinal`,
 		key.Tenant, key.SessionID, from, step.MessageCount, step.Step, step.RunID)
 	return err
 }
+
+var runWithoutOutput = `SELECT ` + runListed.Select("r") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.run_id = ?`
 
 // readRunsOf reads the runs of the page, without their outputs.
 func readRunsOf(ctx context.Context, c *connection, key session.Key, found *store.Steps) error {
@@ -93,12 +95,14 @@ func readRunsOf(ctx context.Context, c *connection, key session.Key, found *stor
 		if i > 0 && found.Page[i-1].RunID == step.RunID {
 			continue
 		}
-		run, err := readRun(ctx, c, runBare, key, step.RunID)
+		var run session.Run
+		known, err := c.one(ctx, runWithoutOutput, arguments(key.Tenant, key.SessionID, step.RunID), runListed.Destinations(nil, &run)...)
 		if err != nil {
 			return err
 		}
-		if run != nil {
-			found.Runs = append(found.Runs, *run)
+		if known {
+			ended(&run)
+			found.Runs = append(found.Runs, run)
 		}
 	}
 	return nil

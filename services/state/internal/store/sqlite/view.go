@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
 // view reads what need names. It makes one query for each part but the first
@@ -46,8 +46,8 @@ var viewSteps = []func(context.Context, *connection, session.Key, session.Need, 
 const planExists = `, EXISTS (SELECT 1 FROM plans p WHERE p.tenant = s.tenant AND p.session_id = s.session_id)`
 
 var (
-	sessionShown = `SELECT ` + sessionColumns + planExists + ` FROM sessions s WHERE s.tenant = ? AND s.session_id = ?`
-	bothShown    = `SELECT ` + sessionColumns + planExists + `, ` + runColumns("r.output") + ` FROM sessions s
+	sessionShown = `SELECT ` + sessionColumns.Select("s") + planExists + ` FROM sessions s WHERE s.tenant = ? AND s.session_id = ?`
+	bothShown    = `SELECT ` + sessionColumns.Select("s") + planExists + `, ` + runColumns.Select("r") + ` FROM sessions s
 		JOIN runs r ON r.tenant = s.tenant AND r.session_id = s.session_id WHERE s.tenant = ? AND s.session_id = ? AND r.run_id = ?`
 )
 
@@ -56,10 +56,10 @@ var (
 func viewSession(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (planned bool, err error) {
 	s := session.Session{Key: key}
 	var r session.Run
-	fields := append(sessionFields(&s), &planned)
+	fields := append(sessionColumns.Destinations(nil, &s), &planned)
 	found := false
 	if need.RunID != "" {
-		if found, err = c.one(ctx, bothShown, arguments(key.Tenant, key.SessionID, need.RunID), append(fields, runFields(&r)...)...); err != nil {
+		if found, err = c.one(ctx, bothShown, arguments(key.Tenant, key.SessionID, need.RunID), runColumns.Destinations(fields, &r)...); err != nil {
 			return false, err
 		}
 	}
@@ -96,24 +96,27 @@ func viewRuns(ctx context.Context, c *connection, key session.Key, need session.
 	return err
 }
 
+var (
+	planOf    = `SELECT ` + planColumns.Select("p") + ` FROM plans p WHERE p.tenant = ? AND p.session_id = ?`
+	resultsOf = `SELECT ` + resultColumns.Select("r") + ` FROM results r WHERE r.tenant = ? AND r.session_id = ? ORDER BY r.position`
+)
+
 func viewJournal(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
 	if !need.Journal {
 		return nil
 	}
 	var j session.Journal
-	found, err := c.one(ctx, `SELECT step, body, call_ids, usage, ops FROM plans WHERE tenant = ? AND session_id = ?`,
-		arguments(key.Tenant, key.SessionID), &j.Step, &j.Plan, store.In(&j.CallIDs), store.In(&j.Usage), store.In(&j.Ops))
+	found, err := c.one(ctx, planOf, arguments(key.Tenant, key.SessionID), planColumns.Destinations(nil, &j)...)
 	if !found {
 		return err
 	}
 	v.Journal = &j
-	return c.each(ctx, `SELECT call_id, body, ops, usage FROM results WHERE tenant = ? AND session_id = ? ORDER BY position`,
-		arguments(key.Tenant, key.SessionID), func(row scanner) error {
-			var r session.Result
-			err := row.Scan(&r.CallID, &r.Body, store.In(&r.Ops), store.In(&r.Usage))
-			j.Results = append(j.Results, r)
-			return err
-		})
+	return c.each(ctx, resultsOf, arguments(key.Tenant, key.SessionID), func(row scanner) error {
+		var r table.Result
+		err := row.Scan(resultColumns.Destinations(nil, &r)...)
+		j.Results = append(j.Results, r.Result)
+		return err
+	})
 }
 
 func viewCheckpoint(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
@@ -170,7 +173,7 @@ func viewMessages(ctx context.Context, c *connection, key session.Key, need sess
 		return nil
 	}
 	var err error
-	v.Tail, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM
+	v.Tail, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM
 			(SELECT *, sum(size) OVER (ORDER BY ordinal DESC) AS total, row_number() OVER (ORDER BY ordinal DESC) AS place FROM
 				(SELECT * FROM messages WHERE tenant = ? AND session_id = ? ORDER BY ordinal DESC LIMIT ?)) m
 		WHERE m.total <= ? OR m.place = 1 ORDER BY m.ordinal DESC`, key.Tenant, key.SessionID, need.Tail.Messages, need.Tail.Bytes)
@@ -223,7 +226,7 @@ func viewWaiting(ctx context.Context, c *connection, key session.Key, need sessi
 	for _, r := range runs {
 		waiting := session.Waiting{Run: r}
 		_, err := c.one(ctx, `SELECT message_ids FROM held_runs WHERE tenant = ? AND session_id = ? AND run_id = ?`,
-			arguments(key.Tenant, key.SessionID, r.RunID), store.In(&waiting.MessageIDs))
+			arguments(key.Tenant, key.SessionID, r.RunID), table.AsJSON(&waiting.MessageIDs))
 		if err != nil {
 			return err
 		}
@@ -234,7 +237,7 @@ func viewWaiting(ctx context.Context, c *connection, key session.Key, need sessi
 	}
 	v.Held = &session.Held{}
 	_, err = c.one(ctx, `SELECT held FROM held_runs WHERE tenant = ? AND session_id = ? AND run_id = ?`,
-		arguments(key.Tenant, key.SessionID, runs[0].RunID), store.In(v.Held))
+		arguments(key.Tenant, key.SessionID, runs[0].RunID), table.AsJSON(v.Held))
 	return err
 }
 
@@ -251,7 +254,7 @@ func viewUndo(ctx context.Context, c *connection, key session.Key, need session.
 	if v.Former, err = readCheckpoint(ctx, c, key, `AND k.step <= ?`, before); err != nil {
 		return err
 	}
-	v.Kept, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM messages m
+	v.Kept, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m
 		WHERE m.tenant = ?1 AND m.session_id = ?2 AND m.ordinal >= ?3 AND (m.run_id <> ?4 OR (m.role = 'user' AND m.step = 0) OR (m.role = 'tool' AND EXISTS
 			(SELECT 1 FROM calls l WHERE l.tenant = ?1 AND l.session_id = ?2 AND l.consumed_at > 0 AND l.consumed_step = m.step AND +l.step <= ?5)))
 		ORDER BY m.ordinal`, key.Tenant, key.SessionID, run.StartMessageCount, run.RunID, before)
@@ -275,7 +278,7 @@ func viewBack(ctx context.Context, c *connection, key session.Key, need session.
 	if need.BackTo == "" {
 		return nil
 	}
-	found, err := readMessages(ctx, c, `SELECT `+messageColumns+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.message_id = ?`,
+	found, err := readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.message_id = ?`,
 		key.Tenant, key.SessionID, need.BackTo)
 	if err != nil || len(found) == 0 {
 		return err
@@ -300,7 +303,7 @@ func viewBack(ctx context.Context, c *connection, key session.Key, need session.
 			return err
 		}
 	}
-	b.Results, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM messages m
+	b.Results, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m
 		WHERE m.tenant = ?1 AND m.session_id = ?2 AND m.ordinal > ?3 AND m.role = 'tool' AND EXISTS
 			(SELECT 1 FROM calls l WHERE l.tenant = ?1 AND l.session_id = ?2 AND l.consumed_at > 0 AND l.consumed_step = m.step AND +l.step <= ?4)
 		ORDER BY m.ordinal`, key.Tenant, key.SessionID, b.Message.Ordinal, b.Before)

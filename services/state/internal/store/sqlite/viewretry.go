@@ -30,7 +30,7 @@ func viewAnswer(ctx context.Context, c *connection, key session.Key, need sessio
 	if err != nil {
 		return err
 	}
-	a.Asked, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.ordinal < ?
+	a.Asked, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.ordinal < ?
 		AND m.role = 'user' AND m.step = 0 ORDER BY m.ordinal DESC LIMIT ?`, key.Tenant, key.SessionID, before, session.MostAsked)
 	v.Answer = a
 	return err
@@ -59,7 +59,7 @@ func viewFailed(ctx context.Context, c *connection, key session.Key, need sessio
 	if run.FinishStep == 0 {
 		return nil
 	}
-	f.Messages, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.ordinal >= ?
+	f.Messages, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.ordinal >= ?
 		AND m.run_id = ? AND m.step = ? ORDER BY m.ordinal`, key.Tenant, key.SessionID, run.StartMessageCount, run.RunID, run.FinishStep)
 	return err
 }

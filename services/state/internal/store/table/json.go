@@ -1,4 +1,4 @@
-package store
+package table
 
 import (
 	"database/sql/driver"
@@ -7,34 +7,35 @@ import (
 	"reflect"
 )
 
-// Column keeps a value in a text column as JSON, for databases that have no
-// better place for it: lists and small structs that nobody queries. An empty
-// list, an empty map and a nil pointer are the empty text, and come back as
-// nil; a pointer to an empty struct comes back as one.
+// JSON stores a value in a text column as JSON: a list or a small struct that no
+// query looks into. An empty list, an empty map and a nil pointer are stored as
+// the empty text and read as nil. A pointer to an empty struct is stored as "{}".
 //
-// It works with database/sql and with pgx: as an argument, and as a pointer to
-// scan into.
-type Column[T any] struct{ Of *T }
+// It works with database/sql and with pgx, as an argument and as a destination
+// of Scan.
+type JSON[T any] struct{ Of *T }
 
-// In returns a column for a value that stays where it is.
-func In[T any](value *T) Column[T] { return Column[T]{value} }
+// AsJSON returns the column of the value.
+func AsJSON[T any](value *T) JSON[T] { return JSON[T]{value} }
 
 // Value implements driver.Valuer.
-func (c Column[T]) Value() (driver.Value, error) {
-	text, err := json.Marshal(c.Of)
+func (j JSON[T]) Value() (driver.Value, error) {
+	if reflect.ValueOf(j.Of).Elem().IsZero() {
+		return "", nil
+	}
+	text, err := json.Marshal(j.Of)
 	if err != nil {
 		return nil, fmt.Errorf("encode column: %w", err)
 	}
 	s := string(text)
-	empty := s == "null" || s == "[]" || s == "{}"
-	if empty && (reflect.TypeFor[T]().Kind() != reflect.Pointer || s == "null") {
+	if s == "[]" || s == "{}" && reflect.TypeFor[T]().Kind() != reflect.Pointer {
 		return "", nil
 	}
 	return s, nil
 }
 
 // Scan implements sql.Scanner.
-func (c Column[T]) Scan(from any) error {
+func (j JSON[T]) Scan(from any) error {
 	var text []byte
 	switch from := from.(type) {
 	case string:
@@ -42,13 +43,13 @@ func (c Column[T]) Scan(from any) error {
 	case []byte:
 		text = from
 	default:
-		return fmt.Errorf("decode column: %T is not a text", from)
+		return fmt.Errorf("decode column: got %T, want a text", from)
 	}
-	*c.Of = *new(T)
+	*j.Of = *new(T)
 	if len(text) == 0 {
 		return nil
 	}
-	if err := json.Unmarshal(text, c.Of); err != nil {
+	if err := json.Unmarshal(text, j.Of); err != nil {
 		return fmt.Errorf("decode column: %w", err)
 	}
 	return nil

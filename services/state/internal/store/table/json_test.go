@@ -1,11 +1,11 @@
-package store_test
+package table_test
 
 import (
 	"reflect"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
 func TestAColumnComesBackAsItWentIn(t *testing.T) {
@@ -21,13 +21,13 @@ func TestAColumnComesBackAsItWentIn(t *testing.T) {
 
 func roundTrip[T any](t *testing.T, value T, want string) {
 	t.Helper()
-	text, err := store.In(&value).Value()
+	text, err := table.AsJSON(&value).Value()
 	if err != nil || text != want {
 		t.Errorf("%+v: got %v, %v; want %q", value, text, err, want)
 	}
 	for _, from := range []any{text, []byte(want)} {
 		var got T
-		if err := store.In(&got).Scan(from); err != nil || !reflect.DeepEqual(got, value) {
+		if err := table.AsJSON(&got).Scan(from); err != nil || !reflect.DeepEqual(got, value) {
 			t.Errorf("%q: got %+v, %v; want %+v", want, got, err, value)
 		}
 	}
@@ -37,7 +37,7 @@ func TestAColumnTakesNothingButText(t *testing.T) {
 	t.Parallel()
 	var list []string
 	for _, from := range []any{nil, 7, "not JSON"} {
-		if err := store.In(&list).Scan(from); err == nil {
+		if err := table.AsJSON(&list).Scan(from); err == nil {
 			t.Errorf("%v was taken", from)
 		}
 	}
