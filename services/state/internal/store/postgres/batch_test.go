@@ -144,7 +144,7 @@ func TestACutMidBatchFailsTheBatchAndNothingOfItIsWritten(t *testing.T) {
 	var once sync.Once
 	errs := gather(t, s, keys, func(i int, _ *session.View) (*session.Change, error) {
 		if i == 15 {
-			once.Do(func() { cut(t, s) })
+			once.Do(func() { cutConnections(t, s) })
 		}
 		return created(keys[i]), nil
 	})
@@ -152,7 +152,7 @@ func TestACutMidBatchFailsTheBatchAndNothingOfItIsWritten(t *testing.T) {
 		if err != nil && fault.ReasonOf(err) != "STORE_UNAVAILABLE" {
 			t.Errorf("command %d: got %v, want STORE_UNAVAILABLE", i, err)
 		}
-		read := readBehindCut(t, s, keys[i])
+		read := readAfterCut(t, s, keys[i])
 		if (err == nil) != (read == nil) {
 			t.Errorf("command %d: got %v, and then %v from a read", i, err, read)
 		}

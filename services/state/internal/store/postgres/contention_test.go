@@ -114,7 +114,7 @@ func TestAHeartbeatOfManyRunsLosesOnlyWhatIsNotHeld(t *testing.T) {
 
 func TestRunsThatWaitForATimeAreInNobodysWay(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := openWithOneConnection(t)
 	w := newWorker(t, s)
 	refs := w.begin(keysOf("t", 3)...)
 	const delayed = 2000
@@ -134,10 +134,10 @@ func TestRunsThatWaitForATimeAreInNobodysWay(t *testing.T) {
 		}
 	}
 	const read = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes`
-	before := tally(t, s, read)
+	before := statistic(t, s, read)
 	got, err := s.UpdateDue(t.Context(), store.Queued{ExecutorID: executor, AgentTypes: []string{agent}, Now: w.now}, session.Need{}, 10,
 		session.Claim{ExecutorID: executor, Now: w.now}.Decide)
-	if n := tally(t, s, read) - before; err != nil || len(got) != 3 || n > 200 {
+	if n := statistic(t, s, read) - before; err != nil || len(got) != 3 || n > 200 {
 		t.Fatalf("got %d runs, %v from %d index entries, want 3 from at most 200", len(got), err, n)
 	}
 	for i, d := range got {
@@ -150,7 +150,7 @@ func TestRunsThatWaitForATimeAreInNobodysWay(t *testing.T) {
 func TestAReplicaThatStandsStillLetsGoOfItsRows(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	frozen, other := openAsIs(t, url), open(t, url)
+	frozen, other := openWithURL(t, url), open(t, url)
 	key := session.Key{Tenant: "t", SessionID: "s"}
 	update := func(s *Store, before func()) error {
 		return s.Update(t.Context(), targets(session.Need{}, key), 1, func(views []*session.View) ([]*session.Change, error) {
@@ -256,19 +256,19 @@ func TestAWriteOverNothingIsAnError(t *testing.T) {
 
 func TestARowThatCannotBeReadLeavesTheConnectionAsItWas(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := openWithOneConnection(t)
 	bad, behind := prepared(`SELECT 'not a number'::text`), prepared(`SELECT 1::bigint`)
 	var n int64
 	both := func(p *pipeline) {
-		p.queue(bad, nil, into(new(int64)))
-		p.queue(behind, nil, into(new(int64)))
+		p.queue(bad, nil, scanInto(new(int64)))
+		p.queue(behind, nil, scanInto(new(int64)))
 	}
 	for range 2 {
-		if err := s.pipe(t.Context(), both); err == nil {
+		if err := s.execute(t.Context(), both); err == nil {
 			t.Error("the row was read")
 		}
 	}
-	if err := s.ask(t.Context(), behind, into(&n)); err != nil || n != 1 {
+	if err := s.query(t.Context(), behind, scanInto(&n)); err != nil || n != 1 {
 		t.Errorf("got %d, %v; want 1 from the next query", n, err)
 	}
 }
@@ -290,7 +290,7 @@ func TestTheFacetThatFewestHaveDrivesAList(t *testing.T) {
 		{[]session.Facet{organization, user}, 1},      // by kind
 		{[]session.Facet{organization}, 0},
 	} {
-		if got, err := s.smallest(t.Context(), "t", c.among, 0, 1<<60); err != nil || got != c.want {
+		if got, err := s.rarest(t.Context(), "t", c.among, 0, 1<<60); err != nil || got != c.want {
 			t.Errorf("among %q: got %d, %v; want %d", c.among, got, err, c.want)
 		}
 	}

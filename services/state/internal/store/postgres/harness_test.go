@@ -22,17 +22,17 @@ var commits = group.Config{Queue: 10_000, QueueBytes: 256 << 20, Batch: 256, Bat
 // tests share few processors.
 func open(t testing.TB, url string) *Store {
 	t.Helper()
-	return openAsIs(t, unhurried(t, url))
+	return openWithURL(t, withoutIdleTimeout(t, url))
 }
 
-// unhurried allows a process to stand still in a transaction.
-func unhurried(t testing.TB, url string) string {
+// withoutIdleTimeout allows a process to stand still in a transaction.
+func withoutIdleTimeout(t testing.TB, url string) string {
 	t.Helper()
 	return pgtest.With(t, url, "idle_in_transaction_session_timeout", "60000")
 }
 
-// openAsIs opens a store with all limits that the URL leaves to it.
-func openAsIs(t testing.TB, url string) *Store {
+// openWithURL opens a store with all limits that the URL leaves to it.
+func openWithURL(t testing.TB, url string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, connections, commits, nil)
 	if err != nil {

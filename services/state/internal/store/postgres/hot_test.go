@@ -89,13 +89,13 @@ func (r *replicas) compare(ctx context.Context, s *Store, key session.Key) {
 		full.State = false
 		hot, _ = known.hot.View(full)
 	}
-	one := reader{all: []shown{{Target: session.Target{Key: key, Need: session.Need{Journal: true, State: stated, RunID: hot.Session.CurrentRunID}}, view: &session.View{}}}}
+	one := reader{sessions: []loadedSession{{Target: session.Target{Key: key, Need: session.Need{Journal: true, State: stated, RunID: hot.Session.CurrentRunID}}, view: &session.View{}}}}
 	var written, locked uint32
-	err := s.with(ctx, func(conn *pgx.Conn) error {
+	err := s.withConn(ctx, func(conn *pgx.Conn) error {
 		one.exec(snapshot)
 		one.queue(prepared(`SELECT s.xmin, s.xmax, `+sessionColumns.Select("s")+` FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text`), arguments(key), func(row pgx.CollectableRow) error {
-			one.all[0].view.Session = &session.Session{Key: key}
-			return row.Scan(sessionColumns.Destinations([]any{&written, &locked}, one.all[0].view.Session)...)
+			one.sessions[0].view.Session = &session.Session{Key: key}
+			return row.Scan(sessionColumns.Destinations([]any{&written, &locked}, one.sessions[0].view.Session)...)
 		})
 		one.runs()
 		one.states()
@@ -104,12 +104,12 @@ func (r *replicas) compare(ctx context.Context, s *Store, key session.Key) {
 		if err := one.run(ctx, conn); err != nil {
 			return err
 		}
-		return one.all[0].finish()
+		return one.sessions[0].complete()
 	})
 	if err != nil || written != known.written || locked != 0 && locked != written {
 		return // outdated, and will be found so
 	}
-	want := one.all[0].view
+	want := one.sessions[0].view
 	withRun, ok := known.hot.View(session.Need{Journal: true, State: stated, RunID: want.Session.CurrentRunID})
 	if !ok {
 		r.Errorf("%v: the current run is not the one that is known", key)
@@ -356,7 +356,7 @@ func TestAStepWhoseAnswerIsLostIsAnsweredFromWhatIsStored(t *testing.T) {
 	c := w.stepOf(ref, 2)
 	var once sync.Once
 	err := w.run(t.Context(), c.Key, c.Need(), func(v *session.View) (*session.Change, error) {
-		once.Do(func() { cut(t, s) })
+		once.Do(func() { cutConnections(t, s) })
 		change, _, err := c.Decide(v)
 		return change, err
 	})
@@ -384,34 +384,34 @@ func TestWhatIsKnownOfSessionsIsBounded(t *testing.T) {
 	empty := of(0).Size()
 	key := func(i int) session.Key { return session.Key{Tenant: "t", SessionID: fmt.Sprint(i)} }
 
-	h := newHotSessions()
-	h.put(key(1), of(largestHot-empty), 1)
-	h.put(key(2), of(largestHot-empty+1), 1)
+	h := newHotCache()
+	h.put(key(1), of(maxHotSize-empty), 1)
+	h.put(key(2), of(maxHotSize-empty+1), 1)
 	if h.get(key(1)) == nil || h.get(key(2)) != nil {
 		t.Errorf("of a session at the limit %v is kept, and %v of one above it", h.get(key(1)), h.get(key(2)))
 	}
-	h.put(key(1), of(largestHot-empty+1), 2)
+	h.put(key(1), of(maxHotSize-empty+1), 2)
 	if h.get(key(1)) != nil || h.bytes != 0 {
 		t.Errorf("a session that has grown above the limit is kept as it was, and %d bytes are counted", h.bytes)
 	}
 
-	for i := range mostHot {
+	for i := range maxHotSessions {
 		h.put(key(i), of(0), 1)
 	}
-	if h.lru.Len() != mostHot || h.bytes > mostHotBytes {
+	if h.lru.Len() != maxHotSessions || h.bytes > maxHotBytes {
 		t.Fatalf("got %d sessions of %d bytes", h.lru.Len(), h.bytes)
 	}
 	h.get(key(0))
-	h.put(key(mostHot), of(0), 1)
-	if h.get(key(0)) == nil || h.get(key(1)) != nil || h.lru.Len() != mostHot {
+	h.put(key(maxHotSessions), of(0), 1)
+	if h.get(key(0)) == nil || h.get(key(1)) != nil || h.lru.Len() != maxHotSessions {
 		t.Errorf("the session that was used last has to stay, and the other one to go; %d are kept", h.lru.Len())
 	}
 
-	h = newHotSessions()
-	for i := range mostHotBytes/largestHot + 1 {
-		h.put(key(i), of(largestHot-empty), 1)
+	h = newHotCache()
+	for i := range maxHotBytes/maxHotSize + 1 {
+		h.put(key(i), of(maxHotSize-empty), 1)
 	}
-	if h.bytes != mostHotBytes || h.get(key(0)) != nil || h.lru.Len() != mostHotBytes/largestHot {
+	if h.bytes != maxHotBytes || h.get(key(0)) != nil || h.lru.Len() != maxHotBytes/maxHotSize {
 		t.Errorf("got %d sessions of %d bytes", h.lru.Len(), h.bytes)
 	}
 }

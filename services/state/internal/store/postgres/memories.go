@@ -13,7 +13,7 @@ import (
 var memoryColumns = table.Memories.All()
 
 var (
-	// A row that was inserted has no former version.
+	// xmax is 0 in a row that was inserted.
 	upsertMemory = prepared(func() string {
 		in := columnsOf(&table.Memories, memoryColumns)
 		return insertText(in, table.Memories.Name, fmt.Sprintf(`(SELECT %s) AS v`, in.placeholders(""))) +
@@ -33,8 +33,8 @@ func (s *Store) Remember(ctx context.Context, tenant string, m session.Memory) (
 		return false, err
 	}
 	words := notNil(session.Words(m.Text, session.WordsOf))
-	err = s.pipe(ctx, func(p *pipeline) {
-		p.queue(upsertMemory, args, into(&added))
+	err = s.execute(ctx, func(p *pipeline) {
+		p.queue(upsertMemory, args, scanInto(&added))
 		p.exec(dropWords, tenant, m.ID, words)
 		p.exec(addWords, tenant, m.ID, words)
 	})
@@ -46,7 +46,7 @@ var readMemory = prepared(`SELECT ` + memoryColumns.Select("m") + ` FROM memorie
 // Memory implements store.Memories.
 func (s *Store) Memory(ctx context.Context, tenant, id string) (*session.Memory, error) {
 	var found *session.Memory
-	err := s.ask(ctx, readMemory, all(memoryColumns.Destinations, func(m *session.Memory) { found = m }), tenant, id)
+	err := s.query(ctx, readMemory, scanEach(memoryColumns.Destinations, func(m *session.Memory) { found = m }), tenant, id)
 	if err == nil && found == nil {
 		err = fault.New(fault.NotFound, "MEMORY_NOT_FOUND", "there is no memory %q", id)
 	}
@@ -70,16 +70,16 @@ var (
 
 // Recall implements store.Memories.
 func (s *Store) Recall(ctx context.Context, tenant string, q store.MemoryQuery) (found []store.Recalled, err error) {
-	add := all(func(to []any, r *store.Recalled) []any {
+	add := scanEach(func(to []any, r *store.Recalled) []any {
 		return memoryColumns.Destinations(append(to, &r.Hits), &r.Memory)
 	}, func(r *store.Recalled) { found = append(found, *r) })
 	switch {
 	case len(q.Words) > 0:
-		err = s.ask(ctx, recallByWords, add, tenant, q.Words, q.EntityID, q.Source, q.MinHits, q.Limit)
+		err = s.query(ctx, recallByWords, add, tenant, q.Words, q.EntityID, q.Source, q.MinHits, q.Limit)
 	case q.EntityID != "":
-		err = s.ask(ctx, recallOfEntity, add, tenant, q.Source, q.Limit, q.EntityID)
+		err = s.query(ctx, recallOfEntity, add, tenant, q.Source, q.Limit, q.EntityID)
 	default:
-		err = s.ask(ctx, recallAll, add, tenant, q.Source, q.Limit)
+		err = s.query(ctx, recallAll, add, tenant, q.Source, q.Limit)
 	}
 	return found, wrap(ctx, err, "search the memories of tenant %q", tenant)
 }
@@ -92,7 +92,7 @@ var (
 // ForgetMemory implements store.Memories.
 func (s *Store) ForgetMemory(ctx context.Context, tenant, id string) (bool, error) {
 	var gone int64
-	err := s.pipe(ctx, func(p *pipeline) {
+	err := s.execute(ctx, func(p *pipeline) {
 		p.count(deleteMemory, &gone, tenant, id)
 		p.exec(deleteWords, tenant, id)
 	})
@@ -106,7 +106,7 @@ var readEntities = prepared(`SELECT m.entity_id, m.source, count(*) FROM memorie
 // Entities implements store.Memories. The zero value of after is before every
 // pair, also the one without entity and source.
 func (s *Store) Entities(ctx context.Context, tenant string, after store.EntityCount, limit int) (page []store.EntityCount, err error) {
-	err = s.ask(ctx, readEntities, all(func(to []any, e *store.EntityCount) []any {
+	err = s.query(ctx, readEntities, scanEach(func(to []any, e *store.EntityCount) []any {
 		return append(to, &e.EntityID, &e.Source, &e.Count)
 	}, func(e *store.EntityCount) { page = append(page, *e) }), tenant, after == store.EntityCount{}, after.EntityID, after.Source, limit)
 	return page, wrap(ctx, err, "list the entities of tenant %q", tenant)

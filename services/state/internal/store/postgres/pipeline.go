@@ -70,10 +70,10 @@ func (p *pipeline) each(s *statement, r *rows, scan func(pgx.CollectableRow) err
 	p.queue(s, args, scan)
 }
 
-// planAge is when the plans of a connection are next discarded.
+// planAge is when a connection next discards its plans.
 type planAge struct {
 	at   time.Time
-	age  time.Duration // that they have reached then
+	age  time.Duration // of the plans at that time
 	sent traffic
 }
 

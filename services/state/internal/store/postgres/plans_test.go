@@ -16,14 +16,14 @@ import (
 )
 
 // The tables of which there may be so many rows that no query reads them all.
-var large = []string{
+var largeTables = []string{
 	"sessions", "states", "runs", "messages", "plans", "results", "checkpoints", "usage_entries", "calls", "sub_sessions", "session_facets",
 	"memories", "memory_words",
 }
 
-// dueOnly are the indexes that hold nothing but work that is due, and so may
+// dueIndexes are the indexes that hold nothing but work that is due, and so may
 // be read as a whole.
-var dueOnly = []string{"runs_held", "runs_due"}
+var dueIndexes = []string{"runs_held", "runs_due"}
 
 type planNode struct {
 	Type     string     `json:"Node Type"`
@@ -87,9 +87,9 @@ func plansOf(ctx context.Context, t testing.TB, conn *pgx.Conn) map[string]planN
 
 func (n planNode) problems() (list []string) {
 	switch {
-	case n.Type == "Seq Scan" && slices.Contains(large, n.Relation):
+	case n.Type == "Seq Scan" && slices.Contains(largeTables, n.Relation):
 		list = append(list, "a scan of all "+n.Relation)
-	case strings.Contains(n.Type, "Index") && n.Cond == "" && n.Rows > 1 && !slices.Contains(dueOnly, n.Index) && (n.Relation == "" || slices.Contains(large, n.Relation)):
+	case strings.Contains(n.Type, "Index") && n.Cond == "" && n.Rows > 1 && !slices.Contains(dueIndexes, n.Index) && (n.Relation == "" || slices.Contains(largeTables, n.Relation)):
 		list = append(list, "a walk through all of the index "+n.Index)
 	}
 	for _, child := range n.Children {
@@ -98,12 +98,12 @@ func (n planNode) problems() (list []string) {
 	return list
 }
 
-// alone is a store on one connection, which so knows what it has read.
-func alone(t *testing.T) *Store {
+// openWithOneConnection is a store on one connection, which so knows what it has read.
+func openWithOneConnection(t *testing.T) *Store {
 	t.Helper()
 	one := commits
 	one.Lanes = 1
-	s, err := Open(t.Context(), unhurried(t, pgtest.URL(t)), 1, one, nil)
+	s, err := Open(t.Context(), withoutIdleTimeout(t, pgtest.URL(t)), 1, one, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,15 +116,15 @@ func alone(t *testing.T) *Store {
 	return s
 }
 
-// tally is what the statistics of the database say, by connection of alone.
-func tally(t *testing.T, s *Store, query string) int {
+// statistic is what the statistics of the database say, by connection of alone.
+func statistic(t *testing.T, s *Store, query string) int {
 	t.Helper()
 	ask[any](t, s, `SELECT pg_stat_force_next_flush()`)
 	return ask[int](t, s, query)
 }
 
-// grow gives a session a past of so many steps, each a run of its own.
-func grow(t *testing.T, s *Store, key session.Key, n int) {
+// addHistory gives a session a past of so many steps, each a run of its own.
+func addHistory(t *testing.T, s *Store, key session.Key, n int) {
 	t.Helper()
 	for _, insert := range []string{
 		`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, step_count, output,
@@ -153,7 +153,7 @@ func grow(t *testing.T, s *Store, key session.Key, n int) {
 func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 	t.Parallel()
 	const old, most = 2000, 40
-	s := alone(t)
+	s := openWithOneConnection(t)
 	w := newWorker(t, s)
 	keys := keysOf("t", 3)
 	for _, key := range keys {
@@ -161,18 +161,18 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 			return []*session.Change{created(key)}, nil
 		}))
 	}
-	grow(t, s, keys[1], old)
+	addHistory(t, s, keys[1], old)
 	const read = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes`
-	before := tally(t, s, read)
+	before := statistic(t, s, read)
 	commands := 0
 	count := func(what string, n int) {
 		t.Helper()
 		commands += n
-		now := tally(t, s, read)
+		now := statistic(t, s, read)
 		if rows := now - before; rows > most*n {
 			t.Errorf("%s read %d index entries, want at most %d", what, rows, most*n)
 		}
-		before = tally(t, s, read)
+		before = statistic(t, s, read)
 	}
 	w.must(w.run(t.Context(), keys[1], session.Need{Answer: fmt.Sprint("ui-", old), Retry: true}, func(v *session.View) (*session.Change, error) {
 		if a, f := v.Answer, v.Failed; a == nil || a.Run.Turn != old || !a.Stands || len(a.Asked) != session.MostAsked || f == nil || f.Good == nil || f.Good.Step != old || f.State == "" || len(f.Messages) != 1 {
@@ -233,7 +233,7 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 	if _, err := s.pool.Exec(t.Context(), `ANALYZE`); err != nil {
 		t.Fatal(err)
 	}
-	before = tally(t, s, read)
+	before = statistic(t, s, read)
 	w.must(w.commit(t.Context(), w.stepOf(refs[0], old+6)))
 	count("a step after ANALYZE", 1)
 	w.goBack(refs[0])
@@ -261,7 +261,7 @@ func (w *worker) goBack(ref session.Ref) {
 
 func TestAStepUpdatesItsRowsInTheirPage(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := openWithOneConnection(t)
 	w := newWorker(t, s)
 	refs := w.begin(keysOf("t", 4)...)
 	const steps = 50
@@ -269,9 +269,9 @@ func TestAStepUpdatesItsRowsInTheirPage(t *testing.T) {
 		return `SELECT ` + column + ` FROM pg_stat_user_tables WHERE relname = '` + table + `'`
 	}
 	for _, table := range []string{"sessions", "runs"} {
-		updated, hot := tally(t, s, query("n_tup_upd", table)), tally(t, s, query("n_tup_hot_upd", table))
+		updated, hot := statistic(t, s, query("n_tup_upd", table)), statistic(t, s, query("n_tup_hot_upd", table))
 		defer func() {
-			updated, hot = tally(t, s, query("n_tup_upd", table))-updated, tally(t, s, query("n_tup_hot_upd", table))-hot
+			updated, hot = statistic(t, s, query("n_tup_upd", table))-updated, statistic(t, s, query("n_tup_hot_upd", table))-hot
 			if updated != steps*len(refs) || hot < updated*3/4 { // but for those while something else of the server looks on
 				t.Errorf("%d of %d updates of %s stayed in their page, want %d and nearly all", hot, updated, table, steps*len(refs))
 			}
@@ -286,7 +286,7 @@ func TestAStepUpdatesItsRowsInTheirPage(t *testing.T) {
 
 func TestAListReadsNoMoreThanItsPage(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := openWithOneConnection(t)
 	// Sessions of two users, of which one has few; every tenth has failed.
 	_, err := s.pool.Exec(t.Context(), `INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, status, version, epoch, turn, step_count,
 			message_count, state_version, output, failure, current_run_id, user_id, tags, metadata, created_at, updated_at, expires_at)
@@ -309,16 +309,16 @@ func TestAListReadsNoMoreThanItsPage(t *testing.T) {
 		{store.SessionQuery{Limit: 10, After: &store.SessionPlace{CreatedAt: 1500, SessionID: "s1500"}}, 10, 60},
 		{store.SessionQuery{Limit: 10, All: []session.Facet{many}}, 10, 60},
 		{store.SessionQuery{Limit: 10, Any: []session.Facet{failed, completed}}, 10, 120},
-		{store.SessionQuery{Limit: 10, All: []session.Facet{many, completed}}, 10, 2*sizesMatter + 100},
-		{store.SessionQuery{Limit: 10, All: []session.Facet{session.AllSessions, few, failed}}, 10, sizesMatter + 400},
+		{store.SessionQuery{Limit: 10, All: []session.Facet{many, completed}}, 10, 2*maxFacetSize + 100},
+		{store.SessionQuery{Limit: 10, All: []session.Facet{session.AllSessions, few, failed}}, 10, maxFacetSize + 400},
 		{store.SessionQuery{Limit: 10, All: []session.Facet{few}, Any: []session.Facet{completed}}, 0, 200},
 	} {
-		before := tally(t, s, read)
+		before := statistic(t, s, read)
 		list, err := s.Sessions(t.Context(), "t", q.SessionQuery)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := tally(t, s, read) - before; len(list) != q.rows || n > q.most {
+		if n := statistic(t, s, read) - before; len(list) != q.rows || n > q.most {
 			t.Errorf("%+v: got %d sessions from %d index entries, want %d from at most %d", q.SessionQuery, len(list), n, q.rows, q.most)
 		}
 	}

@@ -6,47 +6,45 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// found joins the one row of a table that has a value beside the key of v. It
-// says so in a way that has one plan only, whatever the planner believes of the
-// table: a range in the order of the column, for which sorting is off, comes from
-// the index over the key and the column. As an equation it might as well be a
-// filter over all rows of the session, which are few while the table is young.
-func found(alias, table, column, value string) string {
+// joinOne joins the row of a table with the key of v and a value in one column. The
+// condition is a range in the order of the column. Since sorting is off, its only
+// plan is the index over the key and the column, whatever the statistics say. For an
+// equation, the planner might filter all rows of the session while the table is small.
+func joinOne(alias, table, column, value string) string {
 	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT * FROM %[2]s WHERE tenant = v.tenant AND session_id = v.session_id
 		AND %[3]s >= %[4]s AND %[3]s <= %[4]s ORDER BY %[3]s LIMIT 1) %[1]s`, alias, table, column, value)
 }
 
-// listed joins the rows of a table that satisfy a condition beside the key of v.
-// OFFSET 0 keeps the planner from beginning with the table, which is cheaper as
-// long as the table is all but empty.
-func listed(alias, table, condition string) string {
+// joinAll joins the rows of a table with the key of v and a condition. OFFSET 0 keeps
+// the planner from starting with the table, which is cheaper while it is nearly empty.
+func joinAll(alias, table, condition string) string {
 	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT * FROM %s WHERE tenant = v.tenant AND session_id = v.session_id%s OFFSET 0) %s`, table, condition, alias)
 }
 
-// until is a condition on the step of a call that no index is asked for: those of all
-// the steps up to one are many, and others find the few.
-func until(step, last string) string { return step + " - (" + last + ") <= 0" }
+// notAfterStep is a condition on the step of a call. It is written so that no index
+// serves it: many calls meet it, and the other conditions find few.
+func notAfterStep(step, last string) string { return step + " - (" + last + ") <= 0" }
 
-// foundBy is found for a query whose parameters are the key and the value.
-func foundBy(table, column, kind string) string {
+// selectOne is joinOne for a query whose parameters are the key and the value.
+func selectOne(table, column, kind string) string {
 	return fmt.Sprintf(`(SELECT * FROM %[1]s WHERE tenant = $1::text AND session_id = $2::text
 		AND %[2]s >= $3::%[3]s AND %[2]s <= $3 ORDER BY %[2]s LIMIT 1)`, table, column, kind)
 }
 
-// waiting joins the runs that wait, in the order in which they will begin.
-func waiting(most string) string {
-	return ` CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = v.tenant AND session_id = v.session_id AND status = 'waiting' ORDER BY place` + most + `) r`
+// joinWaiting joins the waiting runs in the order of the queue. limit is a LIMIT
+// clause, or empty.
+func joinWaiting(limit string) string {
+	return ` CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = v.tenant AND session_id = v.session_id AND status = 'waiting' ORDER BY place` + limit + `) r`
 }
 
-// between joins the states that make up the one which owner names, in their
-// order.
-func between(owner string) string {
+// joinStates joins the rows that make up the custom state of owner, in order.
+func joinStates(owner string) string {
 	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT version, base_version IN (0, version) AS whole, state FROM states
 		WHERE tenant = %[1]s.tenant AND session_id = %[1]s.session_id AND version >= %[1]s.state_base AND version <= %[1]s.state_version
 		ORDER BY version) st`, owner)
 }
 
-// What queries leave out of the rows that they read.
+// The columns that queries read, where they do not read all.
 var (
 	sessionListed  = sessionColumns.Without("output")
 	runListed      = runColumns.Without("output")
@@ -55,41 +53,41 @@ var (
 	resultRead     = resultColumns.Without("position")
 )
 
-// Each of these reads one kind of rows for all views that want it. The first
-// column is the place of the view among those; the rows of one view come in the
-// order in which it shows them.
+// Each query reads one kind of rows for all sessions that need it. The first column
+// is the number of the session in the input. The rows of a session are in the order
+// of its view.
 var (
-	// written and locked are as they were before this lock. The third is this transaction.
+	// written and locked are from before this lock. The third is the id of this transaction.
 	lockSessions = forViews(`s.written, s.locked, pg_current_xact_id()::xid, `+sessionColumns.Select("s"), keyed(""), `
 		CROSS JOIN LATERAL (SELECT xmin AS written, xmax AS locked, * FROM sessions WHERE tenant = v.tenant AND session_id = v.session_id FOR UPDATE) s
 		ORDER BY v.n`)
 
-	readRuns  = forViews(runColumns.Select("r"), keyed("run_id text"), found("r", "runs", "run_id", "v.run_id"))
+	readRuns  = forViews(runColumns.Select("r"), keyed("run_id text"), joinOne("r", "runs", "run_id", "v.run_id"))
 	readKeyed = forViews(runColumns.Select("r"), keyed("request_key text"),
-		found("r", "(SELECT * FROM runs WHERE request_key <> '') keyed", "request_key", "v.request_key"))
+		joinOne("r", "(SELECT * FROM runs WHERE request_key <> '') keyed", "request_key", "v.request_key"))
 	readCurrent = forViews(runColumns.Select("r"), keyed(""),
-		listed("s", "sessions", "")+found("r", "runs", "run_id", "s.current_run_id"))
+		joinAll("s", "sessions", "")+joinOne("r", "runs", "run_id", "s.current_run_id"))
 	readLive = forViews(runColumns.Select("r"), keyed(""),
-		listed("r", "runs", " AND status IN ('queued', 'running')"))
-	readStates = forViews(`st.whole, st.state`, keyed("always boolean"), listed("s", "sessions", "")+between("s")+`
+		joinAll("r", "runs", " AND status IN ('queued', 'running')"))
+	readStates = forViews(`st.whole, st.state`, keyed("always boolean"), joinAll("s", "sessions", "")+joinStates("s")+`
 		WHERE v.always OR EXISTS (SELECT 1 FROM results r WHERE r.tenant = v.tenant AND r.session_id = v.session_id AND r.ops <> '')
 		ORDER BY v.n, st.version`)
-	readPlans   = forViews(planColumns.Select("p"), keyed(""), listed("p", "plans", ""))
-	readResults = forViews(resultRead.Select("r"), keyed(""), listed("r", "results", "")+`
+	readPlans   = forViews(planColumns.Select("p"), keyed(""), joinAll("p", "plans", ""))
+	readResults = forViews(resultRead.Select("r"), keyed(""), joinAll("r", "results", "")+`
 		ORDER BY v.n, r.position`)
 
 	checkpointNamed = `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND step >= v.first AND step <= v.last AND checkpoint_id = v.checkpoint_id ORDER BY step LIMIT 1) c`
 	readCheckpoints      = forViews(checkpointRead.Select("c"), keyed("checkpoint_id text, first bigint, last bigint"), checkpointNamed)
-	readCheckpointStates = forViews(`st.whole, st.state`, keyed("checkpoint_id text, first bigint, last bigint"), checkpointNamed+between("c")+` ORDER BY v.n, st.version`)
-	readWithin           = forViews(checkpointRead.Select("c"), keyed("messages bigint"), `
+	readCheckpointStates = forViews(`st.whole, st.state`, keyed("checkpoint_id text, first bigint, last bigint"), checkpointNamed+joinStates("c")+` ORDER BY v.n, st.version`)
+	readBelowMessages    = forViews(checkpointRead.Select("c"), keyed("messages bigint"), `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND message_count < v.messages ORDER BY step DESC LIMIT 1) c`)
-	readSteps = forViews(checkpointRead.Select("c"), keyed("step bigint"), found("c", "checkpoints", "step", "v.step"))
+	readAtStep = forViews(checkpointRead.Select("c"), keyed("step bigint"), joinOne("c", "checkpoints", "step", "v.step"))
 
-	readTaken = forViews(`m.message_id, m.ordinal`, keyed("message_id text"), found("m", "messages", "message_id", "v.message_id"))
-	readTails = forViews(messageRead.Select("m"), keyed("most bigint, bytes bigint"), `
+	readExisting = forViews(`m.message_id, m.ordinal`, keyed("message_id text"), joinOne("m", "messages", "message_id", "v.message_id"))
+	readTails    = forViews(messageRead.Select("m"), keyed("most bigint, bytes bigint"), `
 		CROSS JOIN LATERAL (
 			SELECT *, sum(size) OVER (ORDER BY ordinal DESC) AS total, row_number() OVER (ORDER BY ordinal DESC) AS place FROM
 				(SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id ORDER BY ordinal DESC LIMIT v.most) newest) m
@@ -97,40 +95,40 @@ var (
 		ORDER BY v.n, m.ordinal`)
 
 	readCalls = forViews(callColumns.Select("c"), keyed(""),
-		listed("c", "calls", " AND (consumed_at = 0 OR (late_at > 0 AND NOT told))")+`
+		joinAll("c", "calls", " AND (consumed_at = 0 OR (late_at > 0 AND NOT told))")+`
 		ORDER BY v.n, c.created_at, c.call_id`)
-	readNamed = forViews(callColumns.Select("c"), keyed("call_id text"), listed("s", "sessions", "")+`
+	readNamed = forViews(callColumns.Select("c"), keyed("call_id text"), joinAll("s", "sessions", "")+`
 		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = v.tenant AND root_id = s.root_id
 			AND call_id >= v.call_id AND call_id <= v.call_id ORDER BY call_id LIMIT 1) c
 		ORDER BY c.call_id`)
-	readChildren = forViews(childColumns.Select("c"), keyed(""), listed("c", "sub_sessions", "")+`
+	readChildren = forViews(childColumns.Select("c"), keyed(""), joinAll("c", "sub_sessions", "")+`
 		ORDER BY v.n, c.child_id`)
 
-	readWaiting = forViews(`h.message_ids, `+runColumns.Select("r"), keyed(""), waiting("")+found("h", "held_runs", "run_id", "r.run_id")+`
+	readWaiting = forViews(`h.message_ids, `+runColumns.Select("r"), keyed(""), joinWaiting("")+joinOne("h", "held_runs", "run_id", "r.run_id")+`
 		ORDER BY v.n, r.place`)
-	readHeld = forViews(`h.held`, keyed(""), waiting(" LIMIT 1")+found("h", "held_runs", "run_id", "r.run_id"))
-	readBusy = forViews(`a.on_busy`, keyed(""), listed("s", "sessions", "")+`
+	readHeld = forViews(`h.held`, keyed(""), joinWaiting(" LIMIT 1")+joinOne("h", "held_runs", "run_id", "r.run_id"))
+	readBusy = forViews(`a.on_busy`, keyed(""), joinAll("s", "sessions", "")+`
 		CROSS JOIN LATERAL (SELECT on_busy FROM agents WHERE agent_type = s.agent_type OFFSET 0) a`)
 
-	// What is left when the newest run is taken back.
-	newest   = listed("s", "sessions", "") + found("r", "runs", "run_id", "s.current_run_id")
+	// What remains when the newest run is undone.
+	newest   = joinAll("s", "sessions", "") + joinOne("r", "runs", "run_id", "s.current_run_id")
 	readKept = forViews(messageRead.Select("m"), keyed(""), newest+`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count ORDER BY ordinal) m
 		WHERE m.run_id <> r.run_id OR (m.role = 'user' AND m.step = 0) OR (m.role = 'tool' AND EXISTS (SELECT 1 FROM calls c
-			WHERE c.tenant = v.tenant AND c.session_id = v.session_id AND c.consumed_at > 0 AND c.consumed_step = m.step AND `+until("c.step", "s.step_count - r.step_count")+`))
+			WHERE c.tenant = v.tenant AND c.session_id = v.session_id AND c.consumed_at > 0 AND c.consumed_step = m.step AND `+notAfterStep("c.step", "s.step_count - r.step_count")+`))
 		ORDER BY v.n, m.ordinal`)
-	readTold = forViews(callColumns.Select("c"), keyed(""), newest+
-		listed("c", "calls", " AND told_step > 0 AND told_step > s.step_count - r.step_count")+`
+	readReportedLate = forViews(callColumns.Select("c"), keyed(""), newest+
+		joinAll("c", "calls", " AND told_step > 0 AND told_step > s.step_count - r.step_count")+`
 		ORDER BY v.n, c.call_id`)
 	readFormer = forViews(checkpointRead.Select("c"), keyed(""), newest+`
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND step <= s.step_count - r.step_count ORDER BY step DESC LIMIT 1) c`)
 	readStartStates = forViews(`st.whole, st.state`, keyed(""), newest+`
-		CROSS JOIN LATERAL (SELECT r.tenant, r.session_id, r.start_state_version AS state_version, r.start_state_base AS state_base) o`+between("o")+`
+		CROSS JOIN LATERAL (SELECT r.tenant, r.session_id, r.start_state_version AS state_version, r.start_state_base AS state_base) o`+joinStates("o")+`
 		ORDER BY v.n, st.version`)
 
-	// What there is around the message that a session is taken back to.
-	backTo     = found("m", "messages", "message_id", "v.message_id")
+	// The rows around the message to which a session is rewound.
+	backTo     = joinOne("m", "messages", "message_id", "v.message_id")
 	lastBefore = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT step FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
 		AND ordinal < m.ordinal AND step > 0 ORDER BY ordinal DESC LIMIT 1), 0) AS step) b`
 	stateBefore = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT nullif(start_state_version, 0) FROM runs WHERE tenant = v.tenant AND session_id = v.session_id
@@ -138,7 +136,7 @@ var (
 	checkpointBefore = stateBefore + ` CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 		AND message_count <= m.ordinal AND state_version <= sv.version ORDER BY step DESC LIMIT 1) c`
 	readBack           = forViews(`b.step, `+messageRead.Select("m"), keyed("message_id text"), backTo+lastBefore)
-	readBackRun        = forViews(runColumns.Select("r"), keyed("message_id text"), backTo+found("r", "runs", "run_id", "m.run_id"))
+	readBackRun        = forViews(runColumns.Select("r"), keyed("message_id text"), backTo+joinOne("r", "runs", "run_id", "m.run_id"))
 	readBackCheckpoint = forViews(checkpointRead.Select("c"), keyed("message_id text"), backTo+checkpointBefore)
 	readBackStates     = forViews(`st.whole, st.state`, keyed("message_id text"), backTo+`
 		CROSS JOIN LATERAL (
@@ -147,18 +145,18 @@ var (
 			UNION ALL
 			SELECT * FROM (SELECT tenant, session_id, state_version, state_base, 2 FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 				AND message_count <= m.ordinal ORDER BY step DESC LIMIT 1) c
-			ORDER BY place LIMIT 1) o`+between("o")+`
+			ORDER BY place LIMIT 1) o`+joinStates("o")+`
 		ORDER BY v.n, st.version`)
 	readBackResults = forViews(messageRead.Select("a"), keyed("message_id text"), backTo+lastBefore+`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal > m.ordinal AND role = 'tool' ORDER BY ordinal) a
 		CROSS JOIN LATERAL (SELECT 1 FROM calls WHERE tenant = v.tenant AND session_id = v.session_id AND consumed_at > 0
-			AND consumed_step >= a.step AND consumed_step <= a.step AND `+until("step", "b.step")+` ORDER BY consumed_step LIMIT 1) taken
+			AND consumed_step >= a.step AND consumed_step <= a.step AND `+notAfterStep("step", "b.step")+` ORDER BY consumed_step LIMIT 1) taken
 		ORDER BY v.n, a.ordinal`)
-	readBackTold = forViews(callColumns.Select("c"), keyed("message_id text"), backTo+lastBefore+
-		listed("c", "calls", " AND told_step > 0 AND told_step > b.step AND "+until("step", "b.step"))+`
+	readBackReportedLate = forViews(callColumns.Select("c"), keyed("message_id text"), backTo+lastBefore+
+		joinAll("c", "calls", " AND told_step > 0 AND told_step > b.step AND "+notAfterStep("step", "b.step"))+`
 		ORDER BY v.n, c.call_id`)
 
-	// The first run that has the id of an assistant's message, and what it has answered.
+	// The newest run that writes the assistant's message of an id, and the messages before it.
 	answered = `
 		CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = v.tenant AND session_id = v.session_id AND turn > 0
 			AND message_id = v.message_id ORDER BY turn DESC LIMIT 1) r`
@@ -166,24 +164,24 @@ var (
 		AND ordinal >= r.start_message_count AND (run_id <> r.run_id OR step > 0) ORDER BY ordinal LIMIT 1), 9223372036854775807) AS ordinal) w`
 	readAnswer = forViews(`coalesce((SELECT run_id = r.run_id FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
 		AND ordinal >= r.start_message_count AND ordinal <= r.start_message_count ORDER BY ordinal LIMIT 1), true), `+runColumns.Select("r"), keyed("message_id text"), answered)
-	readAsked = forViews(messageRead.Select("m"), keyed("message_id text"), answered+firstWritten+fmt.Sprintf(`
+	readQuestions = forViews(messageRead.Select("m"), keyed("message_id text"), answered+firstWritten+fmt.Sprintf(`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal < w.ordinal
 			AND role = 'user' AND step = 0 ORDER BY ordinal DESC LIMIT %d) m
 		ORDER BY v.n, m.ordinal DESC`, session.MostAsked))
 
-	// From where the newest run can be tried again.
-	lastGood = newest + `
+	// The checkpoint from which the newest run can be retried.
+	failedCheckpoint = newest + `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND step > s.step_count - r.step_count AND run_id = r.run_id AND status <> 'failed' ORDER BY step DESC LIMIT 1) c`
-	readGood       = forViews(checkpointRead.Select("c"), keyed(""), lastGood)
-	readGoodStates = forViews(`st.whole, st.state`, keyed(""), lastGood+between("c")+` ORDER BY v.n, st.version`)
-	readLastStep   = forViews(messageRead.Select("m"), keyed(""), newest+`
+	readFailedCheckpoint = forViews(checkpointRead.Select("c"), keyed(""), failedCheckpoint)
+	readFailedStates     = forViews(`st.whole, st.state`, keyed(""), failedCheckpoint+joinStates("c")+` ORDER BY v.n, st.version`)
+	readLastStep         = forViews(messageRead.Select("m"), keyed(""), newest+`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count ORDER BY ordinal) m
 		WHERE r.finish_step > 0 AND m.run_id = r.run_id AND m.step = r.finish_step
 		ORDER BY v.n, m.ordinal`)
 
 	readAgents    = prepared(`SELECT agent_type FROM agents WHERE agent_type = ANY ($1::text[])`)
 	readExecutors = prepared(`SELECT executor_id FROM executors WHERE executor_id = ANY ($1::text[])`)
-	readSilent    = forViews(`r.run_id`, keyed("run_id text"), found("r", "runs", "run_id", "v.run_id")+`
+	readSilent    = forViews(`r.run_id`, keyed("run_id text"), joinOne("r", "runs", "run_id", "v.run_id")+`
 		WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)`)
 )

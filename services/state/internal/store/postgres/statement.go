@@ -131,10 +131,10 @@ func updateAll[R any](t *table.Table[R], columns table.Columns[R]) *statement {
 	return forRows(in, func(v string) string { return exactly(updateText(t, columns, v), len(in)) })
 }
 
-// updateKnown is updateAll for rows that the transaction in the last column of
+// updateUnlocked is updateAll for rows that the transaction in the last column of
 // the input, written, was the last to write and to lock. Its second column is
 // the id of the own transaction.
-func updateKnown[R any](t *table.Table[R], columns table.Columns[R]) *statement {
+func updateUnlocked[R any](t *table.Table[R], columns table.Columns[R]) *statement {
 	in := append(columnsOf(t, slices.Concat(t.Key, columns)), parameter{"written", "xid"})
 	return forRows(in, func(v string) string {
 		known := updateText(t, columns, v) + " AND t.xmin = v.written AND (t.xmax = 0 OR t.xmax = t.xmin)"

@@ -95,14 +95,14 @@ func (w *worker) step(ctx context.Context, ref session.Ref, step int32, recorded
 
 var usageOfModel = []session.Usage{{Kind: session.UsageTokens, Source: "agent", Model: "m", PromptTokens: 100, CompletionTokens: 20, TotalTokens: 120}}
 
-// spent is what a store has spent so far.
-type spent struct {
+// costs is what a store has spent so far.
+type costs struct {
 	traffic
 	wal            int64
 	here, database time.Duration
 }
 
-func (w *worker) spent() (all spent) {
+func (w *worker) spent() (all costs) {
 	w.Helper()
 	all.wal = ask[int64](w, w.store, `SELECT (pg_current_wal_lsn() - '0/0')::bigint`)
 	for _, conn := range w.store.pool.AcquireAllIdle(w.Context()) {
@@ -119,7 +119,7 @@ func (w *worker) spent() (all spent) {
 	return all
 }
 
-func (w *worker) report(b *testing.B, before spent) {
+func (w *worker) report(b *testing.B, before costs) {
 	after, n := w.spent(), float64(b.N)
 	b.ReportMetric(float64(after.statements-before.statements)/n, "statements/step")
 	b.ReportMetric(float64(after.trips-before.trips)/n, "trips/step")

@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// stepPage gives the steps of a page and one more, with the step before each, with where
-// its messages begin at the earliest (behind those of the step before, and behind those
-// that its run found), and with the size of the page up to it. octet_length reads no
-// record.
+// stepPage selects the steps of a page and one more. Each has the step before it, the
+// lowest ordinal that its messages can have, and the size of the page up to it. The
+// messages follow those of the step before, and those from before the run.
+// octet_length does not read the record.
 const stepPage = `(SELECT k.*, sum(octet_length(k.record) + k.message_bytes) OVER (ORDER BY k.step) AS total, row_number() OVER (ORDER BY k.step) AS place FROM
 	(SELECT c.*, coalesce(f.step, 0) AS follows, f.run_id IS DISTINCT FROM c.run_id AS begins, b.ordinal AS first,
 			(SELECT coalesce(sum(size), 0)::bigint FROM messages WHERE tenant = $1 AND session_id = $2 AND ordinal >= b.ordinal
@@ -26,7 +26,7 @@ const stepPage = `(SELECT k.*, sum(octet_length(k.record) + k.message_bytes) OVE
 			ORDER BY run_id LIMIT 1) r ON true
 		CROSS JOIN LATERAL (SELECT greatest(coalesce(f.message_count, 0), coalesce(r.start_message_count, 0)) AS ordinal) b) k)`
 
-// inStepPage is the condition that the step belongs to the page.
+// inStepPage is the condition that a step belongs to the page.
 const inStepPage = `k.place <= $5 AND (k.place = 1 OR k.total <= $6::bigint)`
 
 var (
@@ -50,7 +50,7 @@ func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage)
 	found := &store.Steps{Session: session.Session{Key: key}}
 	known := false
 	byStep := map[int32]*session.StoredStep{}
-	ofPage := map[string]bool{} // the ids of the runs
+	ofPage := map[string]bool{} // by run id
 	args := arguments(key, page.After, page.RunID, page.Limit)
 	bounded := append(slices.Clip(args), page.MaxBytes)
 	err := s.read(ctx, func(p *pipeline) {
@@ -58,10 +58,10 @@ func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage)
 			known = true
 			return row.Scan(sessionColumns.Destinations(nil, &found.Session)...)
 		})
-		p.queue(readNewest, arguments(key), allRuns(runColumns, func(run *session.Run) { found.Current = run }))
-		p.queue(readStepBelow, arguments(key, page.After), into(&found.Stands))
-		found.Page = make([]session.StoredStep, 0, page.Limit) // its steps stay where they are
-		p.queue(readStepPage, bounded, all(func(to []any, step *pagedStep) []any { return step.destinations(to) }, func(step *pagedStep) {
+		p.queue(readNewest, arguments(key), scanRuns(runColumns, func(run *session.Run) { found.Current = run }))
+		p.queue(readStepBelow, arguments(key, page.After), scanInto(&found.Stands))
+		found.Page = make([]session.StoredStep, 0, page.Limit) // byStep points into it, so it must not grow
+		p.queue(readStepPage, bounded, scanEach(func(to []any, step *pagedStep) []any { return step.destinations(to) }, func(step *pagedStep) {
 			if !step.belongs {
 				found.More = true
 				return
@@ -69,12 +69,12 @@ func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage)
 			found.Page = append(found.Page, step.StoredStep)
 			byStep[step.Step], ofPage[step.RunID] = &found.Page[len(found.Page)-1], true
 		}))
-		p.queue(readStepMessages, bounded, all(messageRead.Destinations, func(m *session.Message) {
+		p.queue(readStepMessages, bounded, scanEach(messageRead.Destinations, func(m *session.Message) {
 			if step := byStep[m.Step]; step != nil {
 				step.Messages = append(step.Messages, *m)
 			}
 		}))
-		p.queue(readStepRuns, args, allRuns(runListed, func(run *session.Run) {
+		p.queue(readStepRuns, args, scanRuns(runListed, func(run *session.Run) {
 			if ofPage[run.RunID] {
 				found.Runs = append(found.Runs, *run)
 			}
@@ -91,7 +91,7 @@ func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage)
 
 // pagedStep is a row of readStepPage.
 type pagedStep struct {
-	belongs bool // to the page
+	belongs bool // the step is in the page
 	session.StoredStep
 }
 

@@ -14,16 +14,15 @@ var readUsage = prepared(`SELECT ` + usageColumns.Select("u") + ` FROM usage_ent
 
 // UsageEntries implements store.Accounts.
 func (s *Store) UsageEntries(ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int) (page []session.UsageEntry, err error) {
-	_, err = s.of(ctx, key, func(p *pipeline) {
+	_, err = s.readOf(ctx, key, func(p *pipeline) {
 		p.queue(readUsage, arguments(key, notNil(kinds), offset, limit),
-			all(usageColumns.Destinations, func(u *session.UsageEntry) { page = append(page, *u) }))
+			scanEach(usageColumns.Destinations, func(u *session.UsageEntry) { page = append(page, *u) }))
 	})
 	return page, wrap(ctx, err, "read usage of session %q", key.SessionID)
 }
 
-// Entries are added up from where they are found: those of sessions by the
-// sessions' keys, those of a whole tenant by their time. $2 is a family's first
-// session in all of them, and $3 the sessions.
+// The entries of sessions are found by the keys of the sessions, those of a tenant by
+// time. In all queries $2 is the first session of a family, and $3 the sessions.
 const (
 	usageOfSessions = `SELECT u.* FROM (SELECT DISTINCT unnest($3::text[]) WHERE $2::text IS NOT NULL) AS o (session_id)
 		JOIN usage_entries u ON u.tenant = $1::text AND u.session_id = o.session_id`
@@ -68,7 +67,7 @@ func (s *Store) UsageSums(ctx context.Context, tenant string, q store.UsageQuery
 	case len(q.Sessions) > 0:
 		query = sumsOfSessions
 	}
-	err = s.ask(ctx, query, all(sumDestinations, func(sum *store.UsageSum) { sums = append(sums, *sum) }),
+	err = s.query(ctx, query, scanEach(sumDestinations, func(sum *store.UsageSum) { sums = append(sums, *sum) }),
 		tenant, q.Family, notNil(q.Sessions), int64(q.From), int64(before), q.RunID, q.UserID, q.AgentType,
 		notNil(q.Kinds), notNil(q.Models), int64(q.Bucket), limit)
 	return sums, wrap(ctx, err, "add up the usage of tenant %q", tenant)
@@ -81,7 +80,7 @@ func sumDestinations(to []any, s *store.UsageSum) []any {
 		&u.DurationMS, &u.Value, &s.Count, &s.Success, (*int64)(&s.First), (*int64)(&s.Last))
 }
 
-// notNil is the argument for a list: nil would be NULL, not an array without elements.
+// notNil returns the items as an argument. A nil slice would be NULL.
 func notNil[T ~string](items []T) []string {
 	list := make([]string, len(items))
 	for i, item := range items {

@@ -12,24 +12,23 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
-// The statements that write, each once for all the rows of a transaction, in
-// the order of execution: a run leaves the index of those that are live
-// before another one enters it, and rows are deleted before those
-// are inserted that take their place.
+// The statements that write, in the order of execution. Each runs once for all its
+// rows in a transaction. A run leaves the index of live runs before another one
+// enters it, and rows are deleted before their replacements are inserted.
 const (
-	_                 = iota // so that the zero value is no statement
-	sessionPacedKnown        // without a lock before it
-	sessionEditedKnown
+	_                   = iota // the zero value is no statement
+	sessionStepUnlocked        // of rows that were not locked before
+	sessionUpdateUnlocked
 	sessionInsert
-	sessionPaced
-	sessionEdited
+	sessionStep
+	sessionUpdate
 	messageRewind
 	checkpointRewind
 	stateRewind
 	callRewind
 	messageCopy
 	stateInsert
-	runPaced
+	runStep
 	runUpdate
 	runBegin
 	runInsert
@@ -54,37 +53,37 @@ const (
 // The columns of the rows that commands write. A step that only continues a
 // session or a run writes few of them.
 var (
-	sessionColumns    = table.Sessions.All()
-	sessionPace       = slices.Concat(table.Sessions.Step, table.Sessions.Small)
-	sessionEdit       = table.Sessions.Changing()
-	stateColumns      = table.States.All()
-	runColumns        = table.Runs.All()
-	runEdit           = table.Runs.Changing()
-	runRest           = slices.Concat(table.Runs.Small, table.Runs.Large, table.Runs.Fixed)
-	runKeyStep        = slices.Concat(table.Runs.Key, table.Runs.Step)
-	runKeyEdit        = slices.Concat(table.Runs.Key, runEdit)
-	heldColumns       = table.HeldRuns.All()
-	messageColumns    = table.Messages.All()
-	planColumns       = table.Plans.All()
-	resultColumns     = table.Results.All()
-	checkpointColumns = table.Checkpoints.All()
-	usageColumns      = table.UsageEntries.All()
-	callColumns       = table.Calls.All()
-	callKeySmall      = slices.Concat(table.Calls.Key, table.Calls.Small)
-	childColumns      = table.SubSessions.All()
-	facetInput        = keyed("facet bytea, created_at bigint")
+	sessionColumns       = table.Sessions.All()
+	sessionStepColumns   = slices.Concat(table.Sessions.Step, table.Sessions.Small)
+	sessionUpdateColumns = table.Sessions.Changing()
+	stateColumns         = table.States.All()
+	runColumns           = table.Runs.All()
+	runUpdateColumns     = table.Runs.Changing()
+	runRestColumns       = slices.Concat(table.Runs.Small, table.Runs.Large, table.Runs.Fixed)
+	runStepInput         = slices.Concat(table.Runs.Key, table.Runs.Step)
+	runUpdateInput       = slices.Concat(table.Runs.Key, runUpdateColumns)
+	heldColumns          = table.HeldRuns.All()
+	messageColumns       = table.Messages.All()
+	planColumns          = table.Plans.All()
+	resultColumns        = table.Results.All()
+	checkpointColumns    = table.Checkpoints.All()
+	usageColumns         = table.UsageEntries.All()
+	callColumns          = table.Calls.All()
+	callUpdateInput      = slices.Concat(table.Calls.Key, table.Calls.Small)
+	childColumns         = table.SubSessions.All()
+	facetInput           = keyed("facet bytea, created_at bigint")
 )
 
 var writes = [writesNumber]*statement{
-	sessionPacedKnown:  updateKnown(&table.Sessions, sessionPace),
-	sessionEditedKnown: updateKnown(&table.Sessions, sessionEdit),
+	sessionStepUnlocked:   updateUnlocked(&table.Sessions, sessionStepColumns),
+	sessionUpdateUnlocked: updateUnlocked(&table.Sessions, sessionUpdateColumns),
 
 	sessionInsert: insert(&table.Sessions, ` RETURNING xmin`),
-	sessionPaced:  update(&table.Sessions, sessionPace),
-	sessionEdited: update(&table.Sessions, sessionEdit),
+	sessionStep:   update(&table.Sessions, sessionStepColumns),
+	sessionUpdate: update(&table.Sessions, sessionUpdateColumns),
 
 	messageRewind: rewind("messages bigint", `DELETE FROM messages t USING `, `t.ordinal >= v.messages`),
-	// What stays of the checkpoints are the first ones: what they count never goes down.
+	// The first checkpoints remain: their counts never decrease.
 	checkpointRewind: forRows(keyed("messages bigint, version bigint, run_id text, step bigint"), func(v string) string {
 		return `DELETE FROM checkpoints t USING ` + v + `
 		CROSS JOIN LATERAL (SELECT coalesce((SELECT step FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
@@ -98,9 +97,9 @@ var writes = [writesNumber]*statement{
 	messageCopy: copyMessages(),
 
 	stateInsert:      insert(&table.States, ""),
-	runPaced:         update(&table.Runs, table.Runs.Step),
-	runUpdate:        update(&table.Runs, runEdit),
-	runBegin:         update(&table.Runs, runEdit),
+	runStep:          update(&table.Runs, table.Runs.Step),
+	runUpdate:        update(&table.Runs, runUpdateColumns),
+	runBegin:         update(&table.Runs, runUpdateColumns),
 	heldDelete:       deleteFrom(columnsOf(&table.HeldRuns, table.HeldRuns.Key), table.HeldRuns.Name),
 	heldInsert:       insert(&table.HeldRuns, ""),
 	runInsert:        insert(&table.Runs, ""),
@@ -116,7 +115,7 @@ var writes = [writesNumber]*statement{
 	callUpdate:       update(&table.Calls, table.Calls.Small),
 	childUpsert:      upsert(&table.SubSessions),
 	facetDelete:      deleteFrom(facetInput, "session_facets"),
-	// A facet may be there already, left behind by a release that kept none.
+	// A release without facets may have left one behind.
 	facetInsert: forRows(facetInput, func(v string) string { return insertText(facetInput, "session_facets", v) + ` ON CONFLICT DO NOTHING` }),
 }
 
@@ -137,71 +136,71 @@ func copyMessages() *statement {
 	})
 }
 
-// unseen are the statements for rows of which a command was not shown all. An
-// UPDATE that finds no row would pass unnoticed, and counting costs time. A row
-// that a command was shown of a locked session exists.
-var unseen = map[int]*statement{
-	sessionEdited: updateAll(&table.Sessions, sessionEdit),
-	runUpdate:     updateAll(&table.Runs, runEdit),
-	runBegin:      updateAll(&table.Runs, runEdit),
+// unreadWrites replace updates when the view of a command does not have every row:
+// an UPDATE that finds no row would pass unnoticed. A row in the view of a locked
+// session exists, and counting it would cost time.
+var unreadWrites = map[int]*statement{
+	sessionUpdate: updateAll(&table.Sessions, sessionUpdateColumns),
+	runUpdate:     updateAll(&table.Runs, runUpdateColumns),
+	runBegin:      updateAll(&table.Runs, runUpdateColumns),
 	callUpdate:    updateAll(&table.Calls, table.Calls.Small),
 }
 
-// deletes are the statements after which nothing of a session is left but its
-// facets.
-var deletes = func() (list []*statement) {
+// sessionDeletes delete all rows of a session but its facets.
+var sessionDeletes = func() (list []*statement) {
 	for _, name := range table.OfSession() {
 		list = append(list, deleteFrom(keyed(""), name))
 	}
 	return list
 }()
 
-// writer gathers the rows of changes, and queues one statement for each kind.
+// writer collects the rows of changes, and queues one statement for each kind.
 type writer struct {
-	gone   rows
-	rows   [writesNumber]rows
-	unseen [writesNumber]bool // whether some of the rows are over others that nobody was shown
-	copied int64              // messages, by messageCopy
-	known  int                // the statement for the rows of sessions that were not read
+	deleted  rows
+	rows     [writesNumber]rows
+	unread   [writesNumber]bool // rows of the statement are not in the view of their command
+	copied   int64              // the number of messages for messageCopy
+	unlocked int                // the statement for sessions that were not locked; 0 when all were
 }
 
-// writers are used again, with the memory that they have; not those that a
-// rare transaction has made large.
+// writers are pooled with their memory, but for those that grew large.
 var writers = sync.Pool{New: func() any { return &writer{} }}
 
-const largeWriter = 100_000 // values
+const maxPooledValues = 100_000
 
 func newWriter() *writer { return writers.Get().(*writer) }
 
-// release gives the writer back, when what it has queued was sent.
+// release returns the writer to the pool, once its statements were sent.
 func (w *writer) release() {
-	w.unseen, w.copied, w.known = [writesNumber]bool{}, 0, 0
-	values := len(w.gone.values)
-	w.gone.clear()
+	w.unread, w.copied, w.unlocked = [writesNumber]bool{}, 0, 0
+	values := len(w.deleted.values)
+	w.deleted.clear()
 	for i := range w.rows {
 		values += len(w.rows[i].values)
 		w.rows[i].clear()
 	}
-	if values < largeWriter {
+	if values < maxPooledValues {
 		writers.Put(w)
 	}
 }
 
-// withoutLock is called before the changes of sessions that were neither locked nor read.
-// One statement writes all their rows, and so locks them in their order.
-func (w *writer) withoutLock(changed []*shown) {
-	w.known = sessionPacedKnown
-	if slices.ContainsFunc(changed, func(s *shown) bool { return s.change.Session != nil && !paced(s.view.Session, s.change.Session) }) {
-		w.known = sessionEditedKnown
+// useUnlocked prepares the writer for sessions that were neither locked nor read. One
+// statement writes all their rows, and so locks them in the order of their keys.
+func (w *writer) useUnlocked(changed []*loadedSession) {
+	w.unlocked = sessionStepUnlocked
+	if slices.ContainsFunc(changed, func(s *loadedSession) bool {
+		return s.change.Session != nil && !onlyStepChanges(s.view.Session, s.change.Session)
+	}) {
+		w.unlocked = sessionUpdateUnlocked
 	}
 }
 
-// change adds what one command writes in one session. Every change writes the session's
-// row, so that its xmin says whether anything of the session has changed.
-func (w *writer) change(s *shown) {
+// change adds the change of one session. Every change writes the session's row, so
+// that its xmin changes with anything in the session.
+func (w *writer) change(s *loadedSession) {
 	c := s.change
 	if c.Delete {
-		w.gone.addKey(&s.Key)
+		w.deleted.addKey(&s.Key)
 		w.facets(s.view.Session, nil)
 		return
 	}
@@ -211,7 +210,7 @@ func (w *writer) change(s *shown) {
 		w.run(s, &c.Runs[i])
 	}
 	if c.Begun != nil {
-		addRow(w.over(runBegin, showsRun(s.view, c.Begun.RunID)), &s.Key, runKeyEdit, c.Begun)
+		addRow(w.overwrite(runBegin, viewHasRun(s.view, c.Begun.RunID)), &s.Key, runUpdateInput, c.Begun)
 	}
 	if c.NewRun != nil {
 		addRow(&w.rows[runInsert], &s.Key, runColumns, c.NewRun)
@@ -233,34 +232,34 @@ func (w *writer) change(s *shown) {
 	w.children(&s.Key, c.Children)
 }
 
-// run writes no more of a run that goes on than a step changes.
-func (w *writer) run(s *shown, after *session.Run) {
-	if before := s.view.Run; before != nil && before.RunID == after.RunID && runRest.Equal(before, after) {
-		addRow(&w.rows[runPaced], &s.Key, runKeyStep, after)
+// run writes few columns of a run that a step only continues.
+func (w *writer) run(s *loadedSession, after *session.Run) {
+	if before := s.view.Run; before != nil && before.RunID == after.RunID && runRestColumns.Equal(before, after) {
+		addRow(&w.rows[runStep], &s.Key, runStepInput, after)
 		return
 	}
-	addRow(w.over(runUpdate, showsRun(s.view, after.RunID)), &s.Key, runKeyEdit, after)
+	addRow(w.overwrite(runUpdate, viewHasRun(s.view, after.RunID)), &s.Key, runUpdateInput, after)
 }
 
-// over begins a row that replaces an existing one.
-func (w *writer) over(kind int, shown bool) *rows {
-	w.unseen[kind] = w.unseen[kind] || !shown
+// overwrite returns the rows of an update. inView says that the row is in the view.
+func (w *writer) overwrite(kind int, inView bool) *rows {
+	w.unread[kind] = w.unread[kind] || !inView
 	return &w.rows[kind]
 }
 
-func showsRun(v *session.View, id string) bool {
+func viewHasRun(v *session.View, id string) bool {
 	waits := func(w session.Waiting) bool { return w.RunID == id }
 	return slices.ContainsFunc(v.Waiting, waits) || slices.ContainsFunc([]*session.Run{v.Run, v.Keyed, v.Current, v.Live}, func(r *session.Run) bool {
 		return r != nil && r.RunID == id
 	})
 }
 
-func showsCall(v *session.View, id string) bool {
+func viewHasCall(v *session.View, id string) bool {
 	is := func(c session.Call) bool { return c.CallID == id }
 	return slices.ContainsFunc(v.Calls, is) || slices.ContainsFunc(v.Named, is)
 }
 
-func (w *writer) session(s *shown) {
+func (w *writer) session(s *loadedSession) {
 	before, c := s.view.Session, s.change
 	after := cmp.Or(c.Session, before)
 	switch {
@@ -269,14 +268,14 @@ func (w *writer) session(s *shown) {
 	case c.Created:
 		addRow(&w.rows[sessionInsert], &after.Key, sessionColumns, after)
 		before = nil
-	case w.known == sessionPacedKnown:
-		addRow(&w.rows[w.known], &after.Key, sessionPace, after).more(s.hot.written)
-	case w.known == sessionEditedKnown:
-		addRow(&w.rows[w.known], &after.Key, sessionEdit, after).more(s.hot.written)
-	case before != nil && paced(before, after):
-		addRow(&w.rows[sessionPaced], &after.Key, sessionPace, after)
+	case w.unlocked == sessionStepUnlocked:
+		addRow(&w.rows[w.unlocked], &after.Key, sessionStepColumns, after).more(s.hot.written)
+	case w.unlocked == sessionUpdateUnlocked:
+		addRow(&w.rows[w.unlocked], &after.Key, sessionUpdateColumns, after).more(s.hot.written)
+	case before != nil && onlyStepChanges(before, after):
+		addRow(&w.rows[sessionStep], &after.Key, sessionStepColumns, after)
 	default:
-		addRow(w.over(sessionEdited, before != nil), &after.Key, sessionEdit, after)
+		addRow(w.overwrite(sessionUpdate, before != nil), &after.Key, sessionUpdateColumns, after)
 	}
 	if c.Session != nil {
 		w.facets(before, after)
@@ -289,8 +288,10 @@ func (w *writer) session(s *shown) {
 	}
 }
 
-// paced reports whether a step does not have to write the large columns.
-func paced(before, after *session.Session) bool { return table.Sessions.Large.Equal(before, after) }
+// onlyStepChanges reports whether the large columns are unchanged.
+func onlyStepChanges(before, after *session.Session) bool {
+	return table.Sessions.Large.Equal(before, after)
+}
 
 func (w *writer) facets(before, after *session.Session) {
 	lost, gained := session.Refacet(before, after)
@@ -305,7 +306,7 @@ func (w *writer) facets(before, after *session.Session) {
 func (w *writer) conversation(k *session.Key, c *session.Change) {
 	if back := c.Rewind; back != nil {
 		w.rows[messageRewind].addKey(k).more(back.Messages)
-		w.rows[checkpointRewind].addKey(k).more(back.Messages, back.StateVersion, back.RunID, int64(back.Step)) // a checkpoint goes with its state too
+		w.rows[checkpointRewind].addKey(k).more(back.Messages, back.StateVersion, back.RunID, int64(back.Step)) // a checkpoint without its state is deleted too
 		if back.StateVersion != 0 {
 			w.rows[stateRewind].addKey(k).more(back.StateVersion)
 		}
@@ -335,8 +336,8 @@ func (w *writer) journal(k *session.Key, c *session.Change) {
 	}
 }
 
-// calls finds calls by the root of the family, which a session never leaves.
-func (w *writer) calls(s *shown, c *session.Change) {
+// calls finds calls by the root of the family, which never changes.
+func (w *writer) calls(s *loadedSession, c *session.Change) {
 	if len(c.DropCalls)+len(c.NewCalls)+len(c.Calls) == 0 {
 		return
 	}
@@ -355,11 +356,11 @@ func (w *writer) calls(s *shown, c *session.Change) {
 		addRow(&w.rows[callInsert], family, callColumns, &c.NewCalls[i])
 	}
 	for i := range c.Calls {
-		addRow(w.over(callUpdate, showsCall(s.view, c.Calls[i].CallID)), family, callKeySmall, &c.Calls[i])
+		addRow(w.overwrite(callUpdate, viewHasCall(s.view, c.Calls[i].CallID)), family, callUpdateInput, &c.Calls[i])
 	}
 }
 
-// children writes the last of what is said of each.
+// children writes the last entry of each child.
 func (w *writer) children(k *session.Key, children []session.Child) {
 	for i := range children {
 		if later := children[i+1:]; slices.ContainsFunc(later, func(c session.Child) bool { return c.SessionID == children[i].SessionID }) {
@@ -369,14 +370,14 @@ func (w *writer) children(k *session.Key, children []session.Child) {
 	}
 }
 
-// queue adds the statements that have something to write. It reports false
-// when none has. id gets the id of the transaction when a statement returns it.
+// queue adds the statements that have rows. something is false when there are none.
+// A statement that returns the id of the transaction sets id when it runs.
 func (w *writer) queue(p *pipeline) (id *uint32, something bool) {
 	id = new(uint32)
-	if w.gone.count > 0 {
+	if w.deleted.count > 0 {
 		something = true
-		for _, s := range deletes {
-			p.each(s, &w.gone, nil)
+		for _, s := range sessionDeletes {
+			p.each(s, &w.deleted, nil)
 		}
 	}
 	for i := range w.rows {
@@ -386,14 +387,14 @@ func (w *writer) queue(p *pipeline) (id *uint32, something bool) {
 		}
 		something = true
 		switch {
-		case i == sessionPacedKnown, i == sessionEditedKnown:
+		case i == sessionStepUnlocked, i == sessionUpdateUnlocked:
 			p.each(writes[i], r, func(row pgx.CollectableRow) error { return row.Scan(nil, id) }, int64(r.count))
 		case i == sessionInsert:
 			p.each(writes[i], r, func(row pgx.CollectableRow) error { return row.Scan(id) })
 		case i == messageCopy:
 			p.each(writes[i], r, nil, w.copied)
-		case w.unseen[i]:
-			p.each(unseen[i], r, nil, int64(r.count))
+		case w.unread[i]:
+			p.each(unreadWrites[i], r, nil, int64(r.count))
 		default:
 			p.each(writes[i], r, nil)
 		}

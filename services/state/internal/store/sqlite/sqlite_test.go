@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
 var config = group.Config{Queue: 10_000, QueueBytes: 256 << 20, Batch: 256, BatchBytes: 16 << 20, Lanes: 2, Within: 30 * time.Second}

@@ -47,21 +47,21 @@ func TestAReadIsRunAgainWhenItsConnectionsHaveEndedAtRest(t *testing.T) {
 		},
 	}
 	for name, read := range reads {
-		rested(t, s)
-		cut(t, s)
+		fillPool(t, s)
+		cutConnections(t, s)
 		if n, err := read(t.Context()); n != 1 || err != nil {
 			t.Errorf("%s: got %d, %v, want 1", name, n, err)
 		}
 	}
-	rested(t, s)
-	cut(t, s)
+	fillPool(t, s)
+	cutConnections(t, s)
 	if _, err := s.Session(t.Context(), session.Key{Tenant: "t", SessionID: "nobody"}); fault.ReasonOf(err) != "SESSION_NOT_FOUND" {
 		t.Errorf("got %v, want SESSION_NOT_FOUND", err)
 	}
 }
 
-// rested fills the pool with connections, all of them at rest.
-func rested(t *testing.T, s *Store) {
+// fillPool fills the pool with connections, all of them at rest.
+func fillPool(t *testing.T, s *Store) {
 	t.Helper()
 	all := make([]*pgxpool.Conn, connections)
 	for i := range all {
