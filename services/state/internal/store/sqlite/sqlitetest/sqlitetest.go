@@ -3,22 +3,29 @@ package sqlitetest
 
 import (
 	"context"
-	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite"
 )
 
+// T is a *testing.T, *testing.B or *rapid.T.
+type T interface {
+	Helper()
+	Cleanup(f func())
+	Error(args ...any)
+	Fatal(args ...any)
+}
+
 // Open opens an empty database in memory, with the usual configuration, and closes it when the
 // test ends. In a synctest bubble, t has to be the bubble's.
-func Open(t testing.TB) *sqlite.Store {
+func Open(t T) *sqlite.Store {
 	t.Helper()
 	var commits group.Config
 	if err := config.Load(&commits, nil); err != nil {
 		t.Fatal(err)
 	}
-	s, err := sqlite.Open(context.WithoutCancel(t.Context()), sqlite.InMemory, commits, nil)
+	s, err := sqlite.Open(context.Background(), sqlite.InMemory, commits, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
