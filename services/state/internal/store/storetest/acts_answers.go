@@ -10,40 +10,40 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// answers draws answers to calls of the session, some of them twice, and one of the
+// drawAnswers draws answers to calls of the session, some of them twice, and one of the
 // wrong kind once in a while.
-func (w *world) answers(key session.Key) (list []session.Answer) {
-	ids := append([]string{"none"}, slices.Sorted(maps.Keys(w.sessions[key].Calls))...)
-	for range rapid.IntRange(1, 4).Draw(w.T, "answers") {
-		list = append(list, session.Answer{CallID: rapid.SampledFrom(ids).Draw(w.T, "call"), Kind: session.ClientTool, Response: []byte("r")})
+func (h *history) drawAnswers(key session.Key) (list []session.Answer) {
+	ids := append([]string{"none"}, slices.Sorted(maps.Keys(h.sessions[key].Calls))...)
+	for range rapid.IntRange(1, 4).Draw(h.T, "answers") {
+		list = append(list, session.Answer{CallID: rapid.SampledFrom(ids).Draw(h.T, "call"), Kind: session.ClientTool, Response: []byte("r")})
 	}
-	if rapid.IntRange(0, 9).Draw(w.T, "wrong kind") == 0 {
+	if rapid.IntRange(0, 9).Draw(h.T, "wrong kind") == 0 {
 		list[len(list)-1].Kind = session.Approval
 	}
 	return list
 }
 
-func (w *world) submitAll(key session.Key) act {
-	if w.sessions[key] == nil {
-		return act{}
+func (h *history) submitAll(key session.Key) action {
+	if h.sessions[key] == nil {
+		return action{}
 	}
-	c := session.SubmitAll{Key: key, Answers: w.answers(key), NewRunID: w.id("run"), Now: w.now}
+	c := session.SubmitAll{Key: key, Answers: h.drawAnswers(key), NewRunID: h.id("run"), Now: h.now}
 	var want []session.SubmitStatus // nil where nobody has predicted it
-	a := command(w, "submit all", key, c.Need(), onOne(c.Decide), func(p *plain, all map[session.Key]*plain) string {
+	a := newAction(h, "submit all", key, c.Need(), ofOneView(c.Decide), func(p *modelSession, all map[session.Key]*modelSession) string {
 		if p == nil {
 			return "SESSION_NOT_FOUND"
 		}
 		after := p.clone()
 		statuses := []session.SubmitStatus{}
 		for _, answer := range c.Answers {
-			status := after.take(answer, p.Status == session.Completed || p.Status == session.Failed)
+			status := after.answerCall(answer, p.Status == session.Completed || p.Status == session.Failed)
 			if status == "" {
 				return "KIND_MISMATCH"
 			}
 			statuses = append(statuses, status)
 		}
 		want = statuses
-		if slices.Contains(statuses, session.Accepted) && after.wake(c.NewRunID, c.Now) {
+		if slices.Contains(statuses, session.Accepted) && after.continueIfAnswered(c.NewRunID, c.Now) {
 			after.Version++
 		}
 		all[key] = after
@@ -56,7 +56,7 @@ func (w *world) submitAll(key session.Key) act {
 		}
 		var got []session.Submitted
 		f := session.Family{Now: c.Now}
-		if err := sendAll(w, f, c, &got); err != nil {
+		if err := sendAll(h, f, c, &got); err != nil {
 			return err
 		}
 		var statuses []session.SubmitStatus
@@ -71,13 +71,13 @@ func (w *world) submitAll(key session.Key) act {
 	return a
 }
 
-func sendAll(w *world, f session.Family, c session.SubmitAll, got *[]session.Submitted) error {
-	return send(w.t, w.store, f, c.Key, c.Need(), answered(got, c.Decide))
+func sendAll(h *history, f session.Family, c session.SubmitAll, got *[]session.Submitted) error {
+	return send(h.t, h.store, f, c.Key, c.Need(), capturing(got, c.Decide))
 }
 
-// take gives one answer to the calls of a session, which may be over, as they are by
+// answerCall gives one answer to the calls of a session, which may be over, as they are by
 // now; empty for one of the wrong kind to a call that is open.
-func (p *plain) take(answer session.Answer, over bool) session.SubmitStatus {
+func (p *modelSession) answerCall(answer session.Answer, over bool) session.SubmitStatus {
 	call, known := p.Calls[answer.CallID]
 	wrong := answer.Kind != session.ClientTool
 	switch {
@@ -98,13 +98,13 @@ func (p *plain) take(answer session.Answer, over bool) session.SubmitStatus {
 	case over:
 		return session.NotContinuable
 	}
-	p.answer([]string{answer.CallID}, session.AnswerClient)
+	p.setAnswers([]string{answer.CallID}, session.AnswerClient)
 	return session.Accepted
 }
 
-// given takes the answers that a start brings; those that do not fit change nothing.
-func (p *plain) given(answers []session.Answer) {
+// applyAnswers takes the answers that a start brings; those that do not fit change nothing.
+func (p *modelSession) applyAnswers(answers []session.Answer) {
 	for _, answer := range answers {
-		p.take(answer, false)
+		p.answerCall(answer, false)
 	}
 }

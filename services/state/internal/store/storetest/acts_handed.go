@@ -14,18 +14,18 @@ func handOver(executorID string, now session.Millis) session.HandOver {
 	return session.HandOver{Claim: session.Claim{ExecutorID: executorID, Now: now}, Tail: session.Tail{Messages: 3, Bytes: 1 << 20}, Bytes: 1 << 20}
 }
 
-// beginning is command for one that may begin a run of its own in its session. Half of
+// startingAction is command for one that may begin a run of its own in its session. Half of
 // them hand it over with the same write: then the model has it claimed as well, and
 // what the claim carries has to be what the store has.
-func beginning[A any](w *world, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error), predict func(p *plain, all map[session.Key]*plain) string) act {
-	if !rapid.Bool().Draw(w.T, "hand over") {
-		return command(w, name, key, need, decide, predict)
+func startingAction[A any](h *history, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error), predict func(p *modelSession, all map[session.Key]*modelSession) string) action {
+	if !rapid.Bool().Draw(h.T, "hand over") {
+		return newAction(h, name, key, need, decide, predict)
 	}
-	c := handOver(w.name, w.now)
+	c := handOver(h.name, h.now)
 	var made *store.Decided
-	a := commandWith(w, name+", handed over", key, c.Need(need), decide, handed(c, &made), func(p *plain, all map[session.Key]*plain) string {
-		had := p != nil && p.live() != nil
-		var waited []plainRun
+	a := newActionWith(h, name+", handed over", key, c.Need(need), decide, withHandOver(c, &made), func(p *modelSession, all map[session.Key]*modelSession) string {
+		had := p != nil && p.liveRun() != nil
+		var waited []modelRun
 		if p != nil {
 			waited = slices.Clone(p.Queue)
 		}
@@ -33,27 +33,27 @@ func beginning[A any](w *world, name string, key session.Key, need session.Need,
 		if p = all[key]; reason != "" || had || p == nil {
 			return reason
 		}
-		r := p.live()
-		if r == nil || slices.ContainsFunc(waited, func(q plainRun) bool { return q.ID == r.ID }) {
+		r := p.liveRun()
+		if r == nil || slices.ContainsFunc(waited, func(q modelRun) bool { return q.ID == r.ID }) {
 			return ""
 		}
 		r.Status = session.RunRunning
-		w.took(key, p, r)
+		h.recordClaim(key, p, r)
 		return ""
 	})
 	send := a.send
 	a.send = func() error {
 		err := send()
-		if err == nil && made != nil && !w.bursts {
-			carries(w.t, w.T, w.store, c, *made)
+		if err == nil && made != nil && !h.bursting {
+			expectClaim(h.t, h.T, h.store, c, *made)
 		}
 		return err
 	}
 	return a
 }
 
-// handed decides c behind a command, and keeps the claim of the last try in made.
-func handed(c session.HandOver, made **store.Decided) func(*session.View, *session.Change) error {
+// withHandOver decides c behind a command, and keeps the claim of the last try in made.
+func withHandOver(c session.HandOver, made **store.Decided) func(*session.View, *session.Change) error {
 	return func(v *session.View, own *session.Change) error {
 		*made = nil
 		begun, change, err := c.Decide(v, own)

@@ -4,37 +4,37 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// begins are about what a run that has waited finds when it begins.
-var begins = []test{
-	{"calls that are open when a run that waited begins are abandoned", func(b *bench) {
+// waitingStarts are about what a run that has waited finds when it begins.
+var waitingStarts = []suiteCase{
+	{"calls that are open when a run that waited begins are abandoned", func(h *harness) {
 		for name, end := range map[string]func(session.Ref){
 			"stopped while it suspended": func(ref session.Ref) {
-				interrupts := b.waitingOf(ref.Key)
+				interrupts := h.waitingOf(ref.Key)
 				interrupts.OnBusy = session.BusyInterrupt
-				b.start(interrupts)
-				b.commit(b.suspending(ref, 1, "a of "+ref.SessionID, "b of "+ref.SessionID))
+				h.start(interrupts)
+				h.commit(h.suspendingCommit(ref, 1, "a of "+ref.SessionID, "b of "+ref.SessionID))
 			},
 			"suspended and stopped": func(ref session.Ref) {
-				b.start(b.waitingOf(ref.Key))
-				b.commit(b.suspending(ref, 1, "a of "+ref.SessionID, "b of "+ref.SessionID))
-				b.stop(ref.Key, session.StopInterrupt, "enough")
+				h.start(h.waitingOf(ref.Key))
+				h.commit(h.suspendingCommit(ref, 1, "a of "+ref.SessionID, "b of "+ref.SessionID))
+				h.stop(ref.Key, session.StopInterrupt, "enough")
 			},
 		} {
 			key := at(name)
-			b.start(b.startOf(key))
-			ref, _ := b.claim(executor)
+			h.start(h.startOf(key))
+			ref, _ := h.claim(executor)
 			end(ref)
-			next, d := b.claim(executor)
-			same(b, name+": calls", len(d.View.Calls), 2)
-			c := b.commitOf(next, 2)
+			next, d := h.claim(executor)
+			same(h, name+": calls", len(d.View.Calls), 2)
+			c := h.commitOf(next, 2)
 			for _, call := range d.View.Calls {
-				same(b, name+": answer", call.Answer, session.AnswerAbandoned)
-				same(b, name+": response", string(call.Response), "gone")
+				same(h, name+": answer", call.Answer, session.AnswerAbandoned)
+				same(h, name+": response", string(call.Response), "gone")
 				c.Consume = append(c.Consume, session.Consume{CallID: call.CallID, Revision: 1})
 			}
-			same(b, name+": later answer", b.submit(b.submitOf(key, "a of "+name)).Status, session.AlreadyCompleted)
-			b.commit(c)
-			b.finish(next)
+			same(h, name+": later answer", h.submit(h.submitOf(key, "a of "+name)).Status, session.AlreadyCompleted)
+			h.commit(c)
+			h.finish(next)
 		}
 	}},
 }

@@ -26,8 +26,8 @@ var allowed = map[reflect.Type][]string{
 	reflect.TypeFor[session.OpKind]():     {string(session.Append)},
 }
 
-// fill returns a T without an empty field.
-func fill[T any](f *filler) (value T) {
+// filled returns a T without an empty field.
+func filled[T any](f *filler) (value T) {
 	f.set(reflect.ValueOf(&value).Elem())
 	return value
 }

@@ -60,32 +60,32 @@ var bodies = session.Bodies{
 }
 
 // resumeOf is a command that resumes the session, without messages.
-func (b *bench) resumeOf(key session.Key) resume {
-	c := b.startOf(key).Post
+func (h *harness) resumeOf(key session.Key) resume {
+	c := h.startOf(key).Post
 	c.Messages, c.Limits = nil, limits
 	return resume{session.Resume{Post: c}}
 }
 
 // resumeAt resumes the session at a checkpoint, with one message.
-func (b *bench) resumeAt(key session.Key, checkpointID string) resume {
-	c := b.resumeOf(key)
-	c.Messages, c.CheckpointID = b.startOf(key).Messages, checkpointID
+func (h *harness) resumeAt(key session.Key, checkpointID string) resume {
+	c := h.resumeOf(key)
+	c.Messages, c.CheckpointID = h.startOf(key).Messages, checkpointID
 	return c
 }
 
 // retryOf is a command that retries the session's newest run, without messages.
-func (b *bench) retryOf(key session.Key) retry {
-	return retry{session.Retry{Post: b.resumeOf(key).Post}}
+func (h *harness) retryOf(key session.Key) retry {
+	return retry{session.Retry{Post: h.resumeOf(key).Post}}
 }
 
 // editOf is a command that puts another message in the place of one.
-func (b *bench) editOf(key session.Key, messageID string) session.Edit {
-	return session.Edit{Send: b.startOf(key), Target: messageID}
+func (h *harness) editOf(key session.Key, messageID string) session.Edit {
+	return session.Edit{Send: h.startOf(key), Target: messageID}
 }
 
 // regenerateOf is a command that answers a message again.
-func (b *bench) regenerateOf(key session.Key, messageID string) session.Regenerate {
-	c := b.startOf(key)
+func (h *harness) regenerateOf(key session.Key, messageID string) session.Regenerate {
+	c := h.startOf(key)
 	c.Messages = nil
 	return session.Regenerate{Send: c, Target: messageID}
 }

@@ -13,49 +13,49 @@ import (
 )
 
 // claim claims the oldest queued runs of the history.
-func (w *world) claim(session.Key) act {
-	limit, now := rapid.IntRange(1, 3).Draw(w.T, "limit"), w.now
-	due := store.Queued{ExecutorID: w.name, AgentTypes: []string{w.name}, Now: now}
-	return act{
+func (h *history) claim(session.Key) action {
+	limit, now := rapid.IntRange(1, 3).Draw(h.T, "limit"), h.now
+	due := store.Queued{ExecutorID: h.name, AgentTypes: []string{h.name}, Now: now}
+	return action{
 		name: "claim",
-		predict: func(all map[session.Key]*plain) string {
+		predict: func(all map[session.Key]*modelSession) string {
 			var queued []session.Key
 			for key, p := range all {
-				if r := p.live(); r != nil && r.Status == session.RunQueued && r.Due <= now {
+				if r := p.liveRun(); r != nil && r.Status == session.RunQueued && r.Due <= now {
 					queued = append(queued, key)
 				}
 			}
-			slices.SortFunc(queued, func(a, b session.Key) int { return cmp.Compare(all[a].live().Created, all[b].live().Created) })
+			slices.SortFunc(queued, func(a, b session.Key) int { return cmp.Compare(all[a].liveRun().Created, all[b].liveRun().Created) })
 			for _, key := range queued[:min(limit, len(queued))] {
 				p := all[key]
-				r := p.live()
+				r := p.liveRun()
 				r.Status = session.RunRunning
-				w.took(key, p, r)
+				h.recordClaim(key, p, r)
 			}
 			return ""
 		},
 		send: func() error {
-			_, err := w.store.UpdateDue(w.t.Context(), due, session.Need{}, limit, session.Claim{ExecutorID: w.name, Now: now}.Decide)
+			_, err := h.store.UpdateDue(h.t.Context(), due, session.Need{}, limit, session.Claim{ExecutorID: h.name, Now: now}.Decide)
 			return err
 		},
 	}
 }
 
-func (w *world) took(key session.Key, p *plain, r *plainRun) {
+func (h *history) recordClaim(key session.Key, p *modelSession, r *modelRun) {
 	p.Epoch++
-	r.Epoch, r.Attempt, r.Held, r.Claimed = p.Epoch, r.Attempt+1, true, w.now
-	w.claims[key] = append(w.claims[key], session.Ref{Key: key, RunID: r.ID, Epoch: r.Epoch})
+	r.Epoch, r.Attempt, r.Held, r.Claimed = p.Epoch, r.Attempt+1, true, h.now
+	h.claims[key] = append(h.claims[key], session.Ref{Key: key, RunID: r.ID, Epoch: r.Epoch})
 }
 
 // silence lets the executor be forgotten, and queues its runs again. Runs of
 // the histories before may be among them.
-func (w *world) silence(session.Key) act {
-	now := w.now
-	return act{
+func (h *history) silence(session.Key) action {
+	now := h.now
+	return action{
 		name: "silence",
-		predict: func(all map[session.Key]*plain) string {
+		predict: func(all map[session.Key]*modelSession) string {
 			for _, p := range all {
-				if r := p.live(); r != nil && r.Status == session.RunRunning {
+				if r := p.liveRun(); r != nil && r.Status == session.RunRunning {
 					r.Status, r.Held = session.RunQueued, false
 					r.Losses++
 				}
@@ -63,42 +63,42 @@ func (w *world) silence(session.Key) act {
 			return ""
 		},
 		send: func() error {
-			if _, err := w.store.Forget(w.t.Context(), now+1); err != nil {
+			if _, err := h.store.Forget(h.t.Context(), now+1); err != nil {
 				return err
 			}
-			if _, err := w.store.UpdateDue(w.t.Context(), store.Silent{}, session.Need{}, 1000, session.RequeueSilent{Now: now}.Decide); err != nil {
+			if _, err := h.store.UpdateDue(h.t.Context(), store.Silent{}, session.Need{}, 1000, session.RequeueSilent{Now: now}.Decide); err != nil {
 				return err
 			}
-			return w.store.Announce(w.t.Context(), w.name, []session.Agent{{Type: w.name}}, now)
+			return h.store.Announce(h.t.Context(), h.name, []session.Agent{{Type: h.name}}, now)
 		},
 	}
 }
 
-// ref draws one of the last claims of the session.
-func (w *world) ref(key session.Key) session.Ref {
-	claims := w.claims[key]
-	return claims[len(claims)-1-rapid.SampledFrom([]int{0, 0, 0, min(1, len(claims)-1)}).Draw(w.T, "claim")]
+// drawClaim draws one of the last claims of the session.
+func (h *history) drawClaim(key session.Key) session.Ref {
+	claims := h.claims[key]
+	return claims[len(claims)-1-rapid.SampledFrom([]int{0, 0, 0, min(1, len(claims)-1)}).Draw(h.T, "claim")]
 }
 
-// inFlight is the step that the model says is next; now and then another.
-func (w *world) inFlight(key session.Key) int32 {
-	step := rapid.SampledFrom([]int32{1, 1, 1, 1, 1, 0, 2}).Draw(w.T, "step")
-	if p := w.sessions[key]; p != nil {
+// drawStep is the step that the model says is next; now and then another.
+func (h *history) drawStep(key session.Key) int32 {
+	step := rapid.SampledFrom([]int32{1, 1, 1, 1, 1, 0, 2}).Draw(h.T, "step")
+	if p := h.sessions[key]; p != nil {
 		step += p.Steps
 	}
 	return step
 }
 
-func (w *world) plan(key session.Key) act {
-	if len(w.claims[key]) == 0 {
-		return act{}
+func (h *history) plan(key session.Key) action {
+	if len(h.claims[key]) == 0 {
+		return action{}
 	}
-	c := session.Plan{Ref: w.ref(key), Step: w.inFlight(key), Body: []byte(rapid.SampledFrom([]string{"p", "p", "q"}).Draw(w.T, "body")), CallIDs: []string{"x", "y"}, Limits: limits}
-	if rapid.Bool().Draw(w.T, "writes") {
+	c := session.Plan{Ref: h.drawClaim(key), Step: h.drawStep(key), Body: []byte(rapid.SampledFrom([]string{"p", "p", "q"}).Draw(h.T, "body")), CallIDs: []string{"x", "y"}, Limits: limits}
+	if rapid.Bool().Draw(h.T, "writes") {
 		c.Ops = []session.StateOp{{Key: "p", Kind: session.Replace, Value: `1`}}
 	}
-	return command(w, "plan", key, c.Need(), quiet(c.Decide), func(p *plain, _ map[session.Key]*plain) string {
-		if reason := p.writes(c.RunID, c.Epoch, c.Step); reason != "" {
+	return newAction(h, "plan", key, c.Need(), withoutAnswer(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
+		if reason := p.writeRefusal(c.RunID, c.Epoch, c.Step); reason != "" {
 			return reason
 		}
 		if p.Plan != "" && p.Plan != string(c.Body) {
@@ -113,14 +113,14 @@ func (w *world) plan(key session.Key) act {
 
 // result records a result that writes its step into the state, under the key
 // of its call.
-func (w *world) result(key session.Key) act {
-	if len(w.claims[key]) == 0 {
-		return act{}
+func (h *history) result(key session.Key) action {
+	if len(h.claims[key]) == 0 {
+		return action{}
 	}
-	id := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(w.T, "call")
-	c := session.RecordResult{Ref: w.ref(key), Step: w.inFlight(key), Limits: limits, Result: session.Result{CallID: id, Ops: []session.StateOp{{Key: id, Kind: session.Replace, Value: `1`}}}}
-	return command(w, "result "+id, key, c.Need(), onOne(c.Decide), func(p *plain, _ map[session.Key]*plain) string {
-		if reason := p.writes(c.RunID, c.Epoch, c.Step); reason != "" {
+	id := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(h.T, "call")
+	c := session.RecordResult{Ref: h.drawClaim(key), Step: h.drawStep(key), Limits: limits, Result: session.Result{CallID: id, Ops: []session.StateOp{{Key: id, Kind: session.Replace, Value: `1`}}}}
+	return newAction(h, "result "+id, key, c.Need(), ofOneView(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
+		if reason := p.writeRefusal(c.RunID, c.Epoch, c.Step); reason != "" {
 			return reason
 		}
 		if p.Plan == "" || id == "z" {
@@ -133,40 +133,40 @@ func (w *world) result(key session.Key) act {
 	})
 }
 
-func (w *world) commit(key session.Key) act {
-	if len(w.claims[key]) == 0 {
-		return act{}
+func (h *history) commit(key session.Key) action {
+	if len(h.claims[key]) == 0 {
+		return action{}
 	}
 	c := session.Commit{
-		Ref: w.ref(key), Step: w.inFlight(key), CheckpointID: w.id("cp"), Limits: limits, Now: w.now, ExpireAfter: 50,
+		Ref: h.drawClaim(key), Step: h.drawStep(key), CheckpointID: h.id("cp"), Limits: limits, Now: h.now, ExpireAfter: 50,
 	}
-	c.Messages = []session.Message{{ID: fmt.Sprint(w.id("m"), "~", c.Step, "@", c.RunID), Role: "assistant", RunID: c.RunID, Step: c.Step}}
-	for range rapid.IntRange(0, 2).Draw(w.T, "writes") {
-		c.Ops = append(c.Ops, w.op())
+	c.Messages = []session.Message{{ID: fmt.Sprint(h.id("m"), "~", c.Step, "@", c.RunID), Role: "assistant", RunID: c.RunID, Step: c.Step}}
+	for range rapid.IntRange(0, 2).Draw(h.T, "writes") {
+		c.Ops = append(c.Ops, h.drawWrite())
 	}
-	if rapid.IntRange(0, 5).Draw(w.T, "state writes only") == 0 {
+	if rapid.IntRange(0, 5).Draw(h.T, "state writes only") == 0 {
 		c.Messages = nil
 	}
-	if p := w.sessions[key]; p != nil {
-		for _, id := range p.answered() {
+	if p := h.sessions[key]; p != nil {
+		for _, id := range p.answeredCalls() {
 			c.Consume = append(c.Consume, session.Consume{CallID: id, Revision: p.Calls[id].Revision})
 		}
 		for id, call := range p.Calls {
-			if call.Late && !call.Told {
+			if call.Late && !call.LateReported {
 				c.Told = append(c.Told, id)
 			}
 		}
 	}
 	if len(c.Consume) > 0 && len(c.Messages) > 0 {
-		c.Messages = append(c.Messages, session.Message{ID: fmt.Sprint(w.id("m"), "@", c.RunID, "#", c.Step), Role: "tool", RunID: c.RunID, Step: c.Step})
+		c.Messages = append(c.Messages, session.Message{ID: fmt.Sprint(h.id("m"), "@", c.RunID, "#", c.Step), Role: "tool", RunID: c.RunID, Step: c.Step})
 	}
-	switch status := rapid.SampledFrom([]session.RunStatus{"", "", session.RunCompleted, session.RunFailed, session.RunInterrupted, session.RunSuspendedClientTool, session.RunSuspendedClientTool}).Draw(w.T, "outcome"); status {
+	switch status := rapid.SampledFrom([]session.RunStatus{"", "", session.RunCompleted, session.RunFailed, session.RunInterrupted, session.RunSuspendedClientTool, session.RunSuspendedClientTool}).Draw(h.T, "outcome"); status {
 	case "":
 	case session.RunSuspendedClientTool:
-		for range rapid.IntRange(1, 2).Draw(w.T, "calls") {
-			id := w.id("call")
-			w.told = append(w.told, id)
-			call := session.Call{CallID: id, Kind: session.ClientTool, Input: `{}`, DeadlineAt: w.now + session.Millis(rapid.SampledFrom([]int{20, 1000}).Draw(w.T, "deadline"))}
+		for range rapid.IntRange(1, 2).Draw(h.T, "calls") {
+			id := h.id("call")
+			h.callIDs = append(h.callIDs, id)
+			call := session.Call{CallID: id, Kind: session.ClientTool, Input: `{}`, DeadlineAt: h.now + session.Millis(rapid.SampledFrom([]int{20, 1000}).Draw(h.T, "deadline"))}
 			c.Calls = append(c.Calls, call)
 		}
 		c.Suspension = &session.Suspension{StepID: "s"}
@@ -174,8 +174,8 @@ func (w *world) commit(key session.Key) act {
 	default:
 		c.Outcome = outcomeOf(status)
 	}
-	a := command(w, "commit", key, c.Need(), onOne(c.Decide), func(p *plain, _ map[session.Key]*plain) string {
-		return p.commit(c, w.starts)
+	a := newAction(h, "commit", key, c.Need(), ofOneView(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
+		return p.commitStep(c, h.starts)
 	})
 	if len(c.Messages) > 0 {
 		a.message, a.repeats = c.Messages[0].ID, true
@@ -191,15 +191,15 @@ func outcomeOf(status session.RunStatus) *session.Outcome {
 	return o
 }
 
-// commit is what a step does. Its step is never one that was committed under
+// commitStep is what a step does. Its step is never one that was committed under
 // the same claim with the same outcome, since its messages are new; but it may be
 // taken for one.
-func (p *plain) commit(c session.Commit, starts map[string]session.Post) string {
-	stale := p.owns(c.RunID, c.Epoch)
-	if p.tookBack(c) {
+func (p *modelSession) commitStep(c session.Commit, starts map[string]session.Post) string {
+	stale := p.ownerRefusal(c.RunID, c.Epoch)
+	if p.isRolledBack(c) {
 		return ""
 	}
-	if stale != "" && !p.ended(c.RunID, c.Epoch) {
+	if stale != "" && !p.isRepeatedEnd(c.RunID, c.Epoch) {
 		return stale
 	}
 	r := p.run(c.RunID)
@@ -210,7 +210,7 @@ func (p *plain) commit(c session.Commit, starts map[string]session.Post) string 
 			return ""
 		}
 	}
-	if reason := p.writes(c.RunID, c.Epoch, c.Step); reason != "" {
+	if reason := p.writeRefusal(c.RunID, c.Epoch, c.Step); reason != "" {
 		return reason
 	}
 	p.Version++
@@ -235,32 +235,32 @@ func (p *plain) commit(c session.Commit, starts map[string]session.Post) string 
 	p.Plan, p.PlanWrites, p.Results = "", false, nil
 	p.commitCalls(c)
 	messages, version := len(p.Messages), p.StateVersion
-	p.Checkpoints = append(p.Checkpoints, plainCheckpoint{ID: c.CheckpointID, Step: c.Step, Epoch: c.Epoch, Run: c.RunID, Messages: messages, StateVersion: version, State: maps.Clone(p.State)})
+	p.Checkpoints = append(p.Checkpoints, modelCheckpoint{ID: c.CheckpointID, Step: c.Step, Epoch: c.Epoch, Run: c.RunID, Messages: messages, StateVersion: version, State: maps.Clone(p.State)})
 	if c.Outcome != nil {
-		p.end(r, c.Outcome.Status, c.Step)
+		p.endRun(r, c.Outcome.Status, c.Step)
 		if p.Status.Suspended() {
 			p.suspend(c, r.Stop)
 		}
 		p.Checkpoints[len(p.Checkpoints)-1].Failed = p.Failed
 		if p.Status != session.Active && !p.Status.Suspended() {
-			p.next(r, starts)
+			p.beginNext(r, starts)
 		}
 	}
 	return ""
 }
 
-// tookBack reports whether the commit repeats one whose checkpoint was taken back.
-func (p *plain) tookBack(c session.Commit) bool {
-	if p == nil || c.Outcome == nil || slices.ContainsFunc(p.Checkpoints, func(k plainCheckpoint) bool { return k.Step == c.Step && c.Step == p.Steps }) {
+// isRolledBack reports whether the commit repeats one whose checkpoint was taken back.
+func (p *modelSession) isRolledBack(c session.Commit) bool {
+	if p == nil || c.Outcome == nil || slices.ContainsFunc(p.Checkpoints, func(k modelCheckpoint) bool { return k.Step == c.Step && c.Step == p.Steps }) {
 		return false
 	}
 	r := p.run(c.RunID)
-	return r != nil && (r.Undo || c.Step == p.Steps) && !r.Status.Live() && r.Epoch == c.Epoch && r.Finished == c.Step && r.Status == c.Outcome.Status && r.Failure == failureOf(r.Status)
+	return r != nil && (r.Rollback || c.Step == p.Steps) && !r.Status.Live() && r.Epoch == c.Epoch && r.Finished == c.Step && r.Status == c.Outcome.Status && r.Failure == failureOf(r.Status)
 }
 
-func (p *plain) commitCalls(c session.Commit) {
+func (p *modelSession) commitCalls(c session.Commit) {
 	for _, call := range c.Calls {
-		p.Calls[call.CallID] = plainCall{Run: c.RunID, Step: c.Step, Deadline: call.DeadlineAt}
+		p.Calls[call.CallID] = modelCall{Run: c.RunID, Step: c.Step, Deadline: call.DeadlineAt}
 	}
 	for _, consume := range c.Consume {
 		call := p.Calls[consume.CallID]
@@ -269,35 +269,35 @@ func (p *plain) commitCalls(c session.Commit) {
 	}
 	for _, id := range c.Told {
 		call := p.Calls[id]
-		call.Told, call.ToldAt = true, c.Step
+		call.LateReported, call.LateReportedAt = true, c.Step
 		p.Calls[id] = call
 	}
 }
 
-func (p *plain) suspend(c session.Commit, stop session.StopKind) {
+func (p *modelSession) suspend(c session.Commit, stop session.StopKind) {
 	switch stop {
 	case session.StopAbort:
 		p.Status, p.Failed, p.Aborted = session.Failed, true, true
-		p.drop("")
+		p.dropOpenCalls("")
 	case session.StopInterrupt:
 		p.Status, p.Interrupted = session.Interrupted, true
 	default:
 		p.Expires = c.Now + c.ExpireAfter
-		for _, id := range p.open() {
+		for _, id := range p.openCalls() {
 			p.Expires = max(p.Expires, p.Calls[id].Deadline)
 		}
 	}
 }
 
-func (w *world) finish(key session.Key) act {
-	if len(w.claims[key]) == 0 {
-		return act{}
+func (h *history) finish(key session.Key) action {
+	if len(h.claims[key]) == 0 {
+		return action{}
 	}
-	status := rapid.SampledFrom([]session.RunStatus{session.RunCompleted, session.RunFailed, session.RunInterrupted}).Draw(w.T, "outcome")
-	c := session.Finish{Ref: w.ref(key), Outcome: *outcomeOf(status), Now: w.now}
-	return command(w, "finish "+string(status), key, c.Need(), onOne(c.Decide), func(p *plain, _ map[session.Key]*plain) string {
-		stale := p.owns(c.RunID, c.Epoch)
-		if stale != "" && !p.ended(c.RunID, c.Epoch) {
+	status := rapid.SampledFrom([]session.RunStatus{session.RunCompleted, session.RunFailed, session.RunInterrupted}).Draw(h.T, "outcome")
+	c := session.Finish{Ref: h.drawClaim(key), Outcome: *outcomeOf(status), Now: h.now}
+	return newAction(h, "finish "+string(status), key, c.Need(), ofOneView(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
+		stale := p.ownerRefusal(c.RunID, c.Epoch)
+		if stale != "" && !p.isRepeatedEnd(c.RunID, c.Epoch) {
 			return stale
 		}
 		r := p.run(c.RunID)
@@ -312,24 +312,24 @@ func (w *world) finish(key session.Key) act {
 		}
 		p.Version++
 		p.Plan, p.PlanWrites, p.Results = "", false, nil
-		p.end(r, status, 0)
-		p.next(r, w.starts)
+		p.endRun(r, status, 0)
+		p.beginNext(r, h.starts)
 		return ""
 	})
 }
 
-func (w *world) release(key session.Key) act {
-	if len(w.claims[key]) == 0 {
-		return act{}
+func (h *history) release(key session.Key) action {
+	if len(h.claims[key]) == 0 {
+		return action{}
 	}
-	c := session.Release{Ref: w.ref(key), Delay: session.Millis(rapid.SampledFrom([]int{0, 0, 3}).Draw(w.T, "delay")), Now: w.now}
-	return command(w, "release", key, c.Need(), quiet(c.Decide), func(p *plain, _ map[session.Key]*plain) string {
+	c := session.Release{Ref: h.drawClaim(key), Delay: session.Millis(rapid.SampledFrom([]int{0, 0, 3}).Draw(h.T, "delay")), Now: h.now}
+	return newAction(h, "release", key, c.Need(), withoutAnswer(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
 		if p != nil {
 			if r := p.run(c.RunID); r != nil && r.Epoch == c.Epoch && p.Epoch == c.Epoch && r.Status == session.RunQueued {
 				return ""
 			}
 		}
-		if reason := p.owns(c.RunID, c.Epoch); reason != "" {
+		if reason := p.ownerRefusal(c.RunID, c.Epoch); reason != "" {
 			return reason
 		}
 		r := p.run(c.RunID)

@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// plain is a session as the machine knows it: the rules of the specification
+// modelSession is a session as the machine knows it: the rules of the specification
 // said once more, in the simplest way, without a line of the heart.
-type plain struct {
+type modelSession struct {
 	Status       session.Status
 	Version      int64
 	Epoch        int64
@@ -20,16 +20,16 @@ type plain struct {
 	Steps        int32
 	Resumes      int32
 	Messages     []string                     // those of steps end with the run's id, results with the step behind it
-	Queue        []plainRun                   // those that wait, in their order
-	GivenUp      map[string]plainRun          // those that have waited in vain, by id
-	Runner       map[string]string            // the runs of users' messages that there are, by message
-	Origins      map[string]map[string]string // the states as of the beginnings of runs, by run; not compared
-	Began        map[string]string            // the state as of the beginning of the newest run; nil when it is not kept
+	Queue        []modelRun                   // those that wait, in their order
+	EndedWaiting      map[string]modelRun          // those that have waited in vain, by id
+	RunByMessage       map[string]string            // the runs of users' messages that there are, by message
+	StartStates      map[string]map[string]string // the states as of the beginnings of runs, by run; not compared
+	StartState        map[string]string            // the state as of the beginning of the newest run; nil when it is not kept
 	State        map[string]string
 	StateVersion int64
-	Runs         []plainRun // by turn
-	Calls        map[string]plainCall
-	Checkpoints  []plainCheckpoint // by step
+	Runs         []modelRun // by turn
+	Calls        map[string]modelCall
+	Checkpoints  []modelCheckpoint // by step
 	Plan         string            // empty for none
 	PlanWrites   bool              // the plan writes to the state
 	Results      []string          // the calls of the plan that have one
@@ -40,7 +40,7 @@ type plain struct {
 	MaxSteps     bool // what has failed has used all its steps
 }
 
-type plainRun struct {
+type modelRun struct {
 	ID        string
 	Key       string
 	Status    session.RunStatus
@@ -51,7 +51,7 @@ type plainRun struct {
 	Stop      session.StopKind
 	StopAt    session.Millis
 	Claimed   session.Millis
-	Undo      bool
+	Rollback      bool
 	Policy    session.BusyPolicy
 	Message   string // that it writes
 	From      int    // how many messages there were
@@ -65,7 +65,7 @@ type plainRun struct {
 	Created   session.Millis
 }
 
-type plainCall struct {
+type modelCall struct {
 	Run      string
 	Step     int32
 	Deadline session.Millis
@@ -74,11 +74,11 @@ type plainCall struct {
 	Consumed bool
 	Taken    int32 // the step that consumed it
 	Late     bool
-	Told     bool
-	ToldAt   int32 // the step that told of it
+	LateReported     bool
+	LateReportedAt   int32 // the step that told of it
 }
 
-type plainCheckpoint struct {
+type modelCheckpoint struct {
 	ID           string
 	Step         int32
 	Epoch        int64
@@ -89,19 +89,19 @@ type plainCheckpoint struct {
 	State        map[string]string
 }
 
-func (p *plain) clone() *plain {
+func (p *modelSession) clone() *modelSession {
 	if p == nil {
 		return nil
 	}
 	c := *p
 	c.Messages, c.Runs, c.Checkpoints, c.Results = slices.Clone(p.Messages), slices.Clone(p.Runs), slices.Clone(p.Checkpoints), slices.Clone(p.Results)
-	c.State, c.Calls, c.GivenUp = maps.Clone(p.State), maps.Clone(p.Calls), maps.Clone(p.GivenUp)
-	c.Queue, c.Runner, c.Origins = slices.Clone(p.Queue), maps.Clone(p.Runner), maps.Clone(p.Origins)
+	c.State, c.Calls, c.EndedWaiting = maps.Clone(p.State), maps.Clone(p.Calls), maps.Clone(p.EndedWaiting)
+	c.Queue, c.RunByMessage, c.StartStates = slices.Clone(p.Queue), maps.Clone(p.RunByMessage), maps.Clone(p.StartStates)
 	return &c
 }
 
-// live returns the run that is queued or running; nil for none.
-func (p *plain) live() *plainRun {
+// liveRun returns the run that is queued or running; nil for none.
+func (p *modelSession) liveRun() *modelRun {
 	for i := range p.Runs {
 		if p.Runs[i].Status.Live() {
 			return &p.Runs[i]
@@ -110,7 +110,7 @@ func (p *plain) live() *plainRun {
 	return nil
 }
 
-func (p *plain) run(id string) *plainRun {
+func (p *modelSession) run(id string) *modelRun {
 	for i := range p.Runs {
 		if p.Runs[i].ID == id {
 			return &p.Runs[i]
@@ -119,8 +119,8 @@ func (p *plain) run(id string) *plainRun {
 	return nil
 }
 
-// open returns the calls without an answer.
-func (p *plain) open() (ids []string) {
+// openCalls returns the calls without an answer.
+func (p *modelSession) openCalls() (ids []string) {
 	for id, c := range p.Calls {
 		if c.Answer == "" && !c.Consumed {
 			ids = append(ids, id)
@@ -130,8 +130,8 @@ func (p *plain) open() (ids []string) {
 	return ids
 }
 
-// answered returns the calls whose answers no step has taken.
-func (p *plain) answered() (ids []string) {
+// answeredCalls returns the calls whose answers no step has taken.
+func (p *modelSession) answeredCalls() (ids []string) {
 	for id, c := range p.Calls {
 		if c.Answer != "" && !c.Consumed {
 			ids = append(ids, id)
@@ -141,41 +141,41 @@ func (p *plain) answered() (ids []string) {
 	return ids
 }
 
-func (p *plain) drop(run string) {
-	for _, id := range p.open() {
+func (p *modelSession) dropOpenCalls(run string) {
+	for _, id := range p.openCalls() {
 		if run == "" || p.Calls[id].Run == run {
 			delete(p.Calls, id)
 		}
 	}
 }
 
-// begin makes the next run.
-func (p *plain) begin(id, key, message string, entry session.Entry, now session.Millis) {
+// beginRun makes the next run.
+func (p *modelSession) beginRun(id, key, message string, entry session.Entry, now session.Millis) {
 	p.Turn++
 	p.Status, p.Expires, p.Interrupted = session.Active, 0, p.Interrupted && entry == session.EntryContinuation
 	p.Failed, p.Aborted, p.MaxSteps = false, false, false
 	if entry != session.EntryStart {
 		p.Resumes++
 	}
-	p.Began = maps.Clone(p.State)
-	p.Origins[id] = p.Began
+	p.StartState = maps.Clone(p.State)
+	p.StartStates[id] = p.StartState
 	turn := len(p.Messages)
 	if entry == session.EntryContinuation {
 		turn, message = p.Runs[len(p.Runs)-1].FromTurn, p.Runs[len(p.Runs)-1].Message
 	}
-	p.Runs = append(p.Runs, plainRun{
+	p.Runs = append(p.Runs, modelRun{
 		ID: id, Key: key, Status: session.RunQueued, Entry: entry, Created: now, Message: message, From: len(p.Messages), FromState: p.StateVersion, FromTurn: turn,
 	})
 }
 
-// knows reports whether a request with the key was taken.
-func (p *plain) knows(key string) bool {
-	is := func(r plainRun) bool { return key != "" && r.Key == key }
-	return slices.ContainsFunc(p.Runs, is) || slices.ContainsFunc(p.Queue, is) || slices.ContainsFunc(slices.Collect(maps.Values(p.GivenUp)), is)
+// knowsRequest reports whether a request with the key was taken.
+func (p *modelSession) knowsRequest(key string) bool {
+	is := func(r modelRun) bool { return key != "" && r.Key == key }
+	return slices.ContainsFunc(p.Runs, is) || slices.ContainsFunc(p.Queue, is) || slices.ContainsFunc(slices.Collect(maps.Values(p.EndedWaiting)), is)
 }
 
-// wait puts a start behind those that wait.
-func (p *plain) wait(c session.Post) string {
+// enqueue puts a start behind those that wait.
+func (p *modelSession) enqueue(c session.Post) string {
 	switch {
 	case c.OnBusy == session.BusyReject, c.OnBusy == "" && p.Status == session.Active:
 		return "SESSION_BUSY"
@@ -184,43 +184,43 @@ func (p *plain) wait(c session.Post) string {
 	}
 	p.Version++
 	policy := cmp.Or(c.OnBusy, session.BusyEnqueue)
-	p.Queue = append(p.Queue, plainRun{ID: c.RunID, Key: c.RequestKey, Message: c.MessageID, Status: session.RunWaiting, Entry: session.EntryStart, Policy: policy, Created: c.Now})
-	if r := p.live(); r != nil && policy != session.BusyEnqueue {
-		r.ask(session.StopInterrupt, policy == session.BusyRollback, c.Now)
+	p.Queue = append(p.Queue, modelRun{ID: c.RunID, Key: c.RequestKey, Message: c.MessageID, Status: session.RunWaiting, Entry: session.EntryStart, Policy: policy, Created: c.Now})
+	if r := p.liveRun(); r != nil && policy != session.BusyEnqueue {
+		r.requestStop(session.StopInterrupt, policy == session.BusyRollback, c.Now)
 	}
 	return ""
 }
 
-func (r *plainRun) ask(kind session.StopKind, undo bool, now session.Millis) {
+func (r *modelRun) requestStop(kind session.StopKind, undo bool, now session.Millis) {
 	switch {
 	case r.Stop == "", r.Stop == session.StopInterrupt && kind == session.StopAbort:
 		r.Stop, r.StopAt, r.Due = kind, now, 0
-	case undo && !r.Undo:
+	case undo && !r.Rollback:
 		r.Due = 0
 	}
-	r.Undo = r.Undo || undo
+	r.Rollback = r.Rollback || undo
 }
 
-// bring begins a run with its messages.
-func (p *plain) bring(c session.Post, entry session.Entry) {
-	p.begin(c.RunID, c.RequestKey, c.MessageID, entry, c.Now)
+// beginWithMessages begins a run with its messages.
+func (p *modelSession) beginWithMessages(c session.Post, entry session.Entry) {
+	p.beginRun(c.RunID, c.RequestKey, c.MessageID, entry, c.Now)
 	p.Messages = append(p.Messages, idsOf(c.Messages)...)
 	for _, m := range c.Messages {
-		p.Runner[m.ID] = m.RunID
+		p.RunByMessage[m.ID] = m.RunID
 	}
 }
 
-// add appends what a run that goes on brings before its own messages.
-func (p *plain) add(a session.Addition) {
+// applyAddition appends what a run that goes on brings before its own messages.
+func (p *modelSession) applyAddition(a session.Addition) {
 	p.Messages = append(p.Messages, idsOf(a.Append)...)
 	for _, op := range a.Ops {
 		p.write(op.Key, op.Value)
 	}
 }
 
-// forget drops what is known of messages that are gone.
-func (p *plain) forget() {
-	maps.DeleteFunc(p.Runner, func(id, _ string) bool { return !slices.Contains(p.Messages, id) })
+// forgetRemovedMessages drops what is known of messages that are gone.
+func (p *modelSession) forgetRemovedMessages() {
+	maps.DeleteFunc(p.RunByMessage, func(id, _ string) bool { return !slices.Contains(p.Messages, id) })
 }
 
 func idsOf(messages []session.Message) (ids []string) {
@@ -230,25 +230,25 @@ func idsOf(messages []session.Message) (ids []string) {
 	return ids
 }
 
-// next begins the first of those that wait when the session has come to an end.
+// beginNext begins the first of those that wait when the session has come to an end.
 // ended is the run that has ended with it, if any; starts are all that there were.
-func (p *plain) next(ended *plainRun, starts map[string]session.Post) {
+func (p *modelSession) beginNext(ended *modelRun, starts map[string]session.Post) {
 	if len(p.Queue) == 0 || p.Status == session.Active || p.Status.Suspended() {
 		return
 	}
 	p.Version++
-	if ended != nil && ended.Undo && slices.ContainsFunc(p.Queue, func(r plainRun) bool { return r.Policy == session.BusyRollback }) {
-		p.undo(*ended)
+	if ended != nil && ended.Rollback && slices.ContainsFunc(p.Queue, func(r modelRun) bool { return r.Policy == session.BusyRollback }) {
+		p.rollBack(*ended)
 	}
-	p.answer(p.open(), session.AnswerAbandoned)
+	p.setAnswers(p.openCalls(), session.AnswerAbandoned)
 	first := p.Queue[0]
 	p.Queue = p.Queue[1:]
-	p.bring(starts[first.ID], session.EntryStart)
+	p.beginWithMessages(starts[first.ID], session.EntryStart)
 	p.Runs[len(p.Runs)-1].Policy = first.Policy
 }
 
-// undo takes back what the run has done.
-func (p *plain) undo(r plainRun) {
+// rollBack takes back what the run has done.
+func (p *modelSession) rollBack(r modelRun) {
 	before := p.Steps - r.Steps
 	stays := map[string]bool{}
 	for _, call := range p.Calls {
@@ -262,46 +262,46 @@ func (p *plain) undo(r plainRun) {
 		step, mine := strings.CutPrefix(of, r.ID)
 		return mine && (step == "" || step[0] == '#' && !stays[step])
 	})...)
-	p.Checkpoints = slices.DeleteFunc(p.Checkpoints, func(c plainCheckpoint) bool {
+	p.Checkpoints = slices.DeleteFunc(p.Checkpoints, func(c modelCheckpoint) bool {
 		return c.Messages > from || c.StateVersion > r.FromState || c.Run == r.ID
 	})
-	p.State, p.StateVersion = maps.Clone(p.Began), r.FromState
-	p.drop(r.ID)
+	p.State, p.StateVersion = maps.Clone(p.StartState), r.FromState
+	p.dropOpenCalls(r.ID)
 	for id, call := range p.Calls {
-		if call.ToldAt > before && call.Step <= before {
-			call.Told, call.ToldAt = false, 0
+		if call.LateReportedAt > before && call.Step <= before {
+			call.LateReported, call.LateReportedAt = false, 0
 			p.Calls[id] = call
 		}
 	}
 }
 
-// forsake ends those that wait with the session.
-func (p *plain) forsake(failure string) {
+// failWaiting ends those that wait with the session.
+func (p *modelSession) failWaiting(failure string) {
 	for _, r := range p.Queue {
-		p.giveUp(r, session.RunFailed, failure)
+		p.endWaiting(r, session.RunFailed, failure)
 	}
 	p.Queue = nil
 }
 
-func (p *plain) giveUp(r plainRun, status session.RunStatus, failure string) {
+func (p *modelSession) endWaiting(r modelRun, status session.RunStatus, failure string) {
 	r.Status, r.Failure = status, failure
-	if p.GivenUp == nil {
-		p.GivenUp = map[string]plainRun{}
+	if p.EndedWaiting == nil {
+		p.EndedWaiting = map[string]modelRun{}
 	}
-	p.GivenUp[r.ID] = r
+	p.EndedWaiting[r.ID] = r
 }
 
-// wake continues a suspended session that waits for nothing any more.
-func (p *plain) wake(id string, now session.Millis) bool {
-	if !p.Status.Suspended() || len(p.open()) > 0 {
+// continueIfAnswered continues a suspended session that waits for nothing any more.
+func (p *modelSession) continueIfAnswered(id string, now session.Millis) bool {
+	if !p.Status.Suspended() || len(p.openCalls()) > 0 {
 		return false
 	}
-	p.begin(id, "", "", session.EntryContinuation, now)
+	p.beginRun(id, "", "", session.EntryContinuation, now)
 	return true
 }
 
-// owns gives the reason for which the claim may not write; empty for none.
-func (p *plain) owns(run string, epoch int64) string {
+// ownerRefusal gives the reason for which the claim may not write; empty for none.
+func (p *modelSession) ownerRefusal(run string, epoch int64) string {
 	if p == nil {
 		return "SESSION_NOT_FOUND"
 	}
@@ -315,9 +315,9 @@ func (p *plain) owns(run string, epoch int64) string {
 	}
 }
 
-// ended reports whether the claim was the last one of a run that has ended,
+// isRepeatedEnd reports whether the claim was the last one of a run that has ended,
 // whose end it may repeat.
-func (p *plain) ended(run string, epoch int64) bool {
+func (p *modelSession) isRepeatedEnd(run string, epoch int64) bool {
 	if p == nil {
 		return false
 	}
@@ -325,9 +325,9 @@ func (p *plain) ended(run string, epoch int64) bool {
 	return r != nil && !r.Status.Live() && r.Status != session.RunWaiting && r.Epoch == epoch && epoch != 0
 }
 
-// writes is owns for a run that must be live, in the step in flight.
-func (p *plain) writes(run string, epoch int64, step int32) string {
-	if reason := p.owns(run, epoch); reason != "" {
+// writeRefusal is owns for a run that must be live, in the step in flight.
+func (p *modelSession) writeRefusal(run string, epoch int64, step int32) string {
+	if reason := p.ownerRefusal(run, epoch); reason != "" {
 		return reason
 	}
 	switch {
@@ -339,13 +339,13 @@ func (p *plain) writes(run string, epoch int64, step int32) string {
 	return ""
 }
 
-// end ends the run with a status; step is 0 outside of a step.
-func (p *plain) end(r *plainRun, status session.RunStatus, step int32) {
+// endRun ends the run with a status; step is 0 outside of a step.
+func (p *modelSession) endRun(r *modelRun, status session.RunStatus, step int32) {
 	r.Status, r.Held, r.Finished, r.Failure = status, false, step, failureOf(status)
 	p.Status = session.Status(status)
 	p.Interrupted, p.Failed, p.Aborted, p.MaxSteps = status == session.RunInterrupted, status == session.RunFailed, false, false
 	if p.Failed {
-		p.drop(r.ID)
+		p.dropOpenCalls(r.ID)
 	}
 }
 
@@ -357,15 +357,15 @@ func failureOf(status session.RunStatus) string {
 	return ""
 }
 
-// force ends what the session does from outside. The failure is that of a
+// forceStatus ends what the session does from outside. The failure is that of a
 // session that fails.
-func (p *plain) force(status session.Status, failure string) (ended *plainRun) {
+func (p *modelSession) forceStatus(status session.Status, failure string) (ended *modelRun) {
 	p.Version++
 	p.Status, p.Interrupted, p.Failed, p.Aborted, p.MaxSteps = status, status == session.Interrupted, status == session.Failed, false, false
 	if p.Failed {
-		p.drop("")
+		p.dropOpenCalls("")
 	}
-	r := p.live()
+	r := p.liveRun()
 	if r == nil {
 		return nil
 	}
@@ -384,16 +384,16 @@ func (p *plain) force(status session.Status, failure string) (ended *plainRun) {
 }
 
 // write puts a value into the state.
-func (p *plain) write(key, value string) {
+func (p *modelSession) write(key, value string) {
 	if p.State[key] != value {
 		p.State[key] = value
 		p.StateVersion = p.Version
 	}
 }
 
-// cut takes messages back, and the checkpoints that counted them.
-func (p *plain) cut(messages int) {
+// truncate takes messages back, and the checkpoints that counted them.
+func (p *modelSession) truncate(messages int) {
 	p.Version++
 	p.Messages = p.Messages[:messages]
-	p.Checkpoints = slices.DeleteFunc(p.Checkpoints, func(c plainCheckpoint) bool { return c.Messages > messages })
+	p.Checkpoints = slices.DeleteFunc(p.Checkpoints, func(c modelCheckpoint) bool { return c.Messages > messages })
 }

@@ -12,17 +12,17 @@ import (
 )
 
 // storedSteps are about steps as readers see them, and about positions.
-var storedSteps = []test{
-	{"committed steps are read in pages", func(b *bench) {
+var storedSteps = []suiteCase{
+	{"committed steps are read in pages", func(h *harness) {
 		var runs []string
 		for turn := range int32(3) {
-			b.start(b.startOf(home))
-			ref, _ := b.claim(executor)
+			h.start(h.startOf(home))
+			ref, _ := h.claim(executor)
 			runs = append(runs, ref.RunID)
-			b.commit(b.recorded(ref, 2*turn+1, 10))
-			c := b.recorded(ref, 2*turn+2, 10)
+			h.commit(h.recordedCommit(ref, 2*turn+1, 10))
+			c := h.recordedCommit(ref, 2*turn+2, 10)
 			c.Outcome = &completed
-			b.commit(c)
+			h.commit(c)
 		}
 		for _, p := range []struct {
 			page   store.StepPage
@@ -48,105 +48,105 @@ var storedSteps = []test{
 			if p.page.MaxBytes == 0 {
 				p.page.MaxBytes = 1000
 			}
-			got := b.readSteps(home, p.page)
+			got := h.readSteps(home, p.page)
 			if shown := outline(got); shown != p.want || got.More != p.more || got.Stands != p.stands {
-				b.Errorf("%+v: got %q, more: %v, stands %d; want %q, %v, %d", p.page, shown, got.More, got.Stands, p.want, p.more, p.stands)
+				h.Errorf("%+v: got %q, more: %v, stands %d; want %q, %v, %d", p.page, shown, got.More, got.Stands, p.want, p.more, p.stands)
 			}
-			b.runsOf(got)
+			h.expectRunsOf(got)
 		}
 	}},
-	{"a stored step has its record and its messages alone", func(b *bench) {
-		b.start(b.startOf(home))
-		ref, _ := b.claim(executor)
-		first := b.recorded(ref, 1, 10)
-		b.commit(first)
-		b.append(home, "from outside")
-		drain := b.recorded(ref, 2, 0) // the results of calls, and no word of the model
+	{"a stored step has its record and its messages alone", func(h *harness) {
+		h.start(h.startOf(home))
+		ref, _ := h.claim(executor)
+		first := h.recordedCommit(ref, 1, 10)
+		h.commit(first)
+		h.append(home, "from outside")
+		drain := h.recordedCommit(ref, 2, 0) // the results of calls, and no word of the model
 		drain.Messages = nil
 		for _, id := range []string{"result a", "result b"} {
-			drain.Messages = append(drain.Messages, session.Message{ID: id, Role: "tool", RunID: ref.RunID, Step: 2, CreatedAt: b.now, Body: []byte(id)})
+			drain.Messages = append(drain.Messages, session.Message{ID: id, Role: "tool", RunID: ref.RunID, Step: 2, CreatedAt: h.now, Body: []byte(id)})
 		}
-		b.commit(drain)
-		empty := b.recorded(ref, 3, 0)
+		h.commit(drain)
+		empty := h.recordedCommit(ref, 3, 0)
 		empty.Messages = nil
-		b.commit(empty)
-		got := b.readSteps(home, store.StepPage{Limit: 10, MaxBytes: 1000})
-		checkpoints := b.checkpoints(home)
+		h.commit(empty)
+		got := h.readSteps(home, store.StepPage{Limit: 10, MaxBytes: 1000})
+		checkpoints := h.checkpoints(home)
 		slices.Reverse(checkpoints)
 		checkpoints[0].Record = first.Record
-		messages := b.messages(home)
-		same(b, "steps", got.Page, []session.StoredStep{
+		messages := h.messages(home)
+		same(h, "steps", got.Page, []session.StoredStep{
 			{Checkpoint: checkpoints[0], BeginsRun: true, Messages: messages[1:2]},
 			{Checkpoint: checkpoints[1], Follows: 1, Messages: messages[3:5]},
 			{Checkpoint: checkpoints[2], Follows: 2},
 		})
-		want, run := b.session(home)
+		want, run := h.session(home)
 		want.State = ""
-		same(b, "session", got.Session, want)
-		same(b, "newest run", *got.Current, run)
+		same(h, "session", got.Session, want)
+		same(h, "newest run", *got.Current, run)
 	}},
-	{"steps that were taken back are not read", func(b *bench) {
-		first, second := b.talk(home, 1, "one"), b.talk(home, 2, "two")
-		b.talk(home, 3, "three")
-		b.stands(home, position.Ended(3), 0)
-		_, err := b.rewind(home, b.checkpoints(home)[1].ID)
-		b.must(err)
-		b.stands(home, position.Ended(2), 0)
-		b.start(b.regenerateOf(home, second.message))
-		b.stands(home, position.Ended(1), 0)
-		_, run := b.session(home)
-		same(b, "where the run starts", run.StartPosition, position.Ended(1))
-		ref := b.claimOf(home)
-		b.stands(home, position.Ended(1), 1)
-		b.commit(b.recorded(ref, 4, 10))
-		b.stands(home, position.Committed(4), 0)
-		got := b.readSteps(home, store.StepPage{After: 3, Limit: 10, MaxBytes: 1000})
+	{"steps that were taken back are not read", func(h *harness) {
+		first, second := h.runTurn(home, 1, "one"), h.runTurn(home, 2, "two")
+		h.runTurn(home, 3, "three")
+		h.expectPosition(home, position.Ended(3), 0)
+		_, err := h.rewind(home, h.checkpoints(home)[1].ID)
+		h.must(err)
+		h.expectPosition(home, position.Ended(2), 0)
+		h.start(h.regenerateOf(home, second.message))
+		h.expectPosition(home, position.Ended(1), 0)
+		_, run := h.session(home)
+		same(h, "where the run starts", run.StartPosition, position.Ended(1))
+		ref := h.claimOf(home)
+		h.expectPosition(home, position.Ended(1), 1)
+		h.commit(h.recordedCommit(ref, 4, 10))
+		h.expectPosition(home, position.Committed(4), 0)
+		got := h.readSteps(home, store.StepPage{After: 3, Limit: 10, MaxBytes: 1000})
 		if shown := outline(got); shown != "14!" || got.Stands != 1 {
-			b.Errorf("a reader of a step that is gone got %q, stands %d; want 14!, 1", shown, got.Stands)
+			h.Errorf("a reader of a step that is gone got %q, stands %d; want 14!, 1", shown, got.Stands)
 		}
-		b.finish(ref)
-		count, err := b.truncate(home, 1)
+		h.finish(ref)
+		count, err := h.truncate(home, 1)
 		if err != nil || count != 1 {
-			b.Fatalf("got %d, %v", count, err)
+			h.Fatalf("got %d, %v", count, err)
 		}
-		b.stands(home, 0, 1)
-		if got := b.readSteps(home, store.StepPage{After: 4, Limit: 10, MaxBytes: 1000}); len(got.Page) > 0 || got.Stands != 0 {
-			b.Errorf("got %q, stands %d, want nothing", outline(got), got.Stands)
+		h.expectPosition(home, 0, 1)
+		if got := h.readSteps(home, store.StepPage{After: 4, Limit: 10, MaxBytes: 1000}); len(got.Page) > 0 || got.Stands != 0 {
+			h.Errorf("got %q, stands %d, want nothing", outline(got), got.Stands)
 		}
-		b.message(home, first.message, 1)
+		h.expectMessageCount(home, first.message, 1)
 	}},
-	{"a step without messages and writes is taken back too", func(b *bench) {
-		b.start(b.startOf(home))
-		ref, _ := b.claim(executor)
-		b.commit(b.recorded(ref, 1, 10))
-		empty := b.recorded(ref, 2, 10)
+	{"a step without messages and writes is taken back too", func(h *harness) {
+		h.start(h.startOf(home))
+		ref, _ := h.claim(executor)
+		h.commit(h.recordedCommit(ref, 1, 10))
+		empty := h.recordedCommit(ref, 2, 10)
 		empty.Messages, empty.Outcome = nil, &completed
-		b.commit(empty)
-		_, err := b.rewind(home, b.checkpoints(home)[1].ID)
-		b.must(err)
-		b.stands(home, position.Ended(1), 0)
-		if got := outline(b.readSteps(home, store.StepPage{Limit: 10, MaxBytes: 1000})); got != "01!" {
-			b.Errorf("got %q, want the first step alone", got)
+		h.commit(empty)
+		_, err := h.rewind(home, h.checkpoints(home)[1].ID)
+		h.must(err)
+		h.expectPosition(home, position.Ended(1), 0)
+		if got := outline(h.readSteps(home, store.StepPage{Limit: 10, MaxBytes: 1000})); got != "01!" {
+			h.Errorf("got %q, want the first step alone", got)
 		}
 	}},
-	{"a large step comes alone", func(b *bench) {
-		b.start(b.startOf(home))
-		ref, _ := b.claim(executor)
+	{"a large step comes alone", func(h *harness) {
+		h.start(h.startOf(home))
+		ref, _ := h.claim(executor)
 		for step, size := range []int{5000, 10, 10} {
-			c := b.recorded(ref, int32(step)+1, 10)
+			c := h.recordedCommit(ref, int32(step)+1, 10)
 			c.Messages[0].Body = []byte(strings.Repeat("x", size))
-			b.commit(c)
+			h.commit(c)
 		}
-		c := b.recorded(ref, 4, 3<<20)
-		b.commit(c)
+		c := h.recordedCommit(ref, 4, 3<<20)
+		h.commit(c)
 		var pages []string
 		for after := int32(0); ; {
-			got := b.readSteps(home, store.StepPage{After: after, Limit: 10, MaxBytes: 100})
+			got := h.readSteps(home, store.StepPage{After: after, Limit: 10, MaxBytes: 100})
 			if len(got.Page) > 0 {
 				last := got.Page[len(got.Page)-1]
 				after = last.Step
-				if want := b.checkpoints(home); got.Page[0].Step == 4 && (string(last.Record) != string(c.Record) || want[0].ID != last.ID) {
-					b.Error("the record of the large step is another one")
+				if want := h.checkpoints(home); got.Page[0].Step == 4 && (string(last.Record) != string(c.Record) || want[0].ID != last.ID) {
+					h.Error("the record of the large step is another one")
 				}
 			}
 			pages = append(pages, outline(got))
@@ -154,96 +154,96 @@ var storedSteps = []test{
 				break
 			}
 		}
-		same(b, "pages", pages, []string{"01!", "12 23", "34"})
+		same(h, "pages", pages, []string{"01!", "12 23", "34"})
 	}},
-	{"a run that ends outside a step has an end and no step", func(b *bench) {
-		b.start(b.startOf(home))
-		ref, _ := b.claim(executor)
-		b.commit(b.recorded(ref, 1, 10))
-		b.fail(ref)
+	{"a run that ends outside a step has an end and no step", func(h *harness) {
+		h.start(h.startOf(home))
+		ref, _ := h.claim(executor)
+		h.commit(h.recordedCommit(ref, 1, 10))
+		h.fail(ref)
 		end := position.OutsideStep(2, 0)
-		b.stands(home, end, 1)
-		_, run := b.session(home)
+		h.expectPosition(home, end, 1)
+		_, run := h.session(home)
 		if run.StartPosition != 0 || run.EndPosition != end || run.FinishStep != 0 {
-			b.Errorf("got the run from %d to %d, finished by step %d; want 0 to %d", run.StartPosition, run.EndPosition, run.FinishStep, end)
+			h.Errorf("got the run from %d to %d, finished by step %d; want 0 to %d", run.StartPosition, run.EndPosition, run.FinishStep, end)
 		}
-		b.start(b.startOf(home))
-		ref, _ = b.claim(executor)
-		b.fail(ref)
-		got := b.readSteps(home, store.StepPage{Limit: 10, MaxBytes: 1000})
+		h.start(h.startOf(home))
+		ref, _ = h.claim(executor)
+		h.fail(ref)
+		got := h.readSteps(home, store.StepPage{Limit: 10, MaxBytes: 1000})
 		if shown := outline(got); shown != "01!" || got.Current.RunID != ref.RunID || got.Current.StartPosition != end || got.Current.EndPosition != position.OutsideStep(2, 2) {
-			b.Errorf("got %q and the newest run %+v", shown, got.Current)
+			h.Errorf("got %q and the newest run %+v", shown, got.Current)
 		}
-		b.runsOf(got)
+		h.expectRunsOf(got)
 	}},
-	{"a branch has no steps of its source", func(b *bench) {
-		b.steps(home, 2)
-		from, made := b.checkpoints(home)[0], at("branch")
-		_, err := b.branch(home, from.ID, made)
-		b.must(err)
-		b.stands(made, 0, 0)
-		if got := b.readSteps(made, store.StepPage{Limit: 10, MaxBytes: 1000}); len(got.Page) > 0 || got.Current != nil || got.Stands != 0 {
-			b.Errorf("got %q and the run %+v of a branch without runs", outline(got), got.Current)
+	{"a branch has no steps of its source", func(h *harness) {
+		h.runSteps(home, 2)
+		from, made := h.checkpoints(home)[0], at("branch")
+		_, err := h.branch(home, from.ID, made)
+		h.must(err)
+		h.expectPosition(made, 0, 0)
+		if got := h.readSteps(made, store.StepPage{Limit: 10, MaxBytes: 1000}); len(got.Page) > 0 || got.Current != nil || got.Stands != 0 {
+			h.Errorf("got %q and the run %+v of a branch without runs", outline(got), got.Current)
 		}
-		b.start(b.startOf(made))
-		ref := b.claimOf(made)
-		b.commit(b.recorded(ref, 1, 10)) // its source has a step 1 too
-		got := b.readSteps(made, store.StepPage{Limit: 10, MaxBytes: 1000})
+		h.start(h.startOf(made))
+		ref := h.claimOf(made)
+		h.commit(h.recordedCommit(ref, 1, 10)) // its source has a step 1 too
+		got := h.readSteps(made, store.StepPage{Limit: 10, MaxBytes: 1000})
 		if shown := outline(got); shown != "01!" || len(got.Page[0].Messages) != 1 || got.Page[0].Messages[0].RunID != ref.RunID {
-			b.Errorf("got %q with %+v, want the branch's own step", shown, got.Page)
+			h.Errorf("got %q with %+v, want the branch's own step", shown, got.Page)
 		}
 	}},
-	{"a run that has waited starts where the former one has ended", func(b *bench) {
-		b.start(b.startOf(home))
-		ref, _ := b.claim(executor)
-		b.commit(b.recorded(ref, 1, 10))
-		next, gone, undoing := b.waitingOf(home), b.waitingOf(home), b.waitingOf(home)
+	{"a run that has waited starts where the former one has ended", func(h *harness) {
+		h.start(h.startOf(home))
+		ref, _ := h.claim(executor)
+		h.commit(h.recordedCommit(ref, 1, 10))
+		next, gone, undoing := h.waitingOf(home), h.waitingOf(home), h.waitingOf(home)
 		for _, c := range []session.Send{next, gone, undoing} {
-			b.start(c)
+			h.start(c)
 		}
-		b.position(home, next.RunID, 0, 0)
-		_, err := b.tryStop(session.RequestStop{Key: home, RunID: gone.RunID, Kind: session.StopInterrupt, Now: b.now})
-		b.must(err)
-		b.position(home, gone.RunID, position.Committed(1), position.Committed(1))
-		b.stands(home, position.Committed(1), 0)
-		b.finish(ref)
-		b.position(home, ref.RunID, 0, position.OutsideStep(2, 0))
-		b.position(home, next.RunID, position.OutsideStep(2, 0), 0)
-		ref, _ = b.claim(executor)
-		b.commit(b.recorded(ref, 2, 10))
-		b.start(b.rollingBack(home)) // behind the one that waits, which begins
-		last := b.recorded(ref, 3, 10)
+		h.expectRunPositions(home, next.RunID, 0, 0)
+		_, err := h.tryStop(session.RequestStop{Key: home, RunID: gone.RunID, Kind: session.StopInterrupt, Now: h.now})
+		h.must(err)
+		h.expectRunPositions(home, gone.RunID, position.Committed(1), position.Committed(1))
+		h.expectPosition(home, position.Committed(1), 0)
+		h.finish(ref)
+		h.expectRunPositions(home, ref.RunID, 0, position.OutsideStep(2, 0))
+		h.expectRunPositions(home, next.RunID, position.OutsideStep(2, 0), 0)
+		ref, _ = h.claim(executor)
+		h.commit(h.recordedCommit(ref, 2, 10))
+		h.start(h.rollbackOf(home)) // behind the one that waits, which begins
+		last := h.recordedCommit(ref, 3, 10)
 		last.Outcome = &completed
-		b.commit(last)
-		b.position(home, ref.RunID, position.OutsideStep(2, 0), position.Ended(3))
-		b.position(home, undoing.RunID, position.Ended(1), 0)
-		b.stands(home, position.Ended(1), 0)
-		if got := outline(b.readSteps(home, store.StepPage{Limit: 10, MaxBytes: 1000})); got != "01!" {
-			b.Errorf("got %q after the rollback, want the first run's step alone", got)
+		h.commit(last)
+		h.expectRunPositions(home, ref.RunID, position.OutsideStep(2, 0), position.Ended(3))
+		h.expectRunPositions(home, undoing.RunID, position.Ended(1), 0)
+		h.expectPosition(home, position.Ended(1), 0)
+		if got := outline(h.readSteps(home, store.StepPage{Limit: 10, MaxBytes: 1000})); got != "01!" {
+			h.Errorf("got %q after the rollback, want the first run's step alone", got)
 		}
 	}},
-	{"steps are read of a session that there is", func(b *bench) {
-		_, err := b.Store.Steps(b.Context(), home, store.StepPage{Limit: 1, MaxBytes: 1})
-		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
-		b.create(b.createOf(home))
-		got := b.readSteps(home, store.StepPage{Limit: 1, MaxBytes: 1})
+	{"steps are read of a session that there is", func(h *harness) {
+		_, err := h.Store.Steps(h.Context(), home, store.StepPage{Limit: 1, MaxBytes: 1})
+		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
+		h.create(h.createOf(home))
+		got := h.readSteps(home, store.StepPage{Limit: 1, MaxBytes: 1})
 		if got.Session.Key != home || got.Current != nil || len(got.Page)+len(got.Runs) > 0 || got.More || got.Stands != 0 {
-			b.Errorf("got %+v of a session without runs", got)
+			h.Errorf("got %+v of a session without runs", got)
 		}
 	}},
 }
 
-// recorded is a command that commits a step with one message and a record of that size.
-func (b *bench) recorded(ref session.Ref, step int32, size int) session.Commit {
-	c := b.commitOf(ref, step)
+// recordedCommit is a command that commits a step with one message and a record of that size.
+func (h *harness) recordedCommit(ref session.Ref, step int32, size int) session.Commit {
+	c := h.commitOf(ref, step)
 	c.Record = []byte(strings.Repeat("r", size))
 	return c
 }
 
-func (b *bench) readSteps(key session.Key, page store.StepPage) *store.Steps {
-	b.Helper()
-	steps, err := b.Store.Steps(b.Context(), key, page)
-	b.must(err)
+func (h *harness) readSteps(key session.Key, page store.StepPage) *store.Steps {
+	h.Helper()
+	steps, err := h.Store.Steps(h.Context(), key, page)
+	h.must(err)
 	return steps
 }
 
@@ -260,37 +260,37 @@ func outline(steps *store.Steps) string {
 	return strings.Join(list, " ")
 }
 
-// runsOf fails the test unless the runs of the page are there, each once and without its
+// expectRunsOf fails the test unless the runs of the page are there, each once and without its
 // output.
-func (b *bench) runsOf(steps *store.Steps) {
-	b.Helper()
+func (h *harness) expectRunsOf(steps *store.Steps) {
+	h.Helper()
 	var want []session.Run
 	for _, step := range steps.Page {
 		if len(want) > 0 && want[len(want)-1].RunID == step.RunID {
 			continue
 		}
-		run, err := b.Store.Run(b.Context(), steps.Session.Key, step.RunID)
-		b.must(err)
+		run, err := h.Store.Run(h.Context(), steps.Session.Key, step.RunID)
+		h.must(err)
 		run.Outcome.Output = ""
 		want = append(want, *run)
 	}
-	same(b, "runs of the page", steps.Runs, want)
+	same(h, "runs of the page", steps.Runs, want)
 }
 
-// stands fails the test unless the session stands there and has so many claims.
-func (b *bench) stands(key session.Key, at int64, claims int32) {
-	b.Helper()
-	if s := b.snapshot(key).Session; s.Position != at || s.Claims != claims {
-		b.Errorf("got the session at %+v with %d claims, want %+v with %d", position.Of(s.Position), s.Claims, position.Of(at), claims)
+// expectPosition fails the test unless the session stands there and has so many claims.
+func (h *harness) expectPosition(key session.Key, at int64, claims int32) {
+	h.Helper()
+	if s := h.snapshot(key).Session; s.Position != at || s.Claims != claims {
+		h.Errorf("got the session at %+v with %d claims, want %+v with %d", position.Of(s.Position), s.Claims, position.Of(at), claims)
 	}
 }
 
-// position fails the test unless the run starts and ends there.
-func (b *bench) position(key session.Key, runID string, start, end int64) {
-	b.Helper()
-	run, err := b.Store.Run(b.Context(), key, runID)
-	b.must(err)
+// expectRunPositions fails the test unless the run starts and ends there.
+func (h *harness) expectRunPositions(key session.Key, runID string, start, end int64) {
+	h.Helper()
+	run, err := h.Store.Run(h.Context(), key, runID)
+	h.must(err)
 	if run.StartPosition != start || run.EndPosition != end {
-		b.Errorf("got run %s from %+v to %+v, want %+v to %+v", runID, position.Of(run.StartPosition), position.Of(run.EndPosition), position.Of(start), position.Of(end))
+		h.Errorf("got run %s from %+v to %+v, want %+v to %+v", runID, position.Of(run.StartPosition), position.Of(run.EndPosition), position.Of(start), position.Of(end))
 	}
 }

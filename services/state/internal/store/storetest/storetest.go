@@ -31,28 +31,28 @@ func Run(t *testing.T, open func(*testing.T) Subject) {
 	for _, c := range suite() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			c.run(newBench(t, open(t)))
+			c.run(newHarness(t, open(t)))
 		})
 	}
 }
 
-func suite() (all []test) {
-	for _, group := range [][]test{
-		starts, claims, orphans, handsOver, steps, ends, reads, crowds, lives, stops, waits, takesBack, goesBack, resends, answerRuns, failedSteps, triesAgain, branchesOff, returns, bulks, begins, storedSteps, options, wholes, states, conversations, checks, calls, answers, families, trees,
-		lists, walks, accounts, memories, tenants, batches, replicas, races,
+func suite() (all []suiteCase) {
+	for _, group := range [][]suiteCase{
+		starts, claims, orphans, handovers, steps, ends, reads, concurrency, lifecycle, stops, waitingRuns, rollbacks, edits, resends, answeringRuns, failedSteps, retries, branches, rewinds, bulkAnswers, waitingStarts, storedSteps, resumes, roundTrips, states, conversations, checkpointReads, calls, answers, families, deletions,
+		lists, paging, accounts, memories, tenants, batches, replicas, races,
 	} {
 		all = append(all, group...)
 	}
 	return all
 }
 
-type test struct {
+type suiteCase struct {
 	name string
-	run  func(*bench)
+	run  func(*harness)
 }
 
-// bench is a store with one executor, and a clock that moves by hand.
-type bench struct {
+// harness is a store with one executor, and a clock that moves by hand.
+type harness struct {
 	*testing.T
 	Subject
 	now  session.Millis
@@ -70,33 +70,33 @@ var home = session.Key{Tenant: "acme", SessionID: "s1"}
 // at names another session of home's tenant.
 func at(id string) session.Key { return session.Key{Tenant: home.Tenant, SessionID: id} }
 
-func newBench(t *testing.T, s Subject) *bench {
-	b := &bench{T: t, Subject: s, now: 1_700_000_000_000}
-	b.announce(executor)
-	return b
+func newHarness(t *testing.T, s Subject) *harness {
+	h := &harness{T: t, Subject: s, now: 1_700_000_000_000}
+	h.announce(executor)
+	return h
 }
 
 // id returns what no earlier call returned.
-func (b *bench) id(prefix string) string { return fmt.Sprintf("%s_%d", prefix, b.ids.Add(1)) }
+func (h *harness) id(prefix string) string { return fmt.Sprintf("%s_%d", prefix, h.ids.Add(1)) }
 
-func (b *bench) announce(executorID string) {
-	b.Helper()
-	err := b.Store.Announce(b.Context(), executorID, []session.Agent{{Type: agent, Description: "helps"}}, b.now)
-	b.must(err)
+func (h *harness) announce(executorID string) {
+	h.Helper()
+	err := h.Store.Announce(h.Context(), executorID, []session.Agent{{Type: agent, Description: "helps"}}, h.now)
+	h.must(err)
 }
 
-func (b *bench) must(err error) {
-	b.Helper()
+func (h *harness) must(err error) {
+	h.Helper()
 	if err != nil {
-		b.Fatalf("got %v, want no error", err)
+		h.Fatalf("got %v, want no error", err)
 	}
 }
 
 // refuses fails the test unless err is a fault with the reason.
-func (b *bench) refuses(err error, kind fault.Kind, reason string) {
-	b.Helper()
+func (h *harness) refuses(err error, kind fault.Kind, reason string) {
+	h.Helper()
 	if fault.ReasonOf(err) != reason || fault.KindOf(err) != kind {
-		b.Errorf("got %v (%v), want %v (%s)", err, fault.KindOf(err), kind, reason)
+		h.Errorf("got %v (%v), want %v (%s)", err, fault.KindOf(err), kind, reason)
 	}
 }
 
@@ -109,8 +109,8 @@ func same(b testing.TB, what string, got, want any) {
 	}
 }
 
-// alike is same for tests of both kinds, and ends them.
-func alike(t fataler, what string, got, want any) {
+// mustEqual is same for tests of both kinds, and ends them.
+func mustEqual(t failer, what string, got, want any) {
 	if !reflect.DeepEqual(normal(got), normal(want)) {
 		t.Fatalf("%s\n got %+v\nwant %+v", what, flat(reflect.ValueOf(got)), flat(reflect.ValueOf(want)))
 	}
@@ -195,18 +195,18 @@ func sendThen(t testing.TB, s store.Store, f session.Family, key session.Key, ne
 // weight is what a test's command is said to weigh.
 const weight = 100
 
-// one is a command that looks at its own session only.
-func one(decide func(*session.View) (*session.Change, error)) func(...*session.View) (*session.Change, error) {
+// single is a command that looks at its own session only.
+func single(decide func(*session.View) (*session.Change, error)) func(...*session.View) (*session.Change, error) {
 	return func(views ...*session.View) (*session.Change, error) { return decide(views[0]) }
 }
 
-// answered is a command that keeps its answer.
-func answered[A any](answer *A, decide func(*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, error) {
-	return keeping(answer, func(views ...*session.View) (*session.Change, A, error) { return decide(views[0]) })
+// capturing is a command that keeps its answer.
+func capturing[A any](answer *A, decide func(*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, error) {
+	return capturingWide(answer, func(views ...*session.View) (*session.Change, A, error) { return decide(views[0]) })
 }
 
-// keeping is answered for a command that may look at more sessions.
-func keeping[A any](answer *A, decide func(...*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, error) {
+// capturingWide is answered for a command that may look at more sessions.
+func capturingWide[A any](answer *A, decide func(...*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, error) {
 	return func(views ...*session.View) (change *session.Change, err error) {
 		change, *answer, err = decide(views...)
 		return change, err

@@ -7,270 +7,270 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// triesAgain are about runs that have failed and are tried again.
-var triesAgain = []test{
-	{"a retry behind a truncated conversation begins where that ends", func(b *bench) {
-		b.talk(home, 1, "one")
-		b.start(b.startOf(home))
-		b.commit(b.failing(b.claimOf(home), 2))
-		_, err := b.truncate(home, 1)
-		b.must(err)
-		b.start(b.retryOf(home))
-		s, run := b.session(home)
-		same(b, "where the run begins", run.StartMessageCount, s.MessageCount)
+// retries are about runs that have failed and are tried again.
+var retries = []suiteCase{
+	{"a retry behind a truncated conversation begins where that ends", func(h *harness) {
+		h.runTurn(home, 1, "one")
+		h.start(h.startOf(home))
+		h.commit(h.failingCommit(h.claimOf(home), 2))
+		_, err := h.truncate(home, 1)
+		h.must(err)
+		h.start(h.retryOf(home))
+		s, run := h.session(home)
+		same(h, "where the run begins", run.StartMessageCount, s.MessageCount)
 	}},
-	{"a retry of a run whose state was taken back", func(b *bench) {
-		b.talk(home, 1, "one")
-		_, err := b.saveState(session.SaveState{Key: home, State: `{"whole":1}`, Limits: limits, Now: b.now})
-		b.must(err)
-		b.start(b.startOf(home))
-		b.commit(b.failing(b.claimOf(home), 2))
-		_, err = b.rewind(home, b.checkpoints(home)[1].ID)
-		b.must(err)
-		b.force(home, session.Failed)
-		c := b.retryOf(home)
-		b.start(c)
-		same(b, "state", b.snapshot(home).Session.State, `{"n":"one"}`)
+	{"a retry of a run whose state was taken back", func(h *harness) {
+		h.runTurn(home, 1, "one")
+		_, err := h.saveState(session.SaveState{Key: home, State: `{"whole":1}`, Limits: limits, Now: h.now})
+		h.must(err)
+		h.start(h.startOf(home))
+		h.commit(h.failingCommit(h.claimOf(home), 2))
+		_, err = h.rewind(home, h.checkpoints(home)[1].ID)
+		h.must(err)
+		h.forceStatus(home, session.Failed)
+		c := h.retryOf(home)
+		h.start(c)
+		same(h, "state", h.snapshot(home).Session.State, `{"n":"one"}`)
 	}},
-	{"a retry goes back to where the run was good", func(b *bench) {
-		first := b.talk(home, 1, "one")
-		sent := b.startOf(home)
-		b.start(sent)
-		ref := b.claimOf(home)
-		good := b.commitOf(ref, 2)
+	{"a retry goes back to where the run was good", func(h *harness) {
+		first := h.runTurn(home, 1, "one")
+		sent := h.startOf(home)
+		h.start(sent)
+		ref := h.claimOf(home)
+		good := h.commitOf(ref, 2)
 		good.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "2"}}
-		b.commit(good)
-		bad := b.failing(ref, 3)
+		h.commit(good)
+		bad := h.failingCommit(ref, 3)
 		bad.Messages = bad.Messages[:1] // no tool has run
-		b.commit(bad)
-		checkpoints := b.checkpoints(home)
-		c := b.retryOf(home)
+		h.commit(bad)
+		checkpoints := h.checkpoints(home)
+		c := h.retryOf(home)
 		c.RequestKey, c.RequestHash = "again", []byte("h")
-		c.Messages = b.startOf(home).Messages
-		c.Append = []session.Message{{ID: "note", Role: "system", CreatedAt: b.now, Body: []byte("x")}}
+		c.Messages = h.startOf(home).Messages
+		c.Append = []session.Message{{ID: "note", Role: "system", CreatedAt: h.now, Body: []byte("x")}}
 		c.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "9"}}
-		b.start(c)
-		same(b, "messages", b.said(home), []string{first.message, first.answer, sent.Messages[0].ID, good.Messages[0].ID, "note", c.Messages[0].ID})
-		s, run := b.session(home)
-		same(b, "state", s.State, `{"n":2,"m":9}`)
+		h.start(c)
+		same(h, "messages", h.messageIDs(home), []string{first.message, first.answer, sent.Messages[0].ID, good.Messages[0].ID, "note", c.Messages[0].ID})
+		s, run := h.session(home)
+		same(h, "state", s.State, `{"n":2,"m":9}`)
 		if s.Status != session.Active || s.Failure != nil || s.ResumeCount != 1 || s.StepCount != 3 || s.MessageCount != 6 || run.RunID != c.RunID || run.Entry != session.EntryResume || run.StartMessageCount != 5 {
-			b.Errorf("got %+v,\n%+v", s, run)
+			h.Errorf("got %+v,\n%+v", s, run)
 		}
-		same(b, "checkpoints", b.checkpoints(home), checkpoints[1:])
-		if got := b.start(c); !got.Repeated || got.Run.RunID != c.RunID {
-			b.Errorf("got %+v, want the first retry", got)
+		same(h, "checkpoints", h.checkpoints(home), checkpoints[1:])
+		if got := h.start(c); !got.Repeated || got.Run.RunID != c.RunID {
+			h.Errorf("got %+v, want the first retry", got)
 		}
-		ref = b.claimOf(home)
-		last := b.commitOf(ref, 4)
+		ref = h.claimOf(home)
+		last := h.commitOf(ref, 4)
 		last.Ops, last.Outcome = []session.StateOp{{Key: "o", Kind: session.Replace, Value: "4"}}, &completed
-		b.commit(last)
-		same(b, "state after its step", b.snapshot(home).Session.State, `{"n":2,"m":9,"o":4}`)
+		h.commit(last)
+		same(h, "state after its step", h.snapshot(home).Session.State, `{"n":2,"m":9,"o":4}`)
 	}},
-	{"a retry lets the calls of the failed step go, and those before it stay answered", func(b *bench) {
-		b.suspended(home, "c1")
-		b.submit(b.submitOf(home, "c1"))
-		ref := b.claimOf(home)
-		b.commit(b.takes(ref, 2, "c1"))
-		b.fail(ref)
-		before := b.said(home)
-		b.start(b.retryOf(home))
-		same(b, "messages", b.said(home), before)
-		same(b, "newest checkpoint", b.snapshot(home).Session.CheckpointID, b.checkpoints(home)[0].ID)
-		same(b, "answer", b.submit(b.submitOf(home, "c1")).Status, session.AlreadyCompleted)
-		ref = b.claimOf(home)
-		b.commit(b.suspending(ref, 3, "c2"))
-		same(b, "calls", len(b.snapshot(home).Calls), 1)
+	{"a retry lets the calls of the failed step go, and those before it stay answered", func(h *harness) {
+		h.startSuspended(home, "c1")
+		h.submit(h.submitOf(home, "c1"))
+		ref := h.claimOf(home)
+		h.commit(h.consumingCommit(ref, 2, "c1"))
+		h.fail(ref)
+		before := h.messageIDs(home)
+		h.start(h.retryOf(home))
+		same(h, "messages", h.messageIDs(home), before)
+		same(h, "newest checkpoint", h.snapshot(home).Session.CheckpointID, h.checkpoints(home)[0].ID)
+		same(h, "answer", h.submit(h.submitOf(home, "c1")).Status, session.AlreadyCompleted)
+		ref = h.claimOf(home)
+		h.commit(h.suspendingCommit(ref, 3, "c2"))
+		same(h, "calls", len(h.snapshot(home).Calls), 1)
 	}},
-	{"a retry of a first step takes the run back but for its messages", func(b *bench) {
-		first := b.talk(home, 1, "one")
-		sent := b.startOf(home)
+	{"a retry of a first step takes the run back but for its messages", func(h *harness) {
+		first := h.runTurn(home, 1, "one")
+		sent := h.startOf(home)
 		sent.Messages = append(sent.Messages, session.Message{ID: "second", Role: "user", RunID: sent.RunID, Body: []byte("and")})
-		b.start(sent)
-		ref := b.claimOf(home)
-		bad := b.failing(ref, 2)
+		h.start(sent)
+		ref := h.claimOf(home)
+		bad := h.failingCommit(ref, 2)
 		bad.Messages = bad.Messages[:1]
-		b.commit(bad)
-		b.append(home, "aside")
-		checkpoints := b.checkpoints(home)
-		c := b.retryOf(home)
-		b.start(c)
-		messages := b.messages(home)
-		same(b, "messages", idsOf(messages), []string{first.message, first.answer, sent.Messages[0].ID, "second", "aside"})
+		h.commit(bad)
+		h.append(home, "aside")
+		checkpoints := h.checkpoints(home)
+		c := h.retryOf(home)
+		h.start(c)
+		messages := h.messages(home)
+		same(h, "messages", idsOf(messages), []string{first.message, first.answer, sent.Messages[0].ID, "second", "aside"})
 		for i, m := range messages {
-			same(b, "ordinal", m.Ordinal, int64(i))
+			same(h, "ordinal", m.Ordinal, int64(i))
 		}
-		same(b, "runs of the messages", []string{messages[2].RunID, messages[3].RunID, messages[4].RunID}, []string{c.RunID, c.RunID, ""})
-		s, run := b.session(home)
-		same(b, "state", s.State, `{"n":"one"}`)
-		same(b, "checkpoints", b.checkpoints(home), checkpoints[1:])
+		same(h, "runs of the messages", []string{messages[2].RunID, messages[3].RunID, messages[4].RunID}, []string{c.RunID, c.RunID, ""})
+		s, run := h.session(home)
+		same(h, "state", s.State, `{"n":"one"}`)
+		same(h, "checkpoints", h.checkpoints(home), checkpoints[1:])
 		if s.MessageCount != 5 || s.StepCount != 2 || run.StartMessageCount != 2 || run.TurnMessageCount != 2 || run.Entry != session.EntryResume {
-			b.Errorf("got %+v,\n%+v", s, run)
+			h.Errorf("got %+v,\n%+v", s, run)
 		}
-		ref = b.claimOf(home)
-		bad = b.failing(ref, 3)
+		ref = h.claimOf(home)
+		bad = h.failingCommit(ref, 3)
 		bad.Messages = bad.Messages[:1]
-		b.commit(bad)
-		b.start(b.retryOf(home)) // once more, from the same state
-		same(b, "messages after another failure", b.said(home), idsOf(messages))
-		same(b, "state after another failure", b.snapshot(home).Session.State, `{"n":"one"}`)
+		h.commit(bad)
+		h.start(h.retryOf(home)) // once more, from the same state
+		same(h, "messages after another failure", h.messageIDs(home), idsOf(messages))
+		same(h, "state after another failure", h.snapshot(home).Session.State, `{"n":"one"}`)
 	}},
-	{"a retry takes nothing back when a tool has run, or no step is to be had", func(b *bench) {
+	{"a retry takes nothing back when a tool has run, or no step is to be had", func(h *harness) {
 		for name, fail := range map[string]func(session.Ref){
-			"a tool has run": func(ref session.Ref) { b.commit(b.failing(ref, 2)) },
+			"a tool has run": func(ref session.Ref) { h.commit(h.failingCommit(ref, 2)) },
 			"too many steps": func(ref session.Ref) {
-				c := b.failing(ref, 2)
+				c := h.failingCommit(ref, 2)
 				c.Messages, c.Outcome.Failure.Code = c.Messages[:1], mostSteps
-				b.commit(c)
+				h.commit(c)
 			},
-			"no step": func(ref session.Ref) { b.fail(ref) },
+			"no step": func(ref session.Ref) { h.fail(ref) },
 		} {
 			key := at(name)
-			b.talk(key, 1, "one")
-			b.start(b.startOf(key))
-			fail(b.claimOf(key))
-			before, messages, checkpoints := b.snapshot(key).Session, b.messages(key), b.checkpoints(key)
-			c := b.retryOf(key)
-			c.Append = []session.Message{{ID: "note", Role: "system", CreatedAt: b.now, Body: []byte("x")}}
-			b.start(c)
-			s, run := b.session(key)
-			same(b, name+": messages", b.messages(key)[:len(messages)], messages)
-			same(b, name+": message that is appended", b.said(key)[len(messages):], []string{"note"})
-			same(b, name+": state", fmt.Sprint(s.State, s.StateVersion), fmt.Sprint(before.State, before.StateVersion))
-			same(b, name+": checkpoints", b.checkpoints(key), checkpoints)
-			same(b, name+": where the run begins", run.StartMessageCount, int64(len(messages)+1))
+			h.runTurn(key, 1, "one")
+			h.start(h.startOf(key))
+			fail(h.claimOf(key))
+			before, messages, checkpoints := h.snapshot(key).Session, h.messages(key), h.checkpoints(key)
+			c := h.retryOf(key)
+			c.Append = []session.Message{{ID: "note", Role: "system", CreatedAt: h.now, Body: []byte("x")}}
+			h.start(c)
+			s, run := h.session(key)
+			same(h, name+": messages", h.messages(key)[:len(messages)], messages)
+			same(h, name+": message that is appended", h.messageIDs(key)[len(messages):], []string{"note"})
+			same(h, name+": state", fmt.Sprint(s.State, s.StateVersion), fmt.Sprint(before.State, before.StateVersion))
+			same(h, name+": checkpoints", h.checkpoints(key), checkpoints)
+			same(h, name+": where the run begins", run.StartMessageCount, int64(len(messages)+1))
 		}
 	}},
-	{"a session that has not failed is not retried", func(b *bench) {
-		b.start(b.startOf(home))
-		_, err := b.try(b.retryOf(home))
-		b.refuses(err, fault.Conflict, "SESSION_CHANGED")
-		b.finish(b.claimOf(home))
-		_, err = b.try(b.retryOf(home))
-		b.refuses(err, fault.Conflict, "SESSION_CHANGED")
-		_, err = b.try(b.retryOf(at("nobody")))
-		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
-		b.suspended(at("aborted"), "c1")
-		b.stop(at("aborted"), session.StopAbort, "why")
-		_, err = b.try(b.retryOf(at("aborted")))
-		b.refuses(err, fault.Conflict, "RUN_CANCELLED")
+	{"a session that has not failed is not retried", func(h *harness) {
+		h.start(h.startOf(home))
+		_, err := h.tryStart(h.retryOf(home))
+		h.refuses(err, fault.Conflict, "SESSION_CHANGED")
+		h.finish(h.claimOf(home))
+		_, err = h.tryStart(h.retryOf(home))
+		h.refuses(err, fault.Conflict, "SESSION_CHANGED")
+		_, err = h.tryStart(h.retryOf(at("nobody")))
+		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
+		h.startSuspended(at("aborted"), "c1")
+		h.stop(at("aborted"), session.StopAbort, "why")
+		_, err = h.tryStart(h.retryOf(at("aborted")))
+		h.refuses(err, fault.Conflict, "RUN_CANCELLED")
 	}},
-	{"a session that failed without a run is retried with one", func(b *bench) {
-		b.create(b.createOf(home))
-		b.append(home, "m1")
-		b.force(home, session.Failed)
-		c := b.retryOf(home)
-		b.start(c)
-		s, run := b.session(home)
-		same(b, "messages", b.said(home), []string{"m1"})
+	{"a session that failed without a run is retried with one", func(h *harness) {
+		h.create(h.createOf(home))
+		h.append(home, "m1")
+		h.forceStatus(home, session.Failed)
+		c := h.retryOf(home)
+		h.start(c)
+		s, run := h.session(home)
+		same(h, "messages", h.messageIDs(home), []string{"m1"})
 		if s.Status != session.Active || run.RunID != c.RunID || run.StartMessageCount != 1 {
-			b.Errorf("got %+v,\n%+v", s, run)
+			h.Errorf("got %+v,\n%+v", s, run)
 		}
 	}},
-	{"a retry brings no message that is there", func(b *bench) {
-		sent := b.startOf(home)
-		b.start(sent)
-		ref := b.claimOf(home)
-		good := b.commitOf(ref, 1)
-		b.commit(good)
-		bad := b.failing(ref, 2)
+	{"a retry brings no message that is there", func(h *harness) {
+		sent := h.startOf(home)
+		h.start(sent)
+		ref := h.claimOf(home)
+		good := h.commitOf(ref, 1)
+		h.commit(good)
+		bad := h.failingCommit(ref, 2)
 		bad.Messages = bad.Messages[:1]
-		b.commit(bad)
-		before := b.snapshot(home)
-		c := b.retryOf(home)
+		h.commit(bad)
+		before := h.snapshot(home)
+		c := h.retryOf(home)
 		c.Append = []session.Message{{ID: good.Messages[0].ID, Role: "system"}}
-		_, err := b.try(c)
-		b.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
+		_, err := h.tryStart(c)
+		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 		c.Append, c.Limits = nil, session.Limits{State: 10}
 		c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: `"too large"`}}
-		_, err = b.try(c)
-		b.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
-		same(b, "snapshot", b.snapshot(home), before)
+		_, err = h.tryStart(c)
+		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
+		same(h, "snapshot", h.snapshot(home), before)
 		c.Ops, c.Append = nil, []session.Message{{ID: bad.Messages[0].ID, Role: "system"}} // it goes away
-		b.start(c)
-		same(b, "messages", b.said(home), []string{sent.Messages[0].ID, good.Messages[0].ID, bad.Messages[0].ID})
+		h.start(c)
+		same(h, "messages", h.messageIDs(home), []string{sent.Messages[0].ID, good.Messages[0].ID, bad.Messages[0].ID})
 	}},
 }
 
-// branchesOff are about runs that begin in a branch.
-var branchesOff = []test{
-	{"a run begins in a branch of another session", func(b *bench) {
-		b.steps(home, 3)
-		list, all, before := b.checkpoints(home), b.messages(home), b.snapshot(home)
-		c := b.branchOffOf(home, list[1].ID, at("branch"))
-		c.Append = []session.Message{{ID: "note", Role: "system", CreatedAt: b.now, Body: []byte("x")}}
+// branches are about runs that begin in a branch.
+var branches = []suiteCase{
+	{"a run begins in a branch of another session", func(h *harness) {
+		h.runSteps(home, 3)
+		list, all, before := h.checkpoints(home), h.messages(home), h.snapshot(home)
+		c := h.branchOffOf(home, list[1].ID, at("branch"))
+		c.Append = []session.Message{{ID: "note", Role: "system", CreatedAt: h.now, Body: []byte("x")}}
 		c.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "9"}}
 		c.Messages[0].ID = all[3].ID // the branch does not have it
-		started := b.branchOff(c)
-		want := append(all[:3:3], placed(c.Append[0], 3), placed(c.Messages[0], 4))
-		same(b, "messages", b.messages(at("branch")), want)
-		s, run := b.session(at("branch"))
+		started := h.branchOff(c)
+		want := append(all[:3:3], atOrdinal(c.Append[0], 3), atOrdinal(c.Messages[0], 4))
+		same(h, "messages", h.messages(at("branch")), want)
+		s, run := h.session(at("branch"))
 		if !started.Created || started.Repeated || s.Status != session.Active || s.RootID != "branch" || s.ParentID != "" || s.Turn != 1 || s.MessageCount != 5 || s.UserID != "u" || s.OrganizationID != "org" {
-			b.Errorf("got %+v of %+v", started, s)
+			h.Errorf("got %+v of %+v", started, s)
 		}
-		same(b, "state", s.State, `{"log":[1,2],"m":9}`)
+		same(h, "state", s.State, `{"log":[1,2],"m":9}`)
 		if run.RunID != c.RunID || run.Status != session.RunQueued || run.Entry != session.EntryResume || run.StartMessageCount != 4 || run.Turn != 1 {
-			b.Errorf("got %+v", run)
+			h.Errorf("got %+v", run)
 		}
-		same(b, "started", started.Run, run)
-		same(b, "source", b.snapshot(home), before)
-		ref := b.claimOf(at("branch"))
-		step := b.commitOf(ref, 1)
+		same(h, "started", started.Run, run)
+		same(h, "source", h.snapshot(home), before)
+		ref := h.claimOf(at("branch"))
+		step := h.commitOf(ref, 1)
 		step.Ops, step.Outcome = []session.StateOp{{Key: "log", Kind: session.Append, Value: "[5]"}}, &completed
-		b.commit(step)
-		same(b, "state after a step", b.snapshot(at("branch")).Session.State, `{"log":[1,2,5],"m":9}`)
-		_, state, err := b.Store.Checkpoint(b.Context(), at("branch"), step.CheckpointID)
-		b.must(err)
-		same(b, "state of its checkpoint", state, `{"log":[1,2,5],"m":9}`)
+		h.commit(step)
+		same(h, "state after a step", h.snapshot(at("branch")).Session.State, `{"log":[1,2,5],"m":9}`)
+		_, state, err := h.Store.Checkpoint(h.Context(), at("branch"), step.CheckpointID)
+		h.must(err)
+		same(h, "state of its checkpoint", state, `{"log":[1,2,5],"m":9}`)
 	}},
-	{"a branch with a run is made once by its request key", func(b *bench) {
-		b.steps(home, 2)
-		c := b.branchOffOf(home, b.checkpoints(home)[0].ID, at("branch"))
+	{"a branch with a run is made once by its request key", func(h *harness) {
+		h.runSteps(home, 2)
+		c := h.branchOffOf(home, h.checkpoints(home)[0].ID, at("branch"))
 		c.RequestKey, c.RequestHash = "k", []byte("h")
-		b.branchOff(c)
-		before := b.snapshot(at("branch"))
-		again := b.branchOffOf(home, c.CheckpointID, at("branch"))
+		h.branchOff(c)
+		before := h.snapshot(at("branch"))
+		again := h.branchOffOf(home, c.CheckpointID, at("branch"))
 		again.RequestKey, again.RequestHash = "k", []byte("h")
-		if got := b.branchOff(again); !got.Repeated || got.Created || got.Run.RunID != c.RunID {
-			b.Errorf("got %+v, want the first run", got)
+		if got := h.branchOff(again); !got.Repeated || got.Created || got.Run.RunID != c.RunID {
+			h.Errorf("got %+v, want the first run", got)
 		}
 		again.RequestHash = []byte("another")
-		_, err := b.tryBranchOff(again)
-		b.refuses(err, fault.Conflict, "REQUEST_KEY_REUSED")
+		_, err := h.tryBranchOff(again)
+		h.refuses(err, fault.Conflict, "REQUEST_KEY_REUSED")
 		again.RequestKey = "another"
-		_, err = b.tryBranchOff(again)
-		b.refuses(err, fault.Conflict, "SESSION_EXISTS")
-		same(b, "snapshot", b.snapshot(at("branch")), before)
+		_, err = h.tryBranchOff(again)
+		h.refuses(err, fault.Conflict, "SESSION_EXISTS")
+		same(h, "snapshot", h.snapshot(at("branch")), before)
 	}},
-	{"a branch without a source makes no run", func(b *bench) {
-		b.steps(home, 2)
-		known := b.checkpoints(home)[1].ID
-		_, err := b.tryBranchOff(b.branchOffOf(home, "nobody", at("branch")))
-		b.refuses(err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
-		_, err = b.tryBranchOff(b.branchOffOf(at("nobody"), known, at("branch")))
-		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
-		taken := b.branchOffOf(home, known, at("branch"))
-		taken.Messages[0].ID = b.said(home)[0]
-		_, err = b.tryBranchOff(taken)
-		b.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
-		large := b.branchOffOf(home, known, at("branch"))
+	{"a branch without a source makes no run", func(h *harness) {
+		h.runSteps(home, 2)
+		known := h.checkpoints(home)[1].ID
+		_, err := h.tryBranchOff(h.branchOffOf(home, "nobody", at("branch")))
+		h.refuses(err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
+		_, err = h.tryBranchOff(h.branchOffOf(at("nobody"), known, at("branch")))
+		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
+		taken := h.branchOffOf(home, known, at("branch"))
+		taken.Messages[0].ID = h.messageIDs(home)[0]
+		_, err = h.tryBranchOff(taken)
+		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
+		large := h.branchOffOf(home, known, at("branch"))
 		large.Limits.State = 12
 		large.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: `"too large"`}}
-		_, err = b.tryBranchOff(large)
-		b.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
-		_, err = b.Store.Session(b.Context(), at("branch"))
-		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
+		_, err = h.tryBranchOff(large)
+		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
+		_, err = h.Store.Session(h.Context(), at("branch"))
+		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
 }
 
 // branchOffOf is a command that begins a run with one message in a branch.
-func (b *bench) branchOffOf(from session.Key, checkpointID string, key session.Key) session.BranchOff {
-	c := b.startOf(key).Post
+func (h *harness) branchOffOf(from session.Key, checkpointID string, key session.Key) session.BranchOff {
+	c := h.startOf(key).Post
 	c.Limits = limits
 	return session.BranchOff{Post: c, From: from, CheckpointID: checkpointID}
 }
 
-func (b *bench) tryBranchOff(c session.BranchOff) (started session.Started, err error) {
-	err = b.Store.Update(b.Context(), c.Targets(), weight, func(views []*session.View) (changes []*session.Change, err error) {
+func (h *harness) tryBranchOff(c session.BranchOff) (started session.Started, err error) {
+	err = h.Store.Update(h.Context(), c.Targets(), weight, func(views []*session.View) (changes []*session.Change, err error) {
 		var own *session.Change
 		if own, started, err = c.Decide(views...); err != nil {
 			return nil, err
@@ -280,15 +280,15 @@ func (b *bench) tryBranchOff(c session.BranchOff) (started session.Started, err 
 	return started, err
 }
 
-func (b *bench) branchOff(c session.BranchOff) session.Started {
-	b.Helper()
-	started, err := b.tryBranchOff(c)
-	b.must(err)
+func (h *harness) branchOff(c session.BranchOff) session.Started {
+	h.Helper()
+	started, err := h.tryBranchOff(c)
+	h.must(err)
 	return started
 }
 
-// placed is the message at a place of the conversation.
-func placed(m session.Message, ordinal int64) session.Message {
+// atOrdinal is the message at a place of the conversation.
+func atOrdinal(m session.Message, ordinal int64) session.Message {
 	m.Ordinal = ordinal
 	return m
 }

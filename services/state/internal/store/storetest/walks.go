@@ -7,18 +7,18 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-var walks = []test{
-	{"pages by offset give each session once", func(b *bench) {
-		m := b.populate(60)
+var paging = []suiteCase{
+	{"pages by offset give each session once", func(h *harness) {
+		m := h.populateSessions(60)
 		for _, q := range []store.SessionQuery{{}, {Any: []session.Facet{session.OfTag("a"), session.OfTag("b"), session.OfUser("u1")}}} {
 			seen := map[string]bool{}
 			for offset := 0; ; offset += 7 {
 				q.Offset, q.Limit = offset, 7
-				list, err := b.Store.Sessions(b.Context(), "acme", q)
-				b.must(err)
+				list, err := h.Store.Sessions(h.Context(), "acme", q)
+				h.must(err)
 				for _, s := range list {
 					if seen[s.SessionID] {
-						b.Errorf("%q came twice", s.SessionID)
+						h.Errorf("%q came twice", s.SessionID)
 					}
 					seen[s.SessionID] = true
 				}
@@ -32,57 +32,57 @@ var walks = []test{
 					want++
 				}
 			}
-			same(b, "sessions seen", len(seen), want)
+			same(h, "sessions seen", len(seen), want)
 		}
 	}},
-	{"pages by cursor give each session once while others come and go", func(b *bench) {
-		b.populate(90)
-		all, err := b.Store.Sessions(b.Context(), "acme", store.SessionQuery{Limit: 1000})
-		b.must(err)
+	{"pages by cursor give each session once while others come and go", func(h *harness) {
+		h.populateSessions(90)
+		all, err := h.Store.Sessions(h.Context(), "acme", store.SessionQuery{Limit: 1000})
+		h.must(err)
 		done := make(chan struct{})
-		b.beside(func() {
+		h.whileWatching(func() {
 			for round := range 3 {
-				b.walk(all, store.SessionQuery{Limit: 4 + round})
-				b.walk(all, store.SessionQuery{Limit: 5, Any: []session.Facet{session.OfTag("a"), session.OfStatus(session.Active), session.OfUser("u1")}})
+				h.readPages(all, store.SessionQuery{Limit: 4 + round})
+				h.readPages(all, store.SessionQuery{Limit: 5, Any: []session.Facet{session.OfTag("a"), session.OfStatus(session.Active), session.OfUser("u1")}})
 			}
 			close(done)
-		}, b.comeAndGo(done))
+		}, h.createAndDelete(done))
 	}},
-	{"a list that is read while sessions change has each of them once", func(b *bench) {
+	{"a list that is read while sessions change has each of them once", func(h *harness) {
 		const n = 20
 		for i := range n {
-			b.create(b.createOf(at(fmt.Sprint(i))))
+			h.create(h.createOf(at(fmt.Sprint(i))))
 		}
 		either := []session.Facet{session.OfStatus(session.Paused), session.OfStatus(session.Interrupted)}
 		done := make(chan struct{})
-		b.beside(func() {
+		h.whileWatching(func() {
 			for round := range 3 {
 				for i := range n {
-					_, err := b.setStatus(session.SetStatus{Key: at(fmt.Sprint(i)), Status: []session.Status{session.Interrupted, session.Paused}[round%2], Now: b.now})
+					_, err := h.setStatus(session.SetStatus{Key: at(fmt.Sprint(i)), Status: []session.Status{session.Interrupted, session.Paused}[round%2], Now: h.now})
 					if err != nil {
-						b.Error(err)
+						h.Error(err)
 					}
 				}
 			}
 			close(done)
 		}, func() bool {
-			list, err := b.Store.Sessions(b.Context(), home.Tenant, store.SessionQuery{Any: either, Limit: 100})
+			list, err := h.Store.Sessions(h.Context(), home.Tenant, store.SessionQuery{Any: either, Limit: 100})
 			if err != nil || len(list) != n {
-				b.Errorf("got %d sessions, %v; want %d", len(list), err, n)
+				h.Errorf("got %d sessions, %v; want %d", len(list), err, n)
 			}
-			count, err := b.Store.CountSessions(b.Context(), home.Tenant, store.SessionQuery{Any: either}, 0)
+			count, err := h.Store.CountSessions(h.Context(), home.Tenant, store.SessionQuery{Any: either}, 0)
 			if err != nil || count != n {
-				b.Errorf("counted %d sessions, %v; want %d", count, err, n)
+				h.Errorf("counted %d sessions, %v; want %d", count, err, n)
 			}
-			return closed(done)
+			return isClosed(done)
 		})
 	}},
 }
 
-// walk goes through all pages, and fails the test unless it meets each session
+// readPages goes through all pages, and fails the test unless it meets each session
 // of those that stay once, in their order.
-func (b *bench) walk(stay []session.Session, q store.SessionQuery) {
-	b.Helper()
+func (h *harness) readPages(stay []session.Session, q store.SessionQuery) {
+	h.Helper()
 	var got, want []string
 	staying := map[string]bool{}
 	for _, s := range stay {
@@ -92,14 +92,14 @@ func (b *bench) walk(stay []session.Session, q store.SessionQuery) {
 		}
 	}
 	for {
-		list, err := b.Store.Sessions(b.Context(), "acme", q)
-		b.must(err)
+		list, err := h.Store.Sessions(h.Context(), "acme", q)
+		h.must(err)
 		for i, s := range list {
 			if staying[s.SessionID] {
 				got = append(got, s.SessionID)
 			}
-			if i > 0 && younger(list[i-1], s) >= 0 {
-				b.Errorf("%q came before %q", list[i-1].SessionID, s.SessionID)
+			if i > 0 && compareSessions(list[i-1], s) >= 0 {
+				h.Errorf("%q came before %q", list[i-1].SessionID, s.SessionID)
 			}
 		}
 		if len(list) < q.Limit {
@@ -108,23 +108,23 @@ func (b *bench) walk(stay []session.Session, q store.SessionQuery) {
 		last := list[len(list)-1]
 		q.After = &store.SessionPlace{CreatedAt: last.CreatedAt, SessionID: last.SessionID}
 	}
-	same(b, "sessions met", got, want)
+	same(h, "sessions met", got, want)
 }
 
-// comeAndGo makes sessions of all ages and deletes them again.
-func (b *bench) comeAndGo(done chan struct{}) func() bool {
+// createAndDelete makes sessions of all ages and deletes them again.
+func (h *harness) createAndDelete(done chan struct{}) func() bool {
 	round := 0
 	return func() bool {
 		round++
 		key := at(fmt.Sprint("transient ", round%5))
-		c := b.createOf(key)
+		c := h.createOf(key)
 		c.Now, c.Tags = session.Millis(990+round*7%50), []string{"a"}
-		if _, err := b.tryCreate(c); err != nil {
-			b.Errorf("create: %v", err)
+		if _, err := h.tryCreate(c); err != nil {
+			h.Errorf("create: %v", err)
 		}
-		if err := b.delete(key); err != nil {
-			b.Errorf("delete: %v", err)
+		if err := h.delete(key); err != nil {
+			h.Errorf("delete: %v", err)
 		}
-		return closed(done)
+		return isClosed(done)
 	}
 }
