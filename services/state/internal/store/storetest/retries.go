@@ -1,264 +1,294 @@
 package storetest
 
 import (
-	"slices"
+	"fmt"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// answeringRuns are about the run of an answer, as a command is shown it.
-var answeringRuns = []suiteCase{
-	{"an answer is shown with its run and the messages before it", func(h *harness) {
-		first := h.runTurn(home, 1, "one")
-		_, one := h.session(home)
-		h.append(home, "between")
-		second := h.runTurn(home, 2, "two")
-		_, two := h.session(home)
-		h.expectAnsweringRun(home, one, true, first.message)
-		h.expectAnsweringRun(home, two, true, second.message, "between", first.message)
-		messages := h.messages(home)
-		asked := h.readView(home, session.Need{Answer: two.MessageID}).Answer.Asked
-		same(h, "messages as a whole", asked, []session.Message{messages[3], messages[2], messages[0]})
-	}},
-	{"of an answer that several runs have written the newest is shown", func(h *harness) {
-		ref := h.startSuspended(home, "c1")
-		h.submit(h.submitOf(home, "c1"))
-		next := h.claimOf(home)
-		c := h.consumingCommit(next, 2, "c1")
-		c.Outcome = &completed
-		h.commit(c)
-		first, err := h.Store.Run(h.Context(), home, ref.RunID)
-		h.must(err)
-		_, last := h.session(home)
-		if last.RunID == first.RunID || last.MessageID != first.MessageID {
-			h.Fatalf("got %+v after %+v, want its continuation", last, first)
-		}
-		h.expectAnsweringRun(home, last, true, h.messageIDs(home)[0])
-	}},
-	{"a run that has not begun has no answer", func(h *harness) {
+// retries are about runs that have failed and are tried again.
+var retries = []suiteCase{
+	{"a retry behind a truncated conversation begins where that ends", func(h *harness) {
+		h.runTurn(home, 1, "one")
 		h.start(h.startOf(home))
-		ref := h.claimOf(home)
-		given, kept := h.waitingOf(home), h.waitingOf(home)
-		h.start(given)
-		h.start(kept)
-		h.expectNoAnsweringRun(home, given.MessageID)
-		_, err := h.tryStop(session.RequestStop{Key: home, RunID: given.RunID, Kind: session.StopInterrupt, Now: h.now})
+		h.commit(h.failingCommit(h.claimOf(home), 2))
+		_, err := h.truncate(home, 1)
 		h.must(err)
-		h.finish(ref)
-		h.expectNoAnsweringRun(home, given.MessageID)
-		_, run := h.session(home)
-		same(h, "run that has begun", run.RunID, kept.RunID)
-		messages := h.messageIDs(home)
-		h.expectAnsweringRun(home, run, true, messages[1], messages[0])
+		h.start(h.retryOf(home))
+		s, run := h.session(home)
+		same(h, "where the run begins", run.StartMessageCount, s.MessageCount)
 	}},
-	{"an answer stands until another message takes its place", func(h *harness) {
+	{"a retry of a run whose state was taken back", func(h *harness) {
+		h.runTurn(home, 1, "one")
+		_, err := h.saveState(session.SaveState{Key: home, State: `{"whole":1}`, Limits: limits, Now: h.now})
+		h.must(err)
+		h.start(h.startOf(home))
+		h.commit(h.failingCommit(h.claimOf(home), 2))
+		_, err = h.rewind(home, h.checkpoints(home)[1].ID)
+		h.must(err)
+		h.forceStatus(home, session.Failed)
+		c := h.retryOf(home)
+		h.start(c)
+		same(h, "state", h.snapshot(home).Session.State, `{"n":"one"}`)
+	}},
+	{"a retry goes back to where the run was good", func(h *harness) {
 		first := h.runTurn(home, 1, "one")
-		second := h.runTurn(home, 2, "two")
-		_, gone := h.session(home)
-		h.start(h.regenerateOf(home, second.message))
-		_, run := h.session(home)
-		h.expectAnsweringRun(home, gone, false, first.message)
-		h.expectAnsweringRun(home, run, true, second.message, first.message)
-		h.finish(h.claimOf(home))
-		for _, left := range []int64{2, 1, 0} {
-			_, err := h.truncate(home, left)
-			h.must(err)
-			var want []string
-			if left > 0 {
-				want = []string{first.message}
-			}
-			h.expectAnsweringRun(home, gone, true, want...)
-		}
-	}},
-	{"what comes while an answer is written stands behind it", func(h *harness) {
 		sent := h.startOf(home)
 		h.start(sent)
-		ref, question := h.claimOf(home), sent.Messages[0].ID
-		h.append(home, "early")
-		c := h.consumingCommit(ref, 1)
-		c.Messages[1].Role = "user"
-		h.commit(c)
-		h.append(home, "late")
-		h.finish(ref)
-		_, first := h.session(home)
-		h.expectAnsweringRun(home, first, true, question)
-		second := h.runTurn(home, 2, "two")
-		_, last := h.session(home)
-		h.expectAnsweringRun(home, last, true, second.message, "late", "early", question)
-	}},
-	{"a message of the run itself behind its first step stands behind its answer", func(h *harness) {
-		turn := h.runTurn(home, 1, "one")
-		_, run := h.session(home)
-		h.appendMessage(home, session.Message{ID: "note", Role: "user", RunID: run.RunID})
-		h.expectAnsweringRun(home, run, true, turn.message)
-	}},
-	{"of the messages before an answer the newest are shown", func(h *harness) {
-		c := h.startOf(home)
-		for range session.MostAsked + 5 {
-			c.Messages = append(c.Messages, session.Message{ID: h.id("msg"), Role: "user", RunID: c.RunID})
-		}
-		c.Messages = append(c.Messages, session.Message{ID: "system", Role: "system", RunID: c.RunID})
-		h.start(c)
-		h.finish(h.claimOf(home))
-		_, run := h.session(home)
-		want := idsOf(c.Messages[6 : session.MostAsked+6])
-		slices.Reverse(want)
-		h.expectAnsweringRun(home, run, true, want...)
-	}},
-	{"an answer is found in its own session only", func(h *harness) {
-		h.runTurn(home, 1, "one")
-		_, run := h.session(home)
-		h.expectNoAnsweringRun(home, "nobody")
-		_, err := h.branch(home, h.checkpoints(home)[0].ID, at("branch"))
-		h.must(err)
-		h.expectNoAnsweringRun(at("branch"), run.MessageID)
-		stranger := session.Key{Tenant: "other", SessionID: home.SessionID}
-		h.create(h.createOf(stranger))
-		h.expectNoAnsweringRun(stranger, run.MessageID)
-		same(h, "view of nobody", *h.readView(at("nobody"), session.Need{Answer: run.MessageID, Retry: true}), session.View{})
-	}},
-	{"sessions that are shown together keep their answers and failed steps apart", func(h *harness) {
-		var targets []session.Target
-		var want []*session.View
-		for _, key := range []session.Key{home, at("s2"), at("s3")} {
-			h.runTurn(key, 1, key.SessionID)
-			_, run := h.session(key)
-			need := session.Need{Answer: run.MessageID, Retry: true}
-			if key == at("s2") {
-				need = session.Need{}
-			}
-			targets, want = append(targets, session.Target{Key: key, Need: need}), append(want, h.readView(key, need))
-		}
-		h.must(h.Store.Update(h.Context(), targets, weight, func(views []*session.View) ([]*session.Change, error) {
-			for i, v := range views {
-				same(h, "session", v.Session, want[i].Session)
-				same(h, "answer", v.Answer, want[i].Answer)
-				same(h, "failed step", v.Failed, want[i].Failed)
-			}
-			return nil, nil
-		}))
-	}},
-}
-
-// failedSteps are about where a run can be tried again, as a command is shown it.
-var failedSteps = []suiteCase{
-	{"a run that a step has failed is shown with what was good before", func(h *harness) {
-		h.runTurn(home, 1, "one")
-		h.start(h.startOf(home))
 		ref := h.claimOf(home)
 		good := h.commitOf(ref, 2)
 		good.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "2"}}
 		h.commit(good)
-		h.appendMessage(home, session.Message{ID: "stranger", Role: "assistant", RunID: "another", Step: 3})
-		h.commit(h.failingCommit(ref, 3))
-		f := h.failedStep(home)
-		same(h, "good checkpoint", *f.Good, h.checkpoints(home)[1])
-		same(h, "state", f.State, `{"n":2}`)
-		same(h, "messages", f.Messages, h.messages(home)[5:])
-		same(h, "how many", len(f.Messages), 2)
-	}},
-	{"a run whose first step has failed it has nothing good", func(h *harness) {
-		h.runTurn(home, 1, "one")
-		h.start(h.startOf(home))
-		h.commit(h.failingCommit(h.claimOf(home), 2))
-		same(h, "failed step", h.failedStep(home), session.FailedStep{Messages: h.messages(home)[3:]})
-	}},
-	{"a run that has failed outside of a step is shown without messages", func(h *harness) {
-		h.start(h.startOf(home))
-		ref := h.claimOf(home)
-		h.commit(h.commitOf(ref, 1))
-		h.fail(ref)
-		good := h.checkpoints(home)[0]
-		same(h, "failed step", h.failedStep(home), session.FailedStep{Good: &good, State: `{}`})
-	}},
-	{"a run that has not failed is shown with its last step", func(h *harness) {
-		h.start(h.startOf(home))
-		same(h, "queued", h.failedStep(home), session.FailedStep{})
-		ref := h.claimOf(home)
-		h.commit(h.suspendingCommit(ref, 1, "c1"))
-		good := h.checkpoints(home)[0]
-		same(h, "suspended", h.failedStep(home), session.FailedStep{Good: &good, State: `{}`, Messages: h.messages(home)[1:]})
-		h.submit(h.submitOf(home, "c1"))
-		same(h, "continued", h.failedStep(home), session.FailedStep{})
-		last := h.consumingCommit(h.claimOf(home), 2, "c1")
-		last.Outcome = &completed
-		h.commit(last)
-		good = h.checkpoints(home)[0]
-		same(h, "completed", h.failedStep(home), session.FailedStep{Good: &good, State: `{}`, Messages: h.messages(home)[2:]})
-	}},
-	{"a failed step shows no messages that have gone", func(h *harness) {
-		h.runTurn(home, 1, "one")
-		h.start(h.startOf(home))
-		ref := h.claimOf(home)
-		h.commit(h.commitOf(ref, 2))
-		h.commit(h.failingCommit(ref, 3))
-		good := h.checkpoints(home)[1]
-		_, err := h.truncate(home, good.MessageCount)
-		h.must(err)
-		same(h, "cut to the good step", h.failedStep(home), session.FailedStep{Good: &good, State: `{"n":"one"}`})
-		_, err = h.truncate(home, 1)
-		h.must(err)
-		same(h, "cut before the run", h.failedStep(home), session.FailedStep{})
-	}},
-	{"a failed step is shown though its good state is not kept", func(h *harness) {
-		h.start(h.startOf(home))
-		ref := h.claimOf(home)
-		h.commit(h.failingCommit(ref, 1))
+		bad := h.failingCommit(ref, 3)
+		bad.Messages = bad.Messages[:1] // no tool has run
+		h.commit(bad)
+		checkpoints := h.checkpoints(home)
+		c := h.retryOf(home)
+		c.RequestKey, c.RequestHash = "again", []byte("h")
+		c.Messages = h.startOf(home).Messages
+		c.Append = []session.Message{{ID: "note", Role: "system", CreatedAt: h.now, Body: []byte("x")}}
+		c.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "9"}}
+		h.start(c)
+		same(h, "messages", h.messageIDs(home), []string{first.message, first.answer, sent.Messages[0].ID, good.Messages[0].ID, "note", c.Messages[0].ID})
 		s, run := h.session(home)
-		s.StepCount, run.StepCount = 2, 2
-		lost := session.Checkpoint{ID: "lost", RunID: ref.RunID, Step: 2, Status: session.Active, StateVersion: s.Version + 5, StateBase: s.Version + 5}
-		h.write(home, &session.Change{Session: &s, Runs: []session.Run{run}, Checkpoint: &lost})
-		same(h, "failed step", h.failedStep(home), session.FailedStep{Good: &lost, Messages: h.messages(home)[1:]})
+		same(h, "state", s.State, `{"n":2,"m":9}`)
+		if s.Status != session.Active || s.Failure != nil || s.ResumeCount != 1 || s.StepCount != 3 || s.MessageCount != 6 || run.RunID != c.RunID || run.Entry != session.EntryResume || run.StartMessageCount != 5 {
+			h.Errorf("got %+v,\n%+v", s, run)
+		}
+		same(h, "checkpoints", h.checkpoints(home), checkpoints[1:])
+		if got := h.start(c); !got.Repeated || got.Run.RunID != c.RunID {
+			h.Errorf("got %+v, want the first retry", got)
+		}
+		ref = h.claimOf(home)
+		last := h.commitOf(ref, 4)
+		last.Ops, last.Outcome = []session.StateOp{{Key: "o", Kind: session.Replace, Value: "4"}}, &completed
+		h.commit(last)
+		same(h, "state after its step", h.snapshot(home).Session.State, `{"n":2,"m":9,"o":4}`)
 	}},
-	{"a session without runs has no failed step", func(h *harness) {
-		h.create(h.createOf(home))
-		if f := h.readView(home, session.Need{Retry: true}).Failed; f != nil {
-			h.Errorf("got %+v, want none", f)
+	{"a retry lets the calls of the failed step go, and those before it stay answered", func(h *harness) {
+		h.startSuspended(home, "c1")
+		h.submit(h.submitOf(home, "c1"))
+		ref := h.claimOf(home)
+		h.commit(h.consumingCommit(ref, 2, "c1"))
+		h.fail(ref)
+		before := h.messageIDs(home)
+		h.start(h.retryOf(home))
+		same(h, "messages", h.messageIDs(home), before)
+		same(h, "newest checkpoint", h.snapshot(home).Session.CheckpointID, h.checkpoints(home)[0].ID)
+		same(h, "answer", h.submit(h.submitOf(home, "c1")).Status, session.AlreadyCompleted)
+		ref = h.claimOf(home)
+		h.commit(h.suspendingCommit(ref, 3, "c2"))
+		same(h, "calls", len(h.snapshot(home).Calls), 1)
+	}},
+	{"a retry of a first step takes the run back but for its messages", func(h *harness) {
+		first := h.runTurn(home, 1, "one")
+		sent := h.startOf(home)
+		sent.Messages = append(sent.Messages, session.Message{ID: "second", Role: "user", RunID: sent.RunID, Body: []byte("and")})
+		h.start(sent)
+		ref := h.claimOf(home)
+		bad := h.failingCommit(ref, 2)
+		bad.Messages = bad.Messages[:1]
+		h.commit(bad)
+		h.append(home, "aside")
+		checkpoints := h.checkpoints(home)
+		c := h.retryOf(home)
+		h.start(c)
+		messages := h.messages(home)
+		same(h, "messages", idsOf(messages), []string{first.message, first.answer, sent.Messages[0].ID, "second", "aside"})
+		for i, m := range messages {
+			same(h, "ordinal", m.Ordinal, int64(i))
+		}
+		same(h, "runs of the messages", []string{messages[2].RunID, messages[3].RunID, messages[4].RunID}, []string{c.RunID, c.RunID, ""})
+		s, run := h.session(home)
+		same(h, "state", s.State, `{"n":"one"}`)
+		same(h, "checkpoints", h.checkpoints(home), checkpoints[1:])
+		if s.MessageCount != 5 || s.StepCount != 2 || run.StartMessageCount != 2 || run.TurnMessageCount != 2 || run.Entry != session.EntryResume {
+			h.Errorf("got %+v,\n%+v", s, run)
+		}
+		ref = h.claimOf(home)
+		bad = h.failingCommit(ref, 3)
+		bad.Messages = bad.Messages[:1]
+		h.commit(bad)
+		h.start(h.retryOf(home)) // once more, from the same state
+		same(h, "messages after another failure", h.messageIDs(home), idsOf(messages))
+		same(h, "state after another failure", h.snapshot(home).Session.State, `{"n":"one"}`)
+	}},
+	{"a retry takes nothing back when a tool has run, or no step is to be had", func(h *harness) {
+		for name, fail := range map[string]func(session.Ref){
+			"a tool has run": func(ref session.Ref) { h.commit(h.failingCommit(ref, 2)) },
+			"too many steps": func(ref session.Ref) {
+				c := h.failingCommit(ref, 2)
+				c.Messages, c.Outcome.Failure.Code = c.Messages[:1], mostSteps
+				h.commit(c)
+			},
+			"no step": func(ref session.Ref) { h.fail(ref) },
+		} {
+			key := at(name)
+			h.runTurn(key, 1, "one")
+			h.start(h.startOf(key))
+			fail(h.claimOf(key))
+			before, messages, checkpoints := h.snapshot(key).Session, h.messages(key), h.checkpoints(key)
+			c := h.retryOf(key)
+			c.Append = []session.Message{{ID: "note", Role: "system", CreatedAt: h.now, Body: []byte("x")}}
+			h.start(c)
+			s, run := h.session(key)
+			same(h, name+": messages", h.messages(key)[:len(messages)], messages)
+			same(h, name+": message that is appended", h.messageIDs(key)[len(messages):], []string{"note"})
+			same(h, name+": state", fmt.Sprint(s.State, s.StateVersion), fmt.Sprint(before.State, before.StateVersion))
+			same(h, name+": checkpoints", h.checkpoints(key), checkpoints)
+			same(h, name+": where the run begins", run.StartMessageCount, int64(len(messages)+1))
 		}
 	}},
+	{"a session that has not failed is not retried", func(h *harness) {
+		h.start(h.startOf(home))
+		_, err := h.tryStart(h.retryOf(home))
+		h.refuses(err, fault.Conflict, "SESSION_CHANGED")
+		h.finish(h.claimOf(home))
+		_, err = h.tryStart(h.retryOf(home))
+		h.refuses(err, fault.Conflict, "SESSION_CHANGED")
+		_, err = h.tryStart(h.retryOf(at("nobody")))
+		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
+		h.startSuspended(at("aborted"), "c1")
+		h.stop(at("aborted"), session.StopAbort, "why")
+		_, err = h.tryStart(h.retryOf(at("aborted")))
+		h.refuses(err, fault.Conflict, "RUN_CANCELLED")
+	}},
+	{"a session that failed without a run is retried with one", func(h *harness) {
+		h.create(h.createOf(home))
+		h.append(home, "m1")
+		h.forceStatus(home, session.Failed)
+		c := h.retryOf(home)
+		h.start(c)
+		s, run := h.session(home)
+		same(h, "messages", h.messageIDs(home), []string{"m1"})
+		if s.Status != session.Active || run.RunID != c.RunID || run.StartMessageCount != 1 {
+			h.Errorf("got %+v,\n%+v", s, run)
+		}
+	}},
+	{"a retry brings no message that is there", func(h *harness) {
+		sent := h.startOf(home)
+		h.start(sent)
+		ref := h.claimOf(home)
+		good := h.commitOf(ref, 1)
+		h.commit(good)
+		bad := h.failingCommit(ref, 2)
+		bad.Messages = bad.Messages[:1]
+		h.commit(bad)
+		before := h.snapshot(home)
+		c := h.retryOf(home)
+		c.Append = []session.Message{{ID: good.Messages[0].ID, Role: "system"}}
+		_, err := h.tryStart(c)
+		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
+		c.Append, c.Limits = nil, session.Limits{State: 10}
+		c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: `"too large"`}}
+		_, err = h.tryStart(c)
+		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
+		same(h, "snapshot", h.snapshot(home), before)
+		c.Ops, c.Append = nil, []session.Message{{ID: bad.Messages[0].ID, Role: "system"}} // it goes away
+		h.start(c)
+		same(h, "messages", h.messageIDs(home), []string{sent.Messages[0].ID, good.Messages[0].ID, bad.Messages[0].ID})
+	}},
 }
 
-// expectAnsweringRun fails the test unless the message that the run has written is shown with the
-// run, and with these messages before it.
-func (h *harness) expectAnsweringRun(key session.Key, run session.Run, stands bool, asked ...string) {
+// branches are about runs that begin in a branch.
+var branches = []suiteCase{
+	{"a run begins in a branch of another session", func(h *harness) {
+		h.runSteps(home, 3)
+		list, all, before := h.checkpoints(home), h.messages(home), h.snapshot(home)
+		c := h.branchOffOf(home, list[1].ID, at("branch"))
+		c.Append = []session.Message{{ID: "note", Role: "system", CreatedAt: h.now, Body: []byte("x")}}
+		c.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "9"}}
+		c.Messages[0].ID = all[3].ID // the branch does not have it
+		started := h.branchOff(c)
+		want := append(all[:3:3], atOrdinal(c.Append[0], 3), atOrdinal(c.Messages[0], 4))
+		same(h, "messages", h.messages(at("branch")), want)
+		s, run := h.session(at("branch"))
+		if !started.Created || started.Repeated || s.Status != session.Active || s.RootID != "branch" || s.ParentID != "" || s.Turn != 1 || s.MessageCount != 5 || s.UserID != "u" || s.OrganizationID != "org" {
+			h.Errorf("got %+v of %+v", started, s)
+		}
+		same(h, "state", s.State, `{"log":[1,2],"m":9}`)
+		if run.RunID != c.RunID || run.Status != session.RunQueued || run.Entry != session.EntryResume || run.StartMessageCount != 4 || run.Turn != 1 {
+			h.Errorf("got %+v", run)
+		}
+		same(h, "started", started.Run, run)
+		same(h, "source", h.snapshot(home), before)
+		ref := h.claimOf(at("branch"))
+		step := h.commitOf(ref, 1)
+		step.Ops, step.Outcome = []session.StateOp{{Key: "log", Kind: session.Append, Value: "[5]"}}, &completed
+		h.commit(step)
+		same(h, "state after a step", h.snapshot(at("branch")).Session.State, `{"log":[1,2,5],"m":9}`)
+		_, state, err := h.Store.Checkpoint(h.Context(), at("branch"), step.CheckpointID)
+		h.must(err)
+		same(h, "state of its checkpoint", state, `{"log":[1,2,5],"m":9}`)
+	}},
+	{"a branch with a run is made once by its request key", func(h *harness) {
+		h.runSteps(home, 2)
+		c := h.branchOffOf(home, h.checkpoints(home)[0].ID, at("branch"))
+		c.RequestKey, c.RequestHash = "k", []byte("h")
+		h.branchOff(c)
+		before := h.snapshot(at("branch"))
+		again := h.branchOffOf(home, c.CheckpointID, at("branch"))
+		again.RequestKey, again.RequestHash = "k", []byte("h")
+		if got := h.branchOff(again); !got.Repeated || got.Created || got.Run.RunID != c.RunID {
+			h.Errorf("got %+v, want the first run", got)
+		}
+		again.RequestHash = []byte("another")
+		_, err := h.tryBranchOff(again)
+		h.refuses(err, fault.Conflict, "REQUEST_KEY_REUSED")
+		again.RequestKey = "another"
+		_, err = h.tryBranchOff(again)
+		h.refuses(err, fault.Conflict, "SESSION_EXISTS")
+		same(h, "snapshot", h.snapshot(at("branch")), before)
+	}},
+	{"a branch without a source makes no run", func(h *harness) {
+		h.runSteps(home, 2)
+		known := h.checkpoints(home)[1].ID
+		_, err := h.tryBranchOff(h.branchOffOf(home, "nobody", at("branch")))
+		h.refuses(err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
+		_, err = h.tryBranchOff(h.branchOffOf(at("nobody"), known, at("branch")))
+		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
+		taken := h.branchOffOf(home, known, at("branch"))
+		taken.Messages[0].ID = h.messageIDs(home)[0]
+		_, err = h.tryBranchOff(taken)
+		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
+		large := h.branchOffOf(home, known, at("branch"))
+		large.Limits.State = 12
+		large.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: `"too large"`}}
+		_, err = h.tryBranchOff(large)
+		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
+		_, err = h.Store.Session(h.Context(), at("branch"))
+		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
+	}},
+}
+
+// branchOffOf is a command that begins a run with one message in a branch.
+func (h *harness) branchOffOf(from session.Key, checkpointID string, key session.Key) session.BranchOff {
+	c := h.startOf(key).Post
+	c.Limits = limits
+	return session.BranchOff{Post: c, From: from, CheckpointID: checkpointID}
+}
+
+func (h *harness) tryBranchOff(c session.BranchOff) (started session.Started, err error) {
+	err = h.Store.Update(h.Context(), c.Targets(), weight, func(views []*session.View) (changes []*session.Change, err error) {
+		var own *session.Change
+		if own, started, err = c.Decide(views...); err != nil {
+			return nil, err
+		}
+		return []*session.Change{own, nil}, nil
+	})
+	return started, err
+}
+
+func (h *harness) branchOff(c session.BranchOff) session.Started {
 	h.Helper()
-	a := h.readView(key, session.Need{Answer: run.MessageID}).Answer
-	if a == nil || a.Run == nil {
-		h.Fatalf("got no answer for message %q of run %q", run.MessageID, run.RunID)
-	}
-	same(h, "run of the answer", *a.Run, run)
-	same(h, "whether the answer stands", a.Stands, stands)
-	same(h, "messages before the answer", idsOf(a.Asked), asked)
+	started, err := h.tryBranchOff(c)
+	h.must(err)
+	return started
 }
 
-// expectNoAnsweringRun fails the test if a run is shown for the id.
-func (h *harness) expectNoAnsweringRun(key session.Key, messageID string) {
-	h.Helper()
-	if a := h.readView(key, session.Need{Answer: messageID}).Answer; a == nil || a.Run != nil {
-		h.Errorf("got the run %+v for message %q of %v, want none", a.Run, messageID, key)
-	}
-}
-
-// appendMessage appends a message that the caller makes.
-func (h *harness) appendMessage(key session.Key, m session.Message) {
-	h.Helper()
-	c := session.AppendMessages{Key: key, Messages: []session.Message{m}, Now: h.now}
-	h.must(h.sendWidened(c.Key, c.Need(), capturing(new(int64), c.Decide)))
-}
-
-func (h *harness) failedStep(key session.Key) session.FailedStep {
-	h.Helper()
-	f := h.readView(key, session.Need{Retry: true}).Failed
-	if f == nil {
-		h.Fatalf("got no failed step of %v", key)
-	}
-	return *f
-}
-
-// failingCommit is the commit of a step with two messages that fails its run.
-func (h *harness) failingCommit(ref session.Ref, step int32) session.Commit {
-	c := h.consumingCommit(ref, step)
-	c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: `"bad"`}}
-	c.Outcome = &session.Outcome{Status: session.RunFailed, Failure: &session.Failure{Error: "it failed"}}
-	return c
+// atOrdinal is the message at a place of the conversation.
+func atOrdinal(m session.Message, ordinal int64) session.Message {
+	m.Ordinal = ordinal
+	return m
 }
