@@ -88,7 +88,9 @@ func (p *modelSession) runOfMessage(id string) *modelRun {
 }
 
 // hasUserMessage reports whether the conversation has the message, of a user.
-func (p *modelSession) hasUserMessage(id string) bool { return isUserMessage(id) && slices.Contains(p.Messages, id) }
+func (p *modelSession) hasUserMessage(id string) bool {
+	return isUserMessage(id) && slices.Contains(p.Messages, id)
+}
 
 // newestSucceeded reports whether the newest run has neither failed nor was stopped.
 func (p *modelSession) newestSucceeded() bool {

@@ -62,9 +62,9 @@ type history struct {
 	keys     []session.Key
 	sessions map[session.Key]*modelSession
 	claims   map[session.Key][]session.Ref // all that there ever were
-	callIDs     []string                      // the calls of any time, for Owner and tombstones
+	callIDs  []string                      // the calls of any time, for Owner and tombstones
 	starts   map[string]session.Post       // by the id of the run
-	bursting   bool                          // several commands are under way
+	bursting bool                          // several commands are under way
 }
 
 func newHistory(t *testing.T, s store.Store, n int) *history {

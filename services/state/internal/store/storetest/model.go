@@ -21,10 +21,10 @@ type modelSession struct {
 	Resumes      int32
 	Messages     []string                     // those of steps end with the run's id, results with the step behind it
 	Queue        []modelRun                   // those that wait, in their order
-	EndedWaiting      map[string]modelRun          // those that have waited in vain, by id
-	RunByMessage       map[string]string            // the runs of users' messages that there are, by message
-	StartStates      map[string]map[string]string // the states as of the beginnings of runs, by run; not compared
-	StartState        map[string]string            // the state as of the beginning of the newest run; nil when it is not kept
+	EndedWaiting map[string]modelRun          // those that have waited in vain, by id
+	RunByMessage map[string]string            // the runs of users' messages that there are, by message
+	StartStates  map[string]map[string]string // the states as of the beginnings of runs, by run; not compared
+	StartState   map[string]string            // the state as of the beginning of the newest run; nil when it is not kept
 	State        map[string]string
 	StateVersion int64
 	Runs         []modelRun // by turn
@@ -51,7 +51,7 @@ type modelRun struct {
 	Stop      session.StopKind
 	StopAt    session.Millis
 	Claimed   session.Millis
-	Rollback      bool
+	Rollback  bool
 	Policy    session.BusyPolicy
 	Message   string // that it writes
 	From      int    // how many messages there were
@@ -66,16 +66,16 @@ type modelRun struct {
 }
 
 type modelCall struct {
-	Run      string
-	Step     int32
-	Deadline session.Millis
-	Answer   session.AnswerKind
-	Revision int32
-	Consumed bool
-	Taken    int32 // the step that consumed it
-	Late     bool
-	LateReported     bool
-	LateReportedAt   int32 // the step that told of it
+	Run            string
+	Step           int32
+	Deadline       session.Millis
+	Answer         session.AnswerKind
+	Revision       int32
+	Consumed       bool
+	Taken          int32 // the step that consumed it
+	Late           bool
+	LateReported   bool
+	LateReportedAt int32 // the step that told of it
 }
 
 type modelCheckpoint struct {

@@ -38,7 +38,7 @@ func Run(t *testing.T, open func(*testing.T) Subject) {
 
 func suite() (all []suiteCase) {
 	for _, group := range [][]suiteCase{
-		starts, claims, orphans, handovers, steps, ends, reads, concurrency, lifecycle, stops, waitingRuns, rollbacks, edits, resends, answeringRuns, failedSteps, retries, branches, rewinds, bulkAnswers, waitingStarts, storedSteps, resumes, roundTrips, states, conversations, checkpointReads, calls, answers, families, deletions,
+		starts, claims, orphans, handovers, steps, ends, reads, concurrency, lifecycle, stops, waitingRuns, rollbacks, edits, resends, answeringRuns, failedSteps, retries, branches, rewinds, bulkAnswers, storedSteps, resumes, roundTrips, states, conversations, checkpointReads, calls, answers, families, deletions,
 		lists, paging, accounts, memories, tenants, batches, replicas, races,
 	} {
 		all = append(all, group...)
