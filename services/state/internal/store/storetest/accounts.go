@@ -12,7 +12,7 @@ import (
 )
 
 var accounts = []suiteCase{
-	{"usage beside steps is recorded behind what there is", func(h *harness) {
+	{"usage outside steps is appended to the recorded usage", func(h *harness) {
 		h.create(h.createOf(home))
 		h.recordUsage(home, "", toolUsage("a"), toolUsage("b"))
 		custom := session.Usage{Kind: session.UsageCustom, Source: "tool", Type: "t", Name: "n", Value: 0.25}
@@ -29,7 +29,7 @@ var accounts = []suiteCase{
 		c := session.RecordUsage{Key: at("nobody"), Usage: []session.Usage{custom}, Now: h.now}
 		h.refuses(h.send(c.Key, c.Need(), c.Decide), fault.NotFound, "SESSION_NOT_FOUND")
 	}},
-	{"what was spent before a claim is given back is recorded once", func(h *harness) {
+	{"usage before a release is recorded once", func(h *harness) {
 		h.start(h.startOf(home))
 		release := func(ref session.Ref, n int64) {
 			h.Helper()
@@ -47,7 +47,7 @@ var accounts = []suiteCase{
 		same(h, "entries", h.usage(home), []session.UsageEntry{entry(0, 3), entry(1, 3), entry(2, 7), entry(3, 7)})
 		same(h, "count", h.snapshot(home).Session.UsageCount, int32(4))
 	}},
-	{"usage that is recorded at once is all there", func(h *harness) {
+	{"concurrent usage is recorded completely", func(h *harness) {
 		h.create(h.createOf(home))
 		concurrently(func(i int) {
 			c := session.RecordUsage{Key: home, Usage: []session.Usage{modelUsage(int64(i)), modelUsage(1000)}, Now: h.now}
@@ -65,7 +65,7 @@ var accounts = []suiteCase{
 			h.Errorf("got %d entries of %d tokens", len(entries), sum)
 		}
 	}},
-	{"usage is listed in the order of its recording, by kind and in pages", func(h *harness) {
+	{"usage is listed by kind, in pages, in the order of recording", func(h *harness) {
 		l := h.ledger()
 		for _, kinds := range [][]session.UsageKind{nil, {session.UsageTool}, {session.UsageTokens, session.UsageCustom}, {"none"}} {
 			var want []session.UsageEntry
@@ -91,7 +91,7 @@ var accounts = []suiteCase{
 		_, err := h.Store.UsageEntries(h.Context(), at("nobody"), nil, 0, 7)
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
-	{"usage adds up like a plain sum", func(h *harness) {
+	{"usage sums match a reference list", func(h *harness) {
 		l := h.ledger()
 		for _, q := range l.queries() {
 			want := l.sums(q)

@@ -9,7 +9,7 @@ import (
 )
 
 var answers = []suiteCase{
-	{"the first answer of a client stands", func(h *harness) {
+	{"a client's first answer wins", func(h *harness) {
 		h.startSuspended(home, "c1", "c2")
 		h.submit(h.submitOf(home, "c1"))
 		before := h.snapshot(home)
@@ -22,7 +22,7 @@ var answers = []suiteCase{
 			h.Errorf("got %+v", call)
 		}
 	}},
-	{"of answers that come at once one is taken", func(h *harness) {
+	{"concurrent answers to a call: one is accepted", func(h *harness) {
 		h.startSuspended(home, "c1")
 		commands := make([]session.Submit, parallelism)
 		for i := range commands {
@@ -49,7 +49,7 @@ var answers = []suiteCase{
 			h.Errorf("%d answers were taken, %+v", taken.Load(), snapshot)
 		}
 	}},
-	{"answers to all calls of a step at once continue it once", func(h *harness) {
+	{"concurrent answers to all calls of a step continue it once", func(h *harness) {
 		var ids []string
 		for i := range parallelism {
 			ids = append(ids, fmt.Sprint("c", i))
@@ -95,7 +95,7 @@ var answers = []suiteCase{
 		_, err := h.trySubmit(h.submitOf(home, "nobody"))
 		h.refuses(err, fault.NotFound, "UNKNOWN_TOOL_CALL")
 	}},
-	{"overdue calls are found, the longest overdue first", func(h *harness) {
+	{"overdue calls are listed, the longest overdue first", func(h *harness) {
 		for i, deadline := range []session.Millis{300, 100, 200, 0, 400} {
 			key := session.Key{Tenant: fmt.Sprint("tenant", i%2), SessionID: fmt.Sprint(i)}
 			h.start(h.startOf(key))
@@ -125,7 +125,7 @@ var answers = []suiteCase{
 		h.must(err)
 		same(h, "overdue once the first is answered", keys, []session.Key{{Tenant: "tenant0", SessionID: "2"}})
 	}},
-	{"a deadline that passes answers the call and continues the session", func(h *harness) {
+	{"a missed deadline answers the call and continues the session", func(h *harness) {
 		h.suspendWithDeadline()
 		same(h, "too early", len(h.timeout(home)), 0)
 		h.now += 10
@@ -141,7 +141,7 @@ var answers = []suiteCase{
 			h.Errorf("got %v, %v; want none overdue", keys, err)
 		}
 	}},
-	{"a real answer takes the place of a timeout that no step has taken", func(h *harness) {
+	{"an answer replaces a timeout that no step has consumed", func(h *harness) {
 		h.suspendWithDeadline()
 		h.now += 10
 		h.timeout(home)
@@ -158,13 +158,13 @@ var answers = []suiteCase{
 		h.commit(commit)
 		same(h, "answer once it is consumed", h.submit(h.submitOf(home, "c1")).Status, session.AlreadyCompleted)
 	}},
-	{"an answer after the deadline that nobody has stored yet is taken", func(h *harness) {
+	{"an answer after the deadline is accepted until the timeout is stored", func(h *harness) {
 		h.suspendWithDeadline()
 		h.now += 50
 		same(h, "answer", h.submit(h.submitOf(home, "c1")).Status, session.Accepted)
 		same(h, "timeouts", len(h.timeout(home)), 0)
 	}},
-	{"an answer that comes after a timeout was taken is kept once and told once", func(h *harness) {
+	{"an answer after a consumed timeout is stored once and reported once", func(h *harness) {
 		h.suspendWithDeadline()
 		h.now += 10
 		h.timeout(home)

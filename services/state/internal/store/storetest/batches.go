@@ -13,7 +13,7 @@ import (
 
 // batches prove that commands written together behave as if written one by one.
 var batches = []suiteCase{
-	{"each command of a crowd gets its own answer", func(h *harness) {
+	{"each of many concurrent commands gets its own result", func(h *harness) {
 		const n = 60
 		refusal := fault.New(fault.Conflict, "REFUSED", "by its own rules")
 		plain := errors.New("no fault at all")
@@ -60,7 +60,7 @@ var batches = []suiteCase{
 			same(h, fmt.Sprint("version after command ", i), h.snapshot(at(fmt.Sprint(i))).Session.Version, want)
 		}
 	}},
-	{"a change that is wrong in its last row writes none of its rows", func(h *harness) {
+	{"a change with an invalid last row writes no row", func(h *harness) {
 		h.create(h.createOf(home))
 		h.create(h.createOf(at("s2")))
 		h.append(home, "a")
@@ -79,7 +79,7 @@ var batches = []suiteCase{
 		same(h, "messages of the other session", len(h.messages(at("s2"))), 0)
 		same(h, "versions", []int64{h.snapshot(home).Session.Version, h.snapshot(at("s2")).Session.Version}, []int64{2, 1})
 	}},
-	{"the schema repeats what the heart promises", func(h *harness) {
+	{"the schema enforces the invariants of the heart", func(h *harness) {
 		h.start(h.startOf(home))
 		before := h.snapshot(home)
 		s := before.Session
@@ -107,7 +107,7 @@ var batches = []suiteCase{
 		}
 		same(h, "snapshot", h.snapshot(home), before)
 	}},
-	{"commands on one session are all applied, one after the other", func(h *harness) {
+	{"concurrent commands on one session are applied one after the other", func(h *harness) {
 		h.create(h.createOf(home))
 		const n = 40
 		seen := make([]int64, n)
@@ -134,7 +134,7 @@ var batches = []suiteCase{
 			h.Errorf("%d commands saw %d versions, the last wrote %d", n, len(at), version)
 		}
 	}},
-	{"commands on several sessions never wait in a circle and never come between", func(h *harness) {
+	{"commands on several sessions never deadlock and never interleave", func(h *harness) {
 		const n = 5
 		for i := range n {
 			h.create(h.createOf(at(fmt.Sprint(i))))
@@ -165,7 +165,7 @@ var batches = []suiteCase{
 			h.Errorf("got %d halves of commands of the weight %d, want 120 of %d", commands, weights, 59*60)
 		}
 	}},
-	{"a command whose caller leaves is written as a whole or not at all", func(h *harness) {
+	{"a command with a cancelled caller is written completely or not at all", func(h *harness) {
 		h.create(h.createOf(home))
 		h.create(h.createOf(at("s2")))
 		var answered atomic.Int64
@@ -205,7 +205,7 @@ var batches = []suiteCase{
 			h.Errorf("got versions %d and %d, %d of %d messages, %d answers", one.Version, two.Version, len(h.messages(home)), one.MessageCount, answered.Load())
 		}
 	}},
-	{"what is due is claimed beside commands on the same sessions", func(h *harness) {
+	{"claims run concurrently with commands on the same sessions", func(h *harness) {
 		const n = 20
 		for i := range n {
 			h.start(h.startOf(at(fmt.Sprint(i))))
@@ -226,7 +226,7 @@ var batches = []suiteCase{
 			}
 		}
 	}},
-	{"a store that is closed says so", func(h *harness) {
+	{"a closed store reports that it is unavailable", func(h *harness) {
 		h.create(h.createOf(home))
 		h.must(h.Store.Close())
 		_, err := h.tryAppend(home, "a")

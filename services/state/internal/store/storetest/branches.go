@@ -7,7 +7,7 @@ import (
 
 // branches are about runs that begin in a branch.
 var branches = []suiteCase{
-	{"a run begins in a branch of another session", func(h *harness) {
+	{"a branch starts with a run", func(h *harness) {
 		h.runSteps(home, 3)
 		list, all, before := h.checkpoints(home), h.messages(home), h.snapshot(home)
 		c := h.branchOffOf(home, list[1].ID, at("branch"))
@@ -36,7 +36,7 @@ var branches = []suiteCase{
 		h.must(err)
 		same(h, "state of its checkpoint", state, `{"log":[1,2,5],"m":9}`)
 	}},
-	{"a branch with a run is made once by its request key", func(h *harness) {
+	{"a request key starts one branch", func(h *harness) {
 		h.runSteps(home, 2)
 		c := h.branchOffOf(home, h.checkpoints(home)[0].ID, at("branch"))
 		c.RequestKey, c.RequestHash = "k", []byte("h")
@@ -55,7 +55,7 @@ var branches = []suiteCase{
 		h.refuses(err, fault.Conflict, "SESSION_EXISTS")
 		same(h, "snapshot", h.snapshot(at("branch")), before)
 	}},
-	{"a branch without a source makes no run", func(h *harness) {
+	{"a branch without a source starts no run", func(h *harness) {
 		h.runSteps(home, 2)
 		known := h.checkpoints(home)[1].ID
 		_, err := h.tryBranchOff(h.branchOffOf(home, "nobody", at("branch")))

@@ -10,7 +10,7 @@ import (
 
 // bulkAnswers are about many answers that come together: submitted, or with a start.
 var bulkAnswers = []suiteCase{
-	{"answers that come together continue a session once", func(h *harness) {
+	{"a batch of answers continues a session once", func(h *harness) {
 		ref := h.startSuspended(home, "c1", "c2", "c3")
 		c := h.submitAllOf(home, "c3", "c1", "nobody", "c1", "c2")
 		c.Answers[3].Response = []byte("another")
@@ -36,7 +36,7 @@ var bulkAnswers = []suiteCase{
 		same(h, "continuation of the repetition", again[0].Continuation, session.LiveRun)
 		same(h, "snapshot", h.snapshot(home), before)
 	}},
-	{"answers to some of the calls leave the session waiting", func(h *harness) {
+	{"answers to some calls leave the session suspended", func(h *harness) {
 		h.startSuspended(home, "c1", "c2", "c3")
 		got := h.submitAll(h.submitAllOf(home, "c1", "c2"))
 		h.expectOutcomes(got, session.Accepted, session.Accepted)
@@ -47,7 +47,7 @@ var bulkAnswers = []suiteCase{
 		same(h, "no answers", len(h.submitAll(h.submitAllOf(home))), 0)
 		same(h, "snapshot", h.snapshot(home), shot)
 	}},
-	{"an answer of the wrong kind to an open call keeps all others out", func(h *harness) {
+	{"an answer of the wrong kind to an open call rejects the batch", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		ask := h.suspendingCommit(ref, 1, "tool", "approval")
@@ -66,7 +66,7 @@ var bulkAnswers = []suiteCase{
 		h.commit(h.consumingCommit(ref, 2, "tool", "approval"))
 		h.expectOutcomes(h.submitAll(c), session.AlreadyCompleted, session.AlreadyCompleted)
 	}},
-	{"answers come too late, each in its own way", func(h *harness) {
+	{"late answers report why they are late", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		ask := h.suspendingCommit(ref, 1, "replaced", "told", "late", "open")
@@ -95,7 +95,7 @@ var bulkAnswers = []suiteCase{
 		}
 		same(h, "calls that the next run is handed", late, map[string]bool{"late": true, "replaced": false, "open": false})
 	}},
-	{"answers to a session that is over change nothing", func(h *harness) {
+	{"answers to an ended session change nothing", func(h *harness) {
 		h.startSuspended(home, "kept", "dropped")
 		h.submit(h.submitOf(home, "kept"))
 		h.stop(home, session.StopAbort, "")
@@ -112,7 +112,7 @@ var bulkAnswers = []suiteCase{
 		_, err := h.trySubmitAll(h.submitAllOf(at("nobody"), "c1"))
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
-	{"answers of many at once continue a session once", func(h *harness) {
+	{"concurrent batches of answers continue a session once", func(h *harness) {
 		var ids []string
 		for i := range parallelism {
 			ids = append(ids, fmt.Sprint("c", i))
@@ -142,7 +142,7 @@ var bulkAnswers = []suiteCase{
 		same(h, "continuations", continued.Load(), int32(1))
 		same(h, "turn", h.snapshot(home).Session.Turn, int32(2))
 	}},
-	{"a start takes the answers that it brings before it abandons the rest", func(h *harness) {
+	{"a start applies its answers before it abandons the other calls", func(h *harness) {
 		h.startSuspended(home, "given", "left", "done")
 		h.submit(h.submitOf(home, "done"))
 		c := h.abandoningStart(home, "done", "given", "given", "nobody")
@@ -159,7 +159,7 @@ var bulkAnswers = []suiteCase{
 			h.Errorf("got %+v,\n%+v", s, run)
 		}
 	}},
-	{"a start passes over answers that do not fit, and abandons their calls", func(h *harness) {
+	{"a start ignores invalid answers and abandons their calls", func(h *harness) {
 		h.startSuspended(home, "c1", "c2")
 		c := h.abandoningStart(home, "c1", "c2")
 		c.Answers[0].Kind = session.Approval
@@ -170,7 +170,7 @@ var bulkAnswers = []suiteCase{
 		}
 		same(h, "answers", answers, map[string]session.AnswerKind{"c1": session.AnswerAbandoned, "c2": session.AnswerClient})
 	}},
-	{"a start brings answers to a session that was interrupted", func(h *harness) {
+	{"a start answers calls of an interrupted session", func(h *harness) {
 		h.startSuspended(home, "c1", "c2")
 		h.stop(home, session.StopInterrupt, "")
 		c := h.abandoningStart(home, "c2")
@@ -187,7 +187,7 @@ var bulkAnswers = []suiteCase{
 			same(h, "answer to "+call.CallID, call.Answer, map[string]session.AnswerKind{"c1": session.AnswerAbandoned, "c2": session.AnswerClient}[call.CallID])
 		}
 	}},
-	{"a start that waits brings its answers at once", func(h *harness) {
+	{"a waiting start applies its answers at once", func(h *harness) {
 		h.startSuspended(home, "c1", "c2")
 		h.stop(home, session.StopInterrupt, "")
 		h.start(h.startOf(home))

@@ -6,7 +6,7 @@ import (
 )
 
 var calls = []suiteCase{
-	{"a step that suspends shows all that it leaves at once", func(h *harness) {
+	{"a suspending step is visible as a whole", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		c := h.suspendingCommit(ref, 1, "c1", "c2")
@@ -36,7 +36,7 @@ var calls = []suiteCase{
 		_, err = h.tryStart(h.startOf(home))
 		h.refuses(err, fault.Conflict, "SESSION_SUSPENDED")
 	}},
-	{"a step that suspends waits for something", func(h *harness) {
+	{"a suspension needs a pending call or child", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		before := h.snapshot(home)
@@ -87,7 +87,7 @@ var calls = []suiteCase{
 		same(h, "calls once they are consumed", len(h.snapshot(home).Calls), 0)
 		same(h, "owner of a tombstone", h.owners(home, "c1"), map[string]string{"c1": home.SessionID})
 	}},
-	{"an answer is taken once and by its revision", func(h *harness) {
+	{"an answer is consumed once, at its revision", func(h *harness) {
 		h.startSuspended(at("s2"), "theirs")
 		h.submit(h.submitOf(at("s2"), "theirs"))
 		ref := h.startSuspended(home, "c1", "open")
@@ -120,7 +120,7 @@ var calls = []suiteCase{
 		_, err := h.tryCommit(commit)
 		h.refuses(err, fault.Conflict, "CALL_CONSUMED")
 	}},
-	{"a call id is used once in a family", func(h *harness) {
+	{"call ids are unique in a family", func(h *harness) {
 		h.startTree()
 		ref := h.claimOf(at("child"))
 		h.commit(h.suspendingCommit(ref, 1, "c1"))
@@ -144,7 +144,7 @@ var calls = []suiteCase{
 		same(h, "calls of the child", len(h.snapshot(at("child")).Calls), 1)
 		same(h, "calls of the grandchild", len(h.snapshot(at("grandchild")).Calls), 0)
 	}},
-	{"calls come by their time, then their id", func(h *harness) {
+	{"calls are ordered by creation time, then id", func(h *harness) {
 		h.startSuspended(home, "z", "y")
 		h.stop(home, session.StopInterrupt, "")
 		h.now++
@@ -156,7 +156,7 @@ var calls = []suiteCase{
 		}
 		same(h, "order", ids, "yzab")
 	}},
-	{"a run that fails takes its open calls with it", func(h *harness) {
+	{"a failed run drops its open calls", func(h *harness) {
 		ref := h.startSuspended(home, "answered", "former")
 		h.submit(h.submitOf(home, "answered"))
 		h.stop(home, session.StopInterrupt, "")

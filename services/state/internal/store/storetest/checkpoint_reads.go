@@ -55,7 +55,7 @@ var checkpointReads = []suiteCase{
 		_, _, err = h.Store.Checkpoints(h.Context(), at("nobody"), 0, 0, 9)
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
-	{"every checkpoint that is left after going back has its state", func(h *harness) {
+	{"every checkpoint that remains after a rewind keeps its state", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		for step := int32(1); step <= 4; step++ {
@@ -82,7 +82,7 @@ var checkpointReads = []suiteCase{
 			h.Errorf("got the newest checkpoint of step %d with the state %s, want the one that the session went back to", newest.Step, state)
 		}
 	}},
-	{"a session goes back and forth any number of times", func(h *harness) {
+	{"a session can be rewound any number of times", func(h *harness) {
 		h.runSteps(home, 2)
 		step := int32(2)
 		for turn := range int32(6) {

@@ -7,7 +7,7 @@ import (
 )
 
 var claims = []suiteCase{
-	{"claims come oldest first, and for the agents named", func(h *harness) {
+	{"claims return the oldest runs of the named agents", func(h *harness) {
 		for _, id := range []string{"third", "first", "second"} {
 			c := h.startOf(session.Key{Tenant: "acme", SessionID: id})
 			c.Now += map[string]session.Millis{"first": 1, "second": 2, "third": 3}[id]
@@ -25,7 +25,7 @@ var claims = []suiteCase{
 		}
 		same(h, "order", order, []string{"first", "second", "third"})
 	}},
-	{"a claim raises the epoch and hands everything over", func(h *harness) {
+	{"a claim raises the epoch and carries the whole context", func(h *harness) {
 		c := h.startOf(home)
 		c.New.State = `{"a":1}`
 		h.start(c)
@@ -48,7 +48,7 @@ var claims = []suiteCase{
 			h.Errorf("the run was claimed twice")
 		}
 	}},
-	{"a run that cannot be claimed stands in nobody's way", func(h *harness) {
+	{"a run that cannot be claimed does not block others", func(h *harness) {
 		h.start(h.startOf(at("delayed")))
 		ref, _ := h.claim(executor)
 		c := session.Release{Ref: ref, Delay: 1000, Now: h.now}
@@ -59,7 +59,7 @@ var claims = []suiteCase{
 			h.Errorf("got a claim of %v", ref.Key)
 		}
 	}},
-	{"an agent that is named twice gets its runs once", func(h *harness) {
+	{"an agent that is named twice gets each run once", func(h *harness) {
 		h.start(h.startOf(home))
 		due := store.Queued{ExecutorID: executor, AgentTypes: []string{agent, agent}, Now: h.now}
 		got, err := h.Store.UpdateDue(h.Context(), due, session.Need{}, 10, session.Claim{ExecutorID: executor}.Decide)
@@ -67,7 +67,7 @@ var claims = []suiteCase{
 			h.Errorf("got %d claims of one run, %v", len(got), err)
 		}
 	}},
-	{"only an executor that lives gets work", func(h *harness) {
+	{"only a registered executor gets runs", func(h *harness) {
 		h.start(h.startOf(home))
 		if got := h.claimAll("stranger", 1); len(got) != 0 {
 			h.Errorf("a stranger got %d claims", len(got))
@@ -80,7 +80,7 @@ var claims = []suiteCase{
 		h.announce(executor)
 		h.claim(executor)
 	}},
-	{"an executor is known until it is silent for too long", func(h *harness) {
+	{"an executor stays registered until it is silent for too long", func(h *harness) {
 		h.now += 900
 		h.expectRegistered(executor, true)
 		h.now += 900
@@ -93,7 +93,7 @@ var claims = []suiteCase{
 		h.expectRegistered(executor, true)
 		h.expectRegistered("stranger", false)
 	}},
-	{"only an executor that was not heard since is forgotten for it", func(h *harness) {
+	{"a heartbeat prevents a concurrent unregistration", func(h *harness) {
 		h.announce("beats")
 		h.announce("dies")
 		h.now++
@@ -122,7 +122,7 @@ var claims = []suiteCase{
 			h.Errorf("got %v, %v of one that is gone", gone, err)
 		}
 	}},
-	{"the next run is claimed as soon as the former one has ended", func(h *harness) {
+	{"the next run can be claimed once the previous one has ended", func(h *harness) {
 		h.start(h.startOf(home))
 		first, _ := h.claim(executor)
 		h.finish(first)
@@ -135,7 +135,7 @@ var claims = []suiteCase{
 			h.Errorf("got run %q, want %q", second.RunID, next.Run.RunID)
 		}
 	}},
-	{"a silent executor's run goes to another with its journal", func(h *harness) {
+	{"another executor gets a silent executor's run with its journal", func(h *harness) {
 		h.start(h.startOf(home))
 		old, _ := h.claim(executor)
 		ops := []session.StateOp{{Key: "p", Kind: session.Append, Value: "[1]"}}
@@ -161,7 +161,7 @@ var claims = []suiteCase{
 		h.expectStale(old)
 		h.commit(h.commitOf(ref, 1))
 	}},
-	{"claims that an executor does not hold are lost", func(h *harness) {
+	{"runs that an executor does not hold are queued again", func(h *harness) {
 		var refs []session.Ref
 		for _, id := range []string{"held", "lost", "fresh", "ended"} {
 			if id == "fresh" {
@@ -194,7 +194,7 @@ var claims = []suiteCase{
 		}
 		h.refuses(h.tryRelease(ref), fault.Stale, "EPOCH_STALE")
 	}},
-	{"a run that has ended is not released", func(h *harness) {
+	{"an ended run cannot be released", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.finish(ref)

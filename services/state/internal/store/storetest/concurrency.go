@@ -15,7 +15,7 @@ import (
 const parallelism = 12
 
 var concurrency = []suiteCase{
-	{"starts with one request key make one run", func(h *harness) {
+	{"concurrent starts with one request key create one run", func(h *harness) {
 		commands := make([]session.Send, parallelism)
 		for i := range commands {
 			commands[i] = h.startOf(home)
@@ -42,7 +42,7 @@ var concurrency = []suiteCase{
 			h.Errorf("got %d new runs, want 1", made.Load())
 		}
 	}},
-	{"of starts in one session one wins", func(h *harness) {
+	{"concurrent starts in one session: one wins", func(h *harness) {
 		commands := make([]session.Send, parallelism)
 		for i := range commands {
 			commands[i] = h.startOf(home)
@@ -60,7 +60,7 @@ var concurrency = []suiteCase{
 			h.Errorf("got %d runs, want 1", won.Load())
 		}
 	}},
-	{"claimers never share a run", func(h *harness) {
+	{"concurrent claimers never share a run", func(h *harness) {
 		const runs = 40
 		for i := range runs {
 			h.start(h.startOf(session.Key{Tenant: "acme", SessionID: fmt.Sprint(i)}))
@@ -104,7 +104,7 @@ var concurrency = []suiteCase{
 			}
 		}
 	}},
-	{"results of one step are all recorded", func(h *harness) {
+	{"concurrent results of a step are all recorded", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		var calls []string
@@ -123,7 +123,7 @@ var concurrency = []suiteCase{
 			h.Errorf("got state %s, want the order of the plan", s.State)
 		}
 	}},
-	{"of commits of one step one is written", func(h *harness) {
+	{"concurrent commits of a step: one is written", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		commit := h.commitOf(ref, 1)

@@ -36,7 +36,7 @@ var conversations = []suiteCase{
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		same(h, "session after refusals", h.snapshot(home).Session, s)
 	}},
-	{"messages that are appended at once are all there, each at a place of its own", func(h *harness) {
+	{"concurrent appends each get their own ordinal", func(h *harness) {
 		h.create(h.createOf(home))
 		counts := make([]int64, parallelism)
 		concurrently(func(i int) {
@@ -54,7 +54,7 @@ var conversations = []suiteCase{
 			}
 		}
 	}},
-	{"the end of a conversation is taken back", func(h *harness) {
+	{"the end of a conversation can be truncated", func(h *harness) {
 		h.runSteps(home, 3) // four messages and checkpoints at 2, 3, 4
 		got, err := h.truncate(home, 4)
 		h.must(err)
@@ -90,7 +90,7 @@ var conversations = []suiteCase{
 			h.Error("a checkpoint was shown that is gone")
 		}
 	}},
-	{"an id whose message was taken back may be used again", func(h *harness) {
+	{"the id of a removed message may be reused", func(h *harness) {
 		h.create(h.createOf(home))
 		h.append(home, "a", "b")
 		_, err := h.truncate(home, 1)
@@ -103,7 +103,7 @@ var conversations = []suiteCase{
 		same(h, "count after a repetition", count, int64(2))
 		same(h, "messages after a repetition", len(h.messages(home)), 2)
 	}},
-	{"nothing is taken back while a run is live", func(h *harness) {
+	{"a session with a live run cannot be truncated or rewound", func(h *harness) {
 		h.runSteps(home, 1)
 		id := h.checkpoints(home)[0].ID
 		h.start(h.startOf(home))
@@ -115,7 +115,7 @@ var conversations = []suiteCase{
 			h.claimAll(executor, 1)
 		}
 	}},
-	{"a session goes back to a checkpoint", func(h *harness) {
+	{"a session is rewound to a checkpoint", func(h *harness) {
 		h.runSteps(home, 4)
 		list := h.checkpoints(home)
 		target, before := list[2], h.snapshot(home).Session // of the second step
@@ -158,7 +158,7 @@ var conversations = []suiteCase{
 		}
 		same(h, "session after refusals", h.snapshot(home).Session, before)
 	}},
-	{"a session branches off at a checkpoint", func(h *harness) {
+	{"a session is branched at a checkpoint", func(h *harness) {
 		h.runSteps(home, 3)
 		h.start(h.startOf(home)) // the source may be at work
 		source, messages := h.snapshot(home).Session, h.messages(home)

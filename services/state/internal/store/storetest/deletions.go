@@ -9,7 +9,7 @@ import (
 )
 
 var deletions = []suiteCase{
-	{"a session goes with everything that belongs to it", func(h *harness) {
+	{"deleting a session deletes all its rows", func(h *harness) {
 		key := h.populateSession(home)
 		other := h.populateSession(session.Key{Tenant: "other", SessionID: home.SessionID})
 		before, rows := h.snapshot(other), h.Rows(h.T, other)
@@ -28,7 +28,7 @@ var deletions = []suiteCase{
 		same(h, "messages of the new session", len(h.messages(key)), 1)
 		h.reuseCallIDs(key)
 	}},
-	{"a tree goes as a whole", func(h *harness) {
+	{"deleting a session deletes its sub-sessions", func(h *harness) {
 		h.startTree()
 		for _, id := range []string{"root", "child", "grandchild"} {
 			h.commit(h.suspendingCommit(h.claimOf(at(id)), 1, "call of "+id))
@@ -48,7 +48,7 @@ var deletions = []suiteCase{
 			h.Errorf("got %d claims of a tree that is gone", len(got))
 		}
 	}},
-	{"a parent learns that its child is gone", func(h *harness) {
+	{"deleting a child is reported to its parent", func(h *harness) {
 		h.startTree()
 		h.awaitChildren("child", "other")
 		h.must(h.delete(at("other")))
@@ -66,7 +66,7 @@ var deletions = []suiteCase{
 			}
 		}
 	}},
-	{"an owner of a session that is gone is refused", func(h *harness) {
+	{"writes of a deleted session's owner are rejected", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.must(h.tryPlan(ref, 1, "plan", "c1"))
@@ -102,7 +102,7 @@ var deletions = []suiteCase{
 			}
 		}
 	}},
-	{"expired sessions are found, the longest expired first, and end once", func(h *harness) {
+	{"expired sessions are listed, the longest expired first, and end once", func(h *harness) {
 		for i, expires := range []session.Millis{30, 10, 0, 20, 40} {
 			c := h.createOf(session.Key{Tenant: fmt.Sprint("tenant", i%2), SessionID: fmt.Sprint(i)})
 			if expires > 0 {
@@ -139,7 +139,7 @@ var deletions = []suiteCase{
 		h.must(err)
 		same(h, "expired once the first has ended", keys, []session.Key{{Tenant: "tenant1", SessionID: "3"}})
 	}},
-	{"a session that expires while it waits loses its calls, and its parent learns of it", func(h *harness) {
+	{"expiry of a suspended session drops its calls and is reported to its parent", func(h *harness) {
 		h.startTree()
 		h.awaitChildren("child")
 		c := h.suspendingCommit(h.claimOf(at("child")), 1, "c1")

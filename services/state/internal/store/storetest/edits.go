@@ -9,7 +9,7 @@ import (
 
 // edits are about starts that take the conversation back to a message of a user.
 var edits = []suiteCase{
-	{"a start takes the conversation back to a message and answers it again", func(h *harness) {
+	{"a regenerate rewinds to a message and answers it again", func(h *harness) {
 		first := h.runTurn(home, 1, "one")
 		second := h.runTurn(home, 2, "two")
 		before := h.checkpoints(home)
@@ -41,7 +41,7 @@ var edits = []suiteCase{
 		same(h, "state when it is answered once more", h.snapshot(home).Session.State, `{"n":"one"}`)
 		same(h, "usage stays", len(h.usage(home)), 2)
 	}},
-	{"a start puts another message in the place of one", func(h *harness) {
+	{"an edit replaces a message", func(h *harness) {
 		h.runTurn(home, 1, "one")
 		h.runTurn(home, 2, "two")
 		same(h, "messages", len(h.messageIDs(home)), 4)
@@ -57,7 +57,7 @@ var edits = []suiteCase{
 		same(h, "checkpoints", len(h.checkpoints(home)), 0)
 		same(h, "newest checkpoint", s.CheckpointID, "")
 	}},
-	{"a message that goes leaves its id, one that stays does not", func(h *harness) {
+	{"the id of a removed message is free, that of a remaining one is not", func(h *harness) {
 		first, second := h.runTurn(home, 1, "one"), h.runTurn(home, 2, "two")
 		before := h.snapshot(home)
 		for _, id := range []string{first.message, first.answer} {
@@ -72,7 +72,7 @@ var edits = []suiteCase{
 		h.start(c)
 		same(h, "messages", h.messageIDs(home), []string{first.message, first.answer, second.answer})
 	}},
-	{"a session is taken back to messages that users see, and to no others", func(h *harness) {
+	{"a session is rewound to visible messages only", func(h *harness) {
 		turn := h.runTurn(home, 1, "one")
 		h.append(home, "hidden")
 		for _, id := range []string{"nobody", turn.answer, "hidden"} {
@@ -87,7 +87,7 @@ var edits = []suiteCase{
 		_, err = h.tryStart(h.regenerateOf(stranger, turn.message))
 		h.refuses(err, fault.NotFound, "MESSAGE_NOT_FOUND")
 	}},
-	{"a session is taken back whatever it is, but not while it is busy", func(h *harness) {
+	{"a session is rewound in every status but active", func(h *harness) {
 		for name, end := range map[string]func(session.Ref){
 			"completed":   func(ref session.Ref) { h.finish(ref) },
 			"failed":      func(ref session.Ref) { h.fail(ref) },
@@ -117,7 +117,7 @@ var edits = []suiteCase{
 			same(h, name+": run of another such request", h.start(h.regenerateOf(key, sent.Messages[0].ID)).Run.RunID, c.RunID)
 		}
 	}},
-	{"a session with runs that wait is not taken back", func(h *harness) {
+	{"a session with waiting runs is not rewound", func(h *harness) {
 		sent := h.startOf(home)
 		h.start(sent)
 		ref, _ := h.claim(executor)
@@ -126,7 +126,7 @@ var edits = []suiteCase{
 		_, err := h.tryStart(h.regenerateOf(home, sent.Messages[0].ID))
 		h.refuses(err, fault.Conflict, "SESSION_BUSY")
 	}},
-	{"the calls behind the message go, and answers find them unknown", func(h *harness) {
+	{"calls behind the message are deleted and unknown to answers", func(h *harness) {
 		sent := h.startOf(home)
 		h.start(sent)
 		ref, _ := h.claim(executor)
@@ -152,7 +152,7 @@ var edits = []suiteCase{
 		h.commit(h.suspendingCommit(ref, 4, "consumed", "open")) // their ids are free
 		same(h, "answer", h.submit(h.submitOf(home, "open")).Status, session.Accepted)
 	}},
-	{"the results of calls before the message stay", func(h *harness) {
+	{"results of calls before the message remain", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		late := h.suspendingCommit(ref, 1, "yes", "late", "open", "given")
@@ -187,7 +187,7 @@ var edits = []suiteCase{
 		}
 		same(h, "calls", left, map[string]string{"open": "abandoned gone false false", "given": "client given false false", "late": "timeout timeout true false"})
 	}},
-	{"open calls before the message go when nobody abandons them", func(h *harness) {
+	{"open calls before the message are dropped unless the start abandons them", func(h *harness) {
 		h.startSuspended(home, "open", "answered")
 		h.submit(h.submitOf(home, "answered"))
 		h.append(home, "m2")
@@ -199,7 +199,7 @@ var edits = []suiteCase{
 		_, err := h.trySubmit(h.submitOf(home, "open"))
 		h.refuses(err, fault.NotFound, "UNKNOWN_TOOL_CALL")
 	}},
-	{"a branch is taken back to where its state is known", func(h *harness) {
+	{"a branch is rewound only to where its state is known", func(h *harness) {
 		first := h.runTurn(home, 1, "one")
 		h.runTurn(home, 2, "two")
 		_, err := h.branch(home, h.checkpoints(home)[0].ID, at("branch"))
@@ -216,7 +216,7 @@ var edits = []suiteCase{
 		same(h, "messages", len(h.messageIDs(at("branch"))), 7)
 		same(h, "checkpoints", len(h.checkpoints(at("branch"))), 1)
 	}},
-	{"of messages sent at once each takes back to its own run's state", func(h *harness) {
+	{"each of several queued messages rewinds to the state of its own run", func(h *harness) {
 		c := h.startOf(home)
 		c.Messages = append(c.Messages, session.Message{ID: "second", Role: "user", RunID: c.RunID})
 		h.start(c)
@@ -230,7 +230,7 @@ var edits = []suiteCase{
 		same(h, "messages", h.messageIDs(home), []string{c.Messages[0].ID, "third"})
 		same(h, "state", h.snapshot(home).Session.State, `{}`)
 	}},
-	{"a session that is taken back is told to its parent, and survives", func(h *harness) {
+	{"rewinding a sub-session reports the end of its wait to the parent", func(h *harness) {
 		h.startTree()
 		h.awaitChildren("child")
 		sent := h.messageIDs(at("child"))[0]

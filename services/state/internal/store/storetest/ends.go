@@ -57,7 +57,7 @@ var ends = []suiteCase{
 		}
 		h.must(h.tryPlan(next, 2, "another plan"))
 	}},
-	{"a run that is not there is not found", func(h *harness) {
+	{"an unknown run is not found", func(h *harness) {
 		ref := session.Ref{Key: home, RunID: "nobody", Epoch: 1}
 		h.refuses(h.tryPlan(ref, 1, ""), fault.NotFound, "SESSION_NOT_FOUND")
 		h.start(h.startOf(home))
@@ -65,7 +65,7 @@ var ends = []suiteCase{
 		h.refuses(err, fault.NotFound, "RUN_NOT_FOUND")
 		h.refuses(h.tryRelease(ref), fault.NotFound, "RUN_NOT_FOUND")
 	}},
-	{"a former run of the session takes no writes under the epoch of the next", func(h *harness) {
+	{"a former run rejects writes with the next run's epoch", func(h *harness) {
 		h.start(h.startOf(home))
 		first, _ := h.claim(executor)
 		h.finish(first)

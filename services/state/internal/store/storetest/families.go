@@ -10,7 +10,7 @@ import (
 )
 
 var families = []suiteCase{
-	{"a child and what its parent knows of it are made in one write", func(h *harness) {
+	{"a child and its reference in the parent are written together", func(h *harness) {
 		h.start(h.startOf(at("root")))
 		c := h.createOf(at("child"))
 		c.ParentID, c.Child = "root", session.Child{CallID: "c1", Mode: session.Persistent, Name: "critic"}
@@ -51,7 +51,7 @@ var families = []suiteCase{
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		same(h, "children after refusals", h.snapshot(at("root")).Children, []session.Child{want})
 	}},
-	{"children that are made at once are all known to their parent", func(h *harness) {
+	{"concurrently created children are all referenced by their parent", func(h *harness) {
 		h.create(h.createOf(at("root")))
 		commands := make([]session.Create, parallelism)
 		for i := range commands {
@@ -68,7 +68,7 @@ var families = []suiteCase{
 			h.Errorf("got %d children, %+v", len(root.Children), root.Session)
 		}
 	}},
-	{"a family is listed a parent before its children", func(h *harness) {
+	{"a family is listed parents first", func(h *harness) {
 		h.startTree()
 		for _, want := range []struct {
 			of    string
@@ -90,7 +90,7 @@ var families = []suiteCase{
 		_, err := h.Store.Family(h.Context(), at("nobody"), 9)
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
-	{"a parent knows the status of its children", func(h *harness) {
+	{"a parent stores the status of its children", func(h *harness) {
 		h.startTree()
 		status := func() session.Child { return h.snapshot(at("root")).Children[0] }
 		same(h, "status of a child that runs", status().Status, session.Active)
@@ -125,7 +125,7 @@ var families = []suiteCase{
 			h.Errorf("got %+v,\n%+v", s, run)
 		}
 	}},
-	{"children that end at once continue their parent once", func(h *harness) {
+	{"children that end concurrently continue their parent once", func(h *harness) {
 		h.start(h.startOf(at("root")))
 		var ids []string
 		refs := make([]session.Ref, parallelism)
@@ -149,7 +149,7 @@ var families = []suiteCase{
 			h.Errorf("got %+v", s)
 		}
 	}},
-	{"a child that was faster than its parent's suspension is not waited for", func(h *harness) {
+	{"a suspension does not wait for a child that has ended before it", func(h *harness) {
 		h.startTree()
 		h.finish(h.claimOf(at("other")))
 		h.awaitChildren("other")
@@ -158,7 +158,7 @@ var families = []suiteCase{
 			h.Errorf("got %+v, %+v", s, run)
 		}
 	}},
-	{"an answer that was faster than the suspension is not waited for", func(h *harness) {
+	{"a suspension does not wait for a call that was answered before it", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		c := h.suspendingCommit(ref, 1, "c1")
@@ -171,7 +171,7 @@ var families = []suiteCase{
 			h.Errorf("got %+v", s)
 		}
 	}},
-	{"the answer to a grandchild's call goes up to the root as it ends", func(h *harness) {
+	{"the answer to a grandchild's call continues its ancestors one by one", func(h *harness) {
 		h.startTree()
 		h.awaitChildren("child")
 		ref := h.claimOf(at("child"))
@@ -190,7 +190,7 @@ var families = []suiteCase{
 		h.finish(h.claimOf(at("child")))
 		same(h, "root's status", h.snapshot(at("root")).Session.Status, session.Active)
 	}},
-	{"a parent that fails takes its children with it", func(h *harness) {
+	{"a failed parent fails its children", func(h *harness) {
 		h.startTree()
 		owner := h.claimOf(at("grandchild"))
 		h.finish(h.claimOf(at("other")))
@@ -211,7 +211,7 @@ var families = []suiteCase{
 			same(h, "what the root knows of "+child.SessionID, child.Status, want)
 		}
 	}},
-	{"a family that fails and wakes at once comes to one end", func(h *harness) {
+	{"a family that fails and continues concurrently ends once", func(h *harness) {
 		h.startTree()
 		h.awaitChildren("child", "other")
 		child, other := h.claimOf(at("child")), h.claimOf(at("other"))

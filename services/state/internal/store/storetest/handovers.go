@@ -51,7 +51,7 @@ func (h *harness) expectHandOver(made *store.Decided) session.Ref {
 }
 
 var handovers = []suiteCase{
-	{"a run that is handed over is as one that was queued and claimed", func(h *harness) {
+	{"a handover equals a queued run and a claim", func(h *harness) {
 		keys := []session.Key{home, at("s2")}
 		for i, key := range keys {
 			c := h.startOf(key)
@@ -76,7 +76,7 @@ var handovers = []suiteCase{
 			h.Error("a run that was handed over is due")
 		}
 	}},
-	{"a run that is handed over goes on as any other, and so does the next", func(h *harness) {
+	{"a handed-over run and its successor commit as any other", func(h *harness) {
 		_, made := h.startHandedOver(h.startOf(home), executor)
 		ref := h.expectHandOver(made)
 		h.commit(h.commitOf(ref, 1))
@@ -95,7 +95,7 @@ var handovers = []suiteCase{
 			h.Errorf("got %d messages, want the last 3", n)
 		}
 	}},
-	{"nothing is handed to an executor that is not registered", func(h *harness) {
+	{"only a registered executor gets a handover", func(h *harness) {
 		if _, made := h.startHandedOver(h.startOf(home), "stranger"); made != nil {
 			h.Errorf("got %+v", made.Change)
 		}
@@ -118,7 +118,7 @@ var handovers = []suiteCase{
 			h.Errorf("got %+v, %v; want the first run, handed over before", started, made)
 		}
 	}},
-	{"a run that was handed to an executor that falls silent is queued again", func(h *harness) {
+	{"a handed-over run of a silent executor is queued again", func(h *harness) {
 		_, made := h.startHandedOver(h.startOf(home), executor)
 		h.expectHandOver(made)
 		h.now += 1001

@@ -9,7 +9,7 @@ import (
 
 // lifecycle are sessions that are made and changed beside any run.
 var lifecycle = []suiteCase{
-	{"a session is made without a run", func(h *harness) {
+	{"a session is created without a run", func(h *harness) {
 		c := h.createOf(home)
 		c.UserID, c.OrganizationID, c.Tags, c.Metadata = "u", "org", []string{"a", "b"}, map[string]string{"k": "v"}
 		c.State, c.ExpiresAt = `{"n": 1}`, h.now+5
@@ -32,7 +32,7 @@ var lifecycle = []suiteCase{
 			h.Errorf("got %d claims of a session without runs", len(got))
 		}
 	}},
-	{"a session is made once", func(h *harness) {
+	{"a session is created once", func(h *harness) {
 		h.create(h.createOf(home))
 		_, err := h.tryCreate(h.createOf(home))
 		h.refuses(err, fault.Conflict, "SESSION_EXISTS")
@@ -46,7 +46,7 @@ var lifecycle = []suiteCase{
 		_, err = h.Store.Session(h.Context(), at("new"))
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
-	{"the first run of a session that was made is its first turn", func(h *harness) {
+	{"the first run of a created session is its first turn", func(h *harness) {
 		c := h.createOf(home)
 		c.State, c.ExpiresAt = `{"n":1}`, h.now+5
 		h.create(c)
@@ -60,7 +60,7 @@ var lifecycle = []suiteCase{
 		}
 		h.claim(executor)
 	}},
-	{"a session's properties change one by one", func(h *harness) {
+	{"session properties change independently", func(h *harness) {
 		c := h.createOf(home)
 		c.UserID, c.Tags, c.Metadata = "u", []string{"a"}, map[string]string{"k": "v"}
 		want := h.create(c)
@@ -92,7 +92,7 @@ var lifecycle = []suiteCase{
 			h.Errorf("got %v, want the current version 7", err)
 		}
 	}},
-	{"a status is compared and set in one", func(h *harness) {
+	{"a status is compared and set atomically", func(h *harness) {
 		h.create(h.createOf(home))
 		interruption := &session.Interruption{RunID: "r", Reason: "why", At: h.now}
 		set := session.SetStatus{Key: home, Expected: []session.Status{session.Active, session.Paused}, ExpectedVersion: 1, Status: session.Interrupted, Interruption: interruption, Now: h.now}
@@ -121,7 +121,7 @@ var lifecycle = []suiteCase{
 		}
 		same(h, "failure", s.Failure, failure)
 	}},
-	{"a status that only a run gives cannot be set", func(h *harness) {
+	{"a status that only a run can reach cannot be set", func(h *harness) {
 		h.create(h.createOf(home))
 		for _, status := range []session.Status{session.Active, session.SuspendedClientTool, session.SuspendedAwaitingChildren, session.SuspendedStepPartial, ""} {
 			_, err := h.setStatus(session.SetStatus{Key: home, Status: status, Now: h.now})
@@ -132,7 +132,7 @@ var lifecycle = []suiteCase{
 		_, err = h.setStatus(session.SetStatus{Key: at("nobody"), Status: session.Paused, Now: h.now})
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
-	{"a status that is set ends the live run and shuts its owner out", func(h *harness) {
+	{"setting a status ends the live run and fences its owner", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.must(h.tryPlan(ref, 1, "plan", "c1"))
@@ -147,7 +147,7 @@ var lifecycle = []suiteCase{
 			h.Error("the usage of the journal was lost")
 		}
 	}},
-	{"a run starts only while nothing has changed since its caller looked", func(h *harness) {
+	{"a start is rejected when the session has changed since it was read", func(h *harness) {
 		started := h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.finish(ref)
@@ -171,7 +171,7 @@ var lifecycle = []suiteCase{
 		_, err := h.tryStart(lost)
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
-	{"a session that has stopped is resumed and counts it", func(h *harness) {
+	{"resuming an interrupted session counts as a resume", func(h *harness) {
 		h.create(h.createOf(home))
 		for turn := int32(1); turn <= 3; turn++ {
 			c := h.resumeOf(home)
@@ -196,7 +196,7 @@ var lifecycle = []suiteCase{
 		_, err = h.tryStart(c)
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
-	{"a session that was aborted goes on with a message only", func(h *harness) {
+	{"an aborted session continues only with a message", func(h *harness) {
 		h.start(h.startOf(at("running")))
 		ref, _ := h.claim(executor)
 		point := h.commit(h.commitOf(ref, 1))

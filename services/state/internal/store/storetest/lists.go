@@ -12,13 +12,13 @@ import (
 )
 
 var lists = []suiteCase{
-	{"sessions are found by what they have", func(h *harness) {
+	{"sessions are found by their properties", func(h *harness) {
 		m := h.populateSessions(90)
 		for _, q := range m.queries() {
 			m.compare(h, q)
 		}
 	}},
-	{"a list follows every change of a session", func(h *harness) {
+	{"a list reflects every change of a session", func(h *harness) {
 		m := h.populateSessions(40)
 		for i := range m.sessions {
 			s := &m.sessions[i]
@@ -41,7 +41,7 @@ var lists = []suiteCase{
 			m.compare(h, q)
 		}
 	}},
-	{"a long value is as good as a short one", func(h *harness) {
+	{"a long property value is found like a short one", func(h *harness) {
 		long := strings.Repeat("x", 5000)
 		for i, value := range []string{long, long + "y", "x", "xö:=\x01", ""} {
 			c := h.createOf(at(fmt.Sprint(i)))
@@ -56,7 +56,7 @@ var lists = []suiteCase{
 			}
 		}
 	}},
-	{"a list has neither states nor outputs", func(h *harness) {
+	{"a list omits states and outputs", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.finish(ref)

@@ -13,7 +13,7 @@ import (
 )
 
 var memories = []suiteCase{
-	{"a memory is written over and keeps its birthday", func(h *harness) {
+	{"an overwritten memory keeps its creation time", func(h *harness) {
 		m := session.Memory{ID: "m1", Text: "A red house", CreatedAt: 5, UpdatedAt: 5}
 		h.remember("acme", m, true)
 		m.Text, m.EntityID, m.Source, m.Metadata, m.CreatedAt, m.UpdatedAt = "a blue boat", "e", "s", map[string]string{"k": "v"}, 9, 9
@@ -29,7 +29,7 @@ var memories = []suiteCase{
 			}
 		}
 	}},
-	{"a memory that is forgotten is gone", func(h *harness) {
+	{"a forgotten memory is deleted", func(h *harness) {
 		h.remember("acme", session.Memory{ID: "m1", EntityID: "e", Text: "red house"}, true)
 		for _, want := range []bool{true, false} {
 			had, err := h.Store.ForgetMemory(h.Context(), "acme", "m1")
@@ -46,7 +46,7 @@ var memories = []suiteCase{
 			h.Errorf("got %+v and %+v of a memory that is gone", found, pairs)
 		}
 	}},
-	{"memories are recalled by their words like from a plain list", func(h *harness) {
+	{"recall matches a reference list", func(h *harness) {
 		all := h.populateMemories()
 		words := []string{"red", "blue", "house", "größe", "日本語", "none", "the"}
 		r := rand.New(rand.NewPCG(5, 6))
@@ -69,7 +69,7 @@ var memories = []suiteCase{
 			same(h, fmt.Sprintf("%+v", q), got, want)
 		}
 	}},
-	{"a long text is found by its first thousand words", func(h *harness) {
+	{"a long text is indexed by its first thousand words", func(h *harness) {
 		var text strings.Builder
 		for i := range 1200 {
 			fmt.Fprintf(&text, "w%d ", i)
@@ -107,7 +107,7 @@ var memories = []suiteCase{
 			same(h, fmt.Sprint("pairs in pages of ", limit), got, want)
 		}
 	}},
-	{"memories that are written at once are added once each", func(h *harness) {
+	{"concurrent writes add each memory once", func(h *harness) {
 		added := make([]bool, parallelism)
 		concurrently(func(i int) {
 			var err error

@@ -7,7 +7,7 @@ import (
 
 // orphans are runs of agents that no executor announces any more.
 var orphans = []suiteCase{
-	{"a run whose agent nobody announces is claimed only to end", func(h *harness) {
+	{"a run of an unannounced agent is claimed only to end it", func(h *harness) {
 		for _, id := range []string{"stopped", "overdue", "both", "waits", "later"} {
 			c := h.startOf(at(id))
 			switch id {
@@ -45,7 +45,7 @@ var orphans = []suiteCase{
 		h.expectOrphans(executor)
 		h.claim("executor-2")
 	}},
-	{"a run whose agent another executor announces is left to that one", func(h *harness) {
+	{"a run of an agent that another executor announces is no orphan", func(h *harness) {
 		h.start(h.startOf(home))
 		h.stop(home, session.StopInterrupt, "")
 		h.now += 900
@@ -56,7 +56,7 @@ var orphans = []suiteCase{
 		h.requeueSilent()
 		h.expectOrphans("executor-2", home.SessionID)
 	}},
-	{"an executor that announces itself again announces nothing else", func(h *harness) {
+	{"a repeated announcement replaces the former one", func(h *harness) {
 		h.start(h.startOf(home))
 		h.stop(home, session.StopInterrupt, "")
 		h.announceTypes(executor, "sales")
@@ -68,7 +68,7 @@ var orphans = []suiteCase{
 		h.announceTypes(executor)
 		h.expectOrphans(executor, home.SessionID)
 	}},
-	{"an orphan waits for its time like any run", func(h *harness) {
+	{"a delayed orphan is not due early", func(h *harness) {
 		c := h.startOf(home)
 		c.DeadlineAt = h.now
 		h.start(c)

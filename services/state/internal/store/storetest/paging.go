@@ -8,7 +8,7 @@ import (
 )
 
 var paging = []suiteCase{
-	{"pages by offset give each session once", func(h *harness) {
+	{"offset pages contain each session once", func(h *harness) {
 		m := h.populateSessions(60)
 		for _, q := range []store.SessionQuery{{}, {Any: []session.Facet{session.OfTag("a"), session.OfTag("b"), session.OfUser("u1")}}} {
 			seen := map[string]bool{}
@@ -35,7 +35,7 @@ var paging = []suiteCase{
 			same(h, "sessions seen", len(seen), want)
 		}
 	}},
-	{"pages by cursor give each session once while others come and go", func(h *harness) {
+	{"cursor pages contain each session once during concurrent changes", func(h *harness) {
 		h.populateSessions(90)
 		all, err := h.Store.Sessions(h.Context(), "acme", store.SessionQuery{Limit: 1000})
 		h.must(err)
@@ -48,7 +48,7 @@ var paging = []suiteCase{
 			close(done)
 		}, h.createAndDelete(done))
 	}},
-	{"a list that is read while sessions change has each of them once", func(h *harness) {
+	{"a list read during status changes contains each session once", func(h *harness) {
 		const n = 20
 		for i := range n {
 			h.create(h.createOf(at(fmt.Sprint(i))))

@@ -15,7 +15,7 @@ const rounds = 8
 // races are between who answers a call and who makes an end of it, on two replicas.
 // Each has one outcome, and what the model reads is what was reported.
 var races = []suiteCase{
-	{"of submits on two replicas, alone or with others, one is taken", func(h *harness) {
+	{"concurrent submits on two replicas: one is accepted", func(h *harness) {
 		both := h.replicaPair()
 		for round := range rounds {
 			key := at(fmt.Sprint(round))
@@ -40,7 +40,7 @@ var races = []suiteCase{
 			same(h, "turn", h.snapshot(key).Session.Turn, int32(2))
 		}
 	}},
-	{"of an answer and a message that abandons its call one is taken", func(h *harness) {
+	{"an answer races a message that abandons its call", func(h *harness) {
 		both := h.replicaPair()
 		for round := range rounds {
 			key := at(fmt.Sprint(round))
@@ -68,7 +68,7 @@ var races = []suiteCase{
 			h.expectAnswer(key, session.AnswerAbandoned, "gone")
 		}
 	}},
-	{"of an answer and a message that brings another one is taken", func(h *harness) {
+	{"an answer races a message with another answer", func(h *harness) {
 		both := h.replicaPair()
 		for round := range rounds {
 			key := at(fmt.Sprint(round))
@@ -92,7 +92,7 @@ var races = []suiteCase{
 			h.expectAnswer(key, session.AnswerClient, reads)
 		}
 	}},
-	{"an answer that comes with the deadline is read, or told as late", func(h *harness) {
+	{"an answer races its deadline", func(h *harness) {
 		both := h.replicaPair()
 		for round := range rounds {
 			key := at(fmt.Sprint(round))
@@ -129,7 +129,7 @@ var races = []suiteCase{
 			}
 		}
 	}},
-	{"a session is answered or it expires", func(h *harness) {
+	{"an answer races the session's expiry", func(h *harness) {
 		both := h.replicaPair()
 		for round := range rounds {
 			key := at(fmt.Sprint(round))
@@ -160,7 +160,7 @@ var races = []suiteCase{
 			same(h, "turn", s.Turn, int32(1))
 		}
 	}},
-	{"of equal starts on two replicas one starts, whatever it brings", func(h *harness) {
+	{"equal starts on two replicas start one run", func(h *harness) {
 		both := h.replicaPair()
 		keyed := func(c session.Post, runID string) session.Post {
 			c.RequestKey, c.RequestHash, c.RunID = "k", []byte("h"), runID
@@ -213,7 +213,7 @@ var races = []suiteCase{
 			}
 		}
 	}},
-	{"a call is answered or its session is taken back", func(h *harness) {
+	{"an answer races a rewind of the session", func(h *harness) {
 		both := h.replicaPair()
 		for round := range rounds {
 			key := at(fmt.Sprint(round))

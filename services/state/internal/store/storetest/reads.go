@@ -39,7 +39,7 @@ var reads = []suiteCase{
 		_, err = h.Store.Run(h.Context(), theirs, c.RunID)
 		h.refuses(err, fault.NotFound, "RUN_NOT_FOUND")
 	}},
-	{"any id works everywhere", func(h *harness) {
+	{"hostile ids work everywhere", func(h *harness) {
 		for i, id := range hostile {
 			c := h.startOf(session.Key{Tenant: id, SessionID: id})
 			c.RequestKey, c.New.UserID, c.Messages[0].ID = id, id, id
@@ -91,7 +91,7 @@ var reads = []suiteCase{
 			}
 		}
 	}},
-	{"a claim shows the end of a long conversation", func(h *harness) {
+	{"a claim carries the end of a long conversation", func(h *harness) {
 		c := h.startOf(home)
 		c.Messages = nil
 		for i := range 10 {
@@ -121,7 +121,7 @@ var reads = []suiteCase{
 			}
 		}
 	}},
-	{"runs are read newest first", func(h *harness) {
+	{"runs are listed newest first", func(h *harness) {
 		for range 5 {
 			h.start(h.startOf(home))
 			ref, _ := h.claim(executor)
@@ -148,7 +148,7 @@ var reads = []suiteCase{
 			}
 		}
 	}},
-	{"agents are remembered with their newest description", func(h *harness) {
+	{"agents keep their newest description", func(h *harness) {
 		h.must(h.Store.Announce(h.Context(), "executor-2", []session.Agent{{Type: "zeta", Description: "z"}, {Type: agent, Description: "helps more"}}, h.now))
 		h.now += 5000
 		h.requeueSilent()

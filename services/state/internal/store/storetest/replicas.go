@@ -12,7 +12,7 @@ import (
 // replicas are two handles on one database. A store that only one process has
 // is held against itself.
 var replicas = []suiteCase{
-	{"of starts on two replicas one wins", func(h *harness) {
+	{"concurrent starts on two replicas: one wins", func(h *harness) {
 		both := h.replicaPair()
 		for round := range 5 {
 			key := at(fmt.Sprint(round))
@@ -34,7 +34,7 @@ var replicas = []suiteCase{
 			}
 		}
 	}},
-	{"starts with one request key on two replicas make one run", func(h *harness) {
+	{"starts with one request key on two replicas create one run", func(h *harness) {
 		both := h.replicaPair()
 		commands := make([]session.Send, parallelism)
 		for i := range commands {
@@ -55,7 +55,7 @@ var replicas = []suiteCase{
 		}
 		same(h, "messages", s.MessageCount, int64(1))
 	}},
-	{"an executor that dies on two replicas is forgotten by one", func(h *harness) {
+	{"a silent executor is unregistered by one replica", func(h *harness) {
 		both := h.replicaPair()
 		for range 5 {
 			since := map[string]session.Millis{}
@@ -82,7 +82,7 @@ var replicas = []suiteCase{
 			}
 		}
 	}},
-	{"of creates on two replicas one makes the session", func(h *harness) {
+	{"concurrent creates on two replicas: one creates the session", func(h *harness) {
 		both := h.replicaPair()
 		for round := range 5 {
 			c := h.createOf(at(fmt.Sprint(round)))
@@ -128,7 +128,7 @@ var replicas = []suiteCase{
 			}
 		}
 	}},
-	{"commands on two replicas lose nothing", func(h *harness) {
+	{"commands on two replicas lose no write", func(h *harness) {
 		both := h.replicaPair()
 		h.create(h.createOf(home))
 		h.create(h.createOf(at("s2")))
@@ -161,7 +161,7 @@ var replicas = []suiteCase{
 			}
 		}
 	}},
-	{"a family on two replicas moves as one", func(h *harness) {
+	{"commands on a family from two replicas are consistent", func(h *harness) {
 		both := h.replicaPair()
 		h.start(h.startOf(at("root")))
 		ids := make([]string, parallelism)
@@ -192,7 +192,7 @@ var replicas = []suiteCase{
 			same(h, "what the root knows of "+child.SessionID, child.Status, session.Completed)
 		}
 	}},
-	{"a reader on another replica never sees half of a step", func(h *harness) {
+	{"a reader on another replica never sees a partial step", func(h *harness) {
 		both := h.replicaPair()
 		h.start(h.startOf(at("root")))
 		c := h.startOf(at("child"))

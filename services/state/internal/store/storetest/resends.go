@@ -7,7 +7,7 @@ import (
 
 // resends are about requests that come once more under other request keys.
 var resends = []suiteCase{
-	{"a message that is sent twice gets the run of the first", func(h *harness) {
+	{"a resent message returns the first run", func(h *harness) {
 		first := h.startOf(home)
 		h.start(first)
 		again := func() {
@@ -38,7 +38,7 @@ var resends = []suiteCase{
 		_, err := h.tryStart(c)
 		h.refuses(err, fault.Conflict, "RUN_STALE")
 	}},
-	{"a message that waits is sent twice and waits once", func(h *harness) {
+	{"a resent waiting message waits once", func(h *harness) {
 		h.start(h.startOf(home))
 		first := h.waitingOf(home)
 		first.RequestHash = []byte("h")
@@ -57,7 +57,7 @@ var resends = []suiteCase{
 			h.Errorf("got %+v, want the run that has begun", got)
 		}
 	}},
-	{"an edit that stands is not made twice, unless its answer has failed", func(h *harness) {
+	{"a repeated edit returns the first run unless that failed", func(h *harness) {
 		first := h.runTurn(home, 1, "one")
 		c := h.editOf(home, first.message)
 		c.Messages[0].ID, c.Messages[0].Body = first.message, []byte("anew")
@@ -73,7 +73,7 @@ var resends = []suiteCase{
 		}
 		same(h, "messages", h.messageIDs(home), []string{first.message})
 	}},
-	{"an edit of a message that is not there sends what it brings", func(h *harness) {
+	{"an edit of an unknown message sends the new one", func(h *harness) {
 		first := h.runTurn(home, 1, "one")
 		c := h.editOf(home, "nobody")
 		h.start(c)

@@ -9,7 +9,7 @@ import (
 
 // resumes are about what a resume may bring beside its messages.
 var resumes = []suiteCase{
-	{"a resume at a checkpoint brings messages and writes in one", func(h *harness) {
+	{"a resume at a checkpoint appends messages and writes", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		for step := int32(1); step <= 3; step++ {
@@ -47,7 +47,7 @@ var resumes = []suiteCase{
 		_, err := h.tryStart(taken)
 		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 	}},
-	{"a suspended session is taken back by a resume", func(h *harness) {
+	{"a resume rewinds a suspended session", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.commit(h.commitOf(ref, 1))
@@ -60,7 +60,7 @@ var resumes = []suiteCase{
 			h.Errorf("got %+v,\n%+v", s, run)
 		}
 	}},
-	{"a resume does not go back where it may not", func(h *harness) {
+	{"a resume is rejected where a rewind is", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.commit(h.commitOf(ref, 1))
@@ -82,7 +82,7 @@ var resumes = []suiteCase{
 		_, err = h.tryStart(busy) // somebody waits already
 		h.refuses(err, fault.Conflict, "SESSION_BUSY")
 	}},
-	{"writes of a resume are bounded as those of a merge", func(h *harness) {
+	{"a resume's writes have the limit of a merge", func(h *harness) {
 		h.create(h.createOf(home))
 		c := h.resumeOf(home)
 		c.Limits = session.Limits{State: 19}
@@ -93,7 +93,7 @@ var resumes = []suiteCase{
 		h.start(c)
 		same(h, "state", h.snapshot(home).Session.State, `{"n":"012345678901"}`)
 	}},
-	{"a step suspends on calls that an earlier one has left open", func(h *harness) {
+	{"a step suspends on open calls of an earlier step", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.commit(h.suspendingCommit(ref, 1, "c1", "c2"))
@@ -124,7 +124,7 @@ var resumes = []suiteCase{
 		_, err = h.tryCommit(nothing)
 		h.refuses(err, fault.Invalid, "OUTCOME_INVALID")
 	}},
-	{"a step whose plan is none of its messages commits the writes of its calls in the plan's order", func(h *harness) {
+	{"a plan without a message applies the writes of its calls in order", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.must(h.tryPlan(ref, 1, "drain", "x", "y"))

@@ -9,7 +9,7 @@ import (
 
 // retries are about runs that have failed and are tried again.
 var retries = []suiteCase{
-	{"a retry behind a truncated conversation begins where that ends", func(h *harness) {
+	{"a retry after a truncation starts at the end of the conversation", func(h *harness) {
 		h.runTurn(home, 1, "one")
 		h.start(h.startOf(home))
 		h.commit(h.failingCommit(h.claimOf(home), 2))
@@ -19,7 +19,7 @@ var retries = []suiteCase{
 		s, run := h.session(home)
 		same(h, "where the run begins", run.StartMessageCount, s.MessageCount)
 	}},
-	{"a retry of a run whose state was taken back", func(h *harness) {
+	{"a retry after a rewind keeps the rewound state", func(h *harness) {
 		h.runTurn(home, 1, "one")
 		_, err := h.saveState(session.SaveState{Key: home, State: `{"whole":1}`, Limits: limits, Now: h.now})
 		h.must(err)
@@ -32,7 +32,7 @@ var retries = []suiteCase{
 		h.start(c)
 		same(h, "state", h.snapshot(home).Session.State, `{"n":"one"}`)
 	}},
-	{"a retry goes back to where the run was good", func(h *harness) {
+	{"a retry rewinds to the last valid checkpoint", func(h *harness) {
 		first := h.runTurn(home, 1, "one")
 		sent := h.startOf(home)
 		h.start(sent)
@@ -66,7 +66,7 @@ var retries = []suiteCase{
 		h.commit(last)
 		same(h, "state after its step", h.snapshot(home).Session.State, `{"n":2,"m":9,"o":4}`)
 	}},
-	{"a retry lets the calls of the failed step go, and those before it stay answered", func(h *harness) {
+	{"a retry drops the failed step's calls and keeps earlier answers", func(h *harness) {
 		h.startSuspended(home, "c1")
 		h.submit(h.submitOf(home, "c1"))
 		ref := h.claimOf(home)
@@ -81,7 +81,7 @@ var retries = []suiteCase{
 		h.commit(h.suspendingCommit(ref, 3, "c2"))
 		same(h, "calls", len(h.snapshot(home).Calls), 1)
 	}},
-	{"a retry of a first step takes the run back but for its messages", func(h *harness) {
+	{"a retry of a failed first step keeps only the run's messages", func(h *harness) {
 		first := h.runTurn(home, 1, "one")
 		sent := h.startOf(home)
 		sent.Messages = append(sent.Messages, session.Message{ID: "second", Role: "user", RunID: sent.RunID, Body: []byte("and")})
@@ -114,7 +114,7 @@ var retries = []suiteCase{
 		same(h, "messages after another failure", h.messageIDs(home), idsOf(messages))
 		same(h, "state after another failure", h.snapshot(home).Session.State, `{"n":"one"}`)
 	}},
-	{"a retry takes nothing back when a tool has run, or no step is to be had", func(h *harness) {
+	{"a retry keeps a step whose tools have run", func(h *harness) {
 		for name, fail := range map[string]func(session.Ref){
 			"a tool has run": func(ref session.Ref) { h.commit(h.failingCommit(ref, 2)) },
 			"too many steps": func(ref session.Ref) {
@@ -140,7 +140,7 @@ var retries = []suiteCase{
 			same(h, name+": where the run begins", run.StartMessageCount, int64(len(messages)+1))
 		}
 	}},
-	{"a session that has not failed is not retried", func(h *harness) {
+	{"only a failed session is retried", func(h *harness) {
 		h.start(h.startOf(home))
 		_, err := h.tryStart(h.retryOf(home))
 		h.refuses(err, fault.Conflict, "SESSION_CHANGED")
@@ -154,7 +154,7 @@ var retries = []suiteCase{
 		_, err = h.tryStart(h.retryOf(at("aborted")))
 		h.refuses(err, fault.Conflict, "RUN_CANCELLED")
 	}},
-	{"a session that failed without a run is retried with one", func(h *harness) {
+	{"a session that failed without a run is retried with a new one", func(h *harness) {
 		h.create(h.createOf(home))
 		h.append(home, "m1")
 		h.forceStatus(home, session.Failed)
@@ -166,7 +166,7 @@ var retries = []suiteCase{
 			h.Errorf("got %+v,\n%+v", s, run)
 		}
 	}},
-	{"a retry brings no message that is there", func(h *harness) {
+	{"a retry rejects an existing message", func(h *harness) {
 		sent := h.startOf(home)
 		h.start(sent)
 		ref := h.claimOf(home)

@@ -8,7 +8,7 @@ import (
 
 // answeringRuns are about the run of an answer, as a command is shown it.
 var answeringRuns = []suiteCase{
-	{"an answer is shown with its run and the messages before it", func(h *harness) {
+	{"a view shows an answer with its run and the messages before it", func(h *harness) {
 		first := h.runTurn(home, 1, "one")
 		_, one := h.session(home)
 		h.append(home, "between")
@@ -20,7 +20,7 @@ var answeringRuns = []suiteCase{
 		asked := h.readView(home, session.Need{Answer: two.MessageID}).Answer.Asked
 		same(h, "messages as a whole", asked, []session.Message{messages[3], messages[2], messages[0]})
 	}},
-	{"of an answer that several runs have written the newest is shown", func(h *harness) {
+	{"a view shows the newest run of an answer", func(h *harness) {
 		ref := h.startSuspended(home, "c1")
 		h.submit(h.submitOf(home, "c1"))
 		next := h.claimOf(home)
@@ -35,7 +35,7 @@ var answeringRuns = []suiteCase{
 		}
 		h.expectAnsweringRun(home, last, true, h.messageIDs(home)[0])
 	}},
-	{"a run that has not begun has no answer", func(h *harness) {
+	{"a waiting run has no answer", func(h *harness) {
 		h.start(h.startOf(home))
 		ref := h.claimOf(home)
 		given, kept := h.waitingOf(home), h.waitingOf(home)
@@ -51,7 +51,7 @@ var answeringRuns = []suiteCase{
 		messages := h.messageIDs(home)
 		h.expectAnsweringRun(home, run, true, messages[1], messages[0])
 	}},
-	{"an answer stands until another message takes its place", func(h *harness) {
+	{"an answer is current until another message follows", func(h *harness) {
 		first := h.runTurn(home, 1, "one")
 		second := h.runTurn(home, 2, "two")
 		_, gone := h.session(home)
@@ -70,7 +70,7 @@ var answeringRuns = []suiteCase{
 			h.expectAnsweringRun(home, gone, true, want...)
 		}
 	}},
-	{"what comes while an answer is written stands behind it", func(h *harness) {
+	{"a message sent during an answer comes after it", func(h *harness) {
 		sent := h.startOf(home)
 		h.start(sent)
 		ref, question := h.claimOf(home), sent.Messages[0].ID
@@ -86,13 +86,13 @@ var answeringRuns = []suiteCase{
 		_, last := h.session(home)
 		h.expectAnsweringRun(home, last, true, second.message, "late", "early", question)
 	}},
-	{"a message of the run itself behind its first step stands behind its answer", func(h *harness) {
+	{"a run's later messages come after its answer", func(h *harness) {
 		turn := h.runTurn(home, 1, "one")
 		_, run := h.session(home)
 		h.appendMessage(home, session.Message{ID: "note", Role: "user", RunID: run.RunID})
 		h.expectAnsweringRun(home, run, true, turn.message)
 	}},
-	{"of the messages before an answer the newest are shown", func(h *harness) {
+	{"a view shows the newest messages before an answer", func(h *harness) {
 		c := h.startOf(home)
 		for range session.MostAsked + 5 {
 			c.Messages = append(c.Messages, session.Message{ID: h.id("msg"), Role: "user", RunID: c.RunID})
@@ -105,7 +105,7 @@ var answeringRuns = []suiteCase{
 		slices.Reverse(want)
 		h.expectAnsweringRun(home, run, true, want...)
 	}},
-	{"an answer is found in its own session only", func(h *harness) {
+	{"an answer is found only in its own session", func(h *harness) {
 		h.runTurn(home, 1, "one")
 		_, run := h.session(home)
 		h.expectNoAnsweringRun(home, "nobody")
@@ -117,7 +117,7 @@ var answeringRuns = []suiteCase{
 		h.expectNoAnsweringRun(stranger, run.MessageID)
 		same(h, "view of nobody", *h.readView(at("nobody"), session.Need{Answer: run.MessageID, Retry: true}), session.View{})
 	}},
-	{"sessions that are shown together keep their answers and failed steps apart", func(h *harness) {
+	{"views of several sessions keep answers and failed steps separate", func(h *harness) {
 		var targets []session.Target
 		var want []*session.View
 		for _, key := range []session.Key{home, at("s2"), at("s3")} {
@@ -142,7 +142,7 @@ var answeringRuns = []suiteCase{
 
 // failedSteps are about where a run can be tried again, as a command is shown it.
 var failedSteps = []suiteCase{
-	{"a run that a step has failed is shown with what was good before", func(h *harness) {
+	{"a view shows the last valid checkpoint before a failed step", func(h *harness) {
 		h.runTurn(home, 1, "one")
 		h.start(h.startOf(home))
 		ref := h.claimOf(home)
@@ -157,13 +157,13 @@ var failedSteps = []suiteCase{
 		same(h, "messages", f.Messages, h.messages(home)[5:])
 		same(h, "how many", len(f.Messages), 2)
 	}},
-	{"a run whose first step has failed it has nothing good", func(h *harness) {
+	{"a run that failed in its first step has no valid checkpoint", func(h *harness) {
 		h.runTurn(home, 1, "one")
 		h.start(h.startOf(home))
 		h.commit(h.failingCommit(h.claimOf(home), 2))
 		same(h, "failed step", h.failedStep(home), session.FailedStep{Messages: h.messages(home)[3:]})
 	}},
-	{"a run that has failed outside of a step is shown without messages", func(h *harness) {
+	{"a run that failed outside a step has no failed messages", func(h *harness) {
 		h.start(h.startOf(home))
 		ref := h.claimOf(home)
 		h.commit(h.commitOf(ref, 1))
@@ -171,7 +171,7 @@ var failedSteps = []suiteCase{
 		good := h.checkpoints(home)[0]
 		same(h, "failed step", h.failedStep(home), session.FailedStep{Good: &good, State: `{}`})
 	}},
-	{"a run that has not failed is shown with its last step", func(h *harness) {
+	{"a run that has not failed shows its last step", func(h *harness) {
 		h.start(h.startOf(home))
 		same(h, "queued", h.failedStep(home), session.FailedStep{})
 		ref := h.claimOf(home)
@@ -186,7 +186,7 @@ var failedSteps = []suiteCase{
 		good = h.checkpoints(home)[0]
 		same(h, "completed", h.failedStep(home), session.FailedStep{Good: &good, State: `{}`, Messages: h.messages(home)[2:]})
 	}},
-	{"a failed step shows no messages that have gone", func(h *harness) {
+	{"a failed step shows no removed messages", func(h *harness) {
 		h.runTurn(home, 1, "one")
 		h.start(h.startOf(home))
 		ref := h.claimOf(home)
@@ -200,7 +200,7 @@ var failedSteps = []suiteCase{
 		h.must(err)
 		same(h, "cut before the run", h.failedStep(home), session.FailedStep{})
 	}},
-	{"a failed step is shown though its good state is not kept", func(h *harness) {
+	{"a failed step is shown without its state when that is not stored", func(h *harness) {
 		h.start(h.startOf(home))
 		ref := h.claimOf(home)
 		h.commit(h.failingCommit(ref, 1))

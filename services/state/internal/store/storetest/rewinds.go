@@ -10,7 +10,7 @@ import (
 // rewinds are about what is left when a session has gone back, or a run has ended with
 // work in its journal.
 var rewinds = []suiteCase{
-	{"a run that ends in the middle of answered calls leaves none of them to run again", func(h *harness) {
+	{"a run that ends amid answered calls leaves none to run again", func(h *harness) {
 		for name, end := range map[string]func(session.Ref){
 			"failed":      func(ref session.Ref) { h.fail(ref) },
 			"interrupted": func(ref session.Ref) { h.must(h.interrupt(ref)) },
@@ -36,7 +36,7 @@ var rewinds = []suiteCase{
 			same(h, name+": a repeated answer", h.submit(h.submitOf(key, "pay")).Status, session.AlreadyCompleted)
 		}
 	}},
-	{"the last commit is repeated when the session was taken back since", func(h *harness) {
+	{"the last commit can be repeated after a rewind", func(h *harness) {
 		sent := h.startOf(home)
 		h.start(sent)
 		ref, _ := h.claim(executor)
@@ -51,7 +51,7 @@ var rewinds = []suiteCase{
 		}
 		same(h, "snapshot", h.snapshot(home), before)
 	}},
-	{"the newest checkpoint of a session is one that there is", func(h *harness) {
+	{"a session's newest checkpoint always exists", func(h *harness) {
 		first, second := h.runTurn(home, 1, "one"), h.runTurn(home, 2, "two")
 		list := h.checkpoints(home)
 		newest := func(want string) {
@@ -89,7 +89,7 @@ var rewinds = []suiteCase{
 		h.must(err)
 		same(h, "newest checkpoint, of no message", h.snapshot(at("empty")).Session.CheckpointID, step.CheckpointID)
 	}},
-	{"a first run that is taken back leaves no checkpoint", func(h *harness) {
+	{"a rolled-back first run leaves no checkpoint", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.commit(h.commitOf(ref, 1))
@@ -100,7 +100,7 @@ var rewinds = []suiteCase{
 			h.Errorf("got %+v", s)
 		}
 	}},
-	{"a call that the conversation asks stays when its checkpoint was truncated", func(h *harness) {
+	{"a call in the conversation outlives its checkpoint", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		ask := h.suspendingCommit(ref, 1, "c1")
@@ -122,7 +122,7 @@ var rewinds = []suiteCase{
 		h.must(err)
 		same(h, "the call that the conversation still asks", got.Status, session.AlreadyCompleted)
 	}},
-	{"an answer that comes with a start takes the place of a timeout, or is told of", func(h *harness) {
+	{"an answer that a start carries replaces a timeout or is reported", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		ask := h.suspendingCommit(ref, 1, "consumed", "timed out", "open")
@@ -150,7 +150,7 @@ var rewinds = []suiteCase{
 		}
 		same(h, "calls", got, map[string]string{"consumed": "timeout timeout real", "timed out": "client real ", "open": "abandoned gone "})
 	}},
-	{"a resumed run that takes answers goes on in the message of the run before it", func(h *harness) {
+	{"a resumed run that consumes answers continues the previous message", func(h *harness) {
 		first := h.startOf(home)
 		h.start(first)
 		ref, _ := h.claim(executor)
@@ -173,7 +173,7 @@ var rewinds = []suiteCase{
 		_, run = h.session(home)
 		same(h, "message of a run with nothing to take", run.MessageID, again.MessageID)
 	}},
-	{"the sub-sessions that a session waits for end when it goes back", func(h *harness) {
+	{"a regenerate ends the sub-sessions that the session awaits", func(h *harness) {
 		h.startTree()
 		sent := h.messageIDs(at("root"))[0]
 		h.awaitChildren("child")
@@ -189,7 +189,7 @@ var rewinds = []suiteCase{
 			}
 		}
 	}},
-	{"a call that was taken back is unknown, and another may have its id", func(h *harness) {
+	{"a removed call is unknown and its id is free", func(h *harness) {
 		for name, back := range map[string]func(key session.Key, checkpoint string){
 			"rewound": func(key session.Key, checkpoint string) {
 				_, err := h.rewind(key, checkpoint)
@@ -223,7 +223,7 @@ var rewinds = []suiteCase{
 			h.finish(h.claimOf(key))
 		}
 	}},
-	{"a session that is rewound ends what it waits for", func(h *harness) {
+	{"a rewind ends the sub-sessions that the session awaits", func(h *harness) {
 		h.startTree()
 		ref := h.claimOf(at("root"))
 		first := h.commitOf(ref, 1)

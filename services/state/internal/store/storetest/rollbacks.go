@@ -9,7 +9,7 @@ import (
 
 // rollbacks are about the policy that takes back what the live run has done.
 var rollbacks = []suiteCase{
-	{"a rollback takes back what the live run has done, and leaves what it was sent", func(h *harness) {
+	{"a rollback removes the live run's work and keeps the messages sent to it", func(h *harness) {
 		h.start(h.startOf(home))
 		first, _ := h.claim(executor)
 		kept := h.commitOf(first, 1)
@@ -70,7 +70,7 @@ var rollbacks = []suiteCase{
 		h.must(err)
 		same(h, "state of the checkpoint before", state, `{"n":1}`)
 	}},
-	{"a rollback follows every end of the live run", func(h *harness) {
+	{"a rollback applies after every end of the live run", func(h *harness) {
 		for name, end := range map[string]func(session.Ref){
 			"completed": func(ref session.Ref) { h.finish(ref) },
 			"failed": func(ref session.Ref) {
@@ -109,7 +109,7 @@ var rollbacks = []suiteCase{
 			h.finish(next)
 		}
 	}},
-	{"answers that were taken by a run that is taken back stay taken, and their results stay", func(h *harness) {
+	{"answers that a rolled-back run has consumed stay consumed with their results", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.commit(h.suspendingCommit(ref, 1, "c1", "c2", "c3"))
@@ -151,7 +151,7 @@ var rollbacks = []suiteCase{
 		h.commit(h.consumingCommit(next, 5, "c3"))
 		same(h, "calls in the end", len(h.snapshot(home).Calls), 0)
 	}},
-	{"late answers that a run that is taken back has told of are told again", func(h *harness) {
+	{"late answers that a rolled-back run has reported are reported again", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		c := h.suspendingCommit(ref, 1, "c1")
@@ -182,7 +182,7 @@ var rollbacks = []suiteCase{
 		_, d = h.claim(executor)
 		same(h, "calls to be told of", len(d.View.Calls), 0)
 	}},
-	{"a rollback that was given up takes nothing back", func(h *harness) {
+	{"a withdrawn rollback removes nothing", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.commit(h.commitOf(ref, 1))
@@ -198,7 +198,7 @@ var rollbacks = []suiteCase{
 		same(h, "messages", len(h.messages(home)), 3)
 		same(h, "checkpoints", len(h.checkpoints(home)), 1)
 	}},
-	{"a rollback concerns the run that was live when it came", func(h *harness) {
+	{"a rollback applies to the run that was live at its request", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.commit(h.commitOf(ref, 1))

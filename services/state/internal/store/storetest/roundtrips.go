@@ -9,7 +9,7 @@ import (
 
 // roundTrips write rows that have no empty field, by hand, and read them again.
 var roundTrips = []suiteCase{
-	{"every field of a session comes back", func(h *harness) {
+	{"every field of a session is stored", func(h *harness) {
 		f := &filler{}
 		s := h.filledSession(f, home)
 		h.write(home, &session.Change{Session: &s, Created: true, NewState: true})
@@ -25,7 +25,7 @@ var roundTrips = []suiteCase{
 		next.State, next.Output = "", ""
 		same(h, "in a list", list, []session.Session{next})
 	}},
-	{"what a session loses is gone", func(h *harness) {
+	{"a removed session property is deleted", func(h *harness) {
 		s := h.filledSession(&filler{}, home)
 		h.write(home, &session.Change{Session: &s, Created: true, NewState: true})
 		bare := session.Session{
@@ -35,7 +35,7 @@ var roundTrips = []suiteCase{
 		h.write(home, &session.Change{Session: &bare})
 		same(h, "session", h.snapshot(home).Session, bare)
 	}},
-	{"every field of a run comes back", func(h *harness) {
+	{"every field of a run is stored", func(h *harness) {
 		f := &filler{}
 		s := h.filledSession(f, home)
 		r := filled[session.Run](f)
@@ -66,7 +66,7 @@ var roundTrips = []suiteCase{
 		h.write(home, &session.Change{Runs: []session.Run{next}})
 		same(h, "emptied", *h.snapshot(home).Current, next)
 	}},
-	{"every field of a call comes back", func(h *harness) {
+	{"every field of a call is stored", func(h *harness) {
 		f := &filler{}
 		s := h.filledSession(f, home)
 		c := filled[session.Call](f)
@@ -85,7 +85,7 @@ var roundTrips = []suiteCase{
 		h.write(home, &session.Change{DropCalls: []string{c.CallID}})
 		same(h, "dropped", h.readView(home, session.Need{CallIDs: []string{c.CallID}}).Named, []session.Call(nil))
 	}},
-	{"every field of a sub-session comes back", func(h *harness) {
+	{"every field of a sub-session is stored", func(h *harness) {
 		f := &filler{}
 		s := h.filledSession(f, home)
 		c := filled[session.Child](f)
@@ -97,7 +97,7 @@ var roundTrips = []suiteCase{
 		same(h, "written over", h.snapshot(home).Children, []session.Child{other, next})
 		same(h, "shown to a command", h.readView(home, session.Need{Children: true}).Children, []session.Child{other, next})
 	}},
-	{"every field of a checkpoint comes back", func(h *harness) {
+	{"every field of a checkpoint is stored", func(h *harness) {
 		f := &filler{}
 		s := h.filledSession(f, home)
 		c := filled[session.Checkpoint](f)
@@ -121,7 +121,7 @@ var roundTrips = []suiteCase{
 			h.Error("a checkpoint was shown for a step that is not the last one")
 		}
 	}},
-	{"every field of a usage entry comes back", func(h *harness) {
+	{"every field of a usage entry is stored", func(h *harness) {
 		f := &filler{}
 		s := h.filledSession(f, home)
 		entries := []session.UsageEntry{filled[session.UsageEntry](f), filled[session.UsageEntry](f)}
@@ -129,7 +129,7 @@ var roundTrips = []suiteCase{
 		h.write(home, &session.Change{Session: &s, Created: true, NewState: true, Usage: entries})
 		same(h, "entries", h.usage(home), entries)
 	}},
-	{"every field of a message comes back", func(h *harness) {
+	{"every field of a message is stored", func(h *harness) {
 		f := &filler{}
 		s := h.filledSession(f, home)
 		m := []session.Message{filled[session.Message](f), filled[session.Message](f)}
@@ -138,7 +138,7 @@ var roundTrips = []suiteCase{
 		same(h, "messages", h.messages(home), m)
 		same(h, "tail", h.readView(home, session.Need{Tail: session.Tail{Messages: 5, Bytes: 100}}).Tail, m)
 	}},
-	{"every field of a journal comes back", func(h *harness) {
+	{"every field of a journal is stored", func(h *harness) {
 		f := &filler{}
 		s := h.filledSession(f, home)
 		j := filled[session.Journal](f)
@@ -156,7 +156,7 @@ var roundTrips = []suiteCase{
 			h.Errorf("got a journal %+v after it was cleared", v.Journal)
 		}
 	}},
-	{"every field of a memory comes back", func(h *harness) {
+	{"every field of a memory is stored", func(h *harness) {
 		f := &filler{}
 		m := filled[session.Memory](f)
 		m.Text = "a red House"
@@ -172,7 +172,7 @@ var roundTrips = []suiteCase{
 		h.must(err)
 		same(h, "recalled", found, []store.Recalled{{Memory: next}})
 	}},
-	{"a view shows what was asked for and no more", func(h *harness) {
+	{"a view contains only the requested rows", func(h *harness) {
 		h.startSuspended(home, "c1")
 		v := h.readView(home, session.Need{})
 		v.Session = nil

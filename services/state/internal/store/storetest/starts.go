@@ -30,7 +30,7 @@ var starts = []suiteCase{
 			h.Errorf("got created %v, repeated %v; want true, false", started.Created, started.Repeated)
 		}
 	}},
-	{"a repeated request key gets the first run and writes nothing", func(h *harness) {
+	{"a repeated request key returns the first run and writes nothing", func(h *harness) {
 		first := h.startOf(home)
 		first.RequestKey, first.RequestHash = "k", []byte("h")
 		h.start(first)
@@ -83,7 +83,7 @@ var starts = []suiteCase{
 		_, err = h.tryStart(h.startOf(home))
 		h.refuses(err, fault.Conflict, "SESSION_BUSY")
 	}},
-	{"a session whose run is over goes on", func(h *harness) {
+	{"a session whose run has ended accepts another", func(h *harness) {
 		for turn := int32(1); turn <= 3; turn++ {
 			c := h.startOf(home)
 			c.New.State = `{"only": "for a new session"}`
@@ -109,7 +109,7 @@ var starts = []suiteCase{
 		_, err := h.tryStart(c)
 		h.refuses(err, fault.Conflict, "AGENT_MISMATCH")
 	}},
-	{"a new session needs an agent that was announced", func(h *harness) {
+	{"a new session needs an announced agent", func(h *harness) {
 		for _, unknown := range []string{"sales", ""} {
 			c := h.startOf(home)
 			c.AgentType = unknown
@@ -119,7 +119,7 @@ var starts = []suiteCase{
 		_, err := h.Store.Session(h.Context(), home)
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
-	{"a message id is used once in a session", func(h *harness) {
+	{"message ids are unique in a session", func(h *harness) {
 		first := h.startOf(home)
 		h.start(first)
 		ref, _ := h.claim(executor)

@@ -10,7 +10,7 @@ import (
 )
 
 var states = []suiteCase{
-	{"a state is written over, and merged into", func(h *harness) {
+	{"a state is overwritten and merged", func(h *harness) {
 		h.create(h.createOf(home))
 		version, err := h.saveState(session.SaveState{Key: home, State: `{"a": [1], "b": 2}`, ExpectedVersion: 1, Limits: limits, Now: h.now})
 		h.must(err)
@@ -38,7 +38,7 @@ var states = []suiteCase{
 		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
 		same(h, "session after refusals", h.snapshot(home).Session, s)
 	}},
-	{"merges that come at once lose nothing", func(h *harness) {
+	{"concurrent merges lose nothing", func(h *harness) {
 		h.create(h.createOf(home))
 		concurrently(func(i int) {
 			_, err := h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now, Ops: []session.StateOp{
@@ -55,11 +55,11 @@ var states = []suiteCase{
 			h.Errorf("got version %d, %s", s.Version, s.State)
 		}
 	}},
-	{"a small write to a large state is kept beside it", func(h *harness) {
+	{"a small write to a large state is stored separately", func(h *harness) {
 		h.growState(at("bounded by bytes"), 4000)
 		h.growState(at("bounded by writes"), 24_000)
 	}},
-	{"a write that is kept beside the state keeps every byte", func(h *harness) {
+	{"a separately stored write keeps every byte", func(h *harness) {
 		c := h.createOf(home)
 		c.State = `{"big":"` + strings.Repeat("é", 450) + `"}`
 		h.create(c)
@@ -75,7 +75,7 @@ var states = []suiteCase{
 			}
 		}
 	}},
-	{"a write of several columns of a state is read as of one moment", func(h *harness) {
+	{"a multi-column state write is read atomically", func(h *harness) {
 		c := h.createOf(home)
 		c.State = `{"big":"` + strings.Repeat("x", 300) + `"}`
 		h.create(c)

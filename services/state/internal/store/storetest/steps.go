@@ -9,7 +9,7 @@ import (
 )
 
 var steps = []suiteCase{
-	{"the first plan of a step stands", func(h *harness) {
+	{"the first plan of a step wins", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.refuses(h.tryPlan(ref, 2, "plan"), fault.Stale, "STEP_STALE")
@@ -18,7 +18,7 @@ var steps = []suiteCase{
 		h.must(h.tryPlan(ref, 1, "plan", "c1"))
 		h.refuses(h.tryPlan(ref, 1, "another plan", "c1"), fault.Stale, "PLAN_EXISTS")
 	}},
-	{"the first result of a call stands", func(h *harness) {
+	{"the first result of a call wins", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		_, err := h.tryResult(ref, 1, session.Result{CallID: "c1"})
@@ -92,7 +92,7 @@ var steps = []suiteCase{
 		})
 		h.must(h.tryPlan(ref, 2, "the next plan")) // the journal is clear
 	}},
-	{"the writes of a plan are applied by the commit that has them", func(h *harness) {
+	{"a plan's writes are applied by its commit", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		add := func(what string) []session.StateOp {
@@ -124,7 +124,7 @@ var steps = []suiteCase{
 		h.refuses(h.tryPlanWith(ref, step+1, "plan", add(strings.Repeat("x", limits.State)), "c1"), fault.TooLarge, "STATE_SIZE_EXCEEDED")
 		h.must(h.tryPlan(ref, step+1, "plan", "c1"))
 	}},
-	{"a repeated commit is answered as before", func(h *harness) {
+	{"a repeated commit returns the same answer", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		first := h.commitOf(ref, 1)
@@ -169,7 +169,7 @@ var steps = []suiteCase{
 		commit.Messages = []session.Message{good}
 		h.commit(commit)
 	}},
-	{"a state above the limit is refused where it is written", func(h *harness) {
+	{"a state above the limit is rejected", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.must(h.tryPlan(ref, 1, "plan", "c1", "c2", "c3"))
@@ -191,7 +191,7 @@ var steps = []suiteCase{
 		commit.Ops = nil
 		h.commit(commit)
 	}},
-	{"a state that does not change is kept once", func(h *harness) {
+	{"an unchanged state is stored once", func(h *harness) {
 		c := h.startOf(home)
 		c.New.State = `{"big": "` + strings.Repeat("x", 500) + `"}`
 		h.start(c)
@@ -216,7 +216,7 @@ var steps = []suiteCase{
 			}
 		}
 	}},
-	{"what was committed is there after the store was opened again", func(h *harness) {
+	{"committed data survives a reopen", func(h *harness) {
 		if h.Reopen == nil {
 			return // a store that keeps nothing has nothing to show
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 var stops = []suiteCase{
-	{"a stop stays with the run that it is meant for", func(h *harness) {
+	{"a stop applies to its own run", func(h *harness) {
 		first := h.start(h.startOf(home)).Run
 		same(h, "answer before the claim", h.stop(home, session.StopInterrupt, "enough"), session.Stopped{RunID: first.RunID, Effect: session.StopRequested})
 		ref, d := h.claim(executor)
@@ -35,7 +35,7 @@ var stops = []suiteCase{
 		_, err = h.tryStop(session.RequestStop{Key: home, RunID: "nobody", Kind: session.StopAbort})
 		h.refuses(err, fault.NotFound, "RUN_NOT_FOUND")
 	}},
-	{"an executor is told of the stops of its runs", func(h *harness) {
+	{"an executor receives the stops of its runs", func(h *harness) {
 		h.announce("executor-2")
 		var want []store.StoppedRun
 		for _, id := range []string{"a", "b", "c", "d", "e"} {
@@ -65,7 +65,7 @@ var stops = []suiteCase{
 			h.Errorf("got %d stops of nobody, %v", len(none), err)
 		}
 	}},
-	{"an interrupted run says why", func(h *harness) {
+	{"an interrupted run stores the reason", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.stop(home, session.StopInterrupt, "lunch")
@@ -79,7 +79,7 @@ var stops = []suiteCase{
 			h.Error("an active session is interrupted")
 		}
 	}},
-	{"a session that waits is stopped at once", func(h *harness) {
+	{"a suspended session is stopped at once", func(h *harness) {
 		ref := h.startSuspended(home, "c1")
 		same(h, "answer", h.stop(home, session.StopInterrupt, "why"), session.Stopped{RunID: ref.RunID, Effect: session.StopDone})
 		s, run := h.session(home)
@@ -99,7 +99,7 @@ var stops = []suiteCase{
 		same(h, "answer once more", h.stop(at("s2"), session.StopAbort, "why").Effect, session.StopDone)
 		same(h, "answer of what is over", h.stop(at("s2"), session.StopInterrupt, "why").Effect, session.StopNone)
 	}},
-	{"a released run waits for its time", func(h *harness) {
+	{"a delayed run is not due early", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		c := session.Release{Ref: ref, Delay: 500, Now: h.now}
@@ -131,7 +131,7 @@ var stops = []suiteCase{
 		h.must(h.send(c.Key, c.Need(), c.Decide))
 		h.claim(executor)
 	}},
-	{"losses in a row are counted until a step is committed", func(h *harness) {
+	{"consecutive losses are counted until a step is committed", func(h *harness) {
 		h.start(h.startOf(home))
 		for losses := int32(0); losses < 3; losses++ {
 			ref, d := h.claim(executor)

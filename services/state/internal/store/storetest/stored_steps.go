@@ -55,7 +55,7 @@ var storedSteps = []suiteCase{
 			h.expectRunsOf(got)
 		}
 	}},
-	{"a stored step has its record and its messages alone", func(h *harness) {
+	{"a stored step has only its own record and messages", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		first := h.recordedCommit(ref, 1, 10)
@@ -85,7 +85,7 @@ var storedSteps = []suiteCase{
 		same(h, "session", got.Session, want)
 		same(h, "newest run", *got.Current, run)
 	}},
-	{"steps that were taken back are not read", func(h *harness) {
+	{"removed steps are not read", func(h *harness) {
 		first, second := h.runTurn(home, 1, "one"), h.runTurn(home, 2, "two")
 		h.runTurn(home, 3, "three")
 		h.expectPosition(home, position.Ended(3), 0)
@@ -115,7 +115,7 @@ var storedSteps = []suiteCase{
 		}
 		h.expectMessageCount(home, first.message, 1)
 	}},
-	{"a step without messages and writes is taken back too", func(h *harness) {
+	{"an empty step is removed too", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.commit(h.recordedCommit(ref, 1, 10))
@@ -129,7 +129,7 @@ var storedSteps = []suiteCase{
 			h.Errorf("got %q, want the first step alone", got)
 		}
 	}},
-	{"a large step comes alone", func(h *harness) {
+	{"a page contains at least one step", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		for step, size := range []int{5000, 10, 10} {
@@ -156,7 +156,7 @@ var storedSteps = []suiteCase{
 		}
 		same(h, "pages", pages, []string{"01!", "12 23", "34"})
 	}},
-	{"a run that ends outside a step has an end and no step", func(h *harness) {
+	{"a run that ends outside a step has an end position and no step", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.commit(h.recordedCommit(ref, 1, 10))
@@ -193,7 +193,7 @@ var storedSteps = []suiteCase{
 			h.Errorf("got %q with %+v, want the branch's own step", shown, got.Page)
 		}
 	}},
-	{"a run that has waited starts where the former one has ended", func(h *harness) {
+	{"a waiting run starts at the end position of the previous one", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.commit(h.recordedCommit(ref, 1, 10))
@@ -222,7 +222,7 @@ var storedSteps = []suiteCase{
 			h.Errorf("got %q after the rollback, want the first run's step alone", got)
 		}
 	}},
-	{"steps are read of a session that there is", func(h *harness) {
+	{"steps of an unknown session are not found", func(h *harness) {
 		_, err := h.Store.Steps(h.Context(), home, store.StepPage{Limit: 1, MaxBytes: 1})
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		h.create(h.createOf(home))

@@ -63,7 +63,7 @@ var readMethods = []readMethod{
 }
 
 var tenants = []suiteCase{
-	{"the same ids in two tenants never meet", func(h *harness) {
+	{"equal ids in two tenants stay separate", func(h *harness) {
 		keys := []session.Key{{Tenant: "a", SessionID: "s"}, {Tenant: "b", SessionID: "s"}}
 		for i, key := range keys {
 			h.createNamesake(key, fmt.Sprint("mark ", i))
@@ -95,7 +95,7 @@ var tenants = []suiteCase{
 			same(h, r.method+" of the other tenant", got, before[r.method][1])
 		}
 	}},
-	{"another tenant's session does not exist, whatever the call", func(h *harness) {
+	{"another tenant's session does not exist for any call", func(h *harness) {
 		h.createNamesake(session.Key{Tenant: "a", SessionID: "s"}, "mark")
 		stranger := session.Key{Tenant: "stranger", SessionID: "s"}
 		for _, r := range readMethods {
@@ -117,7 +117,7 @@ var tenants = []suiteCase{
 		}
 		h.refuses(h.delete(stranger), fault.NotFound, "SESSION_NOT_FOUND")
 	}},
-	{"every method that takes a tenant is held against a stranger", func(h *harness) {
+	{"every method with a tenant is tested with another tenant", func(h *harness) {
 		known := map[string]bool{}
 		for _, r := range readMethods {
 			known[r.method] = true

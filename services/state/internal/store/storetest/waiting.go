@@ -9,7 +9,7 @@ import (
 
 // waitingRuns are the tests of waiting runs.
 var waitingRuns = []suiteCase{
-	{"a run that waits begins with the end of the one before", func(h *harness) {
+	{"a waiting run begins when the previous one ends", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.now++
@@ -51,7 +51,7 @@ var waitingRuns = []suiteCase{
 			same(h, "turn", r.Turn, int32(3-i))
 		}
 	}},
-	{"the commit that ends a run queues the one that waits, and is repeated as before", func(h *harness) {
+	{"a final commit starts the waiting run and can be repeated", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		next := h.start(h.waitingOf(home)).Run
@@ -73,7 +73,7 @@ var waitingRuns = []suiteCase{
 		same(h, "answer once the next is claimed", h.commit(commit), want)
 		same(h, "messages", len(h.messages(home)), 3)
 	}},
-	{"whatever ends a run lets the next one begin", func(h *harness) {
+	{"every end of a run starts the next one", func(h *harness) {
 		for name, end := range map[string]func(session.Ref){
 			"completed": func(ref session.Ref) { h.finish(ref) },
 			"failed": func(ref session.Ref) {
@@ -123,7 +123,7 @@ var waitingRuns = []suiteCase{
 			h.finish(last)
 		}
 	}},
-	{"a session that is failed or given up from outside takes those that wait with it", func(h *harness) {
+	{"failing a session from outside ends its waiting runs", func(h *harness) {
 		for name, end := range map[string]func(session.Key){
 			"failed by a host": func(key session.Key) { h.forceStatus(key, session.Failed) },
 			"expired": func(key session.Key) {
@@ -154,7 +154,7 @@ var waitingRuns = []suiteCase{
 			same(h, name+": what is kept of them", h.Rows(h.T, key)["held_runs"], 0)
 		}
 	}},
-	{"a sub-session that fails with its parent takes those that wait with it", func(h *harness) {
+	{"a sub-session that fails with its parent ends its waiting runs", func(h *harness) {
 		h.start(h.startOf(home))
 		h.claim(executor)
 		child := h.startOf(at("child"))
@@ -168,7 +168,7 @@ var waitingRuns = []suiteCase{
 			h.Errorf("got %+v of %+v", got, s)
 		}
 	}},
-	{"a run that waits is given up by its id", func(h *harness) {
+	{"a waiting run is cancelled by its id", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		first, second := h.waitingOf(home), h.waitingOf(home)
@@ -200,7 +200,7 @@ var waitingRuns = []suiteCase{
 		reused.Messages[0].ID = first.Messages[0].ID // it was never appended
 		h.start(reused)
 	}},
-	{"a repeated request key finds the run that waits", func(h *harness) {
+	{"a repeated request key returns the waiting run", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		first := h.waitingOf(home)
@@ -222,7 +222,7 @@ var waitingRuns = []suiteCase{
 		}
 		same(h, "messages", len(h.messages(home)), 2)
 	}},
-	{"the ids of messages that wait are taken", func(h *harness) {
+	{"the ids of waiting messages are reserved", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		waits := h.waitingOf(home)
@@ -243,7 +243,7 @@ var waitingRuns = []suiteCase{
 		}
 		h.commit(h.commitOf(ref, 1)) // others are free
 	}},
-	{"only so many runs wait", func(h *harness) {
+	{"the number of waiting runs is limited", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		for range limits.Waiting {
@@ -254,7 +254,7 @@ var waitingRuns = []suiteCase{
 		h.finish(ref)
 		h.start(h.waitingOf(home))
 	}},
-	{"an agent's policy stands for requests that name none", func(h *harness) {
+	{"an agent's policy applies to requests without one", func(h *harness) {
 		h.start(h.startOf(home))
 		_, err := h.tryStart(h.startOf(home))
 		h.refuses(err, fault.Conflict, "SESSION_BUSY")
@@ -273,7 +273,7 @@ var waitingRuns = []suiteCase{
 		h.must(err)
 		same(h, "agents", agents, []session.Agent{{Type: agent, OnBusy: session.BusyEnqueue}})
 	}},
-	{"a request that rests on what the session is does not wait", func(h *harness) {
+	{"a request that depends on the session's status does not wait", func(h *harness) {
 		h.start(h.startOf(home))
 		resumes, expects, has := h.resumeOf(home), h.waitingOf(home), h.waitingOf(home)
 		resumes.OnBusy = session.BusyEnqueue
@@ -285,7 +285,7 @@ var waitingRuns = []suiteCase{
 			h.refuses(err, fault.Conflict, "SESSION_BUSY")
 		}
 	}},
-	{"what waits is still there after a crash", func(h *harness) {
+	{"waiting runs survive a crash", func(h *harness) {
 		if h.Reopen == nil {
 			return
 		}
@@ -310,7 +310,7 @@ var waitingRuns = []suiteCase{
 		}
 		same(h, "body of the message", string(h.messages(home)[1].Body), string(waits.Messages[0].Body))
 	}},
-	{"a session that is deleted takes those that wait with it", func(h *harness) {
+	{"deleting a session deletes its waiting runs", func(h *harness) {
 		h.start(h.startOf(home))
 		waits := h.start(h.waitingOf(home)).Run
 		h.must(h.delete(home))
@@ -324,7 +324,7 @@ var waitingRuns = []suiteCase{
 		h.start(again)
 		h.expectWaiting(home)
 	}},
-	{"those that wait bear with a suspension", func(h *harness) {
+	{"waiting runs survive a suspension", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		waits := h.start(h.waitingOf(home)).Run
@@ -346,7 +346,7 @@ var waitingRuns = []suiteCase{
 			h.Errorf("got %+v, want the one that has waited", run)
 		}
 	}},
-	{"nobody who abandons the calls goes before those that wait", func(h *harness) {
+	{"a start that abandons calls does not overtake waiting runs", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		first := h.waitingOf(home)
@@ -370,7 +370,7 @@ var waitingRuns = []suiteCase{
 			h.Errorf("got %+v, want it abandoned", call)
 		}
 	}},
-	{"an interrupt asks the live run to stop in the same write", func(h *harness) {
+	{"an interrupt requests the stop of the live run in the same write", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		c := h.waitingOf(home)
@@ -388,7 +388,7 @@ var waitingRuns = []suiteCase{
 		same(h, "next run", run.RunID, waits.RunID)
 		same(h, "messages", len(h.messages(home)), 3)
 	}},
-	{"no message that is sent to a busy session is lost or appended twice", func(h *harness) {
+	{"no message to a busy session is lost or appended twice", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		commands := make([]session.Send, parallelism)
@@ -417,7 +417,7 @@ var waitingRuns = []suiteCase{
 			h.Errorf("got %+v", s)
 		}
 	}},
-	{"calls that are open when a run that waited begins are abandoned", func(h *harness) {
+	{"calls that are open when a waiting run begins are abandoned", func(h *harness) {
 		for name, end := range map[string]func(session.Ref){
 			"stopped while it suspended": func(ref session.Ref) {
 				interrupts := h.waitingOf(ref.Key)
