@@ -10,24 +10,23 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// action is a command that was drawn. Its two halves share nothing but values, so
-// that a burst may send it whatever the model says.
+// action is a drawn command. predict and send share only values, so a burst can
+// send an action without a prediction.
 //
-// The zero value is a command that cannot be drawn now.
+// The zero value stands for a command that cannot be drawn now.
 type action struct {
 	name    string
 	key     session.Key
-	message string // an id that it appends, if it does anything
-	run     string // of the message; it may wait, or be taken back
-	repeats bool   // it may be taken for the repetition of another, and then appends nothing
-	undoes  bool   // it may take messages of others away
+	message string // the id of the message it appends when it succeeds
+	run     string // the message's run, which may wait or be rolled back
+	repeats bool   // the store may treat it as a repetition and append nothing
+	removes bool   // it may remove messages of other commands
 	deletes bool
 	predict func(map[session.Key]*modelSession) (reason string)
 	send    func() error
 }
 
-// drawAction draws a command on one of the sessions, most of them such that they can
-// succeed.
+// drawAction draws a command on one of the sessions. Most of the drawn commands can succeed.
 func (h *history) drawAction() action {
 	key := rapid.SampledFrom(h.keys).Draw(h.T, "session")
 	fitting := h.fittingActions(h.sessions[key])
@@ -43,7 +42,7 @@ func (h *history) drawAction() action {
 
 type actionMaker = func(session.Key) action
 
-// fittingActions are the commands for what the session is.
+// fittingActions returns the commands that fit the session's status.
 func (h *history) fittingActions(p *modelSession) []actionMaker {
 	switch {
 	case p == nil:
@@ -73,12 +72,12 @@ func (h *history) idleActions() []actionMaker {
 	return []actionMaker{h.start, h.start, h.start, h.start, h.resume, h.resumeAt, h.edit, h.regenerate, h.sendTwice, h.retry, h.abandon, h.append, h.stop, h.setStatus, h.truncate, h.rewind, h.rewind, h.branch, h.delete, h.merge}
 }
 
-// newAction completes an act on one session.
+// newAction makes an action on one session.
 func newAction[A any](h *history, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error), predict func(p *modelSession, all map[session.Key]*modelSession) string) action {
 	return newActionWith(h, name, key, need, decide, nil, predict)
 }
 
-// newActionWith is command with more to decide of the change of its session.
+// newActionWith is newAction with a function that extends the session's change; nil for none.
 func newActionWith[A any](h *history, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error), then func(*session.View, *session.Change) error, predict func(p *modelSession, all map[session.Key]*modelSession) string) action {
 	next := h.id("next")
 	f := session.Family{Now: h.now, NewID: func() string { return next }, Abandon: abandonedResponse}
@@ -91,11 +90,12 @@ func newActionWith[A any](h *history, name string, key session.Key, need session
 	}
 }
 
-// ofOneView widens a Decide of one view, and quiet one without an answer.
+// ofOneView adapts a Decide with one view.
 func ofOneView[A any](decide func(*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, A, error) {
 	return func(views ...*session.View) (*session.Change, A, error) { return decide(views[0]) }
 }
 
+// withoutAnswer adapts a Decide with one view and no answer.
 func withoutAnswer(decide func(*session.View) (*session.Change, error)) func(...*session.View) (*session.Change, any, error) {
 	return func(views ...*session.View) (*session.Change, any, error) {
 		change, err := decide(views[0])
@@ -103,7 +103,7 @@ func withoutAnswer(decide func(*session.View) (*session.Change, error)) func(...
 	}
 }
 
-// newModelSession is a session without a run.
+// newModelSession returns a session without a run.
 func newModelSession() *modelSession {
 	return &modelSession{
 		Status: session.Paused, Version: 1, State: map[string]string{}, StateVersion: 1, Calls: map[string]modelCall{},
@@ -154,11 +154,11 @@ func (h *history) truncate(key session.Key) action {
 		}
 		return ""
 	})
-	a.undoes = true
+	a.removes = true
 	return a
 }
 
-// drawCheckpoint draws one of the session's, or one that it does not have.
+// drawCheckpoint draws the id of one of the session's checkpoints, or an unknown id.
 func (h *history) drawCheckpoint(key session.Key) string {
 	ids := []string{"none"}
 	for _, c := range h.sessions[key].Checkpoints {
@@ -197,7 +197,7 @@ func (h *history) rewind(key session.Key) action {
 		p.beginNext(nil, h.starts)
 		return ""
 	})
-	a.undoes = true
+	a.removes = true
 	return a
 }
 
@@ -244,7 +244,7 @@ func (h *history) delete(key session.Key) action {
 		delete(all, key)
 		return ""
 	})
-	a.undoes, a.deletes = true, true
+	a.removes, a.deletes = true, true
 	return a
 }
 
@@ -263,8 +263,8 @@ func (h *history) merge(key session.Key) action {
 	})
 }
 
-// drawWrite draws a write to the state. Some are long, so that others are kept
-// beside the whole.
+// drawWrite draws a write to the state. Some values are long, so that the store keeps
+// later small writes separately.
 func (h *history) drawWrite() session.StateOp {
 	key := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(h.T, "key")
 	value := fmt.Sprintf("%*d", rapid.SampledFrom([]int{1, 1, 1, 250}).Draw(h.T, "size"), rapid.IntRange(1, 4).Draw(h.T, "value"))
@@ -285,7 +285,7 @@ func (h *history) stop(key session.Key) action {
 		switch {
 		case p.Status == session.Completed, p.Status == session.Failed, p.Status == session.Interrupted && kind == session.StopInterrupt:
 		case kind == session.StopAbort:
-			p.forceStatus(session.Failed, "") // it has no live run
+			p.forceStatus(session.Failed, "") // no live run
 			p.Aborted = true
 			p.beginNext(nil, h.starts)
 		default:

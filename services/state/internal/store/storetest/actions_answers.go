@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// drawAnswers draws answers to calls of the session, some of them twice, and one of the
-// wrong kind once in a while.
+// drawAnswers draws answers to calls of the session. A call may get several answers, and
+// sometimes the last answer has the wrong kind.
 func (h *history) drawAnswers(key session.Key) (list []session.Answer) {
 	ids := append([]string{"none"}, slices.Sorted(maps.Keys(h.sessions[key].Calls))...)
 	for range rapid.IntRange(1, 4).Draw(h.T, "answers") {
@@ -28,7 +28,7 @@ func (h *history) submitAll(key session.Key) action {
 		return action{}
 	}
 	c := session.SubmitAll{Key: key, Answers: h.drawAnswers(key), NewRunID: h.id("run"), Now: h.now}
-	var want []session.SubmitStatus // nil where nobody has predicted it
+	var want []session.SubmitStatus // nil without a prediction
 	a := newAction(h, "submit all", key, c.Need(), ofOneView(c.Decide), func(p *modelSession, all map[session.Key]*modelSession) string {
 		if p == nil {
 			return "SESSION_NOT_FOUND"
@@ -75,15 +75,15 @@ func sendAll(h *history, f session.Family, c session.SubmitAll, got *[]session.S
 	return send(h.t, h.store, f, c.Key, c.Need(), capturing(got, c.Decide))
 }
 
-// answerCall gives one answer to the calls of a session, which may be over, as they are by
-// now; empty for one of the wrong kind to a call that is open.
-func (p *modelSession) answerCall(answer session.Answer, over bool) session.SubmitStatus {
+// answerCall applies one answer and returns its outcome; empty for an answer of the wrong
+// kind to an open call. ended says that the session has ended.
+func (p *modelSession) answerCall(answer session.Answer, ended bool) session.SubmitStatus {
 	call, known := p.Calls[answer.CallID]
 	wrong := answer.Kind != session.ClientTool
 	switch {
 	case !known:
 		return session.UnknownCall
-	case call.Answer == "" && over:
+	case call.Answer == "" && ended:
 		return session.NotContinuable
 	case call.Answer == "" && wrong:
 		return ""
@@ -95,14 +95,14 @@ func (p *modelSession) answerCall(answer session.Answer, over bool) session.Subm
 		return session.LateAnswer
 	case call.Consumed, call.Answer == session.AnswerClient, call.Answer == session.AnswerAbandoned:
 		return session.AlreadyCompleted
-	case over:
+	case ended:
 		return session.NotContinuable
 	}
 	p.setAnswers([]string{answer.CallID}, session.AnswerClient)
 	return session.Accepted
 }
 
-// applyAnswers takes the answers that a start brings; those that do not fit change nothing.
+// applyAnswers applies the answers of a start. Invalid answers change nothing.
 func (p *modelSession) applyAnswers(answers []session.Answer) {
 	for _, answer := range answers {
 		p.answerCall(answer, false)

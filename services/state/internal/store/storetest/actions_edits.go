@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// drawMessage draws one of the session's, most of them of users, or one that it does not have.
+// drawMessage draws the id of a message of the session, usually a user's, or an unknown id.
 func (h *history) drawMessage(key session.Key) string {
 	p := h.sessions[key]
 	ids := append([]string{"none"}, p.Messages...)
@@ -24,7 +24,7 @@ func (h *history) drawMessage(key session.Key) string {
 	return rapid.SampledFrom(ids).Draw(h.T, "message")
 }
 
-// edit puts a message in the place of another, now and then of the same id.
+// edit replaces a message. Sometimes the new message has the same id.
 func (h *history) edit(key session.Key) action {
 	if h.sessions[key] == nil {
 		return action{}
@@ -71,13 +71,13 @@ func (h *history) regenerate(key session.Key) action {
 		case p.Status == session.Active && p.wroteNewestAnswer(r):
 			return ""
 		}
-		post.Messages = nil // the question stands
+		post.Messages = nil // the user's message stays
 		return p.rewindToMessage(post, c.Target, true)
 	})
 	return h.completeStart(a, c.Post)
 }
 
-// runOfMessage returns the run of a message of the conversation; nil for none.
+// runOfMessage returns the run of a message in the conversation; nil for none.
 func (p *modelSession) runOfMessage(id string) *modelRun {
 	if !slices.Contains(p.Messages, id) {
 		return nil
@@ -87,21 +87,21 @@ func (p *modelSession) runOfMessage(id string) *modelRun {
 	return p.run(cmp.Or(p.RunByMessage[id], run))
 }
 
-// hasUserMessage reports whether the conversation has the message, of a user.
+// hasUserMessage reports whether the id is of a user's message in the conversation.
 func (p *modelSession) hasUserMessage(id string) bool {
 	return isUserMessage(id) && slices.Contains(p.Messages, id)
 }
 
-// newestSucceeded reports whether the newest run has neither failed nor was stopped.
+// newestSucceeded reports whether the newest run neither failed nor was interrupted.
 func (p *modelSession) newestSucceeded() bool {
 	status := p.Runs[len(p.Runs)-1].Status
 	return status != session.RunFailed && status != session.RunInterrupted
 }
 
-// isUserMessage reports whether a message of that id was sent by a user.
+// isUserMessage reports whether the id is of a user's message.
 func isUserMessage(id string) bool { return strings.HasPrefix(id, "m") && !strings.Contains(id, "@") }
 
-// stepBefore is the step of the last message before the place that a step has said.
+// stepBefore returns the step of the last message of a step before index at; 0 for none.
 func (p *modelSession) stepBefore(at int) (step int32) {
 	for _, id := range slices.Backward(p.Messages[:at]) {
 		if i := strings.LastIndexAny(id, "~#"); i >= 0 {
@@ -113,7 +113,7 @@ func (p *modelSession) stepBefore(at int) (step int32) {
 	return 0
 }
 
-// rewindToMessage goes back to a message of a user before a run begins.
+// rewindToMessage rewinds to a user's message and begins a run. keep keeps the message.
 func (p *modelSession) rewindToMessage(c session.Post, target string, keep bool) string {
 	at := slices.Index(p.Messages, target)
 	if p.Status == session.Active || len(p.Queue) > 0 {

@@ -47,8 +47,8 @@ func (h *history) recordClaim(key session.Key, p *modelSession, r *modelRun) {
 	h.claims[key] = append(h.claims[key], session.Ref{Key: key, RunID: r.ID, Epoch: r.Epoch})
 }
 
-// silence lets the executor be forgotten, and queues its runs again. Runs of
-// the histories before may be among them.
+// silence unregisters the executor and requeues its runs. Runs of earlier histories may be
+// among them.
 func (h *history) silence(session.Key) action {
 	now := h.now
 	return action{
@@ -74,13 +74,13 @@ func (h *history) silence(session.Key) action {
 	}
 }
 
-// drawClaim draws one of the last claims of the session.
+// drawClaim draws one of the session's last claims.
 func (h *history) drawClaim(key session.Key) session.Ref {
 	claims := h.claims[key]
 	return claims[len(claims)-1-rapid.SampledFrom([]int{0, 0, 0, min(1, len(claims)-1)}).Draw(h.T, "claim")]
 }
 
-// drawStep is the step that the model says is next; now and then another.
+// drawStep draws a step: usually the next one.
 func (h *history) drawStep(key session.Key) int32 {
 	step := rapid.SampledFrom([]int32{1, 1, 1, 1, 1, 0, 2}).Draw(h.T, "step")
 	if p := h.sessions[key]; p != nil {
@@ -111,8 +111,7 @@ func (h *history) plan(key session.Key) action {
 	})
 }
 
-// result records a result that writes its step into the state, under the key
-// of its call.
+// result records a result. It writes its step to the state under the key of its call.
 func (h *history) result(key session.Key) action {
 	if len(h.claims[key]) == 0 {
 		return action{}
@@ -191,9 +190,8 @@ func outcomeOf(status session.RunStatus) *session.Outcome {
 	return o
 }
 
-// commitStep is what a step does. Its step is never one that was committed under
-// the same claim with the same outcome, since its messages are new; but it may be
-// taken for one.
+// commitStep predicts a commit. The commit never repeats an earlier one of the same claim,
+// since its messages are new, but the store may treat it as a repetition.
 func (p *modelSession) commitStep(c session.Commit, starts map[string]session.Post) string {
 	stale := p.ownerRefusal(c.RunID, c.Epoch)
 	if p.isRolledBack(c) {
@@ -249,7 +247,7 @@ func (p *modelSession) commitStep(c session.Commit, starts map[string]session.Po
 	return ""
 }
 
-// isRolledBack reports whether the commit repeats one whose checkpoint was taken back.
+// isRolledBack reports whether the commit repeats one whose checkpoint was removed.
 func (p *modelSession) isRolledBack(c session.Commit) bool {
 	if p == nil || c.Outcome == nil || slices.ContainsFunc(p.Checkpoints, func(k modelCheckpoint) bool { return k.Step == c.Step && c.Step == p.Steps }) {
 		return false

@@ -9,14 +9,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// handOver is the claim of a run by the command that begins it.
+// handOver returns the claim of a run by the command that begins it.
 func handOver(executorID string, now session.Millis) session.HandOver {
 	return session.HandOver{Claim: session.Claim{ExecutorID: executorID, Now: now}, Tail: session.Tail{Messages: 3, Bytes: 1 << 20}, Bytes: 1 << 20}
 }
 
-// startingAction is command for one that may begin a run of its own in its session. Half of
-// them hand it over with the same write: then the model has it claimed as well, and
-// what the claim carries has to be what the store has.
+// startingAction is newAction for a command that may begin a run of its session. Half of
+// these actions hand the run over in the same write. The model then claims the run too,
+// and the claim must carry what the store has.
 func startingAction[A any](h *history, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error), predict func(p *modelSession, all map[session.Key]*modelSession) string) action {
 	if !rapid.Bool().Draw(h.T, "hand over") {
 		return newAction(h, name, key, need, decide, predict)
@@ -52,7 +52,7 @@ func startingAction[A any](h *history, name string, key session.Key, need sessio
 	return a
 }
 
-// withHandOver decides c behind a command, and keeps the claim of the last try in made.
+// withHandOver decides c after a command, and stores the claim of the last attempt in made.
 func withHandOver(c session.HandOver, made **store.Decided) func(*session.View, *session.Change) error {
 	return func(v *session.View, own *session.Change) error {
 		*made = nil

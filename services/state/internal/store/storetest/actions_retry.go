@@ -10,11 +10,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// mostSteps is the code of the failure of a run that has used all its steps.
+// mostSteps is the failure code of a run that has used all its steps.
 const mostSteps = "framework_max_steps"
 
-// retry tries the newest run again. It is left out where the session was rewound, or its
-// messages truncated, to before that run.
+// retry retries the newest run. It cannot be drawn after a rewind or a truncation to before
+// that run.
 func (h *history) retry(key session.Key) action {
 	p := h.sessions[key]
 	if p == nil || p.Status != session.Failed && (p.Status != session.Active || h.bursting) {
@@ -41,12 +41,12 @@ func (h *history) retry(key session.Key) action {
 }
 
 func (p *modelSession) retryNewest(c session.Retry) {
-	good := p.retryCheckpoint()
+	valid := p.retryCheckpoint()
 	switch {
-	case p.keepsSteps(good):
+	case p.keepsSteps(valid):
 		p.Version++
-	case good != nil:
-		p.rewindTo(good)
+	case valid != nil:
+		p.rewindTo(valid)
 	default:
 		p.restartNewest(c)
 		return
@@ -55,7 +55,7 @@ func (p *modelSession) retryNewest(c session.Retry) {
 	p.beginWithMessages(c.Post, session.EntryResume)
 }
 
-// retryCheckpoint is the newest of the newest run at which it had not failed.
+// retryCheckpoint returns the newest run's last checkpoint without a failure; nil for none.
 func (p *modelSession) retryCheckpoint() *modelCheckpoint {
 	for _, k := range slices.Backward(p.Checkpoints) {
 		if k.Run == p.Runs[len(p.Runs)-1].ID && !k.Failed {
@@ -65,7 +65,7 @@ func (p *modelSession) retryCheckpoint() *modelCheckpoint {
 	return nil
 }
 
-// keepsSteps reports whether the retry takes nothing back.
+// keepsSteps reports whether a retry removes nothing.
 func (p *modelSession) keepsSteps(good *modelCheckpoint) bool {
 	if len(p.Runs) == 0 || p.MaxSteps {
 		return true
@@ -78,7 +78,7 @@ func (p *modelSession) keepsSteps(good *modelCheckpoint) bool {
 	return slices.ContainsFunc(p.Messages, func(id string) bool { return strings.HasSuffix(id, result) })
 }
 
-// restartNewest takes the newest run back but for its messages, which become those of another.
+// restartNewest rolls the newest run back. Its messages become the retry's.
 func (p *modelSession) restartNewest(c session.Retry) {
 	failed := p.Runs[len(p.Runs)-1]
 	p.Version++
@@ -90,6 +90,6 @@ func (p *modelSession) restartNewest(c session.Retry) {
 	}
 	p.applyAddition(c.Addition)
 	p.beginWithMessages(c.Post, session.EntryResume)
-	again := &p.Runs[len(p.Runs)-1]
-	again.From, again.FromTurn = failed.From, failed.From
+	repeat := &p.Runs[len(p.Runs)-1]
+	repeat.From, repeat.FromTurn = failed.From, failed.From
 }

@@ -18,12 +18,12 @@ func (h *history) drawPost(key session.Key) session.Post {
 	}
 }
 
-// sendOf is a Send of the post.
+// sendOf returns a Send of the post.
 func sendOf(c session.Post) session.Send {
 	return session.Send{Post: c, New: session.Create{State: `{}`}}
 }
 
-// drawAddition draws what a run that goes on may bring.
+// drawAddition draws messages and writes for a run that continues; often none.
 func (h *history) drawAddition() (a session.Addition) {
 	if rapid.IntRange(0, 2).Draw(h.T, "brings more") == 0 {
 		a.Append = []session.Message{{ID: h.id("sys"), Role: "system"}}
@@ -32,24 +32,24 @@ func (h *history) drawAddition() (a session.Addition) {
 	return a
 }
 
-// completeStart completes the act of an intent.
+// completeStart records the start of an intent and the message that it sends.
 func (h *history) completeStart(a action, c session.Post) action {
 	h.starts[c.RunID] = c
-	if c.RequestKey == "" && len(c.Messages) > 0 { // a repetition is acknowledged, and writes nothing
+	if c.RequestKey == "" && len(c.Messages) > 0 { // a repetition succeeds without a write
 		a.message, a.run = c.Messages[0].ID, c.RunID
 	}
 	return a
 }
 
-// intentAction makes the act of an intent.
+// intentAction makes the action of an intent.
 func (h *history) intentAction(name string, c intent, predict func(p *modelSession, all map[session.Key]*modelSession) string) action {
 	return startingAction(h, name, keyOf(c), c.Need(), c.Decide, predict)
 }
 
-// rewindingAction is intended for an intent that may go back. Such a run is not handed over.
+// rewindingAction is intentAction for an intent that may rewind. Its run is not handed over.
 func (h *history) rewindingAction(name string, c intent, predict func(p *modelSession, all map[session.Key]*modelSession) string) action {
 	a := newAction(h, name, keyOf(c), c.Need(), c.Decide, predict)
-	a.undoes = true
+	a.removes = true
 	return a
 }
 
@@ -65,7 +65,7 @@ func (h *history) start(key session.Key) action {
 	return h.completeStart(a, c)
 }
 
-// send is what messages do that were not sent before.
+// send predicts what new messages do.
 func (h *history) send(p *modelSession, all map[session.Key]*modelSession, c session.Post) string {
 	switch {
 	case p == nil:
@@ -76,7 +76,7 @@ func (h *history) send(p *modelSession, all map[session.Key]*modelSession, c ses
 		return p.waitWithAnswers(c, p.enqueue)
 	case p.Status.Suspended() && c.Abandon == nil:
 		return "SESSION_SUSPENDED"
-	case len(p.Queue) > 0: // it is suspended
+	case len(p.Queue) > 0: // the session is suspended
 		if reason := p.waitWithAnswers(c, p.enqueue); reason != "" {
 			return reason
 		}
@@ -94,8 +94,8 @@ func (h *history) send(p *modelSession, all map[session.Key]*modelSession, c ses
 	return ""
 }
 
-// sendTwice sends a message that the conversation has, or that waits. Now and then its
-// content is another one.
+// sendTwice resends a message of the conversation or of a waiting run. Sometimes its
+// content differs.
 func (h *history) sendTwice(key session.Key) action {
 	p := h.sessions[key]
 	if p == nil {
@@ -113,7 +113,7 @@ func (h *history) sendTwice(key session.Key) action {
 	if rapid.IntRange(0, 3).Draw(h.T, "another content") == 0 {
 		c.Messages[0].Body, c.RequestHash = []byte("another"), []byte("another")
 	}
-	h.starts[c.RunID] = c // in a burst, the message may have gone, and this one waits
+	h.starts[c.RunID] = c // in a burst, another command may remove the message, and this one waits
 	return h.intentAction("send twice "+c.Messages[0].ID, sendOf(c), func(p *modelSession, _ map[session.Key]*modelSession) string {
 		same := c.Messages[0].Body == nil && isUserMessage(c.Messages[0].ID)
 		queued := slices.ContainsFunc(p.Queue, func(r modelRun) bool { return h.starts[r.ID].Messages[0].ID == c.Messages[0].ID })
@@ -136,7 +136,7 @@ func (h *history) sendTwice(key session.Key) action {
 	})
 }
 
-// wroteNewestAnswer reports whether the run has written the newest answer.
+// wroteNewestAnswer reports whether the run wrote the newest answer.
 func (p *modelSession) wroteNewestAnswer(r *modelRun) bool {
 	return r != nil && r.Message == p.Runs[len(p.Runs)-1].Message
 }
@@ -163,7 +163,7 @@ func (h *history) resumeAt(key session.Key) action {
 	return h.completeStart(a, c.Post)
 }
 
-// rewindTo takes the session back to one of its checkpoints.
+// rewindTo rewinds the session to one of its checkpoints.
 func (p *modelSession) rewindTo(to *modelCheckpoint) {
 	p.truncate(to.Messages)
 	p.Checkpoints = slices.DeleteFunc(p.Checkpoints, func(k modelCheckpoint) bool { return k.Step > to.Step })
@@ -176,7 +176,7 @@ func (p *modelSession) rewindTo(to *modelCheckpoint) {
 	}
 }
 
-// stopWaiting stops a run by the id that it waits under.
+// stopWaiting stops a waiting run by its id.
 func (h *history) stopWaiting(key session.Key) action {
 	p := h.sessions[key]
 	if p == nil {
@@ -192,7 +192,7 @@ func (h *history) stopWaiting(key session.Key) action {
 			return "SESSION_NOT_FOUND"
 		}
 		i := slices.IndexFunc(p.Queue, func(r modelRun) bool { return r.ID == c.RunID })
-		if _, gone := p.EndedWaiting[c.RunID]; i < 0 && !gone {
+		if _, removed := p.EndedWaiting[c.RunID]; i < 0 && !removed {
 			return "RUN_NOT_FOUND"
 		}
 		if i >= 0 {
@@ -216,7 +216,7 @@ func (h *history) abandon(key session.Key) action {
 	return h.completeStart(a, c)
 }
 
-// waitWithAnswers is wait for a start that brings answers: they are taken when it is.
+// waitWithAnswers enqueues a start and applies its answers when it is accepted.
 func (p *modelSession) waitWithAnswers(c session.Post, wait func(session.Post) string) string {
 	if reason := wait(c); reason != "" {
 		return reason
@@ -255,7 +255,7 @@ func (h *history) resume(key session.Key) action {
 		goesOn := len(c.Append)+len(c.Messages) == 0 && len(p.Runs) > 0 && len(p.openCalls())+len(p.answeredCalls()) > 0
 		p.applyAddition(c.Addition)
 		p.beginWithMessages(c.Post, session.EntryResume)
-		if goesOn { // in the message of the run before
+		if goesOn { // in the message of the previous run
 			p.Runs[len(p.Runs)-1].Message = p.Runs[len(p.Runs)-2].Message
 		}
 		return ""

@@ -42,16 +42,16 @@ var branches = []suiteCase{
 		c.RequestKey, c.RequestHash = "k", []byte("h")
 		h.branchOff(c)
 		before := h.snapshot(at("branch"))
-		again := h.branchOffOf(home, c.CheckpointID, at("branch"))
-		again.RequestKey, again.RequestHash = "k", []byte("h")
-		if got := h.branchOff(again); !got.Repeated || got.Created || got.Run.RunID != c.RunID {
+		repeat := h.branchOffOf(home, c.CheckpointID, at("branch"))
+		repeat.RequestKey, repeat.RequestHash = "k", []byte("h")
+		if got := h.branchOff(repeat); !got.Repeated || got.Created || got.Run.RunID != c.RunID {
 			h.Errorf("got %+v, want the first run", got)
 		}
-		again.RequestHash = []byte("another")
-		_, err := h.tryBranchOff(again)
+		repeat.RequestHash = []byte("another")
+		_, err := h.tryBranchOff(repeat)
 		h.refuses(err, fault.Conflict, "REQUEST_KEY_REUSED")
-		again.RequestKey = "another"
-		_, err = h.tryBranchOff(again)
+		repeat.RequestKey = "another"
+		_, err = h.tryBranchOff(repeat)
 		h.refuses(err, fault.Conflict, "SESSION_EXISTS")
 		same(h, "snapshot", h.snapshot(at("branch")), before)
 	}},

@@ -31,9 +31,9 @@ var bulkAnswers = []suiteCase{
 		}
 		same(h, "answers", answers, map[string]string{"c1": "answer to c11", "c2": "answer to c21", "c3": "answer to c31"})
 		before := h.snapshot(home)
-		again := h.submitAll(h.submitAllOf(home, "c1", "c2"))
-		h.expectOutcomes(again, session.AlreadyCompleted, session.AlreadyCompleted)
-		same(h, "continuation of the repetition", again[0].Continuation, session.LiveRun)
+		repeat := h.submitAll(h.submitAllOf(home, "c1", "c2"))
+		h.expectOutcomes(repeat, session.AlreadyCompleted, session.AlreadyCompleted)
+		same(h, "continuation of the repetition", repeat[0].Continuation, session.LiveRun)
 		same(h, "snapshot", h.snapshot(home), before)
 	}},
 	{"answers to some calls leave the session suspended", func(h *harness) {
@@ -178,9 +178,9 @@ var bulkAnswers = []suiteCase{
 		same(h, "abandoned", h.start(c).Abandoned, []string{"c1"})
 		before := h.snapshot(home)
 		c.RunID, c.Answers = h.id("run"), nil
-		again := h.start(c)
-		if !again.Repeated || len(again.Abandoned) != 0 {
-			h.Errorf("got %+v, want the first one", again)
+		repeat := h.start(c)
+		if !repeat.Repeated || len(repeat.Abandoned) != 0 {
+			h.Errorf("got %+v, want the first one", repeat)
 		}
 		same(h, "snapshot", h.snapshot(home), before)
 		for _, call := range before.Calls {

@@ -44,7 +44,7 @@ var claims = []suiteCase{
 		if d.View.Journal != nil {
 			h.Errorf("got a journal %+v, want none", d.View.Journal)
 		}
-		if again := h.claimAll(executor, 1); len(again) != 0 {
+		if repeat := h.claimAll(executor, 1); len(repeat) != 0 {
 			h.Errorf("the run was claimed twice")
 		}
 	}},
@@ -101,25 +101,25 @@ var claims = []suiteCase{
 		since, err := h.Store.Heard(h.Context())
 		h.must(err)
 		same(h, "heard", since, map[string]session.Millis{executor: h.now - 1, "beats": h.now - 1, "dies": h.now - 1, "comes back": h.now})
-		gone, err := h.Store.ForgetUnheard(h.Context(), nil)
-		if err != nil || len(gone) != 0 {
-			h.Errorf("got %v, %v of nobody", gone, err)
+		unregistered, err := h.Store.ForgetUnheard(h.Context(), nil)
+		if err != nil || len(unregistered) != 0 {
+			h.Errorf("got %v, %v of nobody", unregistered, err)
 		}
 		h.now -= 500 // of another replica, whose clock is behind
 		h.expectRegistered("beats", true)
 		h.announce("comes back")
 		delete(since, executor)
 		since["stranger"] = h.now
-		gone, err = h.Store.ForgetUnheard(h.Context(), since)
+		unregistered, err = h.Store.ForgetUnheard(h.Context(), since)
 		h.must(err)
-		same(h, "gone", gone, []string{"dies"})
+		same(h, "gone", unregistered, []string{"dies"})
 		h.expectRegistered("dies", false)
 		for _, id := range []string{executor, "beats", "comes back"} {
 			h.expectRegistered(id, true)
 		}
-		gone, err = h.Store.ForgetUnheard(h.Context(), since)
-		if err != nil || len(gone) != 0 {
-			h.Errorf("got %v, %v of one that is gone", gone, err)
+		unregistered, err = h.Store.ForgetUnheard(h.Context(), since)
+		if err != nil || len(unregistered) != 0 {
+			h.Errorf("got %v, %v of one that is gone", unregistered, err)
 		}
 	}},
 	{"the next run can be claimed once the previous one has ended", func(h *harness) {
@@ -176,9 +176,9 @@ var claims = []suiteCase{
 		}
 		lost := h.requeueLost(executor, []string{refs[0].RunID}, h.now)
 		same(h, "lost", lost, []string{refs[1].RunID})
-		again, _ := h.claim(executor)
-		if again.RunID != refs[1].RunID || again.Epoch != 2 {
-			h.Errorf("got run %q with epoch %d, want the lost run with epoch 2", again.RunID, again.Epoch)
+		reclaimed, _ := h.claim(executor)
+		if reclaimed.RunID != refs[1].RunID || reclaimed.Epoch != 2 {
+			h.Errorf("got run %q with epoch %d, want the lost run with epoch 2", reclaimed.RunID, reclaimed.Epoch)
 		}
 	}},
 	{"a released run is queued at once", func(h *harness) {
@@ -188,9 +188,9 @@ var claims = []suiteCase{
 		h.must(h.tryRelease(ref))
 		h.must(h.tryRelease(ref))
 		h.expectStale(ref)
-		again, d := h.claim(executor)
-		if again.Epoch != 2 || d.View.Journal == nil {
-			h.Errorf("got epoch %d, journal %v; want 2 and the plan", again.Epoch, d.View.Journal)
+		reclaimed, d := h.claim(executor)
+		if reclaimed.Epoch != 2 || d.View.Journal == nil {
+			h.Errorf("got epoch %d, journal %v; want 2 and the plan", reclaimed.Epoch, d.View.Journal)
 		}
 		h.refuses(h.tryRelease(ref), fault.Stale, "EPOCH_STALE")
 	}},

@@ -5,25 +5,25 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// family lets what a command does reach the family, at the bench's time.
+// family returns the family's consequences of a command at the harness's time.
 func (h *harness) family() session.Family {
 	return session.Family{Now: h.now, NewID: func() string { return h.id("run") }, Abandon: abandonedResponse}
 }
 
-// abandonedResponse is the answer to a call that nobody waits for any more.
+// abandonedResponse returns the answer to an abandoned call.
 func abandonedResponse(session.Call) []byte { return []byte("gone") }
 
-// send runs a command on one session, with all that follows from it.
+// send runs a command on one session, with its consequences for the family.
 func (h *harness) send(key session.Key, need session.Need, decide func(*session.View) (*session.Change, error)) error {
 	return h.sendWidened(key, need, single(decide))
 }
 
-// sendWidened runs a command that may have to see more sessions than its own.
+// sendWidened is send for a command that may need to see more sessions.
 func (h *harness) sendWidened(key session.Key, need session.Need, decide func(...*session.View) (*session.Change, error)) error {
 	return send(h, h.Store, h.family(), key, need, decide)
 }
 
-// startOf is a command that begins a run with one message.
+// startOf returns a command that begins a run with one message.
 func (h *harness) startOf(key session.Key) session.Send {
 	run := h.id("run")
 	return session.Send{Post: session.Post{
@@ -41,7 +41,7 @@ func (h *harness) start(c intent) session.Started {
 	return started
 }
 
-// claim claims the one run that is due.
+// claim claims the only run that is due.
 func (h *harness) claim(executorID string) (session.Ref, store.Decided) {
 	h.Helper()
 	claimed := h.claimAll(executorID, 1)
@@ -65,8 +65,8 @@ func (h *harness) claimAll(executorID string, limit int) []store.Decided {
 	return claimed
 }
 
-// requeueSilent strikes off whom nobody has heard for a second, and queues their
-// runs again. It returns how many those were.
+// requeueSilent unregisters the executors without a heartbeat for a second, and requeues their
+// runs. It returns the number of runs.
 func (h *harness) requeueSilent() int {
 	h.Helper()
 	_, err := h.Store.Forget(h.Context(), h.now-1000)
@@ -85,7 +85,7 @@ func (h *harness) tryPlanWith(ref session.Ref, step int32, body string, ops []se
 	return h.send(c.Key, c.Need(), c.Decide)
 }
 
-// modelUsage is a measurement of a model call.
+// modelUsage returns the usage of a model call.
 func modelUsage(total int64) session.Usage {
 	return session.Usage{Kind: session.UsageTokens, Source: "agent", Model: "m1", TotalTokens: total}
 }
@@ -98,7 +98,7 @@ func (h *harness) tryResult(ref session.Ref, step int32, result session.Result) 
 
 var limits = session.Limits{State: 1000, Journal: 10_000, Waiting: 3}
 
-// commitOf is a command that commits a step with one message.
+// commitOf returns a command that commits a step with one message.
 func (h *harness) commitOf(ref session.Ref, step int32) session.Commit {
 	return session.Commit{
 		Ref: ref, Step: step, CheckpointID: h.id("cp"), Limits: limits, Now: h.now,
@@ -144,7 +144,7 @@ func (h *harness) snapshot(key session.Key) *store.Snapshot {
 	return snapshot
 }
 
-// session returns a session that has had a run, and its newest one.
+// session returns a session and its newest run.
 func (h *harness) session(key session.Key) (session.Session, session.Run) {
 	h.Helper()
 	s := h.snapshot(key)
@@ -268,7 +268,7 @@ func (h *harness) submit(c session.Submit) session.Submitted {
 	return answer
 }
 
-// timeout answers the calls that are overdue.
+// timeout answers the overdue calls.
 func (h *harness) timeout(key session.Key) []session.Call {
 	h.Helper()
 	var late []session.Call
@@ -307,7 +307,7 @@ func (h *harness) putChild(key session.Key, child session.Child) error {
 	return h.send(c.Key, c.Need(), c.Decide)
 }
 
-// suspendingCommit is the commit of a step that leaves calls open and ends its run.
+// suspendingCommit returns the commit of a step that suspends its run on the calls.
 func (h *harness) suspendingCommit(ref session.Ref, step int32, callIDs ...string) session.Commit {
 	c := h.commitOf(ref, step)
 	for _, id := range callIDs {
@@ -327,7 +327,7 @@ func (h *harness) startSuspended(key session.Key, callIDs ...string) session.Ref
 	return ref
 }
 
-// claimOf claims the run of a session, and on the way what is due before it.
+// claimOf claims the run of a session, and before it the runs that are due earlier.
 func (h *harness) claimOf(key session.Key) session.Ref {
 	h.Helper()
 	for {
@@ -343,14 +343,14 @@ func (h *harness) claimOf(key session.Key) session.Ref {
 	}
 }
 
-// waitingOf is a start that waits when the session is busy.
+// waitingOf returns a start that waits while the session is busy.
 func (h *harness) waitingOf(key session.Key) session.Send {
 	c := h.startOf(key)
 	c.OnBusy, c.Limits = session.BusyEnqueue, limits
 	return c
 }
 
-// expectWaiting fails the test unless these runs wait, in their order.
+// expectWaiting fails the test unless exactly these runs wait, in this order.
 func (h *harness) expectWaiting(key session.Key, want ...string) {
 	h.Helper()
 	list, err := h.Store.Waiting(h.Context(), key)
@@ -366,8 +366,7 @@ func (h *harness) expectWaiting(key session.Key, want ...string) {
 	same(h, "what is kept of them", h.Rows(h.T, key)["held_runs"], len(want))
 }
 
-// expectMessageCount fails the test unless the message is so many times in the
-// conversation.
+// expectMessageCount fails the test unless the conversation has the message want times.
 func (h *harness) expectMessageCount(key session.Key, id string, want int) {
 	h.Helper()
 	n := 0

@@ -87,9 +87,9 @@ var concurrency = []suiteCase{
 					}
 					owners[run] = id
 				}
-				left := runs - len(owners)
+				remaining := runs - len(owners)
 				mu.Unlock()
-				if left == 0 {
+				if remaining == 0 {
 					return
 				}
 			}

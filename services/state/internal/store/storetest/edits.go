@@ -25,9 +25,9 @@ var edits = []suiteCase{
 		}
 		same(h, "run of the message", h.messages(home)[2].RunID, c.RunID)
 		same(h, "checkpoints", h.checkpoints(home), before[1:])
-		again := h.regenerateOf(home, "whatever")
-		again.RequestKey, again.RequestHash = "again", []byte("h")
-		repeated := h.start(again)
+		repeat := h.regenerateOf(home, "whatever")
+		repeat.RequestKey, repeat.RequestHash = "again", []byte("h")
+		repeated := h.start(repeat)
 		if !repeated.Repeated || repeated.Run.RunID != started.Run.RunID {
 			h.Errorf("got %+v, want the first run again", repeated)
 		}
@@ -169,23 +169,23 @@ var edits = []suiteCase{
 		result := c.Messages[1].ID
 		h.commit(c)
 		same(h, "late answer", h.submit(h.submitOf(home, "late")).Status, session.LateAnswer)
-		told := h.consumingCommit(ref, 3)
-		told.Told, told.Outcome = []string{"late"}, &completed
-		h.commit(told)
+		reported := h.consumingCommit(ref, 3)
+		reported.Told, reported.Outcome = []string{"late"}, &completed
+		h.commit(reported)
 		before := len(h.messageIDs(home))
 
-		again := h.regenerateOf(home, second.Messages[0].ID)
-		again.Abandon, again.Answers = abandonedResponse, []session.Answer{{CallID: "given", Kind: session.ClientTool, Response: []byte("given")}}
-		started := h.start(again)
+		repeat := h.regenerateOf(home, second.Messages[0].ID)
+		repeat.Abandon, repeat.Answers = abandonedResponse, []session.Answer{{CallID: "given", Kind: session.ClientTool, Response: []byte("given")}}
+		started := h.start(repeat)
 		same(h, "abandoned", started.Abandoned, []string{"open"})
 		same(h, "messages that went", before-len(h.messageIDs(home)), 3)
 		same(h, "messages", h.messageIDs(home)[2:], []string{second.Messages[0].ID, result})
 		_, d := h.claim(executor)
-		left := map[string]string{}
+		remaining := map[string]string{}
 		for _, call := range d.View.Calls {
-			left[call.CallID] = fmt.Sprintf("%s %s %v %v", call.Answer, call.Response, call.ConsumedAt > 0, call.Told)
+			remaining[call.CallID] = fmt.Sprintf("%s %s %v %v", call.Answer, call.Response, call.ConsumedAt > 0, call.Told)
 		}
-		same(h, "calls", left, map[string]string{"open": "abandoned gone false false", "given": "client given false false", "late": "timeout timeout true false"})
+		same(h, "calls", remaining, map[string]string{"open": "abandoned gone false false", "given": "client given false false", "late": "timeout timeout true false"})
 	}},
 	{"open calls before the message are dropped unless the start abandons them", func(h *harness) {
 		h.startSuspended(home, "open", "answered")
@@ -216,7 +216,7 @@ var edits = []suiteCase{
 		same(h, "messages", len(h.messageIDs(at("branch"))), 7)
 		same(h, "checkpoints", len(h.checkpoints(at("branch"))), 1)
 	}},
-	{"each of several queued messages rewinds to the state of its own run", func(h *harness) {
+	{"a message sent with others rewinds to the start state of their run", func(h *harness) {
 		c := h.startOf(home)
 		c.Messages = append(c.Messages, session.Message{ID: "second", Role: "user", RunID: c.RunID})
 		h.start(c)
@@ -230,7 +230,7 @@ var edits = []suiteCase{
 		same(h, "messages", h.messageIDs(home), []string{c.Messages[0].ID, "third"})
 		same(h, "state", h.snapshot(home).Session.State, `{}`)
 	}},
-	{"rewinding a sub-session reports the end of its wait to the parent", func(h *harness) {
+	{"a rewound sub-session updates its status in the parent", func(h *harness) {
 		h.startTree()
 		h.awaitChildren("child")
 		sent := h.messageIDs(at("child"))[0]

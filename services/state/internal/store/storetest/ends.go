@@ -45,9 +45,9 @@ var ends = []suiteCase{
 			{RunID: ref.RunID, Step: 2, At: h.now, Usage: modelUsage(5)},
 		})
 		h.start(h.startOf(home)) // the repetition answers the same even then
-		again, err := h.tryFinish(ref, outcome)
-		if err != nil || again != version {
-			h.Errorf("got version %d, %v; want %d as before", again, err, version)
+		repeat, err := h.tryFinish(ref, outcome)
+		if err != nil || repeat != version {
+			h.Errorf("got version %d, %v; want %d as before", repeat, err, version)
 		}
 		_, err = h.tryFinish(ref, completed)
 		h.refuses(err, fault.Stale, "RUN_FINISHED")

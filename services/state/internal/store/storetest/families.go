@@ -39,8 +39,8 @@ var families = []suiteCase{
 		if row.Status != session.Active || row.CallID != "c2" || row.Mode != session.Ephemeral || row.Location != session.Local {
 			h.Errorf("got %+v", row)
 		}
-		again := c
-		_, err := h.tryCreate(again)
+		repeat := c
+		_, err := h.tryCreate(repeat)
 		h.refuses(err, fault.Conflict, "SESSION_EXISTS")
 		for _, parent := range []string{"nobody", "orphan"} {
 			c.Key, c.ParentID = at("orphan"), parent

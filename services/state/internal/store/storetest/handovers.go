@@ -36,9 +36,9 @@ func expectClaim(ctx interface{ Context() context.Context }, t failer, s store.S
 // startHandedOver starts a run and hands it over. made is nil when it is queued.
 func (h *harness) startHandedOver(c intent, to string) (started session.Started, made *store.Decided) {
 	h.Helper()
-	over := handOver(to, h.now)
+	claim := handOver(to, h.now)
 	f := session.Family{Now: h.now, NewID: func() string { return h.id("run") }}
-	h.must(sendThen(h, h.Store, f, keyOf(c), over.Need(c.Need()), capturingWide(&started, c.Decide), withHandOver(over, &made)))
+	h.must(sendThen(h, h.Store, f, keyOf(c), claim.Need(c.Need()), capturingWide(&started, c.Decide), withHandOver(claim, &made)))
 	return started, made
 }
 
@@ -87,8 +87,8 @@ var handovers = []suiteCase{
 		c.Append = []session.Message{{ID: "sys", Role: "system", Body: []byte("s")}}
 		c.Ops = []session.StateOp{{Key: "k", Kind: session.Replace, Value: `"v"`}}
 		_, made = h.startHandedOver(c, executor)
-		if again := h.expectHandOver(made); again.Epoch != 2 {
-			h.Errorf("got epoch %d, want 2", again.Epoch)
+		if reclaimed := h.expectHandOver(made); reclaimed.Epoch != 2 {
+			h.Errorf("got epoch %d, want 2", reclaimed.Epoch)
 		}
 		expectClaim(h, h, h.Store, handOver(executor, h.now), *made)
 		if n := len(made.View.Tail); n != 3 { // of four

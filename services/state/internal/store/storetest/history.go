@@ -21,17 +21,15 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// historyTime is after how long no new history begins, unless -rapid.checks says
-// how many there are to be. A history that has failed is replayed without bounds.
+// historyTime is the time after which no new history begins, unless -rapid.checks sets
+// their number. The replay of a failed history is unbounded.
 const historyTime = 8 * time.Second
 
-// Machine holds a store against a plain model over random histories. Commands
-// that are sent one after the other have to do exactly what the model says, in all
-// that can be read. Commands that are sent at once have to leave the store in
-// a state that is sound, with each write that was acknowledged and none that was
-// refused.
+// Machine compares a store with the reference model over random histories. After each
+// sequential command, every readable row must equal the model. After concurrent
+// commands, the invariants must hold, with every acknowledged write and no refused one.
 //
-// All histories happen in one store, each under ids of its own.
+// All histories share one store. Each has its own ids.
 func Machine(t *testing.T, open func(testing.TB) store.Store) {
 	s := open(t)
 	began, count, failing := time.Now(), 0, false
@@ -51,20 +49,20 @@ func Machine(t *testing.T, open func(testing.TB) store.Store) {
 	})
 }
 
-// history is a history: what the store should have, and who claims what.
+// history is the model of one random history.
 type history struct {
 	*rapid.T
 	t        *testing.T
 	store    store.Store
-	name     string // of the history; in all ids that are not of one session
+	name     string // part of every id outside a session
 	now      session.Millis
 	ids      int
 	keys     []session.Key
 	sessions map[session.Key]*modelSession
-	claims   map[session.Key][]session.Ref // all that there ever were
-	callIDs  []string                      // the calls of any time, for Owner and tombstones
-	starts   map[string]session.Post       // by the id of the run
-	bursting bool                          // several commands are under way
+	claims   map[session.Key][]session.Ref // all claims so far
+	callIDs  []string                      // all calls so far, for Owners and tombstones
+	starts   map[string]session.Post       // by run id
+	bursting bool                          // several commands run concurrently
 }
 
 func newHistory(t *testing.T, s store.Store, n int) *history {
@@ -89,8 +87,7 @@ func (h *history) id(prefix string) string {
 	return fmt.Sprint(prefix, h.ids)
 }
 
-// sendOne sends a command, and holds all that it answers and does against the
-// model.
+// sendOne sends a command and compares its answer and all rows with the model.
 func (h *history) sendOne(r *rapid.T) {
 	h.T = r
 	h.now++
@@ -115,7 +112,7 @@ func (h *history) sendOne(r *rapid.T) {
 		if got != nil && after[key] != nil {
 			got.StartStates = after[key].StartStates
 			if got.Status != session.Active {
-				after[key].StartState = got.StartState // where going back has left it unknown, only the store knows
+				after[key].StartState = got.StartState // after a rewind the model may not know it
 			}
 		}
 		if !reflect.DeepEqual(normal(got), normal(after[key])) {
@@ -125,7 +122,7 @@ func (h *history) sendOne(r *rapid.T) {
 	h.sessions = after
 }
 
-// sendBurst sends several commands at once.
+// sendBurst sends several commands concurrently.
 func (h *history) sendBurst(r *rapid.T) {
 	h.T = r
 	acts := make([]action, rapid.IntRange(2, 6).Draw(r, "commands"))
@@ -156,13 +153,13 @@ func (h *history) sendBurst(r *rapid.T) {
 	h.adoptClaims()
 }
 
-// checkAcknowledged holds the message of a command against its answer.
+// checkAcknowledged checks that a command's message is stored if and only if the command succeeded.
 func (h *history) checkAcknowledged(a action, err error, acts []action) {
 	if err != nil && fault.ReasonOf(err) == "" {
 		h.Fatalf("%s: got %v, which is no fault", a.name, err)
 	}
 	p := h.sessions[a.key]
-	undone := slices.ContainsFunc(acts, func(o action) bool { return o.undoes && o.key == a.key })
+	undone := slices.ContainsFunc(acts, func(o action) bool { return o.removes && o.key == a.key })
 	if a.message == "" || undone {
 		return
 	}
@@ -174,10 +171,10 @@ func (h *history) checkAcknowledged(a action, err error, acts []action) {
 	}
 }
 
-// isOutsideConversation reports whether the message waits, was given up with its run, or was
-// taken back with the run whose step it was.
+// isOutsideConversation reports whether the message waits, was cancelled with its run, or was
+// rolled back with its step's run.
 func (h *history) isOutsideConversation(p *modelSession, a action) bool {
-	if _, gone := p.EndedWaiting[a.run]; gone || slices.ContainsFunc(p.Queue, func(r modelRun) bool { return r.ID == a.run }) {
+	if _, removed := p.EndedWaiting[a.run]; removed || slices.ContainsFunc(p.Queue, func(r modelRun) bool { return r.ID == a.run }) {
 		if slices.Contains(p.Messages, a.message) {
 			h.Fatalf("%s: the message is in the conversation, and its run has not begun", a.name)
 		}
@@ -187,7 +184,7 @@ func (h *history) isOutsideConversation(p *modelSession, a action) bool {
 	return ofStep && p.run(run) != nil && p.run(run).Rollback
 }
 
-// checkInvariants holds a session against what must hold whatever was sent.
+// checkInvariants checks what must hold after any commands.
 func (h *history) checkInvariants(key session.Key, before *modelSession, acts []action) {
 	p := h.sessions[key]
 	live := 0
@@ -221,7 +218,7 @@ func (h *history) checkInvariants(key session.Key, before *modelSession, acts []
 	}
 }
 
-// adoptClaims learns the claims that a burst has made.
+// adoptClaims adds the claims of a burst to the history.
 func (h *history) adoptClaims() {
 	for key, p := range h.sessions {
 		for _, r := range p.Runs {
@@ -232,9 +229,9 @@ func (h *history) adoptClaims() {
 	}
 }
 
-// recordStartStates learns the states that the runs of a burst began with. They are known by
-// their version, from what stands there before or after, or from a checkpoint; where
-// the burst itself has written over one, the store alone knows it.
+// recordStartStates records the states with which the runs of a burst began. It finds a state
+// by its version in the session before or after the burst, or in a checkpoint. If the burst
+// has overwritten the state, it reads the store.
 func (h *history) recordStartStates(key session.Key, before *modelSession) {
 	p := h.sessions[key]
 	if before != nil {
@@ -255,8 +252,7 @@ func (h *history) recordStartStates(key session.Key, before *modelSession) {
 	}
 }
 
-// stateOf is the state of a version, as far as it can be read but by going back to
-// it; nil where it cannot.
+// stateOf returns the state of a version; nil when only a rewind would show it.
 func (p *modelSession) stateOf(version int64, before *modelSession) map[string]string {
 	for _, k := range p.Checkpoints {
 		if k.StateVersion == version {
@@ -273,7 +269,7 @@ func (p *modelSession) stateOf(version int64, before *modelSession) map[string]s
 	}
 }
 
-// checkCheckpoints reads what is stored beside the sessions' own rows.
+// checkCheckpoints reads each session's first and last checkpoint by its id.
 func (h *history) checkCheckpoints(r *rapid.T) {
 	h.T = r
 	for key, p := range h.sessions {
@@ -290,7 +286,7 @@ func (h *history) checkCheckpoints(r *rapid.T) {
 	}
 }
 
-// observe reads a session; nil when there is none.
+// observe reads a session; nil if it does not exist.
 func (h *history) observe(key session.Key) *modelSession {
 	ctx := h.t.Context()
 	snapshot, err := h.store.Session(ctx, key)
@@ -333,7 +329,7 @@ func (h *history) observeRuns(ctx context.Context, key session.Key, snapshot *st
 	if int(snapshot.Session.Waiting) != len(p.Queue) {
 		h.Fatalf("%v: %d runs wait; the session says %d", key, len(p.Queue), snapshot.Session.Waiting)
 	}
-	h.observeGivenUp(ctx, key, p)
+	h.observeEndedWaiting(ctx, key, p)
 	for i, r := range runs {
 		if r.Turn != int32(i)+1 || r.Stop != nil && r.Stop.Kind == "" {
 			h.Fatalf("%v: got run %+v at the place of turn %d", key, r, i+1)
@@ -354,7 +350,7 @@ func (h *history) observeRuns(ctx context.Context, key session.Key, snapshot *st
 	for _, c := range slices.Backward(list) {
 		p.Checkpoints = append(p.Checkpoints, modelCheckpoint{ID: c.ID, Step: c.Step, Epoch: c.Epoch, Run: c.RunID, Messages: int(c.MessageCount), StateVersion: c.StateVersion, Failed: c.Status == session.Failed})
 	}
-	h.remember(ctx, key, p)
+	h.fillCheckpointStates(ctx, key, p)
 }
 
 func observed(r session.Run) modelRun {
@@ -372,8 +368,8 @@ func observed(r session.Run) modelRun {
 	return run
 }
 
-// observeGivenUp reads the runs that have waited and never began.
-func (h *history) observeGivenUp(ctx context.Context, key session.Key, p *modelSession) {
+// observeEndedWaiting reads the waiting runs that ended before they began.
+func (h *history) observeEndedWaiting(ctx context.Context, key session.Key, p *modelSession) {
 	for id, c := range h.starts {
 		if c.Key != key {
 			continue
@@ -392,9 +388,9 @@ func (h *history) observeGivenUp(ctx context.Context, key session.Key, p *modelS
 	}
 }
 
-// remember gives the checkpoints the states that the model knows of them, since
-// the store shows those one by one only.
-func (h *history) remember(ctx context.Context, key session.Key, p *modelSession) {
+// fillCheckpointStates fills in the states of the checkpoints: from the model, or else by one
+// read per checkpoint.
+func (h *history) fillCheckpointStates(ctx context.Context, key session.Key, p *modelSession) {
 	known := h.sessions[key]
 	for i := range p.Checkpoints {
 		c := &p.Checkpoints[i]
@@ -439,16 +435,16 @@ func (h *history) observeCalls(ctx context.Context, key session.Key, snapshot *s
 	})
 	h.must(err)
 	if p.Status == session.Failed && len(p.Runs) > 0 {
-		h.observeBegan(ctx, key, p)
+		h.observeStartState(ctx, key, p)
 	}
 	if waiting := len(p.openCalls()) + len(p.answeredCalls()); len(snapshot.Calls) != waiting {
 		h.Fatalf("%v: the snapshot shows %d calls, %d are not consumed", key, len(snapshot.Calls), waiting)
 	}
 }
 
-// observeBegan reads with what state the newest run of a session that has failed began.
-// It is not kept once the session was rewound to before.
-func (h *history) observeBegan(ctx context.Context, key session.Key, p *modelSession) {
+// observeStartState reads the state with which the newest run of a failed session began. The
+// store drops that state when the session is rewound to before it.
+func (h *history) observeStartState(ctx context.Context, key session.Key, p *modelSession) {
 	err := h.store.Update(ctx, []session.Target{{Key: key, Need: session.Need{Undo: true}}}, weight, func(views []*session.View) ([]*session.Change, error) {
 		if state := views[0].StartState; state != "" {
 			p.StartState = decodeState(h.T, state)
@@ -467,7 +463,7 @@ func (h *history) must(err error) {
 	}
 }
 
-// decodeState takes a custom state apart.
+// decodeState splits a custom state into its keys.
 func decodeState(t *rapid.T, text string) map[string]string {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(text), &values); err != nil {
@@ -480,7 +476,7 @@ func decodeState(t *rapid.T, text string) map[string]string {
 	return state
 }
 
-// reason is the fault's reason; an error without one is itself.
+// reason returns the fault's reason, or the error's text without one; empty for nil.
 func reason(err error) string {
 	if err == nil {
 		return ""

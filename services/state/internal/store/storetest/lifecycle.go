@@ -177,7 +177,7 @@ var lifecycle = []suiteCase{
 			c := h.resumeOf(home)
 			c.RequestKey = strings.Repeat("k", int(turn))
 			h.start(c)
-			if again := h.start(c); !again.Repeated {
+			if repeat := h.start(c); !repeat.Repeated {
 				h.Error("a repeated resume was not recognised")
 			}
 			s, run := h.session(home)

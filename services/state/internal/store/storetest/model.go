@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// modelSession is a session as the machine knows it: the rules of the specification
-// said once more, in the simplest way, without a line of the heart.
+// modelSession is a session of the reference model. It implements the rules of the
+// specification as simply as possible, without code of package session.
 type modelSession struct {
 	Status       session.Status
 	Version      int64
@@ -19,25 +19,25 @@ type modelSession struct {
 	Turn         int32
 	Steps        int32
 	Resumes      int32
-	Messages     []string                     // those of steps end with the run's id, results with the step behind it
-	Queue        []modelRun                   // those that wait, in their order
-	EndedWaiting map[string]modelRun          // those that have waited in vain, by id
-	RunByMessage map[string]string            // the runs of users' messages that there are, by message
-	StartStates  map[string]map[string]string // the states as of the beginnings of runs, by run; not compared
-	StartState   map[string]string            // the state as of the beginning of the newest run; nil when it is not kept
+	Messages     []string                     // ids; a step's message ends with the run id, a result with the run id and the step
+	Queue        []modelRun                   // the waiting runs, in order
+	EndedWaiting map[string]modelRun          // waiting runs that ended before they began, by id
+	RunByMessage map[string]string            // the runs of the users' messages, by message id
+	StartStates  map[string]map[string]string // the states with which runs began, by run id; not compared
+	StartState   map[string]string            // the state with which the newest run began; nil when the store does not keep it
 	State        map[string]string
 	StateVersion int64
 	Runs         []modelRun // by turn
 	Calls        map[string]modelCall
 	Checkpoints  []modelCheckpoint // by step
 	Plan         string            // empty for none
-	PlanWrites   bool              // the plan writes to the state
-	Results      []string          // the calls of the plan that have one
+	PlanWrites   bool              // whether the plan writes to the state
+	Results      []string          // the plan's calls with a result
 	Expires      session.Millis
 	Interrupted  bool
 	Failed       bool
-	Aborted      bool // what has failed was aborted
-	MaxSteps     bool // what has failed has used all its steps
+	Aborted      bool // the failure is an abort
+	MaxSteps     bool // the failure is the limit of steps
 }
 
 type modelRun struct {
@@ -53,14 +53,14 @@ type modelRun struct {
 	Claimed   session.Millis
 	Rollback  bool
 	Policy    session.BusyPolicy
-	Message   string // that it writes
-	From      int    // how many messages there were
-	FromState int64  // the version of the state
-	FromTurn  int    // From of the run that it continues
+	Message   string // the message that it writes
+	From      int    // the number of messages at its start
+	FromState int64  // the state version at its start
+	FromTurn  int    // From of the turn's first run
 	Due       session.Millis
 	Losses    int32
 	Steps     int32
-	Finished  int32 // the step that finished it
+	Finished  int32 // the step that ended it; 0 for none
 	Failure   string
 	Created   session.Millis
 }
@@ -75,7 +75,7 @@ type modelCall struct {
 	Taken          int32 // the step that consumed it
 	Late           bool
 	LateReported   bool
-	LateReportedAt int32 // the step that told of it
+	LateReportedAt int32 // the step that reported it
 }
 
 type modelCheckpoint struct {
@@ -85,7 +85,7 @@ type modelCheckpoint struct {
 	Run          string
 	Messages     int
 	StateVersion int64
-	Failed       bool // its step has failed the run
+	Failed       bool // the step failed the run
 	State        map[string]string
 }
 
@@ -100,7 +100,7 @@ func (p *modelSession) clone() *modelSession {
 	return &c
 }
 
-// liveRun returns the run that is queued or running; nil for none.
+// liveRun returns the queued or running run; nil for none.
 func (p *modelSession) liveRun() *modelRun {
 	for i := range p.Runs {
 		if p.Runs[i].Status.Live() {
@@ -119,7 +119,7 @@ func (p *modelSession) run(id string) *modelRun {
 	return nil
 }
 
-// openCalls returns the calls without an answer.
+// openCalls returns the unanswered calls.
 func (p *modelSession) openCalls() (ids []string) {
 	for id, c := range p.Calls {
 		if c.Answer == "" && !c.Consumed {
@@ -130,7 +130,7 @@ func (p *modelSession) openCalls() (ids []string) {
 	return ids
 }
 
-// answeredCalls returns the calls whose answers no step has taken.
+// answeredCalls returns the answered calls that no step has consumed.
 func (p *modelSession) answeredCalls() (ids []string) {
 	for id, c := range p.Calls {
 		if c.Answer != "" && !c.Consumed {
@@ -149,7 +149,7 @@ func (p *modelSession) dropOpenCalls(run string) {
 	}
 }
 
-// beginRun makes the next run.
+// beginRun begins the next run.
 func (p *modelSession) beginRun(id, key, message string, entry session.Entry, now session.Millis) {
 	p.Turn++
 	p.Status, p.Expires, p.Interrupted = session.Active, 0, p.Interrupted && entry == session.EntryContinuation
@@ -168,13 +168,13 @@ func (p *modelSession) beginRun(id, key, message string, entry session.Entry, no
 	})
 }
 
-// knowsRequest reports whether a request with the key was taken.
+// knowsRequest reports whether a request with the key was accepted.
 func (p *modelSession) knowsRequest(key string) bool {
 	is := func(r modelRun) bool { return key != "" && r.Key == key }
 	return slices.ContainsFunc(p.Runs, is) || slices.ContainsFunc(p.Queue, is) || slices.ContainsFunc(slices.Collect(maps.Values(p.EndedWaiting)), is)
 }
 
-// enqueue puts a start behind those that wait.
+// enqueue appends a start to the waiting runs, or returns the reason of the refusal.
 func (p *modelSession) enqueue(c session.Post) string {
 	switch {
 	case c.OnBusy == session.BusyReject, c.OnBusy == "" && p.Status == session.Active:
@@ -210,7 +210,7 @@ func (p *modelSession) beginWithMessages(c session.Post, entry session.Entry) {
 	}
 }
 
-// applyAddition appends what a run that goes on brings before its own messages.
+// applyAddition appends the messages and writes that a continuing run adds before its own.
 func (p *modelSession) applyAddition(a session.Addition) {
 	p.Messages = append(p.Messages, idsOf(a.Append)...)
 	for _, op := range a.Ops {
@@ -218,7 +218,7 @@ func (p *modelSession) applyAddition(a session.Addition) {
 	}
 }
 
-// forgetRemovedMessages drops what is known of messages that are gone.
+// forgetRemovedMessages drops the runs of removed messages.
 func (p *modelSession) forgetRemovedMessages() {
 	maps.DeleteFunc(p.RunByMessage, func(id, _ string) bool { return !slices.Contains(p.Messages, id) })
 }
@@ -230,8 +230,8 @@ func idsOf(messages []session.Message) (ids []string) {
 	return ids
 }
 
-// beginNext begins the first of those that wait when the session has come to an end.
-// ended is the run that has ended with it, if any; starts are all that there were.
+// beginNext begins the first waiting run if the session has ended. ended is the run that has
+// just ended; nil for none. starts holds all starts by run id.
 func (p *modelSession) beginNext(ended *modelRun, starts map[string]session.Post) {
 	if len(p.Queue) == 0 || p.Status == session.Active || p.Status.Suspended() {
 		return
@@ -247,7 +247,7 @@ func (p *modelSession) beginNext(ended *modelRun, starts map[string]session.Post
 	p.Runs[len(p.Runs)-1].Policy = first.Policy
 }
 
-// rollBack takes back what the run has done.
+// rollBack removes what the run has done.
 func (p *modelSession) rollBack(r modelRun) {
 	before := p.Steps - r.Steps
 	stays := map[string]bool{}
@@ -256,7 +256,7 @@ func (p *modelSession) rollBack(r modelRun) {
 			stays[fmt.Sprint("#", call.Taken)] = true
 		}
 	}
-	from := min(r.From, len(p.Messages)) // they may have been truncated
+	from := min(r.From, len(p.Messages)) // messages may have been truncated
 	p.Messages = append(slices.Clone(p.Messages[:from]), slices.DeleteFunc(slices.Clone(p.Messages[from:]), func(id string) bool {
 		_, of, _ := strings.Cut(id, "@")
 		step, mine := strings.CutPrefix(of, r.ID)
@@ -275,7 +275,7 @@ func (p *modelSession) rollBack(r modelRun) {
 	}
 }
 
-// failWaiting ends those that wait with the session.
+// failWaiting fails the waiting runs.
 func (p *modelSession) failWaiting(failure string) {
 	for _, r := range p.Queue {
 		p.endWaiting(r, session.RunFailed, failure)
@@ -291,7 +291,7 @@ func (p *modelSession) endWaiting(r modelRun, status session.RunStatus, failure 
 	p.EndedWaiting[r.ID] = r
 }
 
-// continueIfAnswered continues a suspended session that waits for nothing any more.
+// continueIfAnswered continues a suspended session without open calls.
 func (p *modelSession) continueIfAnswered(id string, now session.Millis) bool {
 	if !p.Status.Suspended() || len(p.openCalls()) > 0 {
 		return false
@@ -300,7 +300,7 @@ func (p *modelSession) continueIfAnswered(id string, now session.Millis) bool {
 	return true
 }
 
-// ownerRefusal gives the reason for which the claim may not write; empty for none.
+// ownerRefusal returns why the claim may not write; empty if it may.
 func (p *modelSession) ownerRefusal(run string, epoch int64) string {
 	if p == nil {
 		return "SESSION_NOT_FOUND"
@@ -315,8 +315,8 @@ func (p *modelSession) ownerRefusal(run string, epoch int64) string {
 	}
 }
 
-// isRepeatedEnd reports whether the claim was the last one of a run that has ended,
-// whose end it may repeat.
+// isRepeatedEnd reports whether the claim is the last one of an ended run, and so may repeat
+// the run's end.
 func (p *modelSession) isRepeatedEnd(run string, epoch int64) bool {
 	if p == nil {
 		return false
@@ -325,7 +325,7 @@ func (p *modelSession) isRepeatedEnd(run string, epoch int64) bool {
 	return r != nil && !r.Status.Live() && r.Status != session.RunWaiting && r.Epoch == epoch && epoch != 0
 }
 
-// writeRefusal is owns for a run that must be live, in the step in flight.
+// writeRefusal is ownerRefusal for a write that needs a live run and the next step.
 func (p *modelSession) writeRefusal(run string, epoch int64, step int32) string {
 	if reason := p.ownerRefusal(run, epoch); reason != "" {
 		return reason
@@ -349,7 +349,7 @@ func (p *modelSession) endRun(r *modelRun, status session.RunStatus, step int32)
 	}
 }
 
-// failureOf is the error of a run that an owner ends.
+// failureOf returns the error of a run that its owner ends.
 func failureOf(status session.RunStatus) string {
 	if status == session.RunFailed {
 		return "it failed"
@@ -357,8 +357,8 @@ func failureOf(status session.RunStatus) string {
 	return ""
 }
 
-// forceStatus ends what the session does from outside. The failure is that of a
-// session that fails.
+// forceStatus sets the session's status from outside and ends its live run. failure is the
+// error if the status is failed.
 func (p *modelSession) forceStatus(status session.Status, failure string) (ended *modelRun) {
 	p.Version++
 	p.Status, p.Interrupted, p.Failed, p.Aborted, p.MaxSteps = status, status == session.Interrupted, status == session.Failed, false, false
@@ -383,7 +383,7 @@ func (p *modelSession) forceStatus(status session.Status, failure string) (ended
 	return r
 }
 
-// write puts a value into the state.
+// write sets a key of the state.
 func (p *modelSession) write(key, value string) {
 	if p.State[key] != value {
 		p.State[key] = value
@@ -391,7 +391,7 @@ func (p *modelSession) write(key, value string) {
 	}
 }
 
-// truncate takes messages back, and the checkpoints that counted them.
+// truncate removes the messages after the first ones, and the checkpoints that count them.
 func (p *modelSession) truncate(messages int) {
 	p.Version++
 	p.Messages = p.Messages[:messages]

@@ -16,7 +16,7 @@ const rounds = 8
 // Each has one outcome, and what the model reads is what was reported.
 var races = []suiteCase{
 	{"concurrent submits on two replicas: one is accepted", func(h *harness) {
-		both := h.replicaPair()
+		replicas := h.replicaPair()
 		for round := range rounds {
 			key := at(fmt.Sprint(round))
 			h.startSuspended(key, "c1")
@@ -25,8 +25,8 @@ var races = []suiteCase{
 			var single session.Submitted
 			var bulk []session.Submitted
 			race(
-				func() { h.check(sendOn(h, both[0], one.Key, one.Need(), capturing(&single, one.Decide))) },
-				func() { h.check(sendOn(h, both[1], all.Key, all.Need(), capturing(&bulk, all.Decide))) },
+				func() { h.check(sendOn(h, replicas[0], one.Key, one.Need(), capturing(&single, one.Decide))) },
+				func() { h.check(sendOn(h, replicas[1], all.Key, all.Need(), capturing(&bulk, all.Decide))) },
 			)
 			reads, first, second := "all", bulk[0], single
 			if single.Status == session.Accepted {
@@ -41,7 +41,7 @@ var races = []suiteCase{
 		}
 	}},
 	{"an answer races a message that abandons its call", func(h *harness) {
-		both := h.replicaPair()
+		replicas := h.replicaPair()
 		for round := range rounds {
 			key := at(fmt.Sprint(round))
 			h.startSuspended(key, "c1")
@@ -49,8 +49,8 @@ var races = []suiteCase{
 			var answer session.Submitted
 			var refused error
 			race(
-				func() { h.check(sendOn(h, both[round%2], key, submit.Need(), capturing(&answer, submit.Decide))) },
-				func() { _, refused = h.tryStartOn(both[1-round%2], start) },
+				func() { h.check(sendOn(h, replicas[round%2], key, submit.Need(), capturing(&answer, submit.Decide))) },
+				func() { _, refused = h.tryStartOn(replicas[1-round%2], start) },
 			)
 			s, run := h.session(key)
 			same(h, "turn", s.Turn, int32(2))
@@ -69,7 +69,7 @@ var races = []suiteCase{
 		}
 	}},
 	{"an answer races a message with another answer", func(h *harness) {
-		both := h.replicaPair()
+		replicas := h.replicaPair()
 		for round := range rounds {
 			key := at(fmt.Sprint(round))
 			h.startSuspended(key, "c1", "c2")
@@ -77,9 +77,9 @@ var races = []suiteCase{
 			var answer session.Submitted
 			var started session.Started
 			race(
-				func() { h.check(sendOn(h, both[round%2], key, submit.Need(), capturing(&answer, submit.Decide))) },
+				func() { h.check(sendOn(h, replicas[round%2], key, submit.Need(), capturing(&answer, submit.Decide))) },
 				func() {
-					h.check(sendOn(h, both[1-round%2], key, start.Need(), capturingWide(&started, start.Decide)))
+					h.check(sendOn(h, replicas[1-round%2], key, start.Need(), capturingWide(&started, start.Decide)))
 				},
 			)
 			same(h, "abandoned", started.Abandoned, []string{"c2"})
@@ -93,7 +93,7 @@ var races = []suiteCase{
 		}
 	}},
 	{"an answer races its deadline", func(h *harness) {
-		both := h.replicaPair()
+		replicas := h.replicaPair()
 		for round := range rounds {
 			key := at(fmt.Sprint(round))
 			h.start(h.startOf(key))
@@ -105,14 +105,14 @@ var races = []suiteCase{
 			submit := h.submitOf(key, "c1")
 			var answer session.Submitted
 			race(
-				func() { h.check(sendOn(h, both[0], key, submit.Need(), capturing(&answer, submit.Decide))) },
+				func() { h.check(sendOn(h, replicas[0], key, submit.Need(), capturing(&answer, submit.Decide))) },
 				func() {
 					t := session.Timeout{Key: key, Response: func(session.Call) []byte { return []byte("timeout") }, NewRunID: h.id("run"), Now: h.now}
-					h.check(sendOn(h, both[1], key, t.Need(), capturing(new([]session.Call), t.Decide)))
-					h.consumeAnswer(both[1], "c1")
+					h.check(sendOn(h, replicas[1], key, t.Need(), capturing(new([]session.Call), t.Decide)))
+					h.consumeAnswer(replicas[1], "c1")
 				},
 			)
-			h.consumeAnswer(both[0], "c1") // where the answer has continued the session
+			h.consumeAnswer(replicas[0], "c1") // where the answer has continued the session
 			call := h.readCall(key, "c1")
 			switch answer.Status {
 			case session.Accepted:
@@ -130,7 +130,7 @@ var races = []suiteCase{
 		}
 	}},
 	{"an answer races the session's expiry", func(h *harness) {
-		both := h.replicaPair()
+		replicas := h.replicaPair()
 		for round := range rounds {
 			key := at(fmt.Sprint(round))
 			h.start(h.startOf(key))
@@ -143,8 +143,10 @@ var races = []suiteCase{
 			var expired session.Expired
 			var refused error
 			race(
-				func() { refused = sendOn(h, both[round%2], key, submit.Need(), capturing(&answer, submit.Decide)) },
-				func() { h.check(sendOn(h, both[1-round%2], key, expire.Need(), capturing(&expired, expire.Decide))) },
+				func() { refused = sendOn(h, replicas[round%2], key, submit.Need(), capturing(&answer, submit.Decide)) },
+				func() {
+					h.check(sendOn(h, replicas[1-round%2], key, expire.Need(), capturing(&expired, expire.Decide)))
+				},
 			)
 			s := h.snapshot(key).Session
 			if refused == nil {
@@ -161,7 +163,7 @@ var races = []suiteCase{
 		}
 	}},
 	{"equal starts on two replicas start one run", func(h *harness) {
-		both := h.replicaPair()
+		replicas := h.replicaPair()
 		keyed := func(c session.Post, runID string) session.Post {
 			c.RequestKey, c.RequestHash, c.RunID = "k", []byte("h"), runID
 			return c
@@ -196,7 +198,7 @@ var races = []suiteCase{
 			started := make([]session.Started, parallelism)
 			concurrently(func(i int) {
 				var err error
-				if started[i], err = h.tryStartOn(both[i%2], command(h.id("run"))); err != nil {
+				if started[i], err = h.tryStartOn(replicas[i%2], command(h.id("run"))); err != nil {
 					h.Errorf("%s %d: %v", name, i, err)
 				}
 			})
@@ -214,7 +216,7 @@ var races = []suiteCase{
 		}
 	}},
 	{"an answer races a rewind of the session", func(h *harness) {
-		both := h.replicaPair()
+		replicas := h.replicaPair()
 		for round := range rounds {
 			key := at(fmt.Sprint(round))
 			h.startSuspended(key, "c1")
@@ -222,8 +224,8 @@ var races = []suiteCase{
 			var answer session.Submitted
 			var unknown, busy error
 			race(
-				func() { unknown = sendOn(h, both[round%2], key, submit.Need(), capturing(&answer, submit.Decide)) },
-				func() { _, busy = h.tryStartOn(both[1-round%2], back) },
+				func() { unknown = sendOn(h, replicas[round%2], key, submit.Need(), capturing(&answer, submit.Decide)) },
+				func() { _, busy = h.tryStartOn(replicas[1-round%2], back) },
 			)
 			s, run := h.session(key)
 			same(h, "turn", s.Turn, int32(2))

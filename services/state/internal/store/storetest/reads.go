@@ -55,9 +55,9 @@ var reads = []suiteCase{
 			h.must(err)
 			h.commit(h.commitOf(ref, 1))
 			h.finish(ref)
-			again := h.startOf(c.Key)
-			again.Messages[0].ID = id
-			_, err = h.tryStart(again)
+			repeat := h.startOf(c.Key)
+			repeat.Messages[0].ID = id
+			_, err = h.tryStart(repeat)
 			h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 		}
 	}},

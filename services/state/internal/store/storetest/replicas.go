@@ -13,7 +13,7 @@ import (
 // is held against itself.
 var replicas = []suiteCase{
 	{"concurrent starts on two replicas: one wins", func(h *harness) {
-		both := h.replicaPair()
+		replicas := h.replicaPair()
 		for round := range 5 {
 			key := at(fmt.Sprint(round))
 			commands := make([]session.Send, parallelism)
@@ -22,7 +22,7 @@ var replicas = []suiteCase{
 			}
 			var won atomic.Int32
 			concurrently(func(i int) {
-				switch _, err := h.tryStartOn(both[i%2], commands[i]); {
+				switch _, err := h.tryStartOn(replicas[i%2], commands[i]); {
 				case err == nil:
 					won.Add(1)
 				case fault.ReasonOf(err) != "SESSION_BUSY":
@@ -35,7 +35,7 @@ var replicas = []suiteCase{
 		}
 	}},
 	{"starts with one request key on two replicas create one run", func(h *harness) {
-		both := h.replicaPair()
+		replicas := h.replicaPair()
 		commands := make([]session.Send, parallelism)
 		for i := range commands {
 			commands[i] = h.startOf(home)
@@ -43,7 +43,7 @@ var replicas = []suiteCase{
 		}
 		runs := make([]string, parallelism)
 		concurrently(func(i int) {
-			started, err := h.tryStartOn(both[i%2], commands[i])
+			started, err := h.tryStartOn(replicas[i%2], commands[i])
 			if err != nil {
 				h.Errorf("start %d: %v", i, err)
 			}
@@ -56,41 +56,41 @@ var replicas = []suiteCase{
 		same(h, "messages", s.MessageCount, int64(1))
 	}},
 	{"a silent executor is unregistered by one replica", func(h *harness) {
-		both := h.replicaPair()
+		replicas := h.replicaPair()
 		for range 5 {
 			since := map[string]session.Millis{}
 			for i := range parallelism {
 				since[fmt.Sprint("dies", i)] = h.now
 				h.announce(fmt.Sprint("dies", i))
 			}
-			var gone atomic.Int32
+			var removedCount atomic.Int32
 			concurrently(func(i int) {
 				for {
-					struck, err := both[i%2].ForgetUnheard(h.Context(), since)
+					unregistered, err := replicas[i%2].ForgetUnheard(h.Context(), since)
 					if err != nil {
 						h.Errorf("replica %d: %v", i%2, err)
 					}
-					gone.Add(int32(len(struck)))
-					left, err := both[i%2].Heard(h.Context())
-					if err != nil || len(left) == 1 { // what another has locked is passed over
+					removedCount.Add(int32(len(unregistered)))
+					remaining, err := replicas[i%2].Heard(h.Context())
+					if err != nil || len(remaining) == 1 { // what another has locked is passed over
 						return
 					}
 				}
 			})
-			if int(gone.Load()) != parallelism {
-				h.Errorf("%d were forgotten, want each of %d once", gone.Load(), parallelism)
+			if int(removedCount.Load()) != parallelism {
+				h.Errorf("%d were forgotten, want each of %d once", removedCount.Load(), parallelism)
 			}
 		}
 	}},
 	{"concurrent creates on two replicas: one creates the session", func(h *harness) {
-		both := h.replicaPair()
+		replicas := h.replicaPair()
 		for round := range 5 {
 			c := h.createOf(at(fmt.Sprint(round)))
 			var made atomic.Int32
 			concurrently(func(i int) {
 				mine := c
 				mine.UserID = fmt.Sprint(i)
-				switch err := send(h, both[i%2], h.family(), mine.Key, mine.Need(), capturingWide(new(session.Session), mine.Decide)); {
+				switch err := send(h, replicas[i%2], h.family(), mine.Key, mine.Need(), capturingWide(new(session.Session), mine.Decide)); {
 				case err == nil:
 					made.Add(1)
 				case fault.ReasonOf(err) != "SESSION_EXISTS":
@@ -105,7 +105,7 @@ var replicas = []suiteCase{
 		}
 	}},
 	{"claimers on two replicas never share a run", func(h *harness) {
-		both := h.replicaPair()
+		replicas := h.replicaPair()
 		const runs = 30
 		for i := range runs {
 			h.start(h.startOf(at(fmt.Sprint(i))))
@@ -114,7 +114,7 @@ var replicas = []suiteCase{
 		concurrently(func(i int) {
 			for claimed.Load() < runs && !h.Failed() {
 				due := store.Queued{ExecutorID: executor, AgentTypes: []string{agent}, Now: h.now}
-				got, err := both[i%2].UpdateDue(h.Context(), due, session.Need{}, 3, session.Claim{ExecutorID: executor, Now: h.now}.Decide)
+				got, err := replicas[i%2].UpdateDue(h.Context(), due, session.Need{}, 3, session.Claim{ExecutorID: executor, Now: h.now}.Decide)
 				if err != nil {
 					h.Errorf("claim: %v", err)
 				}
@@ -129,14 +129,14 @@ var replicas = []suiteCase{
 		}
 	}},
 	{"commands on two replicas lose no write", func(h *harness) {
-		both := h.replicaPair()
+		replicas := h.replicaPair()
 		h.create(h.createOf(home))
 		h.create(h.createOf(at("s2")))
 		concurrently(func(i int) {
 			for round := range 3 {
 				keys := []session.Key{home, at("s2")}
 				one, two := keys[(i/2)%2], keys[1-(i/2)%2] // locked in both orders
-				err := both[i%2].Update(h.Context(), []session.Target{{Key: one}, {Key: two}}, weight, func(views []*session.View) ([]*session.Change, error) {
+				err := replicas[i%2].Update(h.Context(), []session.Target{{Key: one}, {Key: two}}, weight, func(views []*session.View) ([]*session.Change, error) {
 					changes := make([]*session.Change, len(views))
 					for v, view := range views {
 						s := *view.Session
@@ -162,14 +162,14 @@ var replicas = []suiteCase{
 		}
 	}},
 	{"commands on a family from two replicas are consistent", func(h *harness) {
-		both := h.replicaPair()
+		replicas := h.replicaPair()
 		h.start(h.startOf(at("root")))
 		ids := make([]string, parallelism)
 		concurrently(func(i int) {
 			c := h.startOf(at(fmt.Sprint("child ", i)))
 			c.New.ParentID = "root"
 			ids[i] = c.SessionID
-			if _, err := h.tryStartOn(both[i%2], c); err != nil {
+			if _, err := h.tryStartOn(replicas[i%2], c); err != nil {
 				h.Errorf("start %d: %v", i, err)
 			}
 		})
@@ -180,7 +180,7 @@ var replicas = []suiteCase{
 		}
 		concurrently(func(i int) {
 			c := session.Finish{Ref: refs[ids[i]], Outcome: completed, Now: h.now}
-			if err := send(h, both[i%2], h.family(), c.Key, c.Need(), capturing(new(int64), c.Decide)); err != nil {
+			if err := send(h, replicas[i%2], h.family(), c.Key, c.Need(), capturing(new(int64), c.Decide)); err != nil {
 				h.Errorf("finish %d: %v", i, err)
 			}
 		})
@@ -193,7 +193,7 @@ var replicas = []suiteCase{
 		}
 	}},
 	{"a reader on another replica never sees a partial step", func(h *harness) {
-		both := h.replicaPair()
+		replicas := h.replicaPair()
 		h.start(h.startOf(at("root")))
 		c := h.startOf(at("child"))
 		c.New.ParentID = "root"
@@ -203,7 +203,7 @@ var replicas = []suiteCase{
 		h.whileWatching(func() {
 			h.suspendAndContinue(ref, 12)
 			close(done)
-		}, h.watchStep(both[1], at("child"), done), h.watchStep(both[0], at("root"), done))
+		}, h.watchStep(replicas[1], at("child"), done), h.watchStep(replicas[0], at("root"), done))
 	}},
 }
 

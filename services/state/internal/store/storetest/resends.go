@@ -10,7 +10,7 @@ var resends = []suiteCase{
 	{"a resent message returns the first run", func(h *harness) {
 		first := h.startOf(home)
 		h.start(first)
-		again := func() {
+		resend := func() {
 			h.Helper()
 			before := h.snapshot(home)
 			c := h.startOf(home)
@@ -25,13 +25,13 @@ var resends = []suiteCase{
 			h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 			same(h, "snapshot", h.snapshot(home), before)
 		}
-		again()
+		resend()
 		h.commit(h.suspendingCommit(h.claimOf(home), 1, "c1"))
-		again()
+		resend()
 		h.submit(h.submitOf(home, "c1"))
-		again() // its answer goes on in another run
+		resend() // its answer goes on in another run
 		h.finish(h.claimOf(home))
-		again()
+		resend()
 		h.runTurn(home, 2, "two")
 		c := h.startOf(home)
 		c.Messages[0].ID = first.Messages[0].ID
@@ -43,17 +43,17 @@ var resends = []suiteCase{
 		first := h.waitingOf(home)
 		first.RequestHash = []byte("h")
 		h.start(first)
-		again := h.waitingOf(home)
-		again.Messages[0].ID, again.RequestHash = first.Messages[0].ID, first.RequestHash
-		if got := h.start(again); !got.Repeated || !got.Waiting || got.Run.RunID != first.RunID {
+		repeat := h.waitingOf(home)
+		repeat.Messages[0].ID, repeat.RequestHash = first.Messages[0].ID, first.RequestHash
+		if got := h.start(repeat); !got.Repeated || !got.Waiting || got.Run.RunID != first.RunID {
 			h.Errorf("got %+v, want the run that waits", got)
 		}
-		again.RequestHash = []byte("another")
-		_, err := h.tryStart(again)
+		repeat.RequestHash = []byte("another")
+		_, err := h.tryStart(repeat)
 		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 		h.expectWaiting(home, first.RunID)
 		h.finish(h.claimOf(home))
-		if got := h.start(again); !got.Repeated || got.Waiting || got.Run.Status != session.RunQueued {
+		if got := h.start(repeat); !got.Repeated || got.Waiting || got.Run.Status != session.RunQueued {
 			h.Errorf("got %+v, want the run that has begun", got)
 		}
 	}},
@@ -62,13 +62,13 @@ var resends = []suiteCase{
 		c := h.editOf(home, first.message)
 		c.Messages[0].ID, c.Messages[0].Body = first.message, []byte("anew")
 		h.start(c)
-		again := h.editOf(home, first.message)
-		again.Messages[0].ID, again.Messages[0].Body = first.message, []byte("anew")
-		if got := h.start(again); !got.Repeated || got.Run.RunID != c.RunID {
+		repeat := h.editOf(home, first.message)
+		repeat.Messages[0].ID, repeat.Messages[0].Body = first.message, []byte("anew")
+		if got := h.start(repeat); !got.Repeated || got.Run.RunID != c.RunID {
 			h.Errorf("got %+v, want the run of the first edit", got)
 		}
 		h.fail(h.claimOf(home))
-		if got := h.start(again); got.Repeated || got.Run.RunID != again.RunID {
+		if got := h.start(repeat); got.Repeated || got.Run.RunID != repeat.RunID {
 			h.Errorf("got %+v, want another run", got)
 		}
 		same(h, "messages", h.messageIDs(home), []string{first.message})

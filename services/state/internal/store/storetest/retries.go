@@ -37,12 +37,12 @@ var retries = []suiteCase{
 		sent := h.startOf(home)
 		h.start(sent)
 		ref := h.claimOf(home)
-		good := h.commitOf(ref, 2)
-		good.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "2"}}
-		h.commit(good)
-		bad := h.failingCommit(ref, 3)
-		bad.Messages = bad.Messages[:1] // no tool has run
-		h.commit(bad)
+		valid := h.commitOf(ref, 2)
+		valid.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "2"}}
+		h.commit(valid)
+		failing := h.failingCommit(ref, 3)
+		failing.Messages = failing.Messages[:1] // no tool has run
+		h.commit(failing)
 		checkpoints := h.checkpoints(home)
 		c := h.retryOf(home)
 		c.RequestKey, c.RequestHash = "again", []byte("h")
@@ -50,7 +50,7 @@ var retries = []suiteCase{
 		c.Append = []session.Message{{ID: "note", Role: "system", CreatedAt: h.now, Body: []byte("x")}}
 		c.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "9"}}
 		h.start(c)
-		same(h, "messages", h.messageIDs(home), []string{first.message, first.answer, sent.Messages[0].ID, good.Messages[0].ID, "note", c.Messages[0].ID})
+		same(h, "messages", h.messageIDs(home), []string{first.message, first.answer, sent.Messages[0].ID, valid.Messages[0].ID, "note", c.Messages[0].ID})
 		s, run := h.session(home)
 		same(h, "state", s.State, `{"n":2,"m":9}`)
 		if s.Status != session.Active || s.Failure != nil || s.ResumeCount != 1 || s.StepCount != 3 || s.MessageCount != 6 || run.RunID != c.RunID || run.Entry != session.EntryResume || run.StartMessageCount != 5 {
@@ -87,9 +87,9 @@ var retries = []suiteCase{
 		sent.Messages = append(sent.Messages, session.Message{ID: "second", Role: "user", RunID: sent.RunID, Body: []byte("and")})
 		h.start(sent)
 		ref := h.claimOf(home)
-		bad := h.failingCommit(ref, 2)
-		bad.Messages = bad.Messages[:1]
-		h.commit(bad)
+		failing := h.failingCommit(ref, 2)
+		failing.Messages = failing.Messages[:1]
+		h.commit(failing)
 		h.append(home, "aside")
 		checkpoints := h.checkpoints(home)
 		c := h.retryOf(home)
@@ -107,9 +107,9 @@ var retries = []suiteCase{
 			h.Errorf("got %+v,\n%+v", s, run)
 		}
 		ref = h.claimOf(home)
-		bad = h.failingCommit(ref, 3)
-		bad.Messages = bad.Messages[:1]
-		h.commit(bad)
+		failing = h.failingCommit(ref, 3)
+		failing.Messages = failing.Messages[:1]
+		h.commit(failing)
 		h.start(h.retryOf(home)) // once more, from the same state
 		same(h, "messages after another failure", h.messageIDs(home), idsOf(messages))
 		same(h, "state after another failure", h.snapshot(home).Session.State, `{"n":"one"}`)
@@ -170,14 +170,14 @@ var retries = []suiteCase{
 		sent := h.startOf(home)
 		h.start(sent)
 		ref := h.claimOf(home)
-		good := h.commitOf(ref, 1)
-		h.commit(good)
-		bad := h.failingCommit(ref, 2)
-		bad.Messages = bad.Messages[:1]
-		h.commit(bad)
+		valid := h.commitOf(ref, 1)
+		h.commit(valid)
+		failing := h.failingCommit(ref, 2)
+		failing.Messages = failing.Messages[:1]
+		h.commit(failing)
 		before := h.snapshot(home)
 		c := h.retryOf(home)
-		c.Append = []session.Message{{ID: good.Messages[0].ID, Role: "system"}}
+		c.Append = []session.Message{{ID: valid.Messages[0].ID, Role: "system"}}
 		_, err := h.tryStart(c)
 		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 		c.Append, c.Limits = nil, session.Limits{State: 10}
@@ -185,9 +185,9 @@ var retries = []suiteCase{
 		_, err = h.tryStart(c)
 		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
 		same(h, "snapshot", h.snapshot(home), before)
-		c.Ops, c.Append = nil, []session.Message{{ID: bad.Messages[0].ID, Role: "system"}} // it goes away
+		c.Ops, c.Append = nil, []session.Message{{ID: failing.Messages[0].ID, Role: "system"}} // it goes away
 		h.start(c)
-		same(h, "messages", h.messageIDs(home), []string{sent.Messages[0].ID, good.Messages[0].ID, bad.Messages[0].ID})
+		same(h, "messages", h.messageIDs(home), []string{sent.Messages[0].ID, valid.Messages[0].ID, failing.Messages[0].ID})
 	}},
 }
 

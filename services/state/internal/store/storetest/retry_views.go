@@ -17,8 +17,8 @@ var answeringRuns = []suiteCase{
 		h.expectAnsweringRun(home, one, true, first.message)
 		h.expectAnsweringRun(home, two, true, second.message, "between", first.message)
 		messages := h.messages(home)
-		asked := h.readView(home, session.Need{Answer: two.MessageID}).Answer.Asked
-		same(h, "messages as a whole", asked, []session.Message{messages[3], messages[2], messages[0]})
+		before := h.readView(home, session.Need{Answer: two.MessageID}).Answer.Asked
+		same(h, "messages as a whole", before, []session.Message{messages[3], messages[2], messages[0]})
 	}},
 	{"a view shows the newest run of an answer", func(h *harness) {
 		ref := h.startSuspended(home, "c1")
@@ -54,20 +54,20 @@ var answeringRuns = []suiteCase{
 	{"an answer is current until another message follows", func(h *harness) {
 		first := h.runTurn(home, 1, "one")
 		second := h.runTurn(home, 2, "two")
-		_, gone := h.session(home)
+		_, removed := h.session(home)
 		h.start(h.regenerateOf(home, second.message))
 		_, run := h.session(home)
-		h.expectAnsweringRun(home, gone, false, first.message)
+		h.expectAnsweringRun(home, removed, false, first.message)
 		h.expectAnsweringRun(home, run, true, second.message, first.message)
 		h.finish(h.claimOf(home))
-		for _, left := range []int64{2, 1, 0} {
-			_, err := h.truncate(home, left)
+		for _, remaining := range []int64{2, 1, 0} {
+			_, err := h.truncate(home, remaining)
 			h.must(err)
 			var want []string
-			if left > 0 {
+			if remaining > 0 {
 				want = []string{first.message}
 			}
-			h.expectAnsweringRun(home, gone, true, want...)
+			h.expectAnsweringRun(home, removed, true, want...)
 		}
 	}},
 	{"a message sent during an answer comes after it", func(h *harness) {
@@ -146,9 +146,9 @@ var failedSteps = []suiteCase{
 		h.runTurn(home, 1, "one")
 		h.start(h.startOf(home))
 		ref := h.claimOf(home)
-		good := h.commitOf(ref, 2)
-		good.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "2"}}
-		h.commit(good)
+		valid := h.commitOf(ref, 2)
+		valid.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "2"}}
+		h.commit(valid)
 		h.appendMessage(home, session.Message{ID: "stranger", Role: "assistant", RunID: "another", Step: 3})
 		h.commit(h.failingCommit(ref, 3))
 		f := h.failedStep(home)
@@ -168,23 +168,23 @@ var failedSteps = []suiteCase{
 		ref := h.claimOf(home)
 		h.commit(h.commitOf(ref, 1))
 		h.fail(ref)
-		good := h.checkpoints(home)[0]
-		same(h, "failed step", h.failedStep(home), session.FailedStep{Good: &good, State: `{}`})
+		valid := h.checkpoints(home)[0]
+		same(h, "failed step", h.failedStep(home), session.FailedStep{Good: &valid, State: `{}`})
 	}},
 	{"a run that has not failed shows its last step", func(h *harness) {
 		h.start(h.startOf(home))
 		same(h, "queued", h.failedStep(home), session.FailedStep{})
 		ref := h.claimOf(home)
 		h.commit(h.suspendingCommit(ref, 1, "c1"))
-		good := h.checkpoints(home)[0]
-		same(h, "suspended", h.failedStep(home), session.FailedStep{Good: &good, State: `{}`, Messages: h.messages(home)[1:]})
+		valid := h.checkpoints(home)[0]
+		same(h, "suspended", h.failedStep(home), session.FailedStep{Good: &valid, State: `{}`, Messages: h.messages(home)[1:]})
 		h.submit(h.submitOf(home, "c1"))
 		same(h, "continued", h.failedStep(home), session.FailedStep{})
 		last := h.consumingCommit(h.claimOf(home), 2, "c1")
 		last.Outcome = &completed
 		h.commit(last)
-		good = h.checkpoints(home)[0]
-		same(h, "completed", h.failedStep(home), session.FailedStep{Good: &good, State: `{}`, Messages: h.messages(home)[2:]})
+		valid = h.checkpoints(home)[0]
+		same(h, "completed", h.failedStep(home), session.FailedStep{Good: &valid, State: `{}`, Messages: h.messages(home)[2:]})
 	}},
 	{"a failed step shows no removed messages", func(h *harness) {
 		h.runTurn(home, 1, "one")
@@ -192,10 +192,10 @@ var failedSteps = []suiteCase{
 		ref := h.claimOf(home)
 		h.commit(h.commitOf(ref, 2))
 		h.commit(h.failingCommit(ref, 3))
-		good := h.checkpoints(home)[1]
-		_, err := h.truncate(home, good.MessageCount)
+		valid := h.checkpoints(home)[1]
+		_, err := h.truncate(home, valid.MessageCount)
 		h.must(err)
-		same(h, "cut to the good step", h.failedStep(home), session.FailedStep{Good: &good, State: `{"n":"one"}`})
+		same(h, "cut to the good step", h.failedStep(home), session.FailedStep{Good: &valid, State: `{"n":"one"}`})
 		_, err = h.truncate(home, 1)
 		h.must(err)
 		same(h, "cut before the run", h.failedStep(home), session.FailedStep{})
@@ -220,14 +220,14 @@ var failedSteps = []suiteCase{
 
 // expectAnsweringRun fails the test unless the message that the run has written is shown with the
 // run, and with these messages before it.
-func (h *harness) expectAnsweringRun(key session.Key, run session.Run, stands bool, asked ...string) {
+func (h *harness) expectAnsweringRun(key session.Key, run session.Run, current bool, asked ...string) {
 	h.Helper()
 	a := h.readView(key, session.Need{Answer: run.MessageID}).Answer
 	if a == nil || a.Run == nil {
 		h.Fatalf("got no answer for message %q of run %q", run.MessageID, run.RunID)
 	}
 	same(h, "run of the answer", *a.Run, run)
-	same(h, "whether the answer stands", a.Stands, stands)
+	same(h, "whether the answer stands", a.Stands, current)
 	same(h, "messages before the answer", idsOf(a.Asked), asked)
 }
 

@@ -28,11 +28,11 @@ var rewinds = []suiteCase{
 			end(ref)
 			h.start(h.startOf(key))
 			_, d := h.claim(executor)
-			var left []string
+			var remaining []string
 			for _, call := range d.View.Calls {
-				left = append(left, call.CallID)
+				remaining = append(remaining, call.CallID)
 			}
-			same(h, name+": calls that the next run is handed", left, []string{"beside"})
+			same(h, name+": calls that the next run is handed", remaining, []string{"beside"})
 			same(h, name+": a repeated answer", h.submit(h.submitOf(key, "pay")).Status, session.AlreadyCompleted)
 		}
 	}},
@@ -45,9 +45,9 @@ var rewinds = []suiteCase{
 		h.commit(last)
 		h.start(h.regenerateOf(home, sent.Messages[0].ID))
 		before := h.snapshot(home)
-		again := h.commit(last)
-		if again.ID != "" || again.Step != 1 || again.RunID != ref.RunID {
-			h.Errorf("got %+v, want what the commit has answered, without a checkpoint", again)
+		repeat := h.commit(last)
+		if repeat.ID != "" || repeat.Step != 1 || repeat.RunID != ref.RunID {
+			h.Errorf("got %+v, want what the commit has answered, without a checkpoint", repeat)
 		}
 		same(h, "snapshot", h.snapshot(home), before)
 	}},
@@ -168,10 +168,10 @@ var rewinds = []suiteCase{
 		last.Outcome = &session.Outcome{Status: session.RunInterrupted}
 		h.commit(last)
 		same(h, "who goes on after a repetition", h.submit(h.submitOf(home, "c1")).Continuation, session.NoContinuation)
-		again := h.resumeOf(home)
-		h.start(again)
+		repeat := h.resumeOf(home)
+		h.start(repeat)
 		_, run = h.session(home)
-		same(h, "message of a run with nothing to take", run.MessageID, again.MessageID)
+		same(h, "message of a run with nothing to take", run.MessageID, repeat.MessageID)
 	}},
 	{"a regenerate ends the sub-sessions that the session awaits", func(h *harness) {
 		h.startTree()

@@ -36,8 +36,8 @@ var rollbacks = []suiteCase{
 		last.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "4"}}
 		last.Outcome = &session.Outcome{Status: session.RunInterrupted}
 		h.commit(last)
-		again := h.commit(last)
-		same(h, "step of the repetition's answer", again.Step, int32(4))
+		repeat := h.commit(last)
+		same(h, "step of the repetition's answer", repeat.Step, int32(4))
 
 		var ids []string
 		for i, m := range h.messages(home) {
@@ -170,14 +170,14 @@ var rollbacks = []suiteCase{
 		h.commit(tell)
 		h.start(h.rollbackOf(home))
 		h.finish(tells)
-		again, d := h.claim(executor)
+		repeat, d := h.claim(executor)
 		if len(d.View.Calls) != 1 || d.View.Calls[0].CallID != "c1" || d.View.Calls[0].Told || d.View.Calls[0].ConsumedStep != 2 {
 			h.Errorf("got the calls %+v, want the late one", d.View.Calls)
 		}
-		tell = h.commitOf(again, 4)
+		tell = h.commitOf(repeat, 4)
 		tell.Told = []string{"c1"}
 		h.commit(tell)
-		h.finish(again)
+		h.finish(repeat)
 		h.start(h.startOf(home))
 		_, d = h.claim(executor)
 		same(h, "calls to be told of", len(d.View.Calls), 0)

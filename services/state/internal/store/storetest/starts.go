@@ -34,10 +34,10 @@ var starts = []suiteCase{
 		first := h.startOf(home)
 		first.RequestKey, first.RequestHash = "k", []byte("h")
 		h.start(first)
-		again := h.startOf(home)
-		again.RequestKey, again.RequestHash = "k", []byte("h")
+		repeat := h.startOf(home)
+		repeat.RequestKey, repeat.RequestHash = "k", []byte("h")
 		for _, state := range []string{"live", "finished"} {
-			started := h.start(again)
+			started := h.start(repeat)
 			if !started.Repeated || started.Created || started.Run.RunID != first.RunID {
 				h.Errorf("%s: got run %q, repeated %v, created %v; want run %q repeated", state, started.Run.RunID, started.Repeated, started.Created, first.RunID)
 			}
@@ -49,8 +49,8 @@ var starts = []suiteCase{
 				h.finish(ref)
 			}
 		}
-		again.AgentType = "" // the session's agent
-		if started := h.start(again); !started.Repeated {
+		repeat.AgentType = "" // the session's agent
+		if started := h.start(repeat); !started.Repeated {
 			h.Error("a repetition that leaves the agent out is not recognised")
 		}
 	}},
@@ -124,9 +124,9 @@ var starts = []suiteCase{
 		h.start(first)
 		ref, _ := h.claim(executor)
 		h.finish(ref)
-		again := h.startOf(home)
-		again.Messages[0].ID, again.Messages[0].Body = first.Messages[0].ID, []byte("something else")
-		_, err := h.tryStart(again)
+		repeat := h.startOf(home)
+		repeat.Messages[0].ID, repeat.Messages[0].Body = first.Messages[0].ID, []byte("something else")
+		_, err := h.tryStart(repeat)
 		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 		twice := h.startOf(home)
 		twice.Messages = append(twice.Messages, twice.Messages[0])

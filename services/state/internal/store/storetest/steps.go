@@ -130,11 +130,11 @@ var steps = []suiteCase{
 		first := h.commitOf(ref, 1)
 		first.Ops = []session.StateOp{{Key: "n", Kind: session.Append, Value: `[1]`}}
 		want := h.commit(first)
-		again := first
-		again.CheckpointID = h.id("cp")
+		repeat := first
+		repeat.CheckpointID = h.id("cp")
 		h.now += 10
-		again.Now = h.now
-		same(h, "answer", h.commit(again), want)
+		repeat.Now = h.now
+		same(h, "answer", h.commit(repeat), want)
 		if s, _ := h.session(home); s.State != `{"n":[1]}` || s.MessageCount != 2 || s.Version != 2 {
 			h.Errorf("the repetition changed the session: %+v", s)
 		}
@@ -158,7 +158,7 @@ var steps = []suiteCase{
 		ref, _ := h.claim(executor)
 		h.must(h.tryPlan(ref, 1, "plan", "c1"))
 		commit := h.commitOf(ref, 1)
-		good := commit.Messages[0]
+		valid := commit.Messages[0]
 		commit.Messages = append(commit.Messages, c.Messages[0])
 		_, err := h.tryCommit(commit)
 		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
@@ -166,7 +166,7 @@ var steps = []suiteCase{
 			h.Errorf("got %d steps, %d messages; want 0, 1", s.StepCount, s.MessageCount)
 		}
 		h.refuses(h.tryPlan(ref, 1, "another plan"), fault.Stale, "PLAN_EXISTS")
-		commit.Messages = []session.Message{good}
+		commit.Messages = []session.Message{valid}
 		h.commit(commit)
 	}},
 	{"a state above the limit is rejected", func(h *harness) {

@@ -114,20 +114,20 @@ var stops = []suiteCase{
 			}
 		}
 		h.now = c.Now + 500
-		again, _ := h.claim(executor)
-		same(h, "epoch", again.Epoch, ref.Epoch+1)
-		c = session.Release{Ref: again, Delay: 1 << 40, Now: h.now}
+		repeat, _ := h.claim(executor)
+		same(h, "epoch", repeat.Epoch, ref.Epoch+1)
+		c = session.Release{Ref: repeat, Delay: 1 << 40, Now: h.now}
 		h.must(h.send(c.Key, c.Need(), c.Decide))
 		h.stop(home, session.StopInterrupt, "a stop does not wait")
 		h.now++
-		again, _ = h.claim(executor)
-		c = session.Release{Ref: again, Delay: 500, Now: h.now} // who has claimed it knows of the stop
+		repeat, _ = h.claim(executor)
+		c = session.Release{Ref: repeat, Delay: 500, Now: h.now} // who has claimed it knows of the stop
 		h.must(h.send(c.Key, c.Need(), c.Decide))
 		same(h, "claims before its time", len(h.claimAll(executor, 1)), 0)
 		h.now += 500
-		again, _ = h.claim(executor)
+		repeat, _ = h.claim(executor)
 		h.stop(home, session.StopAbort, "and this one came since")
-		c = session.Release{Ref: again, Delay: 500, Now: h.now}
+		c = session.Release{Ref: repeat, Delay: 500, Now: h.now}
 		h.must(h.send(c.Key, c.Need(), c.Decide))
 		h.claim(executor)
 	}},

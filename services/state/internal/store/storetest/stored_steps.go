@@ -197,14 +197,14 @@ var storedSteps = []suiteCase{
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.commit(h.recordedCommit(ref, 1, 10))
-		next, gone, undoing := h.waitingOf(home), h.waitingOf(home), h.waitingOf(home)
-		for _, c := range []session.Send{next, gone, undoing} {
+		next, removed, undoing := h.waitingOf(home), h.waitingOf(home), h.waitingOf(home)
+		for _, c := range []session.Send{next, removed, undoing} {
 			h.start(c)
 		}
 		h.expectRunPositions(home, next.RunID, 0, 0)
-		_, err := h.tryStop(session.RequestStop{Key: home, RunID: gone.RunID, Kind: session.StopInterrupt, Now: h.now})
+		_, err := h.tryStop(session.RequestStop{Key: home, RunID: removed.RunID, Kind: session.StopInterrupt, Now: h.now})
 		h.must(err)
-		h.expectRunPositions(home, gone.RunID, position.Committed(1), position.Committed(1))
+		h.expectRunPositions(home, removed.RunID, position.Committed(1), position.Committed(1))
 		h.expectPosition(home, position.Committed(1), 0)
 		h.finish(ref)
 		h.expectRunPositions(home, ref.RunID, 0, position.OutsideStep(2, 0))

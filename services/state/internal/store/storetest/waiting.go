@@ -187,9 +187,9 @@ var waitingRuns = []suiteCase{
 		if got.Status != session.RunInterrupted || got.Stop.Reason != "never mind" {
 			h.Errorf("got %+v, want it interrupted", got)
 		}
-		again := h.start(first)
-		if !again.Repeated || again.Waiting || again.Run.Status != session.RunInterrupted {
-			h.Errorf("got %+v, want the run that was given up", again)
+		repeat := h.start(first)
+		if !repeat.Repeated || repeat.Waiting || repeat.Run.Status != session.RunInterrupted {
+			h.Errorf("got %+v, want the run that was given up", repeat)
 		}
 		h.finish(ref)
 		_, run := h.session(home)
@@ -206,18 +206,18 @@ var waitingRuns = []suiteCase{
 		first := h.waitingOf(home)
 		first.RequestKey, first.RequestHash = "k", []byte("h")
 		h.start(first)
-		again := h.waitingOf(home)
-		again.RequestKey, again.RequestHash = "k", []byte("h")
-		if got := h.start(again); !got.Repeated || !got.Waiting || got.Run.RunID != first.RunID {
+		repeat := h.waitingOf(home)
+		repeat.RequestKey, repeat.RequestHash = "k", []byte("h")
+		if got := h.start(repeat); !got.Repeated || !got.Waiting || got.Run.RunID != first.RunID {
 			h.Errorf("got %+v, want the first one", got)
 		}
 		h.expectWaiting(home, first.RunID)
-		again.RequestHash = []byte("other")
-		_, err := h.tryStart(again)
+		repeat.RequestHash = []byte("other")
+		_, err := h.tryStart(repeat)
 		h.refuses(err, fault.Conflict, "REQUEST_KEY_REUSED")
 		h.finish(ref)
-		again.RequestHash = []byte("h")
-		if got := h.start(again); !got.Repeated || got.Waiting || got.Run.Status != session.RunQueued {
+		repeat.RequestHash = []byte("h")
+		if got := h.start(repeat); !got.Repeated || got.Waiting || got.Run.Status != session.RunQueued {
 			h.Errorf("got %+v, want the first one queued", got)
 		}
 		same(h, "messages", len(h.messages(home)), 2)
@@ -298,8 +298,8 @@ var waitingRuns = []suiteCase{
 		h.commit(h.commitOf(ref, 1))
 		h.Store = h.Reopen(h.T)
 		h.expectWaiting(home, waits.RunID)
-		if again := h.start(waits); !again.Repeated || !again.Waiting { // its caller never heard of the first
-			h.Errorf("got %+v, want the run that waits", again)
+		if repeat := h.start(waits); !repeat.Repeated || !repeat.Waiting { // its caller never heard of the first
+			h.Errorf("got %+v, want the run that waits", repeat)
 		}
 		for range 2 { // nor the executor of the end
 			h.finish(ref)
@@ -319,9 +319,9 @@ var waitingRuns = []suiteCase{
 		}
 		_, err := h.Store.Waiting(h.Context(), home)
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
-		again := h.startOf(home)
-		again.RunID = waits.RunID // another session under the id
-		h.start(again)
+		repeat := h.startOf(home)
+		repeat.RunID = waits.RunID // another session under the id
+		h.start(repeat)
 		h.expectWaiting(home)
 	}},
 	{"waiting runs survive a suspension", func(h *harness) {
