@@ -105,7 +105,7 @@ var accounts = []suiteCase{
 	}},
 }
 
-// usageLedger is a plain list of what was measured, in families of sessions.
+// usageLedger is the reference for usage sums: a list of all entries and their sessions.
 type usageLedger struct {
 	rand     *rand.Rand
 	sessions []session.Session
@@ -117,7 +117,7 @@ type usageLedgerEntry struct {
 	key session.Key
 }
 
-// ledger writes sessions with usage: a family, and others of two tenants.
+// ledger writes usage to a family and to other sessions of two tenants.
 func (h *harness) ledger() *usageLedger {
 	h.Helper()
 	l := &usageLedger{rand: rand.New(rand.NewPCG(2, 3))}
@@ -155,7 +155,7 @@ func (l *usageLedger) usage() session.Usage {
 	case 2:
 		return session.Usage{Kind: session.UsageSubAgent, Source: "agent", Tool: l.pick("t", "s"), Success: l.rand.IntN(2) == 0, DurationMS: n()}
 	default:
-		// Quarters add up without rounding, in whatever order.
+		// Sums of quarters are exact in any order.
 		return session.Usage{Kind: session.UsageCustom, Source: "tool", Type: l.pick("x", "y"), Name: l.pick("n", "m"), Value: float64(l.rand.IntN(1000)) / 4}
 	}
 }

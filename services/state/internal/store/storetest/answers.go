@@ -211,7 +211,7 @@ var answers = []suiteCase{
 	}},
 }
 
-// suspendWithDeadline suspends home on the call c1 for ten milliseconds.
+// suspendWithDeadline suspends home on the call c1 with a deadline in ten milliseconds.
 func (h *harness) suspendWithDeadline() session.Ref {
 	h.Helper()
 	h.start(h.startOf(home))

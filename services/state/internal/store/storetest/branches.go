@@ -5,7 +5,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// branches are about runs that begin in a branch.
+// branches prove what a run in a new branch starts with.
 var branches = []suiteCase{
 	{"a branch starts with a run", func(h *harness) {
 		h.runSteps(home, 3)
@@ -13,7 +13,7 @@ var branches = []suiteCase{
 		c := h.branchOffOf(home, list[1].ID, at("branch"))
 		c.Append = []session.Message{{ID: "note", Role: "system", CreatedAt: h.now, Body: []byte("x")}}
 		c.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "9"}}
-		c.Messages[0].ID = all[3].ID // the branch does not have it
+		c.Messages[0].ID = all[3].ID // not in the branch
 		started := h.branchOff(c)
 		want := append(all[:3:3], atOrdinal(c.Append[0], 3), atOrdinal(c.Messages[0], 4))
 		same(h, "messages", h.messages(at("branch")), want)
@@ -76,7 +76,7 @@ var branches = []suiteCase{
 	}},
 }
 
-// branchOffOf is a command that begins a run with one message in a branch.
+// branchOffOf returns a command that begins a run with one message in a branch.
 func (h *harness) branchOffOf(from session.Key, checkpointID string, key session.Key) session.BranchOff {
 	c := h.startOf(key).Post
 	c.Limits = limits

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// bulkAnswers are about many answers that come together: submitted, or with a start.
+// bulkAnswers prove what a batch of answers does, submitted or with a start.
 var bulkAnswers = []suiteCase{
 	{"a batch of answers continues a session once", func(h *harness) {
 		ref := h.startSuspended(home, "c1", "c2", "c3")
@@ -61,7 +61,7 @@ var bulkAnswers = []suiteCase{
 		c.Answers[1].Kind, c.Answers[1].ApprovalID = session.Approval, "a"
 		h.expectOutcomes(h.submitAll(c), session.Accepted, session.Accepted)
 		c.Answers[0].Kind, c.Answers[1].Kind = session.Approval, session.ClientTool
-		h.expectOutcomes(h.submitAll(c), session.AlreadyCompleted, session.AlreadyCompleted) // whatever the kind
+		h.expectOutcomes(h.submitAll(c), session.AlreadyCompleted, session.AlreadyCompleted) // of any kind
 		ref, _ = h.claim(executor)
 		h.commit(h.consumingCommit(ref, 2, "tool", "approval"))
 		h.expectOutcomes(h.submitAll(c), session.AlreadyCompleted, session.AlreadyCompleted)
@@ -204,7 +204,7 @@ var bulkAnswers = []suiteCase{
 	}},
 }
 
-// submitAllOf is a command that answers the calls of a session.
+// submitAllOf returns a command that answers the calls of a session.
 func (h *harness) submitAllOf(key session.Key, callIDs ...string) session.SubmitAll {
 	c := session.SubmitAll{Key: key, NewRunID: h.id("run"), Now: h.now}
 	for _, id := range callIDs {
@@ -234,7 +234,7 @@ func (h *harness) expectOutcomes(got []session.Submitted, want ...session.Submit
 	same(h, "outcomes", statuses, want)
 }
 
-// abandoningStart is a start that answers the calls, and abandons the others.
+// abandoningStart returns a start that answers the calls and abandons the others.
 func (h *harness) abandoningStart(key session.Key, callIDs ...string) session.Send {
 	c := h.startOf(key)
 	c.Abandon = abandonedResponse

@@ -164,7 +164,7 @@ var calls = []suiteCase{
 		ref = h.claimOf(home)
 		c := h.suspendingCommit(ref, 2, "mine", "stashed")
 		c.Calls[1].Stash = []byte("a message")
-		c.Outcome, c.Suspension = nil, nil // a step may leave calls without suspending
+		c.Outcome, c.Suspension = nil, nil // a step may add calls without suspending
 		h.commit(c)
 		_, err := h.tryFinish(ref, session.Outcome{Status: session.RunFailed, Failure: &session.Failure{Error: "no"}})
 		h.must(err)
@@ -180,7 +180,7 @@ var calls = []suiteCase{
 	}},
 }
 
-// owners returns which sessions own the calls.
+// owners returns the owning sessions by call id.
 func (h *harness) owners(key session.Key, callIDs ...string) map[string]string {
 	h.Helper()
 	owners, err := h.Store.Owners(h.Context(), key, callIDs)

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// checkpointReads are about checkpoints that are read.
+// checkpointReads prove what reads of checkpoints return.
 var checkpointReads = []suiteCase{
 	{"checkpoints are listed in pages, the newest first", func(h *harness) {
 		h.runSteps(home, 7)
@@ -62,7 +62,7 @@ var checkpointReads = []suiteCase{
 			c := h.commitOf(ref, step)
 			c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: fmt.Sprint(step)}}
 			if step > 2 {
-				c.Messages = nil // a step that only writes to the state
+				c.Messages = nil // the step only writes to the state
 			}
 			h.commit(c)
 		}

@@ -105,7 +105,7 @@ var claims = []suiteCase{
 		if err != nil || len(unregistered) != 0 {
 			h.Errorf("got %v, %v of nobody", unregistered, err)
 		}
-		h.now -= 500 // of another replica, whose clock is behind
+		h.now -= 500 // another replica's clock is behind
 		h.expectRegistered("beats", true)
 		h.announce("comes back")
 		delete(since, executor)
@@ -149,7 +149,7 @@ var claims = []suiteCase{
 		if n := h.requeueSilent(); n != 1 {
 			h.Fatalf("got %d runs of silent executors, want 1", n)
 		}
-		h.expectStale(old) // queued: nobody owns it
+		h.expectStale(old) // a queued run has no owner
 		ref, d := h.claim("executor-2")
 		want := session.Journal{Step: 1, Plan: []byte("plan"), CallIDs: []string{"c1", "c2"},
 			Usage: []session.Usage{modelUsage(5)}, Ops: ops, Results: []session.Result{result}}
@@ -210,7 +210,7 @@ func (h *harness) expectRegistered(executorID string, want bool) {
 	}
 }
 
-// requeueLost takes back what the executor does not hold, and returns the runs.
+// requeueLost requeues the runs that the executor does not hold, and returns their ids.
 func (h *harness) requeueLost(executorID string, held []string, before session.Millis) []string {
 	h.Helper()
 	due := store.Lost{ExecutorID: executorID, Held: held, ClaimedBefore: before}
@@ -224,7 +224,7 @@ func (h *harness) requeueLost(executorID string, held []string, before session.M
 	return runs
 }
 
-// expectStale fails the test unless every write of the claim is refused.
+// expectStale fails the test unless every write of the claim is stale.
 func (h *harness) expectStale(ref session.Ref) {
 	h.Helper()
 	before, _ := h.session(ref.Key)

@@ -10,8 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// parallelism is how many do the same thing at once: more than a pool has
-// connections.
+// parallelism is the number of concurrent commands. It exceeds the connections of a pool.
 const parallelism = 12
 
 var concurrency = []suiteCase{
@@ -146,7 +145,7 @@ var concurrency = []suiteCase{
 	}},
 }
 
-// concurrently calls f for each of a crowd at once.
+// concurrently calls f in parallelism goroutines, each with its index, and waits for them.
 func concurrently(f func(i int)) {
 	var wg sync.WaitGroup
 	for i := range parallelism {

@@ -78,7 +78,7 @@ var conversations = []suiteCase{
 		latest, _, err := h.Store.Checkpoint(h.Context(), home, "")
 		h.must(err)
 		same(h, "newest checkpoint", latest.Step, int32(2))
-		h.append(home, "new") // at the place that is free
+		h.append(home, "new") // at the free ordinal
 		if messages := h.messages(home); len(messages) != 4 || messages[3].ID != "new" || messages[3].Ordinal != 3 {
 			h.Errorf("got %+v", messages)
 		}
@@ -134,7 +134,7 @@ var conversations = []suiteCase{
 		h.start(h.startOf(home))
 		ref, d := h.claim(executor)
 		same(h, "state of the next run", d.View.Session.State, `{"log":[1,2]}`)
-		commit := h.commitOf(ref, 5) // steps are never numbered twice
+		commit := h.commitOf(ref, 5) // step numbers are never reused
 		commit.Ops = []session.StateOp{{Key: "log", Kind: session.Append, Value: "[5]"}}
 		h.commit(commit)
 		same(h, "state after", h.snapshot(home).Session.State, `{"log":[1,2,5]}`)
@@ -160,7 +160,7 @@ var conversations = []suiteCase{
 	}},
 	{"a session is branched at a checkpoint", func(h *harness) {
 		h.runSteps(home, 3)
-		h.start(h.startOf(home)) // the source may be at work
+		h.start(h.startOf(home)) // the source may be active
 		source, messages := h.snapshot(home).Session, h.messages(home)
 		target := h.checkpoints(home)[1] // of the second step
 		h.start(h.startOf(at("there")))
@@ -189,14 +189,14 @@ var conversations = []suiteCase{
 	}},
 }
 
-// expectNoCheckpoint fails the test when home has the checkpoint.
+// expectNoCheckpoint fails the test if home has the checkpoint.
 func (h *harness) expectNoCheckpoint(id string) {
 	h.Helper()
 	_, _, err := h.Store.Checkpoint(h.Context(), home, id)
 	h.refuses(err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 }
 
-// runSteps runs a new session that commits so many steps and has ended.
+// runSteps starts a session whose first run commits n steps and ends.
 func (h *harness) runSteps(key session.Key, n int32) {
 	h.Helper()
 	c := h.startOf(key)

@@ -21,7 +21,7 @@ var deletions = []suiteCase{
 		same(h, "another tenant's session", h.snapshot(other), before)
 		same(h, "another tenant's rows", h.Rows(h.T, other), rows)
 		h.refuses(h.delete(key), fault.NotFound, "SESSION_NOT_FOUND")
-		started := h.start(h.startOf(key)) // as if there had never been one
+		started := h.start(h.startOf(key)) // as a new session
 		if s := started.Session; !started.Created || s.Version != 1 || s.Turn != 1 || s.Epoch != 0 {
 			h.Errorf("got %+v", s)
 		}
@@ -35,7 +35,7 @@ var deletions = []suiteCase{
 		}
 		h.finish(h.claimOf(at("other")))
 		h.must(h.putChild(at("root"), session.Child{SessionID: "far", AgentType: agent, Status: session.Active, Location: session.Remote, Remote: `{}`}))
-		h.create(h.createOf(at("far"))) // a session of ours that has the remote one's id
+		h.create(h.createOf(at("far"))) // a local session with the id of the remote one
 		h.create(h.createOf(at("stranger")))
 		h.must(h.delete(at("root")))
 		for _, id := range []string{"root", "child", "other", "grandchild"} {
@@ -158,7 +158,7 @@ var deletions = []suiteCase{
 	}},
 }
 
-// populateSession runs a session that has rows in every table.
+// populateSession runs a session with rows in every table.
 func (h *harness) populateSession(key session.Key) session.Key {
 	h.Helper()
 	c := h.startOf(key)
@@ -182,14 +182,14 @@ func (h *harness) populateSession(key session.Key) session.Key {
 	return key
 }
 
-// reuseCallIDs uses the ids again that a busy session had.
+// reuseCallIDs suspends on the call ids of populateSession.
 func (h *harness) reuseCallIDs(key session.Key) {
 	h.Helper()
 	h.commit(h.suspendingCommit(h.claimOf(key), 1, "c1", "c2"))
 	same(h, "calls of the new session", len(h.snapshot(key).Calls), 2)
 }
 
-// expectDeleted fails the test unless nothing is left of the session.
+// expectDeleted fails the test if a row of the session remains.
 func (h *harness) expectDeleted(key session.Key) {
 	h.Helper()
 	for table, n := range h.Rows(h.T, key) {

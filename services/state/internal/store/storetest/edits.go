@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// edits are about starts that take the conversation back to a message of a user.
+// edits prove what starts do that rewind the conversation to a user's message.
 var edits = []suiteCase{
 	{"a regenerate rewinds to a message and answers it again", func(h *harness) {
 		first := h.runTurn(home, 1, "one")
@@ -149,7 +149,7 @@ var edits = []suiteCase{
 			h.refuses(err, fault.NotFound, "UNKNOWN_TOOL_CALL")
 		}
 		ref, _ = h.claim(executor)
-		h.commit(h.suspendingCommit(ref, 4, "consumed", "open")) // their ids are free
+		h.commit(h.suspendingCommit(ref, 4, "consumed", "open")) // the ids are free
 		same(h, "answer", h.submit(h.submitOf(home, "open")).Status, session.Accepted)
 	}},
 	{"results of calls before the message remain", func(h *harness) {
@@ -245,10 +245,10 @@ var edits = []suiteCase{
 	}},
 }
 
-// exchange is what a talk has said.
+// exchange holds the ids of a user's message and its answer.
 type exchange struct{ message, answer string }
 
-// runTurn starts a run that answers with one step, and writes the value to the state.
+// runTurn starts a run that answers in one step and writes the value to the state.
 func (h *harness) runTurn(key session.Key, step int32, value string) exchange {
 	h.Helper()
 	sent := h.startOf(key)
@@ -261,7 +261,7 @@ func (h *harness) runTurn(key session.Key, step int32, value string) exchange {
 	return exchange{sent.Messages[0].ID, c.Messages[0].ID}
 }
 
-// messageIDs are the ids of the conversation.
+// messageIDs returns the ids of the conversation's messages.
 func (h *harness) messageIDs(key session.Key) []string {
 	h.Helper()
 	return idsOf(h.messages(key))

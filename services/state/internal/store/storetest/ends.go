@@ -44,7 +44,7 @@ var ends = []suiteCase{
 		same(h, "usage of the journal", h.usage(home), []session.UsageEntry{
 			{RunID: ref.RunID, Step: 2, At: h.now, Usage: modelUsage(5)},
 		})
-		h.start(h.startOf(home)) // the repetition answers the same even then
+		h.start(h.startOf(home)) // the repetition still gets the same answer
 		repeat, err := h.tryFinish(ref, outcome)
 		if err != nil || repeat != version {
 			h.Errorf("got version %d, %v; want %d as before", repeat, err, version)
@@ -77,7 +77,7 @@ var ends = []suiteCase{
 	}},
 }
 
-// expectEnded fails the test unless every write but the repetition is refused.
+// expectEnded fails the test unless every write but the repetition of last is refused.
 func (h *harness) expectEnded(ref session.Ref, last session.Commit) {
 	h.Helper()
 	h.refuses(h.tryPlan(ref, last.Step+1, "plan"), fault.Stale, "RUN_FINISHED")

@@ -248,7 +248,7 @@ var families = []suiteCase{
 	}},
 }
 
-// startTree starts a root with two children, and a grandchild below the first.
+// startTree starts a root with two children, and a grandchild below the first child.
 func (h *harness) startTree() {
 	h.Helper()
 	for _, id := range []string{"root", "child", "other", "grandchild"} {
@@ -260,7 +260,7 @@ func (h *harness) startTree() {
 	}
 }
 
-// awaitChildren suspends the root until its children have ended.
+// awaitChildren suspends the root until the children have ended.
 func (h *harness) awaitChildren(ids ...string) {
 	h.Helper()
 	ref := h.claimOf(at("root"))

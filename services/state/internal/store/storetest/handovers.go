@@ -7,13 +7,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// failer is what both kinds of tests have.
+// failer is a test of the suite or a history.
 type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// expectClaim fails the test unless the store has what the claim says that it has written,
-// and what else it carries.
+// expectClaim fails the test unless the store has the rows that the claim wrote and carries.
 func expectClaim(ctx interface{ Context() context.Context }, t failer, s store.Store, c session.HandOver, made store.Decided) {
 	run := made.Change.Runs[0]
 	need := session.Need{RunID: run.RunID, State: true, Journal: true, Calls: true, Tail: c.Tail}
@@ -33,7 +32,7 @@ func expectClaim(ctx interface{ Context() context.Context }, t failer, s store.S
 	}
 }
 
-// startHandedOver starts a run and hands it over. made is nil when it is queued.
+// startHandedOver starts a run and hands it over. made is nil if the run was queued.
 func (h *harness) startHandedOver(c intent, to string) (started session.Started, made *store.Decided) {
 	h.Helper()
 	claim := handOver(to, h.now)
@@ -91,7 +90,7 @@ var handovers = []suiteCase{
 			h.Errorf("got epoch %d, want 2", reclaimed.Epoch)
 		}
 		expectClaim(h, h, h.Store, handOver(executor, h.now), *made)
-		if n := len(made.View.Tail); n != 3 { // of four
+		if n := len(made.View.Tail); n != 3 { // of four messages
 			h.Errorf("got %d messages, want the last 3", n)
 		}
 	}},
@@ -132,7 +131,7 @@ var handovers = []suiteCase{
 	}},
 }
 
-// unregisterAll strikes all executors off.
+// unregisterAll unregisters all executors.
 func (h *harness) unregisterAll() error {
 	_, err := h.Store.Forget(h.Context(), h.now+1)
 	return err

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// lifecycle are sessions that are made and changed beside any run.
+// lifecycle proves how sessions are created and changed outside runs.
 var lifecycle = []suiteCase{
 	{"a session is created without a run", func(h *harness) {
 		c := h.createOf(home)
@@ -102,8 +102,8 @@ var lifecycle = []suiteCase{
 		s := h.snapshot(home).Session
 		same(h, "interruption", s.Interruption, interruption)
 		for _, refused := range []session.SetStatus{
-			set, // the status is another
-			{Expected: []session.Status{session.Interrupted}, ExpectedVersion: 1, Status: session.Paused}, // the version is another
+			set, // another status
+			{Expected: []session.Status{session.Interrupted}, ExpectedVersion: 1, Status: session.Paused}, // another version
 			{Expected: []session.Status{session.Paused}, ExpectedVersion: 2, Status: session.Paused},
 		} {
 			refused.Key, refused.Now = home, h.now+1
@@ -209,7 +209,7 @@ var lifecycle = []suiteCase{
 			before := h.snapshot(key)
 			c := h.resumeOf(key)
 			c.Messages = h.startOf(key).Messages
-			for range 2 { // with a message, and without
+			for range 2 { // with a message and without
 				_, err := h.tryStart(c)
 				h.refuses(err, fault.Conflict, "RUN_CANCELLED")
 				c.Messages = nil
@@ -217,6 +217,6 @@ var lifecycle = []suiteCase{
 			same(h, "snapshot", h.snapshot(key), before)
 		}
 		h.start(h.startOf(at("suspended")))
-		h.start(h.resumeAt(at("running"), point.ID)) // that of before the abort is something else
+		h.start(h.resumeAt(at("running"), point.ID)) // a checkpoint from before the abort may be resumed
 	}},
 }

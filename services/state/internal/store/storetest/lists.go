@@ -68,7 +68,7 @@ var lists = []suiteCase{
 	}},
 }
 
-// sessionList is a plain list of what sessions there are.
+// sessionList is the reference for queries: all sessions in a slice.
 type sessionList struct {
 	rand     *rand.Rand
 	sessions []session.Session
@@ -76,7 +76,7 @@ type sessionList struct {
 	parents  map[session.Key]string
 }
 
-// populateSessions writes random sessions, whose ids are hostile and whose ages repeat.
+// populateSessions writes random sessions with hostile ids and repeated ages.
 func (h *harness) populateSessions(n int) *sessionList {
 	h.Helper()
 	m := &sessionList{rand: rand.New(rand.NewPCG(1, uint64(n))), agents: map[session.Key]string{}, parents: map[session.Key]string{}}
@@ -120,7 +120,7 @@ func (m *sessionList) random(key session.Key) session.Session {
 	return s
 }
 
-// facets are one of each kind, and some that nobody has.
+// facets returns facets of each kind, and some without a session.
 func facets() []session.Facet {
 	return []session.Facet{
 		session.AllSessions, session.OfUser("u1"), session.OfUser("U1"), session.OfUser("u"), session.OfOrganization("o1"), session.OfAgent("sales"),
@@ -129,7 +129,7 @@ func facets() []session.Facet {
 	}
 }
 
-// queries are each condition alone, and many together.
+// queries returns queries with each condition alone and with random combinations.
 func (m *sessionList) queries() []store.SessionQuery {
 	list := []store.SessionQuery{
 		{}, {From: 1010}, {Before: 1010}, {From: 1010, Before: 1020}, {From: 1010, Before: 1010}, {From: 5000}, {Offset: 5}, {Offset: 500},
@@ -163,7 +163,7 @@ func (m *sessionList) queries() []store.SessionQuery {
 	return list
 }
 
-// fits is the contract of SessionQuery, said once more.
+// fits is the reference for the conditions of SessionQuery.
 func fits(s *session.Session, q store.SessionQuery) bool {
 	have := s.Facets()
 	has := func(f session.Facet) bool { return slices.Contains(have, f) }

@@ -134,7 +134,7 @@ func comparePairs(a, b store.EntityCount) int {
 	return cmp.Or(cmp.Compare(a.EntityID, b.EntityID), cmp.Compare(a.Source, b.Source))
 }
 
-// remember writes a memory, and fails the test unless it is new as expected.
+// remember writes a memory, and fails the test unless added says whether it is new.
 func (h *harness) remember(tenant string, m session.Memory, added bool) {
 	h.Helper()
 	got, err := h.Store.Remember(h.Context(), tenant, m)
@@ -142,7 +142,7 @@ func (h *harness) remember(tenant string, m session.Memory, added bool) {
 	same(h, "added", got, added)
 }
 
-// populateMemories writes memories of few words, entities and sources, some of them twice.
+// populateMemories writes memories of few words, entities and sources, and overwrites some.
 func (h *harness) populateMemories() []session.Memory {
 	h.Helper()
 	r := rand.New(rand.NewPCG(3, 4))
@@ -172,7 +172,7 @@ func (h *harness) populateMemories() []session.Memory {
 	return list
 }
 
-// recallFrom is the contract of Recall, said once more.
+// recallFrom is the reference for Recall.
 func recallFrom(all []session.Memory, q store.MemoryQuery) []store.Recalled {
 	var found []store.Recalled
 	for _, m := range all {

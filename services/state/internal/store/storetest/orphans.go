@@ -5,7 +5,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// orphans are runs of agents that no executor announces any more.
+// orphans prove what happens to runs of agents that no executor announces.
 var orphans = []suiteCase{
 	{"a run of an unannounced agent is claimed only to end it", func(h *harness) {
 		for _, id := range []string{"stopped", "overdue", "both", "waits", "later"} {
@@ -83,7 +83,7 @@ var orphans = []suiteCase{
 	}},
 }
 
-// announceTypes announces the executor with agents of the types.
+// announceTypes announces an executor with agents of the types.
 func (h *harness) announceTypes(executorID string, types ...string) {
 	h.Helper()
 	var agents []session.Agent
@@ -101,7 +101,7 @@ func (h *harness) claimOrphaned(executorID string, limit int) []store.Decided {
 	return claimed
 }
 
-// expectOrphans claims the orphans, and fails the test unless they are of the sessions.
+// expectOrphans claims the orphans, and fails the test unless they belong to the sessions.
 func (h *harness) expectOrphans(executorID string, sessions ...string) {
 	h.Helper()
 	var got []string

@@ -79,8 +79,8 @@ var paging = []suiteCase{
 	}},
 }
 
-// readPages goes through all pages, and fails the test unless it meets each session
-// of those that stay once, in their order.
+// readPages reads all pages by cursor, and fails the test unless they contain each session of
+// stay once and in order.
 func (h *harness) readPages(stay []session.Session, q store.SessionQuery) {
 	h.Helper()
 	var got, want []string
@@ -111,7 +111,7 @@ func (h *harness) readPages(stay []session.Session, q store.SessionQuery) {
 	same(h, "sessions met", got, want)
 }
 
-// createAndDelete makes sessions of all ages and deletes them again.
+// createAndDelete creates and deletes sessions of all ages.
 func (h *harness) createAndDelete(done chan struct{}) func() bool {
 	round := 0
 	return func() bool {

@@ -9,11 +9,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// rounds is how often a race is run in one test.
+// rounds is the number of races in one test.
 const rounds = 8
 
-// races are between who answers a call and who makes an end of it, on two replicas.
-// Each has one outcome, and what the model reads is what was reported.
+// races run an answer and a command that ends its call on two replicas. Each race has one
+// outcome, and the next step reads the reported answer.
 var races = []suiteCase{
 	{"concurrent submits on two replicas: one is accepted", func(h *harness) {
 		replicas := h.replicaPair()
@@ -112,7 +112,7 @@ var races = []suiteCase{
 					h.consumeAnswer(replicas[1], "c1")
 				},
 			)
-			h.consumeAnswer(replicas[0], "c1") // where the answer has continued the session
+			h.consumeAnswer(replicas[0], "c1") // if the answer has continued the session
 			call := h.readCall(key, "c1")
 			switch answer.Status {
 			case session.Accepted:
@@ -243,7 +243,7 @@ var races = []suiteCase{
 	}},
 }
 
-// race runs both, and returns when both are done.
+// race runs both functions concurrently and waits for them.
 func race(one, other func()) {
 	var wg sync.WaitGroup
 	wg.Go(one)
@@ -251,7 +251,7 @@ func race(one, other func()) {
 	wg.Wait()
 }
 
-// check is must for a goroutine of the test.
+// check is must for other goroutines than the test's own.
 func (h *harness) check(err error) {
 	h.Helper()
 	if err != nil {
@@ -259,13 +259,14 @@ func (h *harness) check(err error) {
 	}
 }
 
-// sendOn is all for one of several replicas.
+// sendOn is sendWidened on a given replica.
 func sendOn(h *harness, s store.Store, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, error)) error {
 	return send(h, s, h.family(), key, need, decide)
 }
 
-// consumeAnswer lets the run that is due consume the answer to the call, as an executor
-// does: with what it has read, and anew when that has changed meanwhile.
+// consumeAnswer claims the run that is due, if any, and commits a step that consumes the answer
+// to the call. When the answer has changed meanwhile, it repeats the commit with the next
+// revision, as an executor does.
 func (h *harness) consumeAnswer(s store.Store, callID string) {
 	due := store.Queued{ExecutorID: executor, AgentTypes: []string{agent}, Now: h.now}
 	claimed, err := s.UpdateDue(h.Context(), due, session.Need{Calls: true}, 1, session.Claim{ExecutorID: executor, Now: h.now}.Decide)
@@ -284,7 +285,7 @@ func (h *harness) consumeAnswer(s store.Store, callID string) {
 	}
 }
 
-// readCall returns a call, which may be a tombstone.
+// readCall returns a call; it may be a tombstone.
 func (h *harness) readCall(key session.Key, id string) session.Call {
 	h.Helper()
 	v := h.readView(key, session.Need{CallIDs: []string{id}})
@@ -294,7 +295,7 @@ func (h *harness) readCall(key session.Key, id string) session.Call {
 	return v.Named[0]
 }
 
-// expectAnswer fails the test unless the next step would read this answer to c1.
+// expectAnswer fails the test unless this answer to c1 waits for the next step.
 func (h *harness) expectAnswer(key session.Key, by session.AnswerKind, response string) {
 	h.Helper()
 	call := h.readCall(key, "c1")

@@ -9,8 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// hostile are ids that mean something elsewhere: to SQL, to patterns, to
-// paths, to a stream's subjects.
+// hostile lists ids with a meaning in SQL, patterns, paths or a stream's subjects.
 var hostile = []string{
 	".", "..", "a.b.*.>", "*", " ", " leading and trailing ", `'; DROP TABLE sessions; --`, `"quoted"`, "%", "_", `\`, "a/b?c#d", "%00", "{}", "null",
 	"日本語", "é", "e\u0301", "🪢", "A", "a", strings.Repeat("x", 256), strings.Repeat("é", 128),

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// replicas are two handles on one database. A store that only one process has
-// is held against itself.
+// replicas prove that two handles on one database agree. A store of a single process uses one
+// handle twice.
 var replicas = []suiteCase{
 	{"concurrent starts on two replicas: one wins", func(h *harness) {
 		replicas := h.replicaPair()
@@ -72,7 +72,7 @@ var replicas = []suiteCase{
 					}
 					removedCount.Add(int32(len(unregistered)))
 					remaining, err := replicas[i%2].Heard(h.Context())
-					if err != nil || len(remaining) == 1 { // what another has locked is passed over
+					if err != nil || len(remaining) == 1 { // rows locked by another replica are skipped
 						return
 					}
 				}
@@ -220,8 +220,8 @@ func (h *harness) tryStartOn(s store.Store, c intent) (started session.Started, 
 	return started, err
 }
 
-// suspendAndContinue commits steps that suspend on two calls each, answers them,
-// and takes the answers with the step that suspends next.
+// suspendAndContinue commits steps that suspend on two calls each and consume the answers to
+// the calls of the previous step.
 func (h *harness) suspendAndContinue(ref session.Ref, steps int32) {
 	h.Helper()
 	for step := int32(1); step <= steps; step++ {
@@ -237,8 +237,8 @@ func (h *harness) suspendAndContinue(ref session.Ref, steps int32) {
 	}
 }
 
-// watchStep reads what a step of the child leaves in different places, and fails
-// the test when one is there without the others (invariant C-1).
+// watchStep returns a function that reads the rows of the child's steps in different tables,
+// and fails the test if a step is incomplete (invariant C-1). It reports whether done is closed.
 func (h *harness) watchStep(s store.Store, key session.Key, done chan struct{}) func() bool {
 	child := at("child")
 	return func() bool {

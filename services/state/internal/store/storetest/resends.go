@@ -5,7 +5,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// resends are about requests that come once more under other request keys.
+// resends prove what a repeated request with another request key does.
 var resends = []suiteCase{
 	{"a resent message returns the first run", func(h *harness) {
 		first := h.startOf(home)
@@ -29,7 +29,7 @@ var resends = []suiteCase{
 		h.commit(h.suspendingCommit(h.claimOf(home), 1, "c1"))
 		resend()
 		h.submit(h.submitOf(home, "c1"))
-		resend() // its answer goes on in another run
+		resend() // another run continues the answer
 		h.finish(h.claimOf(home))
 		resend()
 		h.runTurn(home, 2, "two")
@@ -88,7 +88,7 @@ var resends = []suiteCase{
 		c := h.regenerateOf(home, old.MessageID)
 		h.start(c)
 		same(h, "messages", h.messageIDs(home), []string{first.message, first.answer, second.message})
-		for _, target := range []string{old.MessageID, second.message} { // while the other is written
+		for _, target := range []string{old.MessageID, second.message} { // during the other answer
 			if got := h.start(h.regenerateOf(home, target)); !got.Repeated || got.Run.RunID != c.RunID {
 				h.Errorf("got %+v for %q, want the run that replaces it", got, target)
 			}

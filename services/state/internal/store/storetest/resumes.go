@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// resumes are about what a resume may bring beside its messages.
+// resumes prove what a resume may carry besides messages.
 var resumes = []suiteCase{
 	{"a resume at a checkpoint appends messages and writes", func(h *harness) {
 		h.start(h.startOf(home))
@@ -23,7 +23,7 @@ var resumes = []suiteCase{
 		c.DeadlineAt = 77
 		c.Append = []session.Message{{ID: "appended", Role: "system", CreatedAt: h.now, Body: []byte("x")}}
 		c.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "9"}}
-		c.Messages[0].ID = all[3].ID // it goes away with what is taken back
+		c.Messages[0].ID = all[3].ID // the rewind removes it
 		got := h.start(c)
 		if got.Session.Status != session.Active || got.Session.MessageCount != 4 || got.Session.StepCount != 3 || got.Session.Turn != 2 {
 			h.Errorf("got %+v", got.Session)
@@ -43,7 +43,7 @@ var resumes = []suiteCase{
 		ref, _ = h.claim(executor)
 		h.commit(h.commitOf(ref, 4))
 		h.finish(ref)
-		taken.Messages[0].ID = all[1].ID // it stays
+		taken.Messages[0].ID = all[1].ID // it remains
 		_, err := h.tryStart(taken)
 		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 	}},
@@ -79,7 +79,7 @@ var resumes = []suiteCase{
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		h.start(h.waitingOf(home))
 		h.commit(h.suspendingCommit(ref, 2, "c1"))
-		_, err = h.tryStart(busy) // somebody waits already
+		_, err = h.tryStart(busy) // a run waits already
 		h.refuses(err, fault.Conflict, "SESSION_BUSY")
 	}},
 	{"a resume's writes have the limit of a merge", func(h *harness) {
@@ -144,7 +144,7 @@ var resumes = []suiteCase{
 	}},
 }
 
-// stopWaiting interrupts a session that waits.
+// stopWaiting interrupts a suspended session.
 func (h *harness) stopWaiting(key session.Key) (session.Stopped, error) {
 	return h.tryStop(session.RequestStop{Key: key, Kind: session.StopInterrupt, Now: h.now})
 }

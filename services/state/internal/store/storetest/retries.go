@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// retries are about runs that have failed and are tried again.
+// retries prove what a retry of a failed run keeps and removes.
 var retries = []suiteCase{
 	{"a retry after a truncation starts at the end of the conversation", func(h *harness) {
 		h.runTurn(home, 1, "one")
@@ -110,11 +110,11 @@ var retries = []suiteCase{
 		failing = h.failingCommit(ref, 3)
 		failing.Messages = failing.Messages[:1]
 		h.commit(failing)
-		h.start(h.retryOf(home)) // once more, from the same state
+		h.start(h.retryOf(home)) // from the same state as before
 		same(h, "messages after another failure", h.messageIDs(home), idsOf(messages))
 		same(h, "state after another failure", h.snapshot(home).Session.State, `{"n":"one"}`)
 	}},
-	{"a retry keeps a step whose tools have run", func(h *harness) {
+	{"a retry removes nothing when a tool has run, the steps ran out or no step failed", func(h *harness) {
 		for name, fail := range map[string]func(session.Ref){
 			"a tool has run": func(ref session.Ref) { h.commit(h.failingCommit(ref, 2)) },
 			"too many steps": func(ref session.Ref) {
@@ -185,13 +185,13 @@ var retries = []suiteCase{
 		_, err = h.tryStart(c)
 		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
 		same(h, "snapshot", h.snapshot(home), before)
-		c.Ops, c.Append = nil, []session.Message{{ID: failing.Messages[0].ID, Role: "system"}} // it goes away
+		c.Ops, c.Append = nil, []session.Message{{ID: failing.Messages[0].ID, Role: "system"}} // the retry removes it
 		h.start(c)
 		same(h, "messages", h.messageIDs(home), []string{sent.Messages[0].ID, valid.Messages[0].ID, failing.Messages[0].ID})
 	}},
 }
 
-// atOrdinal is the message at a place of the conversation.
+// atOrdinal returns the message with an ordinal.
 func atOrdinal(m session.Message, ordinal int64) session.Message {
 	m.Ordinal = ordinal
 	return m

@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// answeringRuns are about the run of an answer, as a command is shown it.
+// answeringRuns prove what a view shows of the run that wrote an answer.
 var answeringRuns = []suiteCase{
 	{"a view shows an answer with its run and the messages before it", func(h *harness) {
 		first := h.runTurn(home, 1, "one")
@@ -140,7 +140,7 @@ var answeringRuns = []suiteCase{
 	}},
 }
 
-// failedSteps are about where a run can be tried again, as a command is shown it.
+// failedSteps prove what a view shows of a failed run's last valid checkpoint.
 var failedSteps = []suiteCase{
 	{"a view shows the last valid checkpoint before a failed step", func(h *harness) {
 		h.runTurn(home, 1, "one")
@@ -218,8 +218,8 @@ var failedSteps = []suiteCase{
 	}},
 }
 
-// expectAnsweringRun fails the test unless the message that the run has written is shown with the
-// run, and with these messages before it.
+// expectAnsweringRun fails the test unless a view shows the run's answer with the run and the
+// messages before it.
 func (h *harness) expectAnsweringRun(key session.Key, run session.Run, current bool, asked ...string) {
 	h.Helper()
 	a := h.readView(key, session.Need{Answer: run.MessageID}).Answer
@@ -231,7 +231,7 @@ func (h *harness) expectAnsweringRun(key session.Key, run session.Run, current b
 	same(h, "messages before the answer", idsOf(a.Asked), asked)
 }
 
-// expectNoAnsweringRun fails the test if a run is shown for the id.
+// expectNoAnsweringRun fails the test if a view shows a run for the id.
 func (h *harness) expectNoAnsweringRun(key session.Key, messageID string) {
 	h.Helper()
 	if a := h.readView(key, session.Need{Answer: messageID}).Answer; a == nil || a.Run != nil {
@@ -239,7 +239,7 @@ func (h *harness) expectNoAnsweringRun(key session.Key, messageID string) {
 	}
 }
 
-// appendMessage appends a message that the caller makes.
+// appendMessage appends the message.
 func (h *harness) appendMessage(key session.Key, m session.Message) {
 	h.Helper()
 	c := session.AppendMessages{Key: key, Messages: []session.Message{m}, Now: h.now}
@@ -255,7 +255,7 @@ func (h *harness) failedStep(key session.Key) session.FailedStep {
 	return *f
 }
 
-// failingCommit is the commit of a step with two messages that fails its run.
+// failingCommit returns the commit of a step with two messages that fails its run.
 func (h *harness) failingCommit(ref session.Ref, step int32) session.Commit {
 	c := h.consumingCommit(ref, step)
 	c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: `"bad"`}}

@@ -7,8 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// rewinds are about what is left when a session has gone back, or a run has ended with
-// work in its journal.
+// rewinds prove what remains after a rewind, or after a run that ended with a journal.
 var rewinds = []suiteCase{
 	{"a run that ends amid answered calls leaves none to run again", func(h *harness) {
 		for name, end := range map[string]func(session.Ref){
@@ -111,7 +110,7 @@ var rewinds = []suiteCase{
 		last := h.consumingCommit(ref, 2, "c1")
 		last.Outcome = &completed
 		h.commit(last)
-		_, err := h.truncate(home, 2) // up to the question, of step 1
+		_, err := h.truncate(home, 2) // up to the question of step 1
 		h.must(err)
 		same(h, "checkpoints", len(h.checkpoints(home)), 0)
 		sent := h.startOf(home)

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// rollbacks are about the policy that takes back what the live run has done.
+// rollbacks prove the policy that rolls the live run back.
 var rollbacks = []suiteCase{
 	{"a rollback removes the live run's work and keeps the messages sent to it", func(h *harness) {
 		h.start(h.startOf(home))
@@ -123,7 +123,7 @@ var rollbacks = []suiteCase{
 		c.Messages = append(c.Messages, note)
 		h.commit(c)
 		plain := h.consumingCommit(drain, 3)
-		h.commit(plain) // results of calls of its own, which go with them
+		h.commit(plain) // results of the run's own calls, removed with them
 		h.start(h.rollbackOf(home))
 		last := h.consumingCommit(drain, 4, "c2")
 		last.Outcome = &completed
@@ -206,7 +206,7 @@ var rollbacks = []suiteCase{
 		h.start(first)
 		h.start(rolling)
 		h.finish(ref)
-		same(h, "messages once it has ended", len(h.messages(home)), 2) // the user's alone
+		same(h, "messages once it has ended", len(h.messages(home)), 2) // only the user's
 		next, _ := h.claim(executor)
 		same(h, "next run", next.RunID, first.RunID)
 		h.commit(h.commitOf(next, 2))
@@ -217,8 +217,8 @@ var rollbacks = []suiteCase{
 	}},
 }
 
-// consumingCommit is a command that commits a step which consumes answers: the model's
-// message, and a result.
+// consumingCommit returns the commit of a step that consumes the answers to the calls. It has a
+// model's message and a result.
 func (h *harness) consumingCommit(ref session.Ref, step int32, calls ...string) session.Commit {
 	c := h.commitOf(ref, step)
 	c.Messages = append(c.Messages, session.Message{ID: h.id("result"), Role: "tool", RunID: ref.RunID, Step: step, CreatedAt: h.now, Body: []byte("done")})

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// roundTrips write rows that have no empty field, by hand, and read them again.
+// roundTrips write rows without an empty field and read them.
 var roundTrips = []suiteCase{
 	{"every field of a session is stored", func(h *harness) {
 		f := &filler{}
@@ -39,7 +39,7 @@ var roundTrips = []suiteCase{
 		f := &filler{}
 		s := h.filledSession(f, home)
 		r := filled[session.Run](f)
-		r.ExecutorID, r.Outcome.Status = "", r.Status // nobody holds what has ended
+		r.ExecutorID, r.Outcome.Status = "", r.Status // an ended run has no executor
 		s.CurrentRunID, s.Turn = r.RunID, r.Turn
 		h.write(home, &session.Change{Session: &s, Created: true, NewState: true, NewRun: &r})
 		same(h, "inserted", *h.snapshot(home).Current, r)
@@ -105,7 +105,7 @@ var roundTrips = []suiteCase{
 		h.write(home, &session.Change{Session: &s, Created: true, NewState: true, Checkpoint: &c})
 		steps := h.readSteps(home, store.StepPage{Limit: 1, MaxBytes: 1})
 		same(h, "as a stored step", steps.Page, []session.StoredStep{{Checkpoint: c, BeginsRun: true}})
-		c.Record = nil // only steps show it
+		c.Record = nil // only Steps returns it
 		for _, id := range []string{c.ID, ""} {
 			got, state, err := h.Store.Checkpoint(h.Context(), home, id)
 			h.must(err)
@@ -185,7 +185,7 @@ var roundTrips = []suiteCase{
 	}},
 }
 
-// filledSession is a row without an empty field, of a session that is a family of its own.
+// filledSession returns a session without an empty field, as the root of its family.
 func (h *harness) filledSession(f *filler, key session.Key) session.Session {
 	s := filled[session.Session](f)
 	s.Key, s.RootID, s.State, s.StateBase = key, key.SessionID, `{"n":1}`, s.StateVersion
@@ -193,7 +193,7 @@ func (h *harness) filledSession(f *filler, key session.Key) session.Session {
 	return s
 }
 
-// write writes a change that no command of the heart makes.
+// write writes a change without a command of the heart.
 func (h *harness) write(key session.Key, c *session.Change) {
 	h.Helper()
 	h.must(h.tryWrite(key, c))
@@ -205,7 +205,7 @@ func (h *harness) tryWrite(key session.Key, c *session.Change) error {
 	})
 }
 
-// readView returns what a command is shown.
+// readView returns the view of a command.
 func (h *harness) readView(key session.Key, need session.Need) (view *session.View) {
 	h.Helper()
 	err := h.Store.Update(h.Context(), []session.Target{{Key: key, Need: need}}, weight, func(views []*session.View) ([]*session.Change, error) {

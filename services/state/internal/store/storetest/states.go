@@ -98,7 +98,7 @@ var states = []suiteCase{
 	}},
 }
 
-// growState commits 80 steps, 72 of which add a little to a state of a size.
+// growState commits 80 steps to a session whose state has the size. Of these, 72 append a small value.
 func (h *harness) growState(key session.Key, size int) {
 	h.Helper()
 	const steps = 80
@@ -142,8 +142,8 @@ func (h *harness) growState(key session.Key, size int) {
 	same(h, "rows of states", h.Rows(h.T, key)["states"], 73)
 }
 
-// whileWatching runs work and looks again and again until look is true or the test has
-// failed. It waits for both.
+// whileWatching runs work, and calls each look repeatedly in a goroutine until it returns true
+// or the test has failed. It waits for all.
 func (h *harness) whileWatching(work func(), looks ...func() bool) {
 	together := make(chan struct{})
 	for _, look := range looks {

@@ -90,7 +90,7 @@ var steps = []suiteCase{
 			entry(2, toolUsage("c2")),
 			entry(3, commit.Usage[0]),
 		})
-		h.must(h.tryPlan(ref, 2, "the next plan")) // the journal is clear
+		h.must(h.tryPlan(ref, 2, "the next plan")) // the journal is empty
 	}},
 	{"a plan's writes are applied by its commit", func(h *harness) {
 		h.start(h.startOf(home))
@@ -149,7 +149,7 @@ var steps = []suiteCase{
 		_, err := h.tryCommit(late) // another epoch's step
 		h.refuses(err, fault.Stale, "STEP_STALE")
 		h.commit(h.commitOf(next, 2))
-		_, err = h.tryCommit(late) // not the last one any more
+		_, err = h.tryCommit(late) // no longer the last commit
 		h.refuses(err, fault.Stale, "STEP_STALE")
 	}},
 	{"a commit that repeats a message id writes nothing", func(h *harness) {
@@ -218,7 +218,7 @@ var steps = []suiteCase{
 	}},
 	{"committed data survives a reopen", func(h *harness) {
 		if h.Reopen == nil {
-			return // a store that keeps nothing has nothing to show
+			return // a store in memory
 		}
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
@@ -235,7 +235,7 @@ var steps = []suiteCase{
 	}},
 }
 
-// toolUsage is a measurement of a tool call.
+// toolUsage returns the usage of a tool call.
 func toolUsage(name string) session.Usage {
 	return session.Usage{Kind: session.UsageTool, Source: "tool", Tool: name, Success: true, DurationMS: 9}
 }

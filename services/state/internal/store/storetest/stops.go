@@ -46,11 +46,11 @@ var stops = []suiteCase{
 			}
 			ref, _ := h.claim(owner)
 			if id == "b" {
-				continue // nobody wants it to stop
+				continue // no stop requested
 			}
 			h.stop(at(id), session.StopInterrupt, id)
 			if id == "e" {
-				h.finish(ref) // it has stopped
+				h.finish(ref) // the run has stopped
 				continue
 			}
 			if owner == executor {
@@ -121,7 +121,7 @@ var stops = []suiteCase{
 		h.stop(home, session.StopInterrupt, "a stop does not wait")
 		h.now++
 		repeat, _ = h.claim(executor)
-		c = session.Release{Ref: repeat, Delay: 500, Now: h.now} // who has claimed it knows of the stop
+		c = session.Release{Ref: repeat, Delay: 500, Now: h.now} // the claim carried the stop
 		h.must(h.send(c.Key, c.Need(), c.Decide))
 		same(h, "claims before its time", len(h.claimAll(executor, 1)), 0)
 		h.now += 500
@@ -148,7 +148,7 @@ var stops = []suiteCase{
 		_, run := h.session(home)
 		same(h, "losses since the step", run.Losses, int32(1))
 		ref, _ := h.claim(executor)
-		h.must(h.tryRelease(ref)) // given back, not lost
+		h.must(h.tryRelease(ref)) // a release is no loss
 		_, run = h.session(home)
 		same(h, "losses after a release", run.Losses, int32(1))
 		h.claim(executor)

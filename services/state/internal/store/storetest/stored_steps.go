@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// storedSteps are about steps as readers see them, and about positions.
+// storedSteps prove how readers see committed steps, and the positions of sessions and runs.
 var storedSteps = []suiteCase{
 	{"committed steps are read in pages", func(h *harness) {
 		var runs []string
@@ -61,7 +61,7 @@ var storedSteps = []suiteCase{
 		first := h.recordedCommit(ref, 1, 10)
 		h.commit(first)
 		h.append(home, "from outside")
-		drain := h.recordedCommit(ref, 2, 0) // the results of calls, and no word of the model
+		drain := h.recordedCommit(ref, 2, 0) // results of calls without a model's message
 		drain.Messages = nil
 		for _, id := range []string{"result a", "result b"} {
 			drain.Messages = append(drain.Messages, session.Message{ID: id, Role: "tool", RunID: ref.RunID, Step: 2, CreatedAt: h.now, Body: []byte(id)})
@@ -187,7 +187,7 @@ var storedSteps = []suiteCase{
 		}
 		h.start(h.startOf(made))
 		ref := h.claimOf(made)
-		h.commit(h.recordedCommit(ref, 1, 10)) // its source has a step 1 too
+		h.commit(h.recordedCommit(ref, 1, 10)) // the source has a step 1 too
 		got := h.readSteps(made, store.StepPage{Limit: 10, MaxBytes: 1000})
 		if shown := outline(got); shown != "01!" || len(got.Page[0].Messages) != 1 || got.Page[0].Messages[0].RunID != ref.RunID {
 			h.Errorf("got %q with %+v, want the branch's own step", shown, got.Page)
@@ -211,7 +211,7 @@ var storedSteps = []suiteCase{
 		h.expectRunPositions(home, next.RunID, position.OutsideStep(2, 0), 0)
 		ref, _ = h.claim(executor)
 		h.commit(h.recordedCommit(ref, 2, 10))
-		h.start(h.rollbackOf(home)) // behind the one that waits, which begins
+		h.start(h.rollbackOf(home)) // behind the waiting run, which begins
 		last := h.recordedCommit(ref, 3, 10)
 		last.Outcome = &completed
 		h.commit(last)
@@ -233,7 +233,7 @@ var storedSteps = []suiteCase{
 	}},
 }
 
-// recordedCommit is a command that commits a step with one message and a record of that size.
+// recordedCommit returns the commit of a step with one message and a record of size bytes.
 func (h *harness) recordedCommit(ref session.Ref, step int32, size int) session.Commit {
 	c := h.commitOf(ref, step)
 	c.Record = []byte(strings.Repeat("r", size))
@@ -247,7 +247,7 @@ func (h *harness) readSteps(key session.Key, page store.StepPage) *store.Steps {
 	return steps
 }
 
-// outline is the steps, each behind the one that it follows, with ! where a run begins.
+// outline lists the steps, each as the predecessor and the step, with ! at the start of a run.
 func outline(steps *store.Steps) string {
 	var list []string
 	for _, step := range steps.Page {
@@ -260,8 +260,7 @@ func outline(steps *store.Steps) string {
 	return strings.Join(list, " ")
 }
 
-// expectRunsOf fails the test unless the runs of the page are there, each once and without its
-// output.
+// expectRunsOf fails the test unless the page has each of its steps' runs once, without output.
 func (h *harness) expectRunsOf(steps *store.Steps) {
 	h.Helper()
 	var want []session.Run
@@ -277,7 +276,7 @@ func (h *harness) expectRunsOf(steps *store.Steps) {
 	same(h, "runs of the page", steps.Runs, want)
 }
 
-// expectPosition fails the test unless the session stands there and has so many claims.
+// expectPosition fails the test unless the session has the position and the number of claims.
 func (h *harness) expectPosition(key session.Key, at int64, claims int32) {
 	h.Helper()
 	if s := h.snapshot(key).Session; s.Position != at || s.Claims != claims {
@@ -285,7 +284,7 @@ func (h *harness) expectPosition(key session.Key, at int64, claims int32) {
 	}
 }
 
-// expectRunPositions fails the test unless the run starts and ends there.
+// expectRunPositions fails the test unless the run has these positions.
 func (h *harness) expectRunPositions(key session.Key, runID string, start, end int64) {
 	h.Helper()
 	run, err := h.Store.Run(h.Context(), key, runID)

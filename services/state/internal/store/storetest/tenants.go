@@ -9,14 +9,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// readMethod is a method of the interface, called for a session of a tenant.
+// readMethod calls a method of the store for a session of a tenant.
 type readMethod struct {
 	method string
 	call   func(*harness, session.Key) (any, error)
-	absent string // the reason for a tenant that has nothing; empty for an empty answer
+	absent string // the reason for a tenant without the session; empty for an empty answer
 }
 
-// readMethods are all methods that take a tenant and only read.
+// readMethods lists all methods that take a tenant and only read.
 var readMethods = []readMethod{
 	{"Session", func(h *harness, k session.Key) (any, error) { return h.Store.Session(h.Context(), k) }, "SESSION_NOT_FOUND"},
 	{"Run", func(h *harness, k session.Key) (any, error) { return h.Store.Run(h.Context(), k, "run") }, "SESSION_NOT_FOUND"},
@@ -123,8 +123,8 @@ var tenants = []suiteCase{
 			known[r.method] = true
 		}
 		for _, elsewhere := range []string{
-			"Update", "UpdateDue", "Overdue", "Expired", "Remember", "ForgetMemory", // written out in the tests
-			"Announce", "Beat", "Stops", "Forget", "Heard", "ForgetUnheard", "Agents", "Close", // of no tenant
+			"Update", "UpdateDue", "Overdue", "Expired", "Remember", "ForgetMemory", // called in the tests
+			"Announce", "Beat", "Stops", "Forget", "Heard", "ForgetUnheard", "Agents", "Close", // without a tenant
 		} {
 			known[elsewhere] = true
 		}
@@ -137,7 +137,7 @@ var tenants = []suiteCase{
 	}},
 }
 
-// createNamesake writes a session and a memory whose ids every tenant has.
+// createNamesake writes a session and a memory with the same ids for every tenant.
 func (h *harness) createNamesake(key session.Key, mark string) {
 	h.Helper()
 	s := session.Session{

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// waitingRuns are the tests of waiting runs.
+// waitingRuns prove how runs wait, begin and end.
 var waitingRuns = []suiteCase{
 	{"a waiting run begins when the previous one ends", func(h *harness) {
 		h.start(h.startOf(home))
@@ -197,7 +197,7 @@ var waitingRuns = []suiteCase{
 		h.expectMessageCount(home, first.Messages[0].ID, 0)
 		h.expectMessageCount(home, second.Messages[0].ID, 1)
 		reused := h.waitingOf(home)
-		reused.Messages[0].ID = first.Messages[0].ID // it was never appended
+		reused.Messages[0].ID = first.Messages[0].ID // the message was never appended
 		h.start(reused)
 	}},
 	{"a repeated request key returns the waiting run", func(h *harness) {
@@ -241,7 +241,7 @@ var waitingRuns = []suiteCase{
 			_, err = h.tryAppend(home, id)
 			h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 		}
-		h.commit(h.commitOf(ref, 1)) // others are free
+		h.commit(h.commitOf(ref, 1)) // other ids are free
 	}},
 	{"the number of waiting runs is limited", func(h *harness) {
 		h.start(h.startOf(home))
@@ -298,10 +298,10 @@ var waitingRuns = []suiteCase{
 		h.commit(h.commitOf(ref, 1))
 		h.Store = h.Reopen(h.T)
 		h.expectWaiting(home, waits.RunID)
-		if repeat := h.start(waits); !repeat.Repeated || !repeat.Waiting { // its caller never heard of the first
+		if repeat := h.start(waits); !repeat.Repeated || !repeat.Waiting { // the caller missed the first answer
 			h.Errorf("got %+v, want the run that waits", repeat)
 		}
-		for range 2 { // nor the executor of the end
+		for range 2 { // the executor missed the first answer
 			h.finish(ref)
 		}
 		s, run := h.session(home)
@@ -320,7 +320,7 @@ var waitingRuns = []suiteCase{
 		_, err := h.Store.Waiting(h.Context(), home)
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		repeat := h.startOf(home)
-		repeat.RunID = waits.RunID // another session under the id
+		repeat.RunID = waits.RunID // a new session with the id
 		h.start(repeat)
 		h.expectWaiting(home)
 	}},
@@ -402,7 +402,7 @@ var waitingRuns = []suiteCase{
 				h.Errorf("start %d: %v", i, err)
 			}
 			if sent.Add(1) == parallelism/2 {
-				h.finish(ref) // in the midst of them
+				h.finish(ref) // amid the starts
 			}
 		})
 		for range parallelism {
