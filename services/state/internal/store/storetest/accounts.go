@@ -26,7 +26,7 @@ var accounts = []suiteCase{
 		if s.UsageCount != 3 || s.Version != 1 {
 			h.Errorf("got %+v", s)
 		}
-		c := session.RecordUsage{Key: at("nobody"), Usage: []session.Usage{custom}, Now: h.now}
+		c := session.RecordUsage{Key: at("unknown"), Usage: []session.Usage{custom}, Now: h.now}
 		h.refuses(h.send(c.Key, c.Need(), c.Decide), fault.NotFound, "SESSION_NOT_FOUND")
 	}},
 	{"usage before a release is recorded once", func(h *harness) {
@@ -88,7 +88,7 @@ var accounts = []suiteCase{
 			}
 			same(h, fmt.Sprint("entries of the kinds ", kinds), got, want)
 		}
-		_, err := h.Store.UsageEntries(h.Context(), at("nobody"), nil, 0, 7)
+		_, err := h.Store.UsageEntries(h.Context(), at("unknown"), nil, 0, 7)
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
 	{"usage sums match a reference list", func(h *harness) {
@@ -163,7 +163,7 @@ func (l *usageLedger) usage() session.Usage {
 func (l *usageLedger) queries() []store.UsageQuery {
 	from := l.entries[0].At
 	list := []store.UsageQuery{
-		{}, {Sessions: []string{home.SessionID}}, {Sessions: []string{"child", "far", "nobody"}}, {Family: home.SessionID}, {Family: "child"}, {Family: "far"}, {Family: "nobody"},
+		{}, {Sessions: []string{home.SessionID}}, {Sessions: []string{"child", "far", "unknown"}}, {Family: home.SessionID}, {Family: "child"}, {Family: "far"}, {Family: "unknown"},
 		{RunID: "r1"}, {UserID: "u1"}, {AgentType: "sales"}, {Kinds: []session.UsageKind{session.UsageTokens, session.UsageTool}}, {Models: []string{"m1", "m2"}},
 		{From: from}, {Before: from}, {From: from - 100, Before: from + 100}, {Bucket: 100}, {Bucket: 7},
 	}

@@ -182,7 +182,7 @@ func (h *history) stopWaiting(key session.Key) action {
 	if p == nil {
 		return action{}
 	}
-	ids := append([]string{"nobody"}, slices.Sorted(maps.Keys(p.EndedWaiting))...)
+	ids := append([]string{"unknown"}, slices.Sorted(maps.Keys(p.EndedWaiting))...)
 	for _, r := range p.Queue {
 		ids = append(ids, r.ID, r.ID, r.ID)
 	}

@@ -46,7 +46,7 @@ var answers = []suiteCase{
 		})
 		snapshot := h.snapshot(home)
 		if taken.Load() != 1 || snapshot.Session.Turn != 2 || snapshot.Current.RunID != string(snapshot.Calls[0].Response) {
-			h.Errorf("%d answers were taken, %+v", taken.Load(), snapshot)
+			h.Errorf("%d answers were accepted, %+v", taken.Load(), snapshot)
 		}
 	}},
 	{"concurrent answers to all calls of a step continue it once", func(h *harness) {
@@ -92,7 +92,7 @@ var answers = []suiteCase{
 		right := h.submitOf(home, "approval")
 		right.Kind, right.ApprovalID = session.Approval, "a"
 		same(h, "answer", h.submit(right).Status, session.Accepted)
-		_, err := h.trySubmit(h.submitOf(home, "nobody"))
+		_, err := h.trySubmit(h.submitOf(home, "unknown"))
 		h.refuses(err, fault.NotFound, "UNKNOWN_TOOL_CALL")
 	}},
 	{"overdue calls are listed, the longest overdue first", func(h *harness) {
@@ -133,7 +133,7 @@ var answers = []suiteCase{
 		if len(late) != 1 || late[0].Answer != session.AnswerTimeout || string(late[0].Response) != "timeout" || late[0].AnsweredAt != h.now {
 			h.Errorf("got %+v", late)
 		}
-		same(h, "again", len(h.timeout(home)), 0)
+		same(h, "overdue calls after a repetition", len(h.timeout(home)), 0)
 		if s, run := h.session(home); s.Status != session.Active || run.Entry != session.EntryContinuation {
 			h.Errorf("got %+v", s)
 		}
@@ -182,9 +182,9 @@ var answers = []suiteCase{
 			h.Fatalf("got %+v", shown)
 		}
 		commit = h.commitOf(next, 3)
-		commit.Told = []string{"c1", "nobody"}
+		commit.Told = []string{"c1", "unknown"}
 		h.commit(commit)
-		same(h, "calls once the model was told", len(h.readView(home, session.Need{Calls: true}).Calls), 0)
+		same(h, "calls after the late answer was reported", len(h.readView(home, session.Need{Calls: true}).Calls), 0)
 		same(h, "late answer after that", h.submit(h.submitOf(home, "c1")).Status, session.LateAnswer)
 	}},
 	{"a new message abandons the open calls", func(h *harness) {

@@ -90,15 +90,15 @@ var batches = []suiteCase{
 			"a message id twice":            {Messages: []session.Message{{ID: h.messages(home)[0].ID, Ordinal: 1}}},
 			"a call twice":                  {NewCalls: []session.Call{{CallID: "c", SessionID: home.SessionID, Kind: session.ClientTool}, {CallID: "c", SessionID: home.SessionID, Kind: session.ClientTool}}},
 			"a session twice":               {Session: &s, Created: true, NewState: true},
-			"a session of no known status":  {Session: func() *session.Session { s := s; s.Status = "nonsense"; return &s }()},
-			"a run of no known status":      {Runs: []session.Run{func() session.Run { r := *before.Current; r.Status = "nonsense"; return r }()}},
-			"a call of no known kind":       {NewCalls: []session.Call{{CallID: "c", SessionID: home.SessionID, Kind: "nonsense"}}},
-			"a child of no known place":     {Children: []session.Child{{SessionID: "x", Mode: session.Ephemeral, Location: "nonsense"}}},
+			"a session of unknown status":   {Session: func() *session.Session { s := s; s.Status = "nonsense"; return &s }()},
+			"a run of unknown status":       {Runs: []session.Run{func() session.Run { r := *before.Current; r.Status = "nonsense"; return r }()}},
+			"a call of unknown kind":        {NewCalls: []session.Call{{CallID: "c", SessionID: home.SessionID, Kind: "nonsense"}}},
+			"a child of unknown location":   {Children: []session.Child{{SessionID: "x", Mode: session.Ephemeral, Location: "nonsense"}}},
 			"a state as of a version twice": {Session: &s, NewState: true},
 			"a run that waits in a turn":    {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunWaiting, Entry: session.EntryStart, Place: 1}},
 			"a run that waits at no place":  {NewRun: &session.Run{RunID: "r2", AgentType: agent, Status: session.RunWaiting, Entry: session.EntryStart}},
 			"a run that began in no turn":   {NewRun: &session.Run{RunID: "r2", AgentType: agent, Status: session.RunQueued, Entry: session.EntryStart}},
-			"a policy of no known name":     {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunFailed, Entry: session.EntryStart, OnBusy: "nonsense"}},
+			"an unknown policy":             {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunFailed, Entry: session.EntryStart, OnBusy: "nonsense"}},
 			"fewer than none that wait":     {Session: func() *session.Session { s := s; s.Waiting = -1; return &s }()},
 		} {
 			if err := h.tryWrite(home, change); err == nil {
@@ -189,13 +189,13 @@ var batches = []suiteCase{
 				})
 				switch {
 				case err == nil && i%3 == 0:
-					h.Errorf("command %d was written although its caller had left before", i)
+					h.Errorf("command %d was written although its caller had cancelled it before", i)
 				case err == nil:
 					answered.Add(1)
 				case i%3 == 2:
 					h.Errorf("command %d: %v", i, err)
 				case fault.KindOf(err) != fault.Unavailable:
-					h.Errorf("command %d: got %v of a caller who left", i, err)
+					h.Errorf("command %d: got %v for a cancelled caller", i, err)
 				}
 			})
 		}

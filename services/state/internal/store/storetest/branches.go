@@ -58,9 +58,9 @@ var branches = []suiteCase{
 	{"a branch without a source starts no run", func(h *harness) {
 		h.runSteps(home, 2)
 		known := h.checkpoints(home)[1].ID
-		_, err := h.tryBranchOff(h.branchOffOf(home, "nobody", at("branch")))
+		_, err := h.tryBranchOff(h.branchOffOf(home, "unknown", at("branch")))
 		h.refuses(err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
-		_, err = h.tryBranchOff(h.branchOffOf(at("nobody"), known, at("branch")))
+		_, err = h.tryBranchOff(h.branchOffOf(at("unknown"), known, at("branch")))
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		taken := h.branchOffOf(home, known, at("branch"))
 		taken.Messages[0].ID = h.messageIDs(home)[0]

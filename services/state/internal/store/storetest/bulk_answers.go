@@ -12,7 +12,7 @@ import (
 var bulkAnswers = []suiteCase{
 	{"a batch of answers continues a session once", func(h *harness) {
 		ref := h.startSuspended(home, "c1", "c2", "c3")
-		c := h.submitAllOf(home, "c3", "c1", "nobody", "c1", "c2")
+		c := h.submitAllOf(home, "c3", "c1", "unknown", "c1", "c2")
 		c.Answers[3].Response = []byte("another")
 		got := h.submitAll(c)
 		h.expectOutcomes(got, session.Accepted, session.Accepted, session.UnknownCall, session.AlreadyCompleted, session.Accepted)
@@ -109,7 +109,7 @@ var bulkAnswers = []suiteCase{
 		wrong.Answers[0].Kind = session.Approval
 		h.expectOutcomes(h.submitAll(wrong), session.NotContinuable)
 		same(h, "snapshot", h.snapshot(home), before)
-		_, err := h.trySubmitAll(h.submitAllOf(at("nobody"), "c1"))
+		_, err := h.trySubmitAll(h.submitAllOf(at("unknown"), "c1"))
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
 	{"concurrent batches of answers continue a session once", func(h *harness) {
@@ -138,14 +138,14 @@ var bulkAnswers = []suiteCase{
 				continued.Add(1)
 			}
 		})
-		same(h, "answers that were taken", taken.Load(), int32(parallelism))
+		same(h, "accepted answers", taken.Load(), int32(parallelism))
 		same(h, "continuations", continued.Load(), int32(1))
 		same(h, "turn", h.snapshot(home).Session.Turn, int32(2))
 	}},
 	{"a start applies its answers before it abandons the other calls", func(h *harness) {
 		h.startSuspended(home, "given", "left", "done")
 		h.submit(h.submitOf(home, "done"))
-		c := h.abandoningStart(home, "done", "given", "given", "nobody")
+		c := h.abandoningStart(home, "done", "given", "given", "unknown")
 		c.Answers[2].Response = []byte("another")
 		started := h.start(c)
 		same(h, "abandoned", started.Abandoned, []string{"left"})

@@ -31,7 +31,7 @@ var calls = []suiteCase{
 		same(h, "answer to the repetition", h.commit(c), checkpoint)
 		same(h, "owners", h.owners(home, "c2", "c3", "c1", "c2"), map[string]string{"c1": home.SessionID, "c2": home.SessionID})
 		same(h, "owners of no calls", len(h.owners(home)), 0)
-		_, err := h.Store.Owners(h.Context(), at("nobody"), []string{"c1"})
+		_, err := h.Store.Owners(h.Context(), at("unknown"), []string{"c1"})
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		_, err = h.tryStart(h.startOf(home))
 		h.refuses(err, fault.Conflict, "SESSION_SUSPENDED")
@@ -101,7 +101,7 @@ var calls = []suiteCase{
 			kind    fault.Kind
 			reason  string
 		}{
-			{session.Consume{CallID: "nobody", Revision: 1}, fault.NotFound, "UNKNOWN_TOOL_CALL"},
+			{session.Consume{CallID: "unknown", Revision: 1}, fault.NotFound, "UNKNOWN_TOOL_CALL"},
 			{session.Consume{CallID: "theirs", Revision: 1}, fault.NotFound, "UNKNOWN_TOOL_CALL"},
 			{session.Consume{CallID: "open", Revision: 1}, fault.Conflict, "CALL_UNANSWERED"},
 			{session.Consume{CallID: "c1", Revision: 2}, fault.Stale, "ANSWER_CHANGED"},
@@ -172,7 +172,7 @@ var calls = []suiteCase{
 		for _, call := range h.snapshot(home).Calls {
 			ids += call.CallID + " "
 		}
-		same(h, "calls that are left", ids, "answered former stashed ")
+		same(h, "remaining calls", ids, "answered former stashed ")
 		_, err = h.trySubmit(h.submitOf(home, "mine"))
 		h.refuses(err, fault.NotFound, "UNKNOWN_TOOL_CALL")
 		_, err = h.trySubmit(h.submitOf(home, "former"))

@@ -45,14 +45,14 @@ var checkpointReads = []suiteCase{
 		h.create(h.createOf(home))
 		for _, id := range []string{"", "cp"} {
 			h.expectNoCheckpoint(id)
-			_, _, err := h.Store.Checkpoint(h.Context(), at("nobody"), id)
+			_, _, err := h.Store.Checkpoint(h.Context(), at("unknown"), id)
 			h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		}
 		list, total, err := h.Store.Checkpoints(h.Context(), home, 0, 0, 9)
 		if err != nil || len(list) != 0 || total != 0 {
 			h.Errorf("got %d of %d, %v", len(list), total, err)
 		}
-		_, _, err = h.Store.Checkpoints(h.Context(), at("nobody"), 0, 0, 9)
+		_, _, err = h.Store.Checkpoints(h.Context(), at("unknown"), 0, 0, 9)
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
 	{"every checkpoint that remains after a rewind keeps its state", func(h *harness) {
@@ -79,7 +79,7 @@ var checkpointReads = []suiteCase{
 		newest, state, err := h.Store.Checkpoint(h.Context(), home, "")
 		h.must(err)
 		if newest.ID != target.ID || state != `{"n":2}` {
-			h.Errorf("got the newest checkpoint of step %d with the state %s, want the one that the session went back to", newest.Step, state)
+			h.Errorf("got the newest checkpoint of step %d with the state %s, want the rewound one", newest.Step, state)
 		}
 	}},
 	{"a session can be rewound any number of times", func(h *harness) {

@@ -97,29 +97,29 @@ var claims = []suiteCase{
 		h.announce("beats")
 		h.announce("dies")
 		h.now++
-		h.announce("comes back")
+		h.announce("returns")
 		since, err := h.Store.Heard(h.Context())
 		h.must(err)
-		same(h, "heard", since, map[string]session.Millis{executor: h.now - 1, "beats": h.now - 1, "dies": h.now - 1, "comes back": h.now})
+		same(h, "last heartbeats", since, map[string]session.Millis{executor: h.now - 1, "beats": h.now - 1, "dies": h.now - 1, "returns": h.now})
 		unregistered, err := h.Store.ForgetUnheard(h.Context(), nil)
 		if err != nil || len(unregistered) != 0 {
-			h.Errorf("got %v, %v of nobody", unregistered, err)
+			h.Errorf("got %v, %v of no executor", unregistered, err)
 		}
 		h.now -= 500 // another replica's clock is behind
 		h.expectRegistered("beats", true)
-		h.announce("comes back")
+		h.announce("returns")
 		delete(since, executor)
 		since["stranger"] = h.now
 		unregistered, err = h.Store.ForgetUnheard(h.Context(), since)
 		h.must(err)
-		same(h, "gone", unregistered, []string{"dies"})
+		same(h, "unregistered", unregistered, []string{"dies"})
 		h.expectRegistered("dies", false)
-		for _, id := range []string{executor, "beats", "comes back"} {
+		for _, id := range []string{executor, "beats", "returns"} {
 			h.expectRegistered(id, true)
 		}
 		unregistered, err = h.Store.ForgetUnheard(h.Context(), since)
 		if err != nil || len(unregistered) != 0 {
-			h.Errorf("got %v, %v of one that is gone", unregistered, err)
+			h.Errorf("got %v, %v of an unregistered executor", unregistered, err)
 		}
 	}},
 	{"the next run can be claimed once the previous one has ended", func(h *harness) {

@@ -356,14 +356,14 @@ func (h *harness) expectWaiting(key session.Key, want ...string) {
 	list, err := h.Store.Waiting(h.Context(), key)
 	h.must(err)
 	shot := h.snapshot(key)
-	same(h, "those that wait, in a snapshot", shot.Waiting, list)
+	same(h, "waiting runs of the snapshot", shot.Waiting, list)
 	var got []string
 	for _, r := range list {
 		got = append(got, r.RunID)
 	}
-	same(h, "those that wait", got, want)
-	same(h, "how many", int(shot.Session.Waiting), len(want))
-	same(h, "what is kept of them", h.Rows(h.T, key)["held_runs"], len(want))
+	same(h, "waiting runs", got, want)
+	same(h, "number of waiting runs", int(shot.Session.Waiting), len(want))
+	same(h, "rows of held runs", h.Rows(h.T, key)["held_runs"], len(want))
 }
 
 // expectMessageCount fails the test unless the conversation has the message want times.
@@ -376,7 +376,7 @@ func (h *harness) expectMessageCount(key session.Key, id string, want int) {
 		}
 	}
 	if n != want {
-		h.Errorf("message %q is there %d times, want %d", id, n, want)
+		h.Errorf("got message %q %d times, want %d", id, n, want)
 	}
 }
 

@@ -32,7 +32,7 @@ var conversations = []suiteCase{
 		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 		_, err = h.tryAppend(home, "e", "e")
 		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
-		_, err = h.tryAppend(at("nobody"), "e")
+		_, err = h.tryAppend(at("unknown"), "e")
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		same(h, "session after refusals", h.snapshot(home).Session, s)
 	}},
@@ -50,7 +50,7 @@ var conversations = []suiteCase{
 		same(h, "messages", len(messages), 2*parallelism)
 		for i, count := range counts {
 			if count%2 != 0 || messages[count-2].ID != fmt.Sprint(i, " a") || messages[count-1].ID != fmt.Sprint(i, " b") {
-				h.Errorf("append %d was told %d, where another's message is", i, count)
+				h.Errorf("append %d returned count %d, the place of another message", i, count)
 			}
 		}
 	}},
@@ -58,11 +58,11 @@ var conversations = []suiteCase{
 		h.runSteps(home, 3) // four messages and checkpoints at 2, 3, 4
 		got, err := h.truncate(home, 4)
 		h.must(err)
-		same(h, "count when nothing goes", got, int64(4))
+		same(h, "count without a removal", got, int64(4))
 		before := h.snapshot(home).Session
 		_, err = h.truncate(home, 5)
 		h.refuses(err, fault.Invalid, "COUNT_INVALID")
-		same(h, "session when nothing goes", h.snapshot(home).Session, before)
+		same(h, "session without a removal", h.snapshot(home).Session, before)
 		got, err = h.truncate(home, 3)
 		h.must(err)
 		messages, total, err := h.Store.Messages(h.Context(), home, store.Page{Limit: 10, MaxBytes: 1000})
@@ -87,7 +87,7 @@ var conversations = []suiteCase{
 			h.Errorf("got %d, %v, %d messages", got, err, len(h.messages(home)))
 		}
 		if v := h.readView(home, session.Need{CheckpointAt: 3}); v.Checkpoint != nil {
-			h.Error("a checkpoint was shown that is gone")
+			h.Error("a view shows a removed checkpoint")
 		}
 	}},
 	{"the id of a removed message may be reused", func(h *harness) {
@@ -178,7 +178,7 @@ var conversations = []suiteCase{
 		same(h, "messages", h.messages(at("new")), messages[:3])
 		_, err = h.branch(home, target.ID, at("there"))
 		h.refuses(err, fault.Conflict, "SESSION_EXISTS")
-		_, err = h.branch(at("nobody"), target.ID, at("newer"))
+		_, err = h.branch(at("unknown"), target.ID, at("newer"))
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		_, err = h.tryAppend(at("new"), messages[0].ID, "no such")
 		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")

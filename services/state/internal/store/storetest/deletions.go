@@ -45,7 +45,7 @@ var deletions = []suiteCase{
 			h.snapshot(at(id))
 		}
 		if got := h.claimAll(executor, 9); len(got) != 0 {
-			h.Errorf("got %d claims of a tree that is gone", len(got))
+			h.Errorf("got %d claims of deleted sessions", len(got))
 		}
 	}},
 	{"deleting a child is reported to its parent", func(h *harness) {
@@ -85,7 +85,7 @@ var deletions = []suiteCase{
 			h.refuses(h.putChild(at("root"), wrong), fault.Conflict, "LOCATION_FIXED")
 		}
 		h.refuses(h.putChild(at("root"), session.Child{SessionID: "new", Location: session.Local}), fault.Conflict, "CHILD_UNKNOWN")
-		h.refuses(h.putChild(at("nobody"), far), fault.NotFound, "SESSION_NOT_FOUND")
+		h.refuses(h.putChild(at("unknown"), far), fault.NotFound, "SESSION_NOT_FOUND")
 		ref := h.claimOf(at("root"))
 		c := h.suspendingCommit(ref, 1)
 		c.Outcome.Status = session.RunSuspendedAwaitingChildren
@@ -194,7 +194,7 @@ func (h *harness) expectDeleted(key session.Key) {
 	h.Helper()
 	for table, n := range h.Rows(h.T, key) {
 		if n != 0 {
-			h.Errorf("%d rows of %v are left in %s", n, key, table)
+			h.Errorf("%d rows of %v remain in %s", n, key, table)
 		}
 	}
 	_, err := h.Store.Session(h.Context(), key)
@@ -208,6 +208,6 @@ func (h *harness) expectDeleted(key session.Key) {
 	}
 	sums, err := h.Store.UsageSums(h.Context(), key.Tenant, store.UsageQuery{Sessions: []string{key.SessionID}}, 10)
 	if err != nil || len(sums) != 0 {
-		h.Errorf("got sums %+v, %v of a session that is gone", sums, err)
+		h.Errorf("got sums %+v, %v of a deleted session", sums, err)
 	}
 }

@@ -29,7 +29,7 @@ var edits = []suiteCase{
 		repeat.RequestKey, repeat.RequestHash = "again", []byte("h")
 		repeated := h.start(repeat)
 		if !repeated.Repeated || repeated.Run.RunID != started.Run.RunID {
-			h.Errorf("got %+v, want the first run again", repeated)
+			h.Errorf("got %+v, want the first run", repeated)
 		}
 		ref, _ := h.claim(executor)
 		last := h.commitOf(ref, 3)
@@ -38,7 +38,7 @@ var edits = []suiteCase{
 		h.commit(last)
 		same(h, "state after the step", h.snapshot(home).Session.State, `{"n":"one","m":3}`)
 		h.start(h.regenerateOf(home, second.message))
-		same(h, "state when it is answered once more", h.snapshot(home).Session.State, `{"n":"one"}`)
+		same(h, "state after the repeated regenerate", h.snapshot(home).Session.State, `{"n":"one"}`)
 		same(h, "usage stays", len(h.usage(home)), 2)
 	}},
 	{"an edit replaces a message", func(h *harness) {
@@ -75,11 +75,11 @@ var edits = []suiteCase{
 	{"a session is rewound to visible messages only", func(h *harness) {
 		turn := h.runTurn(home, 1, "one")
 		h.append(home, "hidden")
-		for _, id := range []string{"nobody", turn.answer, "hidden"} {
+		for _, id := range []string{"unknown", turn.answer, "hidden"} {
 			_, err := h.tryStart(h.regenerateOf(home, id))
 			h.refuses(err, fault.NotFound, "MESSAGE_NOT_FOUND")
 		}
-		_, err := h.tryStart(h.regenerateOf(at("nobody"), turn.message))
+		_, err := h.tryStart(h.regenerateOf(at("unknown"), turn.message))
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		stranger := session.Key{Tenant: "other", SessionID: home.SessionID}
 		h.start(h.startOf(stranger))
@@ -178,7 +178,7 @@ var edits = []suiteCase{
 		repeat.Abandon, repeat.Answers = abandonedResponse, []session.Answer{{CallID: "given", Kind: session.ClientTool, Response: []byte("given")}}
 		started := h.start(repeat)
 		same(h, "abandoned", started.Abandoned, []string{"open"})
-		same(h, "messages that went", before-len(h.messageIDs(home)), 3)
+		same(h, "removed messages", before-len(h.messageIDs(home)), 3)
 		same(h, "messages", h.messageIDs(home)[2:], []string{second.Messages[0].ID, result})
 		_, d := h.claim(executor)
 		remaining := map[string]string{}
@@ -235,9 +235,9 @@ var edits = []suiteCase{
 		h.awaitChildren("child")
 		sent := h.messageIDs(at("child"))[0]
 		h.must(h.interrupt(h.claimOf(at("child"))))
-		same(h, "parent's knowledge", h.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.Interrupted)
+		same(h, "status in the parent", h.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.Interrupted)
 		h.start(h.regenerateOf(at("child"), sent))
-		same(h, "parent's knowledge", h.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.Active)
+		same(h, "status in the parent", h.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.Active)
 		if h.Reopen != nil {
 			h.Store = h.Reopen(h.T)
 			same(h, "messages", h.messageIDs(at("child")), []string{sent})

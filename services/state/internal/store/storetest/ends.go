@@ -58,7 +58,7 @@ var ends = []suiteCase{
 		h.must(h.tryPlan(next, 2, "another plan"))
 	}},
 	{"an unknown run is not found", func(h *harness) {
-		ref := session.Ref{Key: home, RunID: "nobody", Epoch: 1}
+		ref := session.Ref{Key: home, RunID: "unknown", Epoch: 1}
 		h.refuses(h.tryPlan(ref, 1, ""), fault.NotFound, "SESSION_NOT_FOUND")
 		h.start(h.startOf(home))
 		_, err := h.tryFinish(ref, completed)

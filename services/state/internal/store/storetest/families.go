@@ -42,7 +42,7 @@ var families = []suiteCase{
 		repeat := c
 		_, err := h.tryCreate(repeat)
 		h.refuses(err, fault.Conflict, "SESSION_EXISTS")
-		for _, parent := range []string{"nobody", "orphan"} {
+		for _, parent := range []string{"unknown", "orphan"} {
 			c.Key, c.ParentID = at("orphan"), parent
 			_, err = h.tryCreate(c)
 			h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
@@ -87,7 +87,7 @@ var families = []suiteCase{
 			same(h, "size of the family of "+want.of, len(keys), len(strings.Fields(want.ids)))
 			same(h, "first of the family", keys[0], at(want.of))
 		}
-		_, err := h.Store.Family(h.Context(), at("nobody"), 9)
+		_, err := h.Store.Family(h.Context(), at("unknown"), 9)
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
 	{"a parent stores the status of its children", func(h *harness) {
@@ -98,7 +98,7 @@ var families = []suiteCase{
 		h.commit(h.suspendingCommit(ref, 1, "c1"))
 		same(h, "status of a child that waits", status().Status, session.SuspendedClientTool)
 		h.submit(h.submitOf(at("child"), "c1"))
-		same(h, "status of a child that goes on", status().Status, session.Active)
+		same(h, "status of a continued child", status().Status, session.Active)
 		h.now += 7
 		h.finish(h.claimOf(at("child")))
 		if child := status(); child.Status != session.Completed || child.CompletedAt != h.now {
@@ -106,7 +106,7 @@ var families = []suiteCase{
 		}
 		h.start(h.startOf(at("child")))
 		if child := status(); child.Status != session.Active || child.CompletedAt != 0 {
-			h.Errorf("got %+v of a child that runs again", child)
+			h.Errorf("got %+v of a restarted child", child)
 		}
 	}},
 	{"the end of the last child continues its parent", func(h *harness) {
@@ -236,7 +236,7 @@ var families = []suiteCase{
 		switch root.Session.Status {
 		case session.Active:
 			if failures.Load() != 0 {
-				h.Errorf("the root goes on although %d of its children's ends were refused", failures.Load())
+				h.Errorf("the root continues although %d ends of its children failed", failures.Load())
 			}
 		case session.Failed:
 		default:

@@ -22,7 +22,7 @@ func expectClaim(ctx interface{ Context() context.Context }, t failer, s store.S
 		got = views[0]
 		return nil, nil
 	}); err != nil {
-		t.Fatalf("read what was handed over: %v", err)
+		t.Fatalf("read the handed-over run: %v", err)
 	}
 	for what, pair := range map[string][2]any{
 		"session": {got.Session, made.Change.Session}, "run": {got.Run, &run},
@@ -44,7 +44,7 @@ func (h *harness) startHandedOver(c intent, to string) (started session.Started,
 func (h *harness) expectHandOver(made *store.Decided) session.Ref {
 	h.Helper()
 	if made == nil {
-		h.Fatal("the run was queued, not handed over")
+		h.Fatal("the run was queued and not handed over")
 	}
 	return refOf(*made)
 }
@@ -72,7 +72,7 @@ var handovers = []suiteCase{
 		same(h, "run", run, other)
 		same(h, "messages", h.messages(keys[0]), h.messages(keys[1]))
 		if len(h.claimAll(executor, 10)) != 0 {
-			h.Error("a run that was handed over is due")
+			h.Error("a handed-over run is due")
 		}
 	}},
 	{"a handed-over run and its successor commit as any other", func(h *harness) {
@@ -100,7 +100,7 @@ var handovers = []suiteCase{
 		}
 		h.must(h.unregisterAll())
 		if _, made := h.startHandedOver(h.startOf(at("s2")), executor); made != nil {
-			h.Errorf("got %+v of one that was forgotten", made.Change)
+			h.Errorf("got %+v of an unregistered executor", made.Change)
 		}
 		h.announce(executor)
 		if n := len(h.claimAll(executor, 10)); n != 2 {
@@ -114,7 +114,7 @@ var handovers = []suiteCase{
 		ref := h.expectHandOver(made)
 		started, made := h.startHandedOver(c, executor)
 		if !started.Repeated || started.Run.RunID != ref.RunID || started.Run.Status != session.RunRunning || made != nil {
-			h.Errorf("got %+v, %v; want the first run, handed over before", started, made)
+			h.Errorf("got %+v, %v; want the first run, already handed over", started, made)
 		}
 	}},
 	{"a handed-over run of a silent executor is queued again", func(h *harness) {

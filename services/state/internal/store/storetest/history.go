@@ -167,7 +167,7 @@ func (h *history) checkAcknowledged(a action, err error, acts []action) {
 		return
 	}
 	if there := p != nil && slices.Contains(p.Messages, a.message); there != (err == nil) && (there || !a.repeats) {
-		h.Fatalf("%s: got %v, and the message is there: %v", a.name, err, there)
+		h.Fatalf("%s: got %v; message stored: %v", a.name, err, there)
 	}
 }
 
@@ -201,9 +201,9 @@ func (h *history) checkInvariants(key session.Key, before *modelSession, acts []
 	case len(p.Runs) != int(p.Turn), steps != p.Steps:
 		h.Fatalf("%v has %d runs in turn %d, and %d steps of %d", key, len(p.Runs), p.Turn, steps, p.Steps)
 	case p.Status.Suspended() && len(p.openCalls()) == 0:
-		h.Fatalf("%v waits for nothing: %+v", key, p)
+		h.Fatalf("%v is suspended without open calls: %+v", key, p)
 	case len(p.Queue) > 0 && p.Status != session.Active && !p.Status.Suspended():
-		h.Fatalf("%v has come to its end, and runs wait: %+v", key, p)
+		h.Fatalf("%v has ended with waiting runs: %+v", key, p)
 	case len(slices.Compact(slices.Sorted(slices.Values(p.Messages)))) != len(p.Messages):
 		h.Fatalf("%v has a message twice: %v", key, p.Messages)
 	}

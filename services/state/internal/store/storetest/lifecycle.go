@@ -129,7 +129,7 @@ var lifecycle = []suiteCase{
 		}
 		_, err := h.setStatus(session.SetStatus{Key: home, Status: session.Failed, Now: h.now})
 		h.refuses(err, fault.Invalid, "FAILURE_MISSING")
-		_, err = h.setStatus(session.SetStatus{Key: at("nobody"), Status: session.Paused, Now: h.now})
+		_, err = h.setStatus(session.SetStatus{Key: at("unknown"), Status: session.Paused, Now: h.now})
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
 	{"setting a status ends the live run and fences its owner", func(h *harness) {
@@ -166,7 +166,7 @@ var lifecycle = []suiteCase{
 		c := h.startOf(home)
 		c.Expect = session.Expect{Statuses: []session.Status{session.Failed, session.Completed}, Version: 2, RunID: &started.Run.RunID}
 		h.start(c)
-		lost := h.startOf(at("nobody"))
+		lost := h.startOf(at("unknown"))
 		lost.Expect = session.Expect{Version: 1}
 		_, err := h.tryStart(lost)
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
@@ -192,7 +192,7 @@ var lifecycle = []suiteCase{
 		c := h.resumeOf(home)
 		_, err := h.tryStart(c)
 		h.refuses(err, fault.Conflict, "SESSION_COMPLETED")
-		c.Key = at("nobody")
+		c.Key = at("unknown")
 		_, err = h.tryStart(c)
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},

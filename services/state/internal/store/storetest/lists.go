@@ -36,7 +36,7 @@ var lists = []suiteCase{
 			_, err := h.Store.Session(h.Context(), s.Key)
 			return err != nil
 		})
-		same(h, "sessions that are left", len(m.sessions), 30)
+		same(h, "remaining sessions", len(m.sessions), 30)
 		for _, q := range m.queries() {
 			m.compare(h, q)
 		}

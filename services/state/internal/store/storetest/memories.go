@@ -43,7 +43,7 @@ var memories = []suiteCase{
 		pairs, err := h.Store.Entities(h.Context(), "acme", store.EntityCount{}, 9)
 		h.must(err)
 		if len(found) != 0 || len(pairs) != 0 {
-			h.Errorf("got %+v and %+v of a memory that is gone", found, pairs)
+			h.Errorf("got %+v and %+v of a deleted memory", found, pairs)
 		}
 	}},
 	{"recall matches a reference list", func(h *harness) {

@@ -62,7 +62,7 @@ var races = []suiteCase{
 			}
 			h.must(refused)
 			if answer.Status != session.AlreadyCompleted || answer.Continuation != session.LiveRun || answer.RunID != start.RunID {
-				h.Errorf("got %+v, want it to have come too late", answer)
+				h.Errorf("got %+v, want it completed already", answer)
 			}
 			same(h, "run", run.RunID, start.RunID)
 			h.expectAnswer(key, session.AnswerAbandoned, "gone")
@@ -125,7 +125,7 @@ var races = []suiteCase{
 				h.Errorf("got %+v", answer)
 			}
 			if s := h.snapshot(key).Session; call.ConsumedStep != 2 || s.Turn != 2 || s.StepCount != 2 {
-				h.Errorf("got %+v of %+v, want it read once", call, s)
+				h.Errorf("got %+v of %+v, want it consumed once", call, s)
 			}
 		}
 	}},
@@ -178,7 +178,7 @@ var races = []suiteCase{
 				c := h.abandoningStart(key, "c1")
 				return func(runID string) intent { return session.Send{Post: keyed(c.Post, runID), New: c.New} }
 			},
-			"goes back": func(key session.Key) func(string) intent {
+			"rewinds": func(key session.Key) func(string) intent {
 				h.startSuspended(key, "c1", "c2")
 				c := h.regenerateOf(key, h.messageIDs(key)[0])
 				return func(runID string) intent {

@@ -45,7 +45,7 @@ var reads = []suiteCase{
 			c.RunID = id
 			h.start(c)
 			if s, run := h.session(c.Key); s.Key != c.Key || s.UserID != id || run.RunID != id || run.RequestKey != id {
-				h.Errorf("%q came back as %+v", id, s)
+				h.Errorf("%q was read as %+v", id, s)
 			}
 			same(h, "message", h.messages(c.Key)[0].ID, id)
 			ref, _ := h.claim(executor)

@@ -78,7 +78,7 @@ var replicas = []suiteCase{
 				}
 			})
 			if int(removedCount.Load()) != parallelism {
-				h.Errorf("%d were forgotten, want each of %d once", removedCount.Load(), parallelism)
+				h.Errorf("%d executors were unregistered, want each of %d once", removedCount.Load(), parallelism)
 			}
 		}
 	}},

@@ -75,10 +75,10 @@ var resends = []suiteCase{
 	}},
 	{"an edit of an unknown message sends the new one", func(h *harness) {
 		first := h.runTurn(home, 1, "one")
-		c := h.editOf(home, "nobody")
+		c := h.editOf(home, "unknown")
 		h.start(c)
 		same(h, "messages", h.messageIDs(home), []string{first.message, first.answer, c.Messages[0].ID})
-		c = h.editOf(at("new"), "nobody")
+		c = h.editOf(at("new"), "unknown")
 		same(h, "created", h.start(c).Created, true)
 	}},
 	{"an answer is replaced once", func(h *harness) {

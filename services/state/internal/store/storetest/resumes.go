@@ -65,7 +65,7 @@ var resumes = []suiteCase{
 		ref, _ := h.claim(executor)
 		h.commit(h.commitOf(ref, 1))
 		known := h.checkpoints(home)[0].ID
-		_, err := h.tryStart(h.resumeAt(home, "of nobody"))
+		_, err := h.tryStart(h.resumeAt(home, "unknown"))
 		h.refuses(err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 		busy := h.resumeAt(home, known)
 		busy.OnBusy = session.BusyEnqueue

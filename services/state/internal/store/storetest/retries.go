@@ -147,7 +147,7 @@ var retries = []suiteCase{
 		h.finish(h.claimOf(home))
 		_, err = h.tryStart(h.retryOf(home))
 		h.refuses(err, fault.Conflict, "SESSION_CHANGED")
-		_, err = h.tryStart(h.retryOf(at("nobody")))
+		_, err = h.tryStart(h.retryOf(at("unknown")))
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		h.startSuspended(at("aborted"), "c1")
 		h.stop(at("aborted"), session.StopAbort, "why")

@@ -108,14 +108,14 @@ var answeringRuns = []suiteCase{
 	{"an answer is found only in its own session", func(h *harness) {
 		h.runTurn(home, 1, "one")
 		_, run := h.session(home)
-		h.expectNoAnsweringRun(home, "nobody")
+		h.expectNoAnsweringRun(home, "unknown")
 		_, err := h.branch(home, h.checkpoints(home)[0].ID, at("branch"))
 		h.must(err)
 		h.expectNoAnsweringRun(at("branch"), run.MessageID)
 		stranger := session.Key{Tenant: "other", SessionID: home.SessionID}
 		h.create(h.createOf(stranger))
 		h.expectNoAnsweringRun(stranger, run.MessageID)
-		same(h, "view of nobody", *h.readView(at("nobody"), session.Need{Answer: run.MessageID, Retry: true}), session.View{})
+		same(h, "view of an unknown session", *h.readView(at("unknown"), session.Need{Answer: run.MessageID, Retry: true}), session.View{})
 	}},
 	{"views of several sessions keep answers and failed steps separate", func(h *harness) {
 		var targets []session.Target
@@ -152,7 +152,7 @@ var failedSteps = []suiteCase{
 		h.appendMessage(home, session.Message{ID: "stranger", Role: "assistant", RunID: "another", Step: 3})
 		h.commit(h.failingCommit(ref, 3))
 		f := h.failedStep(home)
-		same(h, "good checkpoint", *f.Good, h.checkpoints(home)[1])
+		same(h, "valid checkpoint", *f.Good, h.checkpoints(home)[1])
 		same(h, "state", f.State, `{"n":2}`)
 		same(h, "messages", f.Messages, h.messages(home)[5:])
 		same(h, "how many", len(f.Messages), 2)
@@ -195,7 +195,7 @@ var failedSteps = []suiteCase{
 		valid := h.checkpoints(home)[1]
 		_, err := h.truncate(home, valid.MessageCount)
 		h.must(err)
-		same(h, "cut to the good step", h.failedStep(home), session.FailedStep{Good: &valid, State: `{"n":"one"}`})
+		same(h, "truncated to the valid step", h.failedStep(home), session.FailedStep{Good: &valid, State: `{"n":"one"}`})
 		_, err = h.truncate(home, 1)
 		h.must(err)
 		same(h, "cut before the run", h.failedStep(home), session.FailedStep{})
@@ -227,7 +227,7 @@ func (h *harness) expectAnsweringRun(key session.Key, run session.Run, current b
 		h.Fatalf("got no answer for message %q of run %q", run.MessageID, run.RunID)
 	}
 	same(h, "run of the answer", *a.Run, run)
-	same(h, "whether the answer stands", a.Stands, current)
+	same(h, "whether the answer is current", a.Stands, current)
 	same(h, "messages before the answer", idsOf(a.Asked), asked)
 }
 

@@ -13,7 +13,7 @@ var rewinds = []suiteCase{
 		for name, end := range map[string]func(session.Ref){
 			"failed":      func(ref session.Ref) { h.fail(ref) },
 			"interrupted": func(ref session.Ref) { h.must(h.interrupt(ref)) },
-			"set aside":   func(ref session.Ref) { h.forceStatus(ref.Key, session.Paused) },
+			"paused":      func(ref session.Ref) { h.forceStatus(ref.Key, session.Paused) },
 		} {
 			key := at(name)
 			h.startSuspended(key, "pay", "crunch", "beside")
@@ -138,7 +138,7 @@ var rewinds = []suiteCase{
 		h.commit(taking)
 		c := h.startOf(home)
 		c.Abandon = abandonedResponse
-		for _, id := range []string{"consumed", "timed out", "nobody"} {
+		for _, id := range []string{"consumed", "timed out", "unknown"} {
 			c.Answers = append(c.Answers, session.Answer{CallID: id, Kind: session.ClientTool, Response: []byte("real")})
 		}
 		same(h, "abandoned", h.start(c).Abandoned, []string{"open"})
@@ -155,7 +155,7 @@ var rewinds = []suiteCase{
 		ref, _ := h.claim(executor)
 		h.commit(h.suspendingCommit(ref, 1, "c1"))
 		h.stop(home, session.StopInterrupt, "")
-		same(h, "who goes on", h.submit(h.submitOf(home, "c1")).Continuation, session.CallerResumes)
+		same(h, "continuation", h.submit(h.submitOf(home, "c1")).Continuation, session.CallerResumes)
 		resume := h.resumeOf(home)
 		h.start(resume)
 		_, run := h.session(home)
@@ -166,7 +166,7 @@ var rewinds = []suiteCase{
 		last := h.consumingCommit(ref, 2, "c1")
 		last.Outcome = &session.Outcome{Status: session.RunInterrupted}
 		h.commit(last)
-		same(h, "who goes on after a repetition", h.submit(h.submitOf(home, "c1")).Continuation, session.NoContinuation)
+		same(h, "continuation after a repetition", h.submit(h.submitOf(home, "c1")).Continuation, session.NoContinuation)
 		repeat := h.resumeOf(home)
 		h.start(repeat)
 		_, run = h.session(home)

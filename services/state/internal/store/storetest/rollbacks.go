@@ -54,7 +54,7 @@ var rollbacks = []suiteCase{
 		if list := h.checkpoints(home); len(list) != 1 || list[0].ID != kept.CheckpointID {
 			h.Errorf("got the checkpoints %+v, want the one before", list)
 		}
-		same(h, "usage that is kept", len(h.usage(home)), 2)
+		same(h, "usage", len(h.usage(home)), 2)
 		ended, err := h.Store.Run(h.Context(), home, ref.RunID)
 		h.must(err)
 		same(h, "status of the run", ended.Status, session.RunInterrupted)
@@ -79,7 +79,7 @@ var rollbacks = []suiteCase{
 			},
 			"suspended":        func(ref session.Ref) { h.commit(h.suspendingCommit(ref, 2, "call of "+ref.SessionID)) },
 			"paused by a host": func(ref session.Ref) { h.forceStatus(ref.Key, session.Paused) },
-			"asked to abort": func(ref session.Ref) {
+			"abort requested": func(ref session.Ref) {
 				h.stop(ref.Key, session.StopAbort, "now")
 				h.commit(h.suspendingCommit(ref, 2, "call of "+ref.SessionID))
 			},
@@ -180,7 +180,7 @@ var rollbacks = []suiteCase{
 		h.finish(repeat)
 		h.start(h.startOf(home))
 		_, d = h.claim(executor)
-		same(h, "calls to be told of", len(d.View.Calls), 0)
+		same(h, "calls to report", len(d.View.Calls), 0)
 	}},
 	{"a withdrawn rollback removes nothing", func(h *harness) {
 		h.start(h.startOf(home))

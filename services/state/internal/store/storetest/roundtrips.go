@@ -17,7 +17,7 @@ var roundTrips = []suiteCase{
 		next := h.filledSession(f, home)
 		next.AgentType, next.ParentID, next.CreatedAt, next.State = s.AgentType, s.ParentID, s.CreatedAt, `{"n":2}`
 		h.write(home, &session.Change{Session: &next, NewState: true})
-		same(h, "written over", h.snapshot(home).Session, next)
+		same(h, "overwritten", h.snapshot(home).Session, next)
 		v := h.readView(home, session.Need{State: true})
 		same(h, "shown to a command", *v.Session, next)
 		list, err := h.Store.Sessions(h.Context(), home.Tenant, store.SessionQuery{Limit: 10})
@@ -53,7 +53,7 @@ var roundTrips = []suiteCase{
 		h.write(home, &session.Change{Runs: []session.Run{next}})
 		got, err := h.Store.Run(h.Context(), home, r.RunID)
 		h.must(err)
-		same(h, "written over", *got, next)
+		same(h, "overwritten", *got, next)
 		v := h.readView(home, session.Need{RunID: r.RunID, RequestKey: r.RequestKey, Current: true})
 		same(h, "shown by id", *v.Run, next)
 		same(h, "shown by key", *v.Keyed, next)
@@ -77,11 +77,11 @@ var roundTrips = []suiteCase{
 		next.CallID, next.SessionID, next.RunID, next.Step, next.StepID, next.ToolName = c.CallID, c.SessionID, c.RunID, c.Step, c.StepID, c.ToolName
 		next.Kind, next.ApprovalID, next.Input, next.Stash, next.CreatedAt, next.DeadlineAt = c.Kind, c.ApprovalID, c.Input, c.Stash, c.CreatedAt, c.DeadlineAt
 		h.write(home, &session.Change{Calls: []session.Call{next}})
-		same(h, "written over", h.readView(home, session.Need{CallIDs: []string{c.CallID, "another"}}).Named, []session.Call{next})
+		same(h, "overwritten", h.readView(home, session.Need{CallIDs: []string{c.CallID, "another"}}).Named, []session.Call{next})
 		same(h, "a tombstone in a snapshot", h.snapshot(home).Calls, []session.Call(nil))
 		next.Told = false
 		h.write(home, &session.Change{Calls: []session.Call{next}})
-		same(h, "late and not told", h.readView(home, session.Need{Calls: true}).Calls, []session.Call{next})
+		same(h, "late and unreported", h.readView(home, session.Need{Calls: true}).Calls, []session.Call{next})
 		h.write(home, &session.Change{DropCalls: []string{c.CallID}})
 		same(h, "dropped", h.readView(home, session.Need{CallIDs: []string{c.CallID}}).Named, []session.Call(nil))
 	}},
@@ -94,7 +94,7 @@ var roundTrips = []suiteCase{
 		next, other := filled[session.Child](f), filled[session.Child](f)
 		next.SessionID, other.SessionID, other.Location, other.Remote = c.SessionID, "a first one", session.Local, ""
 		h.write(home, &session.Change{Children: []session.Child{next, other}})
-		same(h, "written over", h.snapshot(home).Children, []session.Child{other, next})
+		same(h, "overwritten", h.snapshot(home).Children, []session.Child{other, next})
 		same(h, "shown to a command", h.readView(home, session.Need{Children: true}).Children, []session.Child{other, next})
 	}},
 	{"every field of a checkpoint is stored", func(h *harness) {
@@ -181,7 +181,7 @@ var roundTrips = []suiteCase{
 		if v.Current == nil || v.Live != nil || v.Session.State == "" || len(v.Calls) != 1 || !v.AgentKnown || v.Checkpoint == nil {
 			h.Errorf("got %+v", v)
 		}
-		same(h, "view of nobody", *h.readView(at("nobody"), session.Need{Current: true, Open: true, State: true, CallIDs: []string{"c1"}}), session.View{})
+		same(h, "view of an unknown session", *h.readView(at("unknown"), session.Need{Current: true, Open: true, State: true, CallIDs: []string{"c1"}}), session.View{})
 	}},
 }
 

@@ -59,7 +59,7 @@ var starts = []suiteCase{
 			c := h.startOf(key)
 			c.RequestKey = "k"
 			if started := h.start(c); started.Repeated {
-				h.Errorf("session %v: the key of another session was taken for its own", key)
+				h.Errorf("session %v: the key of another session was accepted as a repetition", key)
 			}
 		}
 	}},

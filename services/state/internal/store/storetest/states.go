@@ -68,7 +68,7 @@ var states = []suiteCase{
 			h.must(err)
 			s := h.snapshot(home).Session
 			if s.StateBase == s.StateVersion {
-				h.Errorf("write %d was not kept beside the state", i)
+				h.Errorf("write %d was not stored separately", i)
 			}
 			if !strings.HasSuffix(s.State, ":"+value+"}") {
 				h.Errorf("write %d: got state %q, want it to end with %q", i, s.State, value)
@@ -123,7 +123,7 @@ func (h *harness) growState(key session.Key, size int) {
 			h.Fatalf("step %d: got state %s", step, s.State)
 		}
 		if s.StateBytes > int64(len(s.State))/2 || s.StateWrites > 64 {
-			h.Fatalf("step %d: %d writes of %d bytes are kept beside a state of %d", step, s.StateWrites, s.StateBytes, len(s.State))
+			h.Fatalf("step %d: %d writes of %d bytes are stored beside a state of %d", step, s.StateWrites, s.StateBytes, len(s.State))
 		}
 		if s.StateBase == s.Version {
 			wholes++

@@ -12,7 +12,7 @@ var stops = []suiteCase{
 		same(h, "answer before the claim", h.stop(home, session.StopInterrupt, "enough"), session.Stopped{RunID: first.RunID, Effect: session.StopRequested})
 		ref, d := h.claim(executor)
 		want := &session.Stop{Kind: session.StopInterrupt, Reason: "enough", At: h.now}
-		same(h, "stop that a claim hands over", d.Change.Runs[0].Stop, want)
+		same(h, "stop in a claim", d.Change.Runs[0].Stop, want)
 		h.now++
 		h.stop(home, session.StopInterrupt, "again")
 		s, run := h.session(home)
@@ -31,8 +31,8 @@ var stops = []suiteCase{
 		}
 		stopped, err := h.tryStop(session.RequestStop{Key: home, RunID: first.RunID, Kind: session.StopAbort})
 		h.must(err)
-		same(h, "answer of a run that is over", stopped, session.Stopped{RunID: first.RunID, Effect: session.StopNone})
-		_, err = h.tryStop(session.RequestStop{Key: home, RunID: "nobody", Kind: session.StopAbort})
+		same(h, "answer of an ended run", stopped, session.Stopped{RunID: first.RunID, Effect: session.StopNone})
+		_, err = h.tryStop(session.RequestStop{Key: home, RunID: "unknown", Kind: session.StopAbort})
 		h.refuses(err, fault.NotFound, "RUN_NOT_FOUND")
 	}},
 	{"an executor receives the stops of its runs", func(h *harness) {
@@ -60,9 +60,9 @@ var stops = []suiteCase{
 		got, err := h.Store.Stops(h.Context(), executor)
 		h.must(err)
 		same(h, "stops", got, want)
-		none, err := h.Store.Stops(h.Context(), "nobody")
+		none, err := h.Store.Stops(h.Context(), "unknown")
 		if err != nil || len(none) != 0 {
-			h.Errorf("got %d stops of nobody, %v", len(none), err)
+			h.Errorf("got %d stops of an unknown executor, %v", len(none), err)
 		}
 	}},
 	{"an interrupted run stores the reason", func(h *harness) {
@@ -96,8 +96,8 @@ var stops = []suiteCase{
 		if s.Status != session.Failed || s.Failure == nil || s.Failure.Code != "framework_cancelled" || len(h.snapshot(at("s2")).Calls) != 0 {
 			h.Errorf("got %+v", s)
 		}
-		same(h, "answer once more", h.stop(at("s2"), session.StopAbort, "why").Effect, session.StopDone)
-		same(h, "answer of what is over", h.stop(at("s2"), session.StopInterrupt, "why").Effect, session.StopNone)
+		same(h, "repeated answer", h.stop(at("s2"), session.StopAbort, "why").Effect, session.StopDone)
+		same(h, "answer of an ended session", h.stop(at("s2"), session.StopInterrupt, "why").Effect, session.StopNone)
 	}},
 	{"a delayed run is not due early", func(h *harness) {
 		h.start(h.startOf(home))
@@ -126,7 +126,7 @@ var stops = []suiteCase{
 		same(h, "claims before its time", len(h.claimAll(executor, 1)), 0)
 		h.now += 500
 		repeat, _ = h.claim(executor)
-		h.stop(home, session.StopAbort, "and this one came since")
+		h.stop(home, session.StopAbort, "requested later")
 		c = session.Release{Ref: repeat, Delay: 500, Now: h.now}
 		h.must(h.send(c.Key, c.Need(), c.Decide))
 		h.claim(executor)

@@ -40,7 +40,7 @@ var storedSteps = []suiteCase{
 			{store.StepPage{RunID: runs[1], After: 3, Limit: 10}, "34", false, 3},
 			{store.StepPage{RunID: runs[1], Limit: 1}, "23!", true, 0},
 			{store.StepPage{RunID: runs[0], After: 2, Limit: 10}, "", false, 2},
-			{store.StepPage{RunID: "nobody's", Limit: 10}, "", false, 0},
+			{store.StepPage{RunID: "unknown", Limit: 10}, "", false, 0},
 			{store.StepPage{Limit: 10, MaxBytes: 48}, "01! 12 23!", true, 0}, // 16 bytes a step
 			{store.StepPage{Limit: 10, MaxBytes: 47}, "01! 12", true, 0},
 			{store.StepPage{Limit: 10, MaxBytes: 1}, "01!", true, 0},
@@ -50,7 +50,7 @@ var storedSteps = []suiteCase{
 			}
 			got := h.readSteps(home, p.page)
 			if shown := outline(got); shown != p.want || got.More != p.more || got.Stands != p.stands {
-				h.Errorf("%+v: got %q, more: %v, stands %d; want %q, %v, %d", p.page, shown, got.More, got.Stands, p.want, p.more, p.stands)
+				h.Errorf("%+v: got %q, more: %v, at step %d; want %q, %v, %d", p.page, shown, got.More, got.Stands, p.want, p.more, p.stands)
 			}
 			h.expectRunsOf(got)
 		}
@@ -102,7 +102,7 @@ var storedSteps = []suiteCase{
 		h.expectPosition(home, position.Committed(4), 0)
 		got := h.readSteps(home, store.StepPage{After: 3, Limit: 10, MaxBytes: 1000})
 		if shown := outline(got); shown != "14!" || got.Stands != 1 {
-			h.Errorf("a reader of a step that is gone got %q, stands %d; want 14!, 1", shown, got.Stands)
+			h.Errorf("a reader of a removed step got %q at step %d; want 14! at 1", shown, got.Stands)
 		}
 		h.finish(ref)
 		count, err := h.truncate(home, 1)
@@ -111,7 +111,7 @@ var storedSteps = []suiteCase{
 		}
 		h.expectPosition(home, 0, 1)
 		if got := h.readSteps(home, store.StepPage{After: 4, Limit: 10, MaxBytes: 1000}); len(got.Page) > 0 || got.Stands != 0 {
-			h.Errorf("got %q, stands %d, want nothing", outline(got), got.Stands)
+			h.Errorf("got %q at step %d, want no step", outline(got), got.Stands)
 		}
 		h.expectMessageCount(home, first.message, 1)
 	}},

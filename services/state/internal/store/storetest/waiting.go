@@ -99,7 +99,7 @@ var waitingRuns = []suiteCase{
 				h.commit(h.suspendingCommit(ref, 1, "call of "+ref.SessionID))
 				same(h, "stop", h.stop(ref.Key, session.StopAbort, "enough").Effect, session.StopDone)
 			},
-			"suspended and taken back": func(ref session.Ref) {
+			"suspended and rewound": func(ref session.Ref) {
 				h.commit(h.commitOf(ref, 1))
 				h.commit(h.suspendingCommit(ref, 2, "call of "+ref.SessionID))
 				_, err := h.rewind(ref.Key, h.checkpoints(ref.Key)[1].ID)
@@ -151,7 +151,7 @@ var waitingRuns = []suiteCase{
 					h.Errorf("%s: got %+v, want it failed with the session", name, got)
 				}
 			}
-			same(h, name+": what is kept of them", h.Rows(h.T, key)["held_runs"], 0)
+			same(h, name+": rows of held runs", h.Rows(h.T, key)["held_runs"], 0)
 		}
 	}},
 	{"a sub-session that fails with its parent ends its waiting runs", func(h *harness) {
@@ -378,7 +378,7 @@ var waitingRuns = []suiteCase{
 		waits := h.start(c).Run
 		_, run := h.session(home)
 		same(h, "stop", run.Stop, &session.Stop{Kind: session.StopInterrupt, Reason: "superseded by run " + waits.RunID, At: h.now})
-		stops, err := h.Store.Stops(h.Context(), "nobody", executor)
+		stops, err := h.Store.Stops(h.Context(), "unknown", executor)
 		h.must(err)
 		same(h, "stops", len(stops), 1)
 		h.commit(h.commitOf(ref, 1))
