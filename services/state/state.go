@@ -24,7 +24,6 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/server"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite"
 	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
@@ -158,7 +157,7 @@ func open(ctx context.Context, c Config, p Peers) (store.Store, error) {
 func openOnce(ctx context.Context, c Config, meter metric.Meter) (store.Store, error) {
 	switch c.Store {
 	case "memory":
-		return memory.New(), nil
+		return sqlite.Open(ctx, sqlite.InMemory, c.Group, meter)
 	case "sqlite":
 		return sqlite.Open(ctx, c.SQLitePath, c.Group, meter)
 	default:

@@ -11,7 +11,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 )
 
 // searched is a store that counts how often claims look into it.
@@ -56,7 +56,7 @@ func (w *searched) since() looks {
 // looking tests the looks of claims in a bubble of fake time.
 func looking(t *testing.T, poll time.Duration, test func(b *bench, w *searched)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &searched{Store: memory.New()}
+		w := &searched{Store: sqlitetest.Open(t)}
 		test(newBenchOn(t, w, func(c *Config) { c.Poll, c.StopPoll = poll, time.Hour }), w)
 	})
 }

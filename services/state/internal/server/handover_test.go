@@ -23,7 +23,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
 )
 
@@ -64,9 +64,9 @@ func (s *staged) Update(ctx context.Context, targets []session.Target, bytes int
 
 func (s *staged) around(f func(write func() error) error) { s.next.Store(&f) }
 
-// newStaged makes a bench on a memory store.
+// newStaged makes a bench on a database in memory.
 func newStaged(t *testing.T, changes ...func(*Config)) (*bench, *staged) {
-	on := &staged{Store: memory.New()}
+	on := &staged{Store: sqlitetest.Open(t)}
 	return newBenchOn(t, on, changes...), on
 }
 

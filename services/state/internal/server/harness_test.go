@@ -21,12 +21,12 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 )
 
-// bench is a server on a memory store, and clients of it.
+// bench is a server on a store, and clients of it.
 type bench struct {
 	*testing.T
 	server   *Server
@@ -55,7 +55,7 @@ func (b *bench) pass(d time.Duration) { b.later.Add(int64(d)) }
 // It polls so rarely that a test which passes has not waited for the poll.
 func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	t.Helper()
-	return newBenchOn(t, memory.New(), changes...)
+	return newBenchOn(t, sqlitetest.Open(t), changes...)
 }
 
 // databaseURL is that of a database which bears with a process that stands still for a
@@ -65,8 +65,8 @@ func databaseURL(t *testing.T) string {
 	return pgtest.With(t, pgtest.URL(t), "idle_in_transaction_session_timeout", "60000")
 }
 
-// onEveryStore runs a test on each of the stores. open makes a bench. On those
-// that lock rows it polls often: a claim passes over a session that another
+// onEveryStore runs a test on each of the stores. open makes a bench, which
+// polls often: a claim passes over a session that another
 // command has locked just then, and comes back to it with the poll.
 func onEveryStore(t *testing.T, test func(t *testing.T, open func(...func(*Config)) *bench)) {
 	t.Helper()
@@ -75,7 +75,6 @@ func onEveryStore(t *testing.T, test func(t *testing.T, open func(...func(*Confi
 		t.Fatal(err)
 	}
 	for name, open := range map[string]func(t *testing.T) (store.Store, error){
-		"memory": func(*testing.T) (store.Store, error) { return memory.New(), nil },
 		"sqlite": func(t *testing.T) (store.Store, error) {
 			return sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"), commits, nil)
 		},
@@ -95,9 +94,7 @@ func onEveryStore(t *testing.T, test func(t *testing.T, open func(...func(*Confi
 						t.Error(err)
 					}
 				})
-				if name != "memory" {
-					changes = append([]func(*Config){func(c *Config) { c.Poll = 5 * time.Millisecond }}, changes...)
-				}
+				changes = append([]func(*Config){func(c *Config) { c.Poll = 5 * time.Millisecond }}, changes...)
 				return newBenchOn(t, s, changes...)
 			})
 		})

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 )
 
 // poll is how often the loops of orphanage look for everything, as the usual one does.
@@ -16,7 +16,7 @@ const poll = 200 * time.Millisecond
 // is known and which nobody announces.
 func orphanage(t *testing.T, test func(b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBenchOn(t, memory.New(), func(c *Config) { c.Poll, c.StopPoll, c.OrphanedAfter = poll, time.Hour, 0 })
+		b := newBenchOn(t, sqlitetest.Open(t), func(c *Config) { c.Poll, c.StopPoll, c.OrphanedAfter = poll, time.Hour, 0 })
 		b.serving("e1", 0, "support").cancel()
 		b.serving("e1", 0, "returns").cancel()
 		test(b)

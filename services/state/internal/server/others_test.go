@@ -88,7 +88,7 @@ func TestAStoreThatCarriesNoSignalsKeepsNone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	if _, carries := b.store.(store.Signaler); carries || b.server.others != nil {
-		t.Fatal("the memory store carries signals")
+		t.Fatal("the SQLite store carries signals")
 	}
 	b.server.others.tell("x")            // to nobody
 	b.server.KeepInTouch(t.Context())    // returns

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
 )
 
@@ -134,7 +134,7 @@ func (w *watched) Stops(ctx context.Context, executors ...string) ([]store.Stopp
 func TestOneQueryLooksForTheStopsOfAllWhoAreConnected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := &watched{Store: memory.New()}
+		w := &watched{Store: sqlitetest.Open(t)}
 		b := newBenchOn(t, w, func(c *Config) { c.Poll = time.Hour })
 		time.Sleep(time.Hour)
 		if n := w.looks.Load(); n != 0 {

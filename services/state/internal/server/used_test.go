@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 )
 
 func TestWhoTakesARunOverLearnsWhatItHasUsedAndWhyTheModelStopped(t *testing.T) {
@@ -63,7 +63,7 @@ func (a *adding) UsageSums(ctx context.Context, tenant string, q store.UsageQuer
 
 func TestAFirstClaimAsksForNoUsage(t *testing.T) {
 	t.Parallel()
-	a := &adding{Store: memory.New()}
+	a := &adding{Store: sqlitetest.Open(t)}
 	b := newBenchOn(t, a)
 	s := b.open("e1", 10)
 	b.start("s")

@@ -13,13 +13,13 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 )
 
 // machine drives a session and a sub-session of it by random commands, sent by
 // whoever has held a claim at any time, and watches what must always hold.
 type machine struct {
-	store  *memory.Store
+	store  store.Store
 	claims []session.Ref // all that there ever were
 	last   map[session.Key]session.Session
 	sent   map[string]session.Post // those that were taken, by the message that they brought
@@ -455,7 +455,7 @@ func (m *machine) checkRuns(t *rapid.T, s *session.Session) {
 func TestWhateverIsSentASessionStaysSound(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{store: memory.New(), last: map[session.Key]session.Session{}, sent: map[string]session.Post{}, dealt: map[attempts]int64{}}
+		m := &machine{store: sqlitetest.Open(t), last: map[session.Key]session.Session{}, sent: map[string]session.Post{}, dealt: map[attempts]int64{}}
 		if err := m.store.Announce(context.Background(), "e", []session.Agent{{Type: "a"}}, 1); err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
 )
 
@@ -29,8 +29,9 @@ type listed struct {
 	broken error
 }
 
-func newListed(n int) *listed {
-	l := &listed{Store: memory.New(), done: map[session.Key]int{}, fails: map[session.Key]bool{}}
+func newListed(t *testing.T, n int) *listed {
+	t.Helper()
+	l := &listed{Store: sqlitetest.Open(t), done: map[session.Key]int{}, fails: map[session.Key]bool{}}
 	for i := range n {
 		l.due = append(l.due, session.Key{Tenant: "t", SessionID: fmt.Sprint(i)})
 	}
@@ -102,7 +103,7 @@ func (l *listed) expiry() sweep.Expiry {
 func TestAnExpirySaysWhatItDid(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newListed(250)
+		l := newListed(t, 250)
 		for i := range 120 { // more than a page of them stand before all others
 			l.fails[l.due[10+i]] = true
 		}
@@ -125,7 +126,7 @@ func TestAnExpirySaysWhatItDid(t *testing.T) {
 func TestAnExpiryStopsAtItsLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newListed(250)
+		l := newListed(t, 250)
 		got, err := l.expiry().Run(t.Context(), 120)
 		if err != nil || got.Detected != 120 || len(l.done) != 120 {
 			t.Errorf("got %+v, %v and %d done, want 120", got, err, len(l.done))
@@ -135,7 +136,7 @@ func TestAnExpiryStopsAtItsLimit(t *testing.T) {
 
 func TestAnExpiryThatCannotLookSaysWhy(t *testing.T) {
 	t.Parallel()
-	l := newListed(1)
+	l := newListed(t, 1)
 	l.broken = store.Unavailable(errors.New("gone"))
 	if _, err := l.expiry().Run(t.Context(), 10); !errors.Is(err, l.broken) {
 		t.Errorf("got %v, want the store's failure", err)
@@ -145,7 +146,7 @@ func TestAnExpiryThatCannotLookSaysWhy(t *testing.T) {
 func TestAnExpiryEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newListed(5000)
+		l := newListed(t, 5000)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		got, err := l.expiry().Run(ctx, 5000)
@@ -158,7 +159,7 @@ func TestAnExpiryEndsWithItsContext(t *testing.T) {
 func TestDeadlinesAndExpiryGoAtTheirOwnPace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newListed(3)
+		l := newListed(t, 3)
 		l.fails[l.due[0]] = true // is tried with each sweep, and holds nobody up
 		w := worker(l)
 		w.TimeOut = func(_ context.Context, key session.Key) error { return l.do(key) }

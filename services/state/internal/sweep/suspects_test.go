@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
 )
 
@@ -51,7 +51,7 @@ type watched struct {
 
 func watching(t *testing.T, test func(w *watched), changes ...func(*sweep.Sweep)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &watched{T: t, store: &registry{Store: memory.New()}, suspects: sweep.NewSuspects(), requeued: make(chan time.Time, 10)}
+		w := &watched{T: t, store: &registry{Store: sqlitetest.Open(t)}, suspects: sweep.NewSuspects(), requeued: make(chan time.Time, 10)}
 		claimed(t, w.store)
 		s := worker(w.store)
 		s.Suspects, s.Wake = w.suspects, func(string) { w.requeued <- time.Now() }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
 )
 
@@ -45,7 +45,7 @@ func worker(s store.Store) *sweep.Sweep {
 // bubble of fake time.
 func sweeping(t *testing.T, f func(t *testing.T, s *away, woken *atomic.Int32)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &away{Store: memory.New()}
+		s := &away{Store: sqlitetest.Open(t)}
 		claimed(t, s)
 		var woken atomic.Int32
 		w := worker(s)
@@ -110,7 +110,7 @@ func TestARunOfASilentExecutorIsQueuedAgain(t *testing.T) {
 func TestASweepThatBeginsListensFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &away{Store: memory.New()}
+		s := &away{Store: sqlitetest.Open(t)}
 		claimed(t, s)
 		time.Sleep(time.Hour) // no state service was there to hear anybody
 		ctx, cancel := context.WithCancel(t.Context())

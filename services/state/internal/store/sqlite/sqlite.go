@@ -17,6 +17,9 @@
 // What finds its own work (UpdateDue, the registry) takes its turn at the
 // writing connection beside the batches. Who waits the longest has it next, so
 // neither starves.
+//
+// A database in memory has a single connection, for reads and writes: it ends with
+// its connection.
 package sqlite
 
 import (
@@ -61,7 +64,7 @@ var _ store.Store = (*Store)(nil)
 // Store is a store.Store.
 type Store struct {
 	writer    *pool // of one
-	reader    *pool
+	reader    *pool // the writer itself, of a database in memory
 	committer *group.Committer[command]
 	close     func() error
 }
@@ -80,12 +83,14 @@ func Open(ctx context.Context, path string, config group.Config, meter metric.Me
 }
 
 func (s *Store) open(ctx context.Context, path string, config group.Config, meter metric.Meter) (err error) {
-	if err := create(path); err != nil {
-		return fmt.Errorf("make the database file: %w", err)
-	}
-	full, err := filepath.Abs(path)
-	if err != nil {
-		return err
+	full := path
+	if path != InMemory {
+		if err := create(path); err != nil {
+			return fmt.Errorf("make the database file: %w", err)
+		}
+		if full, err = filepath.Abs(path); err != nil {
+			return err
+		}
 	}
 	if err := patiently(ctx, openingWait, func() error {
 		s.writer, err = openPool(ctx, dataSource(full), 1)
@@ -94,15 +99,22 @@ func (s *Store) open(ctx context.Context, path string, config group.Config, mete
 		return err
 	}
 	if err := patiently(ctx, openingWait, func() error {
-		return s.writer.use(ctx, func(c *connection) error { return migrate(ctx, c) })
+		return s.writer.use(ctx, func(c *connection) error {
+			if path == InMemory {
+				return loadEmpty(c)
+			}
+			return migrate(ctx, c)
+		})
 	}); err != nil {
 		return err
 	}
-	if err := patiently(ctx, openingWait, func() error {
-		s.reader, err = openPool(ctx, dataSource(full, "query_only(1)"), readers)
-		return err
-	}); err != nil {
-		return err
+	if s.reader = s.writer; path != InMemory {
+		if err := patiently(ctx, openingWait, func() error {
+			s.reader, err = openPool(ctx, dataSource(full, "query_only(1)"), readers)
+			return err
+		}); err != nil {
+			return err
+		}
 	}
 	config.Lanes = 1
 	s.committer, err = group.New(config, s.writeBatch, meter)
@@ -148,6 +160,9 @@ func dataSource(path string, pragmas ...string) string {
 		q.Add("_pragma", pragma)
 	}
 	u := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: q.Encode()}
+	if path == InMemory {
+		u.Path, u.Opaque = "", path
+	}
 	return u.String()
 }
 
@@ -160,10 +175,11 @@ func (s *Store) shut() error {
 		s.committer.Close()
 	}
 	var errs []error
-	for _, p := range []*pool{s.reader, s.writer} {
-		if p != nil {
-			errs = append(errs, p.close())
-		}
+	if s.reader != nil && s.reader != s.writer {
+		errs = append(errs, s.reader.close())
+	}
+	if s.writer != nil {
+		errs = append(errs, s.writer.close())
 	}
 	return errors.Join(errs...)
 }
