@@ -185,7 +185,7 @@ func TestAConflictIsTriedFiveTimes(t *testing.T) {
 	wantAsked(t, asked, "a", "a", "a", "a", "a")
 }
 
-func TestAConflictThatEndsIsNoErrorAndHoldsNobodyUp(t *testing.T) {
+func TestAConflictThatEndsIsNoErrorAndDelaysNoOtherCommand(t *testing.T) {
 	t.Parallel()
 	tries := 0
 	errs, asked := writeTogether(t, func(_ context.Context, batch []string) ([]error, error) {

@@ -122,7 +122,7 @@ func runCommands(t *testing.T, config group.Config, g *lockChecker, commands []t
 	return errs
 }
 
-func TestEveryHistoryKeepsOrderExclusionAndFate(t *testing.T) {
+func TestCommandsKeepTheirOrderAndOutcomeAndShareNoSession(t *testing.T) {
 	t.Parallel()
 	all := sessions(6)
 	rapid.Check(t, func(r *rapid.T) {

@@ -24,7 +24,7 @@ func TestAnIdleServiceCommitsAtOnceAndAlone(t *testing.T) {
 	})
 }
 
-func TestNoGoroutineIsLeftWhenNothingIsToDo(t *testing.T) {
+func TestNoGoroutineRunsWhenNoCommandWaits(t *testing.T) {
 	t.Parallel()
 	inBubble(t, defaultConfig(), &recorder{}, nil, func(b *bench) {
 		b.wantWritten(b.do("a"), b.do("b"), b.do("ab"))
@@ -157,7 +157,7 @@ func TestACallerThatLeavesTheQueueIsNeverWritten(t *testing.T) {
 	})
 }
 
-func TestWhoLeavesMakesRoomForThoseBehind(t *testing.T) {
+func TestAWithdrawnCommandMakesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	config := defaultConfig()
 	config.Queue, config.QueueBytes = 2, 10

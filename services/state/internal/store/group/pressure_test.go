@@ -102,7 +102,7 @@ func TestCloseLetsTheQueueFinishAndRefusesNewCommands(t *testing.T) {
 	})
 }
 
-func TestCloseWaitsForNobodyWhenNothingIsToDo(t *testing.T) {
+func TestCloseReturnsAtOnceWhenNoCommandWaits(t *testing.T) {
 	t.Parallel()
 	inBubble(t, defaultConfig(), &recorder{}, nil, func(b *bench) {
 		b.wantWritten(b.do("a"))
@@ -111,7 +111,7 @@ func TestCloseWaitsForNobodyWhenNothingIsToDo(t *testing.T) {
 	})
 }
 
-func TestTheDefaultsAreSound(t *testing.T) {
+func TestTheDefaultsAreValid(t *testing.T) {
 	t.Parallel()
 	var got group.Config
 	if err := config.Load(&got, nil); err != nil || got != defaultConfig() || got.Check() != nil {
@@ -119,7 +119,7 @@ func TestTheDefaultsAreSound(t *testing.T) {
 	}
 }
 
-func TestABoundThatStopsEverythingIsRefused(t *testing.T) {
+func TestABoundOfZeroIsRefused(t *testing.T) {
 	t.Parallel()
 	for variable, spoil := range map[string]func(*group.Config){
 		"HOLDFAST_STATE_QUEUE ":        func(c *group.Config) { c.Queue = 0 },
@@ -147,7 +147,7 @@ func TestConflictKeepsWhatItMarks(t *testing.T) {
 	}
 }
 
-func TestWhatHappensIsMeasured(t *testing.T) {
+func TestCommandsAndBatchesAreMeasured(t *testing.T) {
 	t.Parallel()
 	reader := sdkmetric.NewManualReader()
 	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")

@@ -56,7 +56,7 @@ func (p *modelQueue) inState(inFlight bool) (some []*entry[int]) {
 	return some
 }
 
-func TestTheQueueAgreesWithOneThatLooksAtEverything(t *testing.T) {
+func TestTheQueueAgreesWithAModel(t *testing.T) {
 	t.Parallel()
 	keys := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) session.Key {
 		return session.Key{Tenant: "t", SessionID: fmt.Sprint(rapid.IntRange(0, 5).Draw(t, "key"))}

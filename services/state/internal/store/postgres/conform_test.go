@@ -23,7 +23,7 @@ func TestThePostgresStoreConforms(t *testing.T) {
 	})
 }
 
-// rowsOf counts the rows of a session in every table that names sessions.
+// rowsOf counts the rows of a session by table.
 func rowsOf(t *testing.T, s *Store, key session.Key) map[string]int {
 	t.Helper()
 	counts := map[string]int{}

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/storetest"
 )
 
-func TestThePostgresStoreDoesWhatAPlainModelSays(t *testing.T) {
+func TestThePostgresStoreAgreesWithTheModel(t *testing.T) {
 	t.Parallel()
 	storetest.Machine(t, func(t testing.TB) store.Store { return open(t, pgtest.URL(t)) })
 }

@@ -19,23 +19,23 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/storetest"
 )
 
-// replicas are stores over one database that take turns. After each command they hold
-// what they know of its sessions against what is stored.
+// replicas are stores on one database that run commands in turn. After each command they
+// compare their caches with the database.
 type replicas struct {
 	*Store
 	others []*Store
 	turn   atomic.Int64
-	checks *atomic.Int64 // how often a session was known
+	checks *atomic.Int64 // how often a cached session was compared
 	testing.TB
 	mu   sync.Mutex
 	last map[session.Key]rowState
 }
 
-// rowState is what is stored of a session, and which transaction has written its row.
+// rowState is a checksum of the rows of a session, and the xmin of its own row.
 type rowState struct{ sum, written string }
 
 func (r *replicas) next() *Store {
-	n := int(r.turn.Add(1)) * 7 / 3 // not in step with anything
+	n := int(r.turn.Add(1)) * 7 / 3 // in no simple pattern
 	return append([]*Store{r.Store}, r.others...)[n%(len(r.others)+1)]
 }
 
@@ -55,8 +55,8 @@ func (r *replicas) UpdateDue(ctx context.Context, due store.Due, need session.Ne
 	return done, err
 }
 
-// check fails the test when rows of the session have changed and its own row was not
-// written, or when a store that would write without a read knows other rows.
+// check fails the test when rows of the session have changed without a write of its own
+// row, or when a cache that is not stale has other rows.
 func (r *replicas) check(ctx context.Context, key session.Key) {
 	var tables []string
 	for _, table := range []string{"states", "runs", "messages", "plans", "results", "checkpoints", "usage_entries", "calls", "sub_sessions", "held_runs"} {
@@ -107,7 +107,7 @@ func (r *replicas) compare(ctx context.Context, s *Store, key session.Key) {
 		return one.sessions[0].complete()
 	})
 	if err != nil || written != known.written || locked != 0 && locked != written {
-		return // outdated, and will be found so
+		return // stale, and detected as such by the condition
 	}
 	want := one.sessions[0].view
 	withRun, ok := known.hot.View(session.Need{Journal: true, State: stated, RunID: want.Session.CurrentRunID})
@@ -123,7 +123,7 @@ func (r *replicas) compare(ctx context.Context, s *Store, key session.Key) {
 	}
 }
 
-func TestReplicasThatKnowSessionsDoWhatAPlainModelSays(t *testing.T) {
+func TestReplicasWithCachedSessionsAgreeWithTheModel(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d of them", n), func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestReplicasThatKnowSessionsDoWhatAPlainModelSays(t *testing.T) {
 	}
 }
 
-// sentBy is what the connections of a store have sent meanwhile.
+// sentBy returns what the connections of a store send while f runs.
 func sentBy(t testing.TB, s *Store, do func()) (all traffic) {
 	t.Helper()
 	count := func(sign int) {
@@ -178,7 +178,7 @@ func TestAStepOfAClaimedRunTakesOneRoundTripForEachWrite(t *testing.T) {
 	}
 }
 
-// stop asks a run to stop.
+// stop requests a stop of a run.
 func (w *worker) stop(ctx context.Context, ref session.Ref) error {
 	c := session.RequestStop{Key: ref.Key, RunID: ref.RunID, Kind: session.StopInterrupt, Reason: "enough", Now: w.now}
 	return w.run(ctx, c.Key, c.Need(), func(v *session.View) (*session.Change, error) {
@@ -211,7 +211,7 @@ func TestAStopThroughAnotherReplicaReachesTheNextStep(t *testing.T) {
 }
 
 // A release that knows nothing of this locks the row of a session and writes others.
-func TestWhatAnOlderReleaseHasWrittenIsSeen(t *testing.T) {
+func TestWritesOfAnOlderReleaseMakeTheCacheStale(t *testing.T) {
 	t.Parallel()
 	for more, name := range []string{"in a batch of sessions that are known", "in one with a new session"} {
 		t.Run(name, func(t *testing.T) {
@@ -239,8 +239,8 @@ func TestWhatAnOlderReleaseHasWrittenIsSeen(t *testing.T) {
 	}
 }
 
-// together commits a step in each of the sessions, and makes as many new ones, in one
-// batch. It returns the errors of the commits.
+// together commits a step in each session, and creates more sessions, in one batch. It
+// returns the errors of the commits.
 func (w *worker) together(commands []session.Commit, more int, seen func(i int, v *session.View)) []error {
 	keys := keysOf("new", more)
 	for i := range commands {
@@ -268,7 +268,7 @@ func (w *worker) together(commands []session.Commit, more int, seen func(i int, 
 	return errs[more:]
 }
 
-func TestAMessageThatIsThereIsRefusedAndTheOthersAreWritten(t *testing.T) {
+func TestAnExistingMessageIsRefusedAndTheOtherCommandsAreWritten(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, open(t, pgtest.URL(t)))
 	var commands []session.Commit
@@ -284,7 +284,7 @@ func TestAMessageThatIsThereIsRefusedAndTheOthersAreWritten(t *testing.T) {
 	}
 }
 
-func TestOfABatchThoseAreReadAgainThatAnotherReplicaHasWritten(t *testing.T) {
+func TestStaleSessionsOfABatchAreReadAndDecidedAgain(t *testing.T) {
 	t.Parallel()
 	for more, name := range []string{"all are known", "one is new"} {
 		t.Run(name, func(t *testing.T) {
@@ -326,7 +326,7 @@ func TestOfABatchThoseAreReadAgainThatAnotherReplicaHasWritten(t *testing.T) {
 	}
 }
 
-func TestASessionThatTakesTheIdOfADeletedOneIsNotTakenForIt(t *testing.T) {
+func TestASessionCreatedAgainIsNotTheCachedOne(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	w, other := newWorker(t, open(t, url)), newWorker(t, open(t, url))
@@ -337,7 +337,7 @@ func TestASessionThatTakesTheIdOfADeletedOneIsNotTakenForIt(t *testing.T) {
 	if err := w.commit(t.Context(), w.stepOf(ref, 2)); fault.ReasonOf(err) != "SESSION_NOT_FOUND" {
 		t.Errorf("got %v, want SESSION_NOT_FOUND", err)
 	}
-	again := other.begin(key)[0] // as before, with the same run, version and epoch
+	again := other.begin(key)[0] // with the same run, version and epoch as before
 	w.must(other.step(t.Context(), again, 1, false))
 	if err := w.commit(t.Context(), w.stepOf(ref, 2)); err != nil {
 		t.Errorf("got %v from the step of the new session", err)
@@ -347,7 +347,7 @@ func TestASessionThatTakesTheIdOfADeletedOneIsNotTakenForIt(t *testing.T) {
 	}
 }
 
-func TestAStepWhoseAnswerIsLostIsAnsweredFromWhatIsStored(t *testing.T) {
+func TestARepeatedStepAfterALostAnswerIsAnsweredFromTheDatabase(t *testing.T) {
 	t.Parallel()
 	s := open(t, pgtest.URL(t))
 	w := newWorker(t, s)
@@ -367,7 +367,7 @@ func TestAStepWhoseAnswerIsLostIsAnsweredFromWhatIsStored(t *testing.T) {
 		t.Error("a session is known of which nobody knows what was written")
 	}
 	deadline := time.Now().Add(10 * time.Second)
-	for err != nil && time.Now().Before(deadline) { // the other connections were cut too
+	for err != nil && time.Now().Before(deadline) { // all connections were cut
 		err = w.commit(t.Context(), c)
 	}
 	if got, failed := s.Session(t.Context(), ref.Key); err != nil || failed != nil || got.Session.StepCount != 2 {
@@ -375,7 +375,7 @@ func TestAStepWhoseAnswerIsLostIsAnsweredFromWhatIsStored(t *testing.T) {
 	}
 }
 
-func TestWhatIsKnownOfSessionsIsBounded(t *testing.T) {
+func TestTheHotCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	v := &session.View{Session: &session.Session{Status: session.Active, CurrentRunID: "r"}, Run: &session.Run{RunID: "r", Status: session.RunRunning}}
 	of := func(bytes int) *session.Hot {

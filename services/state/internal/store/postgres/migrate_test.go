@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// oldRows are what the release before the second migration has written: one
-// session with two committed steps and one that never had a step.
+// oldRows are rows of the release of the first migration: a session with two committed
+// steps and one without a step.
 const oldRows = `
 	INSERT INTO holdfast_state_migrations (version) VALUES (1);
 	INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, status, version, epoch, turn, step_count, message_count, state_version,
@@ -40,7 +40,7 @@ const oldRows = `
 	INSERT INTO executors (executor_id, heard_at) VALUES ('executor-1', 1000);
 	INSERT INTO agents (agent_type, description, announced_at) VALUES ('support', 'helps', 1000);`
 
-// oldDatabase returns the URL of a database as the release before left it.
+// oldDatabase returns the URL of a database of the release of the first migration.
 func oldDatabase(t *testing.T) string {
 	t.Helper()
 	url := pgtest.URL(t)
@@ -64,7 +64,7 @@ func oldDatabase(t *testing.T) string {
 	return url
 }
 
-func TestWhatTheFormerReleaseHasWrittenIsRead(t *testing.T) {
+func TestRowsOfTheFirstReleaseAreRead(t *testing.T) {
 	t.Parallel()
 	s := open(t, oldDatabase(t))
 	key := session.Key{Tenant: "t", SessionID: "s1"}
@@ -118,7 +118,7 @@ func TestWhatTheFormerReleaseHasWrittenIsRead(t *testing.T) {
 	}
 }
 
-func TestASessionOfTheFormerReleaseGoesOn(t *testing.T) {
+func TestASessionOfAnOlderReleaseContinues(t *testing.T) {
 	t.Parallel()
 	s := open(t, oldDatabase(t))
 	w := newWorker(t, s)
@@ -135,7 +135,7 @@ func TestASessionOfTheFormerReleaseGoesOn(t *testing.T) {
 	}
 }
 
-func TestWhatTheSecondReleaseHasWrittenIsRead(t *testing.T) {
+func TestRowsOfTheSecondReleaseAreRead(t *testing.T) {
 	t.Parallel()
 	url := oldDatabase(t)
 	conn, err := pgx.Connect(t.Context(), url)

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// TestOrphansAreFoundAtOnceHoweverManyRunsWait is for a backlog of an agent that is gone: the
-// looks of all executors would read it again and again.
+// TestOrphansAreFoundAtOnceHoweverManyRunsWait has the backlog of an agent without
+// executors. The searches of all executors would read it each time.
 func TestOrphansAreFoundAtOnceHoweverManyRunsWait(t *testing.T) {
 	t.Parallel()
 	const backlog, most = 3000, 40

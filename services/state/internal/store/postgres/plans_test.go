@@ -15,14 +15,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// The tables of which there may be so many rows that no query reads them all.
+// The tables that no query may read completely.
 var largeTables = []string{
 	"sessions", "states", "runs", "messages", "plans", "results", "checkpoints", "usage_entries", "calls", "sub_sessions", "session_facets",
 	"memories", "memory_words",
 }
 
-// dueIndexes are the indexes that hold nothing but work that is due, and so may
-// be read as a whole.
+// dueIndexes contain only due work, and so may be read completely.
 var dueIndexes = []string{"runs_held", "runs_due"}
 
 type planNode struct {
@@ -34,12 +33,12 @@ type planNode struct {
 	Children []planNode `json:"Plans"`
 }
 
-// checkPlans fails the test for every statement on a connection that may read
-// a whole table. Every test checks what it has run when it ends, on the tables
-// as they are: young ones, of which the planner knows nothing.
+// checkPlans fails the test for every prepared statement that may read a whole table.
+// Every test checks its statements at its end. Its tables are new, and so have no
+// statistics.
 func checkPlans(t testing.TB, s *Store) {
 	t.Helper()
-	ctx := context.Background() // the test's own has ended
+	ctx := context.Background() // the context of the test has ended
 	for _, conn := range s.pool.AcquireAllIdle(ctx) {
 		for text, plan := range plansOf(ctx, t, conn.Conn()) {
 			for _, problem := range plan.problems() {
@@ -50,7 +49,7 @@ func checkPlans(t testing.TB, s *Store) {
 	}
 }
 
-// plansOf returns the plans of the statements that a connection has prepared.
+// plansOf returns the plans of the prepared statements of a connection.
 func plansOf(ctx context.Context, t testing.TB, conn *pgx.Conn) map[string]planNode {
 	t.Helper()
 	rows, err := conn.Query(ctx, `SELECT name, statement, cardinality(parameter_types) FROM pg_prepared_statements WHERE name LIKE 'holdfast%'
@@ -98,7 +97,7 @@ func (n planNode) problems() (list []string) {
 	return list
 }
 
-// openWithOneConnection is a store on one connection, which so knows what it has read.
+// openWithOneConnection opens a store with one connection, whose statistics are complete.
 func openWithOneConnection(t *testing.T) *Store {
 	t.Helper()
 	one := commits
@@ -116,14 +115,15 @@ func openWithOneConnection(t *testing.T) *Store {
 	return s
 }
 
-// statistic is what the statistics of the database say, by connection of alone.
+// statistic queries the statistics of the database, after the connection of
+// openWithOneConnection has flushed its own.
 func statistic(t *testing.T, s *Store, query string) int {
 	t.Helper()
 	ask[any](t, s, `SELECT pg_stat_force_next_flush()`)
 	return ask[int](t, s, query)
 }
 
-// addHistory gives a session a past of so many steps, each a run of its own.
+// addHistory adds n committed steps to a session, each of its own run.
 func addHistory(t *testing.T, s *Store, key session.Key, n int) {
 	t.Helper()
 	for _, insert := range []string{
@@ -229,7 +229,7 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 		w.must(read())
 		count(fmt.Sprint("read ", i), 1)
 	}
-	// What the planner finds out about the tables may change nothing.
+	// Statistics must not change the plans.
 	if _, err := s.pool.Exec(t.Context(), `ANALYZE`); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 	count("an end, and a session that is taken back to a message", 3)
 }
 
-// goBack ends the run, and takes its session back to the message that it was sent.
+// goBack ends the run, and rewinds its session to the message that started it.
 func (w *worker) goBack(ref session.Ref) {
 	w.Helper()
 	end := session.Finish{Ref: ref, Outcome: session.Outcome{Status: session.RunCompleted}, Now: w.now}
@@ -272,7 +272,7 @@ func TestAStepUpdatesItsRowsInTheirPage(t *testing.T) {
 		updated, hot := statistic(t, s, query("n_tup_upd", table)), statistic(t, s, query("n_tup_hot_upd", table))
 		defer func() {
 			updated, hot = statistic(t, s, query("n_tup_upd", table))-updated, statistic(t, s, query("n_tup_hot_upd", table))-hot
-			if updated != steps*len(refs) || hot < updated*3/4 { // but for those while something else of the server looks on
+			if updated != steps*len(refs) || hot < updated*3/4 { // some are not while another process of the server has a snapshot
 				t.Errorf("%d of %d updates of %s stayed in their page, want %d and nearly all", hot, updated, table, steps*len(refs))
 			}
 		}()
@@ -287,7 +287,7 @@ func TestAStepUpdatesItsRowsInTheirPage(t *testing.T) {
 func TestAListReadsNoMoreThanItsPage(t *testing.T) {
 	t.Parallel()
 	s := openWithOneConnection(t)
-	// Sessions of two users, of which one has few; every tenth has failed.
+	// Sessions of two users, one with few sessions; every tenth has failed.
 	_, err := s.pool.Exec(t.Context(), `INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, status, version, epoch, turn, step_count,
 			message_count, state_version, output, failure, current_run_id, user_id, tags, metadata, created_at, updated_at, expires_at)
 		SELECT 't', 's' || i, 'a', '', 's' || i, 'completed', 1, 0, 0, 0, 0, 1, '', '', '', '', '', '', i, i, 0 FROM generate_series(1, 3000) i`)

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-func TestAConnectionThatIsCutIsUnavailableAndThenWellAgain(t *testing.T) {
+func TestACutConnectionIsUnavailableAndTheStoreRecovers(t *testing.T) {
 	t.Parallel()
 	s := open(t, pgtest.URL(t))
 	key := session.Key{Tenant: "t", SessionID: "s"}
@@ -26,8 +26,7 @@ func TestAConnectionThatIsCutIsUnavailableAndThenWellAgain(t *testing.T) {
 	}
 }
 
-// readAfterCut reads a session, and once more for each connection that may have been
-// cut while it was at rest.
+// readAfterCut reads a session, and retries for each idle connection that was cut.
 func readAfterCut(t *testing.T, s *Store, key session.Key) (err error) {
 	t.Helper()
 	for range connections + 1 {
@@ -38,10 +37,10 @@ func readAfterCut(t *testing.T, s *Store, key session.Key) (err error) {
 	return err
 }
 
-// cutConnections ends every connection of the database but its own.
+// cutConnections terminates every other connection to the database.
 func cutConnections(t *testing.T, s *Store) {
 	t.Helper()
-	t.Cleanup(s.pool.Reset) // of what was cut at rest nothing can be asked any more
+	t.Cleanup(s.pool.Reset) // checkPlans cannot use cut connections
 	conn, err := pgx.ConnectConfig(t.Context(), s.pool.Config().ConnConfig)
 	if err != nil {
 		t.Error(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-func TestAReadIsRunAgainWhenItsConnectionsHaveEndedAtRest(t *testing.T) {
+func TestAReadIsRetriedWhenIdleConnectionsWereClosed(t *testing.T) {
 	t.Parallel()
 	s := open(t, pgtest.URL(t))
 	key := session.Key{Tenant: "t", SessionID: "s"}
@@ -60,7 +60,7 @@ func TestAReadIsRunAgainWhenItsConnectionsHaveEndedAtRest(t *testing.T) {
 	}
 }
 
-// fillPool fills the pool with connections, all of them at rest.
+// fillPool fills the pool with idle connections.
 func fillPool(t *testing.T, s *Store) {
 	t.Helper()
 	all := make([]*pgxpool.Conn, connections)

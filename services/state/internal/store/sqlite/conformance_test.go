@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/storetest"
 )
 
-func TestTheSQLiteStoreDoesWhatAPlainModelSays(t *testing.T) {
+func TestTheSQLiteStoreAgreesWithTheModel(t *testing.T) {
 	t.Parallel()
 	storetest.Machine(t, func(t testing.TB) store.Store { return open(t, filepath.Join(t.TempDir(), "state.db")) })
 }

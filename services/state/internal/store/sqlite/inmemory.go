@@ -7,19 +7,19 @@ import (
 	"sync"
 )
 
-// InMemory is the path of a database that ends with its Store. It makes no files, and holds at
-// most 1 GiB.
+// InMemory is the path of a database that ends with its Store. It creates no files, and
+// holds at most 1 GiB.
 const InMemory = ":memory:"
 
-// emptyImage returns the file of a database that has the schema and no rows. A database in
-// memory begins as a copy: the migrations take fifty times as long.
+// emptyImage returns the file of a migrated database without rows. A database in memory
+// starts as a copy of it, since the migrations would take fifty times as long.
 var emptyImage = sync.OnceValues(func() (image []byte, err error) {
 	ctx := context.Background()
 	p, err := openPool(ctx, dataSource(InMemory), 1)
 	if err != nil {
 		return nil, err
 	}
-	err = p.use(ctx, func(c *connection) error {
+	err = p.withConn(ctx, func(c *connection) error {
 		if err := migrate(ctx, c); err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ func TestTheSQLiteStoreConformsInMemory(t *testing.T) {
 	})
 }
 
-func TestTheSQLiteStoreInMemoryDoesWhatAPlainModelSays(t *testing.T) {
+func TestTheSQLiteStoreInMemoryAgreesWithTheModel(t *testing.T) {
 	t.Parallel()
 	storetest.Machine(t, func(t testing.TB) store.Store { return open(t, InMemory) })
 }
@@ -42,7 +42,7 @@ func TestADatabaseInMemoryMakesNoFilesAndIsNotShared(t *testing.T) { //nolint:pa
 	}
 	var mode string
 	if err := first.read(t.Context(), func(c *connection) error {
-		_, err := c.one(t.Context(), `PRAGMA journal_mode`, nil, &mode)
+		_, err := c.queryRow(t.Context(), `PRAGMA journal_mode`, nil, &mode)
 		return err
 	}); err != nil || mode != "memory" {
 		t.Errorf("got the journal mode %q, %v, want that it is kept in memory", mode, err)

@@ -41,7 +41,7 @@ func remember(ctx context.Context, c *connection, tenant string, m session.Memor
 	if err != nil {
 		return false, err
 	}
-	_, err = c.exec(ctx, `INSERT INTO memory_words (tenant, word, memory_id) SELECT ?, value, ? FROM json_each(?)`, tenant, m.ID, list(words))
+	_, err = c.exec(ctx, `INSERT INTO memory_words (tenant, word, memory_id) SELECT ?, value, ? FROM json_each(?)`, tenant, m.ID, jsonList(words))
 	return replaced == 0, err
 }
 
@@ -52,7 +52,7 @@ var memoryFields = memoryColumns.Select("m")
 func (s *Store) Memory(ctx context.Context, tenant, id string) (*session.Memory, error) {
 	var m session.Memory
 	err := s.read(ctx, func(c *connection) error {
-		found, err := c.one(ctx, `SELECT `+memoryFields+` FROM memories m WHERE m.tenant = ? AND m.memory_id = ?`, arguments(tenant, id), memoryColumns.Destinations(nil, &m)...)
+		found, err := c.queryRow(ctx, `SELECT `+memoryFields+` FROM memories m WHERE m.tenant = ? AND m.memory_id = ?`, arguments(tenant, id), memoryColumns.Destinations(nil, &m)...)
 		if err == nil && !found {
 			return fault.New(fault.NotFound, "MEMORY_NOT_FOUND", "there is no memory %q", id)
 		}
@@ -70,7 +70,7 @@ func (s *Store) Recall(ctx context.Context, tenant string, q store.MemoryQuery) 
 	const about = ` m.tenant = ?1 AND (?2 = '' OR m.entity_id = ?2) AND (?3 = '' OR m.source = ?3)`
 	query := `SELECT ` + memoryFields + `, 0 FROM memories m WHERE` + about + ` ORDER BY m.updated_at DESC, m.memory_id LIMIT ?4`
 	if len(q.Words) > 0 {
-		args = append(args, list(q.Words), q.MinHits)
+		args = append(args, jsonList(q.Words), q.MinHits)
 		query = `SELECT ` + memoryFields + `, w.hits FROM
 				(SELECT memory_id, count(*) AS hits FROM memory_words WHERE tenant = ?1 AND word IN (SELECT value FROM json_each(?5))
 					GROUP BY memory_id HAVING count(*) >= ?6) w
@@ -78,7 +78,7 @@ func (s *Store) Recall(ctx context.Context, tenant string, q store.MemoryQuery) 
 			WHERE` + about + ` ORDER BY w.hits DESC, m.updated_at DESC, m.memory_id LIMIT ?4`
 	}
 	err = s.read(ctx, func(c *connection) error {
-		return c.each(ctx, query, args, func(row scanner) error {
+		return c.forEach(ctx, query, args, func(row scanner) error {
 			var r store.Recalled
 			err := row.Scan(append(memoryColumns.Destinations(nil, &r.Memory), &r.Hits)...)
 			found = append(found, r)
@@ -104,7 +104,7 @@ func (s *Store) ForgetMemory(ctx context.Context, tenant, id string) (known bool
 // Entities implements store.Memories.
 func (s *Store) Entities(ctx context.Context, tenant string, after store.EntityCount, limit int) (list []store.EntityCount, err error) {
 	err = s.read(ctx, func(c *connection) error {
-		return c.each(ctx, `SELECT entity_id, source, count(*) FROM memories
+		return c.forEach(ctx, `SELECT entity_id, source, count(*) FROM memories
 			WHERE tenant = ?1 AND (?2 OR (entity_id, source) > (?3, ?4)) GROUP BY entity_id, source ORDER BY entity_id, source LIMIT ?5`,
 			arguments(tenant, after == (store.EntityCount{}), after.EntityID, after.Source, limit), func(row scanner) error {
 				var e store.EntityCount

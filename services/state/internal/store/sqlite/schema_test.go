@@ -17,7 +17,7 @@ func TestTheDescribedTablesAreThoseOfTheSchema(t *testing.T) {
 	}
 	var others []string
 	err := s.read(t.Context(), func(c *connection) error {
-		return c.each(t.Context(), `SELECT m.name, p.name, p.type, NOT p."notnull" FROM sqlite_master m JOIN pragma_table_info(m.name) p WHERE m.type = 'table'`,
+		return c.forEach(t.Context(), `SELECT m.name, p.name, p.type, NOT p."notnull" FROM sqlite_master m JOIN pragma_table_info(m.name) p WHERE m.type = 'table'`,
 			nil, func(row scanner) error {
 				var of, name, kind string
 				var null bool

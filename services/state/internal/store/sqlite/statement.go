@@ -34,8 +34,8 @@ func upsert[R any](t *table.Table[R]) *rowStatement[R] {
 	return s
 }
 
-// update writes columns over the row with the key. SQLite writes every index
-// anew that holds one of these columns.
+// update writes columns over the row with the key. SQLite rewrites every index with one
+// of these columns.
 func update[R any](t *table.Table[R], columns table.Columns[R]) *rowStatement[R] {
 	key := t.Primary()
 	var sets, conditions []string
@@ -51,7 +51,7 @@ func update[R any](t *table.Table[R], columns table.Columns[R]) *rowStatement[R]
 	}
 }
 
-// write runs the statement for a row with that scope.
+// write runs the statement for a row of the scope.
 func write[R any](w *writer, s *rowStatement[R], scope [2]string, row *R) {
 	if w.err != nil {
 		return
@@ -67,21 +67,21 @@ func write[R any](w *writer, s *rowStatement[R], scope [2]string, row *R) {
 
 // The columns of the rows that commands read and write.
 var (
-	sessionColumns    = table.Sessions.All()
-	sessionListed     = sessionColumns.Without("output")
-	sessionRest       = slices.Concat(table.Sessions.Small, table.Sessions.Large) // but for those of a step
-	runColumns        = table.Runs.All()
-	runListed         = runColumns.Without("output")
-	runRest           = slices.Concat(table.Runs.Small, table.Runs.Large) // but for those of a step
-	messageColumns    = table.Messages.All().Without("size")
-	checkpointColumns = table.Checkpoints.All()
-	checkpointListed  = checkpointColumns.Without("record")
-	callColumns       = table.Calls.All()
-	childColumns      = table.SubSessions.All()
-	planColumns       = table.Plans.All()
-	resultColumns     = table.Results.All()
-	usageColumns      = table.UsageEntries.All()
-	memoryColumns     = table.Memories.All()
+	sessionColumns     = table.Sessions.All()
+	sessionListed      = sessionColumns.Without("output")
+	sessionRestColumns = slices.Concat(table.Sessions.Small, table.Sessions.Large) // without the columns of a step
+	runColumns         = table.Runs.All()
+	runListed          = runColumns.Without("output")
+	runRestColumns     = slices.Concat(table.Runs.Small, table.Runs.Large) // without the columns of a step
+	messageColumns     = table.Messages.All().Without("size")
+	checkpointColumns  = table.Checkpoints.All()
+	checkpointListed   = checkpointColumns.Without("record")
+	callColumns        = table.Calls.All()
+	childColumns       = table.SubSessions.All()
+	planColumns        = table.Plans.All()
+	resultColumns      = table.Results.All()
+	usageColumns       = table.UsageEntries.All()
+	memoryColumns      = table.Memories.All()
 )
 
 var (

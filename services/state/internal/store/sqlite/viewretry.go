@@ -8,24 +8,24 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// viewAnswer shows the newest run that has the id of the assistant's message.
-func viewAnswer(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
+// loadAnswer loads the newest run that writes the assistant's message of an id.
+func loadAnswer(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
 	if need.Answer == "" {
 		return nil
 	}
 	v.Answer = &session.AnswerRun{}
-	run, err := readRun(ctx, c, runAnswers, key, need.Answer)
+	run, err := readRun(ctx, c, runByMessage, key, need.Answer)
 	if err != nil || run == nil {
 		return err
 	}
 	a := &session.AnswerRun{Run: run, Stands: true}
-	_, err = c.one(ctx, `SELECT run_id = ? FROM messages WHERE tenant = ? AND session_id = ? AND ordinal = ?`,
+	_, err = c.queryRow(ctx, `SELECT run_id = ? FROM messages WHERE tenant = ? AND session_id = ? AND ordinal = ?`,
 		arguments(run.RunID, key.Tenant, key.SessionID, run.StartMessageCount), &a.Stands)
 	if err != nil {
 		return err
 	}
 	before := int64(math.MaxInt64)
-	_, err = c.one(ctx, `SELECT ordinal FROM messages WHERE tenant = ? AND session_id = ? AND ordinal >= ? AND (run_id <> ? OR step > 0) ORDER BY ordinal LIMIT 1`,
+	_, err = c.queryRow(ctx, `SELECT ordinal FROM messages WHERE tenant = ? AND session_id = ? AND ordinal >= ? AND (run_id <> ? OR step > 0) ORDER BY ordinal LIMIT 1`,
 		arguments(key.Tenant, key.SessionID, run.StartMessageCount, run.RunID), &before)
 	if err != nil {
 		return err
@@ -36,8 +36,8 @@ func viewAnswer(ctx context.Context, c *connection, key session.Key, need sessio
 	return err
 }
 
-// viewFailed shows from where the newest run can be tried again.
-func viewFailed(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
+// loadFailedStep loads the checkpoint from which the newest run can be retried.
+func loadFailedStep(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
 	if !need.Retry || v.Session.CurrentRunID == "" {
 		return nil
 	}
@@ -51,7 +51,7 @@ func viewFailed(ctx context.Context, c *connection, key session.Key, need sessio
 		return err
 	}
 	if f.Good != nil {
-		if f.State, err = readState(ctx, c, key, f.Good.StateBase, f.Good.StateVersion); err != nil && !errors.Is(err, errNotKept) {
+		if f.State, err = readState(ctx, c, key, f.Good.StateBase, f.Good.StateVersion); err != nil && !errors.Is(err, errNoState) {
 			return err
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
-// erase deletes everything that belongs to the session.
-func (w *writer) erase(before *session.Session) {
+// deleteSession deletes all rows of the session.
+func (w *writer) deleteSession(before *session.Session) {
 	for _, table := range table.OfSession() {
 		w.exec(`DELETE FROM ` + table + ` WHERE tenant = ? AND session_id = ?`)
 	}
@@ -22,12 +22,12 @@ func (w *writer) erase(before *session.Session) {
 func (w *writer) session(before *session.Session, c *session.Change) {
 	s := c.Session
 	if s.Key != w.key && w.err == nil {
-		w.err = fmt.Errorf("the row names session %q of tenant %q", s.SessionID, s.Tenant)
+		w.err = fmt.Errorf("the changed row is of session %q of tenant %q", s.SessionID, s.Tenant)
 	}
 	switch {
 	case c.Created:
 		write(w, insertSession, w.scope(), s)
-	case sessionRest.Equal(before, s):
+	case sessionRestColumns.Equal(before, s):
 		write(w, stepSession, w.scope(), s)
 	default:
 		write(w, updateSession, w.scope(), s)
@@ -43,12 +43,12 @@ func (w *writer) facets(createdAt session.Millis, lost, gained []session.Facet) 
 	}
 }
 
-// insertFacet leaves a facet alone that is there: an older binary, which deletes
-// a session without them, may have left it behind.
+// insertFacet ignores existing facets: an older release deletes sessions without their
+// facets.
 const insertFacet = `INSERT INTO session_facets (tenant, session_id, facet, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`
 
-// rewind takes messages, checkpoints, states and calls away. A checkpoint goes with
-// its state too.
+// rewind deletes messages, checkpoints, states and calls. A checkpoint without its state
+// is deleted too.
 func (w *writer) rewind(r *session.Rewind) {
 	w.exec(`DELETE FROM messages WHERE tenant = ? AND session_id = ? AND ordinal >= ?`, r.Messages)
 	w.exec(`DELETE FROM checkpoints WHERE tenant = ?1 AND session_id = ?2
@@ -70,11 +70,11 @@ var copyMessages = func() string {
 func (w *writer) copyMessages(c *session.Copy) {
 	copied := w.exec(copyMessages, c.From, c.Messages)
 	if w.err == nil && copied != c.Messages {
-		w.err = fmt.Errorf("session %q has no %d messages to copy", c.From, c.Messages)
+		w.err = fmt.Errorf("session %q has fewer than %d messages to copy", c.From, c.Messages)
 	}
 }
 
-// state keeps the whole, or the write to the one of the version state_base.
+// state stores the whole custom state, or the writes to the state of version StateBase.
 func (w *writer) state(c *session.Change) {
 	s := c.Session
 	switch {
@@ -86,7 +86,7 @@ func (w *writer) state(c *session.Change) {
 	}
 }
 
-// held keeps what a new run waits with, and deletes what other runs keep.
+// held stores the input of a new waiting run, and deletes the input of other runs.
 func (w *writer) held(c *session.Change) {
 	for _, id := range c.Unheld {
 		w.exec(`DELETE FROM held_runs WHERE tenant = ? AND session_id = ? AND run_id = ?`, id)
@@ -96,12 +96,11 @@ func (w *writer) held(c *session.Change) {
 	}
 }
 
-// updateRun writes no more of a run that only continues than a step changes,
-// which is in no index.
+// updateRun writes only unindexed columns of a run that a step continues.
 func (w *writer) updateRun(after *session.Run) {
-	for _, before := range []*session.Run{w.shown.Run, w.shown.Current, w.shown.Live, w.shown.Keyed} {
+	for _, before := range []*session.Run{w.view.Run, w.view.Current, w.view.Live, w.view.Keyed} {
 		if before != nil && before.RunID == after.RunID {
-			if runRest.Equal(before, after) {
+			if runRestColumns.Equal(before, after) {
 				write(w, stepRun, w.scope(), after)
 				return
 			}
@@ -109,4 +108,30 @@ func (w *writer) updateRun(after *session.Run) {
 		}
 	}
 	write(w, updateRun, w.scope(), after)
+}
+
+func (w *writer) journal(c *session.Change) {
+	if c.Plan != nil {
+		write(w, insertPlan, w.scope(), c.Plan)
+	}
+	if c.Result != nil {
+		write(w, insertResult, w.scope(), &table.Result{Position: c.ResultAt, Result: *c.Result})
+	}
+	if c.ClearJournal {
+		w.exec(`DELETE FROM plans WHERE tenant = ? AND session_id = ?`)
+		w.exec(`DELETE FROM results WHERE tenant = ? AND session_id = ?`)
+	}
+}
+
+func (w *writer) calls(c *session.Change) {
+	family := [2]string{w.key.Tenant, w.root}
+	for _, id := range c.DropCalls {
+		w.exec(`DELETE FROM calls WHERE tenant = ? AND session_id = ? AND root_id = ? AND call_id = ?`, w.root, id)
+	}
+	for i := range c.NewCalls {
+		write(w, insertCall, family, &c.NewCalls[i])
+	}
+	for i := range c.Calls {
+		write(w, updateCall, family, &c.Calls[i])
+	}
 }
