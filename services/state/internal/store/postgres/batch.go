@@ -59,7 +59,7 @@ type transaction struct {
 	sessions []loadedSession // the targets of the commands, in order
 }
 
-// errStale reports that the row of a session is not the one of the hot cache.
+// errStale reports a session whose row is newer than its entry in the hot cache.
 var errStale = errors.New("another process has written the session")
 
 // run writes the batch without a read if the cache holds every session. When a
@@ -97,7 +97,7 @@ func (t *transaction) loadHot() (known bool) {
 	return known
 }
 
-// discardHot drops the sessions from the cache, so that they are read.
+// discardHot drops the sessions from the cache. They are then read.
 func (t *transaction) discardHot() {
 	t.hot.drop(t.sessions)
 	for i := range t.sessions {
@@ -106,11 +106,11 @@ func (t *transaction) discardHot() {
 }
 
 // writeWithoutRead decides on the cached sessions, and writes in one round trip on
-// condition that their rows have not changed.
+// condition of unchanged rows.
 //
 // It returns errStale, with nothing written, when a row has changed, and when a new
 // message exists already. It does so too when a command refuses or writes nothing,
-// since no condition would verify that.
+// since no condition would verify its view.
 func (t *transaction) writeWithoutRead(ctx context.Context) ([]error, error) {
 	each, err := t.decide()
 	if err != nil {
@@ -165,8 +165,8 @@ func (t *transaction) isVerifiable(each []error) bool {
 	return sure
 }
 
-// readAndWrite takes two round trips. The first locks all sessions and reads what
-// the cache does not hold. The second writes the changes and commits.
+// readAndWrite takes two round trips. The first locks all sessions and reads
+// those missing in the cache. The second writes the changes and commits.
 func (t *transaction) readAndWrite(ctx context.Context) ([]error, error) {
 	r := reader{sessions: t.sessions}
 	r.exec(begin)
@@ -232,7 +232,7 @@ func (t *transaction) decide() (each []error, err error) {
 }
 
 // changed returns the sessions to write, sorted by key. All replicas lock rows in
-// this order, so that they do not deadlock.
+// this order and so do not deadlock.
 func (t *transaction) changed() []*loadedSession {
 	list := make([]*loadedSession, 0, len(t.sessions))
 	for i := range t.sessions {
@@ -247,8 +247,8 @@ func (t *transaction) changed() []*loadedSession {
 // rollbackTimeout bounds the ROLLBACK of a failed transaction.
 const rollbackTimeout = 5 * time.Second
 
-// rollBack ends the transaction of a connection, if there is one. The pool closes
-// the connection when that fails.
+// rollBack ends the transaction of a connection, if there is one. When it fails, the
+// pool closes the connection.
 func rollBack(ctx context.Context, conn *pgx.Conn) {
 	if conn.IsClosed() || conn.PgConn().TxStatus() == 'I' {
 		return

@@ -2,9 +2,9 @@
 // number of processes.
 //
 // The row of a session is the lock of all its rows. A command locks it first, reads
-// the rows that it needs, and writes. The isolation level is read committed: each
-// statement after the lock has a new snapshot, and so sees what the former holder of
-// the lock has written. A new session has no row to lock. When two commands create
+// its other rows, and writes. The isolation level is read committed: each statement
+// after the lock has a new snapshot, and so sees the writes of the former holder of the
+// lock. A new session has no row to lock. When two commands create
 // it, the second violates the primary key, and is retried on the session of the first.
 //
 // Commands that wait at the same time share one transaction (package group), and each
@@ -28,12 +28,11 @@
 //	   write the other tables ->
 //	   <- durable
 //
-// The condition is the version of the session's row: xmin, the id of the transaction
-// that last wrote it. Every transaction that writes any row of a session also writes
-// the session's row. So an unchanged xmin means that no row of the session has
-// changed. A release from before this rule only locked the session's row. Its
-// transaction then is in xmax, which the condition also checks. A session that was
-// deleted and created again has another xmin. The schema needs nothing for this, and
+// The condition is the version of the session's row: xmin, the id of the last
+// transaction to write it. Every write to any row of a session also writes the session's
+// row. So an unchanged xmin means unchanged rows. A release from before this rule only
+// locked the session's row. Its transaction is then in xmax, and the condition checks
+// xmax too. A session deleted and created again has another xmin. The schema needs nothing for this, and
 // replicas of both releases can run at the same time.
 //
 //	process A: 5 cached     xmin 5                 another process, or UpdateDue here
@@ -42,20 +41,20 @@
 //	  update … xmin = 5 ──▶ no such row: SQLSTATE HF001, nothing is written
 //	  drop from the cache, lock, read, decide again
 //
-// Since the cache may be stale, no command is refused because of it. A command that
-// refuses, or has nothing to write, decides again on locked rows. So does a command
-// whose message exists already: the unique key of the messages detects that. Only
-// session.Wider is accepted, since it asks for more sessions and answers no caller.
+// Since the cache may be stale, no command is refused because of it. A command with an
+// error or without a change decides again on locked rows. So does a command with an
+// existing message, which violates the unique key of the messages. Only session.Wider is
+// accepted, since it asks for more sessions and answers no caller.
 // When the outcome of a transaction is unknown, its sessions are dropped from the cache.
 //
 // When some sessions of a batch have to be read, all are locked, in the order of their
-// keys. The lock returns xmin and xmax, and cached sessions whose versions match are
-// not read. Without a read, one statement updates all rows of sessions in the same
-// order, so that two processes with the same sessions in their caches do not deadlock.
+// keys. The lock returns xmin and xmax, and cached sessions with matching versions
+// are not read. Without a read, one statement updates all rows of sessions in the same
+// order. So two processes with the same sessions in their caches do not deadlock.
 //
 // Package group has a session in one batch at a time. UpdateDue runs outside of it: it
 // may write a session of a running batch, and either may then cache the older version.
-// The condition detects that as well.
+// The condition detects this as well.
 //
 // # Plans and commits
 //

@@ -61,8 +61,8 @@ func (s *Store) updateDue(ctx context.Context, find *statement, args []any, need
 	return done, nil
 }
 
-// releaseEmpty ends a transaction that found nothing. No caller waits for it. It ends
-// before the pool closes, since closing the pool waits for the connection.
+// releaseEmpty ends a transaction without a result. No caller waits for it. Closing the
+// pool does, since it waits for the connection.
 func releaseEmpty(ctx context.Context, conn *pgxpool.Conn) {
 	rollBack(ctx, conn.Conn())
 	conn.Release()
@@ -98,15 +98,14 @@ func (s *Store) decideDue(ctx context.Context, conn *pgx.Conn, r *reader, decide
 const lockFree = `CROSS JOIN LATERAL (SELECT 1 FROM sessions WHERE tenant = r.tenant AND session_id = r.session_id FOR UPDATE SKIP LOCKED) s`
 
 // queuedRuns selects the queued runs of an agent. The index sorts runs with a due time
-// after the others, so that they do not slow the search down.
+// after the others, where they do not slow the search down.
 const queuedRuns = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
 	` + lockFree + `
 	WHERE r.status = 'queued' AND r.agent_type = a.agent_type`
 
 // Each statement finds due runs and locks their sessions. It skips locked sessions.
-// For each agent, the index finds the oldest runs, of which the oldest overall are
-// returned. The sessions of the others stay locked until the commit, and other
-// searches skip them until then.
+// For each agent, the index finds the oldest runs. The oldest overall are returned. The
+// sessions of the others stay locked until the commit, and other searches skip them.
 var (
 	findQueued = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT DISTINCT unnest($1::text[])) AS a (agent_type)
 		CROSS JOIN LATERAL (

@@ -9,7 +9,7 @@ import (
 )
 
 // The limits of the cache: the number of sessions, their bytes in total, and the
-// bytes of one session. A session that is not cached is read for every command.
+// bytes of one session. Other sessions are read for every command.
 const (
 	maxHotSessions = 16_384
 	maxHotBytes    = 64 << 20
@@ -18,8 +18,8 @@ const (
 
 // hotCache holds claimed sessions as this process has last written them. An entry
 // may be stale, since another process may have written the session meanwhile. A
-// transaction that uses an entry writes on condition that the session's row still
-// has the version hotSession.written. The least recently used entries are evicted.
+// transaction on a cached session writes on condition that the session's row still has
+// the version hotSession.written. The least recently used entries are evicted.
 type hotCache struct {
 	mu    sync.Mutex
 	lru   *simplelru.LRU[session.Key, *hotSession]
@@ -28,7 +28,7 @@ type hotCache struct {
 
 type hotSession struct {
 	hot     *session.Hot
-	written uint32 // the transaction that last wrote the row: its xmin
+	written uint32 // xmin of the row
 	bytes   int
 }
 
@@ -76,8 +76,8 @@ func (h *hotCache) drop(all []loadedSession) {
 	}
 }
 
-// update caches the sessions as the transaction has written them. It removes those
-// that the transaction has only locked, since that has changed their xmax.
+// update caches the sessions as the transaction has written them. It removes locked
+// sessions without a change: the lock has changed their xmax.
 func (h *hotCache) update(all []loadedSession, transaction uint32) {
 	for i := range all {
 		s := &all[i]

@@ -210,7 +210,7 @@ func TestAStopThroughAnotherReplicaReachesTheNextStep(t *testing.T) {
 	}
 }
 
-// A release that knows nothing of this locks the row of a session and writes others.
+// A release from before the cache only locks the session's row when it writes other rows.
 func TestWritesOfAnOlderReleaseMakeTheCacheStale(t *testing.T) {
 	t.Parallel()
 	for more, name := range []string{"in a batch of sessions that are known", "in one with a new session"} {

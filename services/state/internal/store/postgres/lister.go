@@ -12,12 +12,12 @@ import (
 
 // A list walks one facet, the driving one, from the newest session to the oldest, and
 // looks up the other facets by key for each session. The parameters of all lists are:
-// the tenant, the driving facets, the facets that a session must all have, the facets
-// of which it must have one (an empty array: no condition), the bounds of the creation
+// the tenant, the driving facets, the required facets, alternative facets (an empty
+// array is no condition), the bounds of the creation
 // time, and the place after which the page begins. OFFSET 0 keeps the planner from
 // rearranging the subqueries, as in joinAll.
 const (
-	// facetWalk walks the driving facet d, which is number d.n of them. A session with
+	// facetWalk walks the driving facet d, number d.n of them. A session with
 	// several driving facets is returned for the first one only.
 	facetWalk = `SELECT f.created_at, f.session_id FROM session_facets f
 		WHERE f.tenant = $1::text AND f.facet = d.facet
@@ -48,7 +48,7 @@ var (
 )
 
 // maxFacetSize is how far the sessions of a facet are counted to find the driving one.
-// Between facets that reach it, their kind decides.
+// Between larger facets, their kind decides.
 const maxFacetSize = 1000
 
 // Sessions implements store.Lister.
@@ -77,7 +77,7 @@ func (s *Store) CountSessions(ctx context.Context, tenant string, q store.Sessio
 	return count, wrap(ctx, err, "count sessions of tenant %q", tenant)
 }
 
-// listArguments returns the arguments that all lists begin with.
+// listArguments returns the first arguments, common to all lists.
 func (s *Store) listArguments(ctx context.Context, tenant string, q store.SessionQuery) ([]any, error) {
 	before := q.Before
 	if before == 0 {
@@ -111,7 +111,7 @@ func (s *Store) listArguments(ctx context.Context, tenant string, q store.Sessio
 }
 
 // asBytes returns facets as an argument. Facets are bytes, because the value of a
-// metadata pair may contain a zero character, which no text column takes.
+// metadata pair may contain a zero character, and text columns take none.
 func asBytes(facets []session.Facet) [][]byte {
 	list := make([][]byte, len(facets))
 	for i, f := range facets {

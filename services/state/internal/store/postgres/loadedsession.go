@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// loadedSession is a session of a command, and what is loaded of it.
+// loadedSession is a session of a command with its loaded rows.
 type loadedSession struct {
 	session.Target
 	view                  *session.View
@@ -34,7 +34,7 @@ func (s *loadedSession) loadHot(hot *hotSession) (ok bool) {
 	return ok
 }
 
-// discardHot drops the view, so that the session is read.
+// discardHot drops the view. The session is then read.
 func (s *loadedSession) discardHot() { *s = loadedSession{Target: s.Target, view: &session.View{}} }
 
 // stateRows are the rows of a custom state: the last whole text, and the writes
@@ -74,13 +74,13 @@ func (s *stateRows) fold() (string, error) {
 	return session.Fold(s.whole, s.writes)
 }
 
-// complete fills in what no query returns.
+// complete fills in the parts of the view without rows.
 func (s *loadedSession) complete() error {
 	v := s.view
 	if v.Session == nil {
 		// There was no row to lock, and later queries may have found a session
-		// that was created meanwhile. A command that gets none and creates it
-		// violates the primary key, and is then retried on the whole session.
+		// created meanwhile. A command to create it violates the primary key, and
+		// is then retried on the whole session.
 		*v = session.View{AgentKnown: v.AgentKnown, ExecutorLives: v.ExecutorLives}
 		return nil
 	}
@@ -125,8 +125,8 @@ func (s *loadedSession) fold() (err error) {
 	return err
 }
 
-// backOf returns View.Back. It is nil when the session had no row to lock and
-// later queries find one that was created meanwhile. complete drops that view.
+// backOf returns View.Back. It is nil when the session had no row to lock and was
+// created before the later queries. complete drops such a view.
 func (s *loadedSession) backOf() *session.Back {
 	if s.view.Back == nil {
 		return &session.Back{}

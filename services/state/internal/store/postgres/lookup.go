@@ -18,8 +18,8 @@ func (w *lookup) add(s *loadedSession) *rows {
 	return w.addKey(&s.Key)
 }
 
-// read queues a query for the sessions that want adds to the lookup. Each row is
-// scanned into a new T, which take gets with its session.
+// read queues a query for the sessions added by want. It scans each row into a new T,
+// and calls take with the session and the T.
 func read[T any](r *reader, query *statement, want func(*lookup, *loadedSession), destinations func([]any, *T) []any, take func(*loadedSession, *T)) {
 	w := &lookup{}
 	for i := range r.sessions {
@@ -64,14 +64,14 @@ func (r *reader) readStates(query *statement, want func(*lookup, *loadedSession)
 	read(r, query, want, func(to []any, row *stateRow) []any { return row.destinations(to) }, func(s *loadedSession, row *stateRow) { of(s).add(row) })
 }
 
-// fillOutcome sets the outcome's status, which the row stores once.
+// fillOutcome sets the outcome's status. The row stores it once, as the run's.
 func fillOutcome(r *session.Run) {
 	if r.Status.Over() {
 		r.Outcome.Status = r.Status
 	}
 }
 
-// ifNeeded adds the sessions whose need fits, for a query by key.
+// ifNeeded adds the sessions with a need, for a query by key.
 func ifNeeded(needed func(*session.Need) bool) func(*lookup, *loadedSession) {
 	return func(w *lookup, s *loadedSession) {
 		if needed(&s.Need) {
@@ -80,8 +80,7 @@ func ifNeeded(needed func(*session.Need) bool) func(*lookup, *loadedSession) {
 	}
 }
 
-// byName adds the sessions that need something by a name, for a query by key and
-// name.
+// byName adds the sessions with a needed name, for a query by key and name.
 func byName(name func(*session.Need) string) func(*lookup, *loadedSession) {
 	return func(w *lookup, s *loadedSession) {
 		if id := name(&s.Need); id != "" {

@@ -13,7 +13,7 @@ import (
 var memoryColumns = table.Memories.All()
 
 var (
-	// xmax is 0 in a row that was inserted.
+	// xmax is 0 in an inserted row.
 	upsertMemory = prepared(func() string {
 		in := columnsOf(&table.Memories, memoryColumns)
 		return insertText(in, table.Memories.Name, fmt.Sprintf(`(SELECT %s) AS v`, in.placeholders(""))) +

@@ -16,20 +16,20 @@ import (
 //
 // Most versions allow a rolling upgrade:
 //
-//   - 2 does not. Older code cannot read custom states that are stored as writes, and
-//     writes no facets. A session that it creates would be in no list, since later
-//     writes only add facets that change. Stop all older replicas first.
+//   - 2 does not. Older code cannot read custom states stored as writes, and writes no
+//     facets. Its new sessions would be in no list, since later writes only add changed
+//     facets. Stop all older replicas first.
 //   - 3 does. Only newer code lets runs wait. When an older replica ends the live run,
 //     the waiting runs wait until the next run ends.
-//   - 6 does. Older code does not hand over the writes of a plan. Executors that record
-//     writes also put them into their commits.
+//   - 6 does. Older code does not hand over the writes of a plan. Executors also put
+//     recorded writes into their commits.
 //   - 7 does. An executor registered by an older replica may announce any agent. While
 //     there is one, no run counts as orphaned.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migrationLock is the advisory lock of a process that migrates. The number must be
+// migrationLock is the advisory lock of a migrating process. The number must be
 // unused by others in the database. It spells "holdfast" in ASCII.
 const migrationLock int64 = 0x686f6c6466617374
 
@@ -90,14 +90,13 @@ func migrateTo(ctx context.Context, tx pgx.Tx, version int, name string) error {
 	return nil
 }
 
-// facetsMigration is the version that creates the table of facets.
+// facetsMigration is the version with the table of facets.
 const facetsMigration = 2
 
 // facetPageSize is how many sessions fillFacets holds in memory.
 const facetPageSize = 1000
 
-// sessionsPage reads the columns that facets derive from. All of them exist at
-// facetsMigration.
+// sessionsPage reads the sources of facets. All these columns exist at facetsMigration.
 var sessionsPage = prepared(`SELECT s.tenant, s.session_id, s.agent_type, s.parent_id, s.status, s.user_id, s.organization_id, s.tags, s.metadata, s.created_at
 	FROM sessions s WHERE (s.tenant, s.session_id) > ($1::text, $2::text) ORDER BY s.tenant, s.session_id LIMIT $3::bigint`)
 

@@ -15,16 +15,15 @@ var (
 	snapshot = prepared(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`)
 )
 
-// pipeline is statements that travel to the server together and are answered
-// together. Without a BEGIN among them they are one transaction. After an error
-// the server skips the rest.
+// pipeline is a sequence of statements in one round trip. Without a BEGIN it is one
+// transaction. After an error the server skips the rest.
 //
 // The zero value is ready. After run the pipeline is empty and can be used again.
 type pipeline struct {
 	batch      pgx.Batch
 	statements []*statement
 	gotRow     bool  // a row was read
-	err        error // of the first argument that cannot be written
+	err        error // the first argument error
 }
 
 // queue adds a statement, and the function that reads each row of its result;
@@ -46,10 +45,10 @@ func (p *pipeline) queue(s *statement, args []any, scan func(pgx.CollectableRow)
 	})
 }
 
-// exec adds a statement that returns no rows.
+// exec adds a statement without a result.
 func (p *pipeline) exec(s *statement, args ...any) { p.queue(s, args, nil) }
 
-// count adds a statement that returns no rows. to gets the number of rows written.
+// count adds a statement without a result. to gets the number of written rows.
 func (p *pipeline) count(s *statement, to *int64, args ...any) {
 	p.statements = append(p.statements, s)
 	p.batch.Queue(s.name, args...).Exec(func(tag pgconn.CommandTag) error {
@@ -77,11 +76,11 @@ type planAge struct {
 	sent traffic
 }
 
-// traffic counts what a connection has sent.
+// traffic counts the statements and round trips of a connection.
 type traffic struct{ statements, trips int }
 
-// A connection discards its plans, at first soon and then every oldestPlan. A
-// plan that was best while a table was nearly empty is not when it has filled.
+// A connection discards its plans, at first soon and then every oldestPlan. The
+// best plan for a nearly empty table is not the best for a full one.
 const (
 	youngestPlan = time.Second
 	oldestPlan   = time.Minute

@@ -28,9 +28,9 @@ const (
 	migrationTimeout = 15 * time.Minute // of a statement of a migration
 )
 
-// settings are set on every connection unless the URL sets them. They make plans that
-// do not depend on the values of parameters, that use indexes, and that return rows in
-// the order of the index. Random pages cost nothing, since the needed ones are in memory.
+// settings are set on every connection unless the URL sets them. Plans use indexes,
+// return rows in the order of the index, and do not depend on parameters. Random pages
+// cost nothing, since the needed pages are in memory.
 var settings = map[string]string{
 	"statement_timeout":                   strconv.FormatInt(statementTimeout.Milliseconds(), 10),
 	"lock_timeout":                        strconv.FormatInt(lockTimeout.Milliseconds(), 10),
@@ -138,7 +138,7 @@ func isDuplicate(err error) bool {
 // written fewer rows than it should.
 const missingRows = "HF001"
 
-// isConditionFailed reports that a write found other rows than the cache has:
+// isConditionFailed reports a write on a stale cache:
 // missingRows or unique_violation.
 func isConditionFailed(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
@@ -173,8 +173,7 @@ func isTooLarge(err error) bool {
 	return ok && e.Code == "54000"
 }
 
-// isUnreachable reports a failure of the database or the network, after which a retry
-// may succeed.
+// isUnreachable reports a failure of the database or the network. A retry may succeed.
 //
 // Source: https://www.postgresql.org/docs/current/errcodes-appendix.html
 func isUnreachable(err error) bool {
@@ -186,7 +185,7 @@ func isUnreachable(err error) bool {
 		switch e.Code {
 		case "57P01", "57P02", "57P03", "57P05", // shutdown, crash, cannot connect now, idle for too long
 			"57014", "25P03", // the time limits of statements and idle transactions
-			"25006": // a standby that is not primary yet
+			"25006": // a standby
 			return true
 		}
 		return false

@@ -16,16 +16,16 @@ func joinOne(alias, table, column, value string) string {
 }
 
 // joinAll joins the rows of a table with the key of v and a condition. OFFSET 0 keeps
-// the planner from starting with the table, which is cheaper while it is nearly empty.
+// the planner from starting with the table, the cheapest plan while it is nearly empty.
 func joinAll(alias, table, condition string) string {
 	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT * FROM %s WHERE tenant = v.tenant AND session_id = v.session_id%s OFFSET 0) %s`, table, condition, alias)
 }
 
-// notAfterStep is a condition on the step of a call. It is written so that no index
-// serves it: many calls meet it, and the other conditions find few.
+// notAfterStep is a condition on the step of a call. Its form keeps it from using an
+// index: many calls meet it, and few meet the other conditions.
 func notAfterStep(step, last string) string { return step + " - (" + last + ") <= 0" }
 
-// selectOne is joinOne for a query whose parameters are the key and the value.
+// selectOne is joinOne for a query with the key and the value as parameters.
 func selectOne(table, column, kind string) string {
 	return fmt.Sprintf(`(SELECT * FROM %[1]s WHERE tenant = $1::text AND session_id = $2::text
 		AND %[2]s >= $3::%[3]s AND %[2]s <= $3 ORDER BY %[2]s LIMIT 1)`, table, column, kind)
@@ -37,14 +37,14 @@ func joinWaiting(limit string) string {
 	return ` CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = v.tenant AND session_id = v.session_id AND status = 'waiting' ORDER BY place` + limit + `) r`
 }
 
-// joinStates joins the rows that make up the custom state of owner, in order.
+// joinStates joins the rows of the custom state of owner, in order.
 func joinStates(owner string) string {
 	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT version, base_version IN (0, version) AS whole, state FROM states
 		WHERE tenant = %[1]s.tenant AND session_id = %[1]s.session_id AND version >= %[1]s.state_base AND version <= %[1]s.state_version
 		ORDER BY version) st`, owner)
 }
 
-// The columns that queries read, where they do not read all.
+// The columns of queries without some of a table.
 var (
 	sessionListed  = sessionColumns.Without("output")
 	runListed      = runColumns.Without("output")
@@ -53,7 +53,7 @@ var (
 	resultRead     = resultColumns.Without("position")
 )
 
-// Each query reads one kind of rows for all sessions that need it. The first column
+// Each query reads one kind of rows for all sessions with a need for it. The first column
 // is the number of the session in the input. The rows of a session are in the order
 // of its view.
 var (
@@ -127,7 +127,7 @@ var (
 		CROSS JOIN LATERAL (SELECT r.tenant, r.session_id, r.start_state_version AS state_version, r.start_state_base AS state_base) o`+joinStates("o")+`
 		ORDER BY v.n, st.version`)
 
-	// The rows around the message to which a session is rewound.
+	// The rows around the target of a rewind.
 	backTo     = joinOne("m", "messages", "message_id", "v.message_id")
 	lastBefore = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT step FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
 		AND ordinal < m.ordinal AND step > 0 ORDER BY ordinal DESC LIMIT 1), 0) AS step) b`
@@ -156,7 +156,7 @@ var (
 		joinAll("c", "calls", " AND told_step > 0 AND told_step > b.step AND "+notAfterStep("step", "b.step"))+`
 		ORDER BY v.n, c.call_id`)
 
-	// The newest run that writes the assistant's message of an id, and the messages before it.
+	// The newest run of an assistant's message, and the messages before it.
 	answered = `
 		CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = v.tenant AND session_id = v.session_id AND turn > 0
 			AND message_id = v.message_id ORDER BY turn DESC LIMIT 1) r`
@@ -169,7 +169,7 @@ var (
 			AND role = 'user' AND step = 0 ORDER BY ordinal DESC LIMIT %d) m
 		ORDER BY v.n, m.ordinal DESC`, session.MostAsked))
 
-	// The checkpoint from which the newest run can be retried.
+	// The checkpoint for a retry of the newest run.
 	failedCheckpoint = newest + `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND step > s.step_count - r.step_count AND run_id = r.run_id AND status <> 'failed' ORDER BY step DESC LIMIT 1) c`

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
-// read runs the queries that f queues, in one round trip and on one snapshot. f may
-// be called several times.
+// read runs the queries queued by f, in one round trip and on one snapshot. f may be
+// called several times.
 func (s *Store) read(ctx context.Context, f func(*pipeline)) error {
 	return s.readRetrying(ctx, func(p *pipeline) {
 		p.exec(snapshot)
@@ -23,9 +23,9 @@ func (s *Store) read(ctx context.Context, f func(*pipeline)) error {
 	})
 }
 
-// readRetrying runs queries that change nothing. The database may have closed an idle
-// connection, which shows only on use. As long as no query has returned a row, it
-// retries on another connection, as often as the pool has connections.
+// readRetrying runs read-only queries. The database may have closed an idle connection
+// unnoticed. As long as no query has returned a row, it retries on another connection,
+// as often as the pool has connections.
 func (s *Store) readRetrying(ctx context.Context, f func(*pipeline)) error {
 	for tries := int32(0); ; tries++ {
 		var p pipeline
@@ -44,12 +44,12 @@ func (s *Store) readRetrying(ctx context.Context, f func(*pipeline)) error {
 	}
 }
 
-// query runs one query that changes nothing, and scans each row of the result.
+// query runs a read-only query, and scans each row of the result.
 func (s *Store) query(ctx context.Context, query *statement, scan func(pgx.CollectableRow) error, args ...any) error {
 	return s.readRetrying(ctx, func(p *pipeline) { p.queue(query, args, scan) })
 }
 
-// scanEach returns a function that scans a row into a new T and passes it to take.
+// scanEach returns a scan into a new T, followed by take.
 func scanEach[T any](destinations func([]any, *T) []any, take func(*T)) func(pgx.CollectableRow) error {
 	return func(row pgx.CollectableRow) error {
 		item := new(T)
@@ -67,12 +67,12 @@ func scanRuns(columns table.Columns[session.Run], take func(*session.Run)) func(
 	})
 }
 
-// scanInto returns a function that scans a row into fixed destinations.
+// scanInto returns a scan into fixed destinations.
 func scanInto(to ...any) func(pgx.CollectableRow) error {
 	return func(row pgx.CollectableRow) error { return row.Scan(to...) }
 }
 
-// execute runs the statements that f queues as one transaction, in one round trip. It
+// execute runs the statements queued by f as one transaction, in one round trip. It
 // retries conflicts with other transactions.
 func (s *Store) execute(ctx context.Context, f func(*pipeline)) error {
 	return s.withConn(ctx, func(conn *pgx.Conn) (err error) {
@@ -311,7 +311,7 @@ func (s *Store) Owners(ctx context.Context, key session.Key, callIDs []string) (
 	return owners, nil
 }
 
-// familyOf selects a session and all sub-sessions below it, which it finds by facet.
+// familyOf selects a session and all sub-sessions below it, found by facet.
 var familyOf = `WITH RECURSIVE family (session_id, depth) AS (
 		SELECT s.session_id COLLATE "C", 0 FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text
 		UNION

@@ -22,7 +22,7 @@ var (
 
 // Announce implements store.Registry.
 func (s *Store) Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error {
-	// Executors that announce the same agents at the same time lock them in one order.
+	// Concurrent announcements of the same agents lock them in one order.
 	sorted := slices.SortedStableFunc(slices.Values(agents), func(a, b session.Agent) int { return cmp.Compare(a.Type, b.Type) })
 	types, descriptions, policies := []string{}, []string{}, []string{} // an empty array, not NULL
 	for i, a := range sorted {
@@ -81,8 +81,7 @@ func (s *Store) Heard(ctx context.Context) (map[string]session.Millis, error) {
 	return heard, wrap(ctx, err, "read when executors were last seen")
 }
 
-// deleteUnseen skips rows that a heartbeat or another replica has locked, so that
-// neither waits.
+// deleteUnseen skips rows locked by a heartbeat or by another replica.
 var deleteUnseen = prepared(`DELETE FROM executors WHERE executor_id IN (
 	SELECT e.executor_id FROM executors e
 	JOIN unnest($1::text[], $2::bigint[]) AS u (executor_id, heard_at) ON u.executor_id = e.executor_id AND u.heard_at = e.heard_at

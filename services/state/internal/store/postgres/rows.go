@@ -10,14 +10,14 @@ import (
 )
 
 // rows are the rows of a statement's input. A value is an argument, or a pointer
-// as Column.Field returns it. What it points to does not change until the
-// statement is sent.
+// as Column.Field returns it, to a variable that does not change until the statement is
+// sent.
 type rows struct {
 	values []any // row by row
 	count  int
 }
 
-// add adds a row, or the beginning of one that more continues.
+// add adds a row. more can continue it.
 func (r *rows) add(values ...any) *rows {
 	r.count++
 	return r.more(values...)

@@ -12,8 +12,8 @@ import (
 
 var _ store.Signaler = (*Store)(nil)
 
-// channel is the channel of NOTIFY between replicas. Replicas that use another schema
-// of the database receive its signals too, and find nothing to do.
+// channel is the channel of NOTIFY between replicas. Replicas on other schemas of
+// the database receive its signals too, and find nothing to do.
 const channel = "holdfast_state"
 
 // A listening connection without notifications is pinged at this interval.
@@ -22,9 +22,9 @@ const (
 	pingTimeout  = 5 * time.Second
 )
 
-// Signal implements store.Signaler. The commit of a NOTIFY holds a lock that all
-// notifying transactions share. So it runs in a transaction of its own, which no
-// command waits for, and which is not flushed to disk.
+// Signal implements store.Signaler. All notifying transactions
+// share a lock during their commits. So a NOTIFY has its own transaction, not flushed to
+// disk, and no command waits for it.
 func (s *Store) Signal(ctx context.Context, signals []string) error {
 	const notify = `SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2 || signal) FROM unnest($3::text[]) AS signal`
 	_, err := s.pool.Exec(ctx, notify, channel, s.name+" ", signals)

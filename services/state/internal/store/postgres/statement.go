@@ -13,7 +13,7 @@ import (
 // statement is a text of SQL. Each connection prepares it before the first run.
 type statement struct {
 	name, text string
-	single     *statement // the same for one row; nil for a statement that takes no rows
+	single     *statement // the same for one row; nil without an input
 }
 
 func prepared(text string) *statement {
@@ -21,14 +21,14 @@ func prepared(text string) *statement {
 	return &statement{name: "holdfast_" + hex.EncodeToString(digest[:8]), text: text}
 }
 
-// input describes the rows that a statement takes as parameters.
+// input describes the rows of a statement's parameters.
 type input []parameter
 
 type parameter struct{ name, kind string }
 
 var kinds = map[table.Kind]string{table.Text: "text", table.Integer: "bigint", table.Float: "float8", table.Boolean: "boolean", table.Bytes: "bytea"}
 
-// columnsOf is the input that has the scope of a table and some of its columns.
+// columnsOf is an input with the scope of a table and some of its columns.
 func columnsOf[R any](t *table.Table[R], columns table.Columns[R]) (in input) {
 	for _, name := range t.Scope {
 		in = append(in, parameter{name, "text"})
@@ -39,8 +39,8 @@ func columnsOf[R any](t *table.Table[R], columns table.Columns[R]) (in input) {
 	return in
 }
 
-// keyed is the input that has the key of a session, and then the parameters
-// that more lists as "name kind, name kind".
+// keyed is an input with the key of a session and more parameters, as in
+// "name kind, name kind".
 func keyed(more string) input {
 	in := input{{"tenant", "text"}, {"session_id", "text"}}
 	if more == "" {
@@ -70,19 +70,17 @@ func (in input) placeholders(suffix string) string {
 	return strings.Join(list, ", ")
 }
 
-// forRows prepares a statement that takes rows of the input, for text to read
-// from as v. Several rows are one array for each column. One row is plain
-// parameters: the server runs no function and joins nothing, which halves the
-// costs.
+// forRows prepares a statement on rows of the input. text gets their source, with the
+// alias v. Several rows are one array for each column. One row is plain parameters: the
+// server runs no function and joins nothing, at half the costs.
 func forRows(in input, text func(v string) string) *statement {
 	s := prepared(text(fmt.Sprintf("unnest(%s) AS v (%s)", in.placeholders("[]"), in.names())))
 	s.single = prepared(text(fmt.Sprintf("(SELECT %s) AS v (%s)", in.placeholders(""), in.names())))
 	return s
 }
 
-// forViews prepares a query that selects columns for the rows v of the input.
-// The first column of the result is the number of the row of the input, from 1
-// on, which v has as n.
+// forViews prepares a query of columns for the rows v of the input. The first column of
+// the result is v.n, the number of the row in the input, from 1 on.
 func forViews(columns string, in input, from string) *statement {
 	text := func(v string) string {
 		return fmt.Sprintf("SELECT v.n, %s FROM %s AS v (%s, n)%s", columns, v, in.names(), from)
@@ -125,15 +123,15 @@ func update[R any](t *table.Table[R], columns table.Columns[R]) *statement {
 	return forRows(columnsOf(t, slices.Concat(t.Key, columns)), func(v string) string { return updateText(t, columns, v) })
 }
 
-// updateAll is update that fails unless it finds every row.
+// updateAll is update, but fails unless it finds every row.
 func updateAll[R any](t *table.Table[R], columns table.Columns[R]) *statement {
 	in := columnsOf(t, slices.Concat(t.Key, columns))
 	return forRows(in, func(v string) string { return exactly(updateText(t, columns, v), len(in)) })
 }
 
-// updateUnlocked is updateAll for rows that the transaction in the last column of
-// the input, written, was the last to write and to lock. Its second column is
-// the id of the own transaction.
+// updateUnlocked is updateAll on condition that the last write and lock of each row are
+// of the transaction in the last column of the input, written. The second column of the
+// result is the id of the own transaction.
 func updateUnlocked[R any](t *table.Table[R], columns table.Columns[R]) *statement {
 	in := append(columnsOf(t, slices.Concat(t.Key, columns)), parameter{"written", "xid"})
 	return forRows(in, func(v string) string {
@@ -142,8 +140,8 @@ func updateUnlocked[R any](t *table.Table[R], columns table.Columns[R]) *stateme
 	})
 }
 
-// exactly makes a statement with that many parameters fail with missingRows
-// unless it writes as many rows as one more parameter says.
+// exactly adds a parameter to a statement: the number of rows to write. The statement
+// fails with missingRows when it writes another number.
 func exactly(statement string, parameters int, more ...string) string {
 	wanted := fmt.Sprintf("$%d::bigint", parameters+1)
 	check := fmt.Sprintf("CASE WHEN count(*) <> %[1]s THEN holdfast_missing_rows(%[1]s, count(*)) END", wanted)
@@ -158,7 +156,7 @@ func upsert[R any](t *table.Table[R]) *statement {
 	})
 }
 
-// excluded sets the columns that change to what a conflicting INSERT has brought.
+// excluded sets the changing columns to the values of a conflicting INSERT.
 func excluded[R any](t *table.Table[R]) string {
 	sets := make([]string, 0, len(t.Small))
 	for _, c := range t.Changing() {
@@ -167,7 +165,7 @@ func excluded[R any](t *table.Table[R]) string {
 	return strings.Join(sets, ", ")
 }
 
-// deleteFrom deletes the rows that have the values of the input.
+// deleteFrom deletes the rows with the values of the input.
 func deleteFrom(in input, name string) *statement {
 	var key []string
 	for _, p := range in {

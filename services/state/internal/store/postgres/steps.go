@@ -11,7 +11,7 @@ import (
 )
 
 // stepPage selects the steps of a page and one more. Each has the step before it, the
-// lowest ordinal that its messages can have, and the size of the page up to it. The
+// lowest possible ordinal of its messages, and the size of the page up to it. The
 // messages follow those of the step before, and those from before the run.
 // octet_length does not read the record.
 const stepPage = `(SELECT k.*, sum(octet_length(k.record) + k.message_bytes) OVER (ORDER BY k.step) AS total, row_number() OVER (ORDER BY k.step) AS place FROM

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
-// reader queues the queries that fill views. The server runs them in order: the
-// queries after the lock see what its former holder has written.
+// reader queues the queries of views. The server runs them in order: the queries after
+// the lock see the writes of its former holder.
 type reader struct {
 	pipeline
 	sessions []loadedSession // all are known before the first query
@@ -185,7 +185,7 @@ func (r *reader) journals() {
 	})
 }
 
-// existingMessage is a needed message that the conversation has already.
+// existingMessage is a needed message of the conversation.
 type existingMessage struct {
 	id      string
 	ordinal int64

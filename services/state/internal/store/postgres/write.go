@@ -17,7 +17,7 @@ import (
 // enters it, and rows are deleted before their replacements are inserted.
 const (
 	_                   = iota // the zero value is no statement
-	sessionStepUnlocked        // of rows that were not locked before
+	sessionStepUnlocked        // of rows not locked before
 	sessionUpdateUnlocked
 	sessionInsert
 	sessionStep
@@ -50,8 +50,8 @@ const (
 	writesNumber
 )
 
-// The columns of the rows that commands write. A step that only continues a
-// session or a run writes few of them.
+// The columns of written rows. A step that only continues a session or a run writes few
+// of them.
 var (
 	sessionColumns       = table.Sessions.All()
 	sessionStepColumns   = slices.Concat(table.Sessions.Step, table.Sessions.Small)
@@ -119,7 +119,7 @@ var writes = [writesNumber]*statement{
 	facetInsert: forRows(facetInput, func(v string) string { return insertText(facetInput, "session_facets", v) + ` ON CONFLICT DO NOTHING` }),
 }
 
-// rewind deletes the rows of a session that meet a condition on a bound.
+// rewind deletes the rows of a session beyond a bound.
 func rewind(bound, text, condition string) *statement {
 	return forRows(keyed(bound), func(v string) string {
 		return text + v + ` WHERE ` + matches(table.Sessions.Primary()) + ` AND ` + condition
@@ -136,9 +136,9 @@ func copyMessages() *statement {
 	})
 }
 
-// unreadWrites replace updates when the view of a command does not have every row:
-// an UPDATE that finds no row would pass unnoticed. A row in the view of a locked
-// session exists, and counting it would cost time.
+// unreadWrites replace updates of rows missing in the view of their command: an UPDATE
+// without a row would pass unnoticed. A row in the view of a locked session exists, and
+// counting it would cost time.
 var unreadWrites = map[int]*statement{
 	sessionUpdate: updateAll(&table.Sessions, sessionUpdateColumns),
 	runUpdate:     updateAll(&table.Runs, runUpdateColumns),
@@ -160,10 +160,10 @@ type writer struct {
 	rows     [writesNumber]rows
 	unread   [writesNumber]bool // rows of the statement are not in the view of their command
 	copied   int64              // the number of messages for messageCopy
-	unlocked int                // the statement for sessions that were not locked; 0 when all were
+	unlocked int                // the statement for unlocked sessions; 0 when all are locked
 }
 
-// writers are pooled with their memory, but for those that grew large.
+// writers are pooled with their memory, except large ones.
 var writers = sync.Pool{New: func() any { return &writer{} }}
 
 const maxPooledValues = 100_000
@@ -184,7 +184,7 @@ func (w *writer) release() {
 	}
 }
 
-// useUnlocked prepares the writer for sessions that were neither locked nor read. One
+// useUnlocked prepares the writer for sessions neither locked nor read. One
 // statement writes all their rows, and so locks them in the order of their keys.
 func (w *writer) useUnlocked(changed []*loadedSession) {
 	w.unlocked = sessionStepUnlocked
@@ -195,8 +195,8 @@ func (w *writer) useUnlocked(changed []*loadedSession) {
 	}
 }
 
-// change adds the change of one session. Every change writes the session's row, so
-// that its xmin changes with anything in the session.
+// change adds the change of one session. Every change writes the session's row, and
+// thereby its xmin.
 func (w *writer) change(s *loadedSession) {
 	c := s.change
 	if c.Delete {
@@ -232,7 +232,7 @@ func (w *writer) change(s *loadedSession) {
 	w.children(&s.Key, c.Children)
 }
 
-// run writes few columns of a run that a step only continues.
+// run writes few columns of a run that only continues.
 func (w *writer) run(s *loadedSession, after *session.Run) {
 	if before := s.view.Run; before != nil && before.RunID == after.RunID && runRestColumns.Equal(before, after) {
 		addRow(&w.rows[runStep], &s.Key, runStepInput, after)
@@ -241,7 +241,7 @@ func (w *writer) run(s *loadedSession, after *session.Run) {
 	addRow(w.overwrite(runUpdate, viewHasRun(s.view, after.RunID)), &s.Key, runUpdateInput, after)
 }
 
-// overwrite returns the rows of an update. inView says that the row is in the view.
+// overwrite returns the rows of an update. inView: the row is in the view.
 func (w *writer) overwrite(kind int, inView bool) *rows {
 	w.unread[kind] = w.unread[kind] || !inView
 	return &w.rows[kind]
@@ -336,7 +336,7 @@ func (w *writer) journal(k *session.Key, c *session.Change) {
 	}
 }
 
-// calls finds calls by the root of the family, which never changes.
+// calls finds calls by the root of the family. A session never leaves its family.
 func (w *writer) calls(s *loadedSession, c *session.Change) {
 	if len(c.DropCalls)+len(c.NewCalls)+len(c.Calls) == 0 {
 		return
@@ -370,8 +370,8 @@ func (w *writer) children(k *session.Key, children []session.Child) {
 	}
 }
 
-// queue adds the statements that have rows. something is false when there are none.
-// A statement that returns the id of the transaction sets id when it runs.
+// queue adds the statements with rows. something is false when there are none. When the
+// statements run, id gets the id of the transaction if one returns it.
 func (w *writer) queue(p *pipeline) (id *uint32, something bool) {
 	id = new(uint32)
 	if w.deleted.count > 0 {

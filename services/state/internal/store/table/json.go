@@ -7,8 +7,8 @@ import (
 	"reflect"
 )
 
-// JSON stores a value in a text column as JSON: a list or a small struct that no
-// query looks into. An empty list, an empty map and a nil pointer are stored as
+// JSON stores a value in a text column as JSON: a list or a small struct, opaque to
+// queries. An empty list, an empty map and a nil pointer are stored as
 // the empty text and read as nil. A pointer to an empty struct is stored as "{}".
 //
 // It works with database/sql and with pgx, as an argument and as a destination

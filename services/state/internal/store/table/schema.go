@@ -1,6 +1,6 @@
 package table
 
-// Description is what a schema says of a table.
+// Description is a table without its structs.
 type Description struct {
 	Name    string
 	Columns map[string]Kind
@@ -14,8 +14,7 @@ func Descriptions() []Description {
 	}
 }
 
-// OfSession returns the names of the tables whose rows belong to a session,
-// but for its facets.
+// OfSession returns the names of all tables with rows of a session, except its facets.
 func OfSession() []string {
 	return []string{
 		Sessions.Name, States.Name, Runs.Name, Messages.Name, Plans.Name, Results.Name, Checkpoints.Name, UsageEntries.Name, Calls.Name,

@@ -1,5 +1,5 @@
-// Package table describes the tables that both SQL dialects of the store share:
-// the columns of each table, and the field of the domain struct in each column.
+// Package table describes the tables of both SQL dialects of the store: their columns,
+// and the field of the domain struct in each column.
 //
 // Both dialects derive their column lists, arguments and scans from it. A new
 // column is one line here and one migration in each dialect. A test in each
@@ -30,7 +30,7 @@ const (
 	Bytes   Kind = "bytes"
 )
 
-// Column is a column of the rows that an R holds.
+// Column is a column of a table with rows in structs R.
 type Column[R any] struct {
 	Name string
 	Kind Kind
@@ -40,13 +40,13 @@ type Column[R any] struct {
 	Field func(*R) any
 }
 
-// Columns are columns in the order in which they are written and read.
+// Columns are columns in the order of writes and reads.
 type Columns[R any] []Column[R]
 
 // Table is a table and its columns. The primary key is Scope and Key.
 type Table[R any] struct {
 	Name  string
-	Scope []string   // texts that R does not hold: the tenant, and the session or its root
+	Scope []string   // text columns outside of R: the tenant, and the session or its root
 	Key   Columns[R] // identify a row within its scope
 	Step  Columns[R] // change with every step; no index holds one of them
 	Small Columns[R] // change with other commands
@@ -57,7 +57,7 @@ type Table[R any] struct {
 // All returns the columns but those of the scope.
 func (t *Table[R]) All() Columns[R] { return slices.Concat(t.Key, t.Changing(), t.Fixed) }
 
-// Changing returns the columns that an update may write.
+// Changing returns the columns of updates.
 func (t *Table[R]) Changing() Columns[R] { return slices.Concat(t.Step, t.Small, t.Large) }
 
 // Primary returns the names of the primary key's columns.
@@ -72,7 +72,7 @@ func (c Columns[R]) Names() []string {
 	return names
 }
 
-// Select lists the columns for a SELECT from the table of that alias.
+// Select lists the columns for a SELECT, with the alias of the table.
 func (c Columns[R]) Select(alias string) string {
 	return alias + "." + strings.Join(c.Names(), ", "+alias+".")
 }
@@ -82,7 +82,7 @@ func (c Columns[R]) Without(names ...string) Columns[R] {
 	return slices.DeleteFunc(slices.Clone(c), func(column Column[R]) bool { return slices.Contains(names, column.Name) })
 }
 
-// Fields appends pointers to the fields of the row, which Value takes.
+// Fields appends pointers to the fields of the row, for Value.
 func (c Columns[R]) Fields(to []any, row *R) []any {
 	for i := range c {
 		to = append(to, c[i].Field(row))
@@ -90,7 +90,7 @@ func (c Columns[R]) Fields(to []any, row *R) []any {
 	return to
 }
 
-// Destinations appends what a Scan of the columns writes into the row.
+// Destinations appends the arguments of a Scan into the row.
 func (c Columns[R]) Destinations(to []any, row *R) []any {
 	for i := range c {
 		field := c[i].Field(row)
@@ -140,8 +140,8 @@ func equal(a, b any) bool {
 }
 
 // Value returns the value behind a pointer of Column.Field as an argument of a
-// statement: a string, int64, float64, bool, []byte that is never nil, or a
-// driver.Valuer that gives a string. Any other value is returned as it is.
+// statement: a string, int64, float64, bool, non-nil []byte, or a
+// driver.Valuer of a string. It returns any other value unchanged.
 func Value(field any) any {
 	switch p := field.(type) {
 	case *string:
@@ -156,7 +156,7 @@ func Value(field any) any {
 		return *p
 	case *[]byte:
 		if *p == nil {
-			return []byte{} // NULL, which no column takes, is not the same
+			return []byte{} // nil would be NULL
 		}
 		return *p
 	default:

@@ -2,7 +2,7 @@ package table
 
 import "github.com/holdfast-run/holdfast/services/state/internal/session"
 
-// ofSession is the scope of the tables whose rows belong to a session.
+// ofSession is the scope of tables with rows of a session.
 var ofSession = []string{"tenant", "session_id"}
 
 // Sessions holds sessions without their custom states.
@@ -55,7 +55,7 @@ var Sessions = Table[session.Session]{
 // writes to the version before it.
 type State struct {
 	Version int64
-	Base    int64             // the version whose whole text the writes begin with; Version itself for a whole text
+	Base    int64             // the version of the whole text under the writes; Version itself for a whole text
 	Whole   string            // one JSON text
 	Writes  []session.StateOp // stored in place of Whole when not empty
 }
@@ -76,8 +76,7 @@ var States = Table[State]{
 	},
 }
 
-// Runs holds runs without their Outcome.Status, which is the run's own status
-// once that is terminal.
+// Runs holds runs without their Outcome.Status. It is the status of an ended run.
 var Runs = Table[session.Run]{
 	Name:  "runs",
 	Scope: ofSession,
@@ -128,14 +127,14 @@ var Runs = Table[session.Run]{
 	},
 }
 
-// Held is what a run keeps while it waits.
+// Held is the input of a waiting run.
 type Held struct {
 	RunID      string
 	MessageIDs []string
 	Held       *session.Held
 }
 
-// HeldRuns holds what waiting runs keep.
+// HeldRuns holds the inputs of waiting runs.
 var HeldRuns = Table[Held]{
 	Name:  "held_runs",
 	Scope: ofSession,
@@ -158,7 +157,7 @@ var Messages = Table[session.Message]{
 		integer("step", func(m *session.Message) *int32 { return &m.Step }),
 		integer("created_at", func(m *session.Message) *int64 { return (*int64)(&m.CreatedAt) }),
 		byteString("body", func(m *session.Message) *[]byte { return &m.Body }),
-		// Written so that queries can add sizes up, and never read.
+		// For sums in queries. It is never read into the struct.
 		integer("size", func(m *session.Message) *int64 {
 			size := int64(len(m.Body))
 			return &size
@@ -277,7 +276,7 @@ var Calls = Table[session.Call]{
 	Fixed: Columns[session.Call]{text("session_id", func(c *session.Call) *string { return &c.SessionID })},
 }
 
-// SubSessions holds what a session knows of its children.
+// SubSessions holds the children of sessions, as their parents know them.
 var SubSessions = Table[session.Child]{
 	Name:  "sub_sessions",
 	Scope: ofSession,
@@ -295,7 +294,7 @@ var SubSessions = Table[session.Child]{
 	},
 }
 
-// Memories holds facts that outlive sessions.
+// Memories holds memory records.
 var Memories = Table[session.Memory]{
 	Name:  "memories",
 	Scope: []string{"tenant"},
