@@ -174,12 +174,11 @@ func (s *Service) Register(r grpc.ServiceRegistrar) { s.server.Register(r) }
 // has to be stopped at the same time: it ends the streams of clients that take
 // nothing.
 func (s *Service) Run(ctx context.Context) error {
-	var polling sync.WaitGroup
-	polling.Go(func() { s.server.PollStops(ctx) })
-	polling.Go(func() { s.server.KeepInTouch(ctx) })
+	var background sync.WaitGroup
+	background.Go(func() { s.server.Run(ctx) })
 	err := s.sweep.Run(ctx)
 	s.server.Stop()
-	polling.Wait()
+	background.Wait()
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
 var submitOutcomes = map[session.SubmitStatus]statev1.SubmitCallResponse_Outcome{
@@ -23,8 +24,18 @@ var continuations = map[session.Continuation]statev1.SubmitCallResponse_Continua
 	session.CallerResumes:  statev1.SubmitCallResponse_CONTINUATION_CALLER_RESUMES,
 }
 
+// callService implements statev1.CallServiceServer.
+type callService struct {
+	statev1.UnimplementedCallServiceServer
+	store  store.Reader
+	runner *runner
+	limits Limits
+	clock  clock
+	ids    ids
+}
+
 // SubmitCall implements statev1.CallServiceServer.
-func (s *Server) SubmitCall(ctx context.Context, r *statev1.SubmitCallRequest) (*statev1.SubmitCallResponse, error) {
+func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallRequest) (*statev1.SubmitCallResponse, error) {
 	command, err := s.submit(r)
 	if err != nil {
 		return nil, err
@@ -40,7 +51,7 @@ func (s *Server) SubmitCall(ctx context.Context, r *statev1.SubmitCallRequest) (
 	}
 	command.SessionID = owner
 	target := session.Target{Key: command.Key, Need: command.Need()}
-	submitted, err := handing(ctx, s, target, proto.Size(r), command.Now, alone(bounded(s, command.Decide)))
+	submitted, err := spreadHandingOver(ctx, s.runner, target, proto.Size(r), command.Now, alone(bounded(s.limits, command.Decide)))
 	switch fault.ReasonOf(err) {
 	case "SESSION_NOT_FOUND", "UNKNOWN_TOOL_CALL": // it went away, alone or with its session
 		return nil, s.missing(ctx, asked, command.CallID)
@@ -55,22 +66,22 @@ func (s *Server) SubmitCall(ctx context.Context, r *statev1.SubmitCallRequest) (
 }
 
 // missing is why the family of the session has no such call.
-func (s *Server) missing(ctx context.Context, asked session.Key, callID string) error {
+func (s *callService) missing(ctx context.Context, asked session.Key, callID string) error {
 	command := session.Missing{Key: asked, CallID: callID}
-	_, err := update(ctx, s, session.Target{Key: asked, Need: command.Need()}, 0, command.Decide)
+	_, err := update(ctx, s.runner, session.Target{Key: asked, Need: command.Need()}, 0, command.Decide)
 	return err
 }
 
 // submit checks the request and makes the command of it, for the session that
 // the request names.
-func (s *Server) submit(r *statev1.SubmitCallRequest) (session.Submit, error) {
+func (s *callService) submit(r *statev1.SubmitCallRequest) (session.Submit, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return session.Submit{}, err
 	}
-	a, err := s.config.Limits.answerIn(r.GetToolCallId(), r.GetAnswer())
+	a, err := s.limits.answerIn(r.GetToolCallId(), r.GetAnswer())
 	return session.Submit{
-		Key: key, CallID: a.CallID, Kind: a.Kind, ApprovalID: a.ApprovalID, Response: a.Response, NewRunID: s.newRunID(), Now: s.millis(),
+		Key: key, CallID: a.CallID, Kind: a.Kind, ApprovalID: a.ApprovalID, Response: a.Response, NewRunID: s.ids.run(), Now: s.clock.millis(),
 	}, err
 }
 
@@ -98,11 +109,11 @@ func (l Limits) answerIn(callID string, given *statev1.CallAnswer) (session.Answ
 // bounded is a command that takes answers, with a bound on those that wait
 // together: whoever continues the session is handed all of them at once. TooLarge
 // (RESULT_TOO_LARGE).
-func bounded[A any](s *Server, decide func(*session.View) (*session.Change, A, error)) func(*session.View) (*session.Change, A, error) {
+func bounded[A any](l Limits, decide func(*session.View) (*session.Change, A, error)) func(*session.View) (*session.Change, A, error) {
 	return func(v *session.View) (*session.Change, A, error) {
 		change, answer, err := decide(v)
 		if err == nil {
-			err = s.config.Limits.checkWaiting(v, change)
+			err = l.checkWaiting(v, change)
 		}
 		if err != nil {
 			change = nil

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
 // checkCheckpointID gives Invalid (ID_INVALID). The id of a checkpoint holds
@@ -22,8 +23,17 @@ func checkCheckpointID(id string) error {
 	return nil
 }
 
+// checkpointService implements statev1.CheckpointServiceServer.
+type checkpointService struct {
+	statev1.UnimplementedCheckpointServiceServer
+	store  store.Reader
+	runner *runner
+	clock  clock
+	ids    ids
+}
+
 // GetCheckpoint implements statev1.CheckpointServiceServer.
-func (s *Server) GetCheckpoint(ctx context.Context, r *statev1.GetCheckpointRequest) (*statev1.GetCheckpointResponse, error) {
+func (s *checkpointService) GetCheckpoint(ctx context.Context, r *statev1.GetCheckpointRequest) (*statev1.GetCheckpointResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -43,7 +53,7 @@ func (s *Server) GetCheckpoint(ctx context.Context, r *statev1.GetCheckpointRequ
 }
 
 // ListCheckpoints implements statev1.CheckpointServiceServer.
-func (s *Server) ListCheckpoints(ctx context.Context, r *statev1.ListCheckpointsRequest) (*statev1.ListCheckpointsResponse, error) {
+func (s *checkpointService) ListCheckpoints(ctx context.Context, r *statev1.ListCheckpointsRequest) (*statev1.ListCheckpointsResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -71,7 +81,7 @@ func (s *Server) ListCheckpoints(ctx context.Context, r *statev1.ListCheckpoints
 }
 
 // Rewind implements statev1.CheckpointServiceServer.
-func (s *Server) Rewind(ctx context.Context, r *statev1.RewindRequest) (*statev1.RewindResponse, error) {
+func (s *checkpointService) Rewind(ctx context.Context, r *statev1.RewindRequest) (*statev1.RewindResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -79,8 +89,8 @@ func (s *Server) Rewind(ctx context.Context, r *statev1.RewindRequest) (*statev1
 	if err := checkCheckpointID(r.GetCheckpointId()); err != nil {
 		return nil, err
 	}
-	command := session.RewindTo{Key: key, CheckpointID: r.GetCheckpointId(), Now: s.millis()}
-	rewound, err := spread(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
+	command := session.RewindTo{Key: key, CheckpointID: r.GetCheckpointId(), Now: s.clock.millis()}
+	rewound, err := spread(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +98,7 @@ func (s *Server) Rewind(ctx context.Context, r *statev1.RewindRequest) (*statev1
 }
 
 // Branch implements statev1.CheckpointServiceServer.
-func (s *Server) Branch(ctx context.Context, r *statev1.BranchRequest) (*statev1.BranchResponse, error) {
+func (s *checkpointService) Branch(ctx context.Context, r *statev1.BranchRequest) (*statev1.BranchResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -101,10 +111,10 @@ func (s *Server) Branch(ctx context.Context, r *statev1.BranchRequest) (*statev1
 	}
 	branch := session.Key{Tenant: key.Tenant, SessionID: r.GetNewSessionId()}
 	if branch.SessionID == "" {
-		branch.SessionID = s.newSessionID()
+		branch.SessionID = s.ids.session()
 	}
-	command := session.Branch{From: key, CheckpointID: r.GetCheckpointId(), Key: branch, Now: s.millis()}
-	made, err := run(ctx, s, command.Targets(), proto.Size(r), func(_ []session.Target, views []*session.View) ([]*session.Change, session.Session, error) {
+	command := session.Branch{From: key, CheckpointID: r.GetCheckpointId(), Key: branch, Now: s.clock.millis()}
+	made, err := run(ctx, s.runner, command.Targets(), proto.Size(r), func(_ []session.Target, views []*session.View) ([]*session.Change, session.Session, error) {
 		return command.Decide(views...)
 	})
 	if err != nil {

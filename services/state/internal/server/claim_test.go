@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
@@ -47,10 +49,10 @@ func TestAStartWakesAWaitingStreamWithoutThePoll(t *testing.T) {
 
 func TestThePollFindsWhatNoSignalTold(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(c *Config) { c.Poll = time.Millisecond })
-	other := New(b.config, b.store, time.Now, b.server.newID, b.server.log) // another replica
+	b := newBench(t, func(c *Config) { c.Scheduler.Poll = time.Millisecond })
+	other := b.replica() // another replica
 	s := b.open("e1", 1)
-	if _, err := other.StartRun(t.Context(), startOf("a")); err != nil {
+	if _, err := other.runs.StartRun(t.Context(), startOf("a")); err != nil {
 		t.Fatal(err)
 	}
 	s.execute()
@@ -60,11 +62,7 @@ func TestWorkSpreadsOverWaitingExecutors(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	first, second := b.open("e1", 10), b.open("e2", 10)
-	b.eventually("both wait", func() bool {
-		b.server.hub.mu.Lock()
-		defer b.server.hub.mu.Unlock()
-		return len(b.server.hub.waiters) == 2
-	})
+	b.rests("e1", "e2")
 	for _, id := range []string{"a", "b", "c", "d"} {
 		b.start(id)
 		b.eventually("the run is claimed", func() bool {
@@ -100,7 +98,7 @@ func TestAStreamThatBreaksLosesNothing(t *testing.T) {
 	b.start("lost")
 	lost := s.execute().GetRun().GetRunId() // the client forgets it, as if it had not arrived
 	s.cancel()
-	b.eventually("the stream is over", func() bool { return len(b.server.stops.connected()) == 0 })
+	b.eventually("the stream is over", func() bool { return len(b.server.scheduler.Connected()) == 0 })
 	again := b.open("e1", 10, kept)
 	claim := again.execute()
 	if claim.GetRun().GetRunId() != lost || claim.GetEpoch() != 2 {
@@ -112,18 +110,27 @@ func TestAStreamThatBreaksLosesNothing(t *testing.T) {
 	}
 }
 
-// deaf is a claim stream that hears one request, and can send nothing.
+// deaf is a claim stream that receives one request, and can send nothing.
 type deaf struct {
-	claimStream
+	grpc.BidiStreamingServer[statev1.ClaimRunsRequest, statev1.ClaimRunsResponse]
+	ctx   context.Context
 	hello chan *statev1.ClaimRunsRequest
 	sends int
 }
+
+func (b *bench) deaf(executorID string, credits int32) *deaf {
+	d := &deaf{ctx: b.Context(), hello: make(chan *statev1.ClaimRunsRequest, 1)}
+	d.hello <- &statev1.ClaimRunsRequest{ExecutorId: executorID, Agents: []*statev1.Agent{{AgentType: "support"}}, Credits: credits}
+	return d
+}
+
+func (d *deaf) Context() context.Context { return d.ctx }
 
 func (d *deaf) Recv() (*statev1.ClaimRunsRequest, error) {
 	select {
 	case r := <-d.hello:
 		return r, nil
-	case <-d.Context().Done():
+	case <-d.ctx.Done():
 		return nil, io.EOF
 	}
 }
@@ -140,9 +147,8 @@ func TestAClaimThatCannotBeSentIsReleased(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		b.start(id)
 	}
-	d := &deaf{hello: make(chan *statev1.ClaimRunsRequest, 1)}
-	c := &claimer{server: b.server, stream: d, executorID: "announcer", agents: []string{"support"}, credits: newCredits(5)}
-	if err := c.run(t.Context()); err == nil || err.Error() != "broken pipe" || d.sends != 1 {
+	d := b.deaf("announcer", 5)
+	if err := b.server.work.ClaimRuns(d); err == nil || err.Error() != "broken pipe" || d.sends != 1 {
 		t.Errorf("got %v after %d sends, want the stream's error after 1", err, d.sends)
 	}
 	s := b.open("e2", 5)
@@ -156,7 +162,7 @@ func TestAClaimThatCannotBeSentIsReleased(t *testing.T) {
 func TestAHeartbeatTakesBackWhatIsNotHeldAndNotFresh(t *testing.T) {
 	t.Parallel()
 	for fresh, wantBack := range map[time.Duration]bool{time.Hour: false, -time.Hour: true} {
-		b := newBench(t, func(c *Config) { c.Fresh = fresh })
+		b := newBench(t, func(c *Config) { c.Scheduler.Fresh = fresh })
 		s := b.open("e1", 1)
 		b.start("a")
 		claim := s.execute()
@@ -184,7 +190,7 @@ func TestAHeartbeatOfAStrangerSaysForgotten(t *testing.T) {
 
 func TestAClaimCarriesEverything(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(c *Config) { c.Limits.TailMessages = 2 })
+	b := newBench(t, func(c *Config) { c.Scheduler.TailMessages = 2 })
 	s := b.open("e1", 1)
 	r := startOf("a")
 	r.Messages = append(r.Messages, userMessage("second"), userMessage("third"))
@@ -239,55 +245,5 @@ func TestAClientThatHasNoMoreToSayEndsTheStream(t *testing.T) {
 	b.must(s.CloseSend())
 	if err := <-s.end; !errors.Is(err, io.EOF) {
 		t.Errorf("got %v, want EOF", err)
-	}
-}
-
-func TestAStreamIsBrokenWhenNeitherSideHasEndedIt(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, c := range []struct {
-		gone  bool
-		ended error
-		want  bool
-	}{
-		{false, errors.New("the store failed"), false},
-		{true, nil, true},
-		{true, context.Canceled, true},
-		{true, io.EOF, false}, // it closed its side, and was gone before that was looked at
-	} {
-		claims := &claimer{server: b.server, credits: newCredits(1)}
-		claims.credits.ended = c.ended
-		ctx := t.Context()
-		if c.gone {
-			ctx = gone
-		}
-		if got := claims.broke(ctx); got != c.want {
-			t.Errorf("gone %v, %v: got broken %v, want %v", c.gone, c.ended, got, c.want)
-		}
-	}
-	b.server.Stop()
-	if (&claimer{server: b.server, credits: newCredits(1)}).broke(gone) {
-		t.Error("a stream that the service has ended itself is taken for broken")
-	}
-}
-
-func TestASignalThatIsNotFollowedGoesToAnother(t *testing.T) {
-	t.Parallel()
-	h := newHub(time.Now)
-	first, second := h.join([]string{"a"}), h.join([]string{"a", "b"})
-	h.signal("a")
-	h.leave(first)
-	select {
-	case <-second.woken:
-	default:
-		t.Error("the signal was lost")
-	}
-	h.signal("c") // nobody serves it
-	h.signal("b")
-	h.signal("b") // nobody is left to wake
-	if len(second.woken) != 1 {
-		t.Errorf("got %d signals, want 1", len(second.woken))
 	}
 }

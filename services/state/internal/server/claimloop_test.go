@@ -57,7 +57,7 @@ func (w *searched) since() looks {
 func looking(t *testing.T, poll time.Duration, test func(b *bench, w *searched)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &searched{Store: memory.New()}
-		test(newBenchOn(t, w, func(c *Config) { c.Poll, c.StopPoll = poll, time.Hour }), w)
+		test(newBenchOn(t, w, func(c *Config) { c.Scheduler.Poll, c.Scheduler.StopPoll = poll, time.Hour }), w)
 	})
 }
 
@@ -96,7 +96,7 @@ func TestARunThatCameDuringALookIsFoundByTheNext(t *testing.T) {
 		w.since()
 		w.most = func(look int) int {
 			if look == 1 { // the run that it is about comes too late for it
-				if _, err := b.server.StartRun(b.Context(), startOf("b")); err != nil {
+				if _, err := b.server.runs.StartRun(b.Context(), startOf("b")); err != nil {
 					b.Error(err)
 				}
 				return 1
@@ -144,7 +144,7 @@ func TestOfTwoRunsTheOneThatWasPassedOverIsFoundSoon(t *testing.T) {
 			switch look {
 			case 1:
 				for _, id := range []string{"b", "c"} { // the loop is awake: one signal says both
-					if _, err := b.server.StartRun(b.Context(), startOf(id)); err != nil {
+					if _, err := b.server.runs.StartRun(b.Context(), startOf(id)); err != nil {
 						b.Error(err)
 					}
 				}
@@ -171,12 +171,12 @@ func TestWhatIsNotFoundSoonIsLeftToThePoll(t *testing.T) {
 	looking(t, time.Hour, func(b *bench, w *searched) {
 		b.open("e1", 10)
 		w.since()
-		b.server.hub.signal("support")
+		b.server.Wake("support")
 		time.Sleep(10 * time.Minute)
 		w.wants(b, "a signal of nothing", looks{4, 0})
-		b.server.hub.signal("support")
+		b.server.Wake("support")
 		time.Sleep(5 * time.Millisecond)
-		b.server.hub.signal("support") // the search begins anew
+		b.server.Wake("support") // the search begins anew
 		time.Sleep(10 * time.Minute)
 		w.wants(b, "two signals of nothing", looks{2 + 4, 0})
 		time.Sleep(75 * time.Minute)
@@ -192,7 +192,7 @@ func TestSignalsDoNotPutThePollOff(t *testing.T) {
 		b.open("e1", 10)
 		w.since()
 		for began := time.Now(); w.since().orphaned == 0; time.Sleep(time.Millisecond) {
-			b.server.hub.signal("support")
+			b.server.Wake("support")
 			if took := time.Since(began); took > 301*time.Millisecond {
 				b.Fatalf("nobody has looked for everything after %v", took)
 			}
@@ -207,7 +207,7 @@ func TestWhatOneLoopCannotTakeGoesToAnother(t *testing.T) {
 		w.since()
 		w.most = func(look int) int {
 			if look == 1 {
-				if _, err := b.server.StartRun(b.Context(), startOf("b")); err != nil {
+				if _, err := b.server.runs.StartRun(b.Context(), startOf("b")); err != nil {
 					b.Error(err)
 				}
 			}

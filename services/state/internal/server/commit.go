@@ -21,7 +21,7 @@ type committed struct {
 
 // CommitStep implements statev1.WorkServiceServer. Only a step that ends its
 // run, and with it the work of its session, is followed by anything in the family.
-func (s *Server) CommitStep(ctx context.Context, r *statev1.CommitStepRequest) (*statev1.CommitStepResponse, error) {
+func (s *workService) CommitStep(ctx context.Context, r *statev1.CommitStepRequest) (*statev1.CommitStepResponse, error) {
 	command, err := s.commit(r)
 	if err != nil {
 		return nil, err
@@ -36,9 +36,9 @@ func (s *Server) CommitStep(ctx context.Context, r *statev1.CommitStepRequest) (
 	target := session.Target{Key: command.Key, Need: command.Need()}
 	var c committed
 	if command.Outcome == nil {
-		c, err = update(ctx, s, target, proto.Size(r), decide)
+		c, err = update(ctx, s.runner, target, proto.Size(r), decide)
 	} else {
-		c, err = spread(ctx, s, target, proto.Size(r), command.Now, alone(decide))
+		c, err = spread(ctx, s.runner, target, proto.Size(r), command.Now, alone(decide))
 	}
 	if err != nil {
 		return nil, err
@@ -49,8 +49,8 @@ func (s *Server) CommitStep(ctx context.Context, r *statev1.CommitStepRequest) (
 }
 
 // commit checks the request and makes the command of it.
-func (s *Server) commit(r *statev1.CommitStepRequest) (session.Commit, error) {
-	limits := s.config.Limits
+func (s *workService) commit(r *statev1.CommitStepRequest) (session.Commit, error) {
+	limits := s.limits
 	ref, err := checkRef(r.GetRun())
 	if err != nil {
 		return session.Commit{}, err
@@ -60,10 +60,10 @@ func (s *Server) commit(r *statev1.CommitStepRequest) (session.Commit, error) {
 	}
 	command := session.Commit{
 		Ref: ref, Step: r.GetStep(), ExpectedVersion: r.GetExpectedVersion(),
-		Told: r.GetToldCalls(), Suspension: suspensionIn(r), ExpireAfter: session.Millis(s.config.SuspendedTTL.Milliseconds()),
-		Limits: limits.heart(), Now: s.millis(),
+		Told: r.GetToldCalls(), Suspension: suspensionIn(r), ExpireAfter: session.Millis(s.suspendedTTL.Milliseconds()),
+		Limits: limits.heart(), Now: s.clock.millis(),
 	}
-	command.CheckpointID = checkpointID(ref.SessionID, r.GetStep(), command.Now, s.newID())
+	command.CheckpointID = checkpointID(ref.SessionID, r.GetStep(), command.Now, s.ids())
 	for _, c := range r.GetConsumedCalls() {
 		command.Consume = append(command.Consume, session.Consume{CallID: c.GetToolCallId(), Revision: c.GetRevision()})
 	}

@@ -4,22 +4,17 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// Config says how work is handed out and what is too large.
+// Config configures the server.
 type Config struct {
-	Poll  time.Duration `env:"HOLDFAST_STATE_CLAIM_POLL" envDefault:"200ms" doc:"how often a claim stream looks for work that no signal announced; jittered by half"`
-	Fresh time.Duration `env:"HOLDFAST_STATE_CLAIM_FRESH" envDefault:"10s" doc:"a claim that a heartbeat does not list is taken back only when it is older than this"`
-	// OrphanedAfter is for runs whose agent no living executor announces.
-	OrphanedAfter time.Duration `env:"HOLDFAST_STATE_ORPHANED_AFTER" envDefault:"10s" doc:"how long a run that is only to end waits for an executor that serves its agent; then any executor ends it"`
-	// SuspendedTTL counts from the step that suspends; a later deadline of one of
-	// its calls goes before. 0 keeps suspended sessions for ever.
+	Scheduler scheduler.Config
+	// SuspendedTTL counts from the step that suspends. The session expires earlier if a
+	// call of it has an earlier deadline. 0 keeps suspended sessions.
 	SuspendedTTL time.Duration `env:"HOLDFAST_STATE_SUSPENDED_TTL" envDefault:"720h" doc:"how long a suspended session waits before it expires; 0 for ever"`
-	// StopPoll is for stops that another replica has taken: those of its own reach
-	// an executor at once.
-	StopPoll time.Duration `env:"HOLDFAST_STATE_STOP_POLL" envDefault:"100ms" doc:"how often to look for runs of the connected executors that are to stop"`
-	Limits   Limits
+	Limits       Limits
 }
 
 // Limits bound what a request may bring and an answer may carry. All sizes are
@@ -47,8 +42,6 @@ type Limits struct {
 	Metadata      int `env:"HOLDFAST_STATE_MAX_METADATA" envDefault:"64" doc:"most metadata pairs of a session or a message"`
 	MetadataBytes int `env:"HOLDFAST_STATE_MAX_METADATA_BYTES" envDefault:"4096" doc:"longest metadata value"`
 	PageBytes     int `env:"HOLDFAST_STATE_MAX_PAGE_BYTES" envDefault:"4194304" doc:"largest page of messages, sessions or memories; a single larger one still comes"`
-	TailMessages  int `env:"HOLDFAST_STATE_TAIL_MESSAGES" envDefault:"200" doc:"most messages that a claim carries"`
-	TailBytes     int `env:"HOLDFAST_STATE_TAIL_BYTES" envDefault:"1048576" doc:"most bytes of messages that a claim carries; the last message always comes"`
 }
 
 func (l Limits) heart() session.Limits {
@@ -58,22 +51,22 @@ func (l Limits) heart() session.Limits {
 // Check gives Invalid (CONFIG_INVALID) for a configuration with which nothing
 // would work, naming the variable.
 func (c Config) Check() error {
-	l := c.Limits
+	l, sched := c.Limits, c.Scheduler
 	for _, bound := range []struct {
 		variable string
 		value    int64
 	}{
-		{"CLAIM_POLL", int64(c.Poll)}, {"STOP_POLL", int64(c.StopPoll)}, {"MAX_WAITING", int64(l.Waiting)}, {"MAX_MESSAGE_BYTES", int64(l.MessageBytes)}, {"MAX_RESULT_BYTES", int64(l.ResultBytes)},
+		{"CLAIM_POLL", int64(sched.Poll)}, {"STOP_POLL", int64(sched.StopPoll)}, {"MAX_WAITING", int64(l.Waiting)}, {"MAX_MESSAGE_BYTES", int64(l.MessageBytes)}, {"MAX_RESULT_BYTES", int64(l.ResultBytes)},
 		{"MAX_STEP_BYTES", int64(l.StepBytes)}, {"MAX_STATE_BYTES", int64(l.StateBytes)}, {"MAX_STAGED_BYTES", int64(l.StagedBytes)}, {"MAX_OPS", int64(l.Ops)},
 		{"MAX_ERROR_BYTES", int64(l.ErrorBytes)}, {"MAX_CALLS", int64(l.Calls)}, {"MAX_FAMILY", int64(l.Family)},
 		{"MAX_USAGE_ENTRIES", int64(l.UsageEntries)}, {"MAX_USAGE_SUMS", int64(l.UsageSums)}, {"MAX_MEMORY_BYTES", int64(l.MemoryBytes)},
-		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)}, {"TAIL_MESSAGES", int64(l.TailMessages)}, {"TAIL_BYTES", int64(l.TailBytes)},
+		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)}, {"TAIL_MESSAGES", int64(sched.TailMessages)}, {"TAIL_BYTES", int64(sched.TailBytes)},
 	} {
 		if bound.value <= 0 {
 			return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_STATE_%s must be above 0", bound.variable)
 		}
 	}
-	if c.SuspendedTTL < 0 || c.OrphanedAfter < 0 {
+	if c.SuspendedTTL < 0 || sched.OrphanedAfter < 0 {
 		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_STATE_SUSPENDED_TTL and HOLDFAST_STATE_ORPHANED_AFTER must not be below 0")
 	}
 	return nil

@@ -19,14 +19,14 @@ func respond(a *statev1.CallAnswer, source statev1.AnswerSource) ([]byte, error)
 	return encode(answer)
 }
 
-// timedOut is the answer to a call that nobody has answered in time.
-func timedOut() ([]byte, error) {
+// timedOutAnswer is the answer to a call that nobody has answered in time.
+func timedOutAnswer() ([]byte, error) {
 	return respond(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "The call was not answered in time."}},
 		statev1.AnswerSource_ANSWER_SOURCE_TIMEOUT)
 }
 
-// abandoned is the answer to a call that nobody waits for any more.
-func abandoned() ([]byte, error) {
+// abandonedAnswer is the answer to a call that nobody waits for any more.
+func abandonedAnswer() ([]byte, error) {
 	return respond(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "client_tool_abandoned: a new message came instead."}},
 		statev1.AnswerSource_ANSWER_SOURCE_ABANDONED)
 }

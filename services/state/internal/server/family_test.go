@@ -14,6 +14,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
 )
 
 func TestADeletedSessionTakesItsFamilyAlong(t *testing.T) {
@@ -137,7 +138,7 @@ func TestASessionThatIsResumedDoesNotExpire(t *testing.T) {
 	if got := b.get("s").GetSession().GetExpiresAt(); got != 0 {
 		t.Errorf("got %d, want no expiry", got)
 	}
-	became, err := b.server.expire(t.Context(), session.Key{Tenant: "acme", SessionID: "s"})
+	became, err := b.server.overdue.expireSession(t.Context(), session.Key{Tenant: "acme", SessionID: "s"})
 	if err != nil || became != session.ExpiryNotDue {
 		t.Errorf("got %v, %v; want it not due", became, err)
 	}
@@ -160,9 +161,8 @@ func (c *counted) Update(ctx context.Context, targets []session.Target, bytes in
 
 func TestAStepThatEndsNothingIsOneWriteOfOneSession(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	c := &counted{Store: b.store}
-	b.server.store = c
+	c := &counted{Store: memory.New()}
+	b := newBenchOn(t, c)
 	s := b.open("e1", 10)
 	b.start("root")
 	s.execute()

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
@@ -71,12 +72,12 @@ func newStaged(t *testing.T, changes ...func(*Config)) (*bench, *staged) {
 }
 
 // stagedOnEveryStore is onEveryStore with a bench that never polls.
-func stagedOnEveryStore(t *testing.T, test func(b *bench, on *staged)) {
+func stagedOnEveryStore(t *testing.T, test func(b *bench, on *staged), changes ...func(*Config)) {
 	t.Helper()
-	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
-		b := open(rarely, func(c *Config) { c.Poll = time.Hour })
-		on := &staged{Store: b.store}
-		b.store, b.server.store = on, on
+	wrap := func(s store.Store) store.Store { return &staged{Store: s} }
+	wrappingEveryStore(t, wrap, func(t *testing.T, open func(...func(*Config)) *bench) {
+		b := open(append([]func(*Config){rarely, func(c *Config) { c.Scheduler.Poll = time.Hour }}, changes...)...)
+		on, _ := b.store.(*staged)
 		test(b, on)
 	})
 }
@@ -85,15 +86,10 @@ func stagedOnEveryStore(t *testing.T, test func(b *bench, on *staged)) {
 func (b *bench) rests(executorIDs ...string) {
 	b.Helper()
 	b.eventually("the loops rest", func() bool {
-		b.server.hub.mu.Lock()
-		defer b.server.hub.mu.Unlock()
-		var resting []string
-		for _, w := range b.server.hub.waiters {
-			if w.of != nil && w.told+w.missing == 0 && w.of.handed.sentAll() {
-				resting = append(resting, w.of.executorID)
-			}
-		}
-		return !slices.ContainsFunc(executorIDs, func(id string) bool { return !slices.Contains(resting, id) })
+		return !slices.ContainsFunc(executorIDs, func(id string) bool {
+			_, atRest := b.server.scheduler.Idle(id)
+			return !atRest
+		})
 	})
 }
 
@@ -101,15 +97,8 @@ func (b *bench) rests(executorIDs ...string) {
 func (b *bench) left(executorID string) int {
 	b.Helper()
 	b.rests(executorID)
-	b.server.hub.mu.Lock()
-	defer b.server.hub.mu.Unlock()
-	for _, w := range b.server.hub.waiters {
-		if w.of != nil && w.of.executorID == executorID {
-			n, _ := w.of.credits.get()
-			return n
-		}
-	}
-	return -1
+	free, _ := b.server.scheduler.Idle(executorID)
+	return free
 }
 
 func (b *bench) status(sessionID string) statev1.RunStatus {
@@ -152,7 +141,6 @@ func TestAStartHandsItsRunToAnExecutorThatWaits(t *testing.T) {
 func TestAClaimThatIsHandedOverIsAsOneThatWasLookedFor(t *testing.T) {
 	t.Parallel()
 	stagedOnEveryStore(t, func(b *bench, on *staged) {
-		b.server.config.Limits.TailMessages = 4
 		s := b.open("e1", 100)
 		replica := b.replica()
 		handed := s.talks("handed", b.server)
@@ -165,14 +153,17 @@ func TestAClaimThatIsHandedOverIsAsOneThatWasLookedFor(t *testing.T) {
 				b.Fatalf("claim %d\n got %s\nwant %s", i, got, want)
 			}
 		}
-	})
+	}, func(c *Config) { c.Scheduler.TailMessages = 4 })
 }
+
+// maxHandOverBytes is how large a claim is that a command makes.
+const maxHandOverBytes = 4 << 20
 
 // talks has a conversation of several runs through a replica, and returns the claims.
 func (s *stream) talks(sessionID string, through *Server) (claims []*statev1.Claim) {
 	claimed := func() *statev1.RunRef {
 		if through != s.server {
-			s.server.hub.signal("support")
+			s.server.Wake("support")
 		}
 		claim := s.execute()
 		claims = append(claims, claim)
@@ -191,19 +182,19 @@ func (s *stream) talks(sessionID string, through *Server) (claims []*statev1.Cla
 			}
 		}
 		s.rests("e1")
-		_, err := through.StartRun(s.Context(), r)
+		_, err := through.runs.StartRun(s.Context(), r)
 		s.must(err)
 		ref := claimed()
 		s.commit(asking(ref, 3*turn+1, fmt.Sprint("a", turn), fmt.Sprint("b", turn)))
 		for _, call := range []string{"a", "b"} {
-			_, err := through.SubmitCall(s.Context(), submitOf(sessionID, fmt.Sprint(call, turn), result(`{"n":2}`)))
+			_, err := through.calls.SubmitCall(s.Context(), submitOf(sessionID, fmt.Sprint(call, turn), result(`{"n":2}`)))
 			s.must(err)
 		}
 		ref = claimed()
 		commit := asking(ref, 3*turn+2, fmt.Sprint("c", turn), fmt.Sprint("d", turn))
 		commit.ConsumedCalls = []*statev1.ConsumedCall{{ToolCallId: fmt.Sprint("a", turn), Revision: 1}}
 		s.commit(commit)
-		_, err = through.SubmitCalls(s.Context(), &statev1.SubmitCallsRequest{Tenant: "acme", SessionId: sessionID, Answers: []*statev1.SubmittedAnswer{
+		_, err = through.calls.SubmitCalls(s.Context(), &statev1.SubmitCallsRequest{Tenant: "acme", SessionId: sessionID, Answers: []*statev1.SubmittedAnswer{
 			{ToolCallId: fmt.Sprint("c", turn), Answer: result(`1`)}, {ToolCallId: fmt.Sprint("d", turn), Answer: result(`2`)},
 		}})
 		s.must(err)
@@ -372,7 +363,7 @@ func TestAStreamThatEndsBehindTheWriteGivesTheRunBack(t *testing.T) {
 		on.around(func(write func() error) error {
 			err := write()
 			first.cancel()
-			b.eventually("the stream is over", func() bool { return len(b.server.stops.connected()) == 0 })
+			b.eventually("the stream is over", func() bool { return len(b.server.scheduler.Connected()) == 0 })
 			return err
 		})
 		b.start("a")
@@ -388,11 +379,9 @@ func TestAStreamThatEndsBehindTheWriteGivesTheRunBack(t *testing.T) {
 func TestAHandedClaimThatCannotBeSentIsReleased(t *testing.T) {
 	t.Parallel()
 	b, _ := newStaged(t)
-	d := &deaf{hello: make(chan *statev1.ClaimRunsRequest, 1)}
-	c := &claimer{server: b.server, stream: d, executorID: "e1", agents: []string{"support"}, credits: newCredits(5)}
-	b.must(b.store.Announce(t.Context(), "e1", []session.Agent{{Type: "support"}}, b.server.millis()))
+	d := b.deaf("e1", 5)
 	ended := make(chan error)
-	go func() { ended <- c.work(t.Context()) }()
+	go func() { ended <- b.server.work.ClaimRuns(d) }()
 	b.rests("e1")
 	b.start("a")
 	if err := <-ended; err == nil || err.Error() != "broken pipe" || d.sends != 1 {
@@ -412,7 +401,7 @@ func TestARunIsNotHandedToAnExecutorThatWasForgotten(t *testing.T) {
 		s := b.open("e1", 1)
 		b.rests("e1")
 		on.around(func(write func() error) error {
-			_, err := b.store.Forget(b.Context(), b.server.millis()+1)
+			_, err := b.store.Forget(b.Context(), b.millis()+1)
 			return errors.Join(err, write())
 		})
 		b.start("a")
@@ -420,10 +409,10 @@ func TestARunIsNotHandedToAnExecutorThatWasForgotten(t *testing.T) {
 			b.Errorf("got %v, want it queued", got)
 		}
 		s.cancel()
-		b.eventually("the stream is over", func() bool { return len(b.server.stops.connected()) == 0 }) // which looks for work, too
+		b.eventually("the stream is over", func() bool { return len(b.server.scheduler.Connected()) == 0 }) // which looks for work, too
 		next := b.open("e1", 1)
 		b.eventually("the run is claimed", func() bool {
-			b.server.signal("support") // the database may hold a look of the stream that is over a moment longer
+			b.server.Wake("support") // the database may hold a look of the stream that is over a moment longer
 			return len(next.got) > 0
 		})
 		if claim := next.execute(); claim.GetEpoch() != 1 {
@@ -440,8 +429,8 @@ func TestAnExecutorThatIsForgottenBehindTheWriteLosesTheRun(t *testing.T) {
 		b.rests("e1")
 		on.around(func(write func() error) error {
 			err := write()
-			_, gone := b.store.Forget(b.Context(), b.server.millis()+1)
-			_, swept := on.Store.UpdateDue(b.Context(), store.Silent{}, session.Need{}, 10, session.RequeueSilent{Now: b.server.millis()}.Decide)
+			_, gone := b.store.Forget(b.Context(), b.millis()+1)
+			_, swept := on.Store.UpdateDue(b.Context(), store.Silent{}, session.Need{}, 10, session.RequeueSilent{Now: b.millis()}.Decide)
 			return errors.Join(err, gone, swept)
 		})
 		b.start("a")
@@ -454,6 +443,11 @@ func TestAnExecutorThatIsForgottenBehindTheWriteLosesTheRun(t *testing.T) {
 	})
 }
 
+// closed is the stream of an executor that has closed its side.
+type closed struct{ scheduler.Stream }
+
+func (closed) Credits() (int, error) { return 0, io.EOF }
+
 // A replica that dies, or stands still, between the write and the sending has written
 // a claim that nobody knows of.
 func TestAClaimThatItsReplicaHasNotSentComesBack(t *testing.T) {
@@ -461,25 +455,24 @@ func TestAClaimThatItsReplicaHasNotSentComesBack(t *testing.T) {
 	for what, back := range map[string]func(b *bench, other *Server, s *stream){
 		"it dies, and the executor opens a stream elsewhere": func(b *bench, other *Server, s *stream) {
 			s.cancel()
-			b.must(other.announce(b.Context(), &statev1.ClaimRunsRequest{ExecutorId: "e1"}, []session.Agent{{Type: "support"}}, other.millis()))
+			b.must(other.scheduler.Serve(b.Context(), scheduler.Executor{ID: "e1", Agents: []session.Agent{{Type: "support"}}}, closed{}))
 		},
 		"it stands still, and the executor is heard elsewhere": func(b *bench, other *Server, _ *stream) {
 			beat := &statev1.HeartbeatRequest{ExecutorId: "e1", Held: &statev1.HeldRuns{}}
-			_, err := other.Heartbeat(b.Context(), beat)
+			_, err := other.work.Heartbeat(b.Context(), beat)
 			b.must(err)
 			if got := b.status("a"); got != runRunning {
 				b.Errorf("got %v, want a fresh claim left alone", got)
 			}
-			b.pass(b.config.Fresh + time.Second)
-			_, err = other.Heartbeat(b.Context(), beat)
+			b.pass(b.config.Scheduler.Fresh + time.Second)
+			_, err = other.work.Heartbeat(b.Context(), beat)
 			b.must(err)
 		},
 	} {
 		stagedOnEveryStore(t, func(b *bench, on *staged) {
 			s := b.open("e1", 1)
 			b.rests("e1")
-			other := b.replica()
-			other.store = on.Store
+			other := New(b.config, on.Store, b.now, b.newID, b.log)
 			written, goOn := make(chan struct{}), make(chan struct{})
 			on.around(func(write func() error) error {
 				err := write()
@@ -489,7 +482,7 @@ func TestAClaimThatItsReplicaHasNotSentComesBack(t *testing.T) {
 			})
 			started := make(chan error)
 			go func() {
-				_, err := b.server.StartRun(b.Context(), startOf("a"))
+				_, err := b.server.runs.StartRun(b.Context(), startOf("a"))
 				started <- err
 			}()
 			<-written
@@ -500,14 +493,14 @@ func TestAClaimThatItsReplicaHasNotSentComesBack(t *testing.T) {
 			if got := b.status("a"); got != runQueued {
 				b.Errorf("%s: got %v, want it queued again", what, got)
 			}
-			c := session.Claim{ExecutorID: "e1", Now: b.server.millis()}
+			c := session.Claim{ExecutorID: "e1", Now: b.millis()}
 			due := store.Queued{ExecutorID: "e1", AgentTypes: []string{"support"}, Now: c.Now}
 			claimed, err := on.Store.UpdateDue(b.Context(), due, session.Need{}, 1, c.Decide)
 			b.must(err)
 			close(goOn) // what it does then is too late
 			b.must(<-started)
 			s.cancel()
-			b.eventually("the stream is over", func() bool { return len(b.server.stops.connected()) == 0 })
+			b.eventually("the stream is over", func() bool { return len(b.server.scheduler.Connected()) == 0 })
 			if got := b.get("a"); len(claimed) != 1 || got.GetCurrentRun().GetStatus() != runRunning || got.GetSession().GetEpoch() != 2 {
 				b.Errorf("%s: got %v, want the second claim to stand", what, got)
 			}
@@ -551,14 +544,14 @@ func TestAContinuationIsHandedToAnExecutorThatWaits(t *testing.T) {
 
 func TestALargeClaimIsNotHandedOver(t *testing.T) {
 	t.Parallel()
-	b, on := newStaged(t, func(c *Config) { c.Limits.StateBytes = 2 * mostHandedOver })
+	b, on := newStaged(t, func(c *Config) { c.Limits.StateBytes = 2 * maxHandOverBytes })
 	s := b.open("e1", 10)
 	b.rests("e1")
 	looks := on.looks.Load()
 	r := startOf("a")
-	r.CustomState = fmt.Sprintf(`{"a":"%s"}`, xs(mostHandedOver))
+	r.CustomState = fmt.Sprintf(`{"a":"%s"}`, xs(maxHandOverBytes))
 	b.send(r)
-	if claim := s.execute(); len(claim.GetSession().GetCustomState()) < mostHandedOver || claim.GetEpoch() != 1 {
+	if claim := s.execute(); len(claim.GetSession().GetCustomState()) < maxHandOverBytes || claim.GetEpoch() != 1 {
 		t.Errorf("got %d bytes", len(claim.GetSession().GetCustomState()))
 	}
 	if on.looks.Load() == looks {
@@ -583,7 +576,7 @@ func TestReplicasHandEachRunToOneExecutor(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		b := newBenchOn(t, s, func(c *Config) { c.Poll = 5 * time.Millisecond })
+		b := newBenchOn(t, unsignaled{s}, func(c *Config) { c.Scheduler.Poll = 5 * time.Millisecond })
 		b.ids.Store(int64(len(replicas)) * 1_000_000)
 		replicas = append(replicas, b)
 		streams = append(streams, b.open(fmt.Sprint("e", len(replicas)), 100))
@@ -632,113 +625,25 @@ func TestACommandThatBeginsNoRunTakesNoPlace(t *testing.T) {
 	b := newBench(t)
 	b.open("e1", 1)
 	b.rests("e1")
-	place := b.server.slotFor("support")
-	place.try()
-	b.must(place.claim(&session.View{ExecutorLives: true}, &session.Change{}))
-	if left, _ := place.of.credits.get(); left != 1 {
+	handOver := b.server.scheduler.HandOver("support")
+	handOver.Reset()
+	b.must(handOver.Claim(&session.View{ExecutorLives: true}, &session.Change{}))
+	if left := b.left("e1"); left != 1 {
 		t.Errorf("%d places are left, want the one", left)
 	}
 	b.start("a") // begins one meanwhile
 	b.eventually("the run is claimed", func() bool { return b.status("a") == runRunning })
-	place.end(t.Context(), nil)
-	if left, _ := place.of.credits.get(); left != 0 {
+	handOver.Finish(t.Context(), nil)
+	if left, _ := b.server.scheduler.Idle("e1"); left != 0 {
 		t.Errorf("%d places are left, want none", left)
-	}
-}
-
-func TestAPlaceThatAnotherCommandHasTakenIsNotTakenAgain(t *testing.T) {
-	t.Parallel()
-	h := newHub(time.Now)
-	c := &claimer{executorID: "e1", credits: newCredits(1)}
-	h.seen(h.join([]string{"a"}), c, 0)
-	first, second := h.placed("a"), h.placed("a")
-	if first != c || second != c {
-		t.Fatalf("got %v and %v, want the one with a place to spare", first, second)
-	}
-	if !h.reserve(first) || h.reserve(second) {
-		t.Error("want that the first takes the place and the second does not")
-	}
-}
-
-func TestPlacesAreTakenInTurnFromWhoHasThemToSpare(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	h := newHub(func() time.Time { return now })
-	of := func(id string, credits int32) *claimer { return &claimer{executorID: id, credits: newCredits(credits)} }
-	join := func(c *claimer, agents ...string) *waiter {
-		w := h.join(agents)
-		h.seen(w, c, 0)
-		return w
-	}
-	first := of("first", 2)
-	w := join(first, "a", "b")
-	join(of("second", 1), "a")
-	join(of("none", 0), "a")
-	deaf := of("deaf", 1)
-	deaf.handed.more = make(chan struct{}, 1)
-	join(deaf, "a")
-	for range mostUnsent {
-		deaf.handed.put(store.Decided{}, now)
-	}
-	h.join([]string{"a"}) // has not looked for work
-	took := func(agent string) string {
-		if c := h.placed(agent); c != nil && h.reserve(c) {
-			return c.executorID
-		}
-		return ""
-	}
-	for i, want := range []string{"first", "second", "first", ""} {
-		if got := took("a"); got != want {
-			t.Errorf("%d: got a place of %q, want %q", i, got, want)
-		}
-	}
-	deaf.handed.sent(1, now)
-	now = now.Add(handWithin + 1)
-	if got := took("a"); got != "" {
-		t.Errorf("got a place of %q, whose stream takes nothing", got)
-	}
-	deaf.handed.sent(1, now)
-	if got := took("a"); got != "deaf" {
-		t.Errorf("got a place of %q, want of the one that reads again", got)
-	}
-	first.credits.back(1)
-	h.signal("b") // its one place is for that run
-	if got := took("b"); got != "" {
-		t.Errorf("got a place of %q, which was told of work", got)
-	}
-	first.credits.back(1)
-	if got := took("b"); got != "first" {
-		t.Errorf("got %q, want the place beside the one for the run that it was told of", got)
-	}
-	if told := h.take(w, 1); told != 1 {
-		t.Errorf("told of %d runs, want 1", told)
-	}
-	h.seen(w, first, 1)
-	if got := took("b"); got != "" {
-		t.Errorf("got a place of %q, which is to look again for a run that it has missed", got)
-	}
-	h.behind(w)
-	first.credits.back(10)
-	if got := took("b"); got != "" {
-		t.Errorf("got a place of %q, which has work behind", got)
-	}
-	h.seen(w, first, 0)
-	if got := took("b"); got != "first" {
-		t.Errorf("got a place of %q", got)
-	}
-	h.signal("b")
-	h.signal("b")
-	h.take(w, 1) // more than it looks for
-	if got := took("b"); got != "" {
-		t.Errorf("got a place of %q, which has work behind", got)
 	}
 }
 
 // A loop that looks for work does not keep what begins meanwhile from going out.
 func TestAStartHandsItsRunToAnExecutorThatLooksForOthers(t *testing.T) {
 	t.Parallel()
-	b, on := newStaged(t, rarely, func(c *Config) { c.Poll = time.Hour })
-	s := b.open("e1", 2*claimBatch)
+	b, on := newStaged(t, rarely, func(c *Config) { c.Scheduler.Poll = time.Hour })
+	s := b.open("e1", 32)
 	b.rests("e1")
 	looks, goesOn := make(chan struct{}), make(chan struct{})
 	wait := func() {
@@ -746,18 +651,12 @@ func TestAStartHandsItsRunToAnExecutorThatLooksForOthers(t *testing.T) {
 		<-goesOn
 	}
 	on.first.Store(&wait)
-	b.server.hub.signal("support")
+	b.server.Wake("support")
 	<-looks
 	b.start("a")
 	if claim := s.execute(); claim.GetRun().GetSessionId() != "a" || claim.GetEpoch() != 1 {
 		t.Errorf("got %v", claim)
 	}
 	close(goesOn)
-	b.eventually("all places but one are free", func() bool { return b.left("e1") == 2*claimBatch-1 })
-}
-
-func (h *handed) sentAll() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.unsent == 0
+	b.eventually("all places but one are free", func() bool { return b.left("e1") == 32-1 })
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
@@ -41,12 +42,18 @@ type bench struct {
 	memories statev1.MemoryServiceClient
 	operator statev1.OperatorServiceClient
 	conn     *grpc.ClientConn
+	log      *slog.Logger
 	ids      atomic.Int64
 	later    atomic.Int64 // how far the service's clock is ahead of the real one
 }
 
 // now is the service's clock.
 func (b *bench) now() time.Time { return time.Now().Add(time.Duration(b.later.Load())) }
+
+func (b *bench) millis() session.Millis { return session.Millis(b.now().UnixMilli()) }
+
+// newID is the service's source of ids.
+func (b *bench) newID() string { return fmt.Sprint("id", b.ids.Add(1)) }
 
 // pass lets time pass for the service.
 func (b *bench) pass(d time.Duration) { b.later.Add(int64(d)) }
@@ -69,6 +76,15 @@ func databaseURL(t *testing.T) string {
 // that lock rows it polls often: a claim passes over a session that another
 // command has locked just then, and comes back to it with the poll.
 func onEveryStore(t *testing.T, test func(t *testing.T, open func(...func(*Config)) *bench)) {
+	t.Helper()
+	wrappingEveryStore(t, func(s store.Store) store.Store { return unsignaled{s} }, test)
+}
+
+// unsignaled hides that a store carries signals between replicas.
+type unsignaled struct{ store.Store }
+
+// wrappingEveryStore is onEveryStore with benches that use the wrapped stores.
+func wrappingEveryStore(t *testing.T, wrap func(store.Store) store.Store, test func(t *testing.T, open func(...func(*Config)) *bench)) {
 	t.Helper()
 	var commits group.Config
 	if err := config.Load(&commits, nil); err != nil {
@@ -96,9 +112,9 @@ func onEveryStore(t *testing.T, test func(t *testing.T, open func(...func(*Confi
 					}
 				})
 				if name != "memory" {
-					changes = append([]func(*Config){func(c *Config) { c.Poll = 5 * time.Millisecond }}, changes...)
+					changes = append([]func(*Config){func(c *Config) { c.Scheduler.Poll = 5 * time.Millisecond }}, changes...)
 				}
-				return newBenchOn(t, s, changes...)
+				return newBenchOn(t, wrap(s), changes...)
 			})
 		})
 	}
@@ -106,18 +122,17 @@ func onEveryStore(t *testing.T, test func(t *testing.T, open func(...func(*Confi
 
 func newBenchOn(t *testing.T, on store.Store, changes ...func(*Config)) *bench {
 	t.Helper()
-	b := &bench{T: t, store: on}
+	b := &bench{T: t, store: on, log: slog.New(slog.DiscardHandler)}
 	if err := config.Load(&b.config, nil); err != nil {
 		t.Fatal(err)
 	}
-	b.config.Poll = time.Hour
+	b.config.Scheduler.Poll = time.Hour
 	for _, change := range changes {
 		change(&b.config)
 	}
-	log := slog.New(slog.DiscardHandler)
-	b.server = New(b.config, b.store, b.now, func() string { return fmt.Sprint("id", b.ids.Add(1)) }, log)
+	b.server = b.replica()
 	network := rpc.NewMemory()
-	g, err := rpc.NewServer(rpc.ServerConfig{Log: log})
+	g, err := rpc.NewServer(rpc.ServerConfig{Log: b.log})
 	b.must(err)
 	b.server.Register(g)
 	listener, err := network.Listen(t.Context(), "state")
@@ -137,13 +152,13 @@ func newBenchOn(t *testing.T, on store.Store, changes ...func(*Config)) *bench {
 func (b *bench) serve(g *rpc.Server, listener net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	var polling sync.WaitGroup
-	polling.Go(func() { b.server.PollStops(ctx) })
+	var background sync.WaitGroup
+	background.Go(func() { b.server.Run(ctx) })
 	go func() { served <- rpc.Serve(ctx, g, listener, time.Second) }()
 	b.Cleanup(func() {
 		cancel()
 		b.server.Stop()
-		polling.Wait()
+		background.Wait()
 		if err := <-served; err != nil {
 			b.Error(err)
 		}
@@ -192,14 +207,14 @@ func (b *bench) start(sessionID string) *statev1.StartRunResponse {
 // queue starts a run as another replica does, and lets this one know.
 func (b *bench) queue(sessionID string) *statev1.StartRunResponse {
 	b.Helper()
-	started, err := b.replica().StartRun(b.Context(), startOf(sessionID))
+	started, err := b.replica().runs.StartRun(b.Context(), startOf(sessionID))
 	b.must(err)
-	b.server.hub.signal("support")
+	b.server.Wake("support")
 	return started
 }
 
 // replica is another server on the same store, without streams.
-func (b *bench) replica() *Server { return New(b.config, b.store, b.now, b.server.newID, b.server.log) }
+func (b *bench) replica() *Server { return New(b.config, b.store, b.now, b.newID, b.log) }
 
 // announce makes the agent known, by an executor that takes nothing.
 func (b *bench) announce() {

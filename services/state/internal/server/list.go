@@ -14,14 +14,14 @@ import (
 )
 
 // ListSessions implements statev1.SessionServiceServer.
-func (s *Server) ListSessions(ctx context.Context, r *statev1.ListSessionsRequest) (*statev1.ListSessionsResponse, error) {
-	q, err := s.config.Limits.query(r)
+func (s *sessionService) ListSessions(ctx context.Context, r *statev1.ListSessionsRequest) (*statev1.ListSessionsResponse, error) {
+	q, err := s.limits.query(r)
 	if err != nil {
 		return nil, err
 	}
 	limit := q.Limit
 	q.Limit++ // one more tells whether there is more
-	rows, err := s.store.Sessions(ctx, r.GetTenant(), q)
+	rows, err := s.lister.Sessions(ctx, r.GetTenant(), q)
 	if err != nil {
 		return nil, err
 	}
@@ -36,13 +36,13 @@ func (s *Server) ListSessions(ctx context.Context, r *statev1.ListSessionsReques
 // page makes the answer of the rows, which are one more than the limit when
 // there is more. Sessions with much metadata make it shorter; its limit says how
 // long it is then, so that an offset goes on behind it.
-func (s *Server) page(rows []session.Session, limit int) *statev1.ListSessionsResponse {
+func (s *sessionService) page(rows []session.Session, limit int) *statev1.ListSessionsResponse {
 	page, more := pageOf(rows, limit)
 	answer := &statev1.ListSessionsResponse{Limit: int32(limit), HasMore: more}
 	size := 0
 	for i := range page {
 		out := sessionOut(&page[i])
-		if size += proto.Size(out); size > s.config.Limits.PageBytes && i > 0 {
+		if size += proto.Size(out); size > s.limits.PageBytes && i > 0 {
 			answer.Limit, answer.HasMore = int32(i), true
 			break
 		}
@@ -56,13 +56,13 @@ func (s *Server) page(rows []session.Session, limit int) *statev1.ListSessionsRe
 }
 
 // count counts what fits on all pages, and says whether it stopped counting.
-func (s *Server) count(ctx context.Context, r *statev1.ListSessionsRequest, q store.SessionQuery) (int64, bool, error) {
-	most := s.config.Limits.Count
+func (s *sessionService) count(ctx context.Context, r *statev1.ListSessionsRequest, q store.SessionQuery) (int64, bool, error) {
+	most := s.limits.Count
 	if r.GetExactTotal() {
-		total, err := s.store.CountSessions(ctx, r.GetTenant(), q, 0)
+		total, err := s.lister.CountSessions(ctx, r.GetTenant(), q, 0)
 		return total, false, err
 	}
-	total, err := s.store.CountSessions(ctx, r.GetTenant(), q, most+1)
+	total, err := s.lister.CountSessions(ctx, r.GetTenant(), q, most+1)
 	return min(total, int64(most)), total > int64(most), err
 }
 

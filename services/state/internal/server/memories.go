@@ -28,8 +28,17 @@ func (l Limits) memoryTooLarge(size int) error {
 	return fault.New(fault.TooLarge, "MEMORY_TOO_LARGE", "the text has %d bytes; the limit is %d", size, l.MemoryBytes)
 }
 
+// memoryService implements statev1.MemoryServiceServer.
+type memoryService struct {
+	statev1.UnimplementedMemoryServiceServer
+	store  store.Memories
+	limits Limits
+	clock  clock
+	ids    ids
+}
+
 // AddMemory implements statev1.MemoryServiceServer.
-func (s *Server) AddMemory(ctx context.Context, r *statev1.AddMemoryRequest) (*statev1.AddMemoryResponse, error) {
+func (s *memoryService) AddMemory(ctx context.Context, r *statev1.AddMemoryRequest) (*statev1.AddMemoryResponse, error) {
 	memory, err := s.memory(r)
 	if err != nil {
 		return nil, err
@@ -50,8 +59,8 @@ func (s *Server) AddMemory(ctx context.Context, r *statev1.AddMemoryRequest) (*s
 }
 
 // memory checks the request and makes the record of it.
-func (s *Server) memory(r *statev1.AddMemoryRequest) (session.Memory, error) {
-	limits, m := s.config.Limits, r.GetMemory()
+func (s *memoryService) memory(r *statev1.AddMemoryRequest) (session.Memory, error) {
+	limits, m := s.limits, r.GetMemory()
 	if err := checkID("tenant", r.GetTenant()); err != nil {
 		return session.Memory{}, err
 	}
@@ -67,13 +76,13 @@ func (s *Server) memory(r *statev1.AddMemoryRequest) (session.Memory, error) {
 	if err := limits.checkKept(m.GetMetadata()); err != nil {
 		return session.Memory{}, err
 	}
-	now := s.millis()
+	now := s.clock.millis()
 	memory := session.Memory{
 		ID: m.GetMemoryId(), EntityID: m.GetEntityId(), Source: m.GetSource(), Text: m.GetText(), Metadata: m.GetMetadata(),
 		CreatedAt: now, UpdatedAt: now,
 	}
 	if memory.ID == "" {
-		memory.ID = "mem_" + s.newID()
+		memory.ID = s.ids.memory()
 	}
 	return memory, nil
 }
@@ -86,7 +95,7 @@ func checkMemory(tenant, id string) error {
 }
 
 // GetMemory implements statev1.MemoryServiceServer.
-func (s *Server) GetMemory(ctx context.Context, r *statev1.GetMemoryRequest) (*statev1.GetMemoryResponse, error) {
+func (s *memoryService) GetMemory(ctx context.Context, r *statev1.GetMemoryRequest) (*statev1.GetMemoryResponse, error) {
 	if err := checkMemory(r.GetTenant(), r.GetMemoryId()); err != nil {
 		return nil, err
 	}
@@ -98,8 +107,8 @@ func (s *Server) GetMemory(ctx context.Context, r *statev1.GetMemoryRequest) (*s
 }
 
 // SearchMemories implements statev1.MemoryServiceServer.
-func (s *Server) SearchMemories(ctx context.Context, r *statev1.SearchMemoriesRequest) (*statev1.SearchMemoriesResponse, error) {
-	q, err := s.config.Limits.memoryQuery(r)
+func (s *memoryService) SearchMemories(ctx context.Context, r *statev1.SearchMemoriesRequest) (*statev1.SearchMemoriesResponse, error) {
+	q, err := s.limits.memoryQuery(r)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +126,7 @@ func (s *Server) SearchMemories(ctx context.Context, r *statev1.SearchMemoriesRe
 			score = float64(found[i].Hits) / float64(len(q.Words))
 		}
 		out := &statev1.ScoredMemory{Memory: memoryOut(&found[i].Memory), Score: score}
-		if size += proto.Size(out); size > s.config.Limits.PageBytes && i > 0 {
+		if size += proto.Size(out); size > s.limits.PageBytes && i > 0 {
 			break // the best ones came first
 		}
 		answer.Memories = append(answer.Memories, out)
@@ -158,7 +167,7 @@ func leastHits(score float64, words int) int {
 }
 
 // DeleteMemory implements statev1.MemoryServiceServer.
-func (s *Server) DeleteMemory(ctx context.Context, r *statev1.DeleteMemoryRequest) (*statev1.DeleteMemoryResponse, error) {
+func (s *memoryService) DeleteMemory(ctx context.Context, r *statev1.DeleteMemoryRequest) (*statev1.DeleteMemoryResponse, error) {
 	if err := checkMemory(r.GetTenant(), r.GetMemoryId()); err != nil {
 		return nil, err
 	}
@@ -173,7 +182,7 @@ func (s *Server) DeleteMemory(ctx context.Context, r *statev1.DeleteMemoryReques
 }
 
 // ListEntities implements statev1.MemoryServiceServer.
-func (s *Server) ListEntities(ctx context.Context, r *statev1.ListEntitiesRequest) (*statev1.ListEntitiesResponse, error) {
+func (s *memoryService) ListEntities(ctx context.Context, r *statev1.ListEntitiesRequest) (*statev1.ListEntitiesResponse, error) {
 	if err := checkID("tenant", r.GetTenant()); err != nil {
 		return nil, err
 	}
@@ -199,7 +208,7 @@ func (s *Server) ListEntities(ctx context.Context, r *statev1.ListEntitiesReques
 
 // entities reads behind a pair, if there is one. The pair of two empty ids is
 // the first of all: the store takes it for none.
-func (s *Server) entities(ctx context.Context, tenant string, after store.EntityCount, behind bool, limit int) ([]store.EntityCount, error) {
+func (s *memoryService) entities(ctx context.Context, tenant string, after store.EntityCount, behind bool, limit int) ([]store.EntityCount, error) {
 	nameless := store.EntityCount{}
 	if !behind || after != nameless {
 		return s.store.Entities(ctx, tenant, after, limit)

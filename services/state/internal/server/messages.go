@@ -12,7 +12,7 @@ import (
 )
 
 // ListMessages implements statev1.SessionServiceServer.
-func (s *Server) ListMessages(ctx context.Context, r *statev1.ListMessagesRequest) (*statev1.ListMessagesResponse, error) {
+func (s *sessionService) ListMessages(ctx context.Context, r *statev1.ListMessagesRequest) (*statev1.ListMessagesResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -24,7 +24,7 @@ func (s *Server) ListMessages(ctx context.Context, r *statev1.ListMessagesReques
 	if r.GetOffset() < 0 {
 		return nil, fault.New(fault.Invalid, "LIMIT_INVALID", "offset is %d; the first message has the ordinal 0", r.GetOffset())
 	}
-	page := store.Page{From: r.GetOffset(), Limit: limit, MaxBytes: s.config.Limits.PageBytes}
+	page := store.Page{From: r.GetOffset(), Limit: limit, MaxBytes: s.limits.PageBytes}
 	rows, total, err := s.store.Messages(ctx, key, page)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func conversed(decide func(*session.View) (*session.Change, int64, error)) func(
 }
 
 // AppendMessages implements statev1.SessionServiceServer.
-func (s *Server) AppendMessages(ctx context.Context, r *statev1.AppendMessagesRequest) (*statev1.AppendMessagesResponse, error) {
+func (s *sessionService) AppendMessages(ctx context.Context, r *statev1.AppendMessagesRequest) (*statev1.AppendMessagesResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -65,14 +65,14 @@ func (s *Server) AppendMessages(ctx context.Context, r *statev1.AppendMessagesRe
 	if len(r.GetMessages()) == 0 {
 		return nil, messageInvalid("messages is empty; give at least one")
 	}
-	if err := s.config.Limits.checkAppended(r.GetMessages()); err != nil {
+	if err := s.limits.checkAppended(r.GetMessages()); err != nil {
 		return nil, err
 	}
-	command := session.AppendMessages{Key: key, Now: s.millis()}
-	if command.Messages, err = messagesIn(r.GetMessages(), origin{now: command.Now, newID: s.newID}); err != nil {
+	command := session.AppendMessages{Key: key, Now: s.clock.millis()}
+	if command.Messages, err = messagesIn(r.GetMessages(), origin{now: command.Now, newID: s.ids}); err != nil {
 		return nil, err
 	}
-	after, err := update(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), conversed(command.Decide))
+	after, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), conversed(command.Decide))
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (s *Server) AppendMessages(ctx context.Context, r *statev1.AppendMessagesRe
 }
 
 // TruncateMessages implements statev1.SessionServiceServer.
-func (s *Server) TruncateMessages(ctx context.Context, r *statev1.TruncateMessagesRequest) (*statev1.TruncateMessagesResponse, error) {
+func (s *sessionService) TruncateMessages(ctx context.Context, r *statev1.TruncateMessagesRequest) (*statev1.TruncateMessagesResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -88,8 +88,8 @@ func (s *Server) TruncateMessages(ctx context.Context, r *statev1.TruncateMessag
 	if r.GetCount() < 0 {
 		return nil, fault.New(fault.Invalid, "COUNT_INVALID", "count is %d; give how many messages stay", r.GetCount())
 	}
-	command := session.Truncate{Key: key, Messages: r.GetCount(), Now: s.millis()}
-	after, err := update(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), conversed(command.Decide))
+	command := session.Truncate{Key: key, Messages: r.GetCount(), Now: s.clock.millis()}
+	after, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), conversed(command.Decide))
 	if err != nil {
 		return nil, err
 	}

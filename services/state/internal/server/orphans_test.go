@@ -14,9 +14,11 @@ const poll = 200 * time.Millisecond
 
 // orphanage tests in a bubble of fake time what becomes of a run of the agent support, which
 // is known and which nobody announces.
-func orphanage(t *testing.T, test func(b *bench)) {
+func orphanage(t *testing.T, after time.Duration, test func(b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBenchOn(t, memory.New(), func(c *Config) { c.Poll, c.StopPoll, c.OrphanedAfter = poll, time.Hour, 0 })
+		b := newBenchOn(t, memory.New(), func(c *Config) {
+			c.Scheduler.Poll, c.Scheduler.StopPoll, c.Scheduler.OrphanedAfter = poll, time.Hour, after
+		})
 		b.serving("e1", 0, "support").cancel()
 		b.serving("e1", 0, "returns").cancel()
 		test(b)
@@ -56,7 +58,7 @@ func (s *stream) idle(why string) {
 
 func TestARunWhoseAgentIsGoneIsHandedToAnyExecutorToBeStopped(t *testing.T) {
 	t.Parallel()
-	orphanage(t, func(b *bench) {
+	orphanage(t, 0, func(b *bench) {
 		s := b.serving("e2", 1, "sales")
 		b.start("a")
 		b.start("b")
@@ -84,7 +86,7 @@ func TestARunWhoseAgentIsGoneIsHandedToAnyExecutorToBeStopped(t *testing.T) {
 
 func TestARunWhoseAgentIsGoneIsHandedToAnyExecutorAtItsDeadline(t *testing.T) {
 	t.Parallel()
-	orphanage(t, func(b *bench) {
+	orphanage(t, 0, func(b *bench) {
 		s := b.serving("e2", 1, "sales")
 		r := startOf("a")
 		r.TimeoutMs = time.Minute.Milliseconds()
@@ -101,7 +103,7 @@ func TestARunWhoseAgentIsGoneIsHandedToAnyExecutorAtItsDeadline(t *testing.T) {
 
 func TestARunWhoseAgentSomebodyAnnouncesIsLeftToThatExecutor(t *testing.T) {
 	t.Parallel()
-	orphanage(t, func(b *bench) {
+	orphanage(t, 0, func(b *bench) {
 		own := b.serving("e1", 0, "support")
 		s := b.serving("e2", 1, "sales")
 		b.start("a")
@@ -117,7 +119,7 @@ func TestARunWhoseAgentSomebodyAnnouncesIsLeftToThatExecutor(t *testing.T) {
 
 func TestOrdinaryWorkComesBeforeRunsWhoseAgentIsGone(t *testing.T) {
 	t.Parallel()
-	orphanage(t, func(b *bench) {
+	orphanage(t, 0, func(b *bench) {
 		b.start("orphan")
 		b.interrupt("orphan")
 		b.serving("e2", 0, "sales")
@@ -138,9 +140,8 @@ func TestOrdinaryWorkComesBeforeRunsWhoseAgentIsGone(t *testing.T) {
 
 func TestARunThatIsToStopWaitsAWhileForAnExecutorThatKnowsItsAgent(t *testing.T) {
 	t.Parallel()
-	orphanage(t, func(b *bench) {
-		const while = 10 * time.Second
-		b.server.config.OrphanedAfter = while
+	const while = 10 * time.Second
+	orphanage(t, while, func(b *bench) {
 		b.start("a")
 		b.start("b")
 		b.interrupt("a")

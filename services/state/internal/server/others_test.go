@@ -2,13 +2,11 @@ package server
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/config"
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
 )
@@ -45,21 +43,14 @@ func replicas(t *testing.T) (first, second *bench) {
 			}
 		})
 		on := &heeded{Store: s}
-		b := newBenchOn(t, on, rarely, func(c *Config) { c.Poll, c.StopPoll = time.Hour, time.Hour })
-		ctx, cancel := context.WithCancel(context.Background())
-		var touch sync.WaitGroup
-		touch.Go(func() { b.server.KeepInTouch(ctx) })
-		t.Cleanup(func() {
-			cancel()
-			touch.Wait()
-		})
+		b := newBenchOn(t, on, rarely, func(c *Config) { c.Scheduler.Poll, c.Scheduler.StopPoll = time.Hour, time.Hour })
 		return b, on
 	}
 	first, heardByFirst := open()
 	second, heardBySecond := open()
 	hears := func(b *bench, from *bench, on *heeded) {
 		b.eventually("the other replica is heard", func() bool {
-			from.server.others.tell("hello")
+			from.server.Wake("unknown")
 			return on.heard.Load() > 0
 		})
 	}
@@ -82,15 +73,4 @@ func TestWorkReachesTheExecutorOfAnotherReplicaWithoutAPoll(t *testing.T) {
 	if got := s.stopped(); got.GetRunId() != run.GetRun().GetRunId() {
 		t.Errorf("got %v, want the stop of %s", got, run.GetRun().GetRunId())
 	}
-}
-
-func TestAStoreThatCarriesNoSignalsKeepsNone(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	if _, carries := b.store.(store.Signaler); carries || b.server.others != nil {
-		t.Fatal("the memory store carries signals")
-	}
-	b.server.others.tell("x")            // to nobody
-	b.server.KeepInTouch(t.Context())    // returns
-	b.server.heard("of a newer version") // means nothing
 }

@@ -13,6 +13,7 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
 // posted is the command of a request for a run, with the sessions that it wants to see. The
@@ -23,8 +24,8 @@ type posted struct {
 }
 
 // StartRun implements statev1.RunServiceServer.
-func (s *Server) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
-	if err := s.config.Limits.checkStart(r); err != nil {
+func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
+	if err := s.limits.checkStart(r); err != nil {
 		return nil, err
 	}
 	post, err := s.post(r)
@@ -37,7 +38,7 @@ func (s *Server) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*sta
 	}
 	started, err := s.start(ctx, post, command, proto.Size(r))
 	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
-		return nil, s.withKnownAgents(ctx, err)
+		return nil, withKnownAgents(ctx, s.registry, err)
 	}
 	if err != nil {
 		return nil, err
@@ -49,46 +50,34 @@ func (s *Server) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*sta
 	}, nil
 }
 
-// start runs the command. A run that it begins is handed to an executor that waits for one.
-func (s *Server) start(ctx context.Context, post session.Post, command posted, bytes int) (session.Started, error) {
-	place := s.slotFor(post.AgentType)
-	defer place.leave()
-	command.targets[0].Need = place.need(command.targets[0].Need)
-	started, err := run(ctx, s, command.targets, bytes, func(targets []session.Target, views []*session.View) ([]*session.Change, session.Started, error) {
-		place.try()
-		own, started, err := command.decide(views...)
-		if err != nil {
-			return nil, started, err
-		}
-		family, err := s.family(targets, post.Now)
-		if err != nil {
-			return nil, started, err
-		}
-		changes, err := family.Spread(views, own)
+// start runs the command, and hands the run over to an idle executor.
+func (s *runService) start(ctx context.Context, post session.Post, command posted, bytes int) (session.Started, error) {
+	handOver := s.runner.scheduler.HandOver(post.AgentType)
+	defer handOver.Abandon()
+	command.targets[0].Need = handOver.Need(command.targets[0].Need)
+	started, err := spreadAll(ctx, s.runner, handOver, command.targets, bytes, post.Now, command.decide, func(changes []*session.Change, started *session.Started) {
 		if len(changes) > 0 && changes[0] != nil {
 			started.Session = *changes[0].Session // another run may have begun
-			err = place.claim(views[0], changes[0])
 		}
-		return changes, started, err
 	})
-	place.end(ctx, err)
+	handOver.Finish(ctx, err)
 	return started, err
 }
 
 // post makes what the commands of all intents have in common, of a request that was
 // checked.
-func (s *Server) post(r *statev1.StartRunRequest) (session.Post, error) {
+func (s *runService) post(r *statev1.StartRunRequest) (session.Post, error) {
 	post := session.Post{
 		Key: session.Key{Tenant: r.GetTenant(), SessionID: s.sessionOf(r)}, AgentType: r.GetAgentType(),
-		RequestKey: r.GetRequestKey(), RunID: s.newRunID(), MessageID: "msg_" + s.newID(), Now: s.millis(),
-		Seen: r.GetSeenRunId(), OnBusy: busyIn[r.GetOnBusy()], Limits: s.config.Limits.heart(), Bodies: bodies,
+		RequestKey: r.GetRequestKey(), RunID: s.ids.run(), MessageID: s.ids.message(), Now: s.clock.millis(),
+		Seen: r.GetSeenRunId(), OnBusy: busyIn[r.GetOnBusy()], Limits: s.limits.heart(), Bodies: bodies,
 	}
 	post.Traceparent, post.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
 	if timeout := r.GetTimeoutMs(); timeout > 0 {
 		post.DeadlineAt = post.Now + session.Millis(timeout)
 	}
 	if r.GetAbandonCalls() {
-		answer, err := abandoned()
+		answer, err := abandonedAnswer()
 		if err != nil {
 			return post, err
 		}
@@ -101,15 +90,15 @@ func (s *Server) post(r *statev1.StartRunRequest) (session.Post, error) {
 	if post.Expect, err = expectIn(r.GetExpect()); err != nil {
 		return post, err
 	}
-	if post.Answers, err = s.config.Limits.answersIn(r.GetAnswers()); err != nil {
+	if post.Answers, err = s.limits.answersIn(r.GetAnswers()); err != nil {
 		return post, err
 	}
-	post.Messages, err = messagesIn(r.GetMessages(), origin{runID: post.RunID, now: post.Now, newID: s.newID})
+	post.Messages, err = messagesIn(r.GetMessages(), origin{runID: post.RunID, now: post.Now, newID: s.ids})
 	return post, err
 }
 
 // intent makes the command.
-func (s *Server) intent(r *statev1.StartRunRequest, post session.Post) (posted, error) {
+func (s *runService) intent(r *statev1.StartRunRequest, post session.Post) (posted, error) {
 	send := session.Send{Post: post, New: session.Create{
 		ParentID: r.GetParent().GetSessionId(), Child: bornIn(r.GetParent()), UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(),
 		Tags: r.GetTags(), Metadata: r.GetMetadata(), State: r.GetCustomState(),
@@ -162,18 +151,18 @@ type prelude interface {
 	GetStateOps() []*statev1.StateOp
 }
 
-func (s *Server) addition(r prelude, now session.Millis) (add session.Addition, err error) {
-	if add.Ops, err = s.config.Limits.opsIn(r.GetStateOps()); err != nil {
+func (s *runService) addition(r prelude, now session.Millis) (add session.Addition, err error) {
+	if add.Ops, err = s.limits.opsIn(r.GetStateOps()); err != nil {
 		return add, err
 	}
-	add.Append, err = messagesIn(r.GetAppendMessages(), origin{now: now, newID: s.newID})
+	add.Append, err = messagesIn(r.GetAppendMessages(), origin{now: now, newID: s.ids})
 	return add, err
 }
 
 // sessionOf names the session of the run. Where the request does not, it makes an id; of a
 // request with a key it is made from that, so that a repetition meets the same session and
 // its run.
-func (s *Server) sessionOf(r *statev1.StartRunRequest) string {
+func (s *runService) sessionOf(r *statev1.StartRunRequest) string {
 	names := []string{r.GetTenant(), r.GetRequestKey()}
 	if branch := r.GetBranch(); branch != nil {
 		names = []string{r.GetTenant(), branch.GetFromSessionId(), branch.GetCheckpointId(), r.GetRequestKey()}
@@ -182,7 +171,7 @@ func (s *Server) sessionOf(r *statev1.StartRunRequest) string {
 	case r.GetSessionId() != "":
 		return r.GetSessionId()
 	case r.GetRequestKey() == "":
-		return "ses_" + s.newID()
+		return s.ids.session()
 	}
 	digest := sha256.Sum256([]byte(strings.Join(names, "\x00")))
 	return "ses_" + hex.EncodeToString(digest[:16])
@@ -282,9 +271,9 @@ func checkBusy(p statev1.BusyPolicy) error {
 
 // withKnownAgents adds the agents that there are, as far as a fault can carry
 // them.
-func (s *Server) withKnownAgents(ctx context.Context, err error) error {
+func withKnownAgents(ctx context.Context, registry store.Registry, err error) error {
 	const most = 100
-	agents, listErr := s.store.Agents(ctx)
+	agents, listErr := registry.Agents(ctx)
 	f, ok := fault.From(err)
 	if listErr != nil || !ok {
 		return err

@@ -9,10 +9,22 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
+// runService implements statev1.RunServiceServer.
+type runService struct {
+	statev1.UnimplementedRunServiceServer
+	store    store.Reader
+	registry store.Registry
+	runner   *runner
+	limits   Limits
+	clock    clock
+	ids      ids
+}
+
 // GetRun implements statev1.RunServiceServer.
-func (s *Server) GetRun(ctx context.Context, r *statev1.GetRunRequest) (*statev1.GetRunResponse, error) {
+func (s *runService) GetRun(ctx context.Context, r *statev1.GetRunRequest) (*statev1.GetRunResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -29,7 +41,7 @@ func (s *Server) GetRun(ctx context.Context, r *statev1.GetRunRequest) (*statev1
 
 // ListRuns implements statev1.RunServiceServer. Those that wait come first, on
 // the first page, and beside its limit: they have no turn to go on from.
-func (s *Server) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (*statev1.ListRunsResponse, error) {
+func (s *runService) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (*statev1.ListRunsResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -70,7 +82,7 @@ var stopEffects = map[session.StopEffect]statev1.RequestStopResponse_Effect{
 }
 
 // RequestStop implements statev1.RunServiceServer.
-func (s *Server) RequestStop(ctx context.Context, r *statev1.RequestStopRequest) (*statev1.RequestStopResponse, error) {
+func (s *runService) RequestStop(ctx context.Context, r *statev1.RequestStopRequest) (*statev1.RequestStopResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -82,11 +94,11 @@ func (s *Server) RequestStop(ctx context.Context, r *statev1.RequestStopRequest)
 	if !known {
 		return nil, fault.New(fault.Invalid, "STOP_INVALID", "%s is no way to stop a run; interrupt or abort it", r.GetKind())
 	}
-	if p := s.config.Limits.wrongText(r.GetReason()); p != "" {
+	if p := s.limits.wrongText(r.GetReason()); p != "" {
 		return nil, fault.New(fault.Invalid, "STOP_INVALID", "the reason %s", p)
 	}
-	command := session.RequestStop{Key: key, RunID: r.GetRunId(), Kind: kind, Reason: r.GetReason(), Now: s.millis()}
-	stopped, err := spread(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
+	command := session.RequestStop{Key: key, RunID: r.GetRunId(), Kind: kind, Reason: r.GetReason(), Now: s.clock.millis()}
+	stopped, err := spread(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // ListSteps implements statev1.SessionServiceServer.
-func (s *Server) ListSteps(ctx context.Context, r *statev1.ListStepsRequest) (*statev1.ListStepsResponse, error) {
+func (s *sessionService) ListSteps(ctx context.Context, r *statev1.ListStepsRequest) (*statev1.ListStepsResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func (s *Server) ListSteps(ctx context.Context, r *statev1.ListStepsRequest) (*s
 	if r.GetAfterStep() < 0 {
 		return nil, fault.New(fault.Invalid, "STEP_INVALID", "after_step is %d; give the last step that you have, or 0 for none", r.GetAfterStep())
 	}
-	found, err := s.store.Steps(ctx, key, store.StepPage{After: r.GetAfterStep(), RunID: r.GetRunId(), Limit: limit, MaxBytes: s.config.Limits.PageBytes})
+	found, err := s.store.Steps(ctx, key, store.StepPage{After: r.GetAfterStep(), RunID: r.GetRunId(), Limit: limit, MaxBytes: s.limits.PageBytes})
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // rarely makes a test fail that waits for the poll.
-func rarely(c *Config) { c.StopPoll = time.Hour }
+func rarely(c *Config) { c.Scheduler.StopPoll = time.Hour }
 
 func stopOf(sessionID string, kind statev1.StopKind) *statev1.RequestStopRequest {
 	return &statev1.RequestStopRequest{Tenant: "acme", SessionId: sessionID, Kind: kind, Reason: "enough"}
@@ -102,7 +102,7 @@ func TestAStopThatAnotherReplicaHasTakenIsFoundByThePoll(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		return newBenchOn(t, s, func(c *Config) { c.Poll = 5 * time.Millisecond })
+		return newBenchOn(t, unsignaled{s}, func(c *Config) { c.Scheduler.Poll = 5 * time.Millisecond })
 	}
 	here, there := replica(), replica()
 	s := here.open("e1", 10)
@@ -135,7 +135,7 @@ func TestOneQueryLooksForTheStopsOfAllWhoAreConnected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{Store: memory.New()}
-		b := newBenchOn(t, w, func(c *Config) { c.Poll = time.Hour })
+		b := newBenchOn(t, w, func(c *Config) { c.Scheduler.Poll = time.Hour })
 		time.Sleep(time.Hour)
 		if n := w.looks.Load(); n != 0 {
 			t.Errorf("got %d looks while nobody was connected", n)
@@ -143,7 +143,7 @@ func TestOneQueryLooksForTheStopsOfAllWhoAreConnected(t *testing.T) {
 		first, second := b.open("e1", 10), b.open("e2", 10)
 		again := b.open("e2", 10)
 		beats := w.looks.Load() // heartbeats look too
-		time.Sleep(10 * b.config.StopPoll)
+		time.Sleep(10 * b.config.Scheduler.StopPoll)
 		if n := w.looks.Load() - beats; n < 9 || n > 11 || fmt.Sprint(*w.last.Load()) != "[e1 e2]" {
 			t.Errorf("got %d looks in ten polls, the last for %v", n, *w.last.Load())
 		}
@@ -152,7 +152,7 @@ func TestOneQueryLooksForTheStopsOfAllWhoAreConnected(t *testing.T) {
 			<-s.end
 		}
 		synctest.Wait()
-		time.Sleep(b.config.StopPoll)
+		time.Sleep(b.config.Scheduler.StopPoll)
 		before := w.looks.Load()
 		time.Sleep(time.Hour)
 		if n := w.looks.Load() - before; n != 0 {
@@ -165,7 +165,7 @@ func TestAStopOfAnotherReplicaIsTakenToItsExecutorWithinOnePoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		other := New(b.config, b.store, b.now, b.server.newID, b.server.log)
+		other := b.replica()
 		s := b.open("e1", 100)
 		b.start("s")
 		s.execute()
@@ -173,13 +173,13 @@ func TestAStopOfAnotherReplicaIsTakenToItsExecutorWithinOnePoll(t *testing.T) {
 			began := time.Now()
 			b.start(fmt.Sprint("s", began.UnixNano()))
 			claim := s.execute()
-			_, err := other.RequestStop(t.Context(), stopOf(claim.GetSession().GetSessionId(), interrupts))
+			_, err := other.runs.RequestStop(t.Context(), stopOf(claim.GetSession().GetSessionId(), interrupts))
 			b.must(err)
 			if got := s.stopped(); got.GetRunId() != claim.GetRun().GetRunId() {
 				t.Errorf("got %v, want the stop of %s", got, claim.GetRun().GetRunId())
 			}
-			if took := time.Since(began); took > b.config.StopPoll {
-				t.Errorf("the stop took %s, want %s at most", took, b.config.StopPoll)
+			if took := time.Since(began); took > b.config.Scheduler.StopPoll {
+				t.Errorf("the stop took %s, want %s at most", took, b.config.Scheduler.StopPoll)
 			}
 			time.Sleep(37 * time.Millisecond)
 		}
@@ -205,35 +205,6 @@ func TestAStreamThatOpensAnewIsToldOfTheStopsOfWhatItHolds(t *testing.T) {
 	})
 }
 
-func TestAStopThatWasFasterThanItsClaimIsToldAgain(t *testing.T) {
-	t.Parallel()
-	s := newStops()
-	box := s.join("e1")
-	stop := store.StoppedRun{ExecutorID: "e1", RunID: "r", Stop: session.Stop{Kind: session.StopAbort}}
-	s.tell(stop)
-	s.tell(stop)
-	if got := s.take(box); len(got) != 1 {
-		t.Errorf("got %v, want the stop once", got)
-	}
-	s.found([]string{"e1"}, []store.StoppedRun{stop})
-	if got := s.take(box); len(got) != 0 {
-		t.Errorf("got %v, want nothing that was told", got)
-	}
-	s.handed(box, "r")
-	s.found([]string{"e1"}, []store.StoppedRun{stop})
-	if got := s.take(box); len(got) != 1 {
-		t.Errorf("got %v, want the stop again once the run was handed over", got)
-	}
-	s.found([]string{"e1"}, nil) // it is over
-	if len(box.told) != 0 {
-		t.Errorf("got %v remembered of runs that are over", box.told)
-	}
-	s.leave(box)
-	if s.tell(stop); len(s.take(box)) != 0 {
-		t.Error("a stop was left for somebody who is gone")
-	}
-}
-
 func TestAClientThatTakesNothingHoldsUpNobodysStop(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, rarely)
@@ -252,7 +223,7 @@ func TestAClientThatTakesNothingHoldsUpNobodysStop(t *testing.T) {
 		})
 	}
 	b.eventually("the deaf one is handed nothing more", func() bool {
-		return b.server.hub.placed("support") == nil
+		return b.server.scheduler.HandOver("support").Need(session.Need{}).Executor == ""
 	})
 	s := b.open("e1", 10)
 	b.requestStop("deaf0", interrupts)

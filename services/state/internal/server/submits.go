@@ -29,12 +29,12 @@ var callOutcomes = map[session.SubmitStatus]statev1.SubmittedCall_Outcome{
 // SubmitCalls implements statev1.CallServiceServer. The answers go to the sessions
 // that own the calls one session after the other, in the order in which the request
 // comes to them.
-func (s *Server) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsRequest) (*statev1.SubmitCallsResponse, error) {
+func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsRequest) (*statev1.SubmitCallsResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
-	answers, err := s.config.Limits.answersIn(r.GetAnswers())
+	answers, err := s.limits.answersIn(r.GetAnswers())
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (s *Server) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsRequest)
 		for _, place := range g.places {
 			size += proto.Size(r.GetAnswers()[place])
 		}
-		command := session.SubmitAll{Key: g.key, Answers: g.answers, NewRunID: s.newRunID(), Now: s.millis()}
+		command := session.SubmitAll{Key: g.key, Answers: g.answers, NewRunID: s.ids.run(), Now: s.clock.millis()}
 		if g.key == key {
 			command.GoOn = goOnIn[r.GetGoOn()]
 			command.Traceparent, command.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
@@ -77,7 +77,7 @@ func (s *Server) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsRequest)
 // afterwards tells what has become of the session that the request names. Where
 // answers of its own have continued it, that is with the run that goes on, even
 // though another has begun since.
-func (s *Server) afterwards(ctx context.Context, key session.Key, continued string, out *statev1.SubmitCallsResponse) error {
+func (s *callService) afterwards(ctx context.Context, key session.Key, continued string, out *statev1.SubmitCallsResponse) error {
 	shot, err := s.store.Session(ctx, key)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ type batch struct {
 
 // byOwner groups the answers by the sessions that own the calls. Those to calls
 // that the family does not have are in none.
-func (s *Server) byOwner(ctx context.Context, key session.Key, answers []session.Answer) ([]batch, error) {
+func (s *callService) byOwner(ctx context.Context, key session.Key, answers []session.Answer) ([]batch, error) {
 	ids := make([]string, len(answers))
 	for i, a := range answers {
 		ids[i] = a.CallID
@@ -162,7 +162,7 @@ var goOnIn = map[statev1.GoOn]session.GoOn{
 
 // checkSeen gives Conflict (RUN_STALE) unless the run is one of those that have written the
 // newest answer; empty for any.
-func (s *Server) checkSeen(ctx context.Context, key session.Key, runID string) error {
+func (s *callService) checkSeen(ctx context.Context, key session.Key, runID string) error {
 	if runID == "" {
 		return nil
 	}
@@ -185,8 +185,8 @@ func (s *Server) checkSeen(ctx context.Context, key session.Key, runID string) e
 
 // submitBatch gives the answers of one session, and writes what became of them to
 // their places in out. It returns the run that goes on with them; empty for none.
-func (s *Server) submitBatch(ctx context.Context, command session.SubmitAll, bytes int, places []int, out []*statev1.SubmittedCall) (runID string, err error) {
-	submitted, err := handing(ctx, s, session.Target{Key: command.Key, Need: command.Need()}, bytes, command.Now, alone(bounded(s, command.Decide)))
+func (s *callService) submitBatch(ctx context.Context, command session.SubmitAll, bytes int, places []int, out []*statev1.SubmittedCall) (runID string, err error) {
+	submitted, err := spreadHandingOver(ctx, s.runner, session.Target{Key: command.Key, Need: command.Need()}, bytes, command.Now, alone(bounded(s.limits, command.Decide)))
 	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" {
 		return "", nil // it went away, and its calls with it
 	}

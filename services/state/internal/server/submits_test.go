@@ -368,7 +368,7 @@ func TestTheAnswerToAnswersNamesTheRunThatGoesOnWithThem(t *testing.T) {
 	next := b.submits("s", answersTo("c1")...).GetRun().GetRunId()
 	for _, named := range []string{asked, next, ""} {
 		out := &statev1.SubmitCallsResponse{}
-		b.must(b.server.afterwards(t.Context(), session.Key{Tenant: "acme", SessionID: "s"}, named, out))
+		b.must(b.server.calls.afterwards(t.Context(), session.Key{Tenant: "acme", SessionID: "s"}, named, out))
 		if got, want := out.GetRun().GetRunId(), cmp.Or(named, next); got != want || out.GetSession().GetCurrentRunId() != next {
 			t.Errorf("got run %q of %v, want %q", got, out.GetSession(), want)
 		}

@@ -332,7 +332,7 @@ func TestAStopReachesTheExecutorByItsHeartbeatAndItsCommit(t *testing.T) {
 func TestADelayedReleaseIsClaimedAfterItsTime(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
-		b := open(func(c *Config) { c.Poll = time.Millisecond })
+		b := open(func(c *Config) { c.Scheduler.Poll = time.Millisecond })
 		s := b.open("e1", 1)
 		b.start("s")
 		ref := refTo(s.execute())

@@ -15,8 +15,17 @@ func queryInvalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, "QUERY_INVALID", format, args...)
 }
 
+// usageService implements statev1.UsageServiceServer.
+type usageService struct {
+	statev1.UnimplementedUsageServiceServer
+	store  store.Accounts
+	runner *runner
+	limits Limits
+	clock  clock
+}
+
 // RecordUsage implements statev1.UsageServiceServer.
-func (s *Server) RecordUsage(ctx context.Context, r *statev1.RecordUsageRequest) (*statev1.RecordUsageResponse, error) {
+func (s *usageService) RecordUsage(ctx context.Context, r *statev1.RecordUsageRequest) (*statev1.RecordUsageResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -24,12 +33,12 @@ func (s *Server) RecordUsage(ctx context.Context, r *statev1.RecordUsageRequest)
 	if err := checkOptionalID("run_id", r.GetRunId()); err != nil {
 		return nil, err
 	}
-	usage, err := s.config.Limits.usageIn(r.GetUsage())
+	usage, err := s.limits.usageIn(r.GetUsage())
 	if err != nil {
 		return nil, err
 	}
-	command := session.RecordUsage{Key: key, RunID: r.GetRunId(), Usage: usage, Now: s.millis()}
-	if _, err := update(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), silent(command.Decide)); err != nil {
+	command := session.RecordUsage{Key: key, RunID: r.GetRunId(), Usage: usage, Now: s.clock.millis()}
+	if _, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), silent(command.Decide)); err != nil {
 		return nil, err
 	}
 	return &statev1.RecordUsageResponse{}, nil
@@ -49,7 +58,7 @@ func kindsIn(kinds []statev1.UsageKind) ([]session.UsageKind, error) {
 }
 
 // ListUsage implements statev1.UsageServiceServer.
-func (s *Server) ListUsage(ctx context.Context, r *statev1.ListUsageRequest) (*statev1.ListUsageResponse, error) {
+func (s *usageService) ListUsage(ctx context.Context, r *statev1.ListUsageRequest) (*statev1.ListUsageResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -80,7 +89,7 @@ func (s *Server) ListUsage(ctx context.Context, r *statev1.ListUsageRequest) (*s
 }
 
 // GetUsageRollup implements statev1.UsageServiceServer.
-func (s *Server) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRollupRequest) (*statev1.GetUsageRollupResponse, error) {
+func (s *usageService) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRollupRequest) (*statev1.GetUsageRollupResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -107,8 +116,8 @@ func (s *Server) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRollupRe
 }
 
 // sums gives Exhausted (QUERY_TOO_LARGE) for more sums than are given at once.
-func (s *Server) sums(ctx context.Context, tenant string, q store.UsageQuery) ([]store.UsageSum, error) {
-	most := s.config.Limits.UsageSums
+func (s *usageService) sums(ctx context.Context, tenant string, q store.UsageQuery) ([]store.UsageSum, error) {
+	most := s.limits.UsageSums
 	sums, err := s.store.UsageSums(ctx, tenant, q, most+1)
 	if err != nil {
 		return nil, err
@@ -121,7 +130,7 @@ func (s *Server) sums(ctx context.Context, tenant string, q store.UsageQuery) ([
 }
 
 // QueryUsage implements statev1.UsageServiceServer.
-func (s *Server) QueryUsage(ctx context.Context, r *statev1.QueryUsageRequest) (*statev1.QueryUsageResponse, error) {
+func (s *usageService) QueryUsage(ctx context.Context, r *statev1.QueryUsageRequest) (*statev1.QueryUsageResponse, error) {
 	q, err := usageQuery(r)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
@@ -142,4 +143,23 @@ func memoryOut(m *session.Memory) *statev1.Memory {
 		MemoryId: m.ID, EntityId: m.EntityID, Source: m.Source, Text: m.Text, Metadata: m.Metadata,
 		CreatedAt: int64(m.CreatedAt), UpdatedAt: int64(m.UpdatedAt),
 	}
+}
+
+func claimOut(c scheduler.Claim) (*statev1.Claim, error) {
+	s, run := c.Change.Session, &c.Change.Runs[0]
+	out := &statev1.Claim{Session: sessionOut(s), Run: runOut(s.Key, run), Epoch: s.Epoch}
+	var err error
+	if out.Journal, err = journalOut(c.View.Journal); err != nil {
+		return nil, err
+	}
+	if out.Messages, err = messagesOut(c.View.Tail); err != nil {
+		return nil, err
+	}
+	if out.Calls, err = callsOut(c.View.Calls); err != nil {
+		return nil, err
+	}
+	if c.View.Run.Attempt > 0 {
+		out.Used = rollUp(c.Used).GetTokens()
+	}
+	return out, nil
 }
