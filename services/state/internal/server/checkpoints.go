@@ -1,27 +1,16 @@
 package server
 
 import (
+	"cmp"
 	"context"
-	"strings"
-	"unicode"
+	"math"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
-
-// checkCheckpointID gives Invalid (ID_INVALID). The id of a checkpoint holds
-// that of its session, and so may be longer than that.
-func checkCheckpointID(id string) error {
-	const longest = maxIDBytes + 64
-	if id == "" || len(id) > longest || strings.ContainsFunc(id, unicode.IsControl) {
-		return fault.New(fault.Invalid, "ID_INVALID", "checkpoint_id is empty, longer than %d bytes, or has control characters", longest)
-	}
-	return nil
-}
 
 // checkpointService implements statev1.CheckpointServiceServer.
 type checkpointService struct {
@@ -38,10 +27,8 @@ func (s *checkpointService) GetCheckpoint(ctx context.Context, r *statev1.GetChe
 	if err != nil {
 		return nil, err
 	}
-	if r.GetCheckpointId() != "" {
-		if err := checkCheckpointID(r.GetCheckpointId()); err != nil {
-			return nil, err
-		}
+	if err := checkOptionalCheckpointID(r.GetCheckpointId()); err != nil {
+		return nil, err
 	}
 	found, state, err := s.store.Checkpoint(ctx, key, r.GetCheckpointId())
 	if err != nil {
@@ -58,15 +45,10 @@ func (s *checkpointService) ListCheckpoints(ctx context.Context, r *statev1.List
 	if err != nil {
 		return nil, err
 	}
-	limit, err := checkPage(r.GetLimit())
-	if err != nil {
+	limit, err := pageLimit(r.GetLimit())
+	if err := cmp.Or(err, checkOffset(r.GetOffset()),
+		checkRange("LIMIT_INVALID", "before_step", r.GetBeforeStep(), math.MaxInt32, "give a step, or 0 for the newest checkpoints")); err != nil {
 		return nil, err
-	}
-	if err := checkOffset(r.GetOffset()); err != nil {
-		return nil, err
-	}
-	if r.GetBeforeStep() < 0 {
-		return nil, fault.New(fault.Invalid, "LIMIT_INVALID", "before_step is %d; give a step, or 0 for the newest checkpoints", r.GetBeforeStep())
 	}
 	rows, total, err := s.store.Checkpoints(ctx, key, r.GetBeforeStep(), int(r.GetOffset()), limit+1)
 	if err != nil {
@@ -103,10 +85,7 @@ func (s *checkpointService) Branch(ctx context.Context, r *statev1.BranchRequest
 	if err != nil {
 		return nil, err
 	}
-	if err := checkCheckpointID(r.GetCheckpointId()); err != nil {
-		return nil, err
-	}
-	if err := checkOptionalID("new_session_id", r.GetNewSessionId()); err != nil {
+	if err := cmp.Or(checkCheckpointID(r.GetCheckpointId()), checkOptionalID("new_session_id", r.GetNewSessionId())); err != nil {
 		return nil, err
 	}
 	branch := session.Key{Tenant: key.Tenant, SessionID: r.GetNewSessionId()}

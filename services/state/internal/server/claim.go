@@ -6,7 +6,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
@@ -69,9 +68,9 @@ func (s claimStream) SendStop(runID string, stop session.Stop) error {
 func executorIn(r *statev1.ClaimRunsRequest) (scheduler.Executor, error) {
 	const maxAgents, maxDescription = 1000, 4096
 	invalid := func(format string, args ...any) (scheduler.Executor, error) {
-		return scheduler.Executor{}, fault.New(fault.Invalid, "EXECUTOR_INVALID", format, args...)
+		return scheduler.Executor{}, invalid("EXECUTOR_INVALID", format, args...)
 	}
-	if p := problem(r.GetExecutorId()); p != "" {
+	if p := idProblem(r.GetExecutorId()); p != "" {
 		return invalid("executor_id %s; the first request of a stream names the executor", p)
 	}
 	if n := len(r.GetAgents()); n == 0 || n > maxAgents {
@@ -79,7 +78,7 @@ func executorIn(r *statev1.ClaimRunsRequest) (scheduler.Executor, error) {
 	}
 	executor := scheduler.Executor{ID: r.GetExecutorId(), Held: r.GetHeldRunIds(), Credits: int(r.GetCredits())}
 	for _, a := range r.GetAgents() {
-		if p := problem(a.GetAgentType()); p != "" {
+		if p := idProblem(a.GetAgentType()); p != "" {
 			return invalid("agent_type %q %s", a.GetAgentType(), p)
 		}
 		if len(a.GetDescription()) > maxDescription || strings.ContainsRune(a.GetDescription(), 0) {

@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
@@ -90,54 +89,6 @@ func (s *workService) commit(r *statev1.CommitStepRequest) (session.Commit, erro
 	}
 	command.Messages, err = messagesIn(r.GetMessages(), origin{runID: ref.RunID, step: r.GetStep(), now: command.Now})
 	return command, err
-}
-
-// mostRecord is how many bytes say what readers saw of a step.
-const mostRecord = 8 << 20
-
-// checkCommit checks everything that is not checked while it is converted.
-func (l Limits) checkCommit(r *statev1.CommitStepRequest) error {
-	if err := l.checkStepMessages(r.GetMessages()); err != nil {
-		return err
-	}
-	if size := proto.Size(r.GetRecord()); size > mostRecord {
-		return fault.New(fault.Invalid, "RECORD_TOO_LARGE", "the record of the step has %d bytes; the limit is %d", size, mostRecord)
-	}
-	if r.GetOutcome() != nil {
-		if err := l.checkOutcome(r.GetOutcome(), true); err != nil {
-			return err
-		}
-	}
-	if err := l.checkSuspension(r); err != nil {
-		return err
-	}
-	if err := l.checkCalls(r.GetCalls()); err != nil {
-		return err
-	}
-	if n := len(r.GetSubSessions()); n > l.Calls {
-		return subSessionInvalid("the step writes %d references to sub-sessions; the limit is %d", n, l.Calls)
-	}
-	for _, c := range r.GetSubSessions() {
-		if err := l.checkSubSession(c); err != nil {
-			return err
-		}
-	}
-	return checkTaken(r)
-}
-
-// checkTaken checks the names of the calls whose answers the step has taken.
-func checkTaken(r *statev1.CommitStepRequest) error {
-	for _, c := range r.GetConsumedCalls() {
-		if err := checkID("a consumed call's id", c.GetToolCallId()); err != nil {
-			return err
-		}
-	}
-	for _, id := range r.GetToldCalls() {
-		if err := checkID("a told call's id", id); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // checkpointID has the form of the specification; its six random digits come

@@ -3,7 +3,6 @@ package server
 import (
 	"time"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
@@ -63,11 +62,11 @@ func (c Config) Check() error {
 		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)}, {"TAIL_MESSAGES", int64(sched.TailMessages)}, {"TAIL_BYTES", int64(sched.TailBytes)},
 	} {
 		if bound.value <= 0 {
-			return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_STATE_%s must be above 0", bound.variable)
+			return invalid("CONFIG_INVALID", "HOLDFAST_STATE_%s must be above 0", bound.variable)
 		}
 	}
 	if c.SuspendedTTL < 0 || sched.OrphanedAfter < 0 {
-		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_STATE_SUSPENDED_TTL and HOLDFAST_STATE_ORPHANED_AFTER must not be below 0")
+		return invalid("CONFIG_INVALID", "HOLDFAST_STATE_SUSPENDED_TTL and HOLDFAST_STATE_ORPHANED_AFTER must not be below 0")
 	}
 	return nil
 }

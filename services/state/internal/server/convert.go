@@ -3,14 +3,12 @@ package server
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -86,14 +84,14 @@ func fingerprint(messages []*eventv1.Message) ([]byte, error) {
 // opsIn gives Invalid (STATE_INVALID) and TooLarge (STATE_SIZE_EXCEEDED).
 func (l Limits) opsIn(ops []*statev1.StateOp) ([]session.StateOp, error) {
 	if len(ops) > l.Ops {
-		return nil, fault.New(fault.Invalid, "STATE_INVALID", "there are %d state writes; the limit is %d: write a key once, with all its items", len(ops), l.Ops)
+		return nil, invalid("STATE_INVALID", "there are %d state writes; the limit is %d: write a key once, with all its items", len(ops), l.Ops)
 	}
 	var rows []session.StateOp
 	for i, op := range ops {
 		bad := func(what string) error {
-			return fault.New(fault.Invalid, "STATE_INVALID", "ops[%d] on key %q %s", i, op.GetKey(), what)
+			return invalid("STATE_INVALID", "ops[%d] on key %q %s", i, op.GetKey(), what)
 		}
-		if p := problem(op.GetKey()); p != "" {
+		if p := idProblem(op.GetKey()); p != "" {
 			return nil, bad("has a key that " + p)
 		}
 		row := session.StateOp{Key: op.GetKey()}
@@ -102,7 +100,7 @@ func (l Limits) opsIn(ops []*statev1.StateOp) ([]session.StateOp, error) {
 			row.Kind, row.Value = session.Replace, o.Replace
 		case *statev1.StateOp_Append:
 			row.Kind, row.Value = session.Append, o.Append
-			if !begins(o.Append, '[') {
+			if !beginsWith(o.Append, '[') {
 				return nil, bad("appends what is not a JSON array")
 			}
 		case *statev1.StateOp_Delete:
@@ -113,12 +111,15 @@ func (l Limits) opsIn(ops []*statev1.StateOp) ([]session.StateOp, error) {
 		default:
 			return nil, bad("has no op")
 		}
-		if row.Kind != session.Delete && !json.Valid([]byte(row.Value)) {
+		if row.Kind != session.Delete && !isJSON(row.Value) {
 			return nil, bad("has a value that is not JSON")
 		}
 		rows = append(rows, row)
 	}
-	return rows, l.checkOps(rows)
+	if size := opBytes(rows); size > l.StagedBytes {
+		return nil, session.StateTooLarge(size, l.StagedBytes, rows)
+	}
+	return rows, nil
 }
 
 func opsOut(ops []session.StateOp) []*statev1.StateOp {
@@ -212,7 +213,7 @@ func statusesIn(statuses []statev1.SessionStatus) ([]session.Status, error) {
 	for _, s := range statuses {
 		status, known := statusIn[s]
 		if !known {
-			return nil, statusInvalid("%s is not a status of a session", s)
+			return nil, invalid("STATUS_INVALID", "%s is not a status of a session", s)
 		}
 		list = append(list, status)
 	}

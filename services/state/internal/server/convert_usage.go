@@ -3,7 +3,6 @@ package server
 import (
 	"math"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
@@ -22,13 +21,13 @@ var usageSources = []string{"agent", "tool", "subagent"}
 // usageIn gives Invalid (USAGE_INVALID).
 func (l Limits) usageIn(entries []*statev1.UsageEntry) ([]session.Usage, error) {
 	if len(entries) > l.UsageEntries {
-		return nil, fault.New(fault.Invalid, "USAGE_INVALID", "there are %d usage entries; the limit of one request is %d", len(entries), l.UsageEntries)
+		return nil, invalid("USAGE_INVALID", "there are %d usage entries; the limit of one request is %d", len(entries), l.UsageEntries)
 	}
 	var rows []session.Usage
 	for i, e := range entries {
 		u, problem := measured(e)
 		if problem != "" {
-			return nil, fault.New(fault.Invalid, "USAGE_INVALID", "usage[%d] %s", i, problem)
+			return nil, invalid("USAGE_INVALID", "usage[%d] %s", i, problem)
 		}
 		rows = append(rows, u)
 	}
@@ -76,7 +75,7 @@ func wrongWith(u session.Usage) string {
 		names = []string{u.Type, u.Name}
 	}
 	for _, name := range names {
-		if p := problem(name); p != "" {
+		if p := idProblem(name); p != "" {
 			return "has a name of its model, tool, type or value that " + p
 		}
 	}

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
@@ -35,18 +34,4 @@ func (s *workService) Heartbeat(ctx context.Context, r *statev1.HeartbeatRequest
 		answer.Stops = append(answer.Stops, &statev1.StoppedRun{RunId: run.RunID, Stop: stopOut(&run.Stop)})
 	}
 	return answer, err
-}
-
-// checkHeld gives Invalid (EXECUTOR_INVALID, ID_INVALID).
-func checkHeld(held []string) error {
-	const limit = 100_000
-	if len(held) > limit {
-		return fault.New(fault.Invalid, "EXECUTOR_INVALID", "an executor cannot hold %d runs; the limit is %d", len(held), limit)
-	}
-	for _, id := range held {
-		if err := checkID("a held run id", id); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,13 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -71,11 +71,8 @@ func (s *sessionService) count(ctx context.Context, r *statev1.ListSessionsReque
 // Invalid (ID_INVALID, LIMIT_INVALID, CURSOR_INVALID, STATUS_INVALID,
 // TAGS_INVALID, METADATA_INVALID).
 func (l Limits) query(r *statev1.ListSessionsRequest) (store.SessionQuery, error) {
-	limit, err := checkPage(r.GetLimit())
-	if err != nil {
-		return store.SessionQuery{}, err
-	}
-	if err := checkOffset(r.GetOffset()); err != nil {
+	limit, err := pageLimit(r.GetLimit())
+	if err := cmp.Or(err, checkOffset(r.GetOffset())); err != nil {
 		return store.SessionQuery{}, err
 	}
 	q := store.SessionQuery{
@@ -122,12 +119,10 @@ func (l Limits) facets(r *statev1.ListSessionsRequest) (all, anyOf []session.Fac
 }
 
 func (l Limits) checkFacets(r *statev1.ListSessionsRequest) error {
-	if err := checkID("tenant", r.GetTenant()); err != nil {
-		return err
-	}
-	if err := checkOptionalIDs(map[string]string{
-		"user_id": r.GetUserId(), "organization_id": r.GetOrganizationId(), "agent_type": r.GetAgentType(),
-	}); err != nil {
+	if err := cmp.Or(checkID("tenant", r.GetTenant()),
+		checkOptionalID("user_id", r.GetUserId()),
+		checkOptionalID("organization_id", r.GetOrganizationId()),
+		checkOptionalID("agent_type", r.GetAgentType())); err != nil {
 		return err
 	}
 	if _, given := r.GetFamily().(*statev1.ListSessionsRequest_ParentSessionId); given {
@@ -137,9 +132,9 @@ func (l Limits) checkFacets(r *statev1.ListSessionsRequest) error {
 	}
 	const mostStatuses = 16
 	if len(r.GetStatuses()) > mostStatuses {
-		return statusInvalid("there are %d statuses; the limit is %d", len(r.GetStatuses()), mostStatuses)
+		return invalid("STATUS_INVALID", "there are %d statuses; the limit is %d", len(r.GetStatuses()), mostStatuses)
 	}
-	return l.checkBirth(r.GetTags(), r.GetMetadata(), "")
+	return l.checkProperties(r.GetTags(), r.GetMetadata(), "")
 }
 
 // A cursor is the place of the last session of its page: the version of the
@@ -156,11 +151,11 @@ func cursorOut(p store.SessionPlace) string {
 func cursorIn(r *statev1.ListSessionsRequest) (*store.SessionPlace, error) {
 	const idAt = 1 + 8
 	if r.GetOffset() != 0 {
-		return nil, fault.New(fault.Invalid, "CURSOR_INVALID", "there is a cursor and an offset; give one of them")
+		return nil, invalid("CURSOR_INVALID", "there is a cursor and an offset; give one of them")
 	}
 	text, err := base64.RawURLEncoding.Strict().DecodeString(r.GetCursor())
-	if err != nil || len(text) <= idAt || text[0] != cursorVersion || problem(string(text[idAt:])) != "" {
-		return nil, fault.New(fault.Invalid, "CURSOR_INVALID", "the cursor is not one that a page has given; begin again without it")
+	if err != nil || len(text) <= idAt || text[0] != cursorVersion || idProblem(string(text[idAt:])) != "" {
+		return nil, invalid("CURSOR_INVALID", "the cursor is not one that a page has given; begin again without it")
 	}
 	return &store.SessionPlace{CreatedAt: session.Millis(binary.BigEndian.Uint64(text[1:idAt])), SessionID: string(text[idAt:])}, nil
 }

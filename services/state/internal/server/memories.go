@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"strings"
@@ -17,7 +18,7 @@ import (
 const queryWords = 64
 
 func memoryInvalid(format string, args ...any) error {
-	return fault.New(fault.Invalid, "MEMORY_INVALID", format, args...)
+	return invalid("MEMORY_INVALID", format, args...)
 }
 
 func noMemory(id string) error {
@@ -61,10 +62,10 @@ func (s *memoryService) AddMemory(ctx context.Context, r *statev1.AddMemoryReque
 // memory checks the request and makes the record of it.
 func (s *memoryService) memory(r *statev1.AddMemoryRequest) (session.Memory, error) {
 	limits, m := s.limits, r.GetMemory()
-	if err := checkID("tenant", r.GetTenant()); err != nil {
-		return session.Memory{}, err
-	}
-	if err := checkOptionalIDs(map[string]string{"memory_id": m.GetMemoryId(), "entity_id": m.GetEntityId(), "source": m.GetSource()}); err != nil {
+	if err := cmp.Or(checkID("tenant", r.GetTenant()),
+		checkOptionalID("memory_id", m.GetMemoryId()),
+		checkOptionalID("entity_id", m.GetEntityId()),
+		checkOptionalID("source", m.GetSource())); err != nil {
 		return session.Memory{}, err
 	}
 	if size := len(m.GetText()); size > limits.MemoryBytes {
@@ -73,7 +74,7 @@ func (s *memoryService) memory(r *statev1.AddMemoryRequest) (session.Memory, err
 	if strings.TrimSpace(m.GetText()) == "" || strings.ContainsRune(m.GetText(), 0) {
 		return session.Memory{}, memoryInvalid("the text is empty or has a zero character; give the fact that is to be kept")
 	}
-	if err := limits.checkKept(m.GetMetadata()); err != nil {
+	if err := limits.checkTextMetadata(m.GetMetadata()); err != nil {
 		return session.Memory{}, err
 	}
 	now := s.clock.millis()
@@ -88,10 +89,7 @@ func (s *memoryService) memory(r *statev1.AddMemoryRequest) (session.Memory, err
 }
 
 func checkMemory(tenant, id string) error {
-	if err := checkID("tenant", tenant); err != nil {
-		return err
-	}
-	return checkID("memory_id", id)
+	return cmp.Or(checkID("tenant", tenant), checkID("memory_id", id))
 }
 
 // GetMemory implements statev1.MemoryServiceServer.
@@ -137,10 +135,9 @@ func (s *memoryService) SearchMemories(ctx context.Context, r *statev1.SearchMem
 // memoryQuery gives Invalid (ID_INVALID, LIMIT_INVALID, MEMORY_INVALID) and
 // TooLarge (MEMORY_TOO_LARGE).
 func (l Limits) memoryQuery(r *statev1.SearchMemoriesRequest) (store.MemoryQuery, error) {
-	if err := checkID("tenant", r.GetTenant()); err != nil {
-		return store.MemoryQuery{}, err
-	}
-	if err := checkOptionalIDs(map[string]string{"entity_id": r.GetEntityId(), "source": r.GetSource()}); err != nil {
+	if err := cmp.Or(checkID("tenant", r.GetTenant()),
+		checkOptionalID("entity_id", r.GetEntityId()),
+		checkOptionalID("source", r.GetSource())); err != nil {
 		return store.MemoryQuery{}, err
 	}
 	if size := len(r.GetQuery()); size > l.MemoryBytes {
@@ -149,7 +146,7 @@ func (l Limits) memoryQuery(r *statev1.SearchMemoriesRequest) (store.MemoryQuery
 	if score := r.GetMinScore(); math.IsNaN(score) || score < 0 || score > 1 {
 		return store.MemoryQuery{}, memoryInvalid("min_score is %v; give a share from 0 to 1", score)
 	}
-	limit, err := checkPage(r.GetLimit())
+	limit, err := pageLimit(r.GetLimit())
 	words := session.Words(r.GetQuery(), queryWords)
 	return store.MemoryQuery{
 		Words: words, EntityID: r.GetEntityId(), Source: r.GetSource(), MinHits: leastHits(r.GetMinScore(), len(words)), Limit: limit,
@@ -183,15 +180,11 @@ func (s *memoryService) DeleteMemory(ctx context.Context, r *statev1.DeleteMemor
 
 // ListEntities implements statev1.MemoryServiceServer.
 func (s *memoryService) ListEntities(ctx context.Context, r *statev1.ListEntitiesRequest) (*statev1.ListEntitiesResponse, error) {
-	if err := checkID("tenant", r.GetTenant()); err != nil {
-		return nil, err
-	}
-	limit, err := checkPage(r.GetLimit())
-	if err != nil {
-		return nil, err
-	}
+	limit, err := pageLimit(r.GetLimit())
 	after := store.EntityCount{EntityID: r.GetAfter().GetEntityId(), Source: r.GetAfter().GetSource()}
-	if err := checkOptionalIDs(map[string]string{"after.entity_id": after.EntityID, "after.source": after.Source}); err != nil {
+	if err := cmp.Or(err, checkID("tenant", r.GetTenant()),
+		checkOptionalID("after.entity_id", after.EntityID),
+		checkOptionalID("after.source", after.Source)); err != nil {
 		return nil, err
 	}
 	rows, err := s.entities(ctx, r.GetTenant(), after, r.GetAfter() != nil, limit+1)

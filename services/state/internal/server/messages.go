@@ -1,11 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"math"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -17,12 +18,9 @@ func (s *sessionService) ListMessages(ctx context.Context, r *statev1.ListMessag
 	if err != nil {
 		return nil, err
 	}
-	limit, err := checkPage(r.GetLimit())
-	if err != nil {
+	limit, err := pageLimit(r.GetLimit())
+	if err := cmp.Or(err, checkRange("LIMIT_INVALID", "offset", r.GetOffset(), math.MaxInt64, "the first message has the ordinal 0")); err != nil {
 		return nil, err
-	}
-	if r.GetOffset() < 0 {
-		return nil, fault.New(fault.Invalid, "LIMIT_INVALID", "offset is %d; the first message has the ordinal 0", r.GetOffset())
 	}
 	page := store.Page{From: r.GetOffset(), Limit: limit, MaxBytes: s.limits.PageBytes}
 	rows, total, err := s.store.Messages(ctx, key, page)
@@ -85,8 +83,8 @@ func (s *sessionService) TruncateMessages(ctx context.Context, r *statev1.Trunca
 	if err != nil {
 		return nil, err
 	}
-	if r.GetCount() < 0 {
-		return nil, fault.New(fault.Invalid, "COUNT_INVALID", "count is %d; give how many messages stay", r.GetCount())
+	if err := checkRange("COUNT_INVALID", "count", r.GetCount(), math.MaxInt64, "give how many messages stay"); err != nil {
+		return nil, err
 	}
 	command := session.Truncate{Key: key, Messages: r.GetCount(), Now: s.clock.millis()}
 	after, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), conversed(command.Decide))

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
@@ -18,7 +17,7 @@ func (s *operatorService) ExpireSessions(ctx context.Context, r *statev1.ExpireS
 	const usual, most = 1000, 100_000
 	limit := int(r.GetLimit())
 	if limit < 0 || limit > most {
-		return nil, fault.New(fault.Invalid, "LIMIT_INVALID", "limit is %d; ask for 1 to %d, or 0 for %d", limit, most, usual)
+		return nil, invalid("LIMIT_INVALID", "limit is %d; ask for 1 to %d, or 0 for %d", limit, most, usual)
 	}
 	if limit == 0 {
 		limit = usual

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -190,83 +189,6 @@ func startPrint(r *statev1.StartRunRequest) ([]byte, error) {
 	}
 	digest := sha256.Sum256(append(messages, rest...))
 	return digest[:], nil
-}
-
-func (l Limits) checkStart(r *statev1.StartRunRequest) error {
-	if err := checkID("tenant", r.GetTenant()); err != nil {
-		return err
-	}
-	if err := checkOptionalIDs(map[string]string{
-		"session_id": r.GetSessionId(), "agent_type": r.GetAgentType(), "request_key": r.GetRequestKey(),
-		"user_id": r.GetUserId(), "organization_id": r.GetOrganizationId(), "seen_run_id": r.GetSeenRunId(),
-	}); err != nil {
-		return err
-	}
-	if err := checkParent(r.GetParent()); err != nil {
-		return err
-	}
-	sends := r.GetIntent() == nil || r.GetEdit() != nil
-	if err := l.checkUserMessages(r.GetMessages(), !sends); err != nil {
-		return err
-	}
-	if err := checkHow(r); err != nil {
-		return err
-	}
-	if err := l.checkIntent(r); err != nil {
-		return err
-	}
-	return l.checkBirth(r.GetTags(), r.GetMetadata(), r.GetCustomState())
-}
-
-// checkHow gives Invalid (TIMEOUT_INVALID, BUSY_POLICY_INVALID, ANSWER_INVALID).
-func checkHow(r *statev1.StartRunRequest) error {
-	const longest = 30 * 24 * time.Hour
-	if timeout := r.GetTimeoutMs(); timeout < 0 || timeout > longest.Milliseconds() {
-		return fault.New(fault.Invalid, "TIMEOUT_INVALID", "timeout_ms is %d; give 1 to %d, or 0 for none", timeout, longest.Milliseconds())
-	}
-	if len(r.GetAnswers()) > 0 && !r.GetAbandonCalls() {
-		return fault.New(fault.Invalid, "ANSWER_INVALID", "answers come with abandon_calls; to answer calls and leave the others open, submit them")
-	}
-	return checkBusy(r.GetOnBusy())
-}
-
-// checkIntent gives Invalid (ID_INVALID), and what checkAppended gives.
-func (l Limits) checkIntent(r *statev1.StartRunRequest) error {
-	switch intent := r.GetIntent().(type) {
-	case *statev1.StartRunRequest_Edit:
-		return checkID("edit's message_id", intent.Edit.GetMessageId())
-	case *statev1.StartRunRequest_Regenerate:
-		if err := checkID("regenerate's message_id", intent.Regenerate.GetMessageId()); err != nil {
-			return err
-		}
-		return checkOptionalID("regenerate's answer_id", intent.Regenerate.GetAnswerId())
-	case *statev1.StartRunRequest_Resume:
-		if id := intent.Resume.GetCheckpointId(); id != "" {
-			if err := checkCheckpointID(id); err != nil {
-				return err
-			}
-		}
-		return l.checkAppended(intent.Resume.GetAppendMessages())
-	case *statev1.StartRunRequest_Retry:
-		return l.checkAppended(intent.Retry.GetAppendMessages())
-	case *statev1.StartRunRequest_Branch:
-		if err := checkID("branch's from_session_id", intent.Branch.GetFromSessionId()); err != nil {
-			return err
-		}
-		if err := checkCheckpointID(intent.Branch.GetCheckpointId()); err != nil {
-			return err
-		}
-		return l.checkAppended(intent.Branch.GetAppendMessages())
-	default:
-		return nil
-	}
-}
-
-func checkBusy(p statev1.BusyPolicy) error {
-	if _, known := busyIn[p]; !known && p != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
-		return fault.New(fault.Invalid, "BUSY_POLICY_INVALID", "%s is no policy; REJECT, ENQUEUE, INTERRUPT and ROLLBACK are", p)
-	}
-	return nil
 }
 
 // withKnownAgents adds the agents that there are, as far as a fault can carry

@@ -1,12 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -46,12 +47,9 @@ func (s *runService) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (
 	if err != nil {
 		return nil, err
 	}
-	limit, err := checkPage(r.GetLimit())
-	if err != nil {
+	limit, err := pageLimit(r.GetLimit())
+	if err := cmp.Or(err, checkRange("LIMIT_INVALID", "before_turn", r.GetBeforeTurn(), math.MaxInt32, "give a turn, or 0 for the newest runs")); err != nil {
 		return nil, err
-	}
-	if r.GetBeforeTurn() < 0 {
-		return nil, fault.New(fault.Invalid, "LIMIT_INVALID", "before_turn is %d; give a turn, or 0 for the newest runs", r.GetBeforeTurn())
 	}
 	runs, err := s.store.Runs(ctx, key, r.GetBeforeTurn(), limit+1) // one more tells whether there is more
 	if err != nil {
@@ -92,10 +90,10 @@ func (s *runService) RequestStop(ctx context.Context, r *statev1.RequestStopRequ
 	}
 	kind, known := stopInKinds[r.GetKind()]
 	if !known {
-		return nil, fault.New(fault.Invalid, "STOP_INVALID", "%s is no way to stop a run; interrupt or abort it", r.GetKind())
+		return nil, invalid("STOP_INVALID", "%s is no way to stop a run; interrupt or abort it", r.GetKind())
 	}
-	if p := s.limits.wrongText(r.GetReason()); p != "" {
-		return nil, fault.New(fault.Invalid, "STOP_INVALID", "the reason %s", p)
+	if p := s.limits.textProblem(r.GetReason()); p != "" {
+		return nil, invalid("STOP_INVALID", "the reason %s", p)
 	}
 	command := session.RequestStop{Key: key, RunID: r.GetRunId(), Kind: kind, Reason: r.GetReason(), Now: s.clock.millis()}
 	stopped, err := spread(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))

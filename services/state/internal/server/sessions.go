@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/protobuf/proto"
@@ -41,18 +42,13 @@ func (s *sessionService) CreateSession(ctx context.Context, r *statev1.CreateSes
 
 // create checks the request and makes the command of it.
 func (s *sessionService) create(r *statev1.CreateSessionRequest) (session.Create, error) {
-	if err := checkID("tenant", r.GetTenant()); err != nil {
-		return session.Create{}, err
-	}
-	if err := checkOptionalIDs(map[string]string{
-		"session_id": r.GetSessionId(), "agent_type": r.GetAgentType(), "user_id": r.GetUserId(), "organization_id": r.GetOrganizationId(),
-	}); err != nil {
-		return session.Create{}, err
-	}
-	if err := checkParent(r.GetParent()); err != nil {
-		return session.Create{}, err
-	}
-	if err := s.limits.checkBirth(r.GetTags(), r.GetMetadata(), r.GetCustomState()); err != nil {
+	if err := cmp.Or(checkID("tenant", r.GetTenant()),
+		checkOptionalID("session_id", r.GetSessionId()),
+		checkOptionalID("agent_type", r.GetAgentType()),
+		checkOptionalID("user_id", r.GetUserId()),
+		checkOptionalID("organization_id", r.GetOrganizationId()),
+		checkParent(r.GetParent()),
+		s.limits.checkProperties(r.GetTags(), r.GetMetadata(), r.GetCustomState())); err != nil {
 		return session.Create{}, err
 	}
 	command := session.Create{
@@ -136,10 +132,9 @@ func (s *sessionService) change(r *statev1.UpdateSessionRequest) (session.Update
 	if err != nil {
 		return session.UpdateSession{}, err
 	}
-	if err := checkOptionalIDs(map[string]string{"user_id": r.GetUserId(), "organization_id": r.GetOrganizationId()}); err != nil {
-		return session.UpdateSession{}, err
-	}
-	if err := s.limits.checkBirth(r.GetTags().GetTags(), r.GetMetadata().GetPairs(), ""); err != nil {
+	if err := cmp.Or(checkOptionalID("user_id", r.GetUserId()),
+		checkOptionalID("organization_id", r.GetOrganizationId()),
+		s.limits.checkProperties(r.GetTags().GetTags(), r.GetMetadata().GetPairs(), "")); err != nil {
 		return session.UpdateSession{}, err
 	}
 	command := session.UpdateSession{
@@ -191,11 +186,11 @@ func (s *sessionService) status(r *statev1.SetStatusRequest) (session.SetStatus,
 	if err != nil {
 		return session.SetStatus{}, err
 	}
-	if p := s.limits.wrongText(r.GetInterruptReason()); p != "" {
-		return session.SetStatus{}, statusInvalid("interrupt_reason %s", p)
+	if p := s.limits.textProblem(r.GetInterruptReason()); p != "" {
+		return session.SetStatus{}, invalid("STATUS_INVALID", "interrupt_reason %s", p)
 	}
-	if code := r.GetFailure().GetCode(); code != "" && problem(code) != "" {
-		return session.SetStatus{}, statusInvalid("failure.code %s", problem(code))
+	if code := r.GetFailure().GetCode(); code != "" && idProblem(code) != "" {
+		return session.SetStatus{}, invalid("STATUS_INVALID", "failure.code %s", idProblem(code))
 	}
 	command := session.SetStatus{
 		Key: key, Expected: expected, ExpectedVersion: r.GetExpectedVersion(), Status: statusIn[r.GetStatus()], Now: s.clock.millis(),

@@ -96,7 +96,7 @@ func (s *callService) afterwards(ctx context.Context, key session.Key, continued
 // gives, but that one which is too large is only refused where it would be taken.
 func (l Limits) answersIn(given []*statev1.SubmittedAnswer) ([]session.Answer, error) {
 	if len(given) > mostAnswers {
-		return nil, fault.New(fault.Invalid, "TOO_MANY_ANSWERS", "the request brings %d answers; the limit is %d: send the others with another request", len(given), mostAnswers)
+		return nil, invalid("TOO_MANY_ANSWERS", "the request brings %d answers; the limit is %d: send the others with another request", len(given), mostAnswers)
 	}
 	answers := make([]session.Answer, len(given))
 	for i, g := range given {
@@ -150,7 +150,7 @@ func (s *callService) byOwner(ctx context.Context, key session.Key, answers []se
 // checkOwners gives Invalid (TOO_MANY_ANSWERS).
 func checkOwners(groups []batch) error {
 	if len(groups) > mostOwners {
-		return fault.New(fault.Invalid, "TOO_MANY_ANSWERS", "the answers are to calls of %d sessions; the limit is %d: send those to others with another request", len(groups), mostOwners)
+		return invalid("TOO_MANY_ANSWERS", "the answers are to calls of %d sessions; the limit is %d: send those to others with another request", len(groups), mostOwners)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/protobuf/proto"
@@ -12,7 +13,7 @@ import (
 )
 
 func queryInvalid(format string, args ...any) error {
-	return fault.New(fault.Invalid, "QUERY_INVALID", format, args...)
+	return invalid("QUERY_INVALID", format, args...)
 }
 
 // usageService implements statev1.UsageServiceServer.
@@ -67,11 +68,8 @@ func (s *usageService) ListUsage(ctx context.Context, r *statev1.ListUsageReques
 	if err != nil {
 		return nil, err
 	}
-	limit, err := checkPage(r.GetLimit())
-	if err != nil {
-		return nil, err
-	}
-	if err := checkOffset(r.GetOffset()); err != nil {
+	limit, err := pageLimit(r.GetLimit())
+	if err := cmp.Or(err, checkOffset(r.GetOffset())); err != nil {
 		return nil, err
 	}
 	rows, err := s.store.UsageEntries(ctx, key, kinds, int(r.GetOffset()), limit+1)
@@ -153,30 +151,23 @@ func (s *usageService) QueryUsage(ctx context.Context, r *statev1.QueryUsageRequ
 
 // usageQuery gives Invalid (ID_INVALID, QUERY_INVALID).
 func usageQuery(r *statev1.QueryUsageRequest) (store.UsageQuery, error) {
-	const shortestBucket = 1000
+	const shortestBucket, maxQueried = 1000, 1000
 	none := store.UsageQuery{}
-	if err := checkID("tenant", r.GetTenant()); err != nil {
-		return none, err
-	}
-	if err := checkOptionalIDs(map[string]string{"user_id": r.GetUserId(), "agent_type": r.GetAgentType()}); err != nil {
-		return none, err
-	}
-	for field, ids := range map[string][]string{"a session id": r.GetSessionIds(), "a model": r.GetModels()} {
-		if len(ids) > mostAsked {
-			return none, queryInvalid("there are %d times %s; the limit is %d", len(ids), field, mostAsked)
-		}
-		for _, id := range ids {
-			if err := checkID(field, id); err != nil {
-				return none, err
-			}
-		}
-	}
-	if b := r.GetBucketMs(); b != 0 && b < shortestBucket {
-		return none, queryInvalid("bucket_ms is %d; give at least %d, or 0 for one bucket", b, shortestBucket)
-	}
-	from, before := r.GetRecordedFrom(), r.GetRecordedBefore()
-	if from < 0 || before < 0 || before != 0 && before <= from {
+	from, before, bucket := r.GetRecordedFrom(), r.GetRecordedBefore(), r.GetBucketMs()
+	switch {
+	case len(r.GetSessionIds()) > maxQueried || len(r.GetModels()) > maxQueried:
+		return none, queryInvalid("the query names %d sessions and %d models; the limit of each is %d", len(r.GetSessionIds()), len(r.GetModels()), maxQueried)
+	case bucket != 0 && bucket < shortestBucket:
+		return none, queryInvalid("bucket_ms is %d; give at least %d, or 0 for one bucket", bucket, shortestBucket)
+	case from < 0 || before < 0 || before != 0 && before <= from:
 		return none, queryInvalid("the time from %d to %d is empty", from, before)
+	}
+	if err := cmp.Or(checkID("tenant", r.GetTenant()),
+		checkOptionalID("user_id", r.GetUserId()),
+		checkOptionalID("agent_type", r.GetAgentType()),
+		checkIDs("a session id", r.GetSessionIds()),
+		checkIDs("a model", r.GetModels())); err != nil {
+		return none, err
 	}
 	kinds, err := kindsIn(r.GetKinds())
 	return store.UsageQuery{
@@ -184,6 +175,3 @@ func usageQuery(r *statev1.QueryUsageRequest) (store.UsageQuery, error) {
 		From: session.Millis(from), Before: session.Millis(before), Bucket: session.Millis(r.GetBucketMs()),
 	}, err
 }
-
-// mostAsked bounds the sessions and the models that one query names.
-const mostAsked = 1000

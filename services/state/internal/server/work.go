@@ -33,7 +33,7 @@ func (s *workService) RecordPlan(ctx context.Context, r *statev1.RecordPlanReque
 	if err != nil {
 		return nil, err
 	}
-	calls, err := s.limits.checkPlan(r.GetPlan())
+	calls, err := s.limits.planCalls(r.GetPlan())
 	if err != nil {
 		return nil, err
 	}
@@ -161,8 +161,8 @@ func (s *workService) ReleaseRun(ctx context.Context, r *statev1.ReleaseRunReque
 		return nil, err
 	}
 	const longestDelay = 24 * time.Hour
-	if delay := r.GetDelayMs(); delay < 0 || delay > longestDelay.Milliseconds() {
-		return nil, fault.New(fault.Invalid, "DELAY_INVALID", "delay_ms is %d; give 0 to %d", delay, longestDelay.Milliseconds())
+	if err := checkRange("DELAY_INVALID", "delay_ms", r.GetDelayMs(), longestDelay.Milliseconds(), "give 0 to 86400000, a day"); err != nil {
+		return nil, err
 	}
 	usage, err := s.limits.usageIn(r.GetUsage())
 	if err != nil {
