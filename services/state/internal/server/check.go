@@ -130,8 +130,8 @@ func checkTimeout(ms int64) error {
 	return checkRange("TIMEOUT_INVALID", "timeout_ms", ms, longest.Milliseconds(), "give at most 2592000000, 30 days, or 0 for none")
 }
 
-// pageOf returns the page of rows that are one more than the limit when more follow.
-func pageOf[R any](rows []R, limit int) (page []R, more bool) {
+// splitPage returns the page of rows that are one more than the limit when more follow.
+func splitPage[R any](rows []R, limit int) (page []R, more bool) {
 	return rows[:min(limit, len(rows))], len(rows) > limit
 }
 

@@ -54,7 +54,7 @@ func (s *checkpointService) ListCheckpoints(ctx context.Context, r *statev1.List
 	if err != nil {
 		return nil, err
 	}
-	page, more := pageOf(rows, limit)
+	page, more := splitPage(rows, limit)
 	answer := &statev1.ListCheckpointsResponse{Total: total, HasMore: more}
 	for i := range page {
 		answer.Checkpoints = append(answer.Checkpoints, checkpointOut(&page[i]))

@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// committed is what a commit has to say: the step's checkpoint, and the stop
+// commitResult is what a commit has to say: the step's checkpoint, and the stop
 // that the run was asked for when it was written.
-type committed struct {
+type commitResult struct {
 	session.Checkpoint
 	stop *session.Stop
 }
@@ -21,19 +21,19 @@ type committed struct {
 // CommitStep implements statev1.WorkServiceServer. Only a step that ends its
 // run, and with it the work of its session, is followed by anything in the family.
 func (s *workService) CommitStep(ctx context.Context, r *statev1.CommitStepRequest) (*statev1.CommitStepResponse, error) {
-	command, err := s.commit(r)
+	command, err := s.newCommit(r)
 	if err != nil {
 		return nil, err
 	}
-	decide := func(v *session.View) (*session.Change, committed, error) {
+	decide := func(v *session.View) (*session.Change, commitResult, error) {
 		change, checkpoint, err := command.Decide(v)
 		if err != nil {
-			return nil, committed{}, err
+			return nil, commitResult{}, err
 		}
-		return change, committed{checkpoint, v.Run.Stop}, nil
+		return change, commitResult{checkpoint, v.Run.Stop}, nil
 	}
 	target := session.Target{Key: command.Key, Need: command.Need()}
-	var c committed
+	var c commitResult
 	if command.Outcome == nil {
 		c, err = update(ctx, s.runner, target, proto.Size(r), decide)
 	} else {
@@ -47,8 +47,8 @@ func (s *workService) CommitStep(ctx context.Context, r *statev1.CommitStepReque
 	}, nil
 }
 
-// commit checks the request and makes the command of it.
-func (s *workService) commit(r *statev1.CommitStepRequest) (session.Commit, error) {
+// newCommit checks the request and makes the command of it.
+func (s *workService) newCommit(r *statev1.CommitStepRequest) (session.Commit, error) {
 	limits := s.limits
 	ref, err := checkRef(r.GetRun())
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *workService) commit(r *statev1.CommitStepRequest) (session.Commit, erro
 	command := session.Commit{
 		Ref: ref, Step: r.GetStep(), ExpectedVersion: r.GetExpectedVersion(),
 		Told: r.GetToldCalls(), Suspension: suspensionIn(r), ExpireAfter: session.Millis(s.suspendedTTL.Milliseconds()),
-		Limits: limits.heart(), Now: s.clock.millis(),
+		Limits: limits.sessionLimits(), Now: s.clock.millis(),
 	}
 	command.CheckpointID = checkpointID(ref.SessionID, r.GetStep(), command.Now, s.ids())
 	for _, c := range r.GetConsumedCalls() {

@@ -43,7 +43,7 @@ type Limits struct {
 	PageBytes     int `env:"HOLDFAST_STATE_MAX_PAGE_BYTES" envDefault:"4194304" doc:"largest page of messages, sessions or memories; a single larger one still comes"`
 }
 
-func (l Limits) heart() session.Limits {
+func (l Limits) sessionLimits() session.Limits {
 	return session.Limits{State: l.StateBytes, Journal: l.StepBytes, Waiting: l.Waiting}
 }
 

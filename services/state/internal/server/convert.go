@@ -153,14 +153,14 @@ func (l Limits) outcomeIn(o *statev1.Outcome) session.Outcome {
 
 func (l Limits) failureIn(f *statev1.Failure) *session.Failure {
 	return &session.Failure{
-		Error: cut(f.GetError(), l.ErrorBytes), Detail: cut(f.GetDetail(), l.ErrorBytes), Code: f.GetCode(), Retryable: f.GetRetryable(),
+		Error: truncate(f.GetError(), l.ErrorBytes), Detail: truncate(f.GetDetail(), l.ErrorBytes), Code: f.GetCode(), Retryable: f.GetRetryable(),
 	}
 }
 
-// cut shortens a text for people to at most limit bytes, between characters,
+// truncate shortens a text for people to at most limit bytes, between characters,
 // and takes out zero characters, which a database does not keep. To refuse such
 // an error would keep the run from ending.
-func cut(text string, limit int) string {
+func truncate(text string, limit int) string {
 	const mark = "…"
 	text = strings.ReplaceAll(text, "\x00", "")
 	if len(text) <= limit {
@@ -182,8 +182,8 @@ func childIn(c *statev1.SubSession) session.Child {
 	}
 }
 
-// bornIn is what a parent is to know of a new sub-session.
-func bornIn(p *statev1.Parent) session.Child {
+// newChildIn is what a parent is to know of a new sub-session.
+func newChildIn(p *statev1.Parent) session.Child {
 	return session.Child{CallID: p.GetToolCallId(), Mode: modeIn[p.GetMode()], Name: p.GetName()}
 }
 

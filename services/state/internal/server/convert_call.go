@@ -12,8 +12,8 @@ import (
 
 // A call's answer is kept as the bytes of a CallAnswer with its source.
 
-// respond returns the bytes of the answer with the source.
-func respond(a *statev1.CallAnswer, source statev1.AnswerSource) ([]byte, error) {
+// encodeAnswer returns the bytes of the answer with the source.
+func encodeAnswer(a *statev1.CallAnswer, source statev1.AnswerSource) ([]byte, error) {
 	answer := proto.CloneOf(a)
 	answer.Source = source
 	return encode(answer)
@@ -21,13 +21,13 @@ func respond(a *statev1.CallAnswer, source statev1.AnswerSource) ([]byte, error)
 
 // timedOutAnswer is the answer to a call that nobody has answered in time.
 func timedOutAnswer() ([]byte, error) {
-	return respond(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "The call was not answered in time."}},
+	return encodeAnswer(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "The call was not answered in time."}},
 		statev1.AnswerSource_ANSWER_SOURCE_TIMEOUT)
 }
 
 // abandonedAnswer is the answer to a call that nobody waits for any more.
 func abandonedAnswer() ([]byte, error) {
-	return respond(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "client_tool_abandoned: a new message came instead."}},
+	return encodeAnswer(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "client_tool_abandoned: a new message came instead."}},
 		statev1.AnswerSource_ANSWER_SOURCE_ABANDONED)
 }
 

@@ -7,13 +7,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// mostMeasured is the largest number of one measurement: nine million of them
+// maxUsageNumber is the largest number of one measurement: nine million of them
 // can be added up.
-const mostMeasured = 1_000_000_000_000
+const maxUsageNumber = 1_000_000_000_000
 
-// mostCounted is the largest value of a custom measurement, either way: what
+// maxUsageValue is the largest value of a custom measurement, either way: what
 // stores add up stays far from where a float overflows.
-const mostCounted = 1e15
+const maxUsageValue = 1e15
 
 // usageSources are who measures; the first one does where an entry is silent.
 var usageSources = []string{"agent", "tool", "subagent"}
@@ -25,7 +25,7 @@ func (l Limits) usageIn(entries []*statev1.UsageEntry) ([]session.Usage, error) 
 	}
 	var rows []session.Usage
 	for i, e := range entries {
-		u, problem := measured(e)
+		u, problem := usageEntryIn(e)
 		if problem != "" {
 			return nil, invalid("USAGE_INVALID", "usage[%d] %s", i, problem)
 		}
@@ -34,8 +34,8 @@ func (l Limits) usageIn(entries []*statev1.UsageEntry) ([]session.Usage, error) 
 	return rows, nil
 }
 
-// measured returns the measurement, or what is wrong with it.
-func measured(e *statev1.UsageEntry) (u session.Usage, wrong string) {
+// usageEntryIn returns the measurement, or what is wrong with it.
+func usageEntryIn(e *statev1.UsageEntry) (u session.Usage, wrong string) {
 	switch entry := e.GetEntry().(type) {
 	case *statev1.UsageEntry_Tokens:
 		u = tokensIn(entry.Tokens)
@@ -51,7 +51,7 @@ func measured(e *statev1.UsageEntry) (u session.Usage, wrong string) {
 	if u.Source = e.GetSource(); u.Source == "" {
 		u.Source = usageSources[0]
 	}
-	return u, wrongWith(u)
+	return u, usageProblem(u)
 }
 
 func tokensIn(t *statev1.TokenUsage) session.Usage {
@@ -61,8 +61,8 @@ func tokensIn(t *statev1.TokenUsage) session.Usage {
 	}
 }
 
-// wrongWith says what is wrong with a measurement, "" when nothing is.
-func wrongWith(u session.Usage) string {
+// usageProblem says what is wrong with a measurement, "" when nothing is.
+func usageProblem(u session.Usage) string {
 	known := false
 	for _, source := range usageSources {
 		known = known || u.Source == source
@@ -80,11 +80,11 @@ func wrongWith(u session.Usage) string {
 		}
 	}
 	for _, n := range []int64{u.PromptTokens, u.CompletionTokens, u.ReasoningTokens, u.CachedTokens, u.TotalTokens, u.DurationMS} {
-		if n < 0 || n > mostMeasured {
+		if n < 0 || n > maxUsageNumber {
 			return "has a number that is negative or above 10^12"
 		}
 	}
-	if math.IsNaN(u.Value) || math.Abs(u.Value) > mostCounted {
+	if math.IsNaN(u.Value) || math.Abs(u.Value) > maxUsageValue {
 		return "has a value that is no number, or beyond 10^15"
 	}
 	return ""
@@ -93,12 +93,12 @@ func wrongWith(u session.Usage) string {
 func usageOut(rows []session.Usage) []*statev1.UsageEntry {
 	list := make([]*statev1.UsageEntry, len(rows))
 	for i, u := range rows {
-		list[i] = entryOfUsage(u)
+		list[i] = usageEntryOut(u)
 	}
 	return list
 }
 
-func entryOfUsage(u session.Usage) *statev1.UsageEntry {
+func usageEntryOut(u session.Usage) *statev1.UsageEntry {
 	out := &statev1.UsageEntry{Source: u.Source}
 	switch kindOf(u) {
 	case session.UsageTokens:

@@ -87,7 +87,7 @@ func TestAValueThatWouldOverflowItsSumIsRefused(t *testing.T) {
 		}})
 		return err
 	}
-	b.must(record(-mostCounted))
+	b.must(record(-maxUsageValue))
 	b.refuses(record(1.7e308), fault.Invalid, "USAGE_INVALID")
 }
 

@@ -15,7 +15,7 @@ import (
 
 // ListSessions implements statev1.SessionServiceServer.
 func (s *sessionService) ListSessions(ctx context.Context, r *statev1.ListSessionsRequest) (*statev1.ListSessionsResponse, error) {
-	q, err := s.limits.query(r)
+	q, err := s.limits.sessionQuery(r)
 	if err != nil {
 		return nil, err
 	}
@@ -25,19 +25,19 @@ func (s *sessionService) ListSessions(ctx context.Context, r *statev1.ListSessio
 	if err != nil {
 		return nil, err
 	}
-	answer := s.page(rows, limit)
+	answer := s.sessionPage(rows, limit)
 	answer.Offset = r.GetOffset()
 	if r.GetCursor() == "" {
-		answer.Total, answer.TotalIsMinimum, err = s.count(ctx, r, q)
+		answer.Total, answer.TotalIsMinimum, err = s.countSessions(ctx, r, q)
 	}
 	return answer, err
 }
 
-// page makes the answer of the rows, which are one more than the limit when
+// sessionPage makes the answer of the rows, which are one more than the limit when
 // there is more. Sessions with much metadata make it shorter; its limit says how
 // long it is then, so that an offset goes on behind it.
-func (s *sessionService) page(rows []session.Session, limit int) *statev1.ListSessionsResponse {
-	page, more := pageOf(rows, limit)
+func (s *sessionService) sessionPage(rows []session.Session, limit int) *statev1.ListSessionsResponse {
+	page, more := splitPage(rows, limit)
 	answer := &statev1.ListSessionsResponse{Limit: int32(limit), HasMore: more}
 	size := 0
 	for i := range page {
@@ -55,8 +55,8 @@ func (s *sessionService) page(rows []session.Session, limit int) *statev1.ListSe
 	return answer
 }
 
-// count counts what fits on all pages, and says whether it stopped counting.
-func (s *sessionService) count(ctx context.Context, r *statev1.ListSessionsRequest, q store.SessionQuery) (int64, bool, error) {
+// countSessions counts what fits on all pages, and says whether it stopped counting.
+func (s *sessionService) countSessions(ctx context.Context, r *statev1.ListSessionsRequest, q store.SessionQuery) (int64, bool, error) {
 	most := s.limits.Count
 	if r.GetExactTotal() {
 		total, err := s.lister.CountSessions(ctx, r.GetTenant(), q, 0)
@@ -66,11 +66,11 @@ func (s *sessionService) count(ctx context.Context, r *statev1.ListSessionsReque
 	return min(total, int64(most)), total > int64(most), err
 }
 
-// query checks the request and makes the query of it.
+// sessionQuery checks the request and makes the query of it.
 //
 // Invalid (ID_INVALID, LIMIT_INVALID, CURSOR_INVALID, STATUS_INVALID,
 // TAGS_INVALID, METADATA_INVALID).
-func (l Limits) query(r *statev1.ListSessionsRequest) (store.SessionQuery, error) {
+func (l Limits) sessionQuery(r *statev1.ListSessionsRequest) (store.SessionQuery, error) {
 	limit, err := pageLimit(r.GetLimit())
 	if err := cmp.Or(err, checkOffset(r.GetOffset())); err != nil {
 		return store.SessionQuery{}, err

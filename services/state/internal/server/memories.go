@@ -14,14 +14,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// queryWords bounds the words of a query; later ones do not count.
-const queryWords = 64
+// maxQueryWords bounds the words of a query; later ones do not count.
+const maxQueryWords = 64
 
 func memoryInvalid(format string, args ...any) error {
 	return invalid("MEMORY_INVALID", format, args...)
 }
 
-func noMemory(id string) error {
+func memoryNotFound(id string) error {
 	return fault.New(fault.NotFound, "MEMORY_NOT_FOUND", "there is no memory %q", id)
 }
 
@@ -40,7 +40,7 @@ type memoryService struct {
 
 // AddMemory implements statev1.MemoryServiceServer.
 func (s *memoryService) AddMemory(ctx context.Context, r *statev1.AddMemoryRequest) (*statev1.AddMemoryResponse, error) {
-	memory, err := s.memory(r)
+	memory, err := s.newMemory(r)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +59,8 @@ func (s *memoryService) AddMemory(ctx context.Context, r *statev1.AddMemoryReque
 	return &statev1.AddMemoryResponse{Memory: memoryOut(&memory), Added: added}, nil
 }
 
-// memory checks the request and makes the record of it.
-func (s *memoryService) memory(r *statev1.AddMemoryRequest) (session.Memory, error) {
+// newMemory checks the request and makes the record of it.
+func (s *memoryService) newMemory(r *statev1.AddMemoryRequest) (session.Memory, error) {
 	limits, m := s.limits, r.GetMemory()
 	if err := cmp.Or(checkID("tenant", r.GetTenant()),
 		checkOptionalID("memory_id", m.GetMemoryId()),
@@ -147,14 +147,14 @@ func (l Limits) memoryQuery(r *statev1.SearchMemoriesRequest) (store.MemoryQuery
 		return store.MemoryQuery{}, memoryInvalid("min_score is %v; give a share from 0 to 1", score)
 	}
 	limit, err := pageLimit(r.GetLimit())
-	words := session.Words(r.GetQuery(), queryWords)
+	words := session.Words(r.GetQuery(), maxQueryWords)
 	return store.MemoryQuery{
-		Words: words, EntityID: r.GetEntityId(), Source: r.GetSource(), MinHits: leastHits(r.GetMinScore(), len(words)), Limit: limit,
+		Words: words, EntityID: r.GetEntityId(), Source: r.GetSource(), MinHits: minHits(r.GetMinScore(), len(words)), Limit: limit,
 	}, err
 }
 
-// leastHits is the least number of words whose share reaches the score.
-func leastHits(score float64, words int) int {
+// minHits is the least number of words whose share reaches the score.
+func minHits(score float64, words int) int {
 	for hits := range words {
 		if float64(hits)/float64(words) >= score {
 			return hits
@@ -173,7 +173,7 @@ func (s *memoryService) DeleteMemory(ctx context.Context, r *statev1.DeleteMemor
 		return nil, err
 	}
 	if !known {
-		return nil, noMemory(r.GetMemoryId())
+		return nil, memoryNotFound(r.GetMemoryId())
 	}
 	return &statev1.DeleteMemoryResponse{}, nil
 }
@@ -191,7 +191,7 @@ func (s *memoryService) ListEntities(ctx context.Context, r *statev1.ListEntitie
 	if err != nil {
 		return nil, err
 	}
-	page, more := pageOf(rows, limit)
+	page, more := splitPage(rows, limit)
 	answer := &statev1.ListEntitiesResponse{HasMore: more}
 	for _, e := range page {
 		answer.Entities = append(answer.Entities, &statev1.Entity{EntityId: e.EntityID, Source: e.Source, Count: e.Count})

@@ -95,7 +95,7 @@ func TestTheLeastHitsReachTheScoreExactly(t *testing.T) {
 		words int
 		want  int
 	}{{0, 10, 0}, {0.7, 10, 7}, {0.3, 10, 3}, {0.1, 10, 1}, {1, 3, 3}, {2.0 / 3, 3, 2}, {0.5, 3, 2}, {0.5, 0, 0}} {
-		if got := leastHits(c.score, c.words); got != c.want {
+		if got := minHits(c.score, c.words); got != c.want {
 			t.Errorf("%v of %d words: got %d, want %d", c.score, c.words, got, c.want)
 		}
 	}

@@ -35,22 +35,22 @@ func (s *sessionService) ListMessages(ctx context.Context, r *statev1.ListMessag
 	return &statev1.ListMessagesResponse{Messages: messages, Total: total, HasMore: more}, nil
 }
 
-// appended is what there is after a change of the conversation.
-type appended struct{ count, version int64 }
+// conversation is what there is after a change of the conversation.
+type conversation struct{ count, version int64 }
 
-// conversed makes the answer of a command that counts messages one that says
+// withVersion makes the answer of a command that counts messages one that says
 // the session's version too.
-func conversed(decide func(*session.View) (*session.Change, int64, error)) func(*session.View) (*session.Change, appended, error) {
-	return func(v *session.View) (*session.Change, appended, error) {
+func withVersion(decide func(*session.View) (*session.Change, int64, error)) func(*session.View) (*session.Change, conversation, error) {
+	return func(v *session.View) (*session.Change, conversation, error) {
 		change, count, err := decide(v)
 		if err != nil {
-			return nil, appended{}, err
+			return nil, conversation{}, err
 		}
 		after := v.Session
 		if change != nil {
 			after = change.Session
 		}
-		return change, appended{count, after.Version}, nil
+		return change, conversation{count, after.Version}, nil
 	}
 }
 
@@ -70,7 +70,7 @@ func (s *sessionService) AppendMessages(ctx context.Context, r *statev1.AppendMe
 	if command.Messages, err = messagesIn(r.GetMessages(), origin{now: command.Now, newID: s.ids}); err != nil {
 		return nil, err
 	}
-	after, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), conversed(command.Decide))
+	after, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), withVersion(command.Decide))
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (s *sessionService) TruncateMessages(ctx context.Context, r *statev1.Trunca
 		return nil, err
 	}
 	command := session.Truncate{Key: key, Messages: r.GetCount(), Now: s.clock.millis()}
-	after, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), conversed(command.Decide))
+	after, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), withVersion(command.Decide))
 	if err != nil {
 		return nil, err
 	}

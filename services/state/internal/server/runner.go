@@ -41,9 +41,9 @@ func spread[A any](ctx context.Context, r *runner, target session.Target, bytes 
 	return spreadAll(ctx, r, nil, []session.Target{target}, bytes, now, decide, nil)
 }
 
-// spreadHandingOver is spread for a command that may continue its own session. It hands
+// spreadAndHandOver is spread for a command that may continue its own session. It hands
 // the run to an idle executor.
-func spreadHandingOver[A any](ctx context.Context, r *runner, target session.Target, bytes int, now session.Millis,
+func spreadAndHandOver[A any](ctx context.Context, r *runner, target session.Target, bytes int, now session.Millis,
 	decide func(...*session.View) (*session.Change, A, error)) (A, error) {
 	handOver := r.scheduler.HandOver("")
 	defer handOver.Abandon()

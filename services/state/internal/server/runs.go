@@ -55,7 +55,7 @@ func (s *runService) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (
 	if err != nil {
 		return nil, err
 	}
-	page, more := pageOf(runs, limit)
+	page, more := splitPage(runs, limit)
 	answer := &statev1.ListRunsResponse{HasMore: more}
 	if r.GetBeforeTurn() == 0 {
 		waiting, err := s.store.Waiting(ctx, key)

@@ -26,7 +26,7 @@ type sessionService struct {
 
 // CreateSession implements statev1.SessionServiceServer.
 func (s *sessionService) CreateSession(ctx context.Context, r *statev1.CreateSessionRequest) (*statev1.CreateSessionResponse, error) {
-	command, err := s.create(r)
+	command, err := s.newCreate(r)
 	if err != nil {
 		return nil, err
 	}
@@ -40,8 +40,8 @@ func (s *sessionService) CreateSession(ctx context.Context, r *statev1.CreateSes
 	return &statev1.CreateSessionResponse{Session: sessionOut(&made)}, nil
 }
 
-// create checks the request and makes the command of it.
-func (s *sessionService) create(r *statev1.CreateSessionRequest) (session.Create, error) {
+// newCreate checks the request and makes the command of it.
+func (s *sessionService) newCreate(r *statev1.CreateSessionRequest) (session.Create, error) {
 	if err := cmp.Or(checkID("tenant", r.GetTenant()),
 		checkOptionalID("session_id", r.GetSessionId()),
 		checkOptionalID("agent_type", r.GetAgentType()),
@@ -53,7 +53,7 @@ func (s *sessionService) create(r *statev1.CreateSessionRequest) (session.Create
 	}
 	command := session.Create{
 		Key: session.Key{Tenant: r.GetTenant(), SessionID: r.GetSessionId()}, AgentType: r.GetAgentType(),
-		ParentID: r.GetParent().GetSessionId(), Child: bornIn(r.GetParent()),
+		ParentID: r.GetParent().GetSessionId(), Child: newChildIn(r.GetParent()),
 		UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(), Tags: r.GetTags(), Metadata: r.GetMetadata(),
 		State: r.GetCustomState(), ExpiresAt: session.Millis(max(r.GetExpiresAt(), 0)), Now: s.clock.millis(),
 	}
@@ -115,7 +115,7 @@ func countDeleted(changes []*session.Change) (n int32) {
 
 // UpdateSession implements statev1.SessionServiceServer.
 func (s *sessionService) UpdateSession(ctx context.Context, r *statev1.UpdateSessionRequest) (*statev1.UpdateSessionResponse, error) {
-	command, err := s.change(r)
+	command, err := s.newUpdate(r)
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +126,8 @@ func (s *sessionService) UpdateSession(ctx context.Context, r *statev1.UpdateSes
 	return &statev1.UpdateSessionResponse{Version: version}, nil
 }
 
-// change checks the request and makes the command of it.
-func (s *sessionService) change(r *statev1.UpdateSessionRequest) (session.UpdateSession, error) {
+// newUpdate checks the request and makes the command of it.
+func (s *sessionService) newUpdate(r *statev1.UpdateSessionRequest) (session.UpdateSession, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return session.UpdateSession{}, err
@@ -157,7 +157,7 @@ func (s *sessionService) change(r *statev1.UpdateSessionRequest) (session.Update
 
 // SetStatus implements statev1.SessionServiceServer.
 func (s *sessionService) SetStatus(ctx context.Context, r *statev1.SetStatusRequest) (*statev1.SetStatusResponse, error) {
-	command, err := s.status(r)
+	command, err := s.newSetStatus(r)
 	if err != nil {
 		return nil, err
 	}
@@ -176,8 +176,8 @@ func (s *sessionService) SetStatus(ctx context.Context, r *statev1.SetStatusRequ
 	return &statev1.SetStatusResponse{Ok: set.OK, Version: set.Version, Status: statusOut[set.Status]}, nil
 }
 
-// status checks the request and makes the command of it.
-func (s *sessionService) status(r *statev1.SetStatusRequest) (session.SetStatus, error) {
+// newSetStatus checks the request and makes the command of it.
+func (s *sessionService) newSetStatus(r *statev1.SetStatusRequest) (session.SetStatus, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return session.SetStatus{}, err

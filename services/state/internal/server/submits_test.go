@@ -352,10 +352,10 @@ func TestTheAnswersOfOneRequestAreBoundedTogether(t *testing.T) {
 
 func TestTheSessionsThatOneRequestAnswersAreBounded(t *testing.T) {
 	t.Parallel()
-	if err := checkOwners(make([]batch, mostOwners)); err != nil {
+	if err := checkOwners(make([]ownerGroup, maxOwners)); err != nil {
 		t.Errorf("got %v, want as many as the limit taken", err)
 	}
-	if err := checkOwners(make([]batch, mostOwners+1)); fault.ReasonOf(err) != "TOO_MANY_ANSWERS" {
+	if err := checkOwners(make([]ownerGroup, maxOwners+1)); fault.ReasonOf(err) != "TOO_MANY_ANSWERS" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -368,7 +368,7 @@ func TestTheAnswerToAnswersNamesTheRunThatGoesOnWithThem(t *testing.T) {
 	next := b.submits("s", answersTo("c1")...).GetRun().GetRunId()
 	for _, named := range []string{asked, next, ""} {
 		out := &statev1.SubmitCallsResponse{}
-		b.must(b.server.calls.afterwards(t.Context(), session.Key{Tenant: "acme", SessionID: "s"}, named, out))
+		b.must(b.server.calls.describeSession(t.Context(), session.Key{Tenant: "acme", SessionID: "s"}, named, out))
 		if got, want := out.GetRun().GetRunId(), cmp.Or(named, next); got != want || out.GetSession().GetCurrentRunId() != next {
 			t.Errorf("got run %q of %v, want %q", got, out.GetSession(), want)
 		}

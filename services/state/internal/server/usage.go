@@ -76,11 +76,11 @@ func (s *usageService) ListUsage(ctx context.Context, r *statev1.ListUsageReques
 	if err != nil {
 		return nil, err
 	}
-	page, more := pageOf(rows, limit)
+	page, more := splitPage(rows, limit)
 	answer := &statev1.ListUsageResponse{HasMore: more}
 	for _, e := range page {
 		answer.Entries = append(answer.Entries, &statev1.RecordedUsage{
-			RunId: e.RunID, Step: e.Step, Position: e.Position, RecordedAt: int64(e.At), Entry: entryOfUsage(e.Usage),
+			RunId: e.RunID, Step: e.Step, Position: e.Position, RecordedAt: int64(e.At), Entry: usageEntryOut(e.Usage),
 		})
 	}
 	return answer, nil

@@ -57,7 +57,7 @@ func (s *workService) RecordPlan(ctx context.Context, r *statev1.RecordPlanReque
 		return nil, session.StateTooLarge(size, limit, ops)
 	}
 	command := session.Plan{
-		Ref: ref, Step: r.GetStep(), Body: body, CallIDs: calls, Usage: usage, Ops: ops, Limits: s.limits.heart(),
+		Ref: ref, Step: r.GetStep(), Body: body, CallIDs: calls, Usage: usage, Ops: ops, Limits: s.limits.sessionLimits(),
 	}
 	if _, err := update(ctx, s.runner, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), silent(command.Decide)); err != nil {
 		return nil, err
@@ -85,18 +85,18 @@ func (s *workService) RecordResult(ctx context.Context, r *statev1.RecordResultR
 	if result.Body, err = encode(part); err != nil {
 		return nil, err
 	}
-	command := session.RecordResult{Ref: ref, Step: r.GetStep(), Result: result, Limits: s.limits.heart()}
-	repeated, err := update(ctx, s.runner, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), s.limits.fitting(command))
+	command := session.RecordResult{Ref: ref, Step: r.GetStep(), Result: result, Limits: s.limits.sessionLimits()}
+	repeated, err := update(ctx, s.runner, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), s.limits.limitJournal(command))
 	if err != nil {
 		return nil, err
 	}
 	return &statev1.RecordResultResponse{Repeated: repeated}, nil
 }
 
-// fitting is the command with a bound on the whole journal, which a claim hands
+// limitJournal is the command with a bound on the whole journal, which a claim hands
 // over in one message: the bodies, which the heart counts too, and the state
 // writes and the usage beside them.
-func (l Limits) fitting(command session.RecordResult) func(*session.View) (*session.Change, bool, error) {
+func (l Limits) limitJournal(command session.RecordResult) func(*session.View) (*session.Change, bool, error) {
 	return func(v *session.View) (*session.Change, bool, error) {
 		change, repeated, err := command.Decide(v)
 		if err != nil || change == nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// mostAnswers is how many answers a request may bring, by the contract.
-const mostAnswers = 1000
+// maxAnswers is how many answers a request may bring, by the contract.
+const maxAnswers = 1000
 
-// mostOwners is to the calls of how many sessions the answers of a request may be:
+// maxOwners is to the calls of how many sessions the answers of a request may be:
 // each takes a transaction of its own.
-const mostOwners = 100
+const maxOwners = 100
 
 var callOutcomes = map[session.SubmitStatus]statev1.SubmittedCall_Outcome{
 	session.Accepted:         statev1.SubmittedCall_OUTCOME_ACCEPTED,
@@ -42,10 +42,10 @@ func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsReq
 	for i, a := range answers {
 		out.Calls[i] = &statev1.SubmittedCall{ToolCallId: a.CallID, Outcome: statev1.SubmittedCall_OUTCOME_UNKNOWN_TOOL_CALL}
 	}
-	if err := s.checkSeen(ctx, key, r.GetSeenRunId()); err != nil {
+	if err := s.checkSeenRun(ctx, key, r.GetSeenRunId()); err != nil {
 		return nil, err
 	}
-	groups, err := s.byOwner(ctx, key, answers)
+	groups, err := s.groupByOwner(ctx, key, answers)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsReq
 			command.GoOn = goOnIn[r.GetGoOn()]
 			command.Traceparent, command.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
 		}
-		runID, err := s.submitBatch(ctx, command, size, g.places, out.Calls)
+		runID, err := s.submitGroup(ctx, command, size, g.places, out.Calls)
 		if err != nil {
 			return nil, err
 		}
@@ -71,13 +71,13 @@ func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsReq
 			continued = runID
 		}
 	}
-	return out, s.afterwards(ctx, key, continued, out)
+	return out, s.describeSession(ctx, key, continued, out)
 }
 
-// afterwards tells what has become of the session that the request names. Where
+// describeSession tells what has become of the session that the request names. Where
 // answers of its own have continued it, that is with the run that goes on, even
 // though another has begun since.
-func (s *callService) afterwards(ctx context.Context, key session.Key, continued string, out *statev1.SubmitCallsResponse) error {
+func (s *callService) describeSession(ctx context.Context, key session.Key, continued string, out *statev1.SubmitCallsResponse) error {
 	shot, err := s.store.Session(ctx, key)
 	if err != nil {
 		return err
@@ -95,8 +95,8 @@ func (s *callService) afterwards(ctx context.Context, key session.Key, continued
 // answersIn checks the answers. Invalid (TOO_MANY_ANSWERS), and what answerIn
 // gives, but that one which is too large is only refused where it would be taken.
 func (l Limits) answersIn(given []*statev1.SubmittedAnswer) ([]session.Answer, error) {
-	if len(given) > mostAnswers {
-		return nil, invalid("TOO_MANY_ANSWERS", "the request brings %d answers; the limit is %d: send the others with another request", len(given), mostAnswers)
+	if len(given) > maxAnswers {
+		return nil, invalid("TOO_MANY_ANSWERS", "the request brings %d answers; the limit is %d: send the others with another request", len(given), maxAnswers)
 	}
 	answers := make([]session.Answer, len(given))
 	for i, g := range given {
@@ -112,16 +112,16 @@ func (l Limits) answersIn(given []*statev1.SubmittedAnswer) ([]session.Answer, e
 	return answers, nil
 }
 
-// batch is the answers to calls of one session.
-type batch struct {
+// ownerGroup is the answers to calls of one session.
+type ownerGroup struct {
 	key     session.Key
 	answers []session.Answer
 	places  []int // of the answers in their request
 }
 
-// byOwner groups the answers by the sessions that own the calls. Those to calls
+// groupByOwner groups the answers by the sessions that own the calls. Those to calls
 // that the family does not have are in none.
-func (s *callService) byOwner(ctx context.Context, key session.Key, answers []session.Answer) ([]batch, error) {
+func (s *callService) groupByOwner(ctx context.Context, key session.Key, answers []session.Answer) ([]ownerGroup, error) {
 	ids := make([]string, len(answers))
 	for i, a := range answers {
 		ids[i] = a.CallID
@@ -130,7 +130,7 @@ func (s *callService) byOwner(ctx context.Context, key session.Key, answers []se
 	if err != nil {
 		return nil, err
 	}
-	var groups []batch
+	var groups []ownerGroup
 	at := map[string]int{}
 	for i, a := range answers {
 		owner, known := owners[a.CallID]
@@ -139,7 +139,7 @@ func (s *callService) byOwner(ctx context.Context, key session.Key, answers []se
 		}
 		if _, begun := at[owner]; !begun {
 			at[owner] = len(groups)
-			groups = append(groups, batch{key: session.Key{Tenant: key.Tenant, SessionID: owner}})
+			groups = append(groups, ownerGroup{key: session.Key{Tenant: key.Tenant, SessionID: owner}})
 		}
 		g := &groups[at[owner]]
 		g.answers, g.places = append(g.answers, a), append(g.places, i)
@@ -148,9 +148,9 @@ func (s *callService) byOwner(ctx context.Context, key session.Key, answers []se
 }
 
 // checkOwners gives Invalid (TOO_MANY_ANSWERS).
-func checkOwners(groups []batch) error {
-	if len(groups) > mostOwners {
-		return invalid("TOO_MANY_ANSWERS", "the answers are to calls of %d sessions; the limit is %d: send those to others with another request", len(groups), mostOwners)
+func checkOwners(groups []ownerGroup) error {
+	if len(groups) > maxOwners {
+		return invalid("TOO_MANY_ANSWERS", "the answers are to calls of %d sessions; the limit is %d: send those to others with another request", len(groups), maxOwners)
 	}
 	return nil
 }
@@ -160,9 +160,9 @@ var goOnIn = map[statev1.GoOn]session.GoOn{
 	statev1.GoOn_GO_ON_ANSWERED: session.GoOnAnswered,
 }
 
-// checkSeen gives Conflict (RUN_STALE) unless the run is one of those that have written the
+// checkSeenRun gives Conflict (RUN_STALE) unless the run is one of those that have written the
 // newest answer; empty for any.
-func (s *callService) checkSeen(ctx context.Context, key session.Key, runID string) error {
+func (s *callService) checkSeenRun(ctx context.Context, key session.Key, runID string) error {
 	if runID == "" {
 		return nil
 	}
@@ -183,10 +183,10 @@ func (s *callService) checkSeen(ctx context.Context, key session.Key, runID stri
 	return nil
 }
 
-// submitBatch gives the answers of one session, and writes what became of them to
+// submitGroup gives the answers of one session, and writes what became of them to
 // their places in out. It returns the run that goes on with them; empty for none.
-func (s *callService) submitBatch(ctx context.Context, command session.SubmitAll, bytes int, places []int, out []*statev1.SubmittedCall) (runID string, err error) {
-	submitted, err := spreadHandingOver(ctx, s.runner, session.Target{Key: command.Key, Need: command.Need()}, bytes, command.Now, alone(bounded(s.limits, command.Decide)))
+func (s *callService) submitGroup(ctx context.Context, command session.SubmitAll, bytes int, places []int, out []*statev1.SubmittedCall) (runID string, err error) {
+	submitted, err := spreadAndHandOver(ctx, s.runner, session.Target{Key: command.Key, Need: command.Need()}, bytes, command.Now, alone(limitUnread(s.limits, command.Decide)))
 	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" {
 		return "", nil // it went away, and its calls with it
 	}

@@ -36,7 +36,7 @@ type callService struct {
 
 // SubmitCall implements statev1.CallServiceServer.
 func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallRequest) (*statev1.SubmitCallResponse, error) {
-	command, err := s.submit(r)
+	command, err := s.newSubmit(r)
 	if err != nil {
 		return nil, err
 	}
@@ -47,14 +47,14 @@ func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallReque
 	}
 	owner, known := owners[command.CallID]
 	if !known {
-		return nil, s.missing(ctx, asked, command.CallID)
+		return nil, s.missingCall(ctx, asked, command.CallID)
 	}
 	command.SessionID = owner
 	target := session.Target{Key: command.Key, Need: command.Need()}
-	submitted, err := spreadHandingOver(ctx, s.runner, target, proto.Size(r), command.Now, alone(bounded(s.limits, command.Decide)))
+	submitted, err := spreadAndHandOver(ctx, s.runner, target, proto.Size(r), command.Now, alone(limitUnread(s.limits, command.Decide)))
 	switch fault.ReasonOf(err) {
 	case "SESSION_NOT_FOUND", "UNKNOWN_TOOL_CALL": // it went away, alone or with its session
-		return nil, s.missing(ctx, asked, command.CallID)
+		return nil, s.missingCall(ctx, asked, command.CallID)
 	}
 	if err != nil {
 		return nil, err
@@ -65,16 +65,16 @@ func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallReque
 	}, nil
 }
 
-// missing is why the family of the session has no such call.
-func (s *callService) missing(ctx context.Context, asked session.Key, callID string) error {
+// missingCall is why the family of the session has no such call.
+func (s *callService) missingCall(ctx context.Context, asked session.Key, callID string) error {
 	command := session.Missing{Key: asked, CallID: callID}
 	_, err := update(ctx, s.runner, session.Target{Key: asked, Need: command.Need()}, 0, command.Decide)
 	return err
 }
 
-// submit checks the request and makes the command of it, for the session that
+// newSubmit checks the request and makes the command of it, for the session that
 // the request names.
-func (s *callService) submit(r *statev1.SubmitCallRequest) (session.Submit, error) {
+func (s *callService) newSubmit(r *statev1.SubmitCallRequest) (session.Submit, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return session.Submit{}, err
@@ -102,18 +102,18 @@ func (l Limits) answerIn(callID string, given *statev1.CallAnswer) (session.Answ
 		return a, err
 	}
 	var err error
-	a.Response, err = respond(given, statev1.AnswerSource_ANSWER_SOURCE_CLIENT)
+	a.Response, err = encodeAnswer(given, statev1.AnswerSource_ANSWER_SOURCE_CLIENT)
 	return a, err
 }
 
-// bounded is a command that takes answers, with a bound on those that wait
+// limitUnread is a command that takes answers, with a bound on those that wait
 // together: whoever continues the session is handed all of them at once. TooLarge
 // (RESULT_TOO_LARGE).
-func bounded[A any](l Limits, decide func(*session.View) (*session.Change, A, error)) func(*session.View) (*session.Change, A, error) {
+func limitUnread[A any](l Limits, decide func(*session.View) (*session.Change, A, error)) func(*session.View) (*session.Change, A, error) {
 	return func(v *session.View) (*session.Change, A, error) {
 		change, answer, err := decide(v)
 		if err == nil {
-			err = l.checkWaiting(v, change)
+			err = l.checkUnread(v, change)
 		}
 		if err != nil {
 			change = nil
@@ -122,9 +122,9 @@ func bounded[A any](l Limits, decide func(*session.View) (*session.Change, A, er
 	}
 }
 
-// checkWaiting gives TooLarge (RESULT_TOO_LARGE) for a change that answers calls,
+// checkUnread gives TooLarge (RESULT_TOO_LARGE) for a change that answers calls,
 // when those that no step has read would be too large together.
-func (l Limits) checkWaiting(v *session.View, change *session.Change) error {
+func (l Limits) checkUnread(v *session.View, change *session.Change) error {
 	if change == nil || len(change.Calls) == 0 || v.Session == nil {
 		return nil
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// posted is the command of a request for a run, with the sessions that it wants to see. The
+// startCommand is the command of a request for a run, with the sessions that it wants to see. The
 // first of these is the run's own.
-type posted struct {
+type startCommand struct {
 	targets []session.Target
 	decide  func(views ...*session.View) (*session.Change, session.Started, error)
 }
@@ -27,11 +27,11 @@ func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (
 	if err := s.limits.checkStart(r); err != nil {
 		return nil, err
 	}
-	post, err := s.post(r)
+	post, err := s.newPost(r)
 	if err != nil {
 		return nil, err
 	}
-	command, err := s.intent(r, post)
+	command, err := s.newStartCommand(r, post)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (
 }
 
 // start runs the command, and hands the run over to an idle executor.
-func (s *runService) start(ctx context.Context, post session.Post, command posted, bytes int) (session.Started, error) {
+func (s *runService) start(ctx context.Context, post session.Post, command startCommand, bytes int) (session.Started, error) {
 	handOver := s.runner.scheduler.HandOver(post.AgentType)
 	defer handOver.Abandon()
 	command.targets[0].Need = handOver.Need(command.targets[0].Need)
@@ -63,13 +63,13 @@ func (s *runService) start(ctx context.Context, post session.Post, command poste
 	return started, err
 }
 
-// post makes what the commands of all intents have in common, of a request that was
+// newPost makes what the commands of all intents have in common, of a request that was
 // checked.
-func (s *runService) post(r *statev1.StartRunRequest) (session.Post, error) {
+func (s *runService) newPost(r *statev1.StartRunRequest) (session.Post, error) {
 	post := session.Post{
-		Key: session.Key{Tenant: r.GetTenant(), SessionID: s.sessionOf(r)}, AgentType: r.GetAgentType(),
+		Key: session.Key{Tenant: r.GetTenant(), SessionID: s.sessionID(r)}, AgentType: r.GetAgentType(),
 		RequestKey: r.GetRequestKey(), RunID: s.ids.run(), MessageID: s.ids.message(), Now: s.clock.millis(),
-		Seen: r.GetSeenRunId(), OnBusy: busyIn[r.GetOnBusy()], Limits: s.limits.heart(), Bodies: bodies,
+		Seen: r.GetSeenRunId(), OnBusy: busyIn[r.GetOnBusy()], Limits: s.limits.sessionLimits(), Bodies: bodies,
 	}
 	post.Traceparent, post.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
 	if timeout := r.GetTimeoutMs(); timeout > 0 {
@@ -83,7 +83,7 @@ func (s *runService) post(r *statev1.StartRunRequest) (session.Post, error) {
 		post.Abandon = always(answer)
 	}
 	var err error
-	if post.RequestHash, err = startPrint(r); err != nil {
+	if post.RequestHash, err = startFingerprint(r); err != nil {
 		return post, err
 	}
 	if post.Expect, err = expectIn(r.GetExpect()); err != nil {
@@ -96,17 +96,17 @@ func (s *runService) post(r *statev1.StartRunRequest) (session.Post, error) {
 	return post, err
 }
 
-// intent makes the command.
-func (s *runService) intent(r *statev1.StartRunRequest, post session.Post) (posted, error) {
+// newStartCommand makes the command.
+func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.Post) (startCommand, error) {
 	send := session.Send{Post: post, New: session.Create{
-		ParentID: r.GetParent().GetSessionId(), Child: bornIn(r.GetParent()), UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(),
+		ParentID: r.GetParent().GetSessionId(), Child: newChildIn(r.GetParent()), UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(),
 		Tags: r.GetTags(), Metadata: r.GetMetadata(), State: r.GetCustomState(),
 	}}
 	if send.New.State == "" {
 		send.New.State = "{}"
 	}
-	alone := func(need session.Need, decide func(...*session.View) (*session.Change, session.Started, error)) (posted, error) {
-		return posted{[]session.Target{{Key: post.Key, Need: need}}, decide}, nil
+	alone := func(need session.Need, decide func(...*session.View) (*session.Change, session.Started, error)) (startCommand, error) {
+		return startCommand{[]session.Target{{Key: post.Key, Need: need}}, decide}, nil
 	}
 	switch intent := r.GetIntent().(type) {
 	case *statev1.StartRunRequest_Edit:
@@ -119,21 +119,21 @@ func (s *runService) intent(r *statev1.StartRunRequest, post session.Post) (post
 		add, err := s.addition(intent.Resume, post.Now)
 		c := session.Resume{Post: post, CheckpointID: intent.Resume.GetCheckpointId(), Addition: add}
 		if err != nil {
-			return posted{}, err
+			return startCommand{}, err
 		}
 		return alone(c.Need(), first(c.Decide))
 	case *statev1.StartRunRequest_Retry:
 		add, err := s.addition(intent.Retry, post.Now)
 		c := session.Retry{Post: post, Addition: add}
 		if err != nil {
-			return posted{}, err
+			return startCommand{}, err
 		}
 		return alone(c.Need(), first(c.Decide))
 	case *statev1.StartRunRequest_Branch:
 		add, err := s.addition(intent.Branch, post.Now)
 		from := session.Key{Tenant: post.Tenant, SessionID: intent.Branch.GetFromSessionId()}
 		c := session.BranchOff{Post: post, From: from, CheckpointID: intent.Branch.GetCheckpointId(), Addition: add}
-		return posted{c.Targets(), c.Decide}, err
+		return startCommand{c.Targets(), c.Decide}, err
 	default:
 		return alone(send.Need(), send.Decide)
 	}
@@ -144,13 +144,13 @@ func first(decide func(*session.View) (*session.Change, session.Started, error))
 	return func(views ...*session.View) (*session.Change, session.Started, error) { return decide(views[0]) }
 }
 
-// prelude is an intent that adds something before the messages of the run.
-type prelude interface {
+// additionRequest is an intent that adds something before the messages of the run.
+type additionRequest interface {
 	GetAppendMessages() []*eventv1.Message
 	GetStateOps() []*statev1.StateOp
 }
 
-func (s *runService) addition(r prelude, now session.Millis) (add session.Addition, err error) {
+func (s *runService) addition(r additionRequest, now session.Millis) (add session.Addition, err error) {
 	if add.Ops, err = s.limits.opsIn(r.GetStateOps()); err != nil {
 		return add, err
 	}
@@ -158,10 +158,10 @@ func (s *runService) addition(r prelude, now session.Millis) (add session.Additi
 	return add, err
 }
 
-// sessionOf names the session of the run. Where the request does not, it makes an id; of a
+// sessionID names the session of the run. Where the request does not, it makes an id; of a
 // request with a key it is made from that, so that a repetition meets the same session and
 // its run.
-func (s *runService) sessionOf(r *statev1.StartRunRequest) string {
+func (s *runService) sessionID(r *statev1.StartRunRequest) string {
 	names := []string{r.GetTenant(), r.GetRequestKey()}
 	if branch := r.GetBranch(); branch != nil {
 		names = []string{r.GetTenant(), branch.GetFromSessionId(), branch.GetCheckpointId(), r.GetRequestKey()}
@@ -176,9 +176,9 @@ func (s *runService) sessionOf(r *statev1.StartRunRequest) string {
 	return "ses_" + hex.EncodeToString(digest[:16])
 }
 
-// startPrint is the fingerprint of what a request brings. Sending and editing have that of
+// startFingerprint is the fingerprint of what a request brings. Sending and editing have that of
 // the messages.
-func startPrint(r *statev1.StartRunRequest) ([]byte, error) {
+func startFingerprint(r *statev1.StartRunRequest) ([]byte, error) {
 	messages, err := fingerprint(r.GetMessages())
 	if err != nil || r.GetIntent() == nil || r.GetEdit() != nil {
 		return messages, err
