@@ -14,11 +14,11 @@ const (
 	// cheap, few enough to leave work for other executors.
 	claimBatch = 16
 
-	// claimTimeout bounds one transaction, so that an unreachable database does not block
-	// a stream. Claims that it may have written are lost, and requeued.
+	// claimTimeout bounds one transaction: an unreachable database must not block a stream. Its
+	// claims, if it wrote any, are lost, and requeued.
 	claimTimeout = 10 * time.Second
 
-	// cleanupTimeout bounds what is done after the stream has ended.
+	// cleanupTimeout bounds the work after the end of a stream.
 	cleanupTimeout = 5 * time.Second
 
 	// usedSums is how many sums of used tokens a claim carries, one for each source and
@@ -26,11 +26,10 @@ const (
 	usedSums = 1000
 )
 
-// claim claims at most limit runs and sends them. Orphaned runs come last, and only when
-// all is set. It returns how many runs it has claimed, and whether there may be more
-// queued ones.
+// claim claims at most limit runs and sends them. Orphaned runs come last, and only when all is
+// set. It returns how many runs it has claimed, and whether there may be more queued ones.
 //
-// The caller has taken limit credits. claim gives back those that it does not use.
+// The caller has taken limit credits. claim gives the unused ones back.
 func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more bool, err error) {
 	select {
 	case <-c.stopping:
@@ -73,8 +72,8 @@ func (c *claimer) claimDue(ctx context.Context, due store.Due, need session.Need
 	return claimed, found >= limit, err
 }
 
-// send sends the claims, and returns how many. It releases the claims that could not be
-// sent, and fails the runs whose claim no message can carry.
+// send sends the claims, and returns how many. If sending fails, it releases the rest. A run
+// fails if its claim exceeds a message.
 func (c *claimer) send(ctx context.Context, claims []store.Decided) (sent int, err error) {
 	for i, d := range claims {
 		claim := Claim{Decided: d}
@@ -115,8 +114,8 @@ func (c *claimer) usedTokens(ctx context.Context, d store.Decided) ([]store.Usag
 	}, usedSums)
 }
 
-// fail ends a run whose claim no message can carry. If it were released, it would be
-// claimed again at once and break one stream after the other.
+// fail ends a run with an oversized claim. If it were released, it would be claimed again at
+// once and break one stream after the other.
 func (c *claimer) fail(ctx context.Context, claim Claim, oversized *OversizedError) {
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
@@ -142,8 +141,7 @@ func (c *claimer) release(ctx context.Context, claims []store.Decided) {
 	}
 }
 
-// cleanup returns a context for work that has to be done although the caller's context
-// has ended.
+// cleanup returns a context for work after the end of the caller's context.
 func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }

@@ -10,16 +10,16 @@ import (
 type Config struct {
 	Poll  time.Duration `env:"HOLDFAST_STATE_CLAIM_POLL" envDefault:"200ms" doc:"how often a claim stream looks for work that no signal announced; jittered by half"`
 	Fresh time.Duration `env:"HOLDFAST_STATE_CLAIM_FRESH" envDefault:"10s" doc:"a claim that a heartbeat does not list is requeued only when it is older than this"`
-	// OrphanedAfter applies to runs whose agent no registered executor announces.
+	// OrphanedAfter applies to runs of an agent without a registered executor.
 	OrphanedAfter time.Duration `env:"HOLDFAST_STATE_ORPHANED_AFTER" envDefault:"10s" doc:"how long a run that only has to end waits for an executor that serves its agent; after that any executor ends it"`
-	// StopPoll finds the stops that other replicas have written. Stops written by this
-	// replica reach an executor at once.
+	// StopPoll finds the stops of other replicas. Stops written by this replica reach an
+	// executor at once.
 	StopPoll     time.Duration `env:"HOLDFAST_STATE_STOP_POLL" envDefault:"100ms" doc:"how often to look for stop requests for the runs of connected executors"`
 	TailMessages int           `env:"HOLDFAST_STATE_TAIL_MESSAGES" envDefault:"200" doc:"most messages that a claim carries"`
 	TailBytes    int           `env:"HOLDFAST_STATE_TAIL_BYTES" envDefault:"1048576" doc:"most bytes of messages that a claim carries; the last message always comes"`
 }
 
-// tail is the part of the conversation that a claim carries.
+// tail is the part of the conversation in a claim.
 func (c Config) tail() session.Tail {
 	return session.Tail{Messages: c.TailMessages, Bytes: c.TailBytes}
 }

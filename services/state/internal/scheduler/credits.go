@@ -11,14 +11,14 @@ type credits struct {
 	ended error // why no more will come; io.EOF when the executor has closed its side
 }
 
-// maxCredits bounds the number, which a faulty client could overflow.
+// maxCredits bounds the number: a faulty client could overflow it.
 const maxCredits = 1 << 20
 
 func newCredits(n int) *credits {
 	return &credits{free: max(n, 0), more: make(chan struct{}, 1)}
 }
 
-// fill adds the credits that the executor grants until its side of the stream ends.
+// fill adds the executor's grants until its side of the stream ends.
 func (c *credits) fill(stream Stream) {
 	for {
 		n, err := stream.Credits()
@@ -52,7 +52,7 @@ func (c *credits) take(limit int) int {
 	return n
 }
 
-// giveBack returns credits that were taken and not used.
+// giveBack returns unused credits.
 func (c *credits) giveBack(n int) {
 	if n == 0 {
 		return
@@ -63,7 +63,7 @@ func (c *credits) giveBack(n int) {
 	signal(c.more)
 }
 
-// signal puts a signal into a channel that holds one.
+// signal puts a signal into a channel of size one.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -7,32 +7,30 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// maxHandOverBytes bounds a claim that a command makes, because other commands wait for
-// the same transaction. Larger claims are left to the claim loops, which also handle
-// those that no message can carry.
+// maxHandOverBytes bounds a claim made by a command, because other commands wait for the same
+// transaction. The claim loops handle larger ones.
 const maxHandOverBytes = 4 << 20
 
-// HandOver lets a command claim the run that it begins, in the write that begins it, for
-// an executor with a free credit and a claim loop in this replica. So no loop has to
-// look for the run. The command takes the credit when it begins a run, and not before.
+// HandOver lets a command claim its new run in the write that begins it, for an idle executor
+// of this replica. So no loop has to look for the run. The command takes a credit of the
+// executor only when it begins a run.
 //
-// It lives as long as its command, and no two goroutines may use it at once. The command
-// calls Reset before each try, Claim once its change is decided, and Finish when it has
-// ended. Abandon is for a command that may not come to Finish.
-// A nil HandOver never claims.
+// A HandOver lives as long as its command, in one goroutine. The command calls Reset before
+// each try, Claim after its decision, and Finish at its end. A deferred Abandon covers a panic
+// before Finish. A nil HandOver never claims.
 type HandOver struct {
 	scheduler *Scheduler
 	executor  *claimer       // nil until one is found
 	looked    bool           // an executor was looked for
 	reserved  bool           // a credit of the executor is taken
-	claim     *store.Decided // of the last try that made one
+	claim     *store.Decided // the last one made
 	current   bool           // the last try has made the claim
 	wrote     bool           // the last try writes something
 	finished  bool
 }
 
-// HandOver looks for an executor that serves the agent and has a free credit. With an
-// empty agent, Claim looks for one once the command has decided which run it begins.
+// HandOver looks for an idle executor of the agent. With an empty agent, Claim looks for one
+// once it knows the agent of the run.
 func (s *Scheduler) HandOver(agentType string) *HandOver {
 	h := &HandOver{scheduler: s}
 	if agentType != "" {
@@ -52,7 +50,7 @@ func (h *HandOver) command() session.HandOver {
 	}
 }
 
-// Need adds what a claim carries to the need of the command.
+// Need adds the rows of a claim to the need of the command.
 func (h *HandOver) Need(n session.Need) session.Need {
 	if h.executor == nil {
 		return n
@@ -67,9 +65,9 @@ func (h *HandOver) Reset() {
 	}
 }
 
-// Claim claims the run that the command begins in its own session, and changes own
-// accordingly. It leaves own as it is when own begins no run or no executor has a free credit.
-// It gives *session.Wider when the view lacks what a claim carries.
+// Claim claims the new run of the command's own session, and changes own accordingly. It leaves
+// own as it is if own begins no run or no executor is idle. It gives *session.Wider when the
+// view lacks rows for the claim.
 func (h *HandOver) Claim(v *session.View, own *session.Change) error {
 	if h == nil || own == nil {
 		return nil
@@ -97,12 +95,12 @@ func (h *HandOver) Claim(v *session.View, own *session.Change) error {
 	return nil
 }
 
-// Finish takes the error of the command. It passes a claim that was written to the
-// stream, releases it if the stream has ended, and gives back an unused credit.
+// Finish takes the error of the command. It passes a written claim to the stream, releases it
+// if the stream has ended, and gives back an unused credit.
 //
-// If the command has failed, a former claim may be written all the same: the answer to
-// the commit was lost, or the command has found its own former try. Such a claim is
-// released in the background. That changes nothing where it was not written.
+// A failed command may have written a claim all the same: the answer to the commit was lost, or
+// the command found its own earlier try. Finish releases such a claim in the background. That
+// changes nothing if it was not written.
 func (h *HandOver) Finish(ctx context.Context, err error) {
 	if h.finished = true; !h.reserved {
 		return
@@ -127,8 +125,8 @@ func (h *HandOver) Abandon() {
 	}
 }
 
-// releaseUncertain releases a claim that may not have been written. If that fails, the
-// executor does not list the run as held, and it is requeued as lost.
+// releaseUncertain releases a possibly written claim. If that fails, the executor does not list
+// the run as held, and it is requeued as lost.
 func (c *claimer) releaseUncertain(ctx context.Context, claim store.Decided) {
 	ctx, cancel := cleanup(ctx)
 	defer cancel()

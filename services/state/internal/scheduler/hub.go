@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// hub wakes the claim loops that wait for work. A signal wakes one loop that serves the
-// agent, in turn, so that work spreads over the executors. Signals for agents without a
-// waiting loop are dropped. The sender never waits.
+// hub wakes waiting claim loops. A signal wakes one loop of the agent, in turn, so work spreads
+// over the executors. Signals for agents without a waiting loop are dropped. The sender never
+// waits.
 type hub struct {
 	now func() time.Time
 
@@ -16,15 +16,15 @@ type hub struct {
 	waiters []*waiter // the next in turn comes first
 }
 
-// waiter is a claim loop that can take work.
+// waiter is a claim loop with free credits.
 type waiter struct {
 	agents map[string]bool
-	woken  chan struct{} // holds one signal, so that none is lost while the loop looks for work
+	woken  chan struct{} // holds one signal, so none is lost while the loop looks for work
 
 	// Guarded by hub.mu.
 	notified int      // runs of the signals since the last take; signals of other replicas count 0, because their loops may be faster
-	idle     *claimer // the loop's claimer, while no work that it could take is waiting; else nil
-	missing  int      // runs that the loop was notified of and has not found
+	idle     *claimer // the loop's claimer, while no queued run is left for it; else nil
+	missing  int      // runs signaled and not found
 }
 
 func newHub(now func() time.Time) *hub { return &hub{now: now} }
@@ -64,17 +64,15 @@ func (h *hub) take(w *waiter, limit int) int {
 	return runs
 }
 
-// markIdle notes that a look of the loop has left no work that it could take, but for
-// the missing runs. Commands may claim runs for the loop's executor while it has more
-// credits than the runs that the loop knows of.
+// markIdle notes the end of a look: no queued run is left for the loop, but for the missing
+// ones. Commands may claim runs for its executor while it has more credits than known runs.
 func (h *hub) markIdle(w *waiter, c *claimer, missing int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w.idle, w.missing = c, missing
 }
 
-// markBacklog notes that there may be more work than the loop has taken. No new run
-// overtakes it.
+// markBacklog notes a possible backlog for the loop. No new run overtakes it.
 func (h *hub) markBacklog(w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,8 +89,8 @@ func (h *hub) hasRoom(w *waiter) bool {
 	return ended == nil && free > w.notified+w.missing
 }
 
-// findIdle returns an executor that serves the agent and has room for a run, in turn;
-// nil when there is none.
+// findIdle returns an idle executor of the agent with room for a run, in turn; nil if there is
+// none.
 func (h *hub) findIdle(agentType string) *claimer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,7 +135,7 @@ func (w *waiter) take() int {
 	return runs
 }
 
-// pass wakes another loop that serves an agent of w, which may have left work behind.
+// pass wakes another loop of the same agents, because w may leave work behind.
 func (h *hub) pass(w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,8 +155,7 @@ func (w *waiter) sharesAgent(other *waiter) bool {
 	return false
 }
 
-// signal wakes a loop that serves the agent, because a run of it is queued. It reports
-// whether there is a loop that can take it.
+// signal wakes a loop of the agent for a queued run. It reports whether there is one.
 func (h *hub) signal(agentType string) bool { return h.notify(agentType, 1) }
 
 func (h *hub) notify(agentType string, runs int) bool {
@@ -167,8 +164,8 @@ func (h *hub) notify(agentType string, runs int) bool {
 	return h.wake(runs, func(w *waiter) bool { return w.agents[agentType] })
 }
 
-// wake wakes the first loop that fits and has no signal yet. If all have one, the first
-// will find these runs as well. It reports whether one fits.
+// wake wakes the first fitting loop without a signal. If all have one, the first will find
+// these runs as well. It reports whether one fits.
 func (h *hub) wake(runs int, fits func(*waiter) bool) bool {
 	var awake *waiter
 	for i, w := range h.waiters {

@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// schedule says when a claim loop looks for everything, not only for what it was
-// notified of.
+// schedule says when a claim loop looks for everything, signaled or not.
 type schedule struct {
 	poll *time.Timer
-	due  bool // the time has come, and no look since has found all there is
+	due  bool // the time has come, and no complete look has followed
 }
 
 // loop claims and sends until the stream ends.
@@ -54,8 +53,8 @@ func (c *claimer) waitForCredits(ctx context.Context) error {
 
 // claimWork claims and sends while there are credits, and waits while there is no work.
 //
-// A look that finds less than its limit has seen everything: later runs leave a signal.
-// See search for the exception.
+// A look below its limit has seen everything, and later runs leave a signal. See search for the
+// exception.
 func (c *claimer) claimWork(ctx context.Context) error {
 	w := c.hub.join(c.agents)
 	defer c.hub.leave(w)
@@ -100,7 +99,7 @@ func (c *claimer) pollPause() time.Duration {
 	return poll/2 + rand.N(poll)
 }
 
-// pollDue reports whether it is time to look for everything. No signal postpones that.
+// pollDue reports whether it is time to look for everything. Signals do not postpone it.
 func (c *claimer) pollDue() bool {
 	select {
 	case <-c.schedule.poll.C:
@@ -110,8 +109,8 @@ func (c *claimer) pollDue() bool {
 	return c.schedule.due
 }
 
-// wait returns nil when there may be work: after a wake-up, with the poll, and after the
-// pause unless that is 0.
+// wait returns nil when there may be work: after a wake-up, with the poll, and after the pause
+// unless it is 0.
 func (c *claimer) wait(ctx context.Context, woken <-chan struct{}, pause time.Duration) error {
 	var soon <-chan time.Time
 	if pause > 0 {
@@ -138,9 +137,8 @@ func (c *claimer) wait(ctx context.Context, woken <-chan struct{}, pause time.Du
 	}
 }
 
-// search counts the runs that a loop was notified of and has not found. Mostly another
-// command has locked the session for a moment, and the look has skipped it. Or another
-// loop was faster.
+// search counts the runs signaled to a loop and not found. Mostly another command has locked
+// the session for a moment, and the look has skipped it. Or another loop was faster.
 type search struct {
 	runs  int
 	looks int // since the last notification
@@ -150,7 +148,7 @@ type search struct {
 // poll finds them.
 var searchPauses = [...]time.Duration{3 * time.Millisecond, 6 * time.Millisecond, 12 * time.Millisecond}
 
-// expect adds runs that the loop was notified of.
+// expect adds signaled runs.
 func (s *search) expect(runs int) {
 	if runs > 0 {
 		s.runs += runs

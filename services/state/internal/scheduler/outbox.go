@@ -15,8 +15,8 @@ const (
 	slowAfter = 50 * time.Millisecond
 )
 
-// outbox holds the claims that commands have made for a stream and that wait to be
-// sent, at most one for each credit.
+// outbox holds the claims made by commands until the stream has sent them, at most one for each
+// credit.
 type outbox struct {
 	more chan struct{} // holds one signal: a claim waits
 
@@ -51,7 +51,7 @@ func (o *outbox) accepts(now time.Time) bool {
 	return o.unsent < maxUnsent && !slow && !o.closed
 }
 
-// sent notes that n claims were sent.
+// sent notes the sending of n claims.
 func (o *outbox) sent(n int, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -73,7 +73,7 @@ func (o *outbox) take() []store.Decided {
 	return waiting
 }
 
-// close returns the claims that still wait. put fails from now on.
+// close returns the unsent claims. put fails from now on.
 func (o *outbox) close() []store.Decided {
 	o.mu.Lock()
 	o.closed = true
@@ -81,9 +81,8 @@ func (o *outbox) close() []store.Decided {
 	return o.take()
 }
 
-// sendOutbox sends the claims that commands have made, until ctx ends, and releases those
-// that it cannot send. It does not wait for the claim loop, whose looks may be slow. The
-// error is why the stream is broken.
+// sendOutbox sends the claims made by commands until ctx ends, and releases the unsent ones. It
+// does not wait for the claim loop, because looks may be slow. The error means a broken stream.
 func (c *claimer) sendOutbox(ctx context.Context) error {
 	defer func() { c.release(ctx, c.outbox.close()) }()
 	for {

@@ -22,8 +22,8 @@ const (
 	listenPause    = time.Second           // between two tries to listen
 )
 
-// replicas collects the signals for the other replicas of the service. A replica that
-// misses one finds the work by its polls.
+// replicas collects the signals for the other replicas of the service. A replica finds the work
+// of a lost signal by its polls.
 type replicas struct {
 	more chan struct{} // holds one signal: a signal is pending
 
@@ -31,7 +31,7 @@ type replicas struct {
 	pending map[string]bool
 }
 
-// newReplicas returns nil, whose send does nothing, for a store that carries no signals.
+// newReplicas returns nil for a store without signals. send on nil does nothing.
 func newReplicas(s Store) *replicas {
 	if _, carries := s.(store.Signaler); !carries {
 		return nil
@@ -61,8 +61,8 @@ func (r *replicas) take() []string {
 	return all
 }
 
-// exchangeSignals sends signals to the other replicas and receives theirs, until ctx
-// ends. It returns at once for a store that carries no signals.
+// exchangeSignals sends signals to the other replicas and receives theirs, until ctx ends. It
+// returns at once for a store without signals.
 func (s *Scheduler) exchangeSignals(ctx context.Context) {
 	carrier, carries := s.Store.(store.Signaler)
 	if !carries {
@@ -108,9 +108,8 @@ func (s *Scheduler) listen(ctx context.Context, carrier store.Signaler) {
 	}
 }
 
-// receive handles a signal of another replica. Several replicas may receive it, so a
-// loop that finds no work has missed none. Unknown signals come from a newer version,
-// and are ignored.
+// receive handles a signal of another replica. Several replicas may receive it, so a loop may
+// find nothing. Unknown signals come from a newer version, and are ignored.
 func (s *Scheduler) receive(what string) {
 	if agentType, ok := strings.CutPrefix(what, signalQueued); ok {
 		s.hub.notify(agentType, 0)

@@ -10,15 +10,13 @@ import (
 // lostBatch is how many lost claims one transaction requeues at most.
 const lostBatch = 100
 
-// RequeueLost queues the runs again that the executor has claimed and does not hold:
-// their claims were lost on the way. Claims younger than Config.Fresh may still be on
-// their way, and stay.
+// RequeueLost requeues the runs claimed by the executor and not held by it: their claims were
+// lost on the way. Claims younger than Config.Fresh may still arrive, and stay.
 func (s *Scheduler) RequeueLost(ctx context.Context, executorID string, held []string) error {
 	return s.requeueLost(ctx, executorID, held, session.Millis(s.Now().Add(-s.config.Fresh).UnixMilli()))
 }
 
-// requeueLost queues the runs again that the executor has claimed before the time and
-// does not hold.
+// requeueLost requeues the runs claimed by the executor before the time and not held by it.
 func (s *Scheduler) requeueLost(ctx context.Context, executorID string, held []string, before session.Millis) error {
 	command := session.RequeueLost{ExecutorID: executorID, Held: held, ClaimedBefore: before, Now: s.millis()}
 	due := store.Lost{ExecutorID: executorID, Held: held, ClaimedBefore: before}

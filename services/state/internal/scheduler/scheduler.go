@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
 )
 
-// Store is the part of store.Store that the scheduler needs. One that is also a
-// store.Signaler carries signals between the replicas.
+// Store is the scheduler's part of store.Store. A Store may also implement store.Signaler, to
+// carry signals between the replicas.
 type Store interface {
 	UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error)
 	UsageSums(ctx context.Context, tenant string, q store.UsageQuery, limit int) ([]store.UsageSum, error)
@@ -21,27 +21,27 @@ type Store interface {
 	Stops(ctx context.Context, executorIDs ...string) ([]store.StoppedRun, error)
 }
 
-// Commands ends claims that could not be sent.
+// Commands ends claims after a failed sending.
 type Commands interface {
 	// Release queues a claimed run again.
 	Release(ctx context.Context, ref session.Ref) error
 
-	// Fail ends a claimed run as failed, with everything that follows for its family.
-	// bytes is about how much memory the command needs.
+	// Fail ends a claimed run as failed, with the consequences for its family. bytes is about
+	// how much memory the command needs.
 	Fail(ctx context.Context, ref session.Ref, failure session.Failure, bytes int) error
 }
 
-// Peers are what a scheduler works with. All fields must be set.
+// Peers are the scheduler's dependencies. All fields must be set.
 type Peers struct {
 	Store    Store
 	Commands Commands
-	Suspects *sweep.Suspects // receives the executors whose stream breaks
+	Suspects *sweep.Suspects // receives the executors of broken streams
 	Now      func() time.Time
 	Log      *slog.Logger
 }
 
-// Scheduler hands out runs to the executors that have a claim stream to this replica.
-// Its methods may be called by many goroutines at once.
+// Scheduler hands out runs to the executors connected to this replica. Its methods may be
+// called by many goroutines at once.
 type Scheduler struct {
 	config Config
 	Peers
@@ -70,9 +70,9 @@ func (s *Scheduler) Run(ctx context.Context) {
 	loops.Wait()
 }
 
-// Stop ends all claim streams with Unavailable (STOPPING), refuses new ones the same
-// way, and waits for their goroutines. A stream whose client reads nothing ends only
-// when the gRPC server is stopped.
+// Stop ends all claim streams with Unavailable (STOPPING), refuses new ones the same way, and
+// waits for their goroutines. If a client reads nothing, its stream ends only with the gRPC
+// server.
 func (s *Scheduler) Stop() {
 	s.mu.Lock()
 	if !s.stopped {
@@ -83,7 +83,7 @@ func (s *Scheduler) Stop() {
 	s.streams.Wait()
 }
 
-// start runs f in a goroutine that Stop waits for. It reports false after Stop.
+// start runs f in a goroutine, and Stop waits for it. It reports false after Stop.
 func (s *Scheduler) start(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,9 +106,9 @@ func (s *Scheduler) Wake(agentType string) {
 	}
 }
 
-// Notify takes the changes of a command that was committed. It wakes claim loops for the
-// runs that are queued and due, and sends stop requests to the executors of the runs.
-// Nil changes are skipped.
+// Notify takes the changes of a committed command. It wakes claim loops for queued runs, unless
+// they are due later, and sends stop requests to the executors of running ones. Nil changes are
+// skipped.
 func (s *Scheduler) Notify(changes []*session.Change) {
 	now := s.millis()
 	for _, c := range changes {
@@ -136,20 +136,18 @@ func (s *Scheduler) wakeIfDue(r *session.Run, now session.Millis) {
 	}
 }
 
-// sendStop sends a stop request to the run's executor, which may be connected to
-// another replica.
+// sendStop sends a stop request to the run's executor, here or by another replica.
 func (s *Scheduler) sendStop(run store.StoppedRun) {
 	if !s.stops.send(run) {
 		s.replicas.send(signalStop)
 	}
 }
 
-// Connected returns the executors that have a claim stream to this replica, each once.
+// Connected returns the executors connected to this replica, each once.
 func (s *Scheduler) Connected() []string { return s.stops.connected() }
 
-// Idle returns how many runs the executor has room for, when its claim loop is at rest:
-// it has found all runs that it was notified of, and the stream has sent all claims. Tests
-// wait for it.
+// Idle returns the free credits of the executor when its claim loop is at rest: it has found
+// all signaled runs, and the stream has sent all claims. Tests wait for it.
 func (s *Scheduler) Idle(executorID string) (free int, atRest bool) { return s.hub.idle(executorID) }
 
 func (s *Scheduler) millis() session.Millis { return session.Millis(s.Now().UnixMilli()) }

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// stops takes stop requests to the executors that are connected to this replica. Each
-// stream has a box and empties it at its own pace. The sender never waits.
+// stops takes stop requests to the connected executors. Each stream has a box and empties it at
+// its own pace. The sender never waits.
 type stops struct {
 	mu    sync.Mutex
 	boxes map[*stopBox]bool
@@ -47,8 +47,8 @@ func (s *stops) leave(box *stopBox) {
 	delete(s.boxes, box)
 }
 
-// send puts a stop that this replica has written into the boxes of its executor. It
-// reports whether the executor is connected.
+// send puts a stop written by this replica into the boxes of its executor. It reports whether
+// the executor is connected.
 func (s *stops) send(stop store.StoppedRun) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,8 +71,8 @@ func (b *stopBox) put(stop store.StoppedRun) {
 	signal(b.more)
 }
 
-// sync puts all stops of the executors into their boxes. Runs without a stop have ended
-// and are forgotten. Executors that a poll did not ask for are left alone.
+// sync puts all stops of the executors into their boxes, and forgets the others: those runs
+// have ended. Boxes of other executors stay as they are.
 func (s *stops) sync(executors []string, all []store.StoppedRun) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *stops) take(box *stopBox) map[string]session.Stop {
 	return pending
 }
 
-// connected returns the executors that have a stream here, each once.
+// connected returns the executors with a stream here, each once.
 func (s *stops) connected() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +119,8 @@ func (s *stops) connected() []string {
 	return slices.Compact(ids)
 }
 
-// pollStops finds the stops that other replicas have written, with one query for all
-// connected executors, until ctx ends. It makes no queries while none is connected.
+// pollStops finds the stops of other replicas, with one query for all connected executors,
+// until ctx ends. It makes no queries while none is connected.
 func (s *Scheduler) pollStops(ctx context.Context) {
 	ticker := time.NewTicker(s.config.StopPoll)
 	defer ticker.Stop()
@@ -159,8 +159,8 @@ func (s *Scheduler) findStops(ctx context.Context, executors []string) error {
 	return nil
 }
 
-// sendStops sends stop requests until ctx ends. It does not wait for the claim loop,
-// whose looks may be slow.
+// sendStops sends stop requests until ctx ends. It does not wait for the claim loop, because
+// looks may be slow.
 func (c *claimer) sendStops(ctx context.Context) {
 	for {
 		select {
@@ -170,7 +170,7 @@ func (c *claimer) sendStops(ctx context.Context) {
 		}
 		for runID, stop := range c.stops.take(c.box) {
 			if c.sendStop(runID, stop) != nil {
-				return // the stream is broken, which its reader learns too
+				return // the stream is broken; its reader learns it too
 			}
 		}
 	}

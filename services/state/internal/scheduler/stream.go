@@ -11,11 +11,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// Executor is what an executor announces when it opens a claim stream.
+// Executor describes an executor when it opens a claim stream.
 type Executor struct {
 	ID      string
 	Agents  []session.Agent
-	Held    []string // the ids of the runs that it executes
+	Held    []string // the ids of its running runs
 	Credits int      // how many claims it can take
 }
 
@@ -25,8 +25,8 @@ type Stream interface {
 	// why no more will come; io.EOF when the executor has closed its side.
 	Credits() (int, error)
 
-	// SendClaim gives *OversizedError, and sends nothing, for a claim that does not fit
-	// into one message. After any other error the stream is broken.
+	// SendClaim gives *OversizedError, and sends nothing, for a claim larger than a message.
+	// After any other error the stream is broken.
 	SendClaim(c Claim) error
 
 	// SendStop sends a request to stop a run.
@@ -36,7 +36,7 @@ type Stream interface {
 // Claim is a claimed run.
 type Claim struct {
 	store.Decided
-	Used []store.UsageSum // tokens that former claims of the run have used; empty for a first claim
+	Used []store.UsageSum // tokens used by earlier claims of the run; empty for a first claim
 }
 
 func (c *Claim) run() *session.Run { return &c.Change.Runs[0] }
@@ -45,7 +45,7 @@ func (c *Claim) ref() session.Ref {
 	return session.Ref{Key: c.View.Session.Key, RunID: c.run().RunID, Epoch: c.run().Epoch}
 }
 
-// OversizedError is the error of a claim that is larger than a message may be.
+// OversizedError is the error of a claim larger than a message.
 type OversizedError struct{ Bytes, Limit int }
 
 // Error implements error.
@@ -53,10 +53,10 @@ func (e *OversizedError) Error() string {
 	return fmt.Sprintf("the claim of the run has %d bytes; the limit is %d: give smaller inputs and answers to calls", e.Bytes, e.Limit)
 }
 
-// Serve registers the executor, requeues the runs that it has lost, and hands out claims
-// and stops until the stream ends. It returns nil when the executor has closed its side,
-// and Unavailable (STOPPING) when the scheduler stops. Credits may still be called
-// after Serve has returned, until the stream's context ends.
+// Serve registers the executor, requeues its lost runs, and hands out claims and stops until
+// the stream ends. It returns nil when the executor has closed its side, and Unavailable
+// (STOPPING) when the scheduler stops. Credits may still be called after Serve has returned,
+// until the stream's context ends.
 func (s *Scheduler) Serve(ctx context.Context, e Executor, stream Stream) (err error) {
 	broke := false
 	s.Suspects.Join(e.ID)
@@ -73,7 +73,7 @@ func (s *Scheduler) Serve(ctx context.Context, e Executor, stream Stream) (err e
 	return err
 }
 
-// announce registers the executor and requeues the claims that it does not hold.
+// announce registers the executor and requeues its claims, but for the held ones.
 func (s *Scheduler) announce(ctx context.Context, e Executor) error {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
@@ -95,7 +95,7 @@ type claimer struct {
 	credits    *credits
 	box        *stopBox
 	sending    sync.Mutex // held while a message is sent
-	outbox     outbox     // claims that commands have made for this stream
+	outbox     outbox     // claims made by commands
 	schedule   schedule
 }
 

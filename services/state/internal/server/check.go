@@ -15,25 +15,25 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// Checks return the first fault of a request, nil when it is well-formed. Those with a
-// limit that can be configured are methods of Limits.
+// Checks return the first fault of a request; nil for a valid one. Checks with a configured
+// limit are methods of Limits.
 
 // invalid returns Invalid with a reason and the advice in the text.
 func invalid(reason, format string, args ...any) error {
 	return fault.New(fault.Invalid, reason, format, args...)
 }
 
-// tooLarge returns TooLarge: what has size bytes, or entries, and the limit.
+// tooLarge returns TooLarge with a reason, the size and the limit in bytes.
 func tooLarge(reason, what string, size, limit int) error {
 	return fault.New(fault.TooLarge, reason, "%s has %d bytes; the limit is %d", what, size, limit)
 }
 
 const (
 	maxIDBytes         = 256             // by the contract
-	maxCheckpointBytes = maxIDBytes + 64 // the id of a checkpoint contains that of its session
+	maxCheckpointBytes = maxIDBytes + 64 // a checkpoint's id contains the session's
 )
 
-// idProblem returns what is wrong with an id; "" for a valid one.
+// idProblem describes the fault of an id; "" for a valid one.
 func idProblem(id string) string {
 	switch {
 	case id == "":
@@ -56,7 +56,7 @@ func checkID(field, id string) error {
 	return nil
 }
 
-// checkOptionalID is checkID for an id that may be empty.
+// checkOptionalID is checkID for an optional id: empty is valid.
 func checkOptionalID(field, id string) error {
 	if id == "" {
 		return nil
@@ -105,7 +105,8 @@ func checkIDs(field string, ids []string) error {
 	return nil
 }
 
-// checkRange gives Invalid with the reason unless n is 0 to most. advice says which values are valid.
+// checkRange gives Invalid with the reason unless n is 0 to most. advice names the valid
+// values.
 func checkRange[N int32 | int64](reason, field string, n, most N, advice string) error {
 	if n < 0 || n > most {
 		return invalid(reason, "%s is %d; %s", field, n, advice)
@@ -130,12 +131,12 @@ func checkTimeout(ms int64) error {
 	return checkRange("TIMEOUT_INVALID", "timeout_ms", ms, longest.Milliseconds(), "give at most 2592000000, 30 days, or 0 for none")
 }
 
-// splitPage returns the page of rows that are one more than the limit when more follow.
+// splitPage splits a page from rows. One row beyond the limit means more follow.
 func splitPage[R any](rows []R, limit int) (page []R, more bool) {
 	return rows[:min(limit, len(rows))], len(rows) > limit
 }
 
-// textProblem returns what is wrong with a text for people; "" for a valid one.
+// textProblem describes the fault of a text for people; "" for a valid one.
 func (l Limits) textProblem(text string) string {
 	switch {
 	case len(text) > l.ErrorBytes:
@@ -148,7 +149,7 @@ func (l Limits) textProblem(text string) string {
 
 func isJSON(text string) bool { return json.Valid([]byte(text)) }
 
-// isJSONOrEmpty is for fields that are optional.
+// isJSONOrEmpty is isJSON for optional fields.
 func isJSONOrEmpty(text string) bool { return text == "" || isJSON(text) }
 
 // beginsWith reports whether the first character of a JSON text is c.

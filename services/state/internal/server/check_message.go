@@ -14,7 +14,7 @@ func messageInvalid(format string, args ...any) error {
 	return invalid("MESSAGE_INVALID", format, args...)
 }
 
-// checkUserMessages checks messages that begin a run. Invalid (MESSAGE_INVALID, ID_INVALID,
+// checkUserMessages checks the messages of a StartRun. Invalid (MESSAGE_INVALID, ID_INVALID,
 // METADATA_INVALID), TooLarge (MESSAGE_TOO_LARGE).
 func (l Limits) checkUserMessages(messages []*eventv1.Message, mayBeEmpty bool) error {
 	if len(messages) == 0 && !mayBeEmpty {
@@ -49,8 +49,7 @@ func checkContent(i int, m *eventv1.Message) error {
 	return nil
 }
 
-// checkAppended checks messages of any role that a host appends. The faults are those of
-// checkUserMessages.
+// checkAppended checks messages of any role from a host. Faults as checkUserMessages.
 func (l Limits) checkAppended(messages []*eventv1.Message) error {
 	for i, m := range messages {
 		if roleNames[m.GetRole()] == "" {
@@ -66,7 +65,7 @@ func (l Limits) checkAppended(messages []*eventv1.Message) error {
 	return nil
 }
 
-// checkStepMessages checks the messages that a step commits.
+// checkStepMessages checks the messages of a committed step. Faults as checkUserMessages.
 func (l Limits) checkStepMessages(messages []*eventv1.Message) error {
 	for _, m := range messages {
 		if err := checkID("a message's id", m.GetId()); err != nil {
@@ -82,10 +81,10 @@ func (l Limits) checkStepMessages(messages []*eventv1.Message) error {
 	return nil
 }
 
-// maxUIMetadata bounds what a client may store with a message, in bytes.
+// maxUIMetadata bounds a client's data of a message, in bytes.
 const maxUIMetadata = 64 << 10
 
-// checkMessage checks what messages of every kind have in common.
+// checkMessage checks the common fields of all messages.
 func (l Limits) checkMessage(m *eventv1.Message, limit int) error {
 	if size := proto.Size(m); size > limit {
 		return tooLarge("MESSAGE_TOO_LARGE", fmt.Sprintf("message %q", m.GetId()), size, limit)

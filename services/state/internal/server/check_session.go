@@ -26,7 +26,7 @@ func (l Limits) checkMetadata(pairs map[string]string) error {
 	return nil
 }
 
-// checkTextMetadata is checkMetadata for pairs that the database stores as text.
+// checkTextMetadata is checkMetadata for pairs in text columns of the database.
 func (l Limits) checkTextMetadata(pairs map[string]string) error {
 	for key, value := range pairs {
 		if strings.ContainsRune(value, 0) {
@@ -60,8 +60,8 @@ func (l Limits) checkState(state string) error {
 	return nil
 }
 
-// checkProperties checks what a session is created, or found, with. An empty state is
-// valid.
+// checkProperties checks the properties of a new session, or of a query for sessions. An empty
+// state is valid.
 func (l Limits) checkProperties(tags []string, metadata map[string]string, state string) error {
 	err := cmp.Or(l.checkTags(tags), l.checkTextMetadata(metadata))
 	if err != nil || state == "" {

@@ -6,7 +6,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// checkStart checks everything of a StartRun that is not checked while it is converted.
+// checkStart checks the request, but for the fields checked by their conversion.
 func (l Limits) checkStart(r *statev1.StartRunRequest) error {
 	if err := cmp.Or(checkID("tenant", r.GetTenant()),
 		checkOptionalID("session_id", r.GetSessionId()),

@@ -11,10 +11,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// maxRecordBytes bounds the record of what readers saw of a step.
+// maxRecordBytes bounds a step's record for readers.
 const maxRecordBytes = 8 << 20
 
-// checkCommit checks everything that is not checked while it is converted.
+// checkCommit checks the request, but for the fields checked by their conversion.
 func (l Limits) checkCommit(r *statev1.CommitStepRequest) error {
 	if err := l.checkStepMessages(r.GetMessages()); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// maxClaimBytes bounds a claim: one message, less some space for its frame.
+// maxClaimBytes bounds a claim: one message, less space for its frame.
 const maxClaimBytes = rpc.DefaultMaxMessageBytes - 64<<10
 
 // ClaimRuns implements statev1.WorkServiceServer.
@@ -39,8 +39,8 @@ func (s claimStream) Credits() (int, error) {
 	return int(r.GetCredits()), err
 }
 
-// SendClaim implements scheduler.Stream. It leaves out all messages but the last where the
-// claim is too large with them: the executor reads them itself.
+// SendClaim implements scheduler.Stream. It sends only the last message of the conversation if
+// all are too large together: the executor then reads the others.
 func (s claimStream) SendClaim(c scheduler.Claim) error {
 	claim, err := claimOut(c)
 	if err != nil {

@@ -11,15 +11,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// commitResult is what a commit has to say: the step's checkpoint, and the stop
-// that the run was asked for when it was written.
+// commitResult is a checkpoint, and the stop requested for its run.
 type commitResult struct {
 	session.Checkpoint
 	stop *session.Stop
 }
 
-// CommitStep implements statev1.WorkServiceServer. Only a step that ends its
-// run, and with it the work of its session, is followed by anything in the family.
+// CommitStep implements statev1.WorkServiceServer. Only the last step of a run may affect the
+// family.
 func (s *workService) CommitStep(ctx context.Context, r *statev1.CommitStepRequest) (*statev1.CommitStepResponse, error) {
 	command, err := s.newCommit(r)
 	if err != nil {
@@ -47,7 +46,7 @@ func (s *workService) CommitStep(ctx context.Context, r *statev1.CommitStepReque
 	}, nil
 }
 
-// newCommit checks the request and makes the command of it.
+// newCommit checks the request and returns its command.
 func (s *workService) newCommit(r *statev1.CommitStepRequest) (session.Commit, error) {
 	limits := s.limits
 	ref, err := checkRef(r.GetRun())
@@ -91,8 +90,8 @@ func (s *workService) newCommit(r *statev1.CommitStepRequest) (session.Commit, e
 	return command, err
 }
 
-// checkpointID has the form of the specification; its six random digits come
-// from a fresh id.
+// checkpointID returns an id in the form of the specification. Its six random digits come from
+// a fresh id.
 func checkpointID(sessionID string, step int32, now session.Millis, id string) string {
 	digest := sha256.Sum256([]byte(id))
 	return session.CheckpointID(sessionID, step, now, hex.EncodeToString(digest[:3]))

@@ -10,17 +10,15 @@ import (
 // Config configures the server.
 type Config struct {
 	Scheduler scheduler.Config
-	// SuspendedTTL counts from the step that suspends. The session expires earlier if a
-	// call of it has an earlier deadline. 0 keeps suspended sessions.
+	// SuspendedTTL begins with the suspending step. A call with an earlier deadline expires the
+	// session earlier. 0 disables expiry.
 	SuspendedTTL time.Duration `env:"HOLDFAST_STATE_SUSPENDED_TTL" envDefault:"720h" doc:"how long a suspended session waits before it expires; 0 for ever"`
 	Limits       Limits
 }
 
-// Limits bound what a request may bring and an answer may carry. All sizes are
-// in bytes. A claim travels in one message of at most 16 MiB: two StepBytes, the
-// state and TailBytes have to fit into it. Mostly one of the journal, the calls
-// with their answers and the last message is large; a run for which they are too
-// large together fails.
+// Limits bound requests and responses. Sizes are in bytes. A claim is one message of at most 16
+// MiB: two StepBytes, the state and TailBytes must fit into it. A run fails if its journal, its
+// answered calls and its last message are too large together.
 type Limits struct {
 	MessageBytes  int `env:"HOLDFAST_STATE_MAX_MESSAGE_BYTES" envDefault:"1048576" doc:"largest user message and largest plan"`
 	ResultBytes   int `env:"HOLDFAST_STATE_MAX_RESULT_BYTES" envDefault:"1000000" doc:"largest result of one call, with its error text"`
@@ -47,8 +45,7 @@ func (l Limits) sessionLimits() session.Limits {
 	return session.Limits{State: l.StateBytes, Journal: l.StepBytes, Waiting: l.Waiting}
 }
 
-// Check gives Invalid (CONFIG_INVALID) for a configuration with which nothing
-// would work, naming the variable.
+// Check gives Invalid (CONFIG_INVALID) for an unusable configuration, and names the variable.
 func (c Config) Check() error {
 	l, sched := c.Limits, c.Scheduler
 	for _, bound := range []struct {

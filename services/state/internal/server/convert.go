@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// encode marshals so that equal messages have equal bytes.
+// encode returns equal bytes for equal messages.
 func encode(m proto.Message) ([]byte, error) {
 	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
@@ -23,16 +23,16 @@ func encode(m proto.Message) ([]byte, error) {
 	return body, nil
 }
 
-// origin fills what a message leaves open.
+// origin has the defaults for empty fields of a message.
 type origin struct {
 	runID string
 	step  int32
 	now   session.Millis
-	newID func() string // nil: every message has an id
+	newID func() string // nil when every message has an id
 }
 
-// messagesIn makes the rows of messages. What a message says of itself stays;
-// the messages of the request are not changed.
+// messagesIn converts messages, with defaults for their empty fields. It does not change the
+// request.
 func messagesIn(messages []*eventv1.Message, from origin) ([]session.Message, error) {
 	rows := make([]session.Message, len(messages))
 	for i, given := range messages {
@@ -58,7 +58,7 @@ func messagesIn(messages []*eventv1.Message, from origin) ([]session.Message, er
 	return rows, nil
 }
 
-// roleNames are the roles as the store keeps them beside the body.
+// roleNames are the roles in the store.
 var roleNames = map[eventv1.Role]string{
 	eventv1.Role_ROLE_USER:      "user",
 	eventv1.Role_ROLE_ASSISTANT: "assistant",
@@ -67,7 +67,7 @@ var roleNames = map[eventv1.Role]string{
 	eventv1.Role_ROLE_CONTEXT:   "context",
 }
 
-// fingerprint is equal for equal messages, as the caller gave them.
+// fingerprint is equal for equal messages. It is taken before defaults are filled in.
 func fingerprint(messages []*eventv1.Message) ([]byte, error) {
 	hash := sha256.New()
 	for _, m := range messages {
@@ -157,9 +157,9 @@ func (l Limits) failureIn(f *statev1.Failure) *session.Failure {
 	}
 }
 
-// truncate shortens a text for people to at most limit bytes, between characters,
-// and takes out zero characters, which a database does not keep. To refuse such
-// an error would keep the run from ending.
+// truncate shortens a text for people to at most limit bytes, between characters. It removes
+// zero characters: databases do not store them. Refusing an error text would keep its run from
+// ending.
 func truncate(text string, limit int) string {
 	const mark = "…"
 	text = strings.ReplaceAll(text, "\x00", "")
@@ -173,7 +173,7 @@ func truncate(text string, limit int) string {
 	return text[:end] + mark
 }
 
-// childIn makes the row of a reference that was checked.
+// childIn converts a reference to a sub-session. It is checked.
 func childIn(c *statev1.SubSession) session.Child {
 	return session.Child{
 		SessionID: c.GetSessionId(), AgentType: c.GetAgentType(), CallID: c.GetParentToolCallId(), Status: statusIn[c.GetStatus()],
@@ -182,13 +182,13 @@ func childIn(c *statev1.SubSession) session.Child {
 	}
 }
 
-// newChildIn is what a parent is to know of a new sub-session.
+// newChildIn returns a parent's record of a new sub-session.
 func newChildIn(p *statev1.Parent) session.Child {
 	return session.Child{CallID: p.GetToolCallId(), Mode: modeIn[p.GetMode()], Name: p.GetName()}
 }
 
-// suspensionIn returns what a suspended session waits for: never nil for a
-// suspended outcome, nil for any other.
+// suspensionIn returns what a suspended session waits for; nil if and only if the outcome does
+// not suspend.
 func suspensionIn(r *statev1.CommitStepRequest) *session.Suspension {
 	if !session.Status(runStatusIn[r.GetOutcome().GetStatus()]).Suspended() {
 		return nil
@@ -232,8 +232,8 @@ func expectIn(e *statev1.Expectation) (session.Expect, error) {
 	return session.Expect{Statuses: statuses, Version: e.GetVersion(), RunID: e.CurrentRunId}, checkOptionalID("current_run_id", e.GetCurrentRunId())
 }
 
-// traceIn returns the trace context when it can be one; a bad one is no reason
-// to refuse a run.
+// traceIn returns the trace context, and leaves out invalid parts. An invalid trace does not
+// stop a run.
 func traceIn(traceparent, tracestate string) (string, string) {
 	const longestParent, longestState = 128, 1024
 	if !printable(traceparent, longestParent) {

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// bodies reads messages for commands, to which they are opaque.
+// bodies lets commands read message bodies, which package session does not decode.
 var bodies = session.Bodies{Same: sameContent, Shown: isVisible, Adopt: adoptMessage, Ran: anyToolRan}
 
 func decodeBody(row session.Message) (*eventv1.Message, error) {
@@ -22,8 +22,7 @@ func decodeBody(row session.Message) (*eventv1.Message, error) {
 	return m, nil
 }
 
-// sameContent reports whether both messages say the same, whenever and by whatever run they
-// were said.
+// sameContent reports whether both messages have the same role, parts and UI metadata.
 func sameContent(stored, posted session.Message) (bool, error) {
 	a, err := decodeBody(stored)
 	if err != nil {
@@ -50,11 +49,11 @@ func adoptMessage(row session.Message, runID string) (session.Message, error) {
 	return row, err
 }
 
-// finishTool is the call by which a model hands its output in. Nothing runs for it.
+// finishTool is the call with the model's output. No tool runs for it.
 const finishTool = "__finish__"
 
-// anyToolRan reports whether the messages of a step have the end of a call that a tool has run
-// for. In a step whose reply has failed, no call ran.
+// anyToolRan reports whether the messages of a step contain the result of a tool. In a step
+// with a failed reply, no tool ran.
 func anyToolRan(step []session.Message) (bool, error) {
 	for _, row := range step {
 		m, err := decodeBody(row)

@@ -23,7 +23,7 @@ func sessionOut(s *session.Session) *statev1.Session {
 	}
 }
 
-// suspensionOut, and the functions after it, return nil for nil.
+// suspensionOut and the functions below return nil for nil.
 func suspensionOut(s *session.Suspension) *statev1.Suspension {
 	if s == nil {
 		return nil
@@ -97,7 +97,7 @@ func messagesOut(rows []session.Message) ([]*statev1.StoredMessage, error) {
 	return list, nil
 }
 
-// journalOut returns an empty journal for nil: nothing was recorded.
+// journalOut returns an empty journal for nil.
 func journalOut(j *session.Journal) (*statev1.Journal, error) {
 	out := &statev1.Journal{}
 	if j == nil {
@@ -118,7 +118,7 @@ func journalOut(j *session.Journal) (*statev1.Journal, error) {
 	return out, nil
 }
 
-// checkpointOut leaves the custom state out.
+// checkpointOut omits the custom state.
 func checkpointOut(c *session.Checkpoint) *statev1.Checkpoint {
 	return &statev1.Checkpoint{
 		CheckpointId: c.ID, RunId: c.RunID, Step: c.Step, Status: statusOut[c.Status], Version: c.Version,

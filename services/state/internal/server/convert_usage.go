@@ -7,15 +7,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// maxUsageNumber is the largest number of one measurement: nine million of them
-// can be added up.
+// maxUsageNumber bounds each number of an entry: nine million of them can be added up.
 const maxUsageNumber = 1_000_000_000_000
 
-// maxUsageValue is the largest value of a custom measurement, either way: what
-// stores add up stays far from where a float overflows.
+// maxUsageValue bounds the absolute value of a custom entry: sums stay far below the limit of a
+// float.
 const maxUsageValue = 1e15
 
-// usageSources are who measures; the first one does where an entry is silent.
+// usageSources are the valid sources. The first is the default.
 var usageSources = []string{"agent", "tool", "subagent"}
 
 // usageIn gives Invalid (USAGE_INVALID).
@@ -34,7 +33,7 @@ func (l Limits) usageIn(entries []*statev1.UsageEntry) ([]session.Usage, error) 
 	return rows, nil
 }
 
-// usageEntryIn returns the measurement, or what is wrong with it.
+// usageEntryIn converts an entry, or returns what is wrong with it.
 func usageEntryIn(e *statev1.UsageEntry) (u session.Usage, wrong string) {
 	switch entry := e.GetEntry().(type) {
 	case *statev1.UsageEntry_Tokens:
@@ -61,7 +60,7 @@ func tokensIn(t *statev1.TokenUsage) session.Usage {
 	}
 }
 
-// usageProblem says what is wrong with a measurement, "" when nothing is.
+// usageProblem describes the fault of an entry; "" for a valid one.
 func usageProblem(u session.Usage) string {
 	known := false
 	for _, source := range usageSources {
@@ -116,8 +115,8 @@ func usageEntryOut(u session.Usage) *statev1.UsageEntry {
 	return out
 }
 
-// kindOf is the kind of a measurement. The journals of the first release name
-// none: what has a model is tokens, the rest is a tool.
+// kindOf returns the kind of an entry. Journals of the first release name none: an entry with a
+// model counts tokens, any other a tool call.
 func kindOf(u session.Usage) session.UsageKind {
 	switch {
 	case u.Kind != "":

@@ -20,7 +20,7 @@ func (s *sessionService) ListSessions(ctx context.Context, r *statev1.ListSessio
 		return nil, err
 	}
 	limit := q.Limit
-	q.Limit++ // one more tells whether there is more
+	q.Limit++ // one more row shows whether more follow
 	rows, err := s.lister.Sessions(ctx, r.GetTenant(), q)
 	if err != nil {
 		return nil, err
@@ -33,9 +33,9 @@ func (s *sessionService) ListSessions(ctx context.Context, r *statev1.ListSessio
 	return answer, err
 }
 
-// sessionPage makes the answer of the rows, which are one more than the limit when
-// there is more. Sessions with much metadata make it shorter; its limit says how
-// long it is then, so that an offset goes on behind it.
+// sessionPage makes a page of rows. One row beyond the limit means more follow. A page within
+// PageBytes may have to end earlier: its limit is then its length, so the next offset stays
+// right.
 func (s *sessionService) sessionPage(rows []session.Session, limit int) *statev1.ListSessionsResponse {
 	page, more := splitPage(rows, limit)
 	answer := &statev1.ListSessionsResponse{Limit: int32(limit), HasMore: more}
@@ -55,7 +55,7 @@ func (s *sessionService) sessionPage(rows []session.Session, limit int) *statev1
 	return answer
 }
 
-// countSessions counts what fits on all pages, and says whether it stopped counting.
+// countSessions counts the sessions of all pages, and reports whether it stopped counting.
 func (s *sessionService) countSessions(ctx context.Context, r *statev1.ListSessionsRequest, q store.SessionQuery) (int64, bool, error) {
 	most := s.limits.Count
 	if r.GetExactTotal() {
@@ -66,10 +66,10 @@ func (s *sessionService) countSessions(ctx context.Context, r *statev1.ListSessi
 	return min(total, int64(most)), total > int64(most), err
 }
 
-// sessionQuery checks the request and makes the query of it.
+// sessionQuery checks and converts the request.
 //
-// Invalid (ID_INVALID, LIMIT_INVALID, CURSOR_INVALID, STATUS_INVALID,
-// TAGS_INVALID, METADATA_INVALID).
+// Invalid (ID_INVALID, LIMIT_INVALID, CURSOR_INVALID, STATUS_INVALID, TAGS_INVALID,
+// METADATA_INVALID).
 func (l Limits) sessionQuery(r *statev1.ListSessionsRequest) (store.SessionQuery, error) {
 	limit, err := pageLimit(r.GetLimit())
 	if err := cmp.Or(err, checkOffset(r.GetOffset())); err != nil {
@@ -137,8 +137,8 @@ func (l Limits) checkFacets(r *statev1.ListSessionsRequest) error {
 	return l.checkProperties(r.GetTags(), r.GetMetadata(), "")
 }
 
-// A cursor is the place of the last session of its page: the version of the
-// form, the time of creation in eight bytes, and the session id, in base64.
+// A cursor names the last session of its page: a version, its time of creation in eight bytes,
+// and its id, in base64.
 
 const cursorVersion = 1
 

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// maxQueryWords bounds the words of a query; later ones do not count.
+// maxQueryWords bounds the words of a query. Further ones are ignored.
 const maxQueryWords = 64
 
 func memoryInvalid(format string, args ...any) error {
@@ -52,14 +52,14 @@ func (s *memoryService) AddMemory(ctx context.Context, r *statev1.AddMemoryReque
 		kept, err := s.store.Memory(ctx, r.GetTenant(), memory.ID)
 		if err == nil {
 			memory.CreatedAt = kept.CreatedAt
-		} else if fault.KindOf(err) != fault.NotFound { // it may be deleted again by now
+		} else if fault.KindOf(err) != fault.NotFound { // deleted meanwhile
 			return nil, err
 		}
 	}
 	return &statev1.AddMemoryResponse{Memory: memoryOut(&memory), Added: added}, nil
 }
 
-// newMemory checks the request and makes the record of it.
+// newMemory checks and converts the request.
 func (s *memoryService) newMemory(r *statev1.AddMemoryRequest) (session.Memory, error) {
 	limits, m := s.limits, r.GetMemory()
 	if err := cmp.Or(checkID("tenant", r.GetTenant()),
@@ -112,7 +112,7 @@ func (s *memoryService) SearchMemories(ctx context.Context, r *statev1.SearchMem
 	}
 	answer, size := &statev1.SearchMemoriesResponse{}, 0
 	if len(q.Words) == 0 && strings.TrimSpace(r.GetQuery()) != "" {
-		return answer, nil // a query without words has none in common with any record
+		return answer, nil // a query of punctuation only matches nothing
 	}
 	found, err := s.store.Recall(ctx, r.GetTenant(), q)
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *memoryService) SearchMemories(ctx context.Context, r *statev1.SearchMem
 		}
 		out := &statev1.ScoredMemory{Memory: memoryOut(&found[i].Memory), Score: score}
 		if size += proto.Size(out); size > s.limits.PageBytes && i > 0 {
-			break // the best ones came first
+			break // the best matches came first
 		}
 		answer.Memories = append(answer.Memories, out)
 	}
@@ -153,7 +153,7 @@ func (l Limits) memoryQuery(r *statev1.SearchMemoriesRequest) (store.MemoryQuery
 	}, err
 }
 
-// minHits is the least number of words whose share reaches the score.
+// minHits returns the lowest number of matching words with at least the score.
 func minHits(score float64, words int) int {
 	for hits := range words {
 		if float64(hits)/float64(words) >= score {
@@ -199,8 +199,8 @@ func (s *memoryService) ListEntities(ctx context.Context, r *statev1.ListEntitie
 	return answer, nil
 }
 
-// entities reads behind a pair, if there is one. The pair of two empty ids is
-// the first of all: the store takes it for none.
+// entities reads the pairs after a pair, if behind is set. The store takes an empty pair for
+// none, so entities skips it itself.
 func (s *memoryService) entities(ctx context.Context, tenant string, after store.EntityCount, behind bool, limit int) ([]store.EntityCount, error) {
 	nameless := store.EntityCount{}
 	if !behind || after != nameless {

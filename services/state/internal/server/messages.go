@@ -35,11 +35,10 @@ func (s *sessionService) ListMessages(ctx context.Context, r *statev1.ListMessag
 	return &statev1.ListMessagesResponse{Messages: messages, Total: total, HasMore: more}, nil
 }
 
-// conversation is what there is after a change of the conversation.
+// conversation describes a session after a change of its messages.
 type conversation struct{ count, version int64 }
 
-// withVersion makes the answer of a command that counts messages one that says
-// the session's version too.
+// withVersion adds the session's version to a command's number of messages.
 func withVersion(decide func(*session.View) (*session.Change, int64, error)) func(*session.View) (*session.Change, conversation, error) {
 	return func(v *session.View) (*session.Change, conversation, error) {
 		change, count, err := decide(v)

@@ -13,7 +13,7 @@ import (
 // overdueBytes is about how much memory such a command holds while it waits.
 const overdueBytes = 1024
 
-// overdue runs the commands that are due by time: no client sends them.
+// overdue runs commands due by time, without a request.
 type overdue struct {
 	lister store.Lister
 	runner *runner
@@ -22,7 +22,7 @@ type overdue struct {
 	log    *slog.Logger
 }
 
-// expire fails sessions whose time is over, at most limit.
+// expire fails at most limit expired sessions.
 func (o *overdue) expire(ctx context.Context, limit int) (sweep.Summary, error) {
 	return sweep.Expiry{Store: o.lister, Expire: o.expireSession, Now: o.clock, Log: o.log}.Run(ctx, limit)
 }

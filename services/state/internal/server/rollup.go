@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// rollUp adds sums up to what the specification's usage store tells of a
-// session (behaviour §13.3). Who measured does not count.
+// rollUp adds sums up to the rollup of a session (behaviour §13.3). The source of a measurement
+// does not matter.
 func rollUp(sums []store.UsageSum) *statev1.UsageRollup {
 	r := &statev1.UsageRollup{Tokens: &statev1.TokenSums{}, Tools: &statev1.CallSums{}, SubAgents: &statev1.CallSums{}}
 	for _, sum := range sums {
@@ -39,7 +39,7 @@ func rollUp(sums []store.UsageSum) *statev1.UsageRollup {
 	return r
 }
 
-// entryFor returns the value of a key, a new one when there is none.
+// entryFor returns the value of a key. It adds a new one if there is none.
 func entryFor[V any](m *map[string]*V, key string) *V {
 	if *m == nil {
 		*m = map[string]*V{}

@@ -20,9 +20,9 @@ type runner struct {
 	maxFamily int // sessions of one write
 }
 
-// update runs a command on one session that does not change the session's status, so
-// nothing follows for its family. bytes is about how much memory the command holds while it
-// waits. decide may be called several times, and the last call counts.
+// update runs a command on one session without consequences for its family: the session's
+// status stays. bytes is about how much memory the command holds while it waits. decide may be
+// called several times, and the last call counts.
 func update[A any](ctx context.Context, r *runner, target session.Target, bytes int,
 	decide func(*session.View) (*session.Change, A, error)) (A, error) {
 	return run(ctx, r, []session.Target{target}, bytes, func(_ []session.Target, views []*session.View) ([]*session.Change, A, error) {
@@ -34,15 +34,14 @@ func update[A any](ctx context.Context, r *runner, target session.Target, bytes 
 	})
 }
 
-// spread runs a command on one session, with everything that follows for its parents and
-// children.
+// spread runs a command on one session, with the consequences for its parents and children.
 func spread[A any](ctx context.Context, r *runner, target session.Target, bytes int, now session.Millis,
 	decide func(...*session.View) (*session.Change, A, error)) (A, error) {
 	return spreadAll(ctx, r, nil, []session.Target{target}, bytes, now, decide, nil)
 }
 
-// spreadAndHandOver is spread for a command that may continue its own session. It hands
-// the run to an idle executor.
+// spreadAndHandOver is spread for a command that may continue its session. It hands the new run
+// to an idle executor.
 func spreadAndHandOver[A any](ctx context.Context, r *runner, target session.Target, bytes int, now session.Millis,
 	decide func(...*session.View) (*session.Change, A, error)) (A, error) {
 	handOver := r.scheduler.HandOver("")
@@ -52,8 +51,8 @@ func spreadAndHandOver[A any](ctx context.Context, r *runner, target session.Tar
 	return answer, err
 }
 
-// spreadAll is spread for a command that sees the sessions of several targets; the first
-// is its own. handOver may be nil. review, unless nil, sees all changes and may correct the answer.
+// spreadAll is spread for a command on several targets, its own session first. handOver may be
+// nil. review, unless nil, sees all changes and may correct the answer.
 func spreadAll[A any](ctx context.Context, r *runner, handOver *scheduler.HandOver, targets []session.Target, bytes int, now session.Millis,
 	decide func(...*session.View) (*session.Change, A, error), review func(changes []*session.Change, answer *A)) (A, error) {
 	abandoned, err := abandonedAnswer()
@@ -81,12 +80,12 @@ func spreadAll[A any](ctx context.Context, r *runner, handOver *scheduler.HandOv
 	})
 }
 
-// alone adapts a command that looks at its own session only.
+// alone adapts a command on its own session only.
 func alone[A any](decide func(*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, A, error) {
 	return func(views ...*session.View) (*session.Change, A, error) { return decide(views[0]) }
 }
 
-// silent adapts a command that has no answer.
+// silent adapts a command without an answer.
 func silent(decide func(*session.View) (*session.Change, error)) func(*session.View) (*session.Change, struct{}, error) {
 	return func(v *session.View) (*session.Change, struct{}, error) {
 		change, err := decide(v)
@@ -94,13 +93,13 @@ func silent(decide func(*session.View) (*session.Change, error)) func(*session.V
 	}
 }
 
-// run runs a command on the sessions of the targets, and repeats it with more sessions
-// while it gives session.Wider. It notifies the scheduler of what was written.
+// run runs a command on the sessions of the targets, and repeats it with more sessions while it
+// gives session.Wider. It notifies the scheduler of the written changes.
 //
 // Conflict (FAMILY_TOO_LARGE), and the faults of the command and of the store.
 func run[A any](ctx context.Context, r *runner, targets []session.Target, bytes int,
 	decide func([]session.Target, []*session.View) ([]*session.Change, A, error)) (A, error) {
-	const extraRounds = 8 // for commands that need more rows of the same sessions
+	const extraRounds = 8 // for commands in need of more rows of the same sessions
 	var answer A
 	for round := 0; len(targets) <= r.maxFamily; round++ {
 		if round > r.maxFamily+extraRounds {
@@ -135,7 +134,7 @@ func (r *runner) Fail(ctx context.Context, ref session.Ref, failure session.Fail
 // Release implements scheduler.Commands.
 func (r *runner) Release(ctx context.Context, ref session.Ref) error { return r.release(ctx, ref, 0) }
 
-// release queues a claimed run again, which is due after the delay.
+// release queues a claimed run again, due after the delay.
 func (r *runner) release(ctx context.Context, ref session.Ref, delay session.Millis, usage ...session.Usage) error {
 	const releaseBytes = 1024 // without usage
 	command := session.Release{Ref: ref, Delay: delay, Usage: usage, Now: r.clock.millis()}

@@ -40,8 +40,8 @@ func (s *runService) GetRun(ctx context.Context, r *statev1.GetRunRequest) (*sta
 	return &statev1.GetRunResponse{Run: runOut(key, run)}, nil
 }
 
-// ListRuns implements statev1.RunServiceServer. Those that wait come first, on
-// the first page, and beside its limit: they have no turn to go on from.
+// ListRuns implements statev1.RunServiceServer. Waiting runs have no turn to page by: they come
+// first on the first page, in addition to its limit.
 func (s *runService) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (*statev1.ListRunsResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *runService) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (
 	if err := cmp.Or(err, checkRange("LIMIT_INVALID", "before_turn", r.GetBeforeTurn(), math.MaxInt32, "give a turn, or 0 for the newest runs")); err != nil {
 		return nil, err
 	}
-	runs, err := s.store.Runs(ctx, key, r.GetBeforeTurn(), limit+1) // one more tells whether there is more
+	runs, err := s.store.Runs(ctx, key, r.GetBeforeTurn(), limit+1) // one more row shows whether more follow
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (s *runService) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (
 		}
 	}
 	for i := range page {
-		page[i].Outcome.Output = "" // a page of outputs may be larger than a message
+		page[i].Outcome.Output = "" // a page of outputs could exceed a message
 		answer.Runs = append(answer.Runs, runOut(key, &page[i]))
 	}
 	return answer, nil

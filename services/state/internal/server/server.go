@@ -70,7 +70,7 @@ func (s *Server) Stop() { s.scheduler.Stop() }
 // Wake wakes a claim loop for a queued run of the agent.
 func (s *Server) Wake(agentType string) { s.scheduler.Wake(agentType) }
 
-// Suspects returns the executors whose claim stream has broken.
+// Suspects returns the executors with a broken claim stream.
 func (s *Server) Suspects() *sweep.Suspects { return s.suspects }
 
 // TimeOut answers the overdue calls of a session. It does nothing for a deleted session.
@@ -78,7 +78,7 @@ func (s *Server) TimeOut(ctx context.Context, key session.Key) error {
 	return s.overdue.timeOut(ctx, key)
 }
 
-// Expire fails sessions whose time is over, at most limit.
+// Expire fails at most limit expired sessions.
 func (s *Server) Expire(ctx context.Context, limit int) (sweep.Summary, error) {
 	return s.overdue.expire(ctx, limit)
 }

@@ -40,7 +40,7 @@ func (s *sessionService) CreateSession(ctx context.Context, r *statev1.CreateSes
 	return &statev1.CreateSessionResponse{Session: sessionOut(&made)}, nil
 }
 
-// newCreate checks the request and makes the command of it.
+// newCreate checks and converts the request.
 func (s *sessionService) newCreate(r *statev1.CreateSessionRequest) (session.Create, error) {
 	if err := cmp.Or(checkID("tenant", r.GetTenant()),
 		checkOptionalID("session_id", r.GetSessionId()),
@@ -126,7 +126,7 @@ func (s *sessionService) UpdateSession(ctx context.Context, r *statev1.UpdateSes
 	return &statev1.UpdateSessionResponse{Version: version}, nil
 }
 
-// newUpdate checks the request and makes the command of it.
+// newUpdate checks and converts the request.
 func (s *sessionService) newUpdate(r *statev1.UpdateSessionRequest) (session.UpdateSession, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *sessionService) SetStatus(ctx context.Context, r *statev1.SetStatusRequ
 	return &statev1.SetStatusResponse{Ok: set.OK, Version: set.Version, Status: statusOut[set.Status]}, nil
 }
 
-// newSetStatus checks the request and makes the command of it.
+// newSetStatus checks and converts the request.
 func (s *sessionService) newSetStatus(r *statev1.SetStatusRequest) (session.SetStatus, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// startCommand is the command of a request for a run, with the sessions that it wants to see. The
-// first of these is the run's own.
+// startCommand is the command of a StartRun, with its targets: first the run's own session.
 type startCommand struct {
 	targets []session.Target
 	decide  func(views ...*session.View) (*session.Change, session.Started, error)
@@ -56,15 +55,14 @@ func (s *runService) start(ctx context.Context, post session.Post, command start
 	command.targets[0].Need = handOver.Need(command.targets[0].Need)
 	started, err := spreadAll(ctx, s.runner, handOver, command.targets, bytes, post.Now, command.decide, func(changes []*session.Change, started *session.Started) {
 		if len(changes) > 0 && changes[0] != nil {
-			started.Session = *changes[0].Session // another run may have begun
+			started.Session = *changes[0].Session // another run may have begun in the same write
 		}
 	})
 	handOver.Finish(ctx, err)
 	return started, err
 }
 
-// newPost makes what the commands of all intents have in common, of a request that was
-// checked.
+// newPost returns the common part of all intents' commands, of a checked request.
 func (s *runService) newPost(r *statev1.StartRunRequest) (session.Post, error) {
 	post := session.Post{
 		Key: session.Key{Tenant: r.GetTenant(), SessionID: s.sessionID(r)}, AgentType: r.GetAgentType(),
@@ -96,7 +94,7 @@ func (s *runService) newPost(r *statev1.StartRunRequest) (session.Post, error) {
 	return post, err
 }
 
-// newStartCommand makes the command.
+// newStartCommand returns the command of the request's intent.
 func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.Post) (startCommand, error) {
 	send := session.Send{Post: post, New: session.Create{
 		ParentID: r.GetParent().GetSessionId(), Child: newChildIn(r.GetParent()), UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(),
@@ -105,46 +103,42 @@ func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.Po
 	if send.New.State == "" {
 		send.New.State = "{}"
 	}
-	alone := func(need session.Need, decide func(...*session.View) (*session.Change, session.Started, error)) (startCommand, error) {
+	own := func(need session.Need, decide func(...*session.View) (*session.Change, session.Started, error)) (startCommand, error) {
 		return startCommand{[]session.Target{{Key: post.Key, Need: need}}, decide}, nil
 	}
 	switch intent := r.GetIntent().(type) {
 	case *statev1.StartRunRequest_Edit:
 		c := session.Edit{Send: send, Target: intent.Edit.GetMessageId()}
-		return alone(c.Need(), c.Decide)
+		return own(c.Need(), c.Decide)
 	case *statev1.StartRunRequest_Regenerate:
 		c := session.Regenerate{Send: send, Target: intent.Regenerate.GetMessageId(), AnswerID: intent.Regenerate.GetAnswerId()}
-		return alone(c.Need(), c.Decide)
+		return own(c.Need(), c.Decide)
 	case *statev1.StartRunRequest_Resume:
 		add, err := s.addition(intent.Resume, post.Now)
 		c := session.Resume{Post: post, CheckpointID: intent.Resume.GetCheckpointId(), Addition: add}
 		if err != nil {
 			return startCommand{}, err
 		}
-		return alone(c.Need(), first(c.Decide))
+		return own(c.Need(), alone(c.Decide))
 	case *statev1.StartRunRequest_Retry:
 		add, err := s.addition(intent.Retry, post.Now)
 		c := session.Retry{Post: post, Addition: add}
 		if err != nil {
 			return startCommand{}, err
 		}
-		return alone(c.Need(), first(c.Decide))
+		return own(c.Need(), alone(c.Decide))
 	case *statev1.StartRunRequest_Branch:
 		add, err := s.addition(intent.Branch, post.Now)
 		from := session.Key{Tenant: post.Tenant, SessionID: intent.Branch.GetFromSessionId()}
 		c := session.BranchOff{Post: post, From: from, CheckpointID: intent.Branch.GetCheckpointId(), Addition: add}
 		return startCommand{c.Targets(), c.Decide}, err
 	default:
-		return alone(send.Need(), send.Decide)
+		return own(send.Need(), send.Decide)
 	}
 }
 
-// first makes a command that looks at its own session only one that is shown others.
-func first(decide func(*session.View) (*session.Change, session.Started, error)) func(...*session.View) (*session.Change, session.Started, error) {
-	return func(views ...*session.View) (*session.Change, session.Started, error) { return decide(views[0]) }
-}
-
-// additionRequest is an intent that adds something before the messages of the run.
+// additionRequest is an intent with messages to append, and state to write, before the run
+// begins.
 type additionRequest interface {
 	GetAppendMessages() []*eventv1.Message
 	GetStateOps() []*statev1.StateOp
@@ -158,9 +152,8 @@ func (s *runService) addition(r additionRequest, now session.Millis) (add sessio
 	return add, err
 }
 
-// sessionID names the session of the run. Where the request does not, it makes an id; of a
-// request with a key it is made from that, so that a repetition meets the same session and
-// its run.
+// sessionID returns the id of the run's session. Without one in the request it makes one: from
+// the request key, so a repeated request finds the same session, or at random.
 func (s *runService) sessionID(r *statev1.StartRunRequest) string {
 	names := []string{r.GetTenant(), r.GetRequestKey()}
 	if branch := r.GetBranch(); branch != nil {
@@ -176,8 +169,8 @@ func (s *runService) sessionID(r *statev1.StartRunRequest) string {
 	return "ses_" + hex.EncodeToString(digest[:16])
 }
 
-// startFingerprint is the fingerprint of what a request brings. Sending and editing have that of
-// the messages.
+// startFingerprint returns the fingerprint of a request: of its messages, and of its intent
+// unless it sends or edits.
 func startFingerprint(r *statev1.StartRunRequest) ([]byte, error) {
 	messages, err := fingerprint(r.GetMessages())
 	if err != nil || r.GetIntent() == nil || r.GetEdit() != nil {
@@ -191,8 +184,7 @@ func startFingerprint(r *statev1.StartRunRequest) ([]byte, error) {
 	return digest[:], nil
 }
 
-// withKnownAgents adds the agents that there are, as far as a fault can carry
-// them.
+// withKnownAgents adds at most 100 known agents to the fault.
 func withKnownAgents(ctx context.Context, registry store.Registry, err error) error {
 	const most = 100
 	agents, listErr := registry.Agents(ctx)

@@ -53,7 +53,7 @@ func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallReque
 	target := session.Target{Key: command.Key, Need: command.Need()}
 	submitted, err := spreadAndHandOver(ctx, s.runner, target, proto.Size(r), command.Now, alone(limitUnread(s.limits, command.Decide)))
 	switch fault.ReasonOf(err) {
-	case "SESSION_NOT_FOUND", "UNKNOWN_TOOL_CALL": // it went away, alone or with its session
+	case "SESSION_NOT_FOUND", "UNKNOWN_TOOL_CALL": // deleted meanwhile, alone or with its session
 		return nil, s.missingCall(ctx, asked, command.CallID)
 	}
 	if err != nil {
@@ -65,15 +65,14 @@ func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallReque
 	}, nil
 }
 
-// missingCall is why the family of the session has no such call.
+// missingCall returns the fault for a call unknown to the family of the session.
 func (s *callService) missingCall(ctx context.Context, asked session.Key, callID string) error {
 	command := session.Missing{Key: asked, CallID: callID}
 	_, err := update(ctx, s.runner, session.Target{Key: asked, Need: command.Need()}, 0, command.Decide)
 	return err
 }
 
-// newSubmit checks the request and makes the command of it, for the session that
-// the request names.
+// newSubmit checks the request and returns its command, for the session of the request.
 func (s *callService) newSubmit(r *statev1.SubmitCallRequest) (session.Submit, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
@@ -85,8 +84,8 @@ func (s *callService) newSubmit(r *statev1.SubmitCallRequest) (session.Submit, e
 	}, err
 }
 
-// answerIn checks what somebody outside says to a call, and makes the heart's
-// answer of it. Invalid (ID_INVALID), and what checkAnswer gives.
+// answerIn checks the answer to a call, and converts it. Invalid (ID_INVALID), and the faults
+// of checkAnswer.
 func (l Limits) answerIn(callID string, given *statev1.CallAnswer) (session.Answer, error) {
 	if err := checkID("tool_call_id", callID); err != nil {
 		return session.Answer{}, err
@@ -106,9 +105,8 @@ func (l Limits) answerIn(callID string, given *statev1.CallAnswer) (session.Answ
 	return a, err
 }
 
-// limitUnread is a command that takes answers, with a bound on those that wait
-// together: whoever continues the session is handed all of them at once. TooLarge
-// (RESULT_TOO_LARGE).
+// limitUnread adapts a command with answers: it refuses them if the session's unread answers
+// would be too large together, because one claim carries them all. TooLarge (RESULT_TOO_LARGE).
 func limitUnread[A any](l Limits, decide func(*session.View) (*session.Change, A, error)) func(*session.View) (*session.Change, A, error) {
 	return func(v *session.View) (*session.Change, A, error) {
 		change, answer, err := decide(v)
@@ -122,8 +120,8 @@ func limitUnread[A any](l Limits, decide func(*session.View) (*session.Change, A
 	}
 }
 
-// checkUnread gives TooLarge (RESULT_TOO_LARGE) for a change that answers calls,
-// when those that no step has read would be too large together.
+// checkUnread gives TooLarge (RESULT_TOO_LARGE) for a change with answers if the session's
+// unread ones would be too large together.
 func (l Limits) checkUnread(v *session.View, change *session.Change) error {
 	if change == nil || len(change.Calls) == 0 || v.Session == nil {
 		return nil

@@ -11,11 +11,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// maxAnswers is how many answers a request may bring, by the contract.
+// maxAnswers is how many answers a request may have, by the contract.
 const maxAnswers = 1000
 
-// maxOwners is to the calls of how many sessions the answers of a request may be:
-// each takes a transaction of its own.
+// maxOwners bounds the owners of the answered calls: each takes a transaction.
 const maxOwners = 100
 
 var callOutcomes = map[session.SubmitStatus]statev1.SubmittedCall_Outcome{
@@ -26,9 +25,8 @@ var callOutcomes = map[session.SubmitStatus]statev1.SubmittedCall_Outcome{
 	session.NotContinuable:   statev1.SubmittedCall_OUTCOME_OWNER_NOT_CONTINUABLE,
 }
 
-// SubmitCalls implements statev1.CallServiceServer. The answers go to the sessions
-// that own the calls one session after the other, in the order in which the request
-// comes to them.
+// SubmitCalls implements statev1.CallServiceServer. It answers the calls of one owner session
+// after the other, in the order of the request.
 func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsRequest) (*statev1.SubmitCallsResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
@@ -74,9 +72,8 @@ func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsReq
 	return out, s.describeSession(ctx, key, continued, out)
 }
 
-// describeSession tells what has become of the session that the request names. Where
-// answers of its own have continued it, that is with the run that goes on, even
-// though another has begun since.
+// describeSession fills in the session of the request, and its run: the one continued by these
+// answers, even if another has begun since.
 func (s *callService) describeSession(ctx context.Context, key session.Key, continued string, out *statev1.SubmitCallsResponse) error {
 	shot, err := s.store.Session(ctx, key)
 	if err != nil {
@@ -92,8 +89,9 @@ func (s *callService) describeSession(ctx context.Context, key session.Key, cont
 	return nil
 }
 
-// answersIn checks the answers. Invalid (TOO_MANY_ANSWERS), and what answerIn
-// gives, but that one which is too large is only refused where it would be taken.
+// answersIn checks and converts the answers. Invalid (TOO_MANY_ANSWERS), and the faults of
+// answerIn. An oversized answer gets a Refusal instead, used only if its call accepts an
+// answer.
 func (l Limits) answersIn(given []*statev1.SubmittedAnswer) ([]session.Answer, error) {
 	if len(given) > maxAnswers {
 		return nil, invalid("TOO_MANY_ANSWERS", "the request brings %d answers; the limit is %d: send the others with another request", len(given), maxAnswers)
@@ -101,7 +99,7 @@ func (l Limits) answersIn(given []*statev1.SubmittedAnswer) ([]session.Answer, e
 	answers := make([]session.Answer, len(given))
 	for i, g := range given {
 		a, err := l.answerIn(g.GetToolCallId(), g.GetAnswer())
-		if errors.Is(err, fault.TooLarge) { // many are the ends of server tools, which have other limits
+		if errors.Is(err, fault.TooLarge) { // it may repeat the result of a server tool, with a limit of its own
 			a.Refusal, err = err, nil
 		}
 		if err != nil {
@@ -112,15 +110,15 @@ func (l Limits) answersIn(given []*statev1.SubmittedAnswer) ([]session.Answer, e
 	return answers, nil
 }
 
-// ownerGroup is the answers to calls of one session.
+// ownerGroup holds the answers to the calls of one session.
 type ownerGroup struct {
 	key     session.Key
 	answers []session.Answer
-	places  []int // of the answers in their request
+	places  []int // the indexes of the answers in their request
 }
 
-// groupByOwner groups the answers by the sessions that own the calls. Those to calls
-// that the family does not have are in none.
+// groupByOwner groups the answers by the owners of their calls. It leaves out answers to calls
+// unknown to the family.
 func (s *callService) groupByOwner(ctx context.Context, key session.Key, answers []session.Answer) ([]ownerGroup, error) {
 	ids := make([]string, len(answers))
 	for i, a := range answers {
@@ -160,8 +158,8 @@ var goOnIn = map[statev1.GoOn]session.GoOn{
 	statev1.GoOn_GO_ON_ANSWERED: session.GoOnAnswered,
 }
 
-// checkSeenRun gives Conflict (RUN_STALE) unless the run is one of those that have written the
-// newest answer; empty for any.
+// checkSeenRun gives Conflict (RUN_STALE) unless the run has written, or helped to write, the
+// newest answer. An empty id is valid.
 func (s *callService) checkSeenRun(ctx context.Context, key session.Key, runID string) error {
 	if runID == "" {
 		return nil
@@ -183,12 +181,12 @@ func (s *callService) checkSeenRun(ctx context.Context, key session.Key, runID s
 	return nil
 }
 
-// submitGroup gives the answers of one session, and writes what became of them to
-// their places in out. It returns the run that goes on with them; empty for none.
+// submitGroup submits the answers of one session, and writes their outcomes to their places in
+// out. It returns the run continued by them; empty for none.
 func (s *callService) submitGroup(ctx context.Context, command session.SubmitAll, bytes int, places []int, out []*statev1.SubmittedCall) (runID string, err error) {
 	submitted, err := spreadAndHandOver(ctx, s.runner, session.Target{Key: command.Key, Need: command.Need()}, bytes, command.Now, alone(limitUnread(s.limits, command.Decide)))
 	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" {
-		return "", nil // it went away, and its calls with it
+		return "", nil // deleted meanwhile, with its calls
 	}
 	if err != nil {
 		return "", err
@@ -199,7 +197,7 @@ func (s *callService) submitGroup(ctx context.Context, command session.SubmitAll
 		if answer.Status != session.UnknownCall {
 			told.OwnerSessionId, told.RunId = command.SessionID, answer.Call.RunID
 		}
-		runID = answer.RunID // of all
+		runID = answer.RunID // the same for all answers
 	}
 	return runID, nil
 }

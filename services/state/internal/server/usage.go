@@ -95,7 +95,7 @@ func (s *usageService) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRo
 	if err := checkOptionalID("run_id", r.GetRunId()); err != nil {
 		return nil, err
 	}
-	// Sums of what does not exist are empty, but a session may be missing.
+	// The sums of a missing session are empty, so look whether it exists.
 	if _, err := s.store.UsageEntries(ctx, key, nil, 0, 1); err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (s *usageService) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRo
 	return &statev1.GetUsageRollupResponse{Rollup: rollup}, nil
 }
 
-// sums gives Exhausted (QUERY_TOO_LARGE) for more sums than are given at once.
+// sums gives Exhausted (QUERY_TOO_LARGE) for more sums than one response may have.
 func (s *usageService) sums(ctx context.Context, tenant string, q store.UsageQuery) ([]store.UsageSum, error) {
 	most := s.limits.UsageSums
 	sums, err := s.store.UsageSums(ctx, tenant, q, most+1)

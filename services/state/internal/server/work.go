@@ -93,9 +93,8 @@ func (s *workService) RecordResult(ctx context.Context, r *statev1.RecordResultR
 	return &statev1.RecordResultResponse{Repeated: repeated}, nil
 }
 
-// limitJournal is the command with a bound on the whole journal, which a claim hands
-// over in one message: the bodies, which the heart counts too, and the state
-// writes and the usage beside them.
+// limitJournal adapts a command: it refuses a result if the whole journal, with its state
+// writes and usage, would be too large for a claim. TooLarge (RESULT_TOO_LARGE).
 func (l Limits) limitJournal(command session.RecordResult) func(*session.View) (*session.Change, bool, error) {
 	return func(v *session.View) (*session.Change, bool, error) {
 		change, repeated, err := command.Decide(v)
@@ -125,9 +124,9 @@ func opBytes(ops []session.StateOp) (n int) {
 	return n
 }
 
-// usageBytes is about what the measurements take on the wire, and not less.
+// usageBytes estimates how many bytes the entries take on the wire. It is never too low.
 func usageBytes(usage []session.Usage) (n int) {
-	const numbers = 80 // five of ten bytes at most, and what frames them and the names
+	const numbers = 80 // five of at most ten bytes, and the framing
 	for _, u := range usage {
 		n += numbers + len(u.Model) + len(u.Tool) + len(u.Type) + len(u.Name) + len(u.Source)
 	}
