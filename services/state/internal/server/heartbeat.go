@@ -14,7 +14,7 @@ func (s *workService) Heartbeat(ctx context.Context, r *statev1.HeartbeatRequest
 	}
 	known, err := s.registry.Beat(ctx, id, s.clock.millis())
 	if err != nil && ctx.Err() == nil {
-		s.suspects.Deaf()
+		s.suspects.MissedHeartbeat()
 	}
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func (e Expiry) Run(ctx context.Context, most int) (Summary, error) {
 	find := func(ctx context.Context, limit int) ([]session.Key, error) {
 		return e.Store.Expired(ctx, session.Millis(e.Now().UnixMilli()), limit)
 	}
-	err := drain(ctx, most, find, func(ctx context.Context, key session.Key) error {
+	err := forEachDue(ctx, most, find, func(ctx context.Context, key session.Key) error {
 		became, err := e.Expire(ctx, key)
 		if err != nil && fault.KindOf(err) == fault.NotFound {
 			became, err = session.ExpiryAlreadyTerminal, nil

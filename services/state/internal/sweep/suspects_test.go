@@ -244,7 +244,7 @@ func TestAReplicaThatCannotHaveHeardGivesTheWholeGraceAgain(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			w.store.blind.Store(false)
 		},
-		"a heartbeat was not noted": func(w *watched) { w.suspects.Deaf() },
+		"a heartbeat was not noted": func(w *watched) { w.suspects.MissedHeartbeat() },
 		"the replica stood still":   func(w *watched) { w.skipped.Add(int64(400 * time.Millisecond)) },
 		"the clock was set back":    func(w *watched) { w.skipped.Add(-int64(time.Hour)) },
 	} {

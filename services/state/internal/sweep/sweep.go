@@ -45,13 +45,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// batch is how many runs one transaction requeues at most.
-const batch = 100
+// requeueBatch is how many runs one transaction requeues at most.
+const requeueBatch = 100
 
 // Bounds of one sweep over what is overdue. What it leaves is for the next one.
 const (
-	mostDue   = 10_000
-	dueWithin = time.Minute
+	maxDue   = 10_000
+	dueTimeout = time.Minute
 )
 
 // Sweep is the worker. All fields have to be set.
@@ -73,16 +73,16 @@ type Sweep struct {
 // logged, and tried again at the next turn.
 func (s *Sweep) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
-	loops.Go(func() { s.listen(ctx) })
-	loops.Go(func() { s.watch(ctx) })
-	loops.Go(func() { s.repeat(ctx, s.Every, "deadlines", s.deadlines) })
-	loops.Go(func() { s.repeat(ctx, s.ExpireEvery, "expiry", s.expire) })
+	loops.Go(func() { s.watchSilence(ctx) })
+	loops.Go(func() { s.watchSuspects(ctx) })
+	loops.Go(func() { s.runEvery(ctx, s.Every, "deadlines", s.answerOverdue) })
+	loops.Go(func() { s.runEvery(ctx, s.ExpireEvery, "expiry", s.expireSessions) })
 	loops.Wait()
 	return nil
 }
 
-// repeat does a sweep again and again until ctx ends.
-func (s *Sweep) repeat(ctx context.Context, every time.Duration, name string, sweep func(context.Context) error) {
+// runEvery does a sweep again and again until ctx ends.
+func (s *Sweep) runEvery(ctx context.Context, every time.Duration, name string, sweep func(context.Context) error) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -91,7 +91,7 @@ func (s *Sweep) repeat(ctx context.Context, every time.Duration, name string, sw
 			return
 		case <-ticker.C:
 		}
-		within, cancel := context.WithTimeout(ctx, dueWithin)
+		within, cancel := context.WithTimeout(ctx, dueTimeout)
 		if err := sweep(within); err != nil && ctx.Err() == nil {
 			s.Log.WarnContext(ctx, "sweep failed", "sweep", name, "error", err)
 		}
@@ -99,12 +99,12 @@ func (s *Sweep) repeat(ctx context.Context, every time.Duration, name string, sw
 	}
 }
 
-// deadlines answers the calls that nobody has answered in time.
-func (s *Sweep) deadlines(ctx context.Context) error {
+// answerOverdue answers the calls that nobody has answered in time.
+func (s *Sweep) answerOverdue(ctx context.Context) error {
 	find := func(ctx context.Context, limit int) ([]session.Key, error) {
 		return s.Store.Overdue(ctx, session.Millis(s.now().UnixMilli()), limit)
 	}
-	return drain(ctx, mostDue, find, func(ctx context.Context, key session.Key) error {
+	return forEachDue(ctx, maxDue, find, func(ctx context.Context, key session.Key) error {
 		err := s.TimeOut(ctx, key)
 		if err != nil && ctx.Err() == nil {
 			s.Log.WarnContext(ctx, "overdue calls could not be answered", "tenant", key.Tenant, "session", key.SessionID, "error", err)
@@ -113,8 +113,8 @@ func (s *Sweep) deadlines(ctx context.Context) error {
 	})
 }
 
-func (s *Sweep) expire(ctx context.Context) error {
-	sum, err := s.Expire(ctx, mostDue)
+func (s *Sweep) expireSessions(ctx context.Context) error {
+	sum, err := s.Expire(ctx, maxDue)
 	if sum.Detected > 0 {
 		s.Log.InfoContext(ctx, "sessions expired",
 			"detected", sum.Detected, "marked", sum.Marked, "already_terminal", sum.AlreadyTerminal, "errors", sum.Errors)
@@ -122,8 +122,8 @@ func (s *Sweep) expire(ctx context.Context) error {
 	return err
 }
 
-// listen looks for executors that have fallen silent until ctx ends.
-func (s *Sweep) listen(ctx context.Context) {
+// watchSilence looks for executors that have fallen silent until ctx ends.
+func (s *Sweep) watchSilence(ctx context.Context) {
 	ticker := time.NewTicker(s.Every)
 	defer ticker.Stop()
 	listening := s.now() // since when every silence is the executor's own
@@ -138,7 +138,7 @@ func (s *Sweep) listen(ctx context.Context) {
 		if now.Sub(last) > s.Every+s.SilentAfter/2 {
 			listening = now
 		}
-		if err := s.sweep(ctx, now, now.Sub(listening) > s.SilentAfter); err != nil {
+		if err := s.sweepSilent(ctx, now, now.Sub(listening) > s.SilentAfter); err != nil {
 			if ctx.Err() != nil {
 				return
 			}
@@ -153,7 +153,7 @@ func (s *Sweep) listen(ctx context.Context) {
 // goes on while the machine sleeps.
 func (s *Sweep) now() time.Time { return s.Now().Round(0) }
 
-func (s *Sweep) sweep(ctx context.Context, now time.Time, forget bool) error {
+func (s *Sweep) sweepSilent(ctx context.Context, now time.Time, forget bool) error {
 	// No longer than an executor may be silent: a sweep that hangs is blind.
 	ctx, cancel := context.WithTimeout(ctx, s.SilentAfter)
 	defer cancel()
@@ -173,7 +173,7 @@ func (s *Sweep) sweep(ctx context.Context, now time.Time, forget bool) error {
 func (s *Sweep) requeue(ctx context.Context, now session.Millis) error {
 	command := session.RequeueSilent{Now: now}
 	for {
-		requeued, err := s.Store.UpdateDue(ctx, store.Silent{}, session.Need{}, batch, command.Decide)
+		requeued, err := s.Store.UpdateDue(ctx, store.Silent{}, session.Need{}, requeueBatch, command.Decide)
 		if err != nil {
 			return err
 		}
@@ -182,7 +182,7 @@ func (s *Sweep) requeue(ctx context.Context, now session.Millis) error {
 				"session", d.View.Session.SessionID, "run", d.View.Run.RunID, "executor", d.View.Run.ExecutorID)
 			s.Wake(d.View.Run.AgentType)
 		}
-		if len(requeued) < batch {
+		if len(requeued) < requeueBatch {
 			return nil
 		}
 	}

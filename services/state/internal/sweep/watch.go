@@ -7,33 +7,33 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// watchLooks is how often the watch looks within the grace of a suspect.
-const watchLooks = 20
+// looksPerGrace is how often the watch looks within the grace of a suspect.
+const looksPerGrace = 20
 
-// watch strikes suspects off that are not heard within their grace.
-type watch struct {
+// watcher strikes suspects off that are not heard within their grace.
+type watcher struct {
 	*Sweep
 	every time.Duration
-	last  time.Time                 // when it looked
-	heard map[string]session.Millis // who was heard when, as of then; nil when that is not known
-	moved time.Time                 // when it saw last that somebody had been heard
-	blind bool                      // its last look failed
+	lastLook  time.Time                 // when it looked
+	lastSeen map[string]session.Millis // who was heard when, as of then; nil when that is not known
+	advanced time.Time                 // when it saw last that somebody had been heard
+	failing bool                      // its last look failed
 }
 
-// watch watches the suspects until ctx ends, and costs nothing while there are
+// watchSuspects watches the suspects until ctx ends, and costs nothing while there are
 // none.
-func (s *Sweep) watch(ctx context.Context) {
-	w := &watch{Sweep: s, every: max(s.BrokenAfter/watchLooks, time.Millisecond)}
+func (s *Sweep) watchSuspects(ctx context.Context) {
+	w := &watcher{Sweep: s, every: max(s.BrokenAfter/looksPerGrace, time.Millisecond)}
 	ticker := time.NewTicker(w.every)
 	defer ticker.Stop()
 	for next := (<-chan time.Time)(nil); ; {
 		select {
-		case <-s.Suspects.came:
+		case <-s.Suspects.added:
 			if s.BrokenAfter == 0 {
-				s.Suspects.clearAll()
+				s.Suspects.removeAll()
 			} else if next == nil {
 				ticker.Reset(w.every)
-				next, w.last, w.heard = ticker.C, s.now(), nil
+				next, w.lastLook, w.lastSeen = ticker.C, s.now(), nil
 			}
 			continue
 		case <-next:
@@ -47,62 +47,62 @@ func (s *Sweep) watch(ctx context.Context) {
 		}
 		err := w.look(ctx, s.now(), suspects)
 		if err != nil {
-			w.startOver(suspects)
+			w.restartGrace(suspects)
 		}
-		if err != nil && !w.blind && ctx.Err() == nil {
+		if err != nil && !w.failing && ctx.Err() == nil {
 			s.Log.WarnContext(ctx, "sweep failed", "sweep", "suspects", "error", err)
 		}
-		w.blind = err != nil
+		w.failing = err != nil
 	}
 }
 
-// startOver gives every suspect its whole grace again.
-func (w *watch) startOver(suspects map[string]*suspect) {
-	w.heard, w.moved = nil, time.Time{}
+// restartGrace gives every suspect its whole grace again.
+func (w *watcher) restartGrace(suspects map[string]*suspect) {
+	w.lastSeen, w.advanced = nil, time.Time{}
 	for _, one := range suspects {
-		one.since = time.Time{}
+		one.graceBegan = time.Time{}
 	}
 }
 
 // look clears the suspects that live and strikes those off that do not.
-func (w *watch) look(ctx context.Context, now time.Time, suspects map[string]*suspect) error {
-	stood := now.Before(w.last) || now.Sub(w.last) > w.every+w.BrokenAfter/4
-	w.last = now
-	if w.Suspects.wasDeaf() || stood {
-		w.startOver(suspects)
+func (w *watcher) look(ctx context.Context, now time.Time, suspects map[string]*suspect) error {
+	stood := now.Before(w.lastLook) || now.Sub(w.lastLook) > w.every+w.BrokenAfter/4
+	w.lastLook = now
+	if w.Suspects.takeMissedHeartbeat() || stood {
+		w.restartGrace(suspects)
 	}
-	heard, err := w.ask(ctx)
+	heard, err := w.readLastSeen(ctx)
 	if err != nil {
 		return err
 	}
-	if w.heard != nil && news(heard, w.heard) {
-		w.moved = now
+	if w.lastSeen != nil && hasNewer(heard, w.lastSeen) {
+		w.advanced = now
 	}
-	w.heard = heard
+	w.lastSeen = heard
 	dead := map[string]session.Millis{}
 	for id, one := range suspects {
 		at, known := heard[id]
 		switch {
-		case !known || w.cleared(one, now, at):
-			w.Suspects.clear(id, one)
-		case w.convicted(one, now):
+		case !known || w.isCleared(one, now, at):
+			w.Suspects.remove(id, one)
+		case w.isDead(one, now):
 			dead[id] = at
 		}
 	}
 	if len(dead) == 0 {
 		return nil
 	}
-	return w.strike(ctx, now, dead, suspects)
+	return w.unregister(ctx, now, dead, suspects)
 }
 
-func (w *watch) ask(ctx context.Context) (map[string]session.Millis, error) {
+func (w *watcher) readLastSeen(ctx context.Context) (map[string]session.Millis, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(w.BrokenAfter/2, w.every))
 	defer cancel()
 	return w.Store.Heard(ctx)
 }
 
-// news reports whether somebody was heard that was not so before.
-func news(heard, before map[string]session.Millis) bool {
+// hasNewer reports whether somebody was heard that was not so before.
+func hasNewer(heard, before map[string]session.Millis) bool {
 	for id, at := range heard {
 		if before[id] != at {
 			return true
@@ -111,37 +111,37 @@ func news(heard, before map[string]session.Millis) bool {
 	return false
 }
 
-// cleared reports whether nothing is to be done about a suspect: it was heard
+// isCleared reports whether nothing is to be done about a suspect: it was heard
 // within its grace, or its silence alone is enough by now. The grace begins at the
 // second look, when a heartbeat that was on its way at the break has come.
-func (w *watch) cleared(one *suspect, now time.Time, heard session.Millis) bool {
+func (w *watcher) isCleared(one *suspect, now time.Time, heard session.Millis) bool {
 	switch {
-	case one.broke.IsZero() || now.Before(one.broke):
-		one.broke = now
+	case one.firstSeen.IsZero() || now.Before(one.firstSeen):
+		one.firstSeen = now
 		return false
-	case now.Sub(one.broke) > w.SilentAfter:
+	case now.Sub(one.firstSeen) > w.SilentAfter:
 		return true
-	case one.since.IsZero():
-		one.since, one.heard, one.other = now, heard, time.Time{}
+	case one.graceBegan.IsZero():
+		one.graceBegan, one.lastSeen, one.otherSeen = now, heard, time.Time{}
 		return false
 	}
-	return one.heard != heard
+	return one.lastSeen != heard
 }
 
-// convicted reports whether the grace of a suspect is over: all of it, and half
+// isDead reports whether the grace of a suspect is over: all of it, and half
 // of it since somebody else was heard. Where nobody is, heartbeats do not get here.
-func (w *watch) convicted(one *suspect, now time.Time) bool {
-	if one.since.IsZero() {
+func (w *watcher) isDead(one *suspect, now time.Time) bool {
+	if one.graceBegan.IsZero() {
 		return false
 	}
-	if one.other.IsZero() && w.moved.After(one.since) {
-		one.other = w.moved
+	if one.otherSeen.IsZero() && w.advanced.After(one.graceBegan) {
+		one.otherSeen = w.advanced
 	}
-	return now.Sub(one.since) >= w.BrokenAfter && !one.other.IsZero() && now.Sub(one.other) >= w.BrokenAfter/2
+	return now.Sub(one.graceBegan) >= w.BrokenAfter && !one.otherSeen.IsZero() && now.Sub(one.otherSeen) >= w.BrokenAfter/2
 }
 
-// strike forgets those that have still not been heard, and queues their runs again.
-func (w *watch) strike(ctx context.Context, now time.Time, dead map[string]session.Millis, suspects map[string]*suspect) error {
+// unregister forgets those that have still not been heard, and queues their runs again.
+func (w *watcher) unregister(ctx context.Context, now time.Time, dead map[string]session.Millis, suspects map[string]*suspect) error {
 	ctx, cancel := context.WithTimeout(ctx, w.SilentAfter)
 	defer cancel()
 	gone, err := w.Store.ForgetUnheard(ctx, dead)
@@ -152,7 +152,7 @@ func (w *watch) strike(ctx context.Context, now time.Time, dead map[string]sessi
 		return nil
 	}
 	for _, id := range gone {
-		w.Suspects.clear(id, suspects[id])
+		w.Suspects.remove(id, suspects[id])
 	}
 	w.Log.InfoContext(ctx, "executors lost their claim stream and were not heard again", "count", len(gone))
 	return w.requeue(ctx, session.Millis(now.UnixMilli()))

@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	page    = 100 // sessions that are found at once
+	pageSize    = 100 // sessions that are found at once
 	workers = 8   // sessions that are worked on at once, which the store then writes together
 )
 
-// drain does each session that find gives, once, until nothing new is found or
+// forEachDue does each session that find gives, once, until nothing new is found or
 // most were done. A session whose doing fails is found again, since it is still
 // due: it is passed over, and holds nobody up.
 //
 // It gives what find gives, and the end of ctx.
-func drain(ctx context.Context, most int, find func(ctx context.Context, limit int) ([]session.Key, error),
+func forEachDue(ctx context.Context, most int, find func(ctx context.Context, limit int) ([]session.Key, error),
 	do func(context.Context, session.Key) error) error {
 	done := map[session.Key]bool{}
 	var failed atomic.Int64
 	for len(done) < most {
-		found, err := find(ctx, page+int(failed.Load()))
+		found, err := find(ctx, pageSize+int(failed.Load()))
 		if err != nil {
 			return err
 		}
@@ -37,7 +37,7 @@ func drain(ctx context.Context, most int, find func(ctx context.Context, limit i
 		if len(fresh) == 0 {
 			return nil
 		}
-		each(ctx, fresh, func(ctx context.Context, key session.Key) {
+		forEach(ctx, fresh, func(ctx context.Context, key session.Key) {
 			if do(ctx, key) != nil {
 				failed.Add(1)
 			}
@@ -49,8 +49,8 @@ func drain(ctx context.Context, most int, find func(ctx context.Context, limit i
 	return nil
 }
 
-// each does the sessions, some of them at once.
-func each(ctx context.Context, keys []session.Key, do func(context.Context, session.Key)) {
+// forEach does the sessions, some of them at once.
+func forEach(ctx context.Context, keys []session.Key, do func(context.Context, session.Key)) {
 	queue := make(chan session.Key)
 	var wg sync.WaitGroup
 	for range min(workers, len(keys)) {
