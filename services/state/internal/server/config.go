@@ -20,25 +20,25 @@ type Config struct {
 // MiB: two StepBytes, the state and TailBytes must fit into it. A run fails if its journal, its
 // answered calls and its last message are too large together.
 type Limits struct {
-	MessageBytes  int `env:"HOLDFAST_STATE_MAX_MESSAGE_BYTES" envDefault:"1048576" doc:"largest user message and largest plan"`
+	MessageBytes  int `env:"HOLDFAST_STATE_MAX_MESSAGE_BYTES" envDefault:"1048576" doc:"largest user message, and largest plan"`
 	ResultBytes   int `env:"HOLDFAST_STATE_MAX_RESULT_BYTES" envDefault:"1000000" doc:"largest result of one call, with its error text"`
-	StepBytes     int `env:"HOLDFAST_STATE_MAX_STEP_BYTES" envDefault:"6291456" doc:"largest journal of a step with its state writes and usage, largest message that a step commits, and most bytes of answers that a session has not read"`
+	StepBytes     int `env:"HOLDFAST_STATE_MAX_STEP_BYTES" envDefault:"6291456" doc:"largest journal of a step with its state writes and usage, largest message of a step, and most bytes of unread answers of a session"`
 	StateBytes    int `env:"HOLDFAST_STATE_MAX_STATE_BYTES" envDefault:"1887436" doc:"largest custom state, as JSON"`
 	StagedBytes   int `env:"HOLDFAST_STATE_MAX_STAGED_BYTES" envDefault:"1887436" doc:"largest state writes of one result, step or merge, keys and values together"`
-	ErrorBytes    int `env:"HOLDFAST_STATE_MAX_ERROR_BYTES" envDefault:"8192" doc:"longest error text and reason; those of failed runs are cut, others are refused"`
+	ErrorBytes    int `env:"HOLDFAST_STATE_MAX_ERROR_BYTES" envDefault:"8192" doc:"longest error text and reason; those of failed runs are truncated, others are refused"`
 	Ops           int `env:"HOLDFAST_STATE_MAX_OPS" envDefault:"1000" doc:"most state writes of one result, step or merge"`
-	Calls         int `env:"HOLDFAST_STATE_MAX_CALLS" envDefault:"256" doc:"most calls that one step leaves open, and most sub-sessions that it waits for or writes"`
-	Waiting       int `env:"HOLDFAST_STATE_MAX_WAITING" envDefault:"100" doc:"most runs of a session that wait for the live one"`
-	Family        int `env:"HOLDFAST_STATE_MAX_FAMILY" envDefault:"1000" doc:"most sessions of a family that change in one write"`
+	Calls         int `env:"HOLDFAST_STATE_MAX_CALLS" envDefault:"256" doc:"most open calls of a step, and most sub-sessions to wait for or to write"`
+	Waiting       int `env:"HOLDFAST_STATE_MAX_WAITING" envDefault:"100" doc:"most waiting runs of a session"`
+	Family        int `env:"HOLDFAST_STATE_MAX_FAMILY" envDefault:"1000" doc:"most sessions of a family in one write"`
 	UsageEntries  int `env:"HOLDFAST_STATE_MAX_USAGE_ENTRIES" envDefault:"1000" doc:"most usage entries of a request"`
-	UsageSums     int `env:"HOLDFAST_STATE_MAX_USAGE_SUMS" envDefault:"10000" doc:"most sums that a query of usage adds up"`
-	MemoryBytes   int `env:"HOLDFAST_STATE_MAX_MEMORY_BYTES" envDefault:"65536" doc:"longest text of a memory, and of a query for memories"`
-	Count         int `env:"HOLDFAST_STATE_COUNT_LIMIT" envDefault:"1000" doc:"how far the sessions of a list are counted when no exact total is asked for"`
+	UsageSums     int `env:"HOLDFAST_STATE_MAX_USAGE_SUMS" envDefault:"10000" doc:"most sums of a usage query"`
+	MemoryBytes   int `env:"HOLDFAST_STATE_MAX_MEMORY_BYTES" envDefault:"65536" doc:"longest text of a memory, and longest query for memories"`
+	Count         int `env:"HOLDFAST_STATE_COUNT_LIMIT" envDefault:"1000" doc:"where counting the sessions of a list stops without exact_total"`
 	Tags          int `env:"HOLDFAST_STATE_MAX_TAGS" envDefault:"64" doc:"most tags of a session"`
 	TagBytes      int `env:"HOLDFAST_STATE_MAX_TAG_BYTES" envDefault:"256" doc:"longest tag"`
 	Metadata      int `env:"HOLDFAST_STATE_MAX_METADATA" envDefault:"64" doc:"most metadata pairs of a session or a message"`
 	MetadataBytes int `env:"HOLDFAST_STATE_MAX_METADATA_BYTES" envDefault:"4096" doc:"longest metadata value"`
-	PageBytes     int `env:"HOLDFAST_STATE_MAX_PAGE_BYTES" envDefault:"4194304" doc:"largest page of messages, sessions or memories; a single larger one still comes"`
+	PageBytes     int `env:"HOLDFAST_STATE_MAX_PAGE_BYTES" envDefault:"4194304" doc:"largest page of messages, sessions or memories; a single larger one is still returned"`
 }
 
 func (l Limits) sessionLimits() session.Limits {

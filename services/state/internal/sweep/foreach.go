@@ -9,15 +9,14 @@ import (
 )
 
 const (
-	pageSize    = 100 // sessions that are found at once
-	workers = 8   // sessions that are worked on at once, which the store then writes together
+	pageSize = 100 // sessions of one query
+	workers  = 8   // concurrent commands; the store writes them together
 )
 
-// forEachDue does each session that find gives, once, until nothing new is found or
-// most were done. A session whose doing fails is found again, since it is still
-// due: it is passed over, and holds nobody up.
+// forEachDue calls do once for each session returned by find, until there is no new one or
+// limit are done. Failed sessions are still due and returned again: they are skipped.
 //
-// It gives what find gives, and the end of ctx.
+// It returns the error of find, and that of an ended ctx.
 func forEachDue(ctx context.Context, most int, find func(ctx context.Context, limit int) ([]session.Key, error),
 	do func(context.Context, session.Key) error) error {
 	done := map[session.Key]bool{}
@@ -49,7 +48,7 @@ func forEachDue(ctx context.Context, most int, find func(ctx context.Context, li
 	return nil
 }
 
-// forEach does the sessions, some of them at once.
+// forEach calls do for each session, several at once.
 func forEach(ctx context.Context, keys []session.Key, do func(context.Context, session.Key)) {
 	queue := make(chan session.Key)
 	var wg sync.WaitGroup

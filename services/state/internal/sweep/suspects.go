@@ -8,36 +8,35 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// maxSuspects bounds whom a replica suspects at once. Whoever comes on top
-// loses its runs by its silence only.
+// maxSuspects bounds the suspects of a replica. Further executors lose their runs by silence
+// only.
 const maxSuspects = 10_000
 
-// Suspects are the executors whose claim stream to this replica has broken and
-// that have not come back to it. Its methods may be called by many goroutines at
-// once, and never wait.
+// Suspects are the executors with a broken claim stream to this replica that have not opened a
+// new one. Its methods may be called by many goroutines at once, and never wait.
 type Suspects struct {
-	added chan struct{} // holds one signal: there may be somebody
+	added chan struct{} // holds one signal: there may be a suspect
 
-	mu     sync.Mutex
-	open   map[string]int // how many claim streams each executor has here
-	suspects map[string]*suspect
-	missedHeartbeat   bool // a heartbeat was lost since that was last asked
+	mu              sync.Mutex
+	open            map[string]int // claim streams to this replica, by executor
+	suspects        map[string]*suspect
+	missedHeartbeat bool // since the last takeMissedHeartbeat
 }
 
-// suspect is what the watch knows of an executor. Nobody else reads it.
+// suspect is the state of a suspect. Only the watcher uses its fields.
 type suspect struct {
-	firstSeen time.Time      // when the watch has learned of it; zero before
-	graceBegan time.Time      // when the grace has begun; zero before
-	lastSeen session.Millis // last, as of then
-	otherSeen time.Time      // when somebody else was heard within the grace; zero before
+	firstSeen  time.Time      // by the watcher
+	graceBegan time.Time      // zero before
+	lastSeen   session.Millis // of the executor, when the grace began
+	otherSeen  time.Time      // when another executor was first seen within the grace; zero before
 }
 
-// NewSuspects returns nobody.
+// NewSuspects returns an empty set.
 func NewSuspects() *Suspects {
 	return &Suspects{added: make(chan struct{}, 1), open: map[string]int{}, suspects: map[string]*suspect{}}
 }
 
-// Join is for a claim stream that opens. Each needs a Leave.
+// Join counts a new claim stream. Each needs a Leave.
 func (s *Suspects) Join(executorID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,8 +44,8 @@ func (s *Suspects) Join(executorID string) {
 	delete(s.suspects, executorID)
 }
 
-// Leave is for a claim stream that has ended. One that broke makes its executor
-// a suspect, unless that has another one here.
+// Leave counts the end of a claim stream. A broken one makes its executor a suspect, unless it
+// has another stream here.
 func (s *Suspects) Leave(executorID string, broke bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,13 +58,12 @@ func (s *Suspects) Leave(executorID string, broke bool) {
 		s.suspects[executorID] = &suspect{}
 		select {
 		case s.added <- struct{}{}:
-		default: // a signal is waiting already
+		default: // a signal is already pending
 		}
 	}
 }
 
-// MissedHeartbeat is for a heartbeat that came and could not be noted: for now nobody's
-// silence is a sign.
+// MissedHeartbeat notes a heartbeat that could not be stored: for now, silence proves nothing.
 func (s *Suspects) MissedHeartbeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,9 +73,9 @@ func (s *Suspects) MissedHeartbeat() {
 func (s *Suspects) takeMissedHeartbeat() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	deaf := s.missedHeartbeat
+	missed := s.missedHeartbeat
 	s.missedHeartbeat = false
-	return deaf
+	return missed
 }
 
 func (s *Suspects) list() map[string]*suspect {
@@ -86,7 +84,7 @@ func (s *Suspects) list() map[string]*suspect {
 	return maps.Clone(s.suspects)
 }
 
-// remove takes the suspicion away, unless it is another one by now.
+// remove clears a suspect, unless it has become one again.
 func (s *Suspects) remove(executorID string, of *suspect) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

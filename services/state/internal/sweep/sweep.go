@@ -1,38 +1,33 @@
-// Package sweep does what must happen although nobody asks: it strikes
-// executors off that have fallen silent and queues their runs again, answers
-// calls whose deadline has passed, and gives sessions up whose time is over.
+// Package sweep does the work that is due by time. It unregisters silent executors and requeues
+// their runs, answers calls after their deadline, and expires sessions.
 //
-// Every replica sweeps, all at once. Which executor is silent is one fact in
-// the store, and a run that several find is requeued by one of them; what is
-// overdue is decided anew by the command that answers it. The replicas' clocks
-// have to agree to well within the time of silence.
+// All replicas sweep at the same time. Which executor is silent is a fact in the store, and a
+// run found by several replicas is requeued by one of them. An overdue call is decided again by
+// the command that answers it. The clocks of the replicas have to agree to well within
+// SilentAfter.
 //
-// A sweep that cannot have heard anybody must not call anybody silent: after
-// its start, and after a time in which the store could not be reached or the
-// process stood still, it first listens for as long as an executor may be
-// silent. The sweeps over deadlines and expiry look at times that stand in the
-// store, and need not listen. Each goes at its own pace, so that thousands of
-// deadlines do not make another one deaf.
+// A sweep may have missed heartbeats: after its start, after an outage of the store, and after
+// a pause of the process. It then waits for SilentAfter before it calls any executor silent.
+// The sweeps for deadlines and expiry compare stored times and need not wait. Each sweep has
+// its own pace, so thousands of deadlines do not delay the others.
 //
 // # Suspects
 //
-// The socket of a process that is killed is closed at once, and its claim stream
-// breaks. So does that of a process that lives: one that drains, or whose
-// connection was cut. Therefore a break alone convicts nobody. The executor is
-// suspected by the replica that had the stream, and loses its runs only when
-// it is not heard either, on any replica, for a grace that is shorter than that of
-// silence and still two heartbeats long:
+// If a process is killed, its sockets close at once, and its claim stream breaks. But a stream
+// also breaks when a living process drains or loses its connection. So a break alone proves
+// nothing: it makes the executor a suspect of the replica with the stream. The executor loses
+// its runs only if no replica receives a heartbeat for a grace period, shorter than SilentAfter
+// and at least two heartbeats long:
 //
-//	break ──▶ look ──▶ look, grace begins ── … ──▶ still not heard ──▶ struck off, runs queued
+//	break ──▶ look ──▶ look, grace begins ── … ──▶ still not seen ──▶ unregistered, runs requeued
 //	                          │
-//	                          └─ it was heard, or opened a stream here: cleared
+//	                          └─ it was seen, or opened a stream here: cleared
 //
-// Heard means that the time in its row is another one, whatever a clock says. The
-// grace begins anew when the replica cannot have heard it: when it stood still,
-// could not reach the store or could not note a heartbeat; and it does not end
-// while nobody else is heard, as when what stands between the executors and all
-// replicas has failed. Who hangs or vanishes without a word keeps its stream, and is
-// found by its silence. A replica that dies takes its suspicions with it.
+// An executor was seen when the time in its row changes, whatever the clocks say. The grace
+// begins again if this replica may have missed heartbeats: it was paused, or could not reach
+// the store or store a heartbeat. It does not end while no other executor is seen, because the
+// network between the executors and all replicas may have failed. An executor that hangs keeps
+// its stream, and is found by its silence. The suspects of a replica end with it.
 package sweep
 
 import (
@@ -48,29 +43,29 @@ import (
 // requeueBatch is how many runs one transaction requeues at most.
 const requeueBatch = 100
 
-// Bounds of one sweep over what is overdue. What it leaves is for the next one.
+// Bounds of one sweep for overdue calls or expired sessions. The next sweep takes the rest.
 const (
-	maxDue   = 10_000
+	maxDue     = 10_000
 	dueTimeout = time.Minute
 )
 
-// Sweep is the worker. All fields have to be set.
+// Sweep does the work. All fields must be set.
 type Sweep struct {
 	Store       store.Store
-	Every       time.Duration // the pause between two looks for silent executors, and for overdue calls
+	Every       time.Duration // the interval of the looks for silent executors, and for overdue calls
 	SilentAfter time.Duration // how long an executor may be silent
-	BrokenAfter time.Duration // how long one may be whose claim stream has broken; 0 for as long as any other
-	ExpireEvery time.Duration // the pause between two looks for expired sessions
+	BrokenAfter time.Duration // the same after its claim stream has broken; 0 for SilentAfter
+	ExpireEvery time.Duration // the interval of the looks for expired sessions
 	Suspects    *Suspects
 	Now         func() time.Time
-	Wake        func(agentType string)                               // is told of every run that was requeued
-	TimeOut     func(context.Context, session.Key) error             // answers the overdue calls of a session
-	Expire      func(ctx context.Context, most int) (Summary, error) // gives up sessions whose time is over
+	Wake        func(agentType string)                                // is called for every requeued run
+	TimeOut     func(context.Context, session.Key) error              // answers the overdue calls of a session
+	Expire      func(ctx context.Context, limit int) (Summary, error) // expires at most limit sessions
 	Log         *slog.Logger
 }
 
-// Run sweeps until ctx ends, and then returns nil. A sweep that fails is
-// logged, and tried again at the next turn.
+// Run sweeps until ctx ends, and then returns nil. A failed sweep is logged, and repeated at
+// its next time.
 func (s *Sweep) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { s.watchSilence(ctx) })
@@ -81,7 +76,7 @@ func (s *Sweep) Run(ctx context.Context) error {
 	return nil
 }
 
-// runEvery does a sweep again and again until ctx ends.
+// runEvery repeats a sweep until ctx ends.
 func (s *Sweep) runEvery(ctx context.Context, every time.Duration, name string, sweep func(context.Context) error) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -99,7 +94,7 @@ func (s *Sweep) runEvery(ctx context.Context, every time.Duration, name string, 
 	}
 }
 
-// answerOverdue answers the calls that nobody has answered in time.
+// answerOverdue answers the overdue calls.
 func (s *Sweep) answerOverdue(ctx context.Context) error {
 	find := func(ctx context.Context, limit int) ([]session.Key, error) {
 		return s.Store.Overdue(ctx, session.Millis(s.now().UnixMilli()), limit)
@@ -122,11 +117,11 @@ func (s *Sweep) expireSessions(ctx context.Context) error {
 	return err
 }
 
-// watchSilence looks for executors that have fallen silent until ctx ends.
+// watchSilence looks for silent executors until ctx ends.
 func (s *Sweep) watchSilence(ctx context.Context) {
 	ticker := time.NewTicker(s.Every)
 	defer ticker.Stop()
-	listening := s.now() // since when every silence is the executor's own
+	listening := s.now() // since when this replica has missed no heartbeat
 	last := listening
 	for {
 		select {
@@ -149,12 +144,12 @@ func (s *Sweep) watchSilence(ctx context.Context) {
 	}
 }
 
-// now is the wall clock, by which silence is judged: unlike the monotonic one it
-// goes on while the machine sleeps.
+// now returns the wall clock, which measures silence: unlike the monotonic clock it goes on
+// while the machine sleeps.
 func (s *Sweep) now() time.Time { return s.Now().Round(0) }
 
 func (s *Sweep) sweepSilent(ctx context.Context, now time.Time, forget bool) error {
-	// No longer than an executor may be silent: a sweep that hangs is blind.
+	// A sweep that hangs for longer has missed heartbeats itself.
 	ctx, cancel := context.WithTimeout(ctx, s.SilentAfter)
 	defer cancel()
 	if forget {
@@ -163,13 +158,13 @@ func (s *Sweep) sweepSilent(ctx context.Context, now time.Time, forget bool) err
 			return err
 		}
 		if n > 0 {
-			s.Log.InfoContext(ctx, "executors fell silent", "count", n)
+			s.Log.InfoContext(ctx, "silent executors were unregistered", "count", n)
 		}
 	}
 	return s.requeue(ctx, session.Millis(now.UnixMilli()))
 }
 
-// requeue queues the runs again whose executor is struck off.
+// requeue requeues the runs of unregistered executors.
 func (s *Sweep) requeue(ctx context.Context, now session.Millis) error {
 	command := session.RequeueSilent{Now: now}
 	for {
@@ -178,7 +173,7 @@ func (s *Sweep) requeue(ctx context.Context, now session.Millis) error {
 			return err
 		}
 		for _, d := range requeued {
-			s.Log.InfoContext(ctx, "run of a silent executor is queued again",
+			s.Log.InfoContext(ctx, "run of a silent executor is requeued",
 				"session", d.View.Session.SessionID, "run", d.View.Run.RunID, "executor", d.View.Run.ExecutorID)
 			s.Wake(d.View.Run.AgentType)
 		}
