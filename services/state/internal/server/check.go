@@ -105,10 +105,10 @@ func checkIDs(field string, ids []string) error {
 	return nil
 }
 
-// checkRange gives Invalid with the reason unless n is 0 to most. advice names the valid
+// checkRange gives Invalid with the reason unless n is 0 to highest. advice names the valid
 // values.
-func checkRange[N int32 | int64](reason, field string, n, most N, advice string) error {
-	if n < 0 || n > most {
+func checkRange[N int32 | int64](reason, field string, n, highest N, advice string) error {
+	if n < 0 || n > highest {
 		return invalid(reason, "%s is %d; %s", field, n, advice)
 	}
 	return nil
@@ -116,9 +116,9 @@ func checkRange[N int32 | int64](reason, field string, n, most N, advice string)
 
 // pageLimit returns the limit of a page: 1 to 200, 50 for 0. Invalid (LIMIT_INVALID).
 func pageLimit(limit int32) (int, error) {
-	const most, usual = 200, 50
-	err := checkRange("LIMIT_INVALID", "limit", limit, most, "ask for 1 to 200, or 0 for 50")
-	return int(cmp.Or(limit, usual)), err
+	const highest, byDefault = 200, 50
+	err := checkRange("LIMIT_INVALID", "limit", limit, highest, "give 1 to 200, or 0 for 50")
+	return int(cmp.Or(limit, byDefault)), err
 }
 
 func checkOffset(offset int32) error {
@@ -128,7 +128,7 @@ func checkOffset(offset int32) error {
 // checkTimeout gives Invalid (TIMEOUT_INVALID).
 func checkTimeout(ms int64) error {
 	const longest = 30 * 24 * time.Hour
-	return checkRange("TIMEOUT_INVALID", "timeout_ms", ms, longest.Milliseconds(), "give at most 2592000000, 30 days, or 0 for none")
+	return checkRange("TIMEOUT_INVALID", "timeout_ms", ms, longest.Milliseconds(), "give at highest 2592000000, 30 days, or 0 for none")
 }
 
 // splitPage splits a page from rows. One row beyond the limit means more follow.

@@ -21,7 +21,7 @@ func (l Limits) checkStart(r *statev1.StartRunRequest) error {
 		return err
 	}
 	if len(r.GetAnswers()) > 0 && !r.GetAbandonCalls() {
-		return invalid("ANSWER_INVALID", "answers come with abandon_calls; to answer calls and leave the others open, submit them")
+		return invalid("ANSWER_INVALID", "answers need abandon_calls; to answer calls without abandoning the others, use SubmitCalls")
 	}
 	sends := r.GetIntent() == nil || r.GetEdit() != nil
 	return cmp.Or(l.checkUserMessages(r.GetMessages(), !sends),

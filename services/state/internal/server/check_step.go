@@ -39,11 +39,11 @@ func (l Limits) checkCommit(r *statev1.CommitStepRequest) error {
 		}
 	}
 	for _, c := range r.GetConsumedCalls() {
-		if err := checkID("a consumed call's id", c.GetToolCallId()); err != nil {
+		if err := checkID("an id of consumed_calls", c.GetToolCallId()); err != nil {
 			return err
 		}
 	}
-	return checkIDs("a told call's id", r.GetToldCalls())
+	return checkIDs("an id of told_calls", r.GetToldCalls())
 }
 
 // checkResult gives Invalid (ID_INVALID, RESULT_INVALID), TooLarge (RESULT_TOO_LARGE).
@@ -71,17 +71,17 @@ func (l Limits) checkOutcome(o *statev1.Outcome, maySuspend bool) error {
 	suspended := session.Status(status).Suspended()
 	switch {
 	case suspended && !maySuspend:
-		return outcomeInvalid("a run is suspended by the step that leaves its calls open; commit that step with the outcome")
+		return outcomeInvalid("a suspended outcome comes with the commit of the step that leaves calls open")
 	case status == session.RunFailed && o.GetFailure().GetError() == "":
 		return outcomeInvalid("a failed run needs a failure with an error text")
 	case !suspended && status != session.RunFailed && status != session.RunCompleted && status != session.RunInterrupted:
-		return outcomeInvalid("a run cannot end as %s; COMPLETED, FAILED and INTERRUPTED are outcomes", o.GetStatus())
+		return outcomeInvalid("a run cannot end as %s; valid outcomes are COMPLETED, FAILED and INTERRUPTED", o.GetStatus())
 	case len(o.GetOutput()) > l.StepBytes:
 		return outcomeInvalid("the output has %d bytes; the limit is %d", len(o.GetOutput()), l.StepBytes)
 	case !isJSONOrEmpty(o.GetOutput()):
 		return outcomeInvalid("the output is not one JSON text")
 	case len(o.GetFinishReason()) > maxFinishReason:
-		return outcomeInvalid("the finish_reason has %d bytes; the limit is %d: name why the model stopped, as stop or length", len(o.GetFinishReason()), maxFinishReason)
+		return outcomeInvalid("the finish_reason has %d bytes; the limit is %d: give a short reason, such as stop or length", len(o.GetFinishReason()), maxFinishReason)
 	}
 	for _, name := range [...]struct{ field, text string }{
 		{"completion_reason", o.GetCompletionReason()}, {"failure.code", o.GetFailure().GetCode()}, {"finish_reason", o.GetFinishReason()},
@@ -100,7 +100,7 @@ func (l Limits) checkSuspension(r *statev1.CommitStepRequest) error {
 		return nil
 	}
 	if !session.Status(runStatusIn[r.GetOutcome().GetStatus()]).Suspended() {
-		return outcomeInvalid("a suspension comes with an outcome that suspends")
+		return outcomeInvalid("a suspension needs an outcome that suspends")
 	}
 	if len(s.GetAwaitingChildren()) > l.Calls {
 		return outcomeInvalid("the session waits for %d sub-sessions; the limit is %d", len(s.GetAwaitingChildren()), l.Calls)
@@ -148,7 +148,7 @@ func (l Limits) checkCall(i int, c *statev1.Call) error {
 	case idProblem(c.GetToolName()) != "":
 		return callInvalid("the tool_name of calls[%d] %s", i, idProblem(c.GetToolName()))
 	case !known:
-		return callInvalid("calls[%d] is neither a client tool's nor an approval", i)
+		return callInvalid("calls[%d] is neither a client tool's call nor an approval", i)
 	case (kind == session.Approval) != (c.GetApprovalId() != ""):
 		return callInvalid("calls[%d]: an approval has an approval_id, a client tool's call has none", i)
 	case c.GetDeadlineAt() < 0:

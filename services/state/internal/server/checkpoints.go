@@ -93,11 +93,11 @@ func (s *checkpointService) Branch(ctx context.Context, r *statev1.BranchRequest
 		branch.SessionID = s.ids.session()
 	}
 	command := session.Branch{From: key, CheckpointID: r.GetCheckpointId(), Key: branch, Now: s.clock.millis()}
-	made, err := run(ctx, s.runner, command.Targets(), proto.Size(r), func(_ []session.Target, views []*session.View) ([]*session.Change, session.Session, error) {
+	created, err := run(ctx, s.runner, command.Targets(), proto.Size(r), func(_ []session.Target, views []*session.View) ([]*session.Change, session.Session, error) {
 		return command.Decide(views...)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &statev1.BranchResponse{Session: sessionOut(&made)}, nil
+	return &statev1.BranchResponse{Session: sessionOut(&created)}, nil
 }

@@ -85,7 +85,7 @@ func executorIn(r *statev1.ClaimRunsRequest) (scheduler.Executor, error) {
 			return invalid("the description of agent %q is longer than %d bytes or has a zero character", a.GetAgentType(), maxDescription)
 		}
 		if checkBusy(a.GetOnBusy()) != nil {
-			return invalid("on_busy of agent %q is %s, which is no policy", a.GetAgentType(), a.GetOnBusy())
+			return invalid("on_busy of agent %q is %s, which is not a policy", a.GetAgentType(), a.GetOnBusy())
 		}
 		executor.Agents = append(executor.Agents, session.Agent{Type: a.GetAgentType(), Description: a.GetDescription(), OnBusy: busyIn[a.GetOnBusy()]})
 	}

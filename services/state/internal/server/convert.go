@@ -35,8 +35,8 @@ type origin struct {
 // request.
 func messagesIn(messages []*eventv1.Message, from origin) ([]session.Message, error) {
 	rows := make([]session.Message, len(messages))
-	for i, given := range messages {
-		m := proto.CloneOf(given)
+	for i, message := range messages {
+		m := proto.CloneOf(message)
 		if m.Id == "" && from.newID != nil {
 			m.Id = "msg_" + from.newID()
 		}
@@ -84,35 +84,13 @@ func fingerprint(messages []*eventv1.Message) ([]byte, error) {
 // opsIn gives Invalid (STATE_INVALID) and TooLarge (STATE_SIZE_EXCEEDED).
 func (l Limits) opsIn(ops []*statev1.StateOp) ([]session.StateOp, error) {
 	if len(ops) > l.Ops {
-		return nil, invalid("STATE_INVALID", "there are %d state writes; the limit is %d: write a key once, with all its items", len(ops), l.Ops)
+		return nil, invalid("STATE_INVALID", "there are %d state writes; the limit is %d: write each key once, with all its items", len(ops), l.Ops)
 	}
 	var rows []session.StateOp
 	for i, op := range ops {
-		bad := func(what string) error {
-			return invalid("STATE_INVALID", "ops[%d] on key %q %s", i, op.GetKey(), what)
-		}
-		if p := idProblem(op.GetKey()); p != "" {
-			return nil, bad("has a key that " + p)
-		}
-		row := session.StateOp{Key: op.GetKey()}
-		switch o := op.GetOp().(type) {
-		case *statev1.StateOp_Replace:
-			row.Kind, row.Value = session.Replace, o.Replace
-		case *statev1.StateOp_Append:
-			row.Kind, row.Value = session.Append, o.Append
-			if !beginsWith(o.Append, '[') {
-				return nil, bad("appends what is not a JSON array")
-			}
-		case *statev1.StateOp_Delete:
-			row.Kind = session.Delete
-			if !o.Delete {
-				return nil, bad("says delete: false, which means nothing")
-			}
-		default:
-			return nil, bad("has no op")
-		}
-		if row.Kind != session.Delete && !isJSON(row.Value) {
-			return nil, bad("has a value that is not JSON")
+		row, problem := opIn(op)
+		if problem != "" {
+			return nil, invalid("STATE_INVALID", "ops[%d] on key %q %s", i, op.GetKey(), problem)
 		}
 		rows = append(rows, row)
 	}
@@ -120,6 +98,35 @@ func (l Limits) opsIn(ops []*statev1.StateOp) ([]session.StateOp, error) {
 		return nil, session.StateTooLarge(size, l.StagedBytes, rows)
 	}
 	return rows, nil
+}
+
+// opIn converts a state write, or describes its fault.
+func opIn(op *statev1.StateOp) (row session.StateOp, problem string) {
+	if p := idProblem(op.GetKey()); p != "" {
+		return row, "has a key that " + p
+	}
+	row.Key = op.GetKey()
+	switch o := op.GetOp().(type) {
+	case *statev1.StateOp_Replace:
+		row.Kind, row.Value = session.Replace, o.Replace
+	case *statev1.StateOp_Append:
+		row.Kind, row.Value = session.Append, o.Append
+		if !beginsWith(o.Append, '[') {
+			return row, "appends a value that is not a JSON array"
+		}
+	case *statev1.StateOp_Delete:
+		row.Kind = session.Delete
+		if !o.Delete {
+			return row, "has delete: false, which has no meaning"
+		}
+		return row, ""
+	default:
+		return row, "has no op"
+	}
+	if !isJSON(row.Value) {
+		return row, "has a value that is not JSON"
+	}
+	return row, ""
 }
 
 func opsOut(ops []session.StateOp) []*statev1.StateOp {

@@ -45,7 +45,7 @@ func usageEntryIn(e *statev1.UsageEntry) (u session.Usage, wrong string) {
 	case *statev1.UsageEntry_Custom:
 		u = session.Usage{Kind: session.UsageCustom, Type: entry.Custom.GetType(), Name: entry.Custom.GetName(), Value: entry.Custom.GetValue()}
 	default:
-		return u, "measures nothing; give it tokens, a tool, a sub-agent or a custom value"
+		return u, "has no measurement; give tokens, a tool, a sub-agent or a custom value"
 	}
 	if u.Source = e.GetSource(); u.Source == "" {
 		u.Source = usageSources[0]
@@ -67,7 +67,7 @@ func usageProblem(u session.Usage) string {
 		known = known || u.Source == source
 	}
 	if !known {
-		return "has a source other than agent, tool and subagent"
+		return "has an unknown source; give agent, tool or subagent"
 	}
 	names := []string{u.Model + u.Tool}
 	if u.Kind == session.UsageCustom {
@@ -75,7 +75,7 @@ func usageProblem(u session.Usage) string {
 	}
 	for _, name := range names {
 		if p := idProblem(name); p != "" {
-			return "has a name of its model, tool, type or value that " + p
+			return "has a model, tool, type or name that " + p
 		}
 	}
 	for _, n := range []int64{u.PromptTokens, u.CompletionTokens, u.ReasoningTokens, u.CachedTokens, u.TotalTokens, u.DurationMS} {
@@ -84,7 +84,7 @@ func usageProblem(u session.Usage) string {
 		}
 	}
 	if math.IsNaN(u.Value) || math.Abs(u.Value) > maxUsageValue {
-		return "has a value that is no number, or beyond 10^15"
+		return "has a value that is not a number or beyond 10^15"
 	}
 	return ""
 }

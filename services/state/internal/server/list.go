@@ -57,13 +57,13 @@ func (s *sessionService) sessionPage(rows []session.Session, limit int) *statev1
 
 // countSessions counts the sessions of all pages, and reports whether it stopped counting.
 func (s *sessionService) countSessions(ctx context.Context, r *statev1.ListSessionsRequest, q store.SessionQuery) (int64, bool, error) {
-	most := s.limits.Count
+	limit := s.limits.Count
 	if r.GetExactTotal() {
 		total, err := s.lister.CountSessions(ctx, r.GetTenant(), q, 0)
 		return total, false, err
 	}
-	total, err := s.lister.CountSessions(ctx, r.GetTenant(), q, most+1)
-	return min(total, int64(most)), total > int64(most), err
+	total, err := s.lister.CountSessions(ctx, r.GetTenant(), q, limit+1)
+	return min(total, int64(limit)), total > int64(limit), err
 }
 
 // sessionQuery checks and converts the request.
@@ -125,7 +125,7 @@ func (l Limits) checkFacets(r *statev1.ListSessionsRequest) error {
 		checkOptionalID("agent_type", r.GetAgentType())); err != nil {
 		return err
 	}
-	if _, given := r.GetFamily().(*statev1.ListSessionsRequest_ParentSessionId); given {
+	if _, ok := r.GetFamily().(*statev1.ListSessionsRequest_ParentSessionId); ok {
 		if err := checkID("parent_session_id", r.GetParentSessionId()); err != nil {
 			return err
 		}
@@ -151,11 +151,11 @@ func cursorOut(p store.SessionPlace) string {
 func cursorIn(r *statev1.ListSessionsRequest) (*store.SessionPlace, error) {
 	const idAt = 1 + 8
 	if r.GetOffset() != 0 {
-		return nil, invalid("CURSOR_INVALID", "there is a cursor and an offset; give one of them")
+		return nil, invalid("CURSOR_INVALID", "the request has a cursor and an offset; give one of them")
 	}
 	text, err := base64.RawURLEncoding.Strict().DecodeString(r.GetCursor())
 	if err != nil || len(text) <= idAt || text[0] != cursorVersion || idProblem(string(text[idAt:])) != "" {
-		return nil, invalid("CURSOR_INVALID", "the cursor is not one that a page has given; begin again without it")
+		return nil, invalid("CURSOR_INVALID", "the cursor is not from a page of this service; start without it")
 	}
 	return &store.SessionPlace{CreatedAt: session.Millis(binary.BigEndian.Uint64(text[1:idAt])), SessionID: string(text[idAt:])}, nil
 }

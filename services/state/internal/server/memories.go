@@ -49,9 +49,9 @@ func (s *memoryService) AddMemory(ctx context.Context, r *statev1.AddMemoryReque
 		return nil, err
 	}
 	if !added {
-		kept, err := s.store.Memory(ctx, r.GetTenant(), memory.ID)
+		stored, err := s.store.Memory(ctx, r.GetTenant(), memory.ID)
 		if err == nil {
-			memory.CreatedAt = kept.CreatedAt
+			memory.CreatedAt = stored.CreatedAt
 		} else if fault.KindOf(err) != fault.NotFound { // deleted meanwhile
 			return nil, err
 		}
@@ -72,7 +72,7 @@ func (s *memoryService) newMemory(r *statev1.AddMemoryRequest) (session.Memory, 
 		return session.Memory{}, limits.memoryTooLarge(size)
 	}
 	if strings.TrimSpace(m.GetText()) == "" || strings.ContainsRune(m.GetText(), 0) {
-		return session.Memory{}, memoryInvalid("the text is empty or has a zero character; give the fact that is to be kept")
+		return session.Memory{}, memoryInvalid("the text is empty or has a zero character; give a fact to store")
 	}
 	if err := limits.checkTextMetadata(m.GetMetadata()); err != nil {
 		return session.Memory{}, err
@@ -144,7 +144,7 @@ func (l Limits) memoryQuery(r *statev1.SearchMemoriesRequest) (store.MemoryQuery
 		return store.MemoryQuery{}, l.memoryTooLarge(size)
 	}
 	if score := r.GetMinScore(); math.IsNaN(score) || score < 0 || score > 1 {
-		return store.MemoryQuery{}, memoryInvalid("min_score is %v; give a share from 0 to 1", score)
+		return store.MemoryQuery{}, memoryInvalid("min_score is %v; give 0 to 1", score)
 	}
 	limit, err := pageLimit(r.GetLimit())
 	words := session.Words(r.GetQuery(), maxQueryWords)

@@ -14,13 +14,13 @@ type operatorService struct {
 
 // ExpireSessions implements statev1.OperatorServiceServer.
 func (s *operatorService) ExpireSessions(ctx context.Context, r *statev1.ExpireSessionsRequest) (*statev1.ExpireSessionsResponse, error) {
-	const usual, most = 1000, 100_000
+	const byDefault, highest = 1000, 100_000
 	limit := int(r.GetLimit())
-	if limit < 0 || limit > most {
-		return nil, invalid("LIMIT_INVALID", "limit is %d; ask for 1 to %d, or 0 for %d", limit, most, usual)
+	if limit < 0 || limit > highest {
+		return nil, invalid("LIMIT_INVALID", "limit is %d; give 1 to %d, or 0 for %d", limit, highest, byDefault)
 	}
 	if limit == 0 {
-		limit = usual
+		limit = byDefault
 	}
 	sum, err := s.overdue.expire(ctx, limit)
 	if err != nil {

@@ -103,7 +103,7 @@ func run[A any](ctx context.Context, r *runner, targets []session.Target, bytes 
 	var answer A
 	for round := 0; len(targets) <= r.maxFamily; round++ {
 		if round > r.maxFamily+extraRounds {
-			return answer, errors.New("a command repeatedly needs sessions that it has been given")
+			return answer, errors.New("a command repeatedly asks for sessions it already has")
 		}
 		var written []*session.Change
 		err := r.store.Update(ctx, targets, bytes, func(views []*session.View) ([]*session.Change, error) {

@@ -90,7 +90,7 @@ func (s *runService) RequestStop(ctx context.Context, r *statev1.RequestStopRequ
 	}
 	kind, known := stopInKinds[r.GetKind()]
 	if !known {
-		return nil, invalid("STOP_INVALID", "%s is no way to stop a run; interrupt or abort it", r.GetKind())
+		return nil, invalid("STOP_INVALID", "%s is not a kind of stop; interrupt or abort the run", r.GetKind())
 	}
 	if p := s.limits.textProblem(r.GetReason()); p != "" {
 		return nil, invalid("STOP_INVALID", "the reason %s", p)

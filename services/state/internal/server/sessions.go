@@ -30,14 +30,14 @@ func (s *sessionService) CreateSession(ctx context.Context, r *statev1.CreateSes
 	if err != nil {
 		return nil, err
 	}
-	made, err := spread(ctx, s.runner, session.Target{Key: command.Key, Need: command.Need()}, proto.Size(r), command.Now, command.Decide)
+	created, err := spread(ctx, s.runner, session.Target{Key: command.Key, Need: command.Need()}, proto.Size(r), command.Now, command.Decide)
 	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
 		return nil, withKnownAgents(ctx, s.registry, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &statev1.CreateSessionResponse{Session: sessionOut(&made)}, nil
+	return &statev1.CreateSessionResponse{Session: sessionOut(&created)}, nil
 }
 
 // newCreate checks and converts the request.

@@ -184,16 +184,16 @@ func startFingerprint(r *statev1.StartRunRequest) ([]byte, error) {
 	return digest[:], nil
 }
 
-// withKnownAgents adds at most 100 known agents to the fault.
+// withKnownAgents adds at limit 100 known agents to the fault.
 func withKnownAgents(ctx context.Context, registry store.Registry, err error) error {
-	const most = 100
+	const limit = 100
 	agents, listErr := registry.Agents(ctx)
 	f, ok := fault.From(err)
 	if listErr != nil || !ok {
 		return err
 	}
 	var types []string
-	for _, a := range agents[:min(most, len(agents))] {
+	for _, a := range agents[:min(limit, len(agents))] {
 		types = append(types, a.Type)
 	}
 	return f.With("availableTypes", strings.Join(types, ","))

@@ -40,21 +40,21 @@ func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallReque
 	if err != nil {
 		return nil, err
 	}
-	asked := command.Key
-	owners, err := s.store.Owners(ctx, asked, []string{command.CallID})
+	requested := command.Key
+	owners, err := s.store.Owners(ctx, requested, []string{command.CallID})
 	if err != nil {
 		return nil, err
 	}
 	owner, known := owners[command.CallID]
 	if !known {
-		return nil, s.missingCall(ctx, asked, command.CallID)
+		return nil, s.missingCall(ctx, requested, command.CallID)
 	}
 	command.SessionID = owner
 	target := session.Target{Key: command.Key, Need: command.Need()}
 	submitted, err := spreadAndHandOver(ctx, s.runner, target, proto.Size(r), command.Now, alone(limitUnread(s.limits, command.Decide)))
 	switch fault.ReasonOf(err) {
 	case "SESSION_NOT_FOUND", "UNKNOWN_TOOL_CALL": // deleted meanwhile, alone or with its session
-		return nil, s.missingCall(ctx, asked, command.CallID)
+		return nil, s.missingCall(ctx, requested, command.CallID)
 	}
 	if err != nil {
 		return nil, err
@@ -66,9 +66,9 @@ func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallReque
 }
 
 // missingCall returns the fault for a call unknown to the family of the session.
-func (s *callService) missingCall(ctx context.Context, asked session.Key, callID string) error {
-	command := session.Missing{Key: asked, CallID: callID}
-	_, err := update(ctx, s.runner, session.Target{Key: asked, Need: command.Need()}, 0, command.Decide)
+func (s *callService) missingCall(ctx context.Context, requested session.Key, callID string) error {
+	command := session.Missing{Key: requested, CallID: callID}
+	_, err := update(ctx, s.runner, session.Target{Key: requested, Need: command.Need()}, 0, command.Decide)
 	return err
 }
 

@@ -52,16 +52,7 @@ func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsReq
 	}
 	continued := ""
 	for _, g := range groups {
-		size := 0
-		for _, place := range g.places {
-			size += proto.Size(r.GetAnswers()[place])
-		}
-		command := session.SubmitAll{Key: g.key, Answers: g.answers, NewRunID: s.ids.run(), Now: s.clock.millis()}
-		if g.key == key {
-			command.GoOn = goOnIn[r.GetGoOn()]
-			command.Traceparent, command.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
-		}
-		runID, err := s.submitGroup(ctx, command, size, g.places, out.Calls)
+		runID, err := s.submitGroup(ctx, r, g, out.Calls)
 		if err != nil {
 			return nil, err
 		}
@@ -75,17 +66,17 @@ func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsReq
 // describeSession fills in the session of the request, and its run: the one continued by these
 // answers, even if another has begun since.
 func (s *callService) describeSession(ctx context.Context, key session.Key, continued string, out *statev1.SubmitCallsResponse) error {
-	shot, err := s.store.Session(ctx, key)
+	snapshot, err := s.store.Session(ctx, key)
 	if err != nil {
 		return err
 	}
-	run := shot.Current
+	run := snapshot.Current
 	if continued != "" && run != nil && run.RunID != continued {
 		if run, err = s.store.Run(ctx, key, continued); err != nil {
 			return err
 		}
 	}
-	out.Session, out.Run, out.OpenCalls = sessionOut(&shot.Session), runOut(key, run), int32(shot.Open)
+	out.Session, out.Run, out.OpenCalls = sessionOut(&snapshot.Session), runOut(key, run), int32(snapshot.Open)
 	return nil
 }
 
@@ -94,7 +85,7 @@ func (s *callService) describeSession(ctx context.Context, key session.Key, cont
 // answer.
 func (l Limits) answersIn(given []*statev1.SubmittedAnswer) ([]session.Answer, error) {
 	if len(given) > maxAnswers {
-		return nil, invalid("TOO_MANY_ANSWERS", "the request brings %d answers; the limit is %d: send the others with another request", len(given), maxAnswers)
+		return nil, invalid("TOO_MANY_ANSWERS", "the request has %d answers; the limit is %d: send the rest in another request", len(given), maxAnswers)
 	}
 	answers := make([]session.Answer, len(given))
 	for i, g := range given {
@@ -114,7 +105,7 @@ func (l Limits) answersIn(given []*statev1.SubmittedAnswer) ([]session.Answer, e
 type ownerGroup struct {
 	key     session.Key
 	answers []session.Answer
-	places  []int // the indexes of the answers in their request
+	indexes []int // the indexes of the answers in their request
 }
 
 // groupByOwner groups the answers by the owners of their calls. It leaves out answers to calls
@@ -140,7 +131,7 @@ func (s *callService) groupByOwner(ctx context.Context, key session.Key, answers
 			groups = append(groups, ownerGroup{key: session.Key{Tenant: key.Tenant, SessionID: owner}})
 		}
 		g := &groups[at[owner]]
-		g.answers, g.places = append(g.answers, a), append(g.places, i)
+		g.answers, g.indexes = append(g.answers, a), append(g.indexes, i)
 	}
 	return groups, nil
 }
@@ -148,7 +139,7 @@ func (s *callService) groupByOwner(ctx context.Context, key session.Key, answers
 // checkOwners gives Invalid (TOO_MANY_ANSWERS).
 func checkOwners(groups []ownerGroup) error {
 	if len(groups) > maxOwners {
-		return invalid("TOO_MANY_ANSWERS", "the answers are to calls of %d sessions; the limit is %d: send those to others with another request", len(groups), maxOwners)
+		return invalid("TOO_MANY_ANSWERS", "the answered calls belong to %d sessions; the limit is %d: send the rest in another request", len(groups), maxOwners)
 	}
 	return nil
 }
@@ -167,7 +158,7 @@ func (s *callService) checkSeenRun(ctx context.Context, key session.Key, runID s
 	if err := checkID("seen_run_id", runID); err != nil {
 		return err
 	}
-	shot, err := s.store.Session(ctx, key)
+	snapshot, err := s.store.Session(ctx, key)
 	var seen *session.Run
 	if err == nil {
 		seen, err = s.store.Run(ctx, key, runID)
@@ -175,16 +166,26 @@ func (s *callService) checkSeenRun(ctx context.Context, key session.Key, runID s
 	if err != nil && !errors.Is(err, fault.NotFound) {
 		return err
 	}
-	if err != nil || shot.Current == nil || shot.Current.MessageID != seen.MessageID {
+	if err != nil || snapshot.Current == nil || snapshot.Current.MessageID != seen.MessageID {
 		return session.Stale(key)
 	}
 	return nil
 }
 
-// submitGroup submits the answers of one session, and writes their outcomes to their places in
+// submitGroup submits the answers of one session, and writes their outcomes to their indexes in
 // out. It returns the run continued by them; empty for none.
-func (s *callService) submitGroup(ctx context.Context, command session.SubmitAll, bytes int, places []int, out []*statev1.SubmittedCall) (runID string, err error) {
-	submitted, err := spreadAndHandOver(ctx, s.runner, session.Target{Key: command.Key, Need: command.Need()}, bytes, command.Now, alone(limitUnread(s.limits, command.Decide)))
+func (s *callService) submitGroup(ctx context.Context, r *statev1.SubmitCallsRequest, g ownerGroup, out []*statev1.SubmittedCall) (runID string, err error) {
+	size := 0
+	for _, i := range g.indexes {
+		size += proto.Size(r.GetAnswers()[i])
+	}
+	command := session.SubmitAll{Key: g.key, Answers: g.answers, NewRunID: s.ids.run(), Now: s.clock.millis()}
+	if g.key.SessionID == r.GetSessionId() {
+		command.GoOn = goOnIn[r.GetGoOn()]
+		command.Traceparent, command.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
+	}
+	target := session.Target{Key: command.Key, Need: command.Need()}
+	submitted, err := spreadAndHandOver(ctx, s.runner, target, size, command.Now, alone(limitUnread(s.limits, command.Decide)))
 	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" {
 		return "", nil // deleted meanwhile, with its calls
 	}
@@ -192,10 +193,10 @@ func (s *callService) submitGroup(ctx context.Context, command session.SubmitAll
 		return "", err
 	}
 	for i, answer := range submitted {
-		told := out[places[i]]
-		told.Outcome = callOutcomes[answer.Status]
+		outcome := out[g.indexes[i]]
+		outcome.Outcome = callOutcomes[answer.Status]
 		if answer.Status != session.UnknownCall {
-			told.OwnerSessionId, told.RunId = command.SessionID, answer.Call.RunID
+			outcome.OwnerSessionId, outcome.RunId = command.SessionID, answer.Call.RunID
 		}
 		runID = answer.RunID // the same for all answers
 	}

@@ -115,14 +115,14 @@ func (s *usageService) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRo
 
 // sums gives Exhausted (QUERY_TOO_LARGE) for more sums than one response may have.
 func (s *usageService) sums(ctx context.Context, tenant string, q store.UsageQuery) ([]store.UsageSum, error) {
-	most := s.limits.UsageSums
-	sums, err := s.store.UsageSums(ctx, tenant, q, most+1)
+	limit := s.limits.UsageSums
+	sums, err := s.store.UsageSums(ctx, tenant, q, limit+1)
 	if err != nil {
 		return nil, err
 	}
-	if len(sums) > most {
+	if len(sums) > limit {
 		return nil, fault.New(fault.Exhausted, "QUERY_TOO_LARGE",
-			"there are more than %d sums; ask for fewer sessions, a shorter time or longer buckets", most)
+			"there are more than %d sums; ask for fewer sessions, a shorter time or longer buckets", limit)
 	}
 	return sums, nil
 }
