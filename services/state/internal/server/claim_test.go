@@ -47,10 +47,10 @@ func TestAStartWakesAWaitingStreamWithoutThePoll(t *testing.T) {
 	}
 }
 
-func TestThePollFindsWhatNoSignalTold(t *testing.T) {
+func TestThePollFindsUnsignaledRuns(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *Config) { c.Scheduler.Poll = time.Millisecond })
-	other := b.replica() // another replica
+	other := b.replica()
 	s := b.open("e1", 1)
 	if _, err := other.runs.StartRun(t.Context(), startOf("a")); err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestWorkSpreadsOverWaitingExecutors(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	first, second := b.open("e1", 10), b.open("e2", 10)
-	b.rests("e1", "e2")
+	b.waitUntilIdle("e1", "e2")
 	for _, id := range []string{"a", "b", "c", "d"} {
 		b.start(id)
 		b.eventually("the run is claimed", func() bool {
@@ -96,9 +96,9 @@ func TestAStreamThatBreaksLosesNothing(t *testing.T) {
 	b.start("received")
 	kept := s.execute().GetRun().GetRunId()
 	b.start("lost")
-	lost := s.execute().GetRun().GetRunId() // the client forgets it, as if it had not arrived
+	lost := s.execute().GetRun().GetRunId() // the client drops it, as if it had not arrived
 	s.cancel()
-	b.eventually("the stream is over", func() bool { return len(b.server.scheduler.Connected()) == 0 })
+	b.eventually("the stream has ended", func() bool { return len(b.server.scheduler.Connected()) == 0 })
 	again := b.open("e1", 10, kept)
 	claim := again.execute()
 	if claim.GetRun().GetRunId() != lost || claim.GetEpoch() != 2 {
@@ -110,32 +110,33 @@ func TestAStreamThatBreaksLosesNothing(t *testing.T) {
 	}
 }
 
-// deaf is a claim stream that receives one request, and can send nothing.
-type deaf struct {
+// unwritableStream is a claim stream with one request. Sending on it fails.
+type unwritableStream struct {
 	grpc.BidiStreamingServer[statev1.ClaimRunsRequest, statev1.ClaimRunsResponse]
-	ctx   context.Context
+	*bench
 	hello chan *statev1.ClaimRunsRequest
 	sends int
 }
 
-func (b *bench) deaf(executorID string, credits int32) *deaf {
-	d := &deaf{ctx: b.Context(), hello: make(chan *statev1.ClaimRunsRequest, 1)}
+func (b *bench) unwritable(executorID string, credits int32) *unwritableStream {
+	d := &unwritableStream{bench: b, hello: make(chan *statev1.ClaimRunsRequest, 1)}
 	d.hello <- &statev1.ClaimRunsRequest{ExecutorId: executorID, Agents: []*statev1.Agent{{AgentType: "support"}}, Credits: credits}
 	return d
 }
 
-func (d *deaf) Context() context.Context { return d.ctx }
+// Context implements grpc.ServerStream.
+func (d *unwritableStream) Context() context.Context { return d.bench.Context() }
 
-func (d *deaf) Recv() (*statev1.ClaimRunsRequest, error) {
+func (d *unwritableStream) Recv() (*statev1.ClaimRunsRequest, error) {
 	select {
 	case r := <-d.hello:
 		return r, nil
-	case <-d.ctx.Done():
+	case <-d.Context().Done():
 		return nil, io.EOF
 	}
 }
 
-func (d *deaf) Send(*statev1.ClaimRunsResponse) error {
+func (d *unwritableStream) Send(*statev1.ClaimRunsResponse) error {
 	d.sends++
 	return errors.New("broken pipe")
 }
@@ -147,7 +148,7 @@ func TestAClaimThatCannotBeSentIsReleased(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		b.start(id)
 	}
-	d := b.deaf("announcer", 5)
+	d := b.unwritable("announcer", 5)
 	if err := b.server.work.ClaimRuns(d); err == nil || err.Error() != "broken pipe" || d.sends != 1 {
 		t.Errorf("got %v after %d sends, want the stream's error after 1", err, d.sends)
 	}
@@ -159,7 +160,7 @@ func TestAClaimThatCannotBeSentIsReleased(t *testing.T) {
 	}
 }
 
-func TestAHeartbeatTakesBackWhatIsNotHeldAndNotFresh(t *testing.T) {
+func TestAHeartbeatRequeuesClaimsNeitherHeldNorFresh(t *testing.T) {
 	t.Parallel()
 	for fresh, wantBack := range map[time.Duration]bool{time.Hour: false, -time.Hour: true} {
 		b := newBench(t, func(c *Config) { c.Scheduler.Fresh = fresh })
@@ -179,7 +180,7 @@ func TestAHeartbeatTakesBackWhatIsNotHeldAndNotFresh(t *testing.T) {
 	}
 }
 
-func TestAHeartbeatOfAStrangerSaysForgotten(t *testing.T) {
+func TestAHeartbeatOfAnUnknownExecutorSaysForgotten(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	beat, err := b.work.Heartbeat(t.Context(), &statev1.HeartbeatRequest{ExecutorId: "stranger", Held: &statev1.HeldRuns{}})
@@ -238,7 +239,7 @@ func TestStoppingEndsClaimStreams(t *testing.T) {
 	}
 }
 
-func TestAClientThatHasNoMoreToSayEndsTheStream(t *testing.T) {
+func TestAClientThatClosesItsSideEndsTheStream(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	s := b.open("e1", 1)

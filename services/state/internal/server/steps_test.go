@@ -20,7 +20,7 @@ func (b *bench) listSteps(change func(*statev1.ListStepsRequest)) *statev1.ListS
 	return got
 }
 
-// recordOf is a record with one event of that data.
+// recordOf returns a record with one event.
 func recordOf(data string) *eventv1.StepRecord {
 	return &eventv1.StepRecord{StartedAt: 5, Events: []*eventv1.StepEvent{
 		{Timestamp: 6, Event: &eventv1.StepEvent_Reply{Reply: &eventv1.ReplyEvent{}}},
@@ -129,7 +129,7 @@ func TestARecordIsBounded(t *testing.T) {
 	b.commit(commit)
 }
 
-func TestWhatAClientKeepsWithAMessageComesBack(t *testing.T) {
+func TestTheUIMetadataOfAMessageIsReturned(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.announce()
