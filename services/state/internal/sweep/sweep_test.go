@@ -16,22 +16,22 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
 )
 
-// away is a store that cannot be reached while it is away.
-type away struct {
+// outageStore is a store with outages.
+type outageStore struct {
 	store.Store
 	away atomic.Bool
 }
 
-func (a *away) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
+func (a *outageStore) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
 	if a.away.Load() {
-		return nil, store.Unavailable(errors.New("gone for a moment"))
+		return nil, store.Unavailable(errors.New("outage"))
 	}
 	return a.Store.UpdateDue(ctx, due, need, limit, decide)
 }
 
 func now() session.Millis { return session.Millis(time.Now().UnixMilli()) }
 
-// worker is a sweep with the usual times that finds nothing overdue.
+// worker is a sweep with the default times and without overdue work.
 func worker(s store.Store) *sweep.Sweep {
 	return &sweep.Sweep{
 		Store: s, Every: 500 * time.Millisecond, SilentAfter: 2500 * time.Millisecond, BrokenAfter: time.Second, ExpireEvery: time.Minute,
@@ -41,11 +41,10 @@ func worker(s store.Store) *sweep.Sweep {
 	}
 }
 
-// sweeping runs a sweep on a store in which executor e1 runs a run, inside a
-// bubble of fake time.
-func sweeping(t *testing.T, f func(t *testing.T, s *away, woken *atomic.Int32)) {
+// sweeping runs a sweep in a bubble of fake time, on a store with a run of executor e1.
+func sweeping(t *testing.T, f func(t *testing.T, s *outageStore, woken *atomic.Int32)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &away{Store: sqlitetest.Open(t)}
+		s := &outageStore{Store: sqlitetest.Open(t)}
 		claimed(t, s)
 		var woken atomic.Int32
 		w := worker(s)
@@ -94,39 +93,39 @@ func beat(t *testing.T, s store.Store) bool {
 
 func TestARunOfASilentExecutorIsQueuedAgain(t *testing.T) {
 	t.Parallel()
-	sweeping(t, func(t *testing.T, s *away, woken *atomic.Int32) {
+	sweeping(t, func(t *testing.T, s *outageStore, woken *atomic.Int32) {
 		time.Sleep(2400 * time.Millisecond)
 		if !beat(t, s) {
-			t.Fatal("forgotten before it was silent for long enough")
+			t.Fatal("unregistered too early")
 		}
 		time.Sleep(3100 * time.Millisecond)
 		synctest.Wait()
 		if beat(t, s) || woken.Load() != 1 {
-			t.Errorf("got %d runs queued again, want 1, and the executor forgotten", woken.Load())
+			t.Errorf("got %d runs requeued, want 1, and the executor unregistered", woken.Load())
 		}
 	})
 }
 
-func TestASweepThatBeginsListensFirst(t *testing.T) {
+func TestANewSweepWaitsForHeartbeatsFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &away{Store: sqlitetest.Open(t)}
+		s := &outageStore{Store: sqlitetest.Open(t)}
 		claimed(t, s)
-		time.Sleep(time.Hour) // no state service was there to hear anybody
+		time.Sleep(time.Hour) // no state service received heartbeats
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		w := worker(s)
 		go func() { _ = w.Run(ctx) }()
 		time.Sleep(2400 * time.Millisecond)
 		if !beat(t, s) {
-			t.Error("an executor was forgotten for a silence in which nobody listened")
+			t.Error("an executor was unregistered for a silence before the sweep began")
 		}
 	})
 }
 
-func TestAStoreThatWasAwayMakesNobodySilent(t *testing.T) {
+func TestAnOutageOfTheStoreIsNoSilence(t *testing.T) {
 	t.Parallel()
-	sweeping(t, func(t *testing.T, s *away, woken *atomic.Int32) {
+	sweeping(t, func(t *testing.T, s *outageStore, woken *atomic.Int32) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if woken.Load() != 1 {
@@ -140,7 +139,7 @@ func TestAStoreThatWasAwayMakesNobodySilent(t *testing.T) {
 		s.away.Store(false)
 		time.Sleep(2400 * time.Millisecond)
 		if !beat(t, s) {
-			t.Error("an executor was forgotten for a silence in which the store was away")
+			t.Error("an executor was unregistered for a silence during an outage")
 		}
 	})
 }

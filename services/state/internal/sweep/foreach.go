@@ -9,21 +9,20 @@ import (
 )
 
 const (
-	page    = 100 // sessions that are found at once
-	workers = 8   // sessions that are worked on at once, which the store then writes together
+	pageSize = 100 // sessions of one query
+	workers  = 8   // concurrent commands; the store writes them together
 )
 
-// drain does each session that find gives, once, until nothing new is found or
-// most were done. A session whose doing fails is found again, since it is still
-// due: it is passed over, and holds nobody up.
+// forEachDue calls do once for each session returned by find, until there is no new one or
+// limit are done. Failed sessions are still due and returned again: they are skipped.
 //
-// It gives what find gives, and the end of ctx.
-func drain(ctx context.Context, most int, find func(ctx context.Context, limit int) ([]session.Key, error),
+// It returns the error of find, and that of an ended ctx.
+func forEachDue(ctx context.Context, most int, find func(ctx context.Context, limit int) ([]session.Key, error),
 	do func(context.Context, session.Key) error) error {
 	done := map[session.Key]bool{}
 	var failed atomic.Int64
 	for len(done) < most {
-		found, err := find(ctx, page+int(failed.Load()))
+		found, err := find(ctx, pageSize+int(failed.Load()))
 		if err != nil {
 			return err
 		}
@@ -37,7 +36,7 @@ func drain(ctx context.Context, most int, find func(ctx context.Context, limit i
 		if len(fresh) == 0 {
 			return nil
 		}
-		each(ctx, fresh, func(ctx context.Context, key session.Key) {
+		forEach(ctx, fresh, func(ctx context.Context, key session.Key) {
 			if do(ctx, key) != nil {
 				failed.Add(1)
 			}
@@ -49,8 +48,8 @@ func drain(ctx context.Context, most int, find func(ctx context.Context, limit i
 	return nil
 }
 
-// each does the sessions, some of them at once.
-func each(ctx context.Context, keys []session.Key, do func(context.Context, session.Key)) {
+// forEach calls do for each session, several at once.
+func forEach(ctx context.Context, keys []session.Key, do func(context.Context, session.Key)) {
 	queue := make(chan session.Key)
 	var wg sync.WaitGroup
 	for range min(workers, len(keys)) {

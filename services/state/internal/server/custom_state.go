@@ -10,18 +10,18 @@ import (
 )
 
 // SaveState implements statev1.SessionServiceServer.
-func (s *Server) SaveState(ctx context.Context, r *statev1.SaveStateRequest) (*statev1.SaveStateResponse, error) {
+func (s *sessionService) SaveState(ctx context.Context, r *statev1.SaveStateRequest) (*statev1.SaveStateResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
-	if err := s.config.Limits.checkState(r.GetCustomState()); err != nil {
+	if err := s.limits.checkState(r.GetCustomState()); err != nil {
 		return nil, err
 	}
 	command := session.SaveState{
-		Key: key, State: r.GetCustomState(), ExpectedVersion: r.GetExpectedVersion(), Limits: s.config.Limits.heart(), Now: s.millis(),
+		Key: key, State: r.GetCustomState(), ExpectedVersion: r.GetExpectedVersion(), Limits: s.limits.sessionLimits(), Now: s.clock.millis(),
 	}
-	version, err := update(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Decide)
+	version, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Decide)
 	if err != nil {
 		return nil, err
 	}
@@ -29,19 +29,19 @@ func (s *Server) SaveState(ctx context.Context, r *statev1.SaveStateRequest) (*s
 }
 
 // MergeState implements statev1.SessionServiceServer.
-func (s *Server) MergeState(ctx context.Context, r *statev1.MergeStateRequest) (*statev1.MergeStateResponse, error) {
+func (s *sessionService) MergeState(ctx context.Context, r *statev1.MergeStateRequest) (*statev1.MergeStateResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
-	ops, err := s.config.Limits.opsIn(r.GetOps())
+	ops, err := s.limits.opsIn(r.GetOps())
 	if err != nil {
 		return nil, err
 	}
 	command := session.MergeState{
-		Key: key, Ops: ops, ExpectedVersion: r.GetExpectedVersion(), Limits: s.config.Limits.heart(), Now: s.millis(),
+		Key: key, Ops: ops, ExpectedVersion: r.GetExpectedVersion(), Limits: s.limits.sessionLimits(), Now: s.clock.millis(),
 	}
-	merged, err := update(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Decide)
+	merged, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Decide)
 	if err != nil {
 		return nil, err
 	}

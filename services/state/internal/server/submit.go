@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
 var submitOutcomes = map[session.SubmitStatus]statev1.SubmitCallResponse_Outcome{
@@ -23,27 +24,37 @@ var continuations = map[session.Continuation]statev1.SubmitCallResponse_Continua
 	session.CallerResumes:  statev1.SubmitCallResponse_CONTINUATION_CALLER_RESUMES,
 }
 
+// callService implements statev1.CallServiceServer.
+type callService struct {
+	statev1.UnimplementedCallServiceServer
+	store  store.Reader
+	runner *runner
+	limits Limits
+	clock  clock
+	ids    ids
+}
+
 // SubmitCall implements statev1.CallServiceServer.
-func (s *Server) SubmitCall(ctx context.Context, r *statev1.SubmitCallRequest) (*statev1.SubmitCallResponse, error) {
-	command, err := s.submit(r)
+func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallRequest) (*statev1.SubmitCallResponse, error) {
+	command, err := s.newSubmit(r)
 	if err != nil {
 		return nil, err
 	}
-	asked := command.Key
-	owners, err := s.store.Owners(ctx, asked, []string{command.CallID})
+	requested := command.Key
+	owners, err := s.store.Owners(ctx, requested, []string{command.CallID})
 	if err != nil {
 		return nil, err
 	}
 	owner, known := owners[command.CallID]
 	if !known {
-		return nil, s.missing(ctx, asked, command.CallID)
+		return nil, s.missingCall(ctx, requested, command.CallID)
 	}
 	command.SessionID = owner
 	target := session.Target{Key: command.Key, Need: command.Need()}
-	submitted, err := handing(ctx, s, target, proto.Size(r), command.Now, alone(bounded(s, command.Decide)))
+	submitted, err := spreadAndHandOver(ctx, s.runner, target, proto.Size(r), command.Now, alone(limitUnread(s.limits, command.Decide)))
 	switch fault.ReasonOf(err) {
-	case "SESSION_NOT_FOUND", "UNKNOWN_TOOL_CALL": // it went away, alone or with its session
-		return nil, s.missing(ctx, asked, command.CallID)
+	case "SESSION_NOT_FOUND", "UNKNOWN_TOOL_CALL": // deleted meanwhile, alone or with its session
+		return nil, s.missingCall(ctx, requested, command.CallID)
 	}
 	if err != nil {
 		return nil, err
@@ -54,28 +65,27 @@ func (s *Server) SubmitCall(ctx context.Context, r *statev1.SubmitCallRequest) (
 	}, nil
 }
 
-// missing is why the family of the session has no such call.
-func (s *Server) missing(ctx context.Context, asked session.Key, callID string) error {
-	command := session.Missing{Key: asked, CallID: callID}
-	_, err := update(ctx, s, session.Target{Key: asked, Need: command.Need()}, 0, command.Decide)
+// missingCall returns the fault for a call unknown to the family of the session.
+func (s *callService) missingCall(ctx context.Context, requested session.Key, callID string) error {
+	command := session.Missing{Key: requested, CallID: callID}
+	_, err := update(ctx, s.runner, session.Target{Key: requested, Need: command.Need()}, 0, command.Decide)
 	return err
 }
 
-// submit checks the request and makes the command of it, for the session that
-// the request names.
-func (s *Server) submit(r *statev1.SubmitCallRequest) (session.Submit, error) {
+// newSubmit checks the request and returns its command, for the session of the request.
+func (s *callService) newSubmit(r *statev1.SubmitCallRequest) (session.Submit, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return session.Submit{}, err
 	}
-	a, err := s.config.Limits.answerIn(r.GetToolCallId(), r.GetAnswer())
+	a, err := s.limits.answerIn(r.GetToolCallId(), r.GetAnswer())
 	return session.Submit{
-		Key: key, CallID: a.CallID, Kind: a.Kind, ApprovalID: a.ApprovalID, Response: a.Response, NewRunID: s.newRunID(), Now: s.millis(),
+		Key: key, CallID: a.CallID, Kind: a.Kind, ApprovalID: a.ApprovalID, Response: a.Response, NewRunID: s.ids.run(), Now: s.clock.millis(),
 	}, err
 }
 
-// answerIn checks what somebody outside says to a call, and makes the heart's
-// answer of it. Invalid (ID_INVALID), and what checkAnswer gives.
+// answerIn checks the answer to a call, and converts it. Invalid (ID_INVALID), and the faults
+// of checkAnswer.
 func (l Limits) answerIn(callID string, given *statev1.CallAnswer) (session.Answer, error) {
 	if err := checkID("tool_call_id", callID); err != nil {
 		return session.Answer{}, err
@@ -91,18 +101,17 @@ func (l Limits) answerIn(callID string, given *statev1.CallAnswer) (session.Answ
 		return a, err
 	}
 	var err error
-	a.Response, err = respond(given, statev1.AnswerSource_ANSWER_SOURCE_CLIENT)
+	a.Response, err = encodeAnswer(given, statev1.AnswerSource_ANSWER_SOURCE_CLIENT)
 	return a, err
 }
 
-// bounded is a command that takes answers, with a bound on those that wait
-// together: whoever continues the session is handed all of them at once. TooLarge
-// (RESULT_TOO_LARGE).
-func bounded[A any](s *Server, decide func(*session.View) (*session.Change, A, error)) func(*session.View) (*session.Change, A, error) {
+// limitUnread adapts a command with answers: it refuses them if the session's unread answers
+// would be too large together, because one claim carries them all. TooLarge (RESULT_TOO_LARGE).
+func limitUnread[A any](l Limits, decide func(*session.View) (*session.Change, A, error)) func(*session.View) (*session.Change, A, error) {
 	return func(v *session.View) (*session.Change, A, error) {
 		change, answer, err := decide(v)
 		if err == nil {
-			err = s.config.Limits.checkWaiting(v, change)
+			err = l.checkUnread(v, change)
 		}
 		if err != nil {
 			change = nil
@@ -111,9 +120,9 @@ func bounded[A any](s *Server, decide func(*session.View) (*session.Change, A, e
 	}
 }
 
-// checkWaiting gives TooLarge (RESULT_TOO_LARGE) for a change that answers calls,
-// when those that no step has read would be too large together.
-func (l Limits) checkWaiting(v *session.View, change *session.Change) error {
+// checkUnread gives TooLarge (RESULT_TOO_LARGE) for a change with answers if the session's
+// unread ones would be too large together.
+func (l Limits) checkUnread(v *session.View, change *session.Change) error {
 	if change == nil || len(change.Calls) == 0 || v.Session == nil {
 		return nil
 	}

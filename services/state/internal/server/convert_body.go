@@ -11,10 +11,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// bodies reads messages for commands, to which they are opaque.
-var bodies = session.Bodies{Same: sameBody, Shown: shownBody, Adopt: adoptBody, Ran: ranIn}
+// bodies lets commands read message bodies, which package session does not decode.
+var bodies = session.Bodies{Same: sameContent, Shown: isVisible, Adopt: adoptMessage, Ran: anyToolRan}
 
-func bodyOf(row session.Message) (*eventv1.Message, error) {
+func decodeBody(row session.Message) (*eventv1.Message, error) {
 	m := &eventv1.Message{}
 	if err := proto.Unmarshal(row.Body, m); err != nil {
 		return nil, fmt.Errorf("decode message %q: %w", row.ID, err)
@@ -22,26 +22,25 @@ func bodyOf(row session.Message) (*eventv1.Message, error) {
 	return m, nil
 }
 
-// sameBody reports whether both messages say the same, whenever and by whatever run they
-// were said.
-func sameBody(stored, posted session.Message) (bool, error) {
-	a, err := bodyOf(stored)
+// sameContent reports whether both messages have the same role, parts and UI metadata.
+func sameContent(stored, posted session.Message) (bool, error) {
+	a, err := decodeBody(stored)
 	if err != nil {
 		return false, err
 	}
-	b, err := bodyOf(posted)
+	b, err := decodeBody(posted)
 	same := a.GetRole() == b.GetRole() && a.GetUiMetadata() == b.GetUiMetadata() &&
 		slices.EqualFunc(a.GetParts(), b.GetParts(), func(a, b *eventv1.Part) bool { return proto.Equal(a, b) })
 	return same, err
 }
 
-func shownBody(row session.Message) (bool, error) {
-	m, err := bodyOf(row)
+func isVisible(row session.Message) (bool, error) {
+	m, err := decodeBody(row)
 	return !m.GetHidden(), err
 }
 
-func adoptBody(row session.Message, runID string) (session.Message, error) {
-	m, err := bodyOf(row)
+func adoptMessage(row session.Message, runID string) (session.Message, error) {
+	m, err := decodeBody(row)
 	if err != nil {
 		return session.Message{}, err
 	}
@@ -50,27 +49,27 @@ func adoptBody(row session.Message, runID string) (session.Message, error) {
 	return row, err
 }
 
-// finishTool is the call by which a model hands its output in. Nothing runs for it.
+// finishTool is the call with the model's output. No tool runs for it.
 const finishTool = "__finish__"
 
-// ranIn reports whether the messages of a step have the end of a call that a tool has run
-// for. In a step whose reply has failed, no call ran.
-func ranIn(step []session.Message) (bool, error) {
+// anyToolRan reports whether the messages of a step contain the result of a tool. In a step
+// with a failed reply, no tool ran.
+func anyToolRan(step []session.Message) (bool, error) {
 	for _, row := range step {
-		m, err := bodyOf(row)
+		m, err := decodeBody(row)
 		switch {
 		case err != nil:
 			return false, err
 		case m.GetMetadata()[agent.MetadataFailed] != "":
 			return false, nil
-		case slices.ContainsFunc(m.GetParts(), ran):
+		case slices.ContainsFunc(m.GetParts(), isToolEnd):
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-func ran(p *eventv1.Part) bool {
+func isToolEnd(p *eventv1.Part) bool {
 	result := p.GetToolResult()
 	return result != nil && result.GetToolName() != finishTool
 }

@@ -5,8 +5,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// The words of the heart and those of the wire. What one side lacks is not
-// there in the table: the zero value comes out, and a request is refused.
+// Tables between the values of package session and those of the contract. A missing value
+// converts to the zero value, and requests with it are refused.
 
 var statusOut = map[session.Status]statev1.SessionStatus{
 	session.Active:                    statev1.SessionStatus_SESSION_STATUS_ACTIVE,

@@ -7,6 +7,7 @@ import (
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
@@ -22,7 +23,7 @@ func sessionOut(s *session.Session) *statev1.Session {
 	}
 }
 
-// suspensionOut, and the functions after it, return nil for nil.
+// suspensionOut and the functions below return nil for nil.
 func suspensionOut(s *session.Suspension) *statev1.Suspension {
 	if s == nil {
 		return nil
@@ -96,7 +97,7 @@ func messagesOut(rows []session.Message) ([]*statev1.StoredMessage, error) {
 	return list, nil
 }
 
-// journalOut returns an empty journal for nil: nothing was recorded.
+// journalOut returns an empty journal for nil.
 func journalOut(j *session.Journal) (*statev1.Journal, error) {
 	out := &statev1.Journal{}
 	if j == nil {
@@ -117,7 +118,7 @@ func journalOut(j *session.Journal) (*statev1.Journal, error) {
 	return out, nil
 }
 
-// checkpointOut leaves the custom state out.
+// checkpointOut omits the custom state.
 func checkpointOut(c *session.Checkpoint) *statev1.Checkpoint {
 	return &statev1.Checkpoint{
 		CheckpointId: c.ID, RunId: c.RunID, Step: c.Step, Status: statusOut[c.Status], Version: c.Version,
@@ -142,4 +143,23 @@ func memoryOut(m *session.Memory) *statev1.Memory {
 		MemoryId: m.ID, EntityId: m.EntityID, Source: m.Source, Text: m.Text, Metadata: m.Metadata,
 		CreatedAt: int64(m.CreatedAt), UpdatedAt: int64(m.UpdatedAt),
 	}
+}
+
+func claimOut(c scheduler.Claim) (*statev1.Claim, error) {
+	s, run := c.Change.Session, &c.Change.Runs[0]
+	out := &statev1.Claim{Session: sessionOut(s), Run: runOut(s.Key, run), Epoch: s.Epoch}
+	var err error
+	if out.Journal, err = journalOut(c.View.Journal); err != nil {
+		return nil, err
+	}
+	if out.Messages, err = messagesOut(c.View.Tail); err != nil {
+		return nil, err
+	}
+	if out.Calls, err = callsOut(c.View.Calls); err != nil {
+		return nil, err
+	}
+	if c.View.Run.Attempt > 0 {
+		out.Used = rollUp(c.Used).GetTokens()
+	}
+	return out, nil
 }
