@@ -145,22 +145,30 @@ func open(ctx context.Context, c Config, p Peers) (store.Store, error) {
 		select {
 		case <-time.After(pause):
 		case <-deadline.C:
-			return nil, err
+			return store.Store{}, err
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return store.Store{}, ctx.Err()
 		}
 	}
 }
 
 func openOnce(ctx context.Context, c Config, meter metric.Meter) (store.Store, error) {
-	switch c.Store {
-	case "memory":
-		return sqlite.Open(ctx, sqlite.InMemory, c.Group, meter)
-	case "sqlite":
-		return sqlite.Open(ctx, c.SQLitePath, c.Group, meter)
-	default:
-		return postgres.Open(ctx, c.PostgresURL, c.Connections, c.Group, meter)
+	if c.Store == "postgres" {
+		s, err := postgres.Open(ctx, c.PostgresURL, c.Connections, c.Group, meter)
+		if err != nil {
+			return store.Store{}, err
+		}
+		return s.Parts(), nil
 	}
+	path := c.SQLitePath
+	if c.Store == "memory" {
+		path = sqlite.InMemory
+	}
+	s, err := sqlite.Open(ctx, path, c.Group, meter)
+	if err != nil {
+		return store.Store{}, err
+	}
+	return s.Parts(), nil
 }
 
 // Register offers the gRPC services of the contract.

@@ -32,8 +32,8 @@ type replicas struct {
 }
 
 // newReplicas returns nil for a store without signals. send on nil does nothing.
-func newReplicas(s Store) *replicas {
-	if _, carries := s.(store.Signaler); !carries {
+func newReplicas(signals store.Signaler) *replicas {
+	if signals == nil {
 		return nil
 	}
 	return &replicas{more: make(chan struct{}, 1), pending: map[string]bool{}}
@@ -64,38 +64,37 @@ func (r *replicas) take() []string {
 // exchangeSignals sends signals to the other replicas and receives theirs, until ctx ends. It
 // returns at once for a store without signals.
 func (s *Scheduler) exchangeSignals(ctx context.Context) {
-	carrier, carries := s.Store.(store.Signaler)
-	if !carries {
+	if s.Signals == nil {
 		return
 	}
 	var listening sync.WaitGroup
 	defer listening.Wait()
-	listening.Go(func() { s.listen(ctx, carrier) })
+	listening.Go(func() { s.listen(ctx) })
 	for {
 		select {
 		case <-s.replicas.more:
 		case <-ctx.Done():
 			return
 		}
-		s.sendSignals(ctx, carrier, s.replicas.take())
+		s.sendSignals(ctx, s.replicas.take())
 		if !pause(ctx, signalInterval) {
 			return
 		}
 	}
 }
 
-func (s *Scheduler) sendSignals(ctx context.Context, carrier store.Signaler, all []string) {
+func (s *Scheduler) sendSignals(ctx context.Context, all []string) {
 	ctx, cancel := context.WithTimeout(ctx, signalTimeout)
 	defer cancel()
-	if err := carrier.Signal(ctx, all); err != nil {
+	if err := s.Signals.Signal(ctx, all); err != nil {
 		s.Log.DebugContext(ctx, "signals to other replicas were not sent; their polls find the work", "error", err)
 	}
 }
 
-func (s *Scheduler) listen(ctx context.Context, carrier store.Signaler) {
+func (s *Scheduler) listen(ctx context.Context) {
 	for failing := false; ; failing = true {
 		began := s.Now()
-		err := carrier.Hear(ctx, s.receive)
+		err := s.Signals.Hear(ctx, s.receive)
 		if ctx.Err() != nil {
 			return
 		}

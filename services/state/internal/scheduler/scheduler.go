@@ -12,8 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
 )
 
-// Store is the scheduler's part of store.Store. A Store may also implement store.Signaler, to
-// carry signals between the replicas.
+// Store is the scheduler's part of store.Store.
 type Store interface {
 	UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error)
 	UsageSums(ctx context.Context, tenant string, q store.UsageQuery, limit int) ([]store.UsageSum, error)
@@ -31,9 +30,10 @@ type Commands interface {
 	Fail(ctx context.Context, ref session.Ref, failure session.Failure, bytes int) error
 }
 
-// Peers are the scheduler's dependencies. All fields must be set.
+// Peers are the scheduler's dependencies. All fields but Signals must be set.
 type Peers struct {
 	Store    Store
+	Signals  store.Signaler // between the replicas; nil for a single one
 	Commands Commands
 	Suspects *sweep.Suspects // receives the executors of broken streams
 	Now      func() time.Time
@@ -58,7 +58,7 @@ type Scheduler struct {
 // New returns a scheduler. It starts nothing.
 func New(c Config, p Peers) *Scheduler {
 	return &Scheduler{
-		config: c, Peers: p, hub: newHub(p.Now), stops: newStops(), replicas: newReplicas(p.Store), stopping: make(chan struct{}),
+		config: c, Peers: p, hub: newHub(p.Now), stops: newStops(), replicas: newReplicas(p.Signals), stopping: make(chan struct{}),
 	}
 }
 

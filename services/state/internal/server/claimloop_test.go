@@ -24,6 +24,13 @@ type lookCounter struct {
 
 type looks struct{ queued, orphaned int }
 
+// parts returns the store with its wrapped parts.
+func (w *lookCounter) parts() store.Store {
+	s := w.Store
+	s.Updater = w
+	return s
+}
+
 func (w *lookCounter) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
 	w.mu.Lock()
 	switch due.(type) {
@@ -56,7 +63,7 @@ func (w *lookCounter) looksSince() looks {
 func countingLooks(t *testing.T, poll time.Duration, test func(b *bench, w *lookCounter)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &lookCounter{Store: sqlitetest.Open(t)}
-		test(newBenchOn(t, w, func(c *Config) { c.Scheduler.Poll, c.Scheduler.StopPoll = poll, time.Hour }), w)
+		test(newBenchOn(t, w.parts(), func(c *Config) { c.Scheduler.Poll, c.Scheduler.StopPoll = poll, time.Hour }), w)
 	})
 }
 

@@ -150,6 +150,13 @@ type writeCounter struct {
 	writes, targets atomic.Int64
 }
 
+// parts returns the store with its wrapped parts.
+func (c *writeCounter) parts() store.Store {
+	s := c.Store
+	s.Updater = c
+	return s
+}
+
 func (c *writeCounter) Update(ctx context.Context, targets []session.Target, bytes int, decide store.Decide) error {
 	c.writes.Add(1)
 	c.targets.Add(int64(len(targets)))
@@ -162,7 +169,7 @@ func (c *writeCounter) Update(ctx context.Context, targets []session.Target, byt
 func TestAStepThatEndsNothingIsOneWriteOfOneSession(t *testing.T) {
 	t.Parallel()
 	c := &writeCounter{Store: sqlitetest.Open(t)}
-	b := newBenchOn(t, c)
+	b := newBenchOn(t, c.parts())
 	s := b.open("e1", 10)
 	b.start("root")
 	s.execute()

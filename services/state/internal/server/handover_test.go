@@ -24,8 +24,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 )
 
 // stagedStore is a store that counts looks and runs test code around its next write.
@@ -35,6 +35,13 @@ type stagedStore struct {
 	next       atomic.Pointer[func(write func() error) error]
 	retry      atomic.Bool            // decides every write twice, as after a conflict
 	beforeLook atomic.Pointer[func()] // called once, before the next look for queued runs
+}
+
+// parts returns the store with its wrapped parts.
+func (s *stagedStore) parts() store.Store {
+	parts := s.Store
+	parts.Updater = s
+	return parts
 }
 
 func (s *stagedStore) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
@@ -67,16 +74,16 @@ func (s *stagedStore) around(f func(write func() error) error) { s.next.Store(&f
 // newStaged returns a bench on a staged memory store.
 func newStaged(t *testing.T, changes ...func(*Config)) (*bench, *stagedStore) {
 	on := &stagedStore{Store: sqlitetest.Open(t)}
-	return newBenchOn(t, on, changes...), on
+	return newBenchOn(t, on.parts(), changes...), on
 }
 
 // stagedOnEveryStore is onEveryStore with staged stores and without polls.
 func stagedOnEveryStore(t *testing.T, test func(b *bench, on *stagedStore), changes ...func(*Config)) {
 	t.Helper()
-	wrap := func(s store.Store) store.Store { return &stagedStore{Store: s} }
+	wrap := func(s store.Store) store.Store { return (&stagedStore{Store: s}).parts() }
 	wrappingEveryStore(t, wrap, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open(append([]func(*Config){noStopPoll, func(c *Config) { c.Scheduler.Poll = time.Hour }}, changes...)...)
-		on, _ := b.store.(*stagedStore)
+		on, _ := b.store.Updater.(*stagedStore)
 		test(b, on)
 	})
 }
@@ -573,7 +580,7 @@ func TestReplicasHandEachRunToOneExecutor(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		b := newBenchOn(t, unsignaled{s}, func(c *Config) { c.Scheduler.Poll = 5 * time.Millisecond })
+		b := newBenchOn(t, unsignaled(s.Parts()), func(c *Config) { c.Scheduler.Poll = 5 * time.Millisecond })
 		b.ids.Store(int64(len(replicas)) * 1_000_000)
 		replicas = append(replicas, b)
 		streams = append(streams, b.open(fmt.Sprint("e", len(replicas)), 100))

@@ -75,11 +75,14 @@ func databaseURL(t *testing.T) string {
 // polls often: a claim skips locked sessions, and finds them with the poll.
 func onEveryStore(t *testing.T, test func(t *testing.T, open func(...func(*Config)) *bench)) {
 	t.Helper()
-	wrappingEveryStore(t, func(s store.Store) store.Store { return unsignaled{s} }, test)
+	wrappingEveryStore(t, unsignaled, test)
 }
 
-// unsignaled hides the Signaler of a store.
-type unsignaled struct{ store.Store }
+// unsignaled returns the store without its Signaler.
+func unsignaled(s store.Store) store.Store {
+	s.Signals = nil
+	return s
+}
 
 // wrappingEveryStore is onEveryStore with wrapped stores.
 func wrappingEveryStore(t *testing.T, wrap func(store.Store) store.Store, test func(t *testing.T, open func(...func(*Config)) *bench)) {
@@ -90,10 +93,18 @@ func wrappingEveryStore(t *testing.T, wrap func(store.Store) store.Store, test f
 	}
 	for name, open := range map[string]func(t *testing.T) (store.Store, error){
 		"sqlite": func(t *testing.T) (store.Store, error) {
-			return sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"), commits, nil)
+			s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"), commits, nil)
+			if err != nil {
+				return store.Store{}, err
+			}
+			return s.Parts(), nil
 		},
 		"postgres": func(t *testing.T) (store.Store, error) {
-			return postgres.Open(t.Context(), databaseURL(t), 4, commits, nil)
+			s, err := postgres.Open(t.Context(), databaseURL(t), 4, commits, nil)
+			if err != nil {
+				return store.Store{}, err
+			}
+			return s.Parts(), nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

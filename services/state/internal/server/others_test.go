@@ -43,7 +43,9 @@ func replicas(t *testing.T) (first, second *bench) {
 			}
 		})
 		on := &signalCounter{Store: s}
-		b := newBenchOn(t, on, noStopPoll, func(c *Config) { c.Scheduler.Poll, c.Scheduler.StopPoll = time.Hour, time.Hour })
+		parts := s.Parts()
+		parts.Signals = on
+		b := newBenchOn(t, parts, noStopPoll, func(c *Config) { c.Scheduler.Poll, c.Scheduler.StopPoll = time.Hour, time.Hour })
 		return b, on
 	}
 	first, heardByFirst := open()

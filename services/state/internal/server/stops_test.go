@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 )
 
 // noStopPoll disables the poll for stops.
@@ -102,7 +102,7 @@ func TestAStopOfAnotherReplicaIsFoundByThePoll(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		return newBenchOn(t, unsignaled{s}, func(c *Config) { c.Scheduler.Poll = 5 * time.Millisecond })
+		return newBenchOn(t, unsignaled(s.Parts()), func(c *Config) { c.Scheduler.Poll = 5 * time.Millisecond })
 	}
 	here, there := replica(), replica()
 	s := here.open("e1", 10)
@@ -125,6 +125,13 @@ type stopCounter struct {
 	last  atomic.Pointer[[]string]
 }
 
+// parts returns the store with its wrapped parts.
+func (w *stopCounter) parts() store.Store {
+	s := w.Store
+	s.Registry = w
+	return s
+}
+
 func (w *stopCounter) Stops(ctx context.Context, executors ...string) ([]store.StoppedRun, error) {
 	w.looks.Add(1)
 	w.last.Store(&executors)
@@ -135,7 +142,7 @@ func TestOneQueryFindsTheStopsOfAllConnectedExecutors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := &stopCounter{Store: sqlitetest.Open(t)}
-		b := newBenchOn(t, w, func(c *Config) { c.Scheduler.Poll = time.Hour })
+		b := newBenchOn(t, w.parts(), func(c *Config) { c.Scheduler.Poll = time.Hour })
 		time.Sleep(time.Hour)
 		if n := w.looks.Load(); n != 0 {
 			t.Errorf("got %d queries without connected executors", n)

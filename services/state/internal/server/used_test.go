@@ -56,6 +56,13 @@ type sumCounter struct {
 	times atomic.Int32
 }
 
+// parts returns the store with its wrapped parts.
+func (a *sumCounter) parts() store.Store {
+	s := a.Store
+	s.Accounts = a
+	return s
+}
+
 func (a *sumCounter) UsageSums(ctx context.Context, tenant string, q store.UsageQuery, limit int) ([]store.UsageSum, error) {
 	a.times.Add(1)
 	return a.Store.UsageSums(ctx, tenant, q, limit)
@@ -64,7 +71,7 @@ func (a *sumCounter) UsageSums(ctx context.Context, tenant string, q store.Usage
 func TestAFirstClaimQueriesNoUsage(t *testing.T) {
 	t.Parallel()
 	a := &sumCounter{Store: sqlitetest.Open(t)}
-	b := newBenchOn(t, a)
+	b := newBenchOn(t, a.parts())
 	s := b.open("e1", 10)
 	b.start("s")
 	claim := s.execute()

@@ -24,8 +24,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// Store is the whole contract.
-type Store interface {
+// Store is the whole contract: one database behind small interfaces. Callers take the
+// parts that they use.
+type Store struct {
 	Updater
 	Reader
 	Registry
@@ -33,10 +34,14 @@ type Store interface {
 	Accounts
 	Memories
 	io.Closer
+
+	// Signals carries signals between the replicas that share the store; nil for a
+	// store of a single process.
+	Signals Signaler
 }
 
-// Signaler is a store that carries signals between the replicas that share it. A
-// signal is only a wake-up: it may be lost, late or repeated, and its cause is in the
+// Signaler carries signals between the replicas that share a store. A signal is only a
+// wake-up: it may be lost, late or repeated, and its cause is in the
 // rows.
 type Signaler interface {
 	// Signal sends signals to all other listening replicas. A signal has at most

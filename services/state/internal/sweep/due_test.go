@@ -29,6 +29,13 @@ type dueStore struct {
 	broken error
 }
 
+// parts returns the store with its wrapped parts.
+func (l *dueStore) parts() store.Store {
+	s := l.Store
+	s.Lister = l
+	return s
+}
+
 func newListed(t *testing.T, n int) *dueStore {
 	t.Helper()
 	l := &dueStore{Store: sqlitetest.Open(t), done: map[session.Key]int{}, fails: map[session.Key]bool{}}
@@ -161,7 +168,7 @@ func TestDeadlinesAndExpiryHaveTheirOwnPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newListed(t, 3)
 		l.fails[l.due[0]] = true // is tried by each sweep, and delays no other
-		w := worker(l)
+		w := worker(l.parts())
 		w.TimeOut = func(_ context.Context, key session.Key) error { return l.do(key) }
 		var expiries int
 		w.Expire = func(context.Context, int) (sweep.Summary, error) {

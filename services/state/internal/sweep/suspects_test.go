@@ -23,6 +23,13 @@ type registry struct {
 	frozen atomic.Bool // ForgetUnheard fails
 }
 
+// parts returns the store with its wrapped parts.
+func (r *registry) parts() store.Store {
+	s := r.Store
+	s.Registry = r
+	return s
+}
+
 func (r *registry) Heard(ctx context.Context) (map[string]session.Millis, error) {
 	r.looks.Add(1)
 	if r.blind.Load() {
@@ -53,7 +60,7 @@ func watching(t *testing.T, test func(w *watched), changes ...func(*sweep.Sweep)
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{T: t, store: &registry{Store: sqlitetest.Open(t)}, suspects: sweep.NewSuspects(), requeued: make(chan time.Time, 10)}
 		claimed(t, w.store)
-		s := worker(w.store)
+		s := worker(w.store.parts())
 		s.Suspects, s.Wake = w.suspects, func(string) { w.requeued <- time.Now() }
 		s.Now = func() time.Time { return time.Now().Add(time.Duration(w.skipped.Load())) }
 		for _, change := range changes {

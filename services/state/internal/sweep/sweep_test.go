@@ -22,6 +22,13 @@ type outageStore struct {
 	away atomic.Bool
 }
 
+// parts returns the store with its wrapped parts.
+func (a *outageStore) parts() store.Store {
+	s := a.Store
+	s.Updater = a
+	return s
+}
+
 func (a *outageStore) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
 	if a.away.Load() {
 		return nil, store.Unavailable(errors.New("outage"))
@@ -47,7 +54,7 @@ func sweeping(t *testing.T, f func(t *testing.T, s *outageStore, woken *atomic.I
 		s := &outageStore{Store: sqlitetest.Open(t)}
 		claimed(t, s)
 		var woken atomic.Int32
-		w := worker(s)
+		w := worker(s.parts())
 		w.Wake = func(string) { woken.Add(1) }
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -62,7 +69,10 @@ func sweeping(t *testing.T, f func(t *testing.T, s *outageStore, woken *atomic.I
 	})
 }
 
-func claimed(t *testing.T, s store.Store) {
+func claimed(t *testing.T, s interface {
+	store.Updater
+	store.Registry
+}) {
 	t.Helper()
 	if err := s.Announce(t.Context(), "e1", []session.Agent{{Type: "a"}}, now()); err != nil {
 		t.Fatal(err)
@@ -82,7 +92,7 @@ func claimed(t *testing.T, s store.Store) {
 	}
 }
 
-func beat(t *testing.T, s store.Store) bool {
+func beat(t *testing.T, s store.Registry) bool {
 	t.Helper()
 	known, err := s.Beat(t.Context(), "e1", now())
 	if err != nil {
@@ -114,7 +124,7 @@ func TestANewSweepWaitsForHeartbeatsFirst(t *testing.T) {
 		time.Sleep(time.Hour) // no state service received heartbeats
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		w := worker(s)
+		w := worker(s.parts())
 		go func() { _ = w.Run(ctx) }()
 		time.Sleep(2400 * time.Millisecond)
 		if !beat(t, s) {

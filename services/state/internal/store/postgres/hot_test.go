@@ -135,7 +135,9 @@ func TestReplicasWithCachedSessionsAgreeWithTheModel(t *testing.T) {
 				for range n - 1 {
 					r.others = append(r.others, open(t, url))
 				}
-				return r
+				parts := r.Parts()
+				parts.Updater = r
+				return parts
 			})
 			if known.Load() == 0 {
 				t.Error("no session was ever known")

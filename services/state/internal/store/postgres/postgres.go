@@ -44,9 +44,7 @@ var settings = map[string]string{
 	"jit":                                 "off",
 }
 
-var _ store.Store = (*Store)(nil)
-
-// Store is a store.Store.
+// Store implements all parts of store.Store.
 type Store struct {
 	pool  *pgxpool.Pool
 	group *group.Committer[command]
@@ -106,6 +104,11 @@ func prepareDatabase(ctx context.Context, config *pgx.ConnConfig) error {
 		return fault.New(fault.Invalid, "CONFIG_INVALID", "the database has the encoding %s; create it with ENCODING 'UTF8'", encoding)
 	}
 	return migrate(ctx, conn)
+}
+
+// Parts returns the store as its contract.
+func (s *Store) Parts() store.Store {
+	return store.Store{Updater: s, Reader: s, Registry: s, Lister: s, Accounts: s, Memories: s, Closer: s, Signals: s}
 }
 
 // Close waits for queued and running commands, and closes the connections.

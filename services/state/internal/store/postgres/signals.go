@@ -6,11 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
-
-var _ store.Signaler = (*Store)(nil)
 
 // channel is the channel of NOTIFY between replicas. Replicas on other schemas of
 // the database receive its signals too, and find nothing to do.

@@ -13,13 +13,13 @@ func TestTheSQLiteStoreConformsInMemory(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Subject {
 		s := open(t, InMemory)
-		return storetest.Subject{Store: s, Rows: func(t *testing.T, key session.Key) map[string]int { return count(t, s, key) }}
+		return storetest.Subject{Store: s.Parts(), Rows: func(t *testing.T, key session.Key) map[string]int { return count(t, s, key) }}
 	})
 }
 
 func TestTheSQLiteStoreInMemoryAgreesWithTheModel(t *testing.T) {
 	t.Parallel()
-	storetest.Machine(t, func(t testing.TB) store.Store { return open(t, InMemory) })
+	storetest.Machine(t, func(t testing.TB) store.Store { return open(t, InMemory).Parts() })
 }
 
 func TestADatabaseInMemoryMakesNoFilesAndIsNotShared(t *testing.T) { //nolint:paralleltest // it changes the process's folder

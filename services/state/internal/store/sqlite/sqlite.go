@@ -54,9 +54,7 @@ const openTimeout = 10 * time.Minute
 // statements, so one of several processes may exceed busyTimeout.
 const openRetryPause = 50 * time.Millisecond
 
-var _ store.Store = (*Store)(nil)
-
-// Store is a store.Store.
+// Store implements all parts of store.Store but signals.
 type Store struct {
 	writer    *pool // of one connection
 	reader    *pool // the writer itself for a database in memory
@@ -158,6 +156,11 @@ func dataSource(path string, pragmas ...string) string {
 		u.Path, u.Opaque = "", path
 	}
 	return u.String()
+}
+
+// Parts returns the store as its contract.
+func (s *Store) Parts() store.Store {
+	return store.Store{Updater: s, Reader: s, Registry: s, Lister: s, Accounts: s, Memories: s, Closer: s}
 }
 
 // Close refuses new commands, waits for the accepted ones, and closes the file. It may

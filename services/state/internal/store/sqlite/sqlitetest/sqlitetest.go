@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/holdfast-run/holdfast/pkg/config"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite"
 )
@@ -19,7 +20,7 @@ type T interface {
 
 // Open opens an empty database in memory, with the usual configuration, and closes it when the
 // test ends. In a synctest bubble, t has to be the bubble's.
-func Open(t T) *sqlite.Store {
+func Open(t T) store.Store {
 	t.Helper()
 	var commits group.Config
 	if err := config.Load(&commits, nil); err != nil {
@@ -34,5 +35,5 @@ func Open(t T) *sqlite.Store {
 			t.Error(err)
 		}
 	})
-	return s
+	return s.Parts()
 }

@@ -15,10 +15,10 @@ func TestThePostgresStoreConforms(t *testing.T) {
 		url := pgtest.URL(t)
 		s := open(t, url)
 		return storetest.Subject{
-			Store:  s,
+			Store:  s.Parts(),
 			Rows:   func(t *testing.T, key session.Key) map[string]int { return rowsOf(t, s, key) },
-			Reopen: func(t *testing.T) store.Store { return open(t, url) },
-			Second: func(t *testing.T) store.Store { return open(t, url) },
+			Reopen: func(t *testing.T) store.Store { return open(t, url).Parts() },
+			Second: func(t *testing.T) store.Store { return open(t, url).Parts() },
 		}
 	})
 }

@@ -16,14 +16,14 @@ func TestTheSQLiteStoreConforms(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "a file? #1 %20 .db")
 		s := open(t, path)
 		return storetest.Subject{
-			Store: s,
+			Store: s.Parts(),
 			Rows:  func(t *testing.T, key session.Key) map[string]int { return count(t, s, key) },
 			Reopen: func(t *testing.T) store.Store {
 				if err := s.Close(); err != nil {
 					t.Fatal(err)
 				}
 				s = open(t, path)
-				return s
+				return s.Parts()
 			},
 		}
 	})
