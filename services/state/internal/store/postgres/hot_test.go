@@ -151,7 +151,7 @@ func sentBy(t testing.TB, s *Store, do func()) (all traffic) {
 	t.Helper()
 	count := func(sign int) {
 		for _, conn := range s.pool.AcquireAllIdle(t.Context()) {
-			sent := planAgeOf(conn.Conn().PgConn()).sent
+			sent := stateOf(conn.Conn().PgConn()).sent
 			all.trips += sign * sent.trips
 			all.statements += sign * sent.statements
 			conn.Release()

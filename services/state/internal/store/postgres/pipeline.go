@@ -69,11 +69,11 @@ func (p *pipeline) each(s *statement, r *rows, scan func(pgx.CollectableRow) err
 	p.queue(s, args, scan)
 }
 
-// planAge is when a connection next discards its plans.
-type planAge struct {
-	at   time.Time
-	age  time.Duration // of the plans at that time
-	sent traffic
+// connState is the state of a connection outside of pgx.
+type connState struct {
+	discardAt time.Time     // when its plans are next discarded
+	age       time.Duration // of the plans at that time
+	sent      traffic
 }
 
 // traffic counts the statements and round trips of a connection.
@@ -86,24 +86,24 @@ const (
 	oldestPlan   = time.Minute
 )
 
-func planAgeOf(conn *pgconn.PgConn) *planAge {
+func stateOf(conn *pgconn.PgConn) *connState {
 	const key = "holdfast"
-	p, ok := conn.CustomData()[key].(*planAge)
+	p, ok := conn.CustomData()[key].(*connState)
 	if !ok {
-		p = &planAge{at: time.Now().Add(youngestPlan), age: youngestPlan}
+		p = &connState{discardAt: time.Now().Add(youngestPlan), age: youngestPlan}
 		conn.CustomData()[key] = p
 	}
 	return p
 }
 
-// expired reports whether the plans are to be discarded now.
-func (p *planAge) expired() bool {
+// plansExpired reports whether to discard the plans now.
+func (c *connState) plansExpired() bool {
 	now := time.Now()
-	if now.Before(p.at) {
+	if now.Before(c.discardAt) {
 		return false
 	}
-	p.age = min(2*p.age, oldestPlan)
-	p.at = now.Add(p.age)
+	c.age = min(2*c.age, oldestPlan)
+	c.discardAt = now.Add(c.age)
 	return true
 }
 
@@ -113,8 +113,8 @@ func (p *pipeline) run(ctx context.Context, conn *pgx.Conn) error {
 	if p.err != nil {
 		return p.err
 	}
-	plans := planAgeOf(conn.PgConn())
-	if plans.expired() {
+	state := stateOf(conn.PgConn())
+	if state.plansExpired() {
 		// On its own, since the statements may begin a transaction.
 		if _, err := conn.PgConn().Exec(ctx, `DISCARD PLANS`).ReadAll(); err != nil {
 			return err
@@ -125,8 +125,8 @@ func (p *pipeline) run(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 	}
-	plans.sent.trips++
-	plans.sent.statements += len(p.statements)
+	state.sent.trips++
+	state.sent.statements += len(p.statements)
 	return conn.SendBatch(ctx, &p.batch).Close()
 }
 

@@ -106,7 +106,7 @@ func (w *worker) spent() (all costs) {
 	all.wal = ask[int64](w, w.store, `SELECT (pg_current_wal_lsn() - '0/0')::bigint`)
 	for _, conn := range w.store.pool.AcquireAllIdle(w.Context()) {
 		raw := conn.Conn().PgConn()
-		sent := planAgeOf(raw).sent
+		sent := stateOf(raw).sent
 		all.statements += sent.statements
 		all.trips += sent.trips
 		all.database += processTime(w, raw.PID())

@@ -56,15 +56,15 @@ func (r *reader) loadViews(ctx context.Context, conn *pgx.Conn) error {
 // lock locks the sessions in the order of their keys, the one order in which all
 // replicas lock.
 func (r *reader) lock() {
-	w := &lookup{}
+	l := &lookup{}
 	for i := range r.sessions {
-		w.sessions = append(w.sessions, &r.sessions[i])
+		l.sessions = append(l.sessions, &r.sessions[i])
 	}
-	slices.SortFunc(w.sessions, func(a, b *loadedSession) int { return compare(a.Key, b.Key) })
-	for _, s := range w.sessions {
-		w.addKey(&s.Key)
+	slices.SortFunc(l.sessions, func(a, b *loadedSession) int { return compare(a.Key, b.Key) })
+	for _, s := range l.sessions {
+		l.addKey(&s.Key)
 	}
-	r.each(lockSessions, &w.rows, func(row pgx.CollectableRow) error {
+	r.each(lockSessions, &l.rows, func(row pgx.CollectableRow) error {
 		var n int64
 		var written, locked uint32
 		to := make([]any, 4+len(sessionColumns)) // nil is skipped
@@ -72,7 +72,7 @@ func (r *reader) lock() {
 		if err := row.Scan(to...); err != nil {
 			return err
 		}
-		s := w.sessions[n-1]
+		s := l.sessions[n-1]
 		if s.hot != nil {
 			s.unchanged = written == s.hot.written && (locked == 0 || locked == written)
 			return nil
@@ -148,29 +148,29 @@ func (r *reader) silent() {
 func single[T any](to []any, value *T) []any { return append(to, value) }
 
 func (r *reader) states() {
-	r.readStates(readStates, func(w *lookup, s *loadedSession) {
+	r.readStates(readStates, func(l *lookup, s *loadedSession) {
 		if s.Need.State || s.Need.Written {
-			w.add(s).more(s.Need.State)
+			l.add(s).more(s.Need.State)
 		}
 	}, func(s *loadedSession) *stateRows { return &s.state })
 
-	checkpoint := func(w *lookup, s *loadedSession) {
+	checkpoint := func(l *lookup, s *loadedSession) {
 		if id := s.Need.CheckpointID; id != "" {
 			first, last := session.CheckpointSteps(id)
-			w.add(s).more(id, int64(first), int64(last))
+			l.add(s).more(id, int64(first), int64(last))
 		}
 	}
 	take := func(s *loadedSession, c *session.Checkpoint) { s.view.Checkpoint = c }
 	r.readCheckpoint(readCheckpoints, checkpoint, take)
 	r.readStates(readCheckpointStates, checkpoint, func(s *loadedSession) *stateRows { return &s.checkpoint })
-	r.readCheckpoint(readBelowMessages, func(w *lookup, s *loadedSession) {
+	r.readCheckpoint(readBelowMessages, func(l *lookup, s *loadedSession) {
 		if s.Need.CheckpointBelow > 0 {
-			w.add(s).more(s.Need.CheckpointBelow)
+			l.add(s).more(s.Need.CheckpointBelow)
 		}
 	}, take)
-	r.readCheckpoint(readAtStep, func(w *lookup, s *loadedSession) {
+	r.readCheckpoint(readAtStep, func(l *lookup, s *loadedSession) {
 		if s.Need.CheckpointAt != 0 && s.Need.CheckpointID == "" {
-			w.add(s).more(int64(s.Need.CheckpointAt))
+			l.add(s).more(int64(s.Need.CheckpointAt))
 		}
 	}, take)
 }
@@ -197,9 +197,9 @@ func (r *reader) messages() {
 	}, func(s *loadedSession, m *existingMessage) {
 		s.view.Taken, s.view.TakenAt = append(s.view.Taken, m.id), append(s.view.TakenAt, m.ordinal)
 	})
-	r.readMessages(readTails, func(w *lookup, s *loadedSession) {
+	r.readMessages(readTails, func(l *lookup, s *loadedSession) {
 		if t := s.Need.Tail; t.Messages > 0 {
-			w.add(s).more(int64(t.Messages), int64(t.Bytes))
+			l.add(s).more(int64(t.Messages), int64(t.Bytes))
 		}
 	}, func(s *loadedSession, m *session.Message) { s.view.Tail = append(s.view.Tail, *m) })
 }
