@@ -115,7 +115,7 @@ func implementation(pkg string) string {
 			continue
 		}
 		name, _, _ := strings.Cut(rest, "/")
-		if strings.HasSuffix(name, "test") || room+"/"+name == "services/state/internal/store/group" {
+		if strings.HasSuffix(name, "test") || room+"/"+name == "services/state/internal/store/group" || room+"/"+name == "services/state/internal/store/table" {
 			return ""
 		}
 		return room + "/" + name

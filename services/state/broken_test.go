@@ -11,16 +11,16 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// owner is an executor whose claim stream a test ends by hand. It runs a run.
+// owner is an executor with a run. A test ends its claim stream.
 type owner struct {
 	*house
 	stream grpc.BidiStreamingClient[statev1.ClaimRunsRequest, statev1.ClaimRunsResponse]
-	cut    context.CancelFunc // cuts the stream, as the death of the process does
+	cut    context.CancelFunc // breaks the stream, as the death of the process would
 	die    context.CancelFunc // ends the heartbeats
 }
 
-// owned is a service with an executor that runs a run and beats, and with another
-// one that takes what there is.
+// owned runs a service with an executor that holds a run and sends heartbeats, and with another
+// one with free credits.
 func owned(t *testing.T, test func(o *owner, other <-chan *statev1.ClaimRunsResponse)) {
 	synctest.Test(t, func(t *testing.T) {
 		h := run(t, defaults(t, "HOLDFAST_STATE_STORE=memory"))
@@ -31,7 +31,7 @@ func owned(t *testing.T, test func(o *owner, other <-chan *statev1.ClaimRunsResp
 		beating, die := context.WithCancel(ctx)
 		o := &owner{house: h, cut: cut, die: die}
 		o.open(streaming)
-		synctest.Wait() // it is known
+		synctest.Wait() // it is registered
 		go h.beat(beating, "e1")
 		h.start("s")
 		if _, err := o.stream.Recv(); err != nil {
@@ -62,7 +62,7 @@ func moves(t *testing.T, other <-chan *statev1.ClaimRunsResponse, from, to time.
 	}
 }
 
-func TestARunOfAKilledExecutorGoesOnElsewhereSoonAfterASecond(t *testing.T) {
+func TestARunOfAKilledExecutorContinuesElsewhereAfterASecond(t *testing.T) {
 	t.Parallel()
 	owned(t, func(o *owner, other <-chan *statev1.ClaimRunsResponse) {
 		o.die()
@@ -97,10 +97,10 @@ func TestAnExecutorThatEndsItsStreamIsNotSuspected(t *testing.T) {
 	})
 }
 
-func TestAnExecutorThatHangsIsGivenItsTime(t *testing.T) {
+func TestAHangingExecutorLosesItsRunBySilence(t *testing.T) {
 	t.Parallel()
 	owned(t, func(o *owner, other <-chan *statev1.ClaimRunsResponse) {
-		o.die() // its stream stands
+		o.die() // its stream stays open
 		moves(o.T, other, 2*time.Second, 3200*time.Millisecond)
 	})
 }

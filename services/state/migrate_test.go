@@ -12,12 +12,12 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// formerly makes a database of a dump that a former release has left, by store, and
-// returns the configuration that leads to it.
+// formerly restores the dump of an earlier release into a database of the store, and returns
+// its configuration.
 var formerly = map[string]func(t *testing.T, dump string) []string{
 	"sqlite": func(t *testing.T, dump string) []string {
 		path := filepath.Join(t.TempDir(), "state.db")
-		db, err := sql.Open("sqlite", path) // the driver is the service's
+		db, err := sql.Open("sqlite", path) // the driver of the service
 		must(t, err)
 		_, err = db.ExecContext(t.Context(), dump)
 		must(t, err)
@@ -35,7 +35,7 @@ var formerly = map[string]func(t *testing.T, dump string) []string{
 	},
 }
 
-func TestASessionThatAFormerReleaseHasSuspendedGoesOnInItsTrace(t *testing.T) {
+func TestASessionSuspendedByAnEarlierReleaseContinuesItsTrace(t *testing.T) {
 	t.Parallel()
 	for name, open := range formerly {
 		t.Run(name, func(t *testing.T) {

@@ -1,7 +1,6 @@
-// Package state is the hall of the state service, the only door to the
-// database: what happened in every session. Its rooms are session (the rules),
-// store (the rows), server (the wire) and sweep (what must happen although
-// nobody asks).
+// Package state is the state service, the only door to the database: what happened in every
+// session. Its packages are session (the rules), store (the rows), server (the gRPC services),
+// scheduler (the hand-out of runs) and sweep (the work due by time).
 package state
 
 import (
@@ -24,48 +23,46 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/server"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite"
 	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
 )
 
-// Config configures the service. config.Load fills in the defaults of its
-// tags; the zero value has none of them.
+// Config configures the service. config.Load fills in the defaults of the tags; the zero value
+// has none.
 type Config struct {
-	Store       string        `env:"HOLDFAST_STATE_STORE" envDefault:"sqlite" doc:"where sessions are kept: memory (gone with the process), sqlite, postgres"`
-	SQLitePath  string        `env:"HOLDFAST_STATE_SQLITE_PATH" envDefault:"holdfast-state.db" doc:"file of the sqlite store; its folder has to exist"`
+	Store       string        `env:"HOLDFAST_STATE_STORE" envDefault:"sqlite" doc:"where sessions are stored: memory (lost with the process), sqlite, postgres"`
+	SQLitePath  string        `env:"HOLDFAST_STATE_SQLITE_PATH" envDefault:"holdfast-state.db" doc:"file of the sqlite store; its folder must exist"`
 	PostgresURL string        `env:"HOLDFAST_STATE_POSTGRES_URL" doc:"postgres:// URL of the postgres store's database"`
-	Connections int           `env:"HOLDFAST_STATE_POSTGRES_CONNECTIONS" envDefault:"16" doc:"most connections to postgres, beside one for the signals of other replicas"`
-	OpenWithin  time.Duration `env:"HOLDFAST_STATE_OPEN_WITHIN" envDefault:"60s" doc:"how long to wait at the start for a database that cannot be reached yet"`
-	SilentAfter time.Duration `env:"HOLDFAST_STATE_SILENT_AFTER" envDefault:"2500ms" doc:"an executor that sent no heartbeat for this long loses its runs"`
-	BrokenAfter time.Duration `env:"HOLDFAST_STATE_BROKEN_AFTER" envDefault:"1s" doc:"an executor whose claim stream has broken, as by its death, and that sends no heartbeat for this long loses its runs; at least two of its heartbeat intervals. 0 leaves it to HOLDFAST_STATE_SILENT_AFTER"`
-	SweepEvery  time.Duration `env:"HOLDFAST_STATE_SWEEP_EVERY" envDefault:"500ms" doc:"pause between two looks for silent executors, and for calls whose deadline has passed"`
-	ExpireEvery time.Duration `env:"HOLDFAST_STATE_EXPIRE_EVERY" envDefault:"1m" doc:"pause between two looks for expired sessions"`
+	Connections int           `env:"HOLDFAST_STATE_POSTGRES_CONNECTIONS" envDefault:"16" doc:"most connections to postgres, and one more for the signals of other replicas"`
+	OpenWithin  time.Duration `env:"HOLDFAST_STATE_OPEN_WITHIN" envDefault:"60s" doc:"how long to wait at the start for an unreachable database"`
+	SilentAfter time.Duration `env:"HOLDFAST_STATE_SILENT_AFTER" envDefault:"2500ms" doc:"an executor without a heartbeat for this long loses its runs"`
+	BrokenAfter time.Duration `env:"HOLDFAST_STATE_BROKEN_AFTER" envDefault:"1s" doc:"the same after the claim stream of the executor broke, as by its death; at least two heartbeat intervals. 0 means HOLDFAST_STATE_SILENT_AFTER"`
+	SweepEvery  time.Duration `env:"HOLDFAST_STATE_SWEEP_EVERY" envDefault:"500ms" doc:"interval of the looks for silent executors and overdue calls"`
+	ExpireEvery time.Duration `env:"HOLDFAST_STATE_EXPIRE_EVERY" envDefault:"1m" doc:"interval of the looks for expired sessions"`
 	Group       group.Config
 	Server      server.Config
 }
 
-// ProcessConfig is what a process with this service alone reads from its
-// environment.
+// ProcessConfig is the configuration of a process with this service only.
 type ProcessConfig struct {
 	Config    Config
 	Listen    string        `env:"HOLDFAST_STATE_LISTEN" envDefault:"127.0.0.1:7411" doc:"address to serve gRPC on"`
-	Grace     time.Duration `env:"HOLDFAST_SHUTDOWN_GRACE" envDefault:"10s" doc:"time that calls in flight get at shutdown"`
+	Grace     time.Duration `env:"HOLDFAST_SHUTDOWN_GRACE" envDefault:"10s" doc:"time for calls in flight at shutdown"`
 	Internal  rpc.Security  `envPrefix:"HOLDFAST_INTERNAL_"`
 	Telemetry telemetry.Config
 }
 
-// Peers is what the service takes from the world. nil fields stand for the
-// real thing: the clock, random ids, slog.Default; but a nil Meter for none.
+// Peers are the dependencies of the service. Nil fields get the real clock, random ids and
+// slog.Default; a nil Meter measures nothing.
 type Peers struct {
 	Now   func() time.Time
 	NewID func() string // unique; ASCII letters and digits
 	Log   *slog.Logger
-	Meter metric.Meter // measures how the store writes together
+	Meter metric.Meter // measures the store's grouped writes
 }
 
-func (p Peers) orReal() Peers {
+func (p Peers) withDefaults() Peers {
 	if p.Now == nil {
 		p.Now = time.Now
 	}
@@ -88,12 +85,12 @@ type Service struct {
 	sweep  *sweep.Sweep
 }
 
-// New opens the store and brings its schema up to date, and starts nothing. A
-// database that cannot be reached is tried again for Config.OpenWithin.
+// New opens the store and updates its schema. It starts nothing. It retries an unreachable
+// database for Config.OpenWithin.
 //
 // Invalid (CONFIG_INVALID), Unavailable (STORE_UNAVAILABLE).
 func New(ctx context.Context, c Config, p Peers) (*Service, error) {
-	p = p.orReal()
+	p = p.withDefaults()
 	if err := c.check(); err != nil {
 		return nil, err
 	}
@@ -110,22 +107,22 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 }
 
 func (c Config) check() error {
-	bad := func(format string, args ...any) error {
+	invalid := func(format string, args ...any) error {
 		return fault.New(fault.Invalid, "CONFIG_INVALID", format, args...)
 	}
 	switch {
 	case c.SilentAfter <= 0 || c.SweepEvery <= 0 || c.ExpireEvery <= 0:
-		return bad("HOLDFAST_STATE_SILENT_AFTER, HOLDFAST_STATE_SWEEP_EVERY and HOLDFAST_STATE_EXPIRE_EVERY must be above 0")
+		return invalid("HOLDFAST_STATE_SILENT_AFTER, HOLDFAST_STATE_SWEEP_EVERY and HOLDFAST_STATE_EXPIRE_EVERY must be above 0")
 	case c.BrokenAfter < 0:
-		return bad("HOLDFAST_STATE_BROKEN_AFTER must not be below 0")
+		return invalid("HOLDFAST_STATE_BROKEN_AFTER must not be below 0")
 	case c.Store == "sqlite" && c.SQLitePath == "":
-		return bad("the sqlite store needs HOLDFAST_STATE_SQLITE_PATH")
+		return invalid("the sqlite store needs HOLDFAST_STATE_SQLITE_PATH")
 	case c.Store == "postgres" && c.PostgresURL == "":
-		return bad("the postgres store needs HOLDFAST_STATE_POSTGRES_URL")
+		return invalid("the postgres store needs HOLDFAST_STATE_POSTGRES_URL")
 	case c.Store != "memory" && c.Store != "sqlite" && c.Store != "postgres":
-		return bad("HOLDFAST_STATE_STORE is %q; choose memory, sqlite or postgres", c.Store)
+		return invalid("HOLDFAST_STATE_STORE is %q; choose memory, sqlite or postgres", c.Store)
 	case c.Store == "postgres" && c.Connections <= 0:
-		return bad("HOLDFAST_STATE_POSTGRES_CONNECTIONS must be above 0")
+		return invalid("HOLDFAST_STATE_POSTGRES_CONNECTIONS must be above 0")
 	}
 	if err := c.Group.Check(); err != nil {
 		return err
@@ -133,8 +130,8 @@ func (c Config) check() error {
 	return c.Server.Check()
 }
 
-// open tries until the store is there, a failure that waiting does not help
-// against, or the end of the time for it.
+// open retries an unreachable store until OpenWithin has passed. It returns any other error at
+// once.
 func open(ctx context.Context, c Config, p Peers) (store.Store, error) {
 	const firstPause, longestPause = 100 * time.Millisecond, 2 * time.Second
 	deadline := time.NewTimer(c.OpenWithin)
@@ -148,40 +145,46 @@ func open(ctx context.Context, c Config, p Peers) (store.Store, error) {
 		select {
 		case <-time.After(pause):
 		case <-deadline.C:
-			return nil, err
+			return store.Store{}, err
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return store.Store{}, ctx.Err()
 		}
 	}
 }
 
 func openOnce(ctx context.Context, c Config, meter metric.Meter) (store.Store, error) {
-	switch c.Store {
-	case "memory":
-		return memory.New(), nil
-	case "sqlite":
-		return sqlite.Open(ctx, c.SQLitePath, c.Group, meter)
-	default:
-		return postgres.Open(ctx, c.PostgresURL, c.Connections, c.Group, meter)
+	if c.Store == "postgres" {
+		s, err := postgres.Open(ctx, c.PostgresURL, c.Connections, c.Group, meter)
+		if err != nil {
+			return store.Store{}, err
+		}
+		return s.Parts(), nil
 	}
+	path := c.SQLitePath
+	if c.Store == "memory" {
+		path = sqlite.InMemory
+	}
+	s, err := sqlite.Open(ctx, path, c.Group, meter)
+	if err != nil {
+		return store.Store{}, err
+	}
+	return s.Parts(), nil
 }
 
 // Register offers the gRPC services of the contract.
 func (s *Service) Register(r grpc.ServiceRegistrar) { s.server.Register(r) }
 
-// Run does the background work until ctx ends. It then cuts the claim streams,
-// which otherwise never end, waits for them, and returns nil. The gRPC server
-// has to be stopped at the same time: it ends the streams of clients that take
-// nothing.
+// Run runs the background work until ctx ends. Then it ends the claim streams, waits for them,
+// and returns nil. Stop the gRPC server at the same time: it ends the streams of clients that
+// read nothing.
 func (s *Service) Run(ctx context.Context) error {
-	var polling sync.WaitGroup
-	polling.Go(func() { s.server.PollStops(ctx) })
-	polling.Go(func() { s.server.KeepInTouch(ctx) })
+	var background sync.WaitGroup
+	background.Go(func() { s.server.Run(ctx) })
 	err := s.sweep.Run(ctx)
 	s.server.Stop()
-	polling.Wait()
+	background.Wait()
 	return err
 }
 
-// Close closes the store. Calls that are in flight fail.
+// Close closes the store. Calls in flight fail.
 func (s *Service) Close() error { return s.store.Close() }

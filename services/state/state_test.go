@@ -93,7 +93,7 @@ func (h *house) start(sessionID string) *statev1.StartRunResponse {
 	return started
 }
 
-// executor opens a claim stream and gives the claims that come.
+// executor opens a claim stream and returns its claims.
 func (h *house) executor(ctx context.Context, id string) <-chan *statev1.ClaimRunsResponse {
 	h.Helper()
 	stream, err := h.work.ClaimRuns(ctx)
@@ -113,7 +113,7 @@ func (h *house) executor(ctx context.Context, id string) <-chan *statev1.ClaimRu
 	return claims
 }
 
-// beat sends heartbeats as an executor does, until ctx ends.
+// beat sends heartbeats until ctx ends.
 func (h *house) beat(ctx context.Context, id string) {
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
@@ -129,14 +129,14 @@ func (h *house) beat(ctx context.Context, id string) {
 	}
 }
 
-func TestARunOfASilentExecutorGoesOnElsewhereWithinThreeSeconds(t *testing.T) {
+func TestARunOfASilentExecutorContinuesElsewhereWithinThreeSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := run(t, defaults(t, "HOLDFAST_STATE_STORE=memory"))
 		defer h.stop()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		time.Sleep(time.Minute) // fake time; the service is long up
+		time.Sleep(time.Minute) // fake time: the service has been up for long
 		silent := h.executor(ctx, "silent")
 		synctest.Wait()
 		h.start("s")
@@ -158,7 +158,7 @@ func TestARunOfASilentExecutorGoesOnElsewhereWithinThreeSeconds(t *testing.T) {
 	})
 }
 
-func TestAnExecutorThatBeatsKeepsItsRun(t *testing.T) {
+func TestAnExecutorWithHeartbeatsKeepsItsRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := run(t, defaults(t, "HOLDFAST_STATE_STORE=memory"))
@@ -178,7 +178,7 @@ func TestAnExecutorThatBeatsKeepsItsRun(t *testing.T) {
 	})
 }
 
-// suspend starts a run, which waits for a client tool then.
+// suspend starts a run and suspends it on a client tool.
 func (h *house) suspend(claims <-chan *statev1.ClaimRunsResponse, sessionID string, deadline time.Time) {
 	h.Helper()
 	h.start(sessionID)
@@ -195,7 +195,7 @@ func (h *house) suspend(claims <-chan *statev1.ClaimRunsResponse, sessionID stri
 	must(h.T, err)
 }
 
-func TestACallThatNobodyAnswersContinuesItsSessionAtItsDeadline(t *testing.T) {
+func TestAnUnansweredCallContinuesItsSessionAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := run(t, defaults(t, "HOLDFAST_STATE_STORE=memory"))
@@ -217,7 +217,7 @@ func TestACallThatNobodyAnswersContinuesItsSessionAtItsDeadline(t *testing.T) {
 	})
 }
 
-func TestASuspendedSessionThatNobodyComesBackToExpires(t *testing.T) {
+func TestAnAbandonedSuspendedSessionExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := run(t, defaults(t, "HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_SUSPENDED_TTL=30m"))
@@ -287,7 +287,7 @@ func TestTheServiceRunsOnPostgres(t *testing.T) {
 	}
 }
 
-func TestAStopThatOneReplicaTakesIsToldByAnother(t *testing.T) {
+func TestAStopOfOneReplicaIsReportedByAnother(t *testing.T) {
 	t.Parallel()
 	c := defaults(t, "HOLDFAST_STATE_STORE=postgres", "HOLDFAST_STATE_POSTGRES_URL="+pgtest.URL(t))
 	here, there := run(t, c), run(t, c)
@@ -329,7 +329,7 @@ func TestAWrongConfigurationIsRefused(t *testing.T) {
 	}
 }
 
-func TestADatabaseThatStaysAwayIsGivenUpInTime(t *testing.T) {
+func TestAnUnreachableDatabaseFailsInTime(t *testing.T) {
 	t.Parallel()
 	c := defaults(t, "HOLDFAST_STATE_STORE=postgres", "HOLDFAST_STATE_POSTGRES_URL=postgres://nobody@127.0.0.1:1/none", "HOLDFAST_STATE_OPEN_WITHIN=150ms")
 	_, err := state.New(t.Context(), c, state.Peers{Log: slog.New(slog.DiscardHandler)})

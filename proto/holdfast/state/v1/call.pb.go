@@ -21,17 +21,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// GoOn says when answers resume a session that was interrupted or paused. The run is
-// queued in the same transaction and writes on in the same message.
+// GoOn says when answers resume an interrupted or paused session. The run is queued in the
+// same transaction and continues the same message.
 type GoOn int32
 
 const (
 	// Never.
 	GoOn_GO_ON_UNSPECIFIED GoOn = 0
-	// When the newest run has made one of the calls.
+	// If the newest run made one of the calls.
 	GoOn_GO_ON_ASKED GoOn = 1
-	// Also when the newest run was stopped before it took the answers to the calls of a run
-	// before it, in the same message.
+	// Also if the newest run was stopped before it took the answers to the calls of an
+	// earlier run, in the same message.
 	GoOn_GO_ON_ANSWERED GoOn = 2
 )
 
@@ -85,9 +85,9 @@ const (
 	SubmittedCall_OUTCOME_ALREADY_COMPLETED SubmittedCall_Outcome = 2
 	// As SubmitCallResponse.OUTCOME_LATE_ANSWER_AFTER_TIMEOUT.
 	SubmittedCall_OUTCOME_LATE_ANSWER_AFTER_TIMEOUT SubmittedCall_Outcome = 3
-	// The family has no such call that somebody outside may answer.
+	// The family has no such call for a client to answer.
 	SubmittedCall_OUTCOME_UNKNOWN_TOOL_CALL SubmittedCall_Outcome = 4
-	// The call's session is over and does not go on.
+	// The call's session has ended and cannot continue.
 	SubmittedCall_OUTCOME_OWNER_NOT_CONTINUABLE SubmittedCall_Outcome = 5
 )
 
@@ -145,8 +145,8 @@ const (
 	SubmitCallResponse_OUTCOME_ACCEPTED    SubmitCallResponse_Outcome = 1
 	// The call had an answer; this one changed nothing.
 	SubmitCallResponse_OUTCOME_ALREADY_COMPLETED SubmitCallResponse_Outcome = 2
-	// The model has been told of a timeout. The first late answer is kept, and
-	// the model is told of it once.
+	// The model has already received a timeout. The first late answer is stored, and the
+	// model receives it once.
 	SubmitCallResponse_OUTCOME_LATE_ANSWER_AFTER_TIMEOUT SubmitCallResponse_Outcome = 3
 )
 
@@ -197,14 +197,13 @@ type SubmitCallResponse_Continuation int32
 
 const (
 	SubmitCallResponse_CONTINUATION_UNSPECIFIED SubmitCallResponse_Continuation = 0
-	// The session waits for more answers, or does not go on.
+	// The session waits for more answers, or cannot continue.
 	SubmitCallResponse_CONTINUATION_NOTHING SubmitCallResponse_Continuation = 1
 	// run_id was queued by this answer.
 	SubmitCallResponse_CONTINUATION_NEW_RUN SubmitCallResponse_Continuation = 2
 	// run_id is live and takes the answer.
 	SubmitCallResponse_CONTINUATION_LIVE_RUN SubmitCallResponse_Continuation = 3
-	// The session was interrupted or paused, and waits for nothing any more but to be
-	// resumed.
+	// The interrupted or paused session waits for nothing but to be resumed.
 	SubmitCallResponse_CONTINUATION_CALLER_RESUMES SubmitCallResponse_Continuation = 4
 )
 
@@ -253,11 +252,11 @@ func (SubmitCallResponse_Continuation) EnumDescriptor() ([]byte, []int) {
 	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{5, 1}
 }
 
-// SubmittedAnswer is an answer with the call that it is for.
+// SubmittedAnswer is the answer to a call.
 type SubmittedAnswer struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ToolCallId string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
-	// Its source is given by the service.
+	// The service sets its source.
 	Answer        *CallAnswer `protobuf:"bytes,2,opt,name=answer,proto3" json:"answer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -313,12 +312,12 @@ type SubmitCallsRequest struct {
 	// Any session of the family; clients know the root.
 	SessionId string             `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	Answers   []*SubmittedAnswer `protobuf:"bytes,3,rep,name=answers,proto3" json:"answers,omitempty"`
-	// As StartRunRequest.seen_run_id: FAILED_PRECONDITION (RUN_STALE), and nothing is stored.
+	// As StartRunRequest.seen_run_id. FAILED_PRECONDITION (RUN_STALE): nothing is stored.
 	SeenRunId string `protobuf:"bytes,4,opt,name=seen_run_id,json=seenRunId,proto3" json:"seen_run_id,omitempty"`
-	// What becomes of a session that was interrupted or paused when the answers leave nothing
-	// that it waits for.
+	// Whether to resume an interrupted or paused session if the answers leave nothing that it
+	// waits for.
 	GoOn GoOn `protobuf:"varint,5,opt,name=go_on,json=goOn,proto3,enum=holdfast.state.v1.GoOn" json:"go_on,omitempty"`
-	// W3C trace context of a run that resumes the session.
+	// W3C trace context of the resuming run.
 	Traceparent   string `protobuf:"bytes,6,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	Tracestate    string `protobuf:"bytes,7,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -406,13 +405,13 @@ func (x *SubmitCallsRequest) GetTracestate() string {
 
 type SubmitCallsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One for each answer, in their order.
+	// One for each answer, in the order of the request.
 	Calls []*SubmittedCall `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
-	// The session that the request names and its newest run, after the answers were
-	// taken. Where they continue the session, that is the run that does.
+	// The session of the request and its newest run, after the answers were stored. If they
+	// continue the session, it is the continuing run.
 	Session *Session `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
 	Run     *Run     `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`
-	// How many calls of that session's family somebody waits for.
+	// How many calls of the session's family wait for an answer.
 	OpenCalls     int32 `protobuf:"varint,4,opt,name=open_calls,json=openCalls,proto3" json:"open_calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -476,13 +475,12 @@ func (x *SubmitCallsResponse) GetOpenCalls() int32 {
 	return 0
 }
 
-// SubmittedCall is what became of one answer.
+// SubmittedCall is the outcome of one answer.
 type SubmittedCall struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ToolCallId string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
 	Outcome    SubmittedCall_Outcome  `protobuf:"varint,2,opt,name=outcome,proto3,enum=holdfast.state.v1.SubmittedCall_Outcome" json:"outcome,omitempty"`
-	// The session that the call belongs to, and the run that suspended on it; empty for
-	// an unknown call.
+	// The session of the call, and the run that suspended on it; empty for an unknown call.
 	OwnerSessionId string `protobuf:"bytes,3,opt,name=owner_session_id,json=ownerSessionId,proto3" json:"owner_session_id,omitempty"`
 	RunId          string `protobuf:"bytes,4,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -553,7 +551,7 @@ type SubmitCallRequest struct {
 	// Any session of the family; clients know the root.
 	SessionId  string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	ToolCallId string `protobuf:"bytes,3,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
-	// Its source is given by the service.
+	// The service sets its source.
 	Answer        *CallAnswer `protobuf:"bytes,4,opt,name=answer,proto3" json:"answer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -622,7 +620,7 @@ type SubmitCallResponse struct {
 	Outcome      SubmitCallResponse_Outcome      `protobuf:"varint,1,opt,name=outcome,proto3,enum=holdfast.state.v1.SubmitCallResponse_Outcome" json:"outcome,omitempty"`
 	Continuation SubmitCallResponse_Continuation `protobuf:"varint,2,opt,name=continuation,proto3,enum=holdfast.state.v1.SubmitCallResponse_Continuation" json:"continuation,omitempty"`
 	RunId        string                          `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// The session that the call belongs to.
+	// The session of the call.
 	OwnerSessionId string `protobuf:"bytes,4,opt,name=owner_session_id,json=ownerSessionId,proto3" json:"owner_session_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

@@ -27,32 +27,40 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// CallService answers calls from outside.
+// CallService takes the answers of users and clients to open calls.
 type CallServiceClient interface {
-	// SubmitCall answers a call, wherever in the family of the session it
-	// belongs. It is idempotent: the first answer stands. A call that the family
-	// does not have is NOT_FOUND (UNKNOWN_TOOL_CALL), but UNAVAILABLE (CALL_NOT_OPEN)
-	// for as long as a live run may still open it: one that has it in its plan, or
-	// whose step has recorded none, and any below the session. Then the same answer
-	// may be given again. An answer of the other kind, or for another approval, is
-	// INVALID_ARGUMENT (KIND_MISMATCH), and nothing is stored. A call of a session
-	// that is over is FAILED_PRECONDITION (OWNER_NOT_CONTINUABLE), also when it went
-	// with the session's failure. INVALID_ARGUMENT: ANSWER_INVALID, RESULT_TOO_LARGE.
-	//
-	// When it was the last thing that the session waited for, its continuation
+	// SubmitCall answers a call of any session of the family. It is idempotent: the first
+	// answer counts. If it was the last thing that the session waited for, the continuation
 	// is queued in the same transaction.
+	//
+	// Errors:
+	//   - NOT_FOUND (UNKNOWN_TOOL_CALL): the family has no such call.
+	//   - UNAVAILABLE (CALL_NOT_OPEN): a live run may still open the call: the call is in its
+	//     plan, or its step has no plan yet, or the run is of a session below. Send the same
+	//     answer again.
+	//   - INVALID_ARGUMENT (KIND_MISMATCH): the answer is of the other kind, or for another
+	//     approval. Nothing is stored.
+	//   - FAILED_PRECONDITION (OWNER_NOT_CONTINUABLE): the session of the call has ended; or
+	//     it failed, and the call ended with it.
+	//   - INVALID_ARGUMENT: ANSWER_INVALID, RESULT_TOO_LARGE.
 	SubmitCall(ctx context.Context, in *SubmitCallRequest, opts ...grpc.CallOption) (*SubmitCallResponse, error)
-	// SubmitCalls gives all answers that somebody has for a session at once: those
-	// that are for calls of the same session are taken in one transaction, so that a
-	// session that waits for all of them is continued once, by one run. It
-	// is for callers who do not know which calls are open, such as a client that sends
-	// its whole message: an answer to a call that the family does not have, that is
-	// answered already, or whose session is over changes nothing, and its outcome says
-	// so. An answer of the wrong kind to a call that is open is INVALID_ARGUMENT
-	// (KIND_MISMATCH), and then none of the answers is stored that are for calls of the
-	// same session; so is one that is too large (RESULT_TOO_LARGE). Of two answers to one call the first counts. It may be
-	// repeated. NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT: ANSWER_INVALID, TOO_MANY_ANSWERS (above 1,000, or for calls of more than 100
-	// sessions).
+	// SubmitCalls submits all answers that a client has for a session at once. Answers to
+	// calls of the same session are stored in one transaction, so a session that waits for
+	// all of them is continued once, by one run. It may be repeated.
+	//
+	// It is for callers who do not know which calls are open, such as a client that sends its
+	// whole message. An answer changes nothing if the family does not have its call, if the
+	// call is already answered, or if the call's session has ended; its outcome says so. Of
+	// two answers to one call the first counts.
+	//
+	// Errors:
+	//   - INVALID_ARGUMENT (KIND_MISMATCH, RESULT_TOO_LARGE): an answer to an open call is of
+	//     the wrong kind or too large. None of the answers to calls of the same session is
+	//     stored.
+	//   - INVALID_ARGUMENT (TOO_MANY_ANSWERS): more than 1,000 answers, or calls of more than
+	//     100 sessions.
+	//   - INVALID_ARGUMENT (ANSWER_INVALID).
+	//   - NOT_FOUND (SESSION_NOT_FOUND).
 	SubmitCalls(ctx context.Context, in *SubmitCallsRequest, opts ...grpc.CallOption) (*SubmitCallsResponse, error)
 }
 
@@ -88,32 +96,40 @@ func (c *callServiceClient) SubmitCalls(ctx context.Context, in *SubmitCallsRequ
 // All implementations must embed UnimplementedCallServiceServer
 // for forward compatibility.
 //
-// CallService answers calls from outside.
+// CallService takes the answers of users and clients to open calls.
 type CallServiceServer interface {
-	// SubmitCall answers a call, wherever in the family of the session it
-	// belongs. It is idempotent: the first answer stands. A call that the family
-	// does not have is NOT_FOUND (UNKNOWN_TOOL_CALL), but UNAVAILABLE (CALL_NOT_OPEN)
-	// for as long as a live run may still open it: one that has it in its plan, or
-	// whose step has recorded none, and any below the session. Then the same answer
-	// may be given again. An answer of the other kind, or for another approval, is
-	// INVALID_ARGUMENT (KIND_MISMATCH), and nothing is stored. A call of a session
-	// that is over is FAILED_PRECONDITION (OWNER_NOT_CONTINUABLE), also when it went
-	// with the session's failure. INVALID_ARGUMENT: ANSWER_INVALID, RESULT_TOO_LARGE.
-	//
-	// When it was the last thing that the session waited for, its continuation
+	// SubmitCall answers a call of any session of the family. It is idempotent: the first
+	// answer counts. If it was the last thing that the session waited for, the continuation
 	// is queued in the same transaction.
+	//
+	// Errors:
+	//   - NOT_FOUND (UNKNOWN_TOOL_CALL): the family has no such call.
+	//   - UNAVAILABLE (CALL_NOT_OPEN): a live run may still open the call: the call is in its
+	//     plan, or its step has no plan yet, or the run is of a session below. Send the same
+	//     answer again.
+	//   - INVALID_ARGUMENT (KIND_MISMATCH): the answer is of the other kind, or for another
+	//     approval. Nothing is stored.
+	//   - FAILED_PRECONDITION (OWNER_NOT_CONTINUABLE): the session of the call has ended; or
+	//     it failed, and the call ended with it.
+	//   - INVALID_ARGUMENT: ANSWER_INVALID, RESULT_TOO_LARGE.
 	SubmitCall(context.Context, *SubmitCallRequest) (*SubmitCallResponse, error)
-	// SubmitCalls gives all answers that somebody has for a session at once: those
-	// that are for calls of the same session are taken in one transaction, so that a
-	// session that waits for all of them is continued once, by one run. It
-	// is for callers who do not know which calls are open, such as a client that sends
-	// its whole message: an answer to a call that the family does not have, that is
-	// answered already, or whose session is over changes nothing, and its outcome says
-	// so. An answer of the wrong kind to a call that is open is INVALID_ARGUMENT
-	// (KIND_MISMATCH), and then none of the answers is stored that are for calls of the
-	// same session; so is one that is too large (RESULT_TOO_LARGE). Of two answers to one call the first counts. It may be
-	// repeated. NOT_FOUND (SESSION_NOT_FOUND); INVALID_ARGUMENT: ANSWER_INVALID, TOO_MANY_ANSWERS (above 1,000, or for calls of more than 100
-	// sessions).
+	// SubmitCalls submits all answers that a client has for a session at once. Answers to
+	// calls of the same session are stored in one transaction, so a session that waits for
+	// all of them is continued once, by one run. It may be repeated.
+	//
+	// It is for callers who do not know which calls are open, such as a client that sends its
+	// whole message. An answer changes nothing if the family does not have its call, if the
+	// call is already answered, or if the call's session has ended; its outcome says so. Of
+	// two answers to one call the first counts.
+	//
+	// Errors:
+	//   - INVALID_ARGUMENT (KIND_MISMATCH, RESULT_TOO_LARGE): an answer to an open call is of
+	//     the wrong kind or too large. None of the answers to calls of the same session is
+	//     stored.
+	//   - INVALID_ARGUMENT (TOO_MANY_ANSWERS): more than 1,000 answers, or calls of more than
+	//     100 sessions.
+	//   - INVALID_ARGUMENT (ANSWER_INVALID).
+	//   - NOT_FOUND (SESSION_NOT_FOUND).
 	SubmitCalls(context.Context, *SubmitCallsRequest) (*SubmitCallsResponse, error)
 	mustEmbedUnimplementedCallServiceServer()
 }

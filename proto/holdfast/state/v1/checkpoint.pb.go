@@ -129,7 +129,7 @@ type ListCheckpointsRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Checkpoints of a lower step only; 0 from the newest.
+	// Only checkpoints of a lower step; 0 begins with the newest.
 	BeforeStep int32 `protobuf:"varint,3,opt,name=before_step,json=beforeStep,proto3" json:"before_step,omitempty"`
 	Offset     int32 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
 	// 1 to 200; 0 means 50.
@@ -373,7 +373,7 @@ type BranchRequest struct {
 	Tenant       string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId    string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	CheckpointId string                 `protobuf:"bytes,3,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
-	// Of the new session; empty: the service makes an id.
+	// The id of the new session. Empty: the service makes one.
 	NewSessionId  string `protobuf:"bytes,4,opt,name=new_session_id,json=newSessionId,proto3" json:"new_session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -29,21 +29,21 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// CheckpointService looks back. A checkpoint of another session is NOT_FOUND
-// (CHECKPOINT_NOT_FOUND).
+// CheckpointService reads checkpoints and goes back to them. A checkpoint of another
+// session is NOT_FOUND (CHECKPOINT_NOT_FOUND).
 type CheckpointServiceClient interface {
-	// GetCheckpoint gives a checkpoint with its custom state; with an empty id
-	// the newest one.
+	// GetCheckpoint returns a checkpoint with its custom state; the newest one for an empty
+	// id.
 	GetCheckpoint(ctx context.Context, in *GetCheckpointRequest, opts ...grpc.CallOption) (*GetCheckpointResponse, error)
-	// ListCheckpoints gives the checkpoints, the newest first.
+	// ListCheckpoints returns the checkpoints, newest first.
 	ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error)
-	// Rewind takes a session back to a checkpoint: messages and custom state. It
-	// is `paused` then, and waits for nothing; calls of later steps are gone. Steps
-	// keep counting where they were. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
+	// Rewind restores the messages and the custom state of a checkpoint. The session is
+	// `paused` then and waits for nothing; calls of later steps are deleted. Steps keep
+	// counting. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
 	Rewind(ctx context.Context, in *RewindRequest, opts ...grpc.CallOption) (*RewindResponse, error)
-	// Branch makes a new session that begins where a checkpoint stood. The
-	// source stays as it is. FAILED_PRECONDITION (SESSION_EXISTS), which is also
-	// what a repetition meets; without an id a repetition makes another.
+	// Branch creates a session from a checkpoint, and does not change the source. A
+	// repetition is FAILED_PRECONDITION (SESSION_EXISTS); without an id, a repetition creates
+	// another session.
 	Branch(ctx context.Context, in *BranchRequest, opts ...grpc.CallOption) (*BranchResponse, error)
 }
 
@@ -99,21 +99,21 @@ func (c *checkpointServiceClient) Branch(ctx context.Context, in *BranchRequest,
 // All implementations must embed UnimplementedCheckpointServiceServer
 // for forward compatibility.
 //
-// CheckpointService looks back. A checkpoint of another session is NOT_FOUND
-// (CHECKPOINT_NOT_FOUND).
+// CheckpointService reads checkpoints and goes back to them. A checkpoint of another
+// session is NOT_FOUND (CHECKPOINT_NOT_FOUND).
 type CheckpointServiceServer interface {
-	// GetCheckpoint gives a checkpoint with its custom state; with an empty id
-	// the newest one.
+	// GetCheckpoint returns a checkpoint with its custom state; the newest one for an empty
+	// id.
 	GetCheckpoint(context.Context, *GetCheckpointRequest) (*GetCheckpointResponse, error)
-	// ListCheckpoints gives the checkpoints, the newest first.
+	// ListCheckpoints returns the checkpoints, newest first.
 	ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error)
-	// Rewind takes a session back to a checkpoint: messages and custom state. It
-	// is `paused` then, and waits for nothing; calls of later steps are gone. Steps
-	// keep counting where they were. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
+	// Rewind restores the messages and the custom state of a checkpoint. The session is
+	// `paused` then and waits for nothing; calls of later steps are deleted. Steps keep
+	// counting. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
 	Rewind(context.Context, *RewindRequest) (*RewindResponse, error)
-	// Branch makes a new session that begins where a checkpoint stood. The
-	// source stays as it is. FAILED_PRECONDITION (SESSION_EXISTS), which is also
-	// what a repetition meets; without an id a repetition makes another.
+	// Branch creates a session from a checkpoint, and does not change the source. A
+	// repetition is FAILED_PRECONDITION (SESSION_EXISTS); without an id, a repetition creates
+	// another session.
 	Branch(context.Context, *BranchRequest) (*BranchResponse, error)
 	mustEmbedUnimplementedCheckpointServiceServer()
 }

@@ -23,9 +23,9 @@ const (
 
 type Memory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty when it is added: the service makes an id.
+	// Empty in AddMemory: the service makes an id.
 	MemoryId string `protobuf:"bytes,1,opt,name=memory_id,json=memoryId,proto3" json:"memory_id,omitempty"`
-	// Whom or what it is about, and where it came from; either may be empty.
+	// The subject of the record, and where it came from; either may be empty.
 	EntityId      string            `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
 	Source        string            `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 	Text          string            `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
@@ -170,7 +170,7 @@ func (x *AddMemoryRequest) GetMemory() *Memory {
 type AddMemoryResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Memory *Memory                `protobuf:"bytes,1,opt,name=memory,proto3" json:"memory,omitempty"`
-	// False: a record of this id was written over.
+	// False if it overwrote a record.
 	Added         bool `protobuf:"varint,2,opt,name=added,proto3" json:"added,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -325,7 +325,7 @@ type SearchMemoriesRequest struct {
 	Source   string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
 	// 1 to 200; 0 means 50.
 	Limit int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
-	// The least share of the query's words that a record has, 0 to 1.
+	// The least share of the query's words in a record, 0 to 1.
 	MinScore      float64 `protobuf:"fixed64,6,opt,name=min_score,json=minScore,proto3" json:"min_score,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -450,7 +450,7 @@ func (x *SearchMemoriesResponse) GetMemories() []*ScoredMemory {
 type ScoredMemory struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Memory *Memory                `protobuf:"bytes,1,opt,name=memory,proto3" json:"memory,omitempty"`
-	// The share of the query's words that the record has; 1 without a query.
+	// The share of the query's words in the record; 1 for an empty query.
 	Score         float64 `protobuf:"fixed64,2,opt,name=score,proto3" json:"score,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -591,7 +591,7 @@ func (*DeleteMemoryResponse) Descriptor() ([]byte, []int) {
 type ListEntitiesRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// The last entity of the page before.
+	// The last entity of the previous page.
 	After *Entity `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
 	// 1 to 200; 0 means 50.
 	Limit         int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`

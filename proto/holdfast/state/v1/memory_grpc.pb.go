@@ -30,21 +30,21 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// MemoryService keeps facts that outlive sessions.
+// MemoryService stores facts that outlive sessions.
 type MemoryServiceClient interface {
-	// AddMemory adds a record, or writes it over the one with its id; without an
-	// id a repetition adds another.
-	// INVALID_ARGUMENT: MEMORY_INVALID, MEMORY_TOO_LARGE, METADATA_INVALID.
+	// AddMemory adds a record, or overwrites the one with the same id. Without an id, a
+	// repetition adds another record. INVALID_ARGUMENT: MEMORY_INVALID, MEMORY_TOO_LARGE,
+	// METADATA_INVALID.
 	AddMemory(ctx context.Context, in *AddMemoryRequest, opts ...grpc.CallOption) (*AddMemoryResponse, error)
-	// GetMemory: NOT_FOUND (MEMORY_NOT_FOUND).
+	// GetMemory returns a record. NOT_FOUND (MEMORY_NOT_FOUND).
 	GetMemory(ctx context.Context, in *GetMemoryRequest, opts ...grpc.CallOption) (*GetMemoryResponse, error)
-	// SearchMemories finds the records that share words with the query, the best
-	// first. An empty query gives the last updated ones.
+	// SearchMemories returns the records that share words with the query, best match first.
+	// An empty query returns the most recently updated ones.
 	SearchMemories(ctx context.Context, in *SearchMemoriesRequest, opts ...grpc.CallOption) (*SearchMemoriesResponse, error)
-	// DeleteMemory: NOT_FOUND (MEMORY_NOT_FOUND).
+	// DeleteMemory deletes a record. NOT_FOUND (MEMORY_NOT_FOUND).
 	DeleteMemory(ctx context.Context, in *DeleteMemoryRequest, opts ...grpc.CallOption) (*DeleteMemoryResponse, error)
-	// ListEntities gives the pairs of entity and source, sorted, and how many
-	// records each has.
+	// ListEntities returns the pairs of entity and source, sorted, with their numbers of
+	// records.
 	ListEntities(ctx context.Context, in *ListEntitiesRequest, opts ...grpc.CallOption) (*ListEntitiesResponse, error)
 }
 
@@ -110,21 +110,21 @@ func (c *memoryServiceClient) ListEntities(ctx context.Context, in *ListEntities
 // All implementations must embed UnimplementedMemoryServiceServer
 // for forward compatibility.
 //
-// MemoryService keeps facts that outlive sessions.
+// MemoryService stores facts that outlive sessions.
 type MemoryServiceServer interface {
-	// AddMemory adds a record, or writes it over the one with its id; without an
-	// id a repetition adds another.
-	// INVALID_ARGUMENT: MEMORY_INVALID, MEMORY_TOO_LARGE, METADATA_INVALID.
+	// AddMemory adds a record, or overwrites the one with the same id. Without an id, a
+	// repetition adds another record. INVALID_ARGUMENT: MEMORY_INVALID, MEMORY_TOO_LARGE,
+	// METADATA_INVALID.
 	AddMemory(context.Context, *AddMemoryRequest) (*AddMemoryResponse, error)
-	// GetMemory: NOT_FOUND (MEMORY_NOT_FOUND).
+	// GetMemory returns a record. NOT_FOUND (MEMORY_NOT_FOUND).
 	GetMemory(context.Context, *GetMemoryRequest) (*GetMemoryResponse, error)
-	// SearchMemories finds the records that share words with the query, the best
-	// first. An empty query gives the last updated ones.
+	// SearchMemories returns the records that share words with the query, best match first.
+	// An empty query returns the most recently updated ones.
 	SearchMemories(context.Context, *SearchMemoriesRequest) (*SearchMemoriesResponse, error)
-	// DeleteMemory: NOT_FOUND (MEMORY_NOT_FOUND).
+	// DeleteMemory deletes a record. NOT_FOUND (MEMORY_NOT_FOUND).
 	DeleteMemory(context.Context, *DeleteMemoryRequest) (*DeleteMemoryResponse, error)
-	// ListEntities gives the pairs of entity and source, sorted, and how many
-	// records each has.
+	// ListEntities returns the pairs of entity and source, sorted, with their numbers of
+	// records.
 	ListEntities(context.Context, *ListEntitiesRequest) (*ListEntitiesResponse, error)
 	mustEmbedUnimplementedMemoryServiceServer()
 }

@@ -94,7 +94,7 @@ type RunStatus int32
 
 const (
 	RunStatus_RUN_STATUS_UNSPECIFIED RunStatus = 0
-	// Waits for an executor; public interfaces say "running".
+	// Waits for an executor. Public interfaces call it "running".
 	RunStatus_RUN_STATUS_QUEUED                      RunStatus = 1
 	RunStatus_RUN_STATUS_RUNNING                     RunStatus = 2
 	RunStatus_RUN_STATUS_COMPLETED                   RunStatus = 3
@@ -103,10 +103,10 @@ const (
 	RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL       RunStatus = 6
 	RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN RunStatus = 7
 	RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL      RunStatus = 8
-	// Waits behind the session's live run, with its messages: it is queued when
-	// that has come to an end that is no suspension. Calls that are open then are
-	// abandoned. Where its writes have become too large for the custom state, they are
-	// left out, and the run is asked to abort.
+	// Waits for the end of the session's live run, and stores its messages. It is queued when
+	// that run ends without suspending; calls that are open then are abandoned. If its state
+	// writes no longer fit into the custom state by then, they are dropped, and the run is
+	// asked to abort.
 	RunStatus_RUN_STATUS_WAITING RunStatus = 9
 )
 
@@ -165,23 +165,22 @@ func (RunStatus) EnumDescriptor() ([]byte, []int) {
 	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{1}
 }
 
-// BusyPolicy is what becomes of a request to start a run while another is live.
+// BusyPolicy says what to do with a request to start a run while another run is live.
 type BusyPolicy int32
 
 const (
-	// What the agent has announced; REJECT where it has announced nothing.
+	// The policy announced for the agent; REJECT without one.
 	BusyPolicy_BUSY_POLICY_UNSPECIFIED BusyPolicy = 0
-	// The request is refused: SESSION_BUSY.
+	// Refuses the request: SESSION_BUSY.
 	BusyPolicy_BUSY_POLICY_REJECT BusyPolicy = 1
 	// The new run waits.
 	BusyPolicy_BUSY_POLICY_ENQUEUE BusyPolicy = 2
-	// The new run waits, and the live one is asked to stop as by an interrupt.
+	// The new run waits, and the live one is interrupted.
 	BusyPolicy_BUSY_POLICY_INTERRUPT BusyPolicy = 3
-	// As INTERRUPT, and when the live run has ended, whatever its end, everything
-	// that it appended and its writes to the custom state are taken back in the same
-	// transaction that queues the new one. What users have said stays, and so do the
-	// results of calls that an earlier run has asked: what was done for a human's yes is
-	// not done again.
+	// As INTERRUPT. When the live run has ended, its messages and its writes to the custom
+	// state are removed, in the transaction that queues the new run. User messages stay. So
+	// do the results of calls from earlier runs: an action that a user has approved is not
+	// repeated.
 	BusyPolicy_BUSY_POLICY_ROLLBACK BusyPolicy = 4
 )
 
@@ -230,18 +229,18 @@ func (BusyPolicy) EnumDescriptor() ([]byte, []int) {
 	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{2}
 }
 
-// RunEntry is how a run came to be.
+// RunEntry is the origin of a run.
 type RunEntry int32
 
 const (
 	RunEntry_RUN_ENTRY_UNSPECIFIED RunEntry = 0
 	// By new messages.
 	RunEntry_RUN_ENTRY_START RunEntry = 1
-	// Somebody asked the session to go on. Where it takes answers to calls, and comes
-	// without messages, it goes on in the assistant message of the run before it.
+	// A request resumed the session. If it takes answers to calls and has no messages, it
+	// continues the assistant message of the previous run.
 	RunEntry_RUN_ENTRY_RESUME RunEntry = 2
-	// The session's calls were answered, or its children have ended. It goes on
-	// in the same assistant message and the same trace.
+	// The session's calls were answered, or its children have ended. It continues the same
+	// assistant message and the same trace.
 	RunEntry_RUN_ENTRY_CONTINUATION RunEntry = 3
 )
 
@@ -292,9 +291,9 @@ type StopKind int32
 
 const (
 	StopKind_STOP_KIND_UNSPECIFIED StopKind = 0
-	// Soft: the session can be resumed.
+	// The session can be resumed.
 	StopKind_STOP_KIND_INTERRUPT StopKind = 1
-	// Hard: the run fails. Outranks an interrupt.
+	// The run fails. An abort overrides an interrupt.
 	StopKind_STOP_KIND_ABORT StopKind = 2
 )
 
@@ -395,7 +394,7 @@ const (
 	AnswerSource_ANSWER_SOURCE_CLIENT      AnswerSource = 1
 	// The deadline passed.
 	AnswerSource_ANSWER_SOURCE_TIMEOUT AnswerSource = 2
-	// A new message came instead.
+	// A new message replaced the wait.
 	AnswerSource_ANSWER_SOURCE_ABANDONED AnswerSource = 3
 )
 
@@ -542,7 +541,7 @@ func (SubSessionLocation) EnumDescriptor() ([]byte, []int) {
 	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{8}
 }
 
-// Session is a conversation and what is known about it, without its messages.
+// Session is a conversation with its properties, without its messages.
 type Session struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -553,13 +552,13 @@ type Session struct {
 	// The session itself for a root.
 	RootSessionId string        `protobuf:"bytes,5,opt,name=root_session_id,json=rootSessionId,proto3" json:"root_session_id,omitempty"`
 	Status        SessionStatus `protobuf:"varint,6,opt,name=status,proto3,enum=holdfast.state.v1.SessionStatus" json:"status,omitempty"`
-	// Raised by one on every write of the session's state; begins at 1.
+	// Incremented by every write of the session's state; starts at 1.
 	Version int64 `protobuf:"varint,7,opt,name=version,proto3" json:"version,omitempty"`
-	// Raised by one on every claim; fences the writers of former claims.
+	// Incremented by every claim; fences the writers of earlier claims.
 	Epoch int64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// The number of runs so far.
 	Turn int32 `protobuf:"varint,9,opt,name=turn,proto3" json:"turn,omitempty"`
-	// Model calls whose step was committed, over all runs.
+	// Committed steps over all runs, one for each model call.
 	StepCount    int32 `protobuf:"varint,10,opt,name=step_count,json=stepCount,proto3" json:"step_count,omitempty"`
 	MessageCount int64 `protobuf:"varint,11,opt,name=message_count,json=messageCount,proto3" json:"message_count,omitempty"`
 	// A JSON object.
@@ -573,24 +572,24 @@ type Session struct {
 	Metadata     map[string]string `protobuf:"bytes,19,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	CreatedAt    int64             `protobuf:"varint,20,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt    int64             `protobuf:"varint,21,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	// From this time on the session may be given up; 0 for never.
+	// When the session may be expired; 0 for never.
 	ExpiresAt int64 `protobuf:"varint,22,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// How often the session was resumed.
 	ResumeCount    int32  `protobuf:"varint,24,opt,name=resume_count,json=resumeCount,proto3" json:"resume_count,omitempty"`
 	OrganizationId string `protobuf:"bytes,25,opt,name=organization_id,json=organizationId,proto3" json:"organization_id,omitempty"`
-	// The newest checkpoint that there is; empty where there is none: before the first
-	// step, and when the conversation was taken back to before it.
+	// The newest checkpoint; empty before the first step, and after the conversation was
+	// taken back to before its first checkpoint.
 	CheckpointId string `protobuf:"bytes,26,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
 	// Set while the session is suspended.
 	Suspension *Suspension `protobuf:"bytes,27,opt,name=suspension,proto3" json:"suspension,omitempty"`
-	// Why and when the session was interrupted, while it is.
+	// Set while the session is interrupted.
 	Interruption *Interruption `protobuf:"bytes,28,opt,name=interruption,proto3" json:"interruption,omitempty"`
-	// The position behind everything that is durable: the end of the newest step, or of
-	// the newest run where that ended without a step. Package position says how it is
-	// packed. It never goes back, but to the end of a step that the session was rewound to.
+	// The position after everything durable: the end of the newest step, or of the newest run
+	// if that ended without a step. Package position describes its encoding. It never
+	// decreases, except when the session is rewound: then to the end of a step.
 	Position int64 `protobuf:"varint,29,opt,name=position,proto3" json:"position,omitempty"`
-	// Claims and ends of runs since the last committed step. The claim with this
-	// number may use the attempts position.Attempts(claims) of the step in flight.
+	// Claims and ends of runs since the last committed step. The claim with this number may
+	// use the attempts position.Attempts(claims) of the step in flight.
 	Claims        int32 `protobuf:"varint,30,opt,name=claims,proto3" json:"claims,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -822,14 +821,14 @@ func (x *Session) GetClaims() int32 {
 	return 0
 }
 
-// Suspension is where a suspended session goes on.
+// Suspension is what a suspended session waits for.
 type Suspension struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the step whose calls are open.
+	// The step with the open calls.
 	StepId string `protobuf:"bytes,1,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
-	// By session id: the sub-sessions that the session waits for.
+	// By session id: the sub-sessions to wait for.
 	AwaitingChildren map[string]*ChildWait `protobuf:"bytes,2,rep,name=awaiting_children,json=awaitingChildren,proto3" json:"awaiting_children,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The trace that a continuation belongs to.
+	// The trace to continue.
 	TraceId       string `protobuf:"bytes,3,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
 	RootSpanId    string `protobuf:"bytes,4,opt,name=root_span_id,json=rootSpanId,proto3" json:"root_span_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -894,12 +893,12 @@ func (x *Suspension) GetRootSpanId() string {
 	return ""
 }
 
-// ChildWait is what a parent waits for.
+// ChildWait is one awaited sub-session.
 type ChildWait struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The parent's call that the end of the child answers.
+	// The parent's call that the child's end answers.
 	ToolCallId string `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
-	// The child's, as the parent knows it.
+	// The child's status as last reported to the parent.
 	Status        SessionStatus `protobuf:"varint,2,opt,name=status,proto3,enum=holdfast.state.v1.SessionStatus" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1009,19 +1008,19 @@ func (x *Interruption) GetInterruptedAt() int64 {
 	return 0
 }
 
-// Failure is why a run failed.
+// Failure is the cause of a failed run.
 type Failure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A sentence that may be shown to a user.
+	// A sentence for users.
 	Error string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
 	// For developers; never shown to users.
 	Detail string `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
-	// A code of the specification, for example provider_rate_limited; empty for
-	// an unclassified error.
+	// A code of the specification, such as provider_rate_limited; empty for an unclassified
+	// error.
 	Code      string `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"`
 	Retryable bool   `protobuf:"varint,4,opt,name=retryable,proto3" json:"retryable,omitempty"`
-	// Why a session failed that did nothing wrong: session_expired or
-	// parent_failed. Given by the service; ignored in requests.
+	// Set by the service if the session failed without an error of its own: session_expired
+	// or parent_failed. Ignored in requests.
 	FailureReason string `protobuf:"bytes,5,opt,name=failure_reason,json=failureReason,proto3" json:"failure_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1102,15 +1101,15 @@ type Run struct {
 	Turn       int32     `protobuf:"varint,4,opt,name=turn,proto3" json:"turn,omitempty"`
 	Status     RunStatus `protobuf:"varint,5,opt,name=status,proto3,enum=holdfast.state.v1.RunStatus" json:"status,omitempty"`
 	RequestKey string    `protobuf:"bytes,6,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
-	// The id of the assistant message that the run writes for user interfaces.
+	// The id of the run's assistant message in user interfaces.
 	MessageId string `protobuf:"bytes,7,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// Steps that this run has committed.
+	// Committed steps of this run.
 	StepCount int32    `protobuf:"varint,9,opt,name=step_count,json=stepCount,proto3" json:"step_count,omitempty"`
 	Output    string   `protobuf:"bytes,10,opt,name=output,proto3" json:"output,omitempty"`
 	Failure   *Failure `protobuf:"bytes,11,opt,name=failure,proto3" json:"failure,omitempty"`
-	// stop_when or max_steps where one of them ended the run.
+	// stop_when or max_steps, if one of them ended the run.
 	CompletionReason string `protobuf:"bytes,12,opt,name=completion_reason,json=completionReason,proto3" json:"completion_reason,omitempty"`
-	// How often the run was claimed.
+	// The number of claims.
 	Attempt int32 `protobuf:"varint,14,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// W3C trace context of the request that started the run.
 	Traceparent string `protobuf:"bytes,15,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
@@ -1120,34 +1119,34 @@ type Run struct {
 	StartedAt   int64    `protobuf:"varint,18,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	CompletedAt int64    `protobuf:"varint,19,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
 	Entry       RunEntry `protobuf:"varint,20,opt,name=entry,proto3,enum=holdfast.state.v1.RunEntry" json:"entry,omitempty"`
-	// Somebody has asked the run to end early.
+	// The pending request to end early, if any.
 	Stop *Stop `protobuf:"bytes,21,opt,name=stop,proto3" json:"stop,omitempty"`
-	// A queued run is not claimed before this time; 0 for at once.
+	// The earliest time for the next claim; 0 for at once.
 	DueAt int64 `protobuf:"varint,22,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
-	// How often in a row the run was taken from an executor that had fallen
-	// silent or did not hold it, without a step committed in between.
+	// How often in a row the run was taken from a silent executor, or from one that did not
+	// hold it, without a committed step in between.
 	Losses int32 `protobuf:"varint,23,opt,name=losses,proto3" json:"losses,omitempty"`
-	// When the run has to be over; 0 for never. Its executor ends it then, failed
-	// with framework_deadline_exceeded. A continuation has that of the run before it.
+	// When the run must have ended; 0 for never. Its executor then fails it with
+	// framework_deadline_exceeded. A continuation has the deadline of the run before it.
 	DeadlineAt int64 `protobuf:"varint,24,opt,name=deadline_at,json=deadlineAt,proto3" json:"deadline_at,omitempty"`
-	// How a waiting run came to wait.
+	// The policy that let the run wait.
 	OnBusy BusyPolicy `protobuf:"varint,25,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.state.v1.BusyPolicy" json:"on_busy,omitempty"`
-	// How many messages the session had when the run began, its own first ones
-	// not counted.
+	// The number of messages of the session when the run began, without the run's own first
+	// messages.
 	StartMessageCount int64 `protobuf:"varint,26,opt,name=start_message_count,json=startMessageCount,proto3" json:"start_message_count,omitempty"`
-	// The same of the run that was started or resumed, where this one continues it: a
-	// run and its continuations are one turn to the limits of an agent.
+	// As start_message_count, of the run that was started or resumed, if this run continues
+	// it. An agent's limits count a run and its continuations as one turn.
 	TurnMessageCount int64 `protobuf:"varint,27,opt,name=turn_message_count,json=turnMessageCount,proto3" json:"turn_message_count,omitempty"`
-	// Why the model stopped last, as the outcome says it.
+	// Why the model last stopped, from the outcome.
 	FinishReason string `protobuf:"bytes,28,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
-	// The session's position when the run began: everything that it shows its readers
-	// comes behind it.
+	// The session's position when the run began. Everything that readers see of the run comes
+	// after it.
 	StartPosition int64 `protobuf:"varint,29,opt,name=start_position,json=startPosition,proto3" json:"start_position,omitempty"`
-	// The position of the run's end; 0 while it has not ended.
+	// The position of the run's end; 0 before it.
 	EndPosition int64 `protobuf:"varint,30,opt,name=end_position,json=endPosition,proto3" json:"end_position,omitempty"`
-	// The tokens of the run, as the outcome says them.
+	// The tokens of the run, from the outcome.
 	Usage *v1.Usage `protobuf:"bytes,31,opt,name=usage,proto3" json:"usage,omitempty"`
-	// The step whose commit ended the run; 0 when it ended outside a step.
+	// The step whose commit ended the run; 0 if it ended outside of a step.
 	FinishStep    int32 `protobuf:"varint,32,opt,name=finish_step,json=finishStep,proto3" json:"finish_step,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1393,7 +1392,7 @@ func (x *Run) GetFinishStep() int32 {
 	return 0
 }
 
-// Stop is a request that a run ends early. It is kept with its run.
+// Stop is a request to end a run early. It is stored with the run.
 type Stop struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          StopKind               `protobuf:"varint,1,opt,name=kind,proto3,enum=holdfast.state.v1.StopKind" json:"kind,omitempty"`
@@ -1457,7 +1456,7 @@ func (x *Stop) GetRequestedAt() int64 {
 // StoredMessage is a message with its place in the conversation.
 type StoredMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 for the first message of the session; dense.
+	// 0 for the first message of the session; without gaps.
 	Ordinal       int64       `protobuf:"varint,1,opt,name=ordinal,proto3" json:"ordinal,omitempty"`
 	Message       *v1.Message `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1508,21 +1507,21 @@ func (x *StoredMessage) GetMessage() *v1.Message {
 	return nil
 }
 
-// StoredStep is a committed step as readers may see it.
+// StoredStep is a committed step for readers.
 type StoredStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Step  int32                  `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
 	RunId string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// The stored step before this one; 0 for none. Numbers may be missing between the
-	// two: the session was rewound.
+	// The previous stored step; 0 for none. The numbers have a gap if the session was
+	// rewound.
 	Follows int32 `protobuf:"varint,3,opt,name=follows,proto3" json:"follows,omitempty"`
 	// It is the first stored step of its run.
 	BeginsRun    bool   `protobuf:"varint,4,opt,name=begins_run,json=beginsRun,proto3" json:"begins_run,omitempty"`
 	CheckpointId string `protobuf:"bytes,5,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
 	CommittedAt  int64  `protobuf:"varint,6,opt,name=committed_at,json=committedAt,proto3" json:"committed_at,omitempty"`
-	// The messages that the step appended, in their order.
+	// The appended messages, in order.
 	Messages []*v1.Message `protobuf:"bytes,7,rep,name=messages,proto3" json:"messages,omitempty"`
-	// Unset for a step that was committed without one.
+	// Unset if the step was committed without one.
 	Record        *v1.StepRecord `protobuf:"bytes,8,opt,name=record,proto3" json:"record,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1614,20 +1613,19 @@ func (x *StoredStep) GetRecord() *v1.StepRecord {
 	return nil
 }
 
-// Journal is what the step in flight has left behind so far: what the next
-// owner of the run must not do again.
+// Journal is what was recorded of the step in flight: work that the next owner of the run
+// must not repeat.
 type Journal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The step in flight; 0 when nothing was recorded for it.
+	// The step in flight; 0 for an empty journal.
 	Step int32 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
 	// The assistant message with its calls.
 	Plan *v1.Message `protobuf:"bytes,2,opt,name=plan,proto3" json:"plan,omitempty"`
-	// The results of the calls that have ended, in the order of their recording.
+	// The results of ended calls, in the order of recording.
 	Results []*CallResult `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`
 	// Tokens of the model call.
 	Usage []*UsageEntry `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
-	// Writes to the custom state that have led to the plan. The commit of the step
-	// has them among its own.
+	// Writes to the custom state made before the plan. The commit of the step includes them.
 	Ops           []*StateOp `protobuf:"bytes,6,rep,name=ops,proto3" json:"ops,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1698,12 +1696,12 @@ func (x *Journal) GetOps() []*StateOp {
 	return nil
 }
 
-// CallResult is the recorded end of one call.
+// CallResult is the recorded end of a call.
 type CallResult struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Result *v1.ToolResultPart     `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
-	// Writes to the custom state, applied when the step commits, in the order of
-	// the calls in the plan.
+	// Writes to the custom state. The commit of the step applies them, in the order of the
+	// calls in the plan.
 	Ops           []*StateOp    `protobuf:"bytes,2,rep,name=ops,proto3" json:"ops,omitempty"`
 	Usage         []*UsageEntry `protobuf:"bytes,3,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1851,17 +1849,17 @@ type isStateOp_Op interface {
 }
 
 type StateOp_Replace struct {
-	// A JSON value that takes the place of the key's value.
+	// A JSON value that replaces the key's value.
 	Replace string `protobuf:"bytes,2,opt,name=replace,proto3,oneof"`
 }
 
 type StateOp_Append struct {
-	// A JSON array whose items go behind those of the key's array.
+	// A JSON array whose items are appended to the key's array.
 	Append string `protobuf:"bytes,3,opt,name=append,proto3,oneof"`
 }
 
 type StateOp_Delete struct {
-	// The key goes away. Setting null is not that.
+	// Deletes the key. Setting null does not.
 	Delete bool `protobuf:"varint,4,opt,name=delete,proto3,oneof"`
 }
 
@@ -1881,7 +1879,7 @@ type UsageEntry struct {
 	//	*UsageEntry_SubAgent
 	//	*UsageEntry_Custom
 	Entry isUsageEntry_Entry `protobuf_oneof:"entry"`
-	// Who measured: agent, tool or subagent. Empty for agent.
+	// The source: agent, tool or subagent. Empty means agent.
 	Source        string `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1980,7 +1978,7 @@ type UsageEntry_Tool struct {
 }
 
 type UsageEntry_SubAgent struct {
-	// A sub-agent's run, with its type in tool_name.
+	// A sub-agent's run; tool_name is its type.
 	SubAgent *ToolUsage `protobuf:"bytes,3,opt,name=sub_agent,json=subAgent,proto3,oneof"`
 }
 
@@ -2140,7 +2138,7 @@ func (x *ToolUsage) GetDurationMs() int64 {
 	return 0
 }
 
-// CustomUsage is a number that the host counts under a type and a name.
+// CustomUsage is a number counted by the host under a type and a name.
 type CustomUsage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
@@ -2201,23 +2199,22 @@ func (x *CustomUsage) GetValue() float64 {
 	return 0
 }
 
-// Call is a call that somebody outside of the runtime answers: a client tool,
-// or the approval of a server tool.
+// Call is a call answered from outside the runtime: a client tool, or the approval of a
+// server tool.
 type Call struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique in the family of the session.
 	ToolCallId string `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
-	// The session that waits for the answer: the root or one below it.
+	// The session waiting for the answer: the root or one below it.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The run that suspended on the call, and its step. Empty when that has
-	// failed and the call is kept because of its entry_input: no suspension waits
-	// for it then.
+	// The run that suspended on the call, and its step. Empty if that run has failed and the
+	// call was kept because of its entry_input: no suspension waits for it then.
 	RunId    string   `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Step     int32    `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`
 	StepId   string   `protobuf:"bytes,5,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
 	ToolName string   `protobuf:"bytes,6,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
 	Kind     CallKind `protobuf:"varint,7,opt,name=kind,proto3,enum=holdfast.state.v1.CallKind" json:"kind,omitempty"`
-	// Of an approval.
+	// The id of the approval; empty for a client tool.
 	ApprovalId string `protobuf:"bytes,8,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
 	Input      string `protobuf:"bytes,9,opt,name=input,proto3" json:"input,omitempty"`
 	// A message that waits for the answer, if any.
@@ -2227,13 +2224,12 @@ type Call struct {
 	DeadlineAt int64 `protobuf:"varint,12,opt,name=deadline_at,json=deadlineAt,proto3" json:"deadline_at,omitempty"`
 	// Unset while the call is open.
 	Answer *CallAnswer `protobuf:"bytes,13,opt,name=answer,proto3" json:"answer,omitempty"`
-	// Raised by one with each answer, since a late one may replace a timeout.
+	// Incremented by each answer: a late one may replace a timeout.
 	Revision   int32 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
 	AnsweredAt int64 `protobuf:"varint,15,opt,name=answered_at,json=answeredAt,proto3" json:"answered_at,omitempty"`
-	// When a step took the answer; 0 before.
+	// When a step consumed the answer; 0 before.
 	ConsumedAt int64 `protobuf:"varint,16,opt,name=consumed_at,json=consumedAt,proto3" json:"consumed_at,omitempty"`
-	// The answer that came after a timeout had been consumed. The model is told
-	// of it once.
+	// The answer that came after a timeout was consumed. The model receives it once.
 	LateAnswer    *CallAnswer `protobuf:"bytes,17,opt,name=late_answer,json=lateAnswer,proto3" json:"late_answer,omitempty"`
 	LateAt        int64       `protobuf:"varint,18,opt,name=late_at,json=lateAt,proto3" json:"late_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2396,7 +2392,7 @@ func (x *Call) GetLateAt() int64 {
 	return 0
 }
 
-// CallAnswer is how a call was answered.
+// CallAnswer is the answer to a call.
 type CallAnswer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Answer:
@@ -2486,13 +2482,12 @@ type isCallAnswer_Answer interface {
 }
 
 type CallAnswer_Result struct {
-	// Of a client tool: a JSON text.
+	// The result of a client tool, a JSON text.
 	Result string `protobuf:"bytes,1,opt,name=result,proto3,oneof"`
 }
 
 type CallAnswer_Error struct {
-	// Of either kind: the call did not happen. Of an approval it means that the
-	// tool is not run.
+	// The call did not happen; for an approval, the tool is not run. Valid for both kinds.
 	Error string `protobuf:"bytes,2,opt,name=error,proto3,oneof"`
 }
 
@@ -2566,21 +2561,21 @@ func (x *ApprovalAnswer) GetReason() string {
 	return ""
 }
 
-// SubSession is what a session knows of a session below it.
+// SubSession is a parent's record of a session below it.
 type SubSession struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	AgentType string                 `protobuf:"bytes,2,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
-	// The parent's call that made it.
+	// The parent's call that created it.
 	ParentToolCallId string         `protobuf:"bytes,3,opt,name=parent_tool_call_id,json=parentToolCallId,proto3" json:"parent_tool_call_id,omitempty"`
 	Status           SessionStatus  `protobuf:"varint,4,opt,name=status,proto3,enum=holdfast.state.v1.SessionStatus" json:"status,omitempty"`
 	Mode             SubSessionMode `protobuf:"varint,5,opt,name=mode,proto3,enum=holdfast.state.v1.SubSessionMode" json:"mode,omitempty"`
-	// Of a persistent one.
+	// The name of a persistent sub-session.
 	Name string `protobuf:"bytes,6,opt,name=name,proto3" json:"name,omitempty"`
-	// Set once by the writer. A remote one belongs to another service: it is not
-	// deleted with its parent.
+	// Never changes. A remote sub-session belongs to another service, and is not deleted with
+	// its parent.
 	Location SubSessionLocation `protobuf:"varint,7,opt,name=location,proto3,enum=holdfast.state.v1.SubSessionLocation" json:"location,omitempty"`
-	// How a remote one is reached.
+	// How to reach a remote sub-session.
 	Remote        string `protobuf:"bytes,8,opt,name=remote,proto3" json:"remote,omitempty"`
 	StartedAt     int64  `protobuf:"varint,9,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	CompletedAt   int64  `protobuf:"varint,10,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
@@ -2688,7 +2683,7 @@ func (x *SubSession) GetCompletedAt() int64 {
 	return 0
 }
 
-// Checkpoint is what a committed step left.
+// Checkpoint is the state of a session after a committed step.
 type Checkpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// cpv1-{session}-s{step}-t{time}-{six digits}
@@ -2698,10 +2693,10 @@ type Checkpoint struct {
 	Status       SessionStatus `protobuf:"varint,4,opt,name=status,proto3,enum=holdfast.state.v1.SessionStatus" json:"status,omitempty"`
 	// The session's version after the step.
 	Version int64 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
-	// The boundary of the conversation.
+	// The number of messages after the step.
 	MessageCount int64 `protobuf:"varint,6,opt,name=message_count,json=messageCount,proto3" json:"message_count,omitempty"`
 	CreatedAt    int64 `protobuf:"varint,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// Only where one checkpoint is read.
+	// Set only by GetCheckpoint.
 	CustomState   string `protobuf:"bytes,9,opt,name=custom_state,json=customState,proto3" json:"custom_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -23,7 +23,7 @@ const (
 
 type ExpireSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most so many; 0 means 1000.
+	// The most sessions to expire; 0 means 1000.
 	Limit         int32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -72,7 +72,7 @@ type ExpireSessionsResponse struct {
 	Marked          int32                  `protobuf:"varint,2,opt,name=marked,proto3" json:"marked,omitempty"`
 	AlreadyTerminal int32                  `protobuf:"varint,3,opt,name=already_terminal,json=alreadyTerminal,proto3" json:"already_terminal,omitempty"`
 	Errors          int32                  `protobuf:"varint,4,opt,name=errors,proto3" json:"errors,omitempty"`
-	// Of workspaces; 0 as long as sessions have none.
+	// Of workspaces; 0 while sessions have none.
 	SnapshotsDeleted int32 `protobuf:"varint,5,opt,name=snapshots_deleted,json=snapshotsDeleted,proto3" json:"snapshots_deleted,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache

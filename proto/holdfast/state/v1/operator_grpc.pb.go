@@ -26,11 +26,11 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// OperatorService is for operators. It knows no tenants.
+// OperatorService is for operators. It is not bound to a tenant.
 type OperatorServiceClient interface {
-	// ExpireSessions marks the sessions whose time is over as failed with the
-	// reason session_expired, as the service does by itself. A session that
-	// fails to be marked is counted and does not hold up the others.
+	// ExpireSessions marks expired sessions as failed with the reason session_expired. The
+	// service also does this by itself. A session that cannot be marked is counted and does
+	// not hold up the others.
 	ExpireSessions(ctx context.Context, in *ExpireSessionsRequest, opts ...grpc.CallOption) (*ExpireSessionsResponse, error)
 }
 
@@ -56,11 +56,11 @@ func (c *operatorServiceClient) ExpireSessions(ctx context.Context, in *ExpireSe
 // All implementations must embed UnimplementedOperatorServiceServer
 // for forward compatibility.
 //
-// OperatorService is for operators. It knows no tenants.
+// OperatorService is for operators. It is not bound to a tenant.
 type OperatorServiceServer interface {
-	// ExpireSessions marks the sessions whose time is over as failed with the
-	// reason session_expired, as the service does by itself. A session that
-	// fails to be marked is counted and does not hold up the others.
+	// ExpireSessions marks expired sessions as failed with the reason session_expired. The
+	// service also does this by itself. A session that cannot be marked is counted and does
+	// not hold up the others.
 	ExpireSessions(context.Context, *ExpireSessionsRequest) (*ExpireSessionsResponse, error)
 	mustEmbedUnimplementedOperatorServiceServer()
 }

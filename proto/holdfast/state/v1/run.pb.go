@@ -26,7 +26,7 @@ type RequestStopResponse_Effect int32
 
 const (
 	RequestStopResponse_EFFECT_UNSPECIFIED RequestStopResponse_Effect = 0
-	// Kept with the live run, whose owner will see it.
+	// Stored with the live run; its executor will see it.
 	RequestStopResponse_EFFECT_REQUESTED RequestStopResponse_Effect = 1
 	// The session was stopped by this call.
 	RequestStopResponse_EFFECT_DONE RequestStopResponse_Effect = 2
@@ -82,41 +82,40 @@ type StartRunRequest struct {
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// Empty: the service makes an id.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// May be empty for a session that exists.
+	// May be empty for an existing session.
 	AgentType string `protobuf:"bytes,3,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
-	// Of users. To send and to edit, at least one. A message without an id is given one.
+	// User messages. Sending and editing need at least one. The service adds missing ids.
 	Messages   []*v1.Message `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"`
 	RequestKey string        `protobuf:"bytes,5,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
-	// The session's owner; used when the session is created.
+	// The session's owner, for a new session.
 	UserId   string            `protobuf:"bytes,6,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	Tags     []string          `protobuf:"bytes,7,rep,name=tags,proto3" json:"tags,omitempty"`
 	Metadata map[string]string `protobuf:"bytes,8,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// A JSON object: the custom state that a new session begins with.
+	// A JSON object: the initial custom state of a new session.
 	CustomState string `protobuf:"bytes,9,opt,name=custom_state,json=customState,proto3" json:"custom_state,omitempty"`
-	// W3C trace context, kept with the run.
+	// W3C trace context, stored with the run.
 	Traceparent    string `protobuf:"bytes,10,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	Tracestate     string `protobuf:"bytes,11,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
 	OrganizationId string `protobuf:"bytes,12,opt,name=organization_id,json=organizationId,proto3" json:"organization_id,omitempty"`
-	// For a session that is new: the session above it.
+	// The parent of a new session.
 	Parent       *Parent      `protobuf:"bytes,13,opt,name=parent,proto3" json:"parent,omitempty"`
 	Expect       *Expectation `protobuf:"bytes,14,opt,name=expect,proto3" json:"expect,omitempty"`
 	AbandonCalls bool         `protobuf:"varint,16,opt,name=abandon_calls,json=abandonCalls,proto3" json:"abandon_calls,omitempty"`
 	OnBusy       BusyPolicy   `protobuf:"varint,17,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.state.v1.BusyPolicy" json:"on_busy,omitempty"`
-	// The run has to be over this long after its creation, in milliseconds; 0 for
-	// never. INVALID_ARGUMENT (TIMEOUT_INVALID) when negative or above 30 days.
+	// How long after its creation the run may last, in milliseconds; 0 for no limit.
+	// INVALID_ARGUMENT (TIMEOUT_INVALID) when negative or above 30 days.
 	TimeoutMs int64 `protobuf:"varint,18,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
-	// With `abandon_calls`: taken for calls of the session that are open, before the
-	// rest is abandoned. A timeout that stands instead is replaced, or the answer is kept as
-	// a late one. An answer to any other call that is not open, one of the wrong kind, one
-	// that is too large, and one that would be too much together with what is unread are
-	// passed over: the message is said all the same. A request that would wait (ENQUEUE) and
-	// answers a call which the live run has planned and not opened is UNAVAILABLE
-	// (CALL_NOT_OPEN), and nothing is written.
+	// Answers to open calls of the session, given before `abandon_calls` abandons the rest.
+	// An answer also replaces a timeout, or is stored as a late answer. The service ignores
+	// an answer to any other call, one of the wrong kind, one that is too large, and one that
+	// would be too large together with the unread answers; the message is sent anyway. If the
+	// request would wait (ENQUEUE) and answers a call that the live run has planned but not
+	// opened, it is UNAVAILABLE (CALL_NOT_OPEN), and nothing is written.
 	Answers []*SubmittedAnswer `protobuf:"bytes,22,rep,name=answers,proto3" json:"answers,omitempty"`
-	// The run that the client takes for the newest; any of the runs that have written the
-	// newest answer will do. Empty: whatever has happened since.
+	// The newest run as the client knows it; any run that wrote the newest answer is valid.
+	// Empty skips the check.
 	SeenRunId string `protobuf:"bytes,24,opt,name=seen_run_id,json=seenRunId,proto3" json:"seen_run_id,omitempty"`
-	// Unset: the messages are sent.
+	// Unset sends the messages.
 	//
 	// Types that are valid to be assigned to Intent:
 	//
@@ -379,18 +378,18 @@ func (*StartRunRequest_Retry) isStartRunRequest_Intent() {}
 
 func (*StartRunRequest_Branch) isStartRunRequest_Intent() {}
 
-// Edit puts `messages` in the place of a message of a user, and answers them. What stands
-// behind that message goes, with its checkpoints and calls; the custom state is what it was
-// when the message's run began. Numbers of turns and steps go on. Sub-sessions that the
+// Edit replaces a user's message with `messages`, and answers them. It deletes everything
+// after that message, with its checkpoints and calls, and restores the custom state from
+// the beginning of the message's run. Turns and steps keep counting. Sub-sessions that the
 // session waits for end.
 //
-// A message that the session does not have is just sent. One that stands there as it is,
-// with an answer that is the newest and has not failed, was sent before: its run is the
-// answer, `repeated`. Where the custom state of then is not known, the request is
-// NOT_FOUND (CHECKPOINT_NOT_FOUND).
+// If the session does not have the message, `messages` are just sent. If the message
+// already has the new content, and its answer is the newest and has not failed, the request
+// is a repetition: it returns the answer's run as `repeated`. NOT_FOUND
+// (CHECKPOINT_NOT_FOUND): the old custom state is not known.
 type Edit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `messages` may have this id.
+	// A message in `messages` may have the same id.
 	MessageId     string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -433,16 +432,16 @@ func (x *Edit) GetMessageId() string {
 	return ""
 }
 
-// Regenerate answers a message of a user again. What stands behind the message goes, as
-// with Edit.
+// Regenerate answers a user's message again. As with Edit, it deletes everything after the
+// message.
 type Regenerate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The message of the user, or the answer to it. NOT_FOUND (MESSAGE_NOT_FOUND); but when
-	// the request has `messages`, they are sent instead.
+	// The user's message, or the answer to it. If there is none, `messages` are sent instead;
+	// without `messages` it is NOT_FOUND (MESSAGE_NOT_FOUND).
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// The answer that is to be replaced. When another one stands in its place already, that
-	// one is the answer, `repeated`. Empty: whichever stands there. One that is being written
-	// is not replaced then, but is the answer.
+	// The answer to replace. If another answer has already replaced it, the request returns
+	// that one as `repeated`. Empty replaces any finished answer; an answer in progress is
+	// returned instead.
 	AnswerId      string `protobuf:"bytes,2,opt,name=answer_id,json=answerId,proto3" json:"answer_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -492,15 +491,15 @@ func (x *Regenerate) GetAnswerId() string {
 	return ""
 }
 
-// Resume lets a session that has stopped go on, with `messages` or without. One that is
-// completed is FAILED_PRECONDITION (SESSION_COMPLETED) without `checkpoint_id`, and one
-// that was aborted FAILED_PRECONDITION (RUN_CANCELLED).
+// Resume continues a stopped session, with or without `messages`. FAILED_PRECONDITION
+// (SESSION_COMPLETED): the session is completed, and there is no `checkpoint_id`.
+// FAILED_PRECONDITION (RUN_CANCELLED): the session was aborted.
 type Resume struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session is rewound to this checkpoint first, as by CheckpointService.Rewind. Empty:
-	// it goes on where it is.
+	// Rewinds the session to this checkpoint first, as CheckpointService.Rewind does. Empty
+	// continues from the current state.
 	CheckpointId string `protobuf:"bytes,1,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
-	// Of any role; they are appended before `messages`.
+	// Messages of any role, appended before `messages`.
 	AppendMessages []*v1.Message `protobuf:"bytes,2,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`
 	// Writes to the custom state.
 	StateOps      []*StateOp `protobuf:"bytes,3,rep,name=state_ops,json=stateOps,proto3" json:"state_ops,omitempty"`
@@ -559,10 +558,10 @@ func (x *Resume) GetStateOps() []*StateOp {
 	return nil
 }
 
-// Retry takes back the step in which the newest run has failed, and goes on. A step whose
-// tools have run stays, since it would do again what they have done, and so does the last
-// step that the run was allowed. Only of a session that has failed: FAILED_PRECONDITION
-// (SESSION_CHANGED); one that was aborted is FAILED_PRECONDITION (RUN_CANCELLED).
+// Retry removes the failed step of the newest run, and continues. It keeps a step whose
+// tools have run, because they would run again, and the last step that the run was allowed.
+// FAILED_PRECONDITION (SESSION_CHANGED): the session has not failed. FAILED_PRECONDITION
+// (RUN_CANCELLED): the session was aborted.
 type Retry struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	AppendMessages []*v1.Message          `protobuf:"bytes,1,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`
@@ -615,10 +614,10 @@ func (x *Retry) GetStateOps() []*StateOp {
 	return nil
 }
 
-// Branch makes a new session, `session_id`, which begins where a checkpoint of another
-// session stands, and begins a run in it. Without `session_id` the id is made from the
-// other session, the checkpoint and the request key. NOT_FOUND (SESSION_NOT_FOUND,
-// CHECKPOINT_NOT_FOUND), FAILED_PRECONDITION (SESSION_EXISTS).
+// Branch creates the session `session_id` from a checkpoint of another session, and starts
+// a run in it. Without `session_id`, the id is derived from the other session, the
+// checkpoint and the request key. NOT_FOUND (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND),
+// FAILED_PRECONDITION (SESSION_EXISTS).
 type Branch struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	FromSessionId  string                 `protobuf:"bytes,1,opt,name=from_session_id,json=fromSessionId,proto3" json:"from_session_id,omitempty"`
@@ -687,14 +686,14 @@ func (x *Branch) GetStateOps() []*StateOp {
 	return nil
 }
 
-// Parent is where a new sub-session hangs.
+// Parent is the place of a new sub-session.
 type Parent struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	SessionId  string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	ToolCallId string                 `protobuf:"bytes,2,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
-	// EPHEMERAL when it is left.
+	// Unspecified means EPHEMERAL.
 	Mode SubSessionMode `protobuf:"varint,3,opt,name=mode,proto3,enum=holdfast.state.v1.SubSessionMode" json:"mode,omitempty"`
-	// Of a persistent one.
+	// The name of a persistent sub-session.
 	Name          string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -758,10 +757,10 @@ func (x *Parent) GetName() string {
 	return ""
 }
 
-// Expectation is what the session must still be.
+// Expectation is the state that the client expects of the session.
 type Expectation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One of these; empty for any.
+	// Any of these; empty for any status.
 	Statuses []SessionStatus `protobuf:"varint,1,rep,packed,name=statuses,proto3,enum=holdfast.state.v1.SessionStatus" json:"statuses,omitempty"`
 	// 0 for any.
 	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
@@ -827,11 +826,11 @@ type StartRunResponse struct {
 	Session        *Session               `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	Run            *Run                   `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
 	SessionCreated bool                   `protobuf:"varint,3,opt,name=session_created,json=sessionCreated,proto3" json:"session_created,omitempty"`
-	// The request key was known: this is the first run that it named.
+	// A repeated request: `run` is the run of the first one.
 	Repeated bool `protobuf:"varint,4,opt,name=repeated,proto3" json:"repeated,omitempty"`
-	// The run waits for the one that is live. `session` is as that has left it.
+	// The run waits for the live one. `session` shows the state of the live run.
 	Waiting bool `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	// The calls that were abandoned for it.
+	// The ids of the calls abandoned by this request.
 	AbandonedCalls []string `protobuf:"bytes,6,rep,name=abandoned_calls,json=abandonedCalls,proto3" json:"abandoned_calls,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1017,7 +1016,7 @@ type ListRunsRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Runs of a lower turn only; 0 from the newest.
+	// Only runs of a lower turn; 0 begins with the newest.
 	BeforeTurn int32 `protobuf:"varint,3,opt,name=before_turn,json=beforeTurn,proto3" json:"before_turn,omitempty"`
 	// 1 to 200; 0 means 50. Others are INVALID_ARGUMENT (LIMIT_INVALID).
 	Limit         int32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -1139,7 +1138,7 @@ type RequestStopRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Empty: the run that is live, or the session that waits.
+	// Empty stops the live run, or the waiting session.
 	RunId         string   `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Kind          StopKind `protobuf:"varint,4,opt,name=kind,proto3,enum=holdfast.state.v1.StopKind" json:"kind,omitempty"`
 	Reason        string   `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1215,7 +1214,7 @@ func (x *RequestStopRequest) GetReason() string {
 type RequestStopResponse struct {
 	state  protoimpl.MessageState     `protogen:"open.v1"`
 	Effect RequestStopResponse_Effect `protobuf:"varint,1,opt,name=effect,proto3,enum=holdfast.state.v1.RequestStopResponse_Effect" json:"effect,omitempty"`
-	// The run that the request concerns, if any.
+	// The affected run, if any.
 	RunId         string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -29,60 +29,59 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// RunService starts runs and tells about them.
+// RunService starts, reads and stops runs.
 type RunServiceClient interface {
-	// StartRun does what a client has posted, decided and written at once: it makes the
-	// next run of the session, `queued`, with the messages that it begins with, and sets the
-	// session `active`. When it answers, the run will be executed, whatever dies.
+	// StartRun creates the next run of a session. In one transaction it queues the run,
+	// stores the messages and sets the session `active`. Once it returns, the run will be
+	// executed, even if processes die. `intent` says what to do; without one the messages are
+	// sent, and a new session is created if needed.
 	//
-	// `intent` says what the client wants. Without one the messages are sent: the session is
-	// created when it is new.
+	// Idempotency: a request with a known request key returns the first run with that key,
+	// live or finished, writes nothing and sets `repeated`. The same key with another agent
+	// or other content is FAILED_PRECONDITION (REQUEST_KEY_REUSED). Without a session id, the
+	// id is derived from the key. A single message that is sent again with its id and content
+	// returns the newest run of its answer in the same way. It is FAILED_PRECONDITION
+	// (RUN_STALE) if the conversation has continued after that answer, and
+	// FAILED_PRECONDITION (MESSAGE_EXISTS) if its content differs.
 	//
-	// A request can be repeated. A request key that the session knows gets the first run,
-	// live or finished, and nothing is written (`repeated` is set); the same key with another
-	// agent or another content is FAILED_PRECONDITION (REQUEST_KEY_REUSED). Without a session
-	// id the id is made from the key. One message that is sent again with its id and its
-	// content gets the newest run of its answer in the same way; when the conversation has
-	// moved on behind that answer it is FAILED_PRECONDITION (RUN_STALE), and with another
-	// content FAILED_PRECONDITION (MESSAGE_EXISTS).
-	//
-	// `expect` refuses the request when the session has moved since it was read:
-	// FAILED_PRECONDITION (SESSION_CHANGED; metadata currentStatus, currentVersion,
-	// currentRunId). `seen_run_id` refuses it unless that run has written the newest answer:
+	// Preconditions: `expect` refuses the request if the session has changed since it was
+	// read: FAILED_PRECONDITION (SESSION_CHANGED; metadata currentStatus, currentVersion,
+	// currentRunId). `seen_run_id` refuses it unless that run wrote the newest answer:
 	// FAILED_PRECONDITION (RUN_STALE).
 	//
-	// A session that is active is FAILED_PRECONDITION (SESSION_BUSY), unless
-	// `on_busy`, or the policy that the session's agent has announced, lets the run
-	// wait: then it is WAITING, its messages are kept with it, and they are appended
-	// when it is queued. Waiting runs begin in the order in which they came, each behind
-	// the end of the one before, when the session is not suspended. At most the
-	// configured number wait: RESOURCE_EXHAUSTED (TOO_MANY_WAITING). A run that waits may
-	// be given up by RequestStop with its id: it ends interrupted, and its messages are
-	// not appended. What deletes or fails the session from outside ends them too. Only
-	// messages that are sent wait, and none with `expect` or `seen_run_id`.
+	// A busy session: an active session is FAILED_PRECONDITION (SESSION_BUSY), unless
+	// `on_busy`, or the policy announced for the agent, lets the run wait. A waiting run
+	// stores its messages and appends them when it is queued. Waiting runs begin in the order
+	// of their requests, each after the end of the one before, while the session is not
+	// suspended. At most the configured number may wait: RESOURCE_EXHAUSTED
+	// (TOO_MANY_WAITING). RequestStop with its id cancels a waiting run: it ends interrupted,
+	// and its messages are not appended. Deleting or failing the session cancels its waiting
+	// runs too. Only requests that send messages may wait, and none with `expect` or
+	// `seen_run_id`.
 	//
-	// With `abandon_calls` a suspended session goes on: its open calls are answered with the
-	// error client_tool_abandoned. Otherwise one that waits for an answer is
-	// FAILED_PRECONDITION (SESSION_SUSPENDED). A session of another agent is
-	// FAILED_PRECONDITION (AGENT_MISMATCH). An agent that no
-	// executor has ever announced is NOT_FOUND (AGENT_NOT_FOUND; metadata
-	// "availableTypes" lists those known). INVALID_ARGUMENT: MESSAGE_INVALID (no
-	// message, no content, a role other than user), MESSAGE_TOO_LARGE,
-	// STATE_INVALID, STATE_SIZE_EXCEEDED, TAGS_INVALID, METADATA_INVALID,
-	// BUSY_POLICY_INVALID.
+	// A suspended session is FAILED_PRECONDITION (SESSION_SUSPENDED) while it waits for an
+	// answer. With `abandon_calls` it continues, and its open calls are answered with the
+	// error client_tool_abandoned.
+	//
+	// Errors:
+	//   - FAILED_PRECONDITION (AGENT_MISMATCH): the session has another agent.
+	//   - NOT_FOUND (AGENT_NOT_FOUND): no executor has ever announced the agent; metadata
+	//     "availableTypes" lists the known agents.
+	//   - INVALID_ARGUMENT (MESSAGE_INVALID): no message, no content, or a role other than
+	//     user.
+	//   - INVALID_ARGUMENT: MESSAGE_TOO_LARGE, STATE_INVALID, STATE_SIZE_EXCEEDED,
+	//     TAGS_INVALID, METADATA_INVALID, BUSY_POLICY_INVALID.
 	StartRun(ctx context.Context, in *StartRunRequest, opts ...grpc.CallOption) (*StartRunResponse, error)
-	// GetRun: NOT_FOUND (RUN_NOT_FOUND).
+	// GetRun returns a run. NOT_FOUND (RUN_NOT_FOUND).
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
-	// ListRuns gives the runs of a session, the newest first, without their
-	// outputs: GetRun has them. Runs that wait have no turn yet: they stand before the
-	// others on the first page, beside its limit. Those that were given up before they
-	// began are found by GetRun only.
+	// ListRuns returns the runs of a session, newest first, without their outputs; GetRun
+	// returns an output. Waiting runs have no turn yet: they come first on the first page, in
+	// addition to its limit. Runs cancelled while they waited are returned by GetRun only.
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
-	// RequestStop asks that a run ends early. The request is durable before the
-	// answer; the end is seen on the run. A session that is suspended,
-	// interrupted or paused is stopped by this call itself. A run that has ended
-	// is left as it is (EFFECT_NONE). An unknown run id is NOT_FOUND
-	// (RUN_NOT_FOUND). INVALID_ARGUMENT (STOP_INVALID).
+	// RequestStop asks a run to end early. The request is durable when it returns; read the
+	// run to see its end. A suspended, interrupted or paused session is stopped by the call
+	// itself. A run that has ended stays as it is (EFFECT_NONE). NOT_FOUND (RUN_NOT_FOUND),
+	// INVALID_ARGUMENT (STOP_INVALID).
 	RequestStop(ctx context.Context, in *RequestStopRequest, opts ...grpc.CallOption) (*RequestStopResponse, error)
 }
 
@@ -138,60 +137,59 @@ func (c *runServiceClient) RequestStop(ctx context.Context, in *RequestStopReque
 // All implementations must embed UnimplementedRunServiceServer
 // for forward compatibility.
 //
-// RunService starts runs and tells about them.
+// RunService starts, reads and stops runs.
 type RunServiceServer interface {
-	// StartRun does what a client has posted, decided and written at once: it makes the
-	// next run of the session, `queued`, with the messages that it begins with, and sets the
-	// session `active`. When it answers, the run will be executed, whatever dies.
+	// StartRun creates the next run of a session. In one transaction it queues the run,
+	// stores the messages and sets the session `active`. Once it returns, the run will be
+	// executed, even if processes die. `intent` says what to do; without one the messages are
+	// sent, and a new session is created if needed.
 	//
-	// `intent` says what the client wants. Without one the messages are sent: the session is
-	// created when it is new.
+	// Idempotency: a request with a known request key returns the first run with that key,
+	// live or finished, writes nothing and sets `repeated`. The same key with another agent
+	// or other content is FAILED_PRECONDITION (REQUEST_KEY_REUSED). Without a session id, the
+	// id is derived from the key. A single message that is sent again with its id and content
+	// returns the newest run of its answer in the same way. It is FAILED_PRECONDITION
+	// (RUN_STALE) if the conversation has continued after that answer, and
+	// FAILED_PRECONDITION (MESSAGE_EXISTS) if its content differs.
 	//
-	// A request can be repeated. A request key that the session knows gets the first run,
-	// live or finished, and nothing is written (`repeated` is set); the same key with another
-	// agent or another content is FAILED_PRECONDITION (REQUEST_KEY_REUSED). Without a session
-	// id the id is made from the key. One message that is sent again with its id and its
-	// content gets the newest run of its answer in the same way; when the conversation has
-	// moved on behind that answer it is FAILED_PRECONDITION (RUN_STALE), and with another
-	// content FAILED_PRECONDITION (MESSAGE_EXISTS).
-	//
-	// `expect` refuses the request when the session has moved since it was read:
-	// FAILED_PRECONDITION (SESSION_CHANGED; metadata currentStatus, currentVersion,
-	// currentRunId). `seen_run_id` refuses it unless that run has written the newest answer:
+	// Preconditions: `expect` refuses the request if the session has changed since it was
+	// read: FAILED_PRECONDITION (SESSION_CHANGED; metadata currentStatus, currentVersion,
+	// currentRunId). `seen_run_id` refuses it unless that run wrote the newest answer:
 	// FAILED_PRECONDITION (RUN_STALE).
 	//
-	// A session that is active is FAILED_PRECONDITION (SESSION_BUSY), unless
-	// `on_busy`, or the policy that the session's agent has announced, lets the run
-	// wait: then it is WAITING, its messages are kept with it, and they are appended
-	// when it is queued. Waiting runs begin in the order in which they came, each behind
-	// the end of the one before, when the session is not suspended. At most the
-	// configured number wait: RESOURCE_EXHAUSTED (TOO_MANY_WAITING). A run that waits may
-	// be given up by RequestStop with its id: it ends interrupted, and its messages are
-	// not appended. What deletes or fails the session from outside ends them too. Only
-	// messages that are sent wait, and none with `expect` or `seen_run_id`.
+	// A busy session: an active session is FAILED_PRECONDITION (SESSION_BUSY), unless
+	// `on_busy`, or the policy announced for the agent, lets the run wait. A waiting run
+	// stores its messages and appends them when it is queued. Waiting runs begin in the order
+	// of their requests, each after the end of the one before, while the session is not
+	// suspended. At most the configured number may wait: RESOURCE_EXHAUSTED
+	// (TOO_MANY_WAITING). RequestStop with its id cancels a waiting run: it ends interrupted,
+	// and its messages are not appended. Deleting or failing the session cancels its waiting
+	// runs too. Only requests that send messages may wait, and none with `expect` or
+	// `seen_run_id`.
 	//
-	// With `abandon_calls` a suspended session goes on: its open calls are answered with the
-	// error client_tool_abandoned. Otherwise one that waits for an answer is
-	// FAILED_PRECONDITION (SESSION_SUSPENDED). A session of another agent is
-	// FAILED_PRECONDITION (AGENT_MISMATCH). An agent that no
-	// executor has ever announced is NOT_FOUND (AGENT_NOT_FOUND; metadata
-	// "availableTypes" lists those known). INVALID_ARGUMENT: MESSAGE_INVALID (no
-	// message, no content, a role other than user), MESSAGE_TOO_LARGE,
-	// STATE_INVALID, STATE_SIZE_EXCEEDED, TAGS_INVALID, METADATA_INVALID,
-	// BUSY_POLICY_INVALID.
+	// A suspended session is FAILED_PRECONDITION (SESSION_SUSPENDED) while it waits for an
+	// answer. With `abandon_calls` it continues, and its open calls are answered with the
+	// error client_tool_abandoned.
+	//
+	// Errors:
+	//   - FAILED_PRECONDITION (AGENT_MISMATCH): the session has another agent.
+	//   - NOT_FOUND (AGENT_NOT_FOUND): no executor has ever announced the agent; metadata
+	//     "availableTypes" lists the known agents.
+	//   - INVALID_ARGUMENT (MESSAGE_INVALID): no message, no content, or a role other than
+	//     user.
+	//   - INVALID_ARGUMENT: MESSAGE_TOO_LARGE, STATE_INVALID, STATE_SIZE_EXCEEDED,
+	//     TAGS_INVALID, METADATA_INVALID, BUSY_POLICY_INVALID.
 	StartRun(context.Context, *StartRunRequest) (*StartRunResponse, error)
-	// GetRun: NOT_FOUND (RUN_NOT_FOUND).
+	// GetRun returns a run. NOT_FOUND (RUN_NOT_FOUND).
 	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)
-	// ListRuns gives the runs of a session, the newest first, without their
-	// outputs: GetRun has them. Runs that wait have no turn yet: they stand before the
-	// others on the first page, beside its limit. Those that were given up before they
-	// began are found by GetRun only.
+	// ListRuns returns the runs of a session, newest first, without their outputs; GetRun
+	// returns an output. Waiting runs have no turn yet: they come first on the first page, in
+	// addition to its limit. Runs cancelled while they waited are returned by GetRun only.
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
-	// RequestStop asks that a run ends early. The request is durable before the
-	// answer; the end is seen on the run. A session that is suspended,
-	// interrupted or paused is stopped by this call itself. A run that has ended
-	// is left as it is (EFFECT_NONE). An unknown run id is NOT_FOUND
-	// (RUN_NOT_FOUND). INVALID_ARGUMENT (STOP_INVALID).
+	// RequestStop asks a run to end early. The request is durable when it returns; read the
+	// run to see its end. A suspended, interrupted or paused session is stopped by the call
+	// itself. A run that has ended stays as it is (EFFECT_NONE). NOT_FOUND (RUN_NOT_FOUND),
+	// INVALID_ARGUMENT (STOP_INVALID).
 	RequestStop(context.Context, *RequestStopRequest) (*RequestStopResponse, error)
 	mustEmbedUnimplementedRunServiceServer()
 }

@@ -79,11 +79,11 @@ type GetSessionResponse struct {
 	Session *Session               `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	// Unset before the first run.
 	CurrentRun *Run `protobuf:"bytes,2,opt,name=current_run,json=currentRun,proto3" json:"current_run,omitempty"`
-	// The calls whose answers no step has taken yet, of a root those of the
-	// whole family, in the order of their creation.
+	// The calls with answers not yet consumed by a step, in the order of creation; for a
+	// root, those of the whole family.
 	Calls       []*Call       `protobuf:"bytes,3,rep,name=calls,proto3" json:"calls,omitempty"`
 	SubSessions []*SubSession `protobuf:"bytes,4,rep,name=sub_sessions,json=subSessions,proto3" json:"sub_sessions,omitempty"`
-	// The runs that wait for the live one, in the order in which they will begin.
+	// The waiting runs, in the order in which they will begin.
 	Waiting       []*Run `protobuf:"bytes,5,rep,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -158,10 +158,9 @@ type ListMessagesRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The ordinal to begin with.
+	// The first ordinal.
 	Offset int64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
-	// 1 to 200; 0 means 50. An answer may hold fewer where messages are large;
-	// has_more tells.
+	// 1 to 200; 0 means 50. A page may have fewer if messages are large; see has_more.
 	Limit         int32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -289,7 +288,7 @@ type ListStepsRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Steps above this one; 0 from the first.
+	// Only steps above this one; 0 begins with the first.
 	AfterStep int32 `protobuf:"varint,3,opt,name=after_step,json=afterStep,proto3" json:"after_step,omitempty"`
 	// Only steps of this run.
 	RunId string `protobuf:"bytes,4,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -374,8 +373,8 @@ type ListStepsResponse struct {
 	// The runs of `steps`, each once, without their outputs.
 	Runs    []*Run `protobuf:"bytes,4,rep,name=runs,proto3" json:"runs,omitempty"`
 	HasMore bool   `protobuf:"varint,5,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
-	// The highest stored step that is not above after_step; 0 for none. A reader whose
-	// step is a higher one holds what a rewind has taken back.
+	// The highest stored step up to after_step; 0 for none. A reader with a higher step holds
+	// steps that a rewind has removed.
 	Stands        int32 `protobuf:"varint,6,opt,name=stands,proto3" json:"stands,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -533,12 +532,12 @@ func (x *ListAgentsResponse) GetAgents() []*Agent {
 	return nil
 }
 
-// Agent is what an executor announces of an agent that it serves.
+// Agent is an agent announced by an executor.
 type Agent struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	AgentType   string                 `protobuf:"bytes,1,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
 	Description string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
-	// For requests that name no policy.
+	// For requests without a policy.
 	OnBusy        BusyPolicy `protobuf:"varint,3,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.state.v1.BusyPolicy" json:"on_busy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -763,27 +762,26 @@ type ListSessionsRequest struct {
 	UserId         string                 `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	OrganizationId string                 `protobuf:"bytes,3,opt,name=organization_id,json=organizationId,proto3" json:"organization_id,omitempty"`
 	AgentType      string                 `protobuf:"bytes,4,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
-	// One of them; empty for any.
+	// Any of these; empty for any status.
 	Statuses []SessionStatus `protobuf:"varint,5,rep,packed,name=statuses,proto3,enum=holdfast.state.v1.SessionStatus" json:"statuses,omitempty"`
 	// Types that are valid to be assigned to Family:
 	//
 	//	*ListSessionsRequest_ParentSessionId
 	//	*ListSessionsRequest_Roots
 	Family isListSessionsRequest_Family `protobuf_oneof:"family"`
-	// The session has all of them.
+	// The session must have all of them.
 	Tags     []string          `protobuf:"bytes,8,rep,name=tags,proto3" json:"tags,omitempty"`
 	Metadata map[string]string `protobuf:"bytes,9,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Inclusive; 0 for the beginning of time.
 	CreatedFrom int64 `protobuf:"varint,10,opt,name=created_from,json=createdFrom,proto3" json:"created_from,omitempty"`
 	// Exclusive; 0 for no end.
 	CreatedBefore int64 `protobuf:"varint,11,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
-	// The `next` of the page before. Not together with an offset.
+	// The `next` of the previous page. Excludes an offset.
 	Cursor string `protobuf:"bytes,12,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	Offset int32  `protobuf:"varint,13,opt,name=offset,proto3" json:"offset,omitempty"`
 	// 1 to 200; 0 means 50.
 	Limit int32 `protobuf:"varint,14,opt,name=limit,proto3" json:"limit,omitempty"`
-	// Count all that fit, however many. Otherwise counting stops at the
-	// configured number.
+	// Count all matching sessions. Otherwise counting stops at the configured number.
 	ExactTotal    bool `protobuf:"varint,15,opt,name=exact_total,json=exactTotal,proto3" json:"exact_total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -940,7 +938,7 @@ type isListSessionsRequest_Family interface {
 }
 
 type ListSessionsRequest_ParentSessionId struct {
-	// The sub-sessions of this session.
+	// Only the sub-sessions of this session.
 	ParentSessionId string `protobuf:"bytes,6,opt,name=parent_session_id,json=parentSessionId,proto3,oneof"`
 }
 
@@ -957,15 +955,15 @@ type ListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Without their custom states and outputs.
 	Sessions []*Session `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
-	// How many fit, on all pages; not given for a cursor.
+	// The number of matching sessions; not set with a cursor.
 	Total int64 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
 	// There may be more than total.
 	TotalIsMinimum bool  `protobuf:"varint,3,opt,name=total_is_minimum,json=totalIsMinimum,proto3" json:"total_is_minimum,omitempty"`
 	Offset         int32 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
 	Limit          int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
 	HasMore        bool  `protobuf:"varint,6,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
-	// The cursor of the page behind this one; empty when there is none. It stays
-	// valid while sessions come and go.
+	// The cursor of the next page; empty if there is none. It stays valid while sessions are
+	// created and deleted.
 	Next          string `protobuf:"bytes,7,opt,name=next,proto3" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1104,7 +1102,7 @@ func (x *DeleteSessionRequest) GetSessionId() string {
 
 type DeleteSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// With the session itself.
+	// Includes the session itself.
 	Deleted       int32 `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1477,10 +1475,9 @@ func (x *SetStatusRequest) GetInterruptReason() string {
 
 type SetStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// False: nothing was written.
+	// False if nothing was written.
 	Ok bool `protobuf:"varint,1,opt,name=ok,proto3" json:"ok,omitempty"`
-	// The session's version and status after the write, or as the write found
-	// them.
+	// The session's version and status after the write, or as read by a refusal.
 	Version       int64         `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	Status        SessionStatus `protobuf:"varint,3,opt,name=status,proto3,enum=holdfast.state.v1.SessionStatus" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1774,7 +1771,7 @@ type AppendMessagesRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// At least one, of any role. A message without an id is given one.
+	// At least one, of any role. The service adds missing ids.
 	Messages      []*v1.Message `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

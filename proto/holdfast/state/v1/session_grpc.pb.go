@@ -39,73 +39,66 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// SessionService keeps conversations. Writes are those of the host; the owner
-// of a run writes through WorkService.
+// SessionService manages sessions. Its writes are those of the host; the owner of a run
+// writes through WorkService.
 //
-// `expected_version`, where it is not 0, refuses a write when the session has
-// another version: ABORTED (VERSION_STALE; metadata currentVersion).
+// `expected_version`, unless 0, refuses a write if the session has another version: ABORTED
+// (VERSION_STALE; metadata currentVersion).
 type SessionServiceClient interface {
-	// CreateSession makes a session without a run: it is `paused` until one
-	// starts. One that exists is FAILED_PRECONDITION (SESSION_EXISTS), which is
-	// also what a repetition meets; without an id a repetition makes another. With a
-	// parent, the parent's reference to it is written in the same transaction; a
-	// parent that does not exist is NOT_FOUND (SESSION_NOT_FOUND), one that has
-	// failed FAILED_PRECONDITION (PARENT_ENDED). Further: as
-	// StartRun.
+	// CreateSession creates a session without a run; it is `paused` until one starts. A
+	// repetition is FAILED_PRECONDITION (SESSION_EXISTS); without an id, a repetition creates
+	// another session. With a parent, the parent's reference is written in the same
+	// transaction. NOT_FOUND (SESSION_NOT_FOUND): the parent does not exist.
+	// FAILED_PRECONDITION (PARENT_ENDED): the parent has failed. Other errors as StartRun.
 	CreateSession(ctx context.Context, in *CreateSessionRequest, opts ...grpc.CallOption) (*CreateSessionResponse, error)
-	// GetSession gives the session, its newest run, what it waits for and what is
-	// below it, as of one moment.
+	// GetSession returns the session, its newest run, its pending calls and its sub-sessions,
+	// as of one moment.
 	GetSession(ctx context.Context, in *GetSessionRequest, opts ...grpc.CallOption) (*GetSessionResponse, error)
-	// ListSessions finds sessions of the tenant, the youngest first. All
-	// conditions are looked up by index. INVALID_ARGUMENT: LIMIT_INVALID,
-	// CURSOR_INVALID, ID_INVALID, STATUS_INVALID.
+	// ListSessions returns sessions of the tenant, newest first. All conditions use an index.
+	// INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, STATUS_INVALID.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
-	// DeleteSession deletes the session and everything below it that is in this
-	// service; whoever runs one of them is refused from now on with NOT_FOUND
-	// (SESSION_NOT_FOUND). A family of more than the configured number is
-	// FAILED_PRECONDITION (FAMILY_TOO_LARGE): delete its branches first.
+	// DeleteSession deletes the session and everything below it in this service. From then
+	// on, executors of these sessions receive NOT_FOUND (SESSION_NOT_FOUND).
+	// FAILED_PRECONDITION (FAMILY_TOO_LARGE): the family has more sessions than the
+	// configured number; delete its branches first.
 	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
-	// UpdateSession changes what it names and leaves the rest.
+	// UpdateSession changes the fields of the request that are set.
 	UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error)
-	// SetStatus is a compare-and-set. The answer of a refusal is what the same
-	// transaction saw, and is no error. A run that is live is ended with the
-	// session: its owner is refused from then on. Only completed, failed (with a
-	// failure), interrupted and paused can be set: INVALID_ARGUMENT
-	// (STATUS_INVALID, FAILURE_MISSING).
+	// SetStatus is a compare-and-set. A refusal is not an error: it returns what the same
+	// transaction read. A live run ends with the session, and its executor's writes are
+	// refused. Valid statuses are completed, failed (with a failure), interrupted and paused:
+	// INVALID_ARGUMENT (STATUS_INVALID, FAILURE_MISSING).
 	SetStatus(ctx context.Context, in *SetStatusRequest, opts ...grpc.CallOption) (*SetStatusResponse, error)
-	// SaveState writes the whole custom state over what there is. STATE_INVALID,
+	// SaveState replaces the whole custom state. INVALID_ARGUMENT: STATE_INVALID,
 	// STATE_SIZE_EXCEEDED.
 	SaveState(ctx context.Context, in *SaveStateRequest, opts ...grpc.CallOption) (*SaveStateResponse, error)
-	// MergeState applies writes to the custom state, in their order. Merges that
-	// come at the same time lose nothing. An append that is sent again appends
-	// again, unless expected_version refuses it. STATE_INVALID (more writes than
-	// the configured number, too), STATE_SIZE_EXCEEDED
+	// MergeState applies writes to the custom state in order. Concurrent merges lose nothing.
+	// A repeated append appends again, unless expected_version refuses it. INVALID_ARGUMENT:
+	// STATE_INVALID (also for more writes than the configured number), STATE_SIZE_EXCEEDED
 	// (metadata changedKeys, limitBytes, sizeBytes).
 	MergeState(ctx context.Context, in *MergeStateRequest, opts ...grpc.CallOption) (*MergeStateResponse, error)
-	// AppendMessages puts messages behind the conversation, whoever else does the
-	// same. A request whose messages are all there, by their ids, is answered and
-	// writes nothing: give ids to be able to send it again. MESSAGE_EXISTS, MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	// AppendMessages appends messages to the conversation. Concurrent appends are safe. With
+	// ids it is idempotent: if all messages exist, it writes nothing. FAILED_PRECONDITION
+	// (MESSAGE_EXISTS), INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE.
 	AppendMessages(ctx context.Context, in *AppendMessagesRequest, opts ...grpc.CallOption) (*AppendMessagesResponse, error)
-	// TruncateMessages takes back the messages behind the first `count`, and the
-	// checkpoints that count more. Refused with FAILED_PRECONDITION
-	// (SESSION_BUSY) while a run is live; INVALID_ARGUMENT (COUNT_INVALID) for
-	// more than there are.
+	// TruncateMessages removes all messages after the first `count`, and the checkpoints that
+	// include them. FAILED_PRECONDITION (SESSION_BUSY) while a run is live. INVALID_ARGUMENT
+	// (COUNT_INVALID): the session has fewer messages.
 	TruncateMessages(ctx context.Context, in *TruncateMessagesRequest, opts ...grpc.CallOption) (*TruncateMessagesResponse, error)
-	// PutSubSession writes a reference to a sub-session: of another service, or
-	// what is known of one of this. Its location never changes:
-	// FAILED_PRECONDITION (LOCATION_FIXED). A local one that is not known is
-	// FAILED_PRECONDITION (CHILD_UNKNOWN): it is made by CreateSession or
-	// StartRun.
+	// PutSubSession writes a reference to a sub-session of this service or of another.
+	// FAILED_PRECONDITION (LOCATION_FIXED): its location cannot change. FAILED_PRECONDITION
+	// (CHILD_UNKNOWN): a local sub-session does not exist; CreateSession or StartRun create
+	// one.
 	PutSubSession(ctx context.Context, in *PutSubSessionRequest, opts ...grpc.CallOption) (*PutSubSessionResponse, error)
-	// ListMessages gives messages in the order of the conversation.
+	// ListMessages returns messages in the order of the conversation.
 	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
-	// ListSteps gives committed steps for readers, in their order, with the session and
-	// its newest run as of the same moment. A step that a rewind has taken back is not
-	// among them. Without a step above `after_step` the list is empty. A page is cut at
-	// `limit` steps and at 4 MiB, whichever comes first; it has at least one step where
-	// there is one. INVALID_ARGUMENT: LIMIT_INVALID, STEP_INVALID, ID_INVALID.
+	// ListSteps returns committed steps for readers, in order, with the session and its
+	// newest run as of the same moment. It leaves out steps that a rewind has removed. The
+	// list is empty if there is no step above `after_step`. A page ends after `limit` steps
+	// or 4 MiB, but has at least one step if there is one. INVALID_ARGUMENT: LIMIT_INVALID,
+	// STEP_INVALID, ID_INVALID.
 	ListSteps(ctx context.Context, in *ListStepsRequest, opts ...grpc.CallOption) (*ListStepsResponse, error)
-	// ListAgents gives the agents that executors have announced.
+	// ListAgents returns all agents that executors have announced.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
 }
 
@@ -261,73 +254,66 @@ func (c *sessionServiceClient) ListAgents(ctx context.Context, in *ListAgentsReq
 // All implementations must embed UnimplementedSessionServiceServer
 // for forward compatibility.
 //
-// SessionService keeps conversations. Writes are those of the host; the owner
-// of a run writes through WorkService.
+// SessionService manages sessions. Its writes are those of the host; the owner of a run
+// writes through WorkService.
 //
-// `expected_version`, where it is not 0, refuses a write when the session has
-// another version: ABORTED (VERSION_STALE; metadata currentVersion).
+// `expected_version`, unless 0, refuses a write if the session has another version: ABORTED
+// (VERSION_STALE; metadata currentVersion).
 type SessionServiceServer interface {
-	// CreateSession makes a session without a run: it is `paused` until one
-	// starts. One that exists is FAILED_PRECONDITION (SESSION_EXISTS), which is
-	// also what a repetition meets; without an id a repetition makes another. With a
-	// parent, the parent's reference to it is written in the same transaction; a
-	// parent that does not exist is NOT_FOUND (SESSION_NOT_FOUND), one that has
-	// failed FAILED_PRECONDITION (PARENT_ENDED). Further: as
-	// StartRun.
+	// CreateSession creates a session without a run; it is `paused` until one starts. A
+	// repetition is FAILED_PRECONDITION (SESSION_EXISTS); without an id, a repetition creates
+	// another session. With a parent, the parent's reference is written in the same
+	// transaction. NOT_FOUND (SESSION_NOT_FOUND): the parent does not exist.
+	// FAILED_PRECONDITION (PARENT_ENDED): the parent has failed. Other errors as StartRun.
 	CreateSession(context.Context, *CreateSessionRequest) (*CreateSessionResponse, error)
-	// GetSession gives the session, its newest run, what it waits for and what is
-	// below it, as of one moment.
+	// GetSession returns the session, its newest run, its pending calls and its sub-sessions,
+	// as of one moment.
 	GetSession(context.Context, *GetSessionRequest) (*GetSessionResponse, error)
-	// ListSessions finds sessions of the tenant, the youngest first. All
-	// conditions are looked up by index. INVALID_ARGUMENT: LIMIT_INVALID,
-	// CURSOR_INVALID, ID_INVALID, STATUS_INVALID.
+	// ListSessions returns sessions of the tenant, newest first. All conditions use an index.
+	// INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, STATUS_INVALID.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
-	// DeleteSession deletes the session and everything below it that is in this
-	// service; whoever runs one of them is refused from now on with NOT_FOUND
-	// (SESSION_NOT_FOUND). A family of more than the configured number is
-	// FAILED_PRECONDITION (FAMILY_TOO_LARGE): delete its branches first.
+	// DeleteSession deletes the session and everything below it in this service. From then
+	// on, executors of these sessions receive NOT_FOUND (SESSION_NOT_FOUND).
+	// FAILED_PRECONDITION (FAMILY_TOO_LARGE): the family has more sessions than the
+	// configured number; delete its branches first.
 	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)
-	// UpdateSession changes what it names and leaves the rest.
+	// UpdateSession changes the fields of the request that are set.
 	UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error)
-	// SetStatus is a compare-and-set. The answer of a refusal is what the same
-	// transaction saw, and is no error. A run that is live is ended with the
-	// session: its owner is refused from then on. Only completed, failed (with a
-	// failure), interrupted and paused can be set: INVALID_ARGUMENT
-	// (STATUS_INVALID, FAILURE_MISSING).
+	// SetStatus is a compare-and-set. A refusal is not an error: it returns what the same
+	// transaction read. A live run ends with the session, and its executor's writes are
+	// refused. Valid statuses are completed, failed (with a failure), interrupted and paused:
+	// INVALID_ARGUMENT (STATUS_INVALID, FAILURE_MISSING).
 	SetStatus(context.Context, *SetStatusRequest) (*SetStatusResponse, error)
-	// SaveState writes the whole custom state over what there is. STATE_INVALID,
+	// SaveState replaces the whole custom state. INVALID_ARGUMENT: STATE_INVALID,
 	// STATE_SIZE_EXCEEDED.
 	SaveState(context.Context, *SaveStateRequest) (*SaveStateResponse, error)
-	// MergeState applies writes to the custom state, in their order. Merges that
-	// come at the same time lose nothing. An append that is sent again appends
-	// again, unless expected_version refuses it. STATE_INVALID (more writes than
-	// the configured number, too), STATE_SIZE_EXCEEDED
+	// MergeState applies writes to the custom state in order. Concurrent merges lose nothing.
+	// A repeated append appends again, unless expected_version refuses it. INVALID_ARGUMENT:
+	// STATE_INVALID (also for more writes than the configured number), STATE_SIZE_EXCEEDED
 	// (metadata changedKeys, limitBytes, sizeBytes).
 	MergeState(context.Context, *MergeStateRequest) (*MergeStateResponse, error)
-	// AppendMessages puts messages behind the conversation, whoever else does the
-	// same. A request whose messages are all there, by their ids, is answered and
-	// writes nothing: give ids to be able to send it again. MESSAGE_EXISTS, MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	// AppendMessages appends messages to the conversation. Concurrent appends are safe. With
+	// ids it is idempotent: if all messages exist, it writes nothing. FAILED_PRECONDITION
+	// (MESSAGE_EXISTS), INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE.
 	AppendMessages(context.Context, *AppendMessagesRequest) (*AppendMessagesResponse, error)
-	// TruncateMessages takes back the messages behind the first `count`, and the
-	// checkpoints that count more. Refused with FAILED_PRECONDITION
-	// (SESSION_BUSY) while a run is live; INVALID_ARGUMENT (COUNT_INVALID) for
-	// more than there are.
+	// TruncateMessages removes all messages after the first `count`, and the checkpoints that
+	// include them. FAILED_PRECONDITION (SESSION_BUSY) while a run is live. INVALID_ARGUMENT
+	// (COUNT_INVALID): the session has fewer messages.
 	TruncateMessages(context.Context, *TruncateMessagesRequest) (*TruncateMessagesResponse, error)
-	// PutSubSession writes a reference to a sub-session: of another service, or
-	// what is known of one of this. Its location never changes:
-	// FAILED_PRECONDITION (LOCATION_FIXED). A local one that is not known is
-	// FAILED_PRECONDITION (CHILD_UNKNOWN): it is made by CreateSession or
-	// StartRun.
+	// PutSubSession writes a reference to a sub-session of this service or of another.
+	// FAILED_PRECONDITION (LOCATION_FIXED): its location cannot change. FAILED_PRECONDITION
+	// (CHILD_UNKNOWN): a local sub-session does not exist; CreateSession or StartRun create
+	// one.
 	PutSubSession(context.Context, *PutSubSessionRequest) (*PutSubSessionResponse, error)
-	// ListMessages gives messages in the order of the conversation.
+	// ListMessages returns messages in the order of the conversation.
 	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
-	// ListSteps gives committed steps for readers, in their order, with the session and
-	// its newest run as of the same moment. A step that a rewind has taken back is not
-	// among them. Without a step above `after_step` the list is empty. A page is cut at
-	// `limit` steps and at 4 MiB, whichever comes first; it has at least one step where
-	// there is one. INVALID_ARGUMENT: LIMIT_INVALID, STEP_INVALID, ID_INVALID.
+	// ListSteps returns committed steps for readers, in order, with the session and its
+	// newest run as of the same moment. It leaves out steps that a rewind has removed. The
+	// list is empty if there is no step above `after_step`. A page ends after `limit` steps
+	// or 4 MiB, but has at least one step if there is one. INVALID_ARGUMENT: LIMIT_INVALID,
+	// STEP_INVALID, ID_INVALID.
 	ListSteps(context.Context, *ListStepsRequest) (*ListStepsResponse, error)
-	// ListAgents gives the agents that executors have announced.
+	// ListAgents returns all agents that executors have announced.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
 	mustEmbedUnimplementedSessionServiceServer()
 }

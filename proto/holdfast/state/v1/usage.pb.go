@@ -493,13 +493,13 @@ func (x *GetUsageRollupResponse) GetRollup() *UsageRollup {
 	return nil
 }
 
-// UsageRollup is what a session has used.
+// UsageRollup is the usage of a session.
 type UsageRollup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Tokens        *TokenSums             `protobuf:"bytes,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	TokensByModel map[string]*TokenSums  `protobuf:"bytes,3,rep,name=tokens_by_model,json=tokensByModel,proto3" json:"tokens_by_model,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// With everything below the session.
+	// Includes all sessions below.
 	TokensIncludingSubAgents *TokenSums           `protobuf:"bytes,4,opt,name=tokens_including_sub_agents,json=tokensIncludingSubAgents,proto3" json:"tokens_including_sub_agents,omitempty"`
 	Tools                    *CallSums            `protobuf:"bytes,5,opt,name=tools,proto3" json:"tools,omitempty"`
 	ToolsByName              map[string]*CallSums `protobuf:"bytes,6,rep,name=tools_by_name,json=toolsByName,proto3" json:"tools_by_name,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -775,7 +775,7 @@ func (x *CallSums) GetTotalDurationMs() int64 {
 type QueryUsageRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// Empty for all of the tenant.
+	// Empty for all sessions of the tenant.
 	SessionIds []string    `protobuf:"bytes,2,rep,name=session_ids,json=sessionIds,proto3" json:"session_ids,omitempty"`
 	UserId     string      `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	AgentType  string      `protobuf:"bytes,4,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
@@ -886,7 +886,7 @@ func (x *QueryUsageRequest) GetBucketMs() int64 {
 
 type QueryUsageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the order of time.
+	// In time order.
 	Buckets       []*UsageBucket `protobuf:"bytes,1,rep,name=buckets,proto3" json:"buckets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -931,7 +931,7 @@ func (x *QueryUsageResponse) GetBuckets() []*UsageBucket {
 
 type UsageBucket struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A multiple of the length; 0 for one bucket.
+	// A multiple of the bucket's length; 0 for one bucket.
 	BeginsAt int64 `protobuf:"varint,1,opt,name=begins_at,json=beginsAt,proto3" json:"begins_at,omitempty"`
 	// Without a run id and tokens_including_sub_agents.
 	Rollup        *UsageRollup `protobuf:"bytes,2,opt,name=rollup,proto3" json:"rollup,omitempty"`

@@ -29,18 +29,18 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// UsageService adds up what was measured.
+// UsageService records and adds up usage.
 type UsageServiceClient interface {
-	// RecordUsage adds measurements outside of a step. It counts again when it is
-	// sent again. USAGE_INVALID.
+	// RecordUsage adds measurements outside of a step. A repetition counts again.
+	// INVALID_ARGUMENT (USAGE_INVALID).
 	RecordUsage(ctx context.Context, in *RecordUsageRequest, opts ...grpc.CallOption) (*RecordUsageResponse, error)
-	// ListUsage gives the entries of a session in the order of their recording.
+	// ListUsage returns the entries of a session in the order of recording.
 	ListUsage(ctx context.Context, in *ListUsageRequest, opts ...grpc.CallOption) (*ListUsageResponse, error)
-	// GetUsageRollup adds up a session, and beside it its whole family below.
+	// GetUsageRollup adds up the usage of a session, and the tokens of all sessions below it.
 	GetUsageRollup(ctx context.Context, in *GetUsageRollupRequest, opts ...grpc.CallOption) (*GetUsageRollupResponse, error)
-	// QueryUsage adds up over sessions of the tenant. INVALID_ARGUMENT:
-	// QUERY_INVALID (a range or a bucket that would give more than the configured
-	// number of sums is RESOURCE_EXHAUSTED (QUERY_TOO_LARGE)).
+	// QueryUsage adds up usage over sessions of the tenant. INVALID_ARGUMENT (QUERY_INVALID).
+	// RESOURCE_EXHAUSTED (QUERY_TOO_LARGE): the range or the bucket gives more than the
+	// configured number of sums.
 	QueryUsage(ctx context.Context, in *QueryUsageRequest, opts ...grpc.CallOption) (*QueryUsageResponse, error)
 }
 
@@ -96,18 +96,18 @@ func (c *usageServiceClient) QueryUsage(ctx context.Context, in *QueryUsageReque
 // All implementations must embed UnimplementedUsageServiceServer
 // for forward compatibility.
 //
-// UsageService adds up what was measured.
+// UsageService records and adds up usage.
 type UsageServiceServer interface {
-	// RecordUsage adds measurements outside of a step. It counts again when it is
-	// sent again. USAGE_INVALID.
+	// RecordUsage adds measurements outside of a step. A repetition counts again.
+	// INVALID_ARGUMENT (USAGE_INVALID).
 	RecordUsage(context.Context, *RecordUsageRequest) (*RecordUsageResponse, error)
-	// ListUsage gives the entries of a session in the order of their recording.
+	// ListUsage returns the entries of a session in the order of recording.
 	ListUsage(context.Context, *ListUsageRequest) (*ListUsageResponse, error)
-	// GetUsageRollup adds up a session, and beside it its whole family below.
+	// GetUsageRollup adds up the usage of a session, and the tokens of all sessions below it.
 	GetUsageRollup(context.Context, *GetUsageRollupRequest) (*GetUsageRollupResponse, error)
-	// QueryUsage adds up over sessions of the tenant. INVALID_ARGUMENT:
-	// QUERY_INVALID (a range or a bucket that would give more than the configured
-	// number of sums is RESOURCE_EXHAUSTED (QUERY_TOO_LARGE)).
+	// QueryUsage adds up usage over sessions of the tenant. INVALID_ARGUMENT (QUERY_INVALID).
+	// RESOURCE_EXHAUSTED (QUERY_TOO_LARGE): the range or the bucket gives more than the
+	// configured number of sums.
 	QueryUsage(context.Context, *QueryUsageRequest) (*QueryUsageResponse, error)
 	mustEmbedUnimplementedUsageServiceServer()
 }

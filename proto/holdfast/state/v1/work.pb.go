@@ -24,12 +24,12 @@ const (
 
 type ClaimRunsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unique to the executor process: a restarted executor has another one.
-	// First request only, like agents and held_run_ids.
+	// Unique to the executor process: a restarted executor has a new one. First request only,
+	// like agents and held_run_ids.
 	ExecutorId string   `protobuf:"bytes,1,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"`
 	Agents     []*Agent `protobuf:"bytes,2,rep,name=agents,proto3" json:"agents,omitempty"`
-	// The runs that the executor holds when it opens the stream: claims of it
-	// that are not among them were never received and go back to the queue.
+	// The runs that the executor holds when it opens the stream. Its other claims were never
+	// received, and go back to the queue.
 	HeldRunIds []string `protobuf:"bytes,3,rep,name=held_run_ids,json=heldRunIds,proto3" json:"held_run_ids,omitempty"`
 	// How many more claims the executor can take.
 	Credits       int32 `protobuf:"varint,4,opt,name=credits,proto3" json:"credits,omitempty"`
@@ -166,14 +166,14 @@ type isClaimRunsResponse_Work interface {
 }
 
 type ClaimRunsResponse_Execute struct {
-	// Execute the run.
+	// Execute this run.
 	Execute *Claim `protobuf:"bytes,1,opt,name=execute,proto3,oneof"`
 }
 
 type ClaimRunsResponse_Stop struct {
-	// A run that the executor holds is to stop. Takes no credit. It reaches the
-	// executor soon after RequestStop has answered, whichever replica took it, and
-	// may come more than once; heartbeats say it as well.
+	// Stop a run that the executor holds. It takes no credit. It arrives soon after
+	// RequestStop has returned, whichever replica served it, and may be repeated.
+	// Heartbeats report it as well.
 	Stop *StoppedRun `protobuf:"bytes,3,opt,name=stop,proto3,oneof"`
 }
 
@@ -188,14 +188,14 @@ type Claim struct {
 	// The epoch of this claim, as in the session.
 	Epoch   int64    `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Journal *Journal `protobuf:"bytes,4,opt,name=journal,proto3" json:"journal,omitempty"`
-	// The last messages of the conversation, up to a size; those before the
-	// first one's ordinal are read with ListMessages.
+	// The last messages of the conversation, up to a size. Read those before the first one's
+	// ordinal with ListMessages.
 	Messages []*StoredMessage `protobuf:"bytes,5,rep,name=messages,proto3" json:"messages,omitempty"`
-	// The session's calls whose answers no step has taken yet, and those with a
-	// late answer that the model was not told of.
+	// The session's calls with an answer that no step has consumed yet, or with a late answer
+	// that the model has not received.
 	Calls []*Call `protobuf:"bytes,6,rep,name=calls,proto3" json:"calls,omitempty"`
-	// The tokens of the run's usage entries so far, whoever has written them; the
-	// journal's are not among them.
+	// The tokens of the run's usage entries so far, by all executors, without those of the
+	// journal.
 	Used          *TokenSums `protobuf:"bytes,7,opt,name=used,proto3" json:"used,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -283,8 +283,8 @@ func (x *Claim) GetUsed() *TokenSums {
 type HeartbeatRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ExecutorId string                 `protobuf:"bytes,1,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"`
-	// Set now and then: the runs that the executor holds. Claims of it that are
-	// not among them and not fresh go back to the queue.
+	// Set from time to time: the runs that the executor holds. Its other claims go back to
+	// the queue, unless they are fresh.
 	Held          *HeldRuns `protobuf:"bytes,2,opt,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -380,10 +380,10 @@ func (x *HeldRuns) GetRunIds() []string {
 
 type HeartbeatResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The executor was taken for dead: its claims are gone. It should stop its
-	// runs and announce itself again.
+	// The executor was considered dead and has lost its claims. It should stop its runs and
+	// announce itself again.
 	Forgotten bool `protobuf:"varint,1,opt,name=forgotten,proto3" json:"forgotten,omitempty"`
-	// The executor's runs that somebody has asked to stop.
+	// The executor's runs with a stop request.
 	Stops         []*StoppedRun `protobuf:"bytes,2,rep,name=stops,proto3" json:"stops,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -560,8 +560,8 @@ type RecordPlanRequest struct {
 	Step  int32                  `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
 	Plan  *v1.Message            `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`
 	Usage []*UsageEntry          `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
-	// Writes to the custom state that have led to the plan and that nobody makes
-	// again. The next owner of the run has them from the journal.
+	// Writes to the custom state made before the plan, which are not repeated. The next owner
+	// of the run gets them from the journal.
 	Ops           []*StateOp `protobuf:"bytes,6,rep,name=ops,proto3" json:"ops,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -730,7 +730,7 @@ func (x *RecordResultRequest) GetResult() *CallResult {
 
 type RecordResultResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call had a result before; this one was dropped.
+	// The call already had a result; this one was dropped.
 	Repeated      bool `protobuf:"varint,1,opt,name=repeated,proto3" json:"repeated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -779,25 +779,25 @@ type CommitStepRequest struct {
 	Step  int32                  `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
 	// Appended to the conversation in this order.
 	Messages []*v1.Message `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
-	// Applied after those of the results in the journal. The executor adds the writes
-	// of the journal's plan; the service does not apply these itself.
+	// Applied after those of the results in the journal. They must include the writes of the
+	// journal's plan; the service does not apply these itself.
 	Ops   []*StateOp    `protobuf:"bytes,4,rep,name=ops,proto3" json:"ops,omitempty"`
 	Usage []*UsageEntry `protobuf:"bytes,6,rep,name=usage,proto3" json:"usage,omitempty"`
-	// When set, the run ends with this step.
+	// If set, the run ends with this step.
 	Outcome *Outcome `protobuf:"bytes,7,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// 0 for any.
 	ExpectedVersion int64 `protobuf:"varint,9,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
-	// The calls that the step leaves open. session_id, run_id, step, created_at
-	// and everything about answers are given by the service.
+	// The calls left open by the step. The service sets session_id, run_id, step, created_at
+	// and everything about answers.
 	Calls         []*Call         `protobuf:"bytes,10,rep,name=calls,proto3" json:"calls,omitempty"`
 	ConsumedCalls []*ConsumedCall `protobuf:"bytes,11,rep,name=consumed_calls,json=consumedCalls,proto3" json:"consumed_calls,omitempty"`
-	// The calls of whose late answers the step's messages have told the model.
+	// The calls whose late answers the model received in the step's messages.
 	ToldCalls []string `protobuf:"bytes,12,rep,name=told_calls,json=toldCalls,proto3" json:"told_calls,omitempty"`
-	// Written over the references of the same ids, as by PutSubSession.
+	// Overwrites the references of the same ids, as PutSubSession does.
 	SubSessions []*SubSession `protobuf:"bytes,13,rep,name=sub_sessions,json=subSessions,proto3" json:"sub_sessions,omitempty"`
-	// For a suspended outcome.
+	// For an outcome that suspends.
 	Suspension *Suspension `protobuf:"bytes,14,opt,name=suspension,proto3" json:"suspension,omitempty"`
-	// What readers saw of the step beside its messages; stored with it. At most 8 MiB:
+	// What readers saw of the step in addition to its messages. At most 8 MiB:
 	// INVALID_ARGUMENT (RECORD_TOO_LARGE).
 	Record        *v1.StepRecord `protobuf:"bytes,16,opt,name=record,proto3" json:"record,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -928,7 +928,7 @@ func (x *CommitStepRequest) GetRecord() *v1.StepRecord {
 type ConsumedCall struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ToolCallId string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
-	// Of the answer that was read.
+	// The revision of the answer that was read.
 	Revision      int32 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -984,9 +984,9 @@ type CommitStepResponse struct {
 	// The session's new version.
 	Version      int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	MessageCount int64 `protobuf:"varint,3,opt,name=message_count,json=messageCount,proto3" json:"message_count,omitempty"`
-	// What merging the state writes had to say.
+	// Warnings from merging the state writes.
 	Warnings []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// Somebody has asked the run to end early.
+	// The request to end the run early, if any.
 	Stop          *Stop `protobuf:"bytes,5,opt,name=stop,proto3" json:"stop,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1057,19 +1057,19 @@ func (x *CommitStepResponse) GetStop() *Stop {
 	return nil
 }
 
-// Outcome is how a run ended.
+// Outcome is the end of a run.
 type Outcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// COMPLETED, FAILED or INTERRUPTED; with CommitStep also a suspended status.
-	// Others are INVALID_ARGUMENT (OUTCOME_INVALID).
+	// COMPLETED, FAILED or INTERRUPTED; with CommitStep also a suspended status. Others are
+	// INVALID_ARGUMENT (OUTCOME_INVALID).
 	Status           RunStatus `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.state.v1.RunStatus" json:"status,omitempty"`
 	Output           string    `protobuf:"bytes,2,opt,name=output,proto3" json:"output,omitempty"`
 	Failure          *Failure  `protobuf:"bytes,3,opt,name=failure,proto3" json:"failure,omitempty"`
 	CompletionReason string    `protobuf:"bytes,4,opt,name=completion_reason,json=completionReason,proto3" json:"completion_reason,omitempty"`
-	// Why the model stopped last, as RunCompleted.finish_reason has it. At most 64
-	// bytes: INVALID_ARGUMENT (OUTCOME_INVALID). Empty when no model was called.
+	// Why the model last stopped, as in RunCompleted.finish_reason; empty if no model was
+	// called. At most 64 bytes: INVALID_ARGUMENT (OUTCOME_INVALID).
 	FinishReason string `protobuf:"bytes,5,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
-	// The tokens of the run, kept with it.
+	// The tokens of the run.
 	Usage         *v1.Usage `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1151,7 +1151,7 @@ type FinishRunRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Run     *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 	Outcome *Outcome               `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	// Goes behind that of the journal: what was spent without a plan.
+	// Usage without a plan, recorded after that of the journal.
 	Usage         []*UsageEntry `protobuf:"bytes,4,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1255,11 +1255,10 @@ func (x *FinishRunResponse) GetVersion() int64 {
 type ReleaseRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Run   *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	// The run is not claimed again before this time has passed, in
-	// milliseconds; at most a day: INVALID_ARGUMENT (DELAY_INVALID). A stop that came
-	// behind the claim, or comes later, ends the delay.
+	// How long the run is not claimed again, in milliseconds; at most a day: INVALID_ARGUMENT
+	// (DELAY_INVALID). A stop requested since the claim, or later, ends the delay.
 	DelayMs int64 `protobuf:"varint,2,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
-	// What was spent on attempts whose plan is not recorded.
+	// Usage of attempts without a recorded plan.
 	Usage         []*UsageEntry `protobuf:"bytes,3,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -34,70 +34,77 @@ const (
 //
 // WorkService is for executors.
 //
-// Each claim raises the epoch of its session. Every write names the session,
-// the run and the epoch of its claim; one whose epoch is not the session's is
-// ABORTED (EPOCH_STALE): another executor owns the run, stop. A write to a run
-// that has finished is ABORTED (RUN_FINISHED), unless it repeats the write
-// that finished it under the same epoch, which answers as before. Every write
-// may be sent again with the same content after an UNAVAILABLE. A usage entry
-// that names neither a model nor a tool is INVALID_ARGUMENT (USAGE_INVALID).
+// Each claim increments the epoch of its session. Every write names the session, the run
+// and the epoch of its claim. ABORTED (EPOCH_STALE): another executor has claimed the
+// session since; stop the run. ABORTED (RUN_FINISHED): the run has ended; but a repetition
+// of the write that ended it, under the same epoch, returns the same response again. Every
+// write may be repeated with the same content after UNAVAILABLE. A usage entry with neither
+// a model nor a tool is INVALID_ARGUMENT (USAGE_INVALID).
 type WorkServiceClient interface {
-	// ClaimRuns hands out work for as long as the stream is open. The first
-	// request announces the executor and its agents; each request adds credits,
-	// and each claim takes one. Claims come oldest first among the runs of the
-	// announced agents. A run that is only to end, being stopped or out of time,
-	// and whose agent no living executor has announced for a while, comes to any executor, behind those: no agent is needed for that. A
-	// stream that breaks loses nothing: what was claimed and not received goes back to the queue, see `held_run_ids`. A run whose journal,
-	// calls and last message are too large together for one message fails.
+	// ClaimRuns hands out runs while the stream is open. The first request announces the
+	// executor and its agents. Each request adds credits, and each claim takes one. The
+	// oldest runs of the announced agents come first. After them comes a run of an agent that
+	// no live executor has announced for a while, if it only has to end, being stopped or out
+	// of time: any executor can do that.
 	//
-	// INVALID_ARGUMENT (EXECUTOR_INVALID) when the first request lacks an
-	// executor id or agents; UNAVAILABLE (STOPPING) when the service stops.
+	// A broken stream loses nothing: claims that were not received go back to the queue, see
+	// `held_run_ids`. A run fails if its journal, calls and last message are too large
+	// together for one message.
+	//
+	// INVALID_ARGUMENT (EXECUTOR_INVALID): the first request lacks an executor id or agents.
+	// UNAVAILABLE (STOPPING): the service stops.
 	ClaimRuns(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ClaimRunsRequest, ClaimRunsResponse], error)
-	// Heartbeat proves that the executor lives. Runs of an executor that was
-	// silent for longer than the configured time go back to the queue.
+	// Heartbeat shows that the executor is alive. Runs of an executor that is silent for
+	// longer than the configured time go back to the queue.
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
-	// RecordPlan stores what the model decided in the step in flight, before any
-	// call of it runs. Repeating it for the step is safe; the first plan stands:
-	// another plan for the same step is ABORTED (PLAN_EXISTS). Of a repetition
-	// nothing is kept, also where its writes to the state are others. A step that is
-	// not the session's next is ABORTED (STEP_STALE). INVALID_ARGUMENT:
-	// MESSAGE_INVALID, MESSAGE_TOO_LARGE, and for the writes as with a result
-	// STATE_INVALID and STATE_SIZE_EXCEEDED: without them the plan is taken.
+	// RecordPlan stores the model's decision in the step in flight, before any of its calls
+	// runs. It is idempotent for the step: a repetition changes nothing, even with other
+	// writes to the state. ABORTED (PLAN_EXISTS): the step has another plan. ABORTED
+	// (STEP_STALE): the step is not the session's next one. INVALID_ARGUMENT:
+	// MESSAGE_INVALID, MESSAGE_TOO_LARGE; and STATE_INVALID and STATE_SIZE_EXCEEDED for the
+	// writes, as with RecordResult: the same plan is accepted without them.
 	RecordPlan(ctx context.Context, in *RecordPlanRequest, opts ...grpc.CallOption) (*RecordPlanResponse, error)
-	// RecordResult stores how a call of the plan ended, before anything else
-	// learns of it. The first result of a call stands; a repetition changes
-	// nothing and says so. A call that the plan does not have is
-	// FAILED_PRECONDITION (CALL_UNKNOWN). A result above the limit is
-	// INVALID_ARGUMENT (RESULT_TOO_LARGE), one without a call
-	// INVALID_ARGUMENT (RESULT_INVALID), written state above the limit
-	// INVALID_ARGUMENT (STATE_SIZE_EXCEEDED; metadata changedKeys, limitBytes,
-	// sizeBytes), a write that is not JSON INVALID_ARGUMENT (STATE_INVALID).
-	RecordResult(ctx context.Context, in *RecordResultRequest, opts ...grpc.CallOption) (*RecordResultResponse, error)
-	// CommitStep makes a step durable, all of it or nothing: messages, custom
-	// state, cursor, counters, usage, checkpoint, and with an outcome the end of
-	// the run. The journal of the step is cleared. The step must be the
-	// session's step_count + 1: a repetition of the last committed step under
-	// the same epoch answers as before; any other step is ABORTED (STEP_STALE).
-	// The usage of the journal is kept and that of the request added to it.
-	// Messages carry an id. Further reasons: MESSAGE_EXISTS, MESSAGE_INVALID,
-	// MESSAGE_TOO_LARGE, STATE_INVALID, STATE_SIZE_EXCEEDED, VERSION_STALE.
+	// RecordResult stores the end of a call of the plan, before anything else learns of it.
+	// It is idempotent: the first result of a call counts, and a repetition sets `repeated`.
 	//
-	// A suspended outcome comes with what the session waits for: new `calls`, open
-	// ones of an earlier step of the session that `consumed_calls` do not name, or
-	// children in `suspension`; OUTCOME_INVALID without. All of it becomes
-	// visible at once, with the messages of the calls that have ended. Where
-	// everything is answered already, the continuation is queued in the same
-	// transaction. A call id that the family has is FAILED_PRECONDITION
-	// (CALL_EXISTS); CALL_INVALID. `consumed_calls` are the answers whose results
-	// the messages carry: FAILED_PRECONDITION (CALL_UNANSWERED, CALL_CONSUMED),
-	// NOT_FOUND (UNKNOWN_TOOL_CALL), and ABORTED (ANSWER_CHANGED) when another
-	// answer has taken the place of the one that was read: read the calls again.
+	// Errors:
+	//   - FAILED_PRECONDITION (CALL_UNKNOWN): the plan does not have the call.
+	//   - INVALID_ARGUMENT (RESULT_TOO_LARGE): the result is above the limit.
+	//   - INVALID_ARGUMENT (RESULT_INVALID): the result is not JSON.
+	//   - INVALID_ARGUMENT (STATE_SIZE_EXCEEDED; metadata changedKeys, limitBytes,
+	//     sizeBytes): the state writes are above the limit.
+	//   - INVALID_ARGUMENT (STATE_INVALID): a state write is not JSON.
+	RecordResult(ctx context.Context, in *RecordResultRequest, opts ...grpc.CallOption) (*RecordResultResponse, error)
+	// CommitStep commits a step in one transaction: messages, custom state, position, counters, usage,
+	// checkpoint, and with an outcome the end of the run. It clears the journal of the step;
+	// the journal's usage is kept, and that of the request is added. Messages need ids. The
+	// step must be the session's step_count + 1, else it is ABORTED (STEP_STALE). It is
+	// idempotent: a repetition of the last committed step under the same epoch returns the
+	// same response.
+	//
+	// An outcome that suspends comes with something to wait for: new `calls`, calls left open
+	// by an earlier step and not in `consumed_calls`, or children in `suspension`. Without,
+	// it is OUTCOME_INVALID. Everything becomes visible at once, with the messages of the
+	// ended calls. If everything is already answered, the continuation is queued in the same
+	// transaction.
+	//
+	// `consumed_calls` name the answers whose results are in the messages.
+	//
+	// Errors:
+	//   - FAILED_PRECONDITION (CALL_EXISTS): the family already has a call with this id.
+	//   - FAILED_PRECONDITION (CALL_UNANSWERED, CALL_CONSUMED), NOT_FOUND
+	//     (UNKNOWN_TOOL_CALL): a consumed call has no answer, is consumed already, or does
+	//     not exist.
+	//   - ABORTED (ANSWER_CHANGED): another answer has replaced a consumed one. Read the
+	//     calls again.
+	//   - Further reasons: CALL_INVALID, MESSAGE_EXISTS, MESSAGE_INVALID, MESSAGE_TOO_LARGE,
+	//     STATE_INVALID, STATE_SIZE_EXCEEDED, VERSION_STALE.
 	CommitStep(ctx context.Context, in *CommitStepRequest, opts ...grpc.CallOption) (*CommitStepResponse, error)
-	// FinishRun ends a run outside of a step: it failed before or between steps.
-	// The journal is cleared.
+	// FinishRun ends a run outside of a step: it failed before a step or between steps. It
+	// clears the journal.
 	FinishRun(ctx context.Context, in *FinishRunRequest, opts ...grpc.CallOption) (*FinishRunResponse, error)
-	// ReleaseRun gives a claim back: the run is queued again at once, for
-	// another executor or this one, or after a delay.
+	// ReleaseRun gives a claim back. The run is queued again, at once or after a delay, for
+	// any executor.
 	ReleaseRun(ctx context.Context, in *ReleaseRunRequest, opts ...grpc.CallOption) (*ReleaseRunResponse, error)
 }
 
@@ -188,70 +195,77 @@ func (c *workServiceClient) ReleaseRun(ctx context.Context, in *ReleaseRunReques
 //
 // WorkService is for executors.
 //
-// Each claim raises the epoch of its session. Every write names the session,
-// the run and the epoch of its claim; one whose epoch is not the session's is
-// ABORTED (EPOCH_STALE): another executor owns the run, stop. A write to a run
-// that has finished is ABORTED (RUN_FINISHED), unless it repeats the write
-// that finished it under the same epoch, which answers as before. Every write
-// may be sent again with the same content after an UNAVAILABLE. A usage entry
-// that names neither a model nor a tool is INVALID_ARGUMENT (USAGE_INVALID).
+// Each claim increments the epoch of its session. Every write names the session, the run
+// and the epoch of its claim. ABORTED (EPOCH_STALE): another executor has claimed the
+// session since; stop the run. ABORTED (RUN_FINISHED): the run has ended; but a repetition
+// of the write that ended it, under the same epoch, returns the same response again. Every
+// write may be repeated with the same content after UNAVAILABLE. A usage entry with neither
+// a model nor a tool is INVALID_ARGUMENT (USAGE_INVALID).
 type WorkServiceServer interface {
-	// ClaimRuns hands out work for as long as the stream is open. The first
-	// request announces the executor and its agents; each request adds credits,
-	// and each claim takes one. Claims come oldest first among the runs of the
-	// announced agents. A run that is only to end, being stopped or out of time,
-	// and whose agent no living executor has announced for a while, comes to any executor, behind those: no agent is needed for that. A
-	// stream that breaks loses nothing: what was claimed and not received goes back to the queue, see `held_run_ids`. A run whose journal,
-	// calls and last message are too large together for one message fails.
+	// ClaimRuns hands out runs while the stream is open. The first request announces the
+	// executor and its agents. Each request adds credits, and each claim takes one. The
+	// oldest runs of the announced agents come first. After them comes a run of an agent that
+	// no live executor has announced for a while, if it only has to end, being stopped or out
+	// of time: any executor can do that.
 	//
-	// INVALID_ARGUMENT (EXECUTOR_INVALID) when the first request lacks an
-	// executor id or agents; UNAVAILABLE (STOPPING) when the service stops.
+	// A broken stream loses nothing: claims that were not received go back to the queue, see
+	// `held_run_ids`. A run fails if its journal, calls and last message are too large
+	// together for one message.
+	//
+	// INVALID_ARGUMENT (EXECUTOR_INVALID): the first request lacks an executor id or agents.
+	// UNAVAILABLE (STOPPING): the service stops.
 	ClaimRuns(grpc.BidiStreamingServer[ClaimRunsRequest, ClaimRunsResponse]) error
-	// Heartbeat proves that the executor lives. Runs of an executor that was
-	// silent for longer than the configured time go back to the queue.
+	// Heartbeat shows that the executor is alive. Runs of an executor that is silent for
+	// longer than the configured time go back to the queue.
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
-	// RecordPlan stores what the model decided in the step in flight, before any
-	// call of it runs. Repeating it for the step is safe; the first plan stands:
-	// another plan for the same step is ABORTED (PLAN_EXISTS). Of a repetition
-	// nothing is kept, also where its writes to the state are others. A step that is
-	// not the session's next is ABORTED (STEP_STALE). INVALID_ARGUMENT:
-	// MESSAGE_INVALID, MESSAGE_TOO_LARGE, and for the writes as with a result
-	// STATE_INVALID and STATE_SIZE_EXCEEDED: without them the plan is taken.
+	// RecordPlan stores the model's decision in the step in flight, before any of its calls
+	// runs. It is idempotent for the step: a repetition changes nothing, even with other
+	// writes to the state. ABORTED (PLAN_EXISTS): the step has another plan. ABORTED
+	// (STEP_STALE): the step is not the session's next one. INVALID_ARGUMENT:
+	// MESSAGE_INVALID, MESSAGE_TOO_LARGE; and STATE_INVALID and STATE_SIZE_EXCEEDED for the
+	// writes, as with RecordResult: the same plan is accepted without them.
 	RecordPlan(context.Context, *RecordPlanRequest) (*RecordPlanResponse, error)
-	// RecordResult stores how a call of the plan ended, before anything else
-	// learns of it. The first result of a call stands; a repetition changes
-	// nothing and says so. A call that the plan does not have is
-	// FAILED_PRECONDITION (CALL_UNKNOWN). A result above the limit is
-	// INVALID_ARGUMENT (RESULT_TOO_LARGE), one without a call
-	// INVALID_ARGUMENT (RESULT_INVALID), written state above the limit
-	// INVALID_ARGUMENT (STATE_SIZE_EXCEEDED; metadata changedKeys, limitBytes,
-	// sizeBytes), a write that is not JSON INVALID_ARGUMENT (STATE_INVALID).
-	RecordResult(context.Context, *RecordResultRequest) (*RecordResultResponse, error)
-	// CommitStep makes a step durable, all of it or nothing: messages, custom
-	// state, cursor, counters, usage, checkpoint, and with an outcome the end of
-	// the run. The journal of the step is cleared. The step must be the
-	// session's step_count + 1: a repetition of the last committed step under
-	// the same epoch answers as before; any other step is ABORTED (STEP_STALE).
-	// The usage of the journal is kept and that of the request added to it.
-	// Messages carry an id. Further reasons: MESSAGE_EXISTS, MESSAGE_INVALID,
-	// MESSAGE_TOO_LARGE, STATE_INVALID, STATE_SIZE_EXCEEDED, VERSION_STALE.
+	// RecordResult stores the end of a call of the plan, before anything else learns of it.
+	// It is idempotent: the first result of a call counts, and a repetition sets `repeated`.
 	//
-	// A suspended outcome comes with what the session waits for: new `calls`, open
-	// ones of an earlier step of the session that `consumed_calls` do not name, or
-	// children in `suspension`; OUTCOME_INVALID without. All of it becomes
-	// visible at once, with the messages of the calls that have ended. Where
-	// everything is answered already, the continuation is queued in the same
-	// transaction. A call id that the family has is FAILED_PRECONDITION
-	// (CALL_EXISTS); CALL_INVALID. `consumed_calls` are the answers whose results
-	// the messages carry: FAILED_PRECONDITION (CALL_UNANSWERED, CALL_CONSUMED),
-	// NOT_FOUND (UNKNOWN_TOOL_CALL), and ABORTED (ANSWER_CHANGED) when another
-	// answer has taken the place of the one that was read: read the calls again.
+	// Errors:
+	//   - FAILED_PRECONDITION (CALL_UNKNOWN): the plan does not have the call.
+	//   - INVALID_ARGUMENT (RESULT_TOO_LARGE): the result is above the limit.
+	//   - INVALID_ARGUMENT (RESULT_INVALID): the result is not JSON.
+	//   - INVALID_ARGUMENT (STATE_SIZE_EXCEEDED; metadata changedKeys, limitBytes,
+	//     sizeBytes): the state writes are above the limit.
+	//   - INVALID_ARGUMENT (STATE_INVALID): a state write is not JSON.
+	RecordResult(context.Context, *RecordResultRequest) (*RecordResultResponse, error)
+	// CommitStep commits a step in one transaction: messages, custom state, position, counters, usage,
+	// checkpoint, and with an outcome the end of the run. It clears the journal of the step;
+	// the journal's usage is kept, and that of the request is added. Messages need ids. The
+	// step must be the session's step_count + 1, else it is ABORTED (STEP_STALE). It is
+	// idempotent: a repetition of the last committed step under the same epoch returns the
+	// same response.
+	//
+	// An outcome that suspends comes with something to wait for: new `calls`, calls left open
+	// by an earlier step and not in `consumed_calls`, or children in `suspension`. Without,
+	// it is OUTCOME_INVALID. Everything becomes visible at once, with the messages of the
+	// ended calls. If everything is already answered, the continuation is queued in the same
+	// transaction.
+	//
+	// `consumed_calls` name the answers whose results are in the messages.
+	//
+	// Errors:
+	//   - FAILED_PRECONDITION (CALL_EXISTS): the family already has a call with this id.
+	//   - FAILED_PRECONDITION (CALL_UNANSWERED, CALL_CONSUMED), NOT_FOUND
+	//     (UNKNOWN_TOOL_CALL): a consumed call has no answer, is consumed already, or does
+	//     not exist.
+	//   - ABORTED (ANSWER_CHANGED): another answer has replaced a consumed one. Read the
+	//     calls again.
+	//   - Further reasons: CALL_INVALID, MESSAGE_EXISTS, MESSAGE_INVALID, MESSAGE_TOO_LARGE,
+	//     STATE_INVALID, STATE_SIZE_EXCEEDED, VERSION_STALE.
 	CommitStep(context.Context, *CommitStepRequest) (*CommitStepResponse, error)
-	// FinishRun ends a run outside of a step: it failed before or between steps.
-	// The journal is cleared.
+	// FinishRun ends a run outside of a step: it failed before a step or between steps. It
+	// clears the journal.
 	FinishRun(context.Context, *FinishRunRequest) (*FinishRunResponse, error)
-	// ReleaseRun gives a claim back: the run is queued again at once, for
-	// another executor or this one, or after a delay.
+	// ReleaseRun gives a claim back. The run is queued again, at once or after a delay, for
+	// any executor.
 	ReleaseRun(context.Context, *ReleaseRunRequest) (*ReleaseRunResponse, error)
 	mustEmbedUnimplementedWorkServiceServer()
 }

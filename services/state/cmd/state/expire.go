@@ -15,7 +15,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// summary is what an expiry did, by the names of the specification.
+// summary is the printed result, with the field names of the specification.
 type summary struct {
 	Detected         int32 `json:"detected"`
 	Marked           int32 `json:"marked"`
@@ -24,13 +24,13 @@ type summary struct {
 	Errors           int32 `json:"errors"`
 }
 
-// expire asks a state service to give up the sessions whose time is over, and
-// prints what it did as JSON. It fails when one of them could not be given up.
+// expire asks a state service to expire sessions, and prints the result as JSON. It fails if a
+// session could not be expired.
 func expire(ctx context.Context, network rpc.Network, args, environ []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("expire", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	address := flags.String("address", "127.0.0.1:7411", "where the state service listens, host:port")
-	limit := flags.Int("limit", 0, "give up at most so many sessions; 0 for the service's usual number")
+	limit := flags.Int("limit", 0, "most sessions to expire; 0 for the service's default")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -40,7 +40,7 @@ func expire(ctx context.Context, network rpc.Network, args, environ []string, st
 	if flags.NArg() > 0 || *limit < 0 || *limit > math.MaxInt32 {
 		return fault.New(fault.Invalid, "FLAG_INVALID", "state expire [--address host:port] [--limit N], with an N of 0 or more")
 	}
-	sum, err := ask(ctx, network, *address, int32(*limit), environ)
+	sum, err := callExpire(ctx, network, *address, int32(*limit), environ)
 	if err != nil {
 		return fmt.Errorf("expire sessions at %s: %w", *address, err)
 	}
@@ -48,14 +48,14 @@ func expire(ctx context.Context, network rpc.Network, args, environ []string, st
 		return fmt.Errorf("print the summary: %w", err)
 	}
 	if sum.Errors > 0 {
-		return fmt.Errorf("%d sessions could not be expired; the log of the state service says why", sum.Errors)
+		return fmt.Errorf("%d sessions could not be expired; see the log of the state service", sum.Errors)
 	}
 	return nil
 }
 
-// ask calls the service with the token and the certificates that the processes
-// of Holdfast share.
-func ask(ctx context.Context, network rpc.Network, address string, limit int32, environ []string) (sum summary, err error) {
+// callExpire calls the service with the token and the certificates shared by the processes of
+// Holdfast.
+func callExpire(ctx context.Context, network rpc.Network, address string, limit int32, environ []string) (sum summary, err error) {
 	var c struct {
 		Internal rpc.Security `envPrefix:"HOLDFAST_INTERNAL_"`
 	}

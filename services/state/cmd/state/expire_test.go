@@ -13,7 +13,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// operator is a state service that only expires.
+// operator is a state service with ExpireSessions only.
 type operator struct {
 	statev1.UnimplementedOperatorServiceServer
 	limit  int32
@@ -25,7 +25,7 @@ func (o *operator) ExpireSessions(_ context.Context, r *statev1.ExpireSessionsRe
 	return o.answer, nil
 }
 
-// served serves the operator behind a token.
+// served serves the operator, protected by a token.
 func served(t *testing.T, o *operator) rpc.Network {
 	t.Helper()
 	network := rpc.NewMemory()

@@ -1,5 +1,4 @@
-// Command state runs the state service alone; `state expire` gives up the
-// sessions whose time is over in one that runs.
+// Command state runs the state service. `state expire` expires sessions in a running service.
 package main
 
 import (
@@ -34,12 +33,11 @@ func run(ctx context.Context, network rpc.Network, args, environ []string, stdou
 		return expire(ctx, network, args[1:], environ, stdout, stderr)
 	}
 	return fault.New(fault.Invalid, "COMMAND_UNKNOWN",
-		"there is no command %q: without one the service runs, `state expire` gives up sessions whose time is over", args[0])
+		"there is no command %q: give none to run the service, or `state expire` to expire sessions", args[0])
 }
 
-// leaveWithin is how long the tasks get beyond the grace to notice that it is
-// over.
-const leaveWithin = 6 * time.Second
+// shutdownTimeout is how long the tasks may take to end after the grace.
+const shutdownTimeout = 6 * time.Second
 
 func service(ctx context.Context, environ []string, stderr io.Writer) (err error) {
 	var c state.ProcessConfig
@@ -81,7 +79,7 @@ func serve(ctx context.Context, c state.ProcessConfig, tel *telemetry.Telemetry)
 		return fmt.Errorf("listen on %s: %w", c.Listen, err)
 	}
 	tel.Log.InfoContext(ctx, "state service listens", "address", listener.Addr().String(), "store", c.Config.Store)
-	return process.Run(ctx, c.Grace+leaveWithin,
+	return process.Run(ctx, c.Grace+shutdownTimeout,
 		process.Task{Name: "serve", Run: func(ctx context.Context) error { return rpc.Serve(ctx, server, listener, c.Grace) }},
 		process.Task{Name: "work", Run: service.Run},
 	)

@@ -1,7 +1,12 @@
 package server
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -10,11 +15,26 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// maxIDBytes is the longest id, by the contract.
-const maxIDBytes = 256
+// Checks return the first fault of a request; nil for a valid one. Checks with a configured
+// limit are methods of Limits.
 
-// problem says what is wrong with an id, "" when nothing is.
-func problem(id string) string {
+// invalid returns Invalid with a reason and the advice in the text.
+func invalid(reason, format string, args ...any) error {
+	return fault.New(fault.Invalid, reason, format, args...)
+}
+
+// tooLarge returns TooLarge with a reason, the size and the limit in bytes.
+func tooLarge(reason, what string, size, limit int) error {
+	return fault.New(fault.TooLarge, reason, "%s has %d bytes; the limit is %d", what, size, limit)
+}
+
+const (
+	maxIDBytes         = 256             // by the contract
+	maxCheckpointBytes = maxIDBytes + 64 // a checkpoint's id contains the session's
+)
+
+// idProblem describes the fault of an id; "" for a valid one.
+func idProblem(id string) string {
 	switch {
 	case id == "":
 		return "is missing"
@@ -30,12 +50,13 @@ func problem(id string) string {
 
 // checkID gives Invalid (ID_INVALID).
 func checkID(field, id string) error {
-	if p := problem(id); p != "" {
-		return fault.New(fault.Invalid, "ID_INVALID", "%s %s; an id has 1 to 256 bytes of UTF-8 without control characters", field, p)
+	if p := idProblem(id); p != "" {
+		return invalid("ID_INVALID", "%s %s; an id has 1 to 256 bytes of UTF-8 without control characters", field, p)
 	}
 	return nil
 }
 
+// checkOptionalID is checkID for an optional id: empty is valid.
 func checkOptionalID(field, id string) error {
 	if id == "" {
 		return nil
@@ -43,59 +64,96 @@ func checkOptionalID(field, id string) error {
 	return checkID(field, id)
 }
 
+func checkCheckpointID(id string) error {
+	if id == "" || len(id) > maxCheckpointBytes || strings.ContainsFunc(id, unicode.IsControl) {
+		return invalid("ID_INVALID", "checkpoint_id is empty, longer than %d bytes, or has control characters", maxCheckpointBytes)
+	}
+	return nil
+}
+
+func checkOptionalCheckpointID(id string) error {
+	if id == "" {
+		return nil
+	}
+	return checkCheckpointID(id)
+}
+
 func checkKey(tenant, sessionID string) (session.Key, error) {
-	if err := checkID("tenant", tenant); err != nil {
-		return session.Key{}, err
-	}
-	if err := checkID("session_id", sessionID); err != nil {
-		return session.Key{}, err
-	}
-	return session.Key{Tenant: tenant, SessionID: sessionID}, nil
+	return session.Key{Tenant: tenant, SessionID: sessionID}, cmp.Or(checkID("tenant", tenant), checkID("session_id", sessionID))
 }
 
 func checkRef(r *statev1.RunRef) (session.Ref, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return session.Ref{}, err
-	}
-	if err := checkID("run_id", r.GetRunId()); err != nil {
-		return session.Ref{}, err
-	}
-	return session.Ref{Key: key, RunID: r.GetRunId(), Epoch: r.GetEpoch()}, nil
+	return session.Ref{Key: key, RunID: r.GetRunId(), Epoch: r.GetEpoch()}, cmp.Or(err, checkID("run_id", r.GetRunId()))
 }
 
-// checkPage returns the limit of a page: 1 to 200, 50 when the request leaves it.
-func checkPage(limit int32) (int, error) {
-	const most, usual = 200, 50
-	if limit < 0 || limit > most {
-		return 0, fault.New(fault.Invalid, "LIMIT_INVALID", "limit is %d; ask for 1 to 200, or 0 for 50", limit)
+// checkHeld gives Invalid (EXECUTOR_INVALID, ID_INVALID).
+func checkHeld(runIDs []string) error {
+	const limit = 100_000
+	if len(runIDs) > limit {
+		return invalid("EXECUTOR_INVALID", "an executor cannot hold %d runs; the limit is %d", len(runIDs), limit)
 	}
-	if limit == 0 {
-		return usual, nil
-	}
-	return int(limit), nil
+	return checkIDs("a held run id", runIDs)
 }
 
-// checkOffset gives Invalid (LIMIT_INVALID).
-func checkOffset(offset int32) error {
-	if offset < 0 {
-		return fault.New(fault.Invalid, "LIMIT_INVALID", "offset is %d; the first one is 0", offset)
-	}
-	return nil
-}
-
-// pageOf returns the page among rows that are one more than the limit when there
-// is more behind it.
-func pageOf[R any](rows []R, limit int) (page []R, more bool) {
-	return rows[:min(limit, len(rows))], len(rows) > limit
-}
-
-// checkOptionalIDs checks the ids by their fields, which may be empty.
-func checkOptionalIDs(ids map[string]string) error {
-	for field, id := range ids {
-		if err := checkOptionalID(field, id); err != nil {
+func checkIDs(field string, ids []string) error {
+	for _, id := range ids {
+		if err := checkID(field, id); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// checkRange gives Invalid with the reason unless n is 0 to highest. advice names the valid
+// values.
+func checkRange[N int32 | int64](reason, field string, n, highest N, advice string) error {
+	if n < 0 || n > highest {
+		return invalid(reason, "%s is %d; %s", field, n, advice)
+	}
+	return nil
+}
+
+// pageLimit returns the limit of a page: 1 to 200, 50 for 0. Invalid (LIMIT_INVALID).
+func pageLimit(limit int32) (int, error) {
+	const highest, byDefault = 200, 50
+	err := checkRange("LIMIT_INVALID", "limit", limit, highest, "give 1 to 200, or 0 for 50")
+	return int(cmp.Or(limit, byDefault)), err
+}
+
+func checkOffset(offset int32) error {
+	return checkRange("LIMIT_INVALID", "offset", offset, math.MaxInt32, "the first one is 0")
+}
+
+// checkTimeout gives Invalid (TIMEOUT_INVALID).
+func checkTimeout(ms int64) error {
+	const longest = 30 * 24 * time.Hour
+	return checkRange("TIMEOUT_INVALID", "timeout_ms", ms, longest.Milliseconds(), "give at highest 2592000000, 30 days, or 0 for none")
+}
+
+// splitPage splits a page from rows. One row beyond the limit means more follow.
+func splitPage[R any](rows []R, limit int) (page []R, more bool) {
+	return rows[:min(limit, len(rows))], len(rows) > limit
+}
+
+// textProblem describes the fault of a text for people; "" for a valid one.
+func (l Limits) textProblem(text string) string {
+	switch {
+	case len(text) > l.ErrorBytes:
+		return fmt.Sprintf("has %d bytes; the limit is %d", len(text), l.ErrorBytes)
+	case strings.ContainsRune(text, 0):
+		return "has a zero character, which a database does not store"
+	}
+	return ""
+}
+
+func isJSON(text string) bool { return json.Valid([]byte(text)) }
+
+// isJSONOrEmpty is isJSON for optional fields.
+func isJSONOrEmpty(text string) bool { return text == "" || isJSON(text) }
+
+// beginsWith reports whether the first character of a JSON text is c.
+func beginsWith(text string, c byte) bool {
+	trimmed := strings.TrimLeft(text, " \t\r\n")
+	return trimmed != "" && trimmed[0] == c
 }

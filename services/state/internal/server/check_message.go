@@ -1,36 +1,30 @@
 package server
 
 import (
-	"encoding/json"
+	"cmp"
+	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
 func messageInvalid(format string, args ...any) error {
-	return fault.New(fault.Invalid, "MESSAGE_INVALID", format, args...)
+	return invalid("MESSAGE_INVALID", format, args...)
 }
 
-// checkUserMessages gives Invalid (MESSAGE_INVALID), TooLarge
-// (MESSAGE_TOO_LARGE) or Invalid (ID_INVALID).
-func (l Limits) checkUserMessages(messages []*eventv1.Message, mayBeNone bool) error {
-	if len(messages) == 0 && !mayBeNone {
+// checkUserMessages checks the messages of a StartRun. Invalid (MESSAGE_INVALID, ID_INVALID,
+// METADATA_INVALID), TooLarge (MESSAGE_TOO_LARGE).
+func (l Limits) checkUserMessages(messages []*eventv1.Message, mayBeEmpty bool) error {
+	if len(messages) == 0 && !mayBeEmpty {
 		return messageInvalid("messages is empty; a run begins with at least one user message")
 	}
 	for i, m := range messages {
 		if m.GetRole() != eventv1.Role_ROLE_USER {
 			return messageInvalid("messages[%d] has the role %s; only user messages start a run", i, m.GetRole())
 		}
-		if err := checkOptionalID("a message's id", m.GetId()); err != nil {
-			return err
-		}
-		if err := checkContent(i, m); err != nil {
-			return err
-		}
-		if err := l.checkMessage(m, l.MessageBytes); err != nil {
+		if err := cmp.Or(checkOptionalID("a message's id", m.GetId()), checkContent(i, m), l.checkMessage(m, l.MessageBytes)); err != nil {
 			return err
 		}
 	}
@@ -55,26 +49,23 @@ func checkContent(i int, m *eventv1.Message) error {
 	return nil
 }
 
-// checkAppended checks what a host appends: messages of any role.
+// checkAppended checks messages of any role from a host. Faults as checkUserMessages.
 func (l Limits) checkAppended(messages []*eventv1.Message) error {
 	for i, m := range messages {
-		if m.GetRole() == eventv1.Role_ROLE_UNSPECIFIED || roleNames[m.GetRole()] == "" {
+		if roleNames[m.GetRole()] == "" {
 			return messageInvalid("messages[%d] has no role", i)
 		}
 		if len(m.GetParts()) == 0 {
 			return messageInvalid("messages[%d] has no content; give it a part", i)
 		}
-		if err := checkOptionalID("a message's id", m.GetId()); err != nil {
-			return err
-		}
-		if err := l.checkMessage(m, l.MessageBytes); err != nil {
+		if err := cmp.Or(checkOptionalID("a message's id", m.GetId()), l.checkMessage(m, l.MessageBytes)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkStepMessages checks what a step commits.
+// checkStepMessages checks the messages of a committed step. Faults as checkUserMessages.
 func (l Limits) checkStepMessages(messages []*eventv1.Message) error {
 	for _, m := range messages {
 		if err := checkID("a message's id", m.GetId()); err != nil {
@@ -90,24 +81,23 @@ func (l Limits) checkStepMessages(messages []*eventv1.Message) error {
 	return nil
 }
 
-// mostUIMetadata is how many bytes a client may keep with a message.
-const mostUIMetadata = 64 << 10
+// maxUIMetadata bounds a client's data of a message, in bytes.
+const maxUIMetadata = 64 << 10
 
+// checkMessage checks the common fields of all messages.
 func (l Limits) checkMessage(m *eventv1.Message, limit int) error {
 	if size := proto.Size(m); size > limit {
-		return fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "message %q has %d bytes; the limit is %d", m.GetId(), size, limit)
+		return tooLarge("MESSAGE_TOO_LARGE", fmt.Sprintf("message %q", m.GetId()), size, limit)
 	}
-	if err := checkOptionalID("a message's run_id", m.GetRunId()); err != nil {
-		return err
+	if text := m.GetUiMetadata(); len(text) > maxUIMetadata || !isJSONOrEmpty(text) {
+		return invalid("METADATA_INVALID", "the ui_metadata of message %q is not one JSON text of at most %d bytes", m.GetId(), maxUIMetadata)
 	}
-	if text := m.GetUiMetadata(); text != "" && (len(text) > mostUIMetadata || !json.Valid([]byte(text))) {
-		return fault.New(fault.Invalid, "METADATA_INVALID", "the ui_metadata of message %q is not one JSON text of at most %d bytes", m.GetId(), mostUIMetadata)
-	}
-	return l.checkMetadata(m.GetMetadata())
+	return cmp.Or(checkOptionalID("a message's run_id", m.GetRunId()), l.checkMetadata(m.GetMetadata()))
 }
 
-// checkPlan returns the calls of the plan.
-func (l Limits) checkPlan(m *eventv1.Message) ([]string, error) {
+// planCalls checks a plan, and returns the ids of its calls. Invalid (MESSAGE_INVALID,
+// ID_INVALID, METADATA_INVALID), TooLarge (MESSAGE_TOO_LARGE).
+func (l Limits) planCalls(m *eventv1.Message) ([]string, error) {
 	if m.GetRole() != eventv1.Role_ROLE_ASSISTANT {
 		return nil, messageInvalid("the plan has the role %s; it is the assistant's message", m.GetRole())
 	}

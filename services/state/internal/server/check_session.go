@@ -1,38 +1,49 @@
 package server
 
 import (
-	"encoding/json"
-	"fmt"
+	"cmp"
 	"strings"
 	"unicode"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
+// checkMetadata gives Invalid (METADATA_INVALID). Values may have zero characters: they
+// are stored inside the body of a message.
 func (l Limits) checkMetadata(pairs map[string]string) error {
 	if len(pairs) > l.Metadata {
-		return fault.New(fault.Invalid, "METADATA_INVALID", "there are %d metadata pairs; the limit is %d", len(pairs), l.Metadata)
+		return invalid("METADATA_INVALID", "there are %d metadata pairs; the limit is %d", len(pairs), l.Metadata)
 	}
 	for key, value := range pairs {
-		if p := problem(key); p != "" {
-			return fault.New(fault.Invalid, "METADATA_INVALID", "metadata key %q %s", key, p)
+		if p := idProblem(key); p != "" {
+			return invalid("METADATA_INVALID", "metadata key %q %s", key, p)
 		}
 		if len(value) > l.MetadataBytes {
-			return fault.New(fault.Invalid, "METADATA_INVALID", "the value of metadata key %q has %d bytes; the limit is %d", key, len(value), l.MetadataBytes)
+			return invalid("METADATA_INVALID", "the value of metadata key %q has %d bytes; the limit is %d", key, len(value), l.MetadataBytes)
 		}
 	}
 	return nil
 }
 
+// checkTextMetadata is checkMetadata for pairs in text columns of the database.
+func (l Limits) checkTextMetadata(pairs map[string]string) error {
+	for key, value := range pairs {
+		if strings.ContainsRune(value, 0) {
+			return invalid("METADATA_INVALID", "the value of metadata key %q has a zero character, which a database does not store", key)
+		}
+	}
+	return l.checkMetadata(pairs)
+}
+
+// checkTags gives Invalid (TAGS_INVALID).
 func (l Limits) checkTags(tags []string) error {
 	if len(tags) > l.Tags {
-		return fault.New(fault.Invalid, "TAGS_INVALID", "there are %d tags; the limit is %d", len(tags), l.Tags)
+		return invalid("TAGS_INVALID", "there are %d tags; the limit is %d", len(tags), l.Tags)
 	}
 	for _, tag := range tags {
 		if tag == "" || len(tag) > l.TagBytes || strings.ContainsFunc(tag, unicode.IsControl) {
-			return fault.New(fault.Invalid, "TAGS_INVALID", "tag %q is empty, longer than %d bytes, or has control characters", tag, l.TagBytes)
+			return invalid("TAGS_INVALID", "tag %q is empty, longer than %d bytes, or has control characters", tag, l.TagBytes)
 		}
 	}
 	return nil
@@ -40,107 +51,71 @@ func (l Limits) checkTags(tags []string) error {
 
 // checkState gives Invalid (STATE_INVALID), TooLarge (STATE_SIZE_EXCEEDED).
 func (l Limits) checkState(state string) error {
-	if len(state) > l.StateBytes {
+	switch {
+	case len(state) > l.StateBytes:
 		return session.StateTooLarge(len(state), l.StateBytes, nil)
-	}
-	if !json.Valid([]byte(state)) || !begins(state, '{') {
-		return fault.New(fault.Invalid, "STATE_INVALID", "custom_state is not a JSON object")
+	case !isJSON(state) || !beginsWith(state, '{'):
+		return invalid("STATE_INVALID", "custom_state is not a JSON object")
 	}
 	return nil
 }
 
-func begins(text string, c byte) bool {
-	trimmed := strings.TrimLeft(text, " \t\r\n")
-	return trimmed != "" && trimmed[0] == c
-}
-
-// checkKept checks metadata that a database keeps as text, not within the body
-// of a message.
-func (l Limits) checkKept(pairs map[string]string) error {
-	for key, value := range pairs {
-		if strings.ContainsRune(value, 0) {
-			return fault.New(fault.Invalid, "METADATA_INVALID", "the value of metadata key %q has a zero character, which a database does not keep", key)
-		}
-	}
-	return l.checkMetadata(pairs)
-}
-
-// checkBirth checks what a new session begins with.
-func (l Limits) checkBirth(tags []string, metadata map[string]string, state string) error {
-	if err := l.checkTags(tags); err != nil {
+// checkProperties checks the properties of a new session, or of a query for sessions. An empty
+// state is valid.
+func (l Limits) checkProperties(tags []string, metadata map[string]string, state string) error {
+	err := cmp.Or(l.checkTags(tags), l.checkTextMetadata(metadata))
+	if err != nil || state == "" {
 		return err
-	}
-	if err := l.checkKept(metadata); err != nil {
-		return err
-	}
-	if state == "" {
-		return nil
 	}
 	return l.checkState(state)
 }
 
-// checkParent gives Invalid (ID_INVALID, SUB_SESSION_INVALID).
+// checkParent gives Invalid (ID_INVALID, SUB_SESSION_INVALID). nil is valid.
 func checkParent(p *statev1.Parent) error {
 	if p == nil {
 		return nil
 	}
-	if err := checkID("parent.session_id", p.GetSessionId()); err != nil {
-		return err
-	}
-	if err := checkOptionalIDs(map[string]string{"parent.tool_call_id": p.GetToolCallId(), "parent.name": p.GetName()}); err != nil {
-		return err
-	}
-	return checkMode(p.GetMode())
+	return cmp.Or(checkID("parent.session_id", p.GetSessionId()),
+		checkOptionalID("parent.tool_call_id", p.GetToolCallId()),
+		checkOptionalID("parent.name", p.GetName()),
+		checkMode(p.GetMode()))
 }
 
 func checkMode(m statev1.SubSessionMode) error {
 	if _, known := modeIn[m]; !known && m != statev1.SubSessionMode_SUB_SESSION_MODE_UNSPECIFIED {
-		return subSessionInvalid("%s is not a mode of a sub-session", m)
+		return invalid("SUB_SESSION_INVALID", "%s is not a mode of a sub-session", m)
 	}
 	return nil
 }
 
-func subSessionInvalid(format string, args ...any) error {
-	return fault.New(fault.Invalid, "SUB_SESSION_INVALID", format, args...)
+// checkBusy gives Invalid (BUSY_POLICY_INVALID).
+func checkBusy(p statev1.BusyPolicy) error {
+	if _, known := busyIn[p]; !known && p != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
+		return invalid("BUSY_POLICY_INVALID", "%s is not a policy; the policies are REJECT, ENQUEUE, INTERRUPT and ROLLBACK", p)
+	}
+	return nil
 }
 
-func statusInvalid(format string, args ...any) error {
-	return fault.New(fault.Invalid, "STATUS_INVALID", format, args...)
-}
-
-// checkSubSession gives Invalid (ID_INVALID, STATUS_INVALID,
-// SUB_SESSION_INVALID).
+// checkSubSession gives Invalid (ID_INVALID, STATUS_INVALID, SUB_SESSION_INVALID).
 func (l Limits) checkSubSession(c *statev1.SubSession) error {
-	if err := checkID("sub_session.session_id", c.GetSessionId()); err != nil {
+	if err := cmp.Or(checkID("sub_session.session_id", c.GetSessionId()),
+		checkOptionalID("agent_type", c.GetAgentType()),
+		checkOptionalID("parent_tool_call_id", c.GetParentToolCallId()),
+		checkOptionalID("name", c.GetName()),
+		checkMode(c.GetMode())); err != nil {
 		return err
 	}
-	if err := checkOptionalIDs(map[string]string{
-		"agent_type": c.GetAgentType(), "parent_tool_call_id": c.GetParentToolCallId(), "name": c.GetName(),
-	}); err != nil {
-		return err
+	_, statusKnown := statusIn[c.GetStatus()]
+	location, locationKnown := locationIn[c.GetLocation()]
+	switch remote := c.GetRemote(); {
+	case !statusKnown:
+		return invalid("STATUS_INVALID", "%s is not a status of a sub-session", c.GetStatus())
+	case !locationKnown:
+		return invalid("SUB_SESSION_INVALID", "%s is not a location; a sub-session is local or remote", c.GetLocation())
+	case remote != "" && location == session.Local:
+		return invalid("SUB_SESSION_INVALID", "a local sub-session has no remote")
+	case len(remote) > l.MetadataBytes || !isJSONOrEmpty(remote):
+		return invalid("SUB_SESSION_INVALID", "remote is not one JSON text of at most %d bytes", l.MetadataBytes)
 	}
-	if _, known := statusIn[c.GetStatus()]; !known {
-		return statusInvalid("%s is not a status of a sub-session", c.GetStatus())
-	}
-	if _, known := locationIn[c.GetLocation()]; !known {
-		return subSessionInvalid("%s is not a location; a sub-session is local or remote", c.GetLocation())
-	}
-	if c.GetRemote() != "" && c.GetLocation() == statev1.SubSessionLocation_SUB_SESSION_LOCATION_LOCAL {
-		return subSessionInvalid("a local sub-session is not reached by a remote")
-	}
-	if len(c.GetRemote()) > l.MetadataBytes || c.GetRemote() != "" && !json.Valid([]byte(c.GetRemote())) {
-		return subSessionInvalid("remote is not one JSON text of at most %d bytes", l.MetadataBytes)
-	}
-	return checkMode(c.GetMode())
-}
-
-// wrongText says what is wrong with a sentence for people, "" when nothing is.
-func (l Limits) wrongText(text string) string {
-	switch {
-	case len(text) > l.ErrorBytes:
-		return fmt.Sprintf("has %d bytes; the limit is %d", len(text), l.ErrorBytes)
-	case strings.ContainsRune(text, 0):
-		return "has a zero character, which a database does not keep"
-	}
-	return ""
+	return nil
 }

@@ -1,102 +1,125 @@
 package server
 
 import (
-	"encoding/json"
+	"cmp"
+	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// checkResult gives TooLarge (RESULT_TOO_LARGE), Invalid (RESULT_INVALID).
+// maxRecordBytes bounds a step's record for readers.
+const maxRecordBytes = 8 << 20
+
+// checkCommit checks the request, but for the fields checked by their conversion.
+func (l Limits) checkCommit(r *statev1.CommitStepRequest) error {
+	if err := l.checkStepMessages(r.GetMessages()); err != nil {
+		return err
+	}
+	if size := proto.Size(r.GetRecord()); size > maxRecordBytes {
+		return invalid("RECORD_TOO_LARGE", "the record of the step has %d bytes; the limit is %d", size, maxRecordBytes)
+	}
+	if r.GetOutcome() != nil {
+		if err := l.checkOutcome(r.GetOutcome(), true); err != nil {
+			return err
+		}
+	}
+	if err := cmp.Or(l.checkSuspension(r), l.checkCalls(r.GetCalls())); err != nil {
+		return err
+	}
+	if n := len(r.GetSubSessions()); n > l.Calls {
+		return invalid("SUB_SESSION_INVALID", "the step writes %d references to sub-sessions; the limit is %d", n, l.Calls)
+	}
+	for _, c := range r.GetSubSessions() {
+		if err := l.checkSubSession(c); err != nil {
+			return err
+		}
+	}
+	for _, c := range r.GetConsumedCalls() {
+		if err := checkID("an id of consumed_calls", c.GetToolCallId()); err != nil {
+			return err
+		}
+	}
+	return checkIDs("an id of told_calls", r.GetToldCalls())
+}
+
+// checkResult gives Invalid (ID_INVALID, RESULT_INVALID), TooLarge (RESULT_TOO_LARGE).
 func (l Limits) checkResult(r *eventv1.ToolResultPart) error {
 	if err := checkID("the call's id", r.GetToolCallId()); err != nil {
 		return err
 	}
 	if size := len(r.GetResult()) + len(r.GetError()); size > l.ResultBytes {
-		return fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "the result of call %q has %d bytes; the limit is %d", r.GetToolCallId(), size, l.ResultBytes)
+		return tooLarge("RESULT_TOO_LARGE", fmt.Sprintf("the result of call %q", r.GetToolCallId()), size, l.ResultBytes)
 	}
-	if r.GetResult() != "" && !json.Valid([]byte(r.GetResult())) {
-		return fault.New(fault.Invalid, "RESULT_INVALID", "the result of call %q is not one JSON text", r.GetToolCallId())
+	if !isJSONOrEmpty(r.GetResult()) {
+		return invalid("RESULT_INVALID", "the result of call %q is not one JSON text", r.GetToolCallId())
 	}
 	return nil
 }
 
 func outcomeInvalid(format string, args ...any) error {
-	return fault.New(fault.Invalid, "OUTCOME_INVALID", format, args...)
+	return invalid("OUTCOME_INVALID", format, args...)
 }
-
-// mostFinishReason is how many bytes name why a model stopped.
-const mostFinishReason = 64
 
 // checkOutcome gives Invalid (OUTCOME_INVALID).
 func (l Limits) checkOutcome(o *statev1.Outcome, maySuspend bool) error {
-	bad := outcomeInvalid
+	const maxFinishReason = 64
 	status := runStatusIn[o.GetStatus()]
+	suspended := session.Status(status).Suspended()
 	switch {
-	case status == session.RunCompleted, status == session.RunInterrupted, maySuspend && session.Status(status).Suspended():
-	case status == session.RunFailed:
-		if o.GetFailure().GetError() == "" {
-			return bad("a failed run needs a failure with an error text")
-		}
-	case session.Status(status).Suspended():
-		return bad("a run is suspended by the step that leaves its calls open; commit that step with the outcome")
-	default:
-		return bad("a run cannot end as %s; COMPLETED, FAILED and INTERRUPTED are outcomes", o.GetStatus())
+	case suspended && !maySuspend:
+		return outcomeInvalid("a suspended outcome comes with the commit of the step that leaves calls open")
+	case status == session.RunFailed && o.GetFailure().GetError() == "":
+		return outcomeInvalid("a failed run needs a failure with an error text")
+	case !suspended && status != session.RunFailed && status != session.RunCompleted && status != session.RunInterrupted:
+		return outcomeInvalid("a run cannot end as %s; valid outcomes are COMPLETED, FAILED and INTERRUPTED", o.GetStatus())
+	case len(o.GetOutput()) > l.StepBytes:
+		return outcomeInvalid("the output has %d bytes; the limit is %d", len(o.GetOutput()), l.StepBytes)
+	case !isJSONOrEmpty(o.GetOutput()):
+		return outcomeInvalid("the output is not one JSON text")
+	case len(o.GetFinishReason()) > maxFinishReason:
+		return outcomeInvalid("the finish_reason has %d bytes; the limit is %d: give a short reason, such as stop or length", len(o.GetFinishReason()), maxFinishReason)
 	}
-	if len(o.GetOutput()) > l.StepBytes {
-		return bad("the output has %d bytes; the limit is %d", len(o.GetOutput()), l.StepBytes)
-	}
-	if o.GetOutput() != "" && !json.Valid([]byte(o.GetOutput())) {
-		return bad("the output is not one JSON text")
-	}
-	if size := len(o.GetFinishReason()); size > mostFinishReason {
-		return bad("the finish_reason has %d bytes; the limit is %d: name why the model stopped, as stop or length", size, mostFinishReason)
-	}
-	for field, text := range map[string]string{
-		"completion_reason": o.GetCompletionReason(), "failure.code": o.GetFailure().GetCode(), "finish_reason": o.GetFinishReason(),
+	for _, name := range [...]struct{ field, text string }{
+		{"completion_reason", o.GetCompletionReason()}, {"failure.code", o.GetFailure().GetCode()}, {"finish_reason", o.GetFinishReason()},
 	} {
-		if text != "" && problem(text) != "" {
-			return bad("%s %s", field, problem(text))
+		if name.text != "" && idProblem(name.text) != "" {
+			return outcomeInvalid("%s %s", name.field, idProblem(name.text))
 		}
 	}
 	return nil
 }
 
-// checkSuspension gives Invalid (OUTCOME_INVALID, ID_INVALID, STATUS_INVALID).
+// checkSuspension gives Invalid (OUTCOME_INVALID, ID_INVALID).
 func (l Limits) checkSuspension(r *statev1.CommitStepRequest) error {
 	s := r.GetSuspension()
 	if s == nil {
 		return nil
 	}
 	if !session.Status(runStatusIn[r.GetOutcome().GetStatus()]).Suspended() {
-		return outcomeInvalid("a suspension comes with an outcome that suspends")
+		return outcomeInvalid("a suspension needs an outcome that suspends")
 	}
 	if len(s.GetAwaitingChildren()) > l.Calls {
 		return outcomeInvalid("the session waits for %d sub-sessions; the limit is %d", len(s.GetAwaitingChildren()), l.Calls)
 	}
 	for id, wait := range s.GetAwaitingChildren() {
-		if err := checkID("an awaited sub-session's id", id); err != nil {
-			return err
-		}
-		if err := checkOptionalID("an awaited sub-session's call", wait.GetToolCallId()); err != nil {
+		if err := cmp.Or(checkID("an awaited sub-session's id", id), checkOptionalID("an awaited sub-session's call", wait.GetToolCallId())); err != nil {
 			return err
 		}
 	}
-	return checkOptionalIDs(map[string]string{
-		"suspension.step_id": s.GetStepId(), "suspension.trace_id": s.GetTraceId(), "suspension.root_span_id": s.GetRootSpanId(),
-	})
+	return cmp.Or(checkOptionalID("suspension.step_id", s.GetStepId()),
+		checkOptionalID("suspension.trace_id", s.GetTraceId()),
+		checkOptionalID("suspension.root_span_id", s.GetRootSpanId()))
 }
 
 func callInvalid(format string, args ...any) error {
-	return fault.New(fault.Invalid, "CALL_INVALID", format, args...)
+	return invalid("CALL_INVALID", format, args...)
 }
 
-// checkCalls gives Invalid (CALL_INVALID, ID_INVALID) and TooLarge
-// (MESSAGE_TOO_LARGE).
+// checkCalls gives Invalid (CALL_INVALID, ID_INVALID), TooLarge (MESSAGE_TOO_LARGE).
 func (l Limits) checkCalls(calls []*statev1.Call) error {
 	if len(calls) > l.Calls {
 		return callInvalid("the step leaves %d calls open; the limit is %d", len(calls), l.Calls)
@@ -109,31 +132,30 @@ func (l Limits) checkCalls(calls []*statev1.Call) error {
 		size += proto.Size(c)
 	}
 	if size > l.StepBytes {
-		return fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "the open calls of the step have %d bytes together; the limit is %d", size, l.StepBytes)
+		return tooLarge("MESSAGE_TOO_LARGE", "the list of the step's open calls", size, l.StepBytes)
 	}
 	return nil
 }
 
 func (l Limits) checkCall(i int, c *statev1.Call) error {
-	if err := checkID("a call's id", c.GetToolCallId()); err != nil {
-		return err
-	}
-	if err := checkOptionalIDs(map[string]string{"a call's step_id": c.GetStepId(), "a call's approval_id": c.GetApprovalId()}); err != nil {
+	if err := cmp.Or(checkID("a call's id", c.GetToolCallId()),
+		checkOptionalID("a call's step_id", c.GetStepId()),
+		checkOptionalID("a call's approval_id", c.GetApprovalId())); err != nil {
 		return err
 	}
 	kind, known := callKindIn[c.GetKind()]
 	switch {
-	case problem(c.GetToolName()) != "":
-		return callInvalid("the tool_name of calls[%d] %s", i, problem(c.GetToolName()))
+	case idProblem(c.GetToolName()) != "":
+		return callInvalid("the tool_name of calls[%d] %s", i, idProblem(c.GetToolName()))
 	case !known:
-		return callInvalid("calls[%d] is neither a client tool's nor an approval", i)
+		return callInvalid("calls[%d] is neither a client tool's call nor an approval", i)
 	case (kind == session.Approval) != (c.GetApprovalId() != ""):
 		return callInvalid("calls[%d]: an approval has an approval_id, a client tool's call has none", i)
 	case c.GetDeadlineAt() < 0:
 		return callInvalid("calls[%d] has the deadline %d; give a time, or 0 for none", i, c.GetDeadlineAt())
 	case len(c.GetInput()) > l.MessageBytes:
-		return fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "the input of call %q has %d bytes; the limit is %d", c.GetToolCallId(), len(c.GetInput()), l.MessageBytes)
-	case c.GetInput() != "" && !json.Valid([]byte(c.GetInput())):
+		return tooLarge("MESSAGE_TOO_LARGE", fmt.Sprintf("the input of call %q", c.GetToolCallId()), len(c.GetInput()), l.MessageBytes)
+	case !isJSONOrEmpty(c.GetInput()):
 		return callInvalid("the input of calls[%d] is not one JSON text", i)
 	case c.GetEntryInput() != nil:
 		return l.checkMessage(c.GetEntryInput(), l.StepBytes)
@@ -141,47 +163,33 @@ func (l Limits) checkCall(i int, c *statev1.Call) error {
 	return nil
 }
 
-// checkOps gives TooLarge (STATE_SIZE_EXCEEDED) for writes that are too large to
-// be kept until their step commits.
-func (l Limits) checkOps(ops []session.StateOp) error {
-	if size := opBytes(ops); size > l.StagedBytes {
-		return session.StateTooLarge(size, l.StagedBytes, ops)
-	}
-	return nil
-}
-
 // checkAnswer gives Invalid (ANSWER_INVALID), TooLarge (RESULT_TOO_LARGE).
 func (l Limits) checkAnswer(a *statev1.CallAnswer) error {
-	bad := func(format string, args ...any) error {
-		return fault.New(fault.Invalid, "ANSWER_INVALID", format, args...)
-	}
-	large := func(size, limit int) error {
-		return fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "the answer has %d bytes; the limit is %d", size, limit)
-	}
+	const reason, what = "RESULT_TOO_LARGE", "the answer"
 	switch answer := a.GetAnswer().(type) {
 	case *statev1.CallAnswer_Result:
-		if len(answer.Result) > l.ResultBytes {
-			return large(len(answer.Result), l.ResultBytes)
+		if size := len(answer.Result); size > l.ResultBytes {
+			return tooLarge(reason, what, size, l.ResultBytes)
 		}
-		if !json.Valid([]byte(answer.Result)) {
-			return bad("the result is not one JSON text")
+		if !isJSON(answer.Result) {
+			return invalid("ANSWER_INVALID", "the result is not one JSON text")
 		}
 	case *statev1.CallAnswer_Error:
-		if len(answer.Error) > l.ErrorBytes {
-			return large(len(answer.Error), l.ErrorBytes)
+		if size := len(answer.Error); size > l.ErrorBytes {
+			return tooLarge(reason, what, size, l.ErrorBytes)
 		}
 		if answer.Error == "" {
-			return bad("the error has no text; say what went wrong")
+			return invalid("ANSWER_INVALID", "the error has no text; say what went wrong")
 		}
 	case *statev1.CallAnswer_Approval:
-		if p := problem(answer.Approval.GetApprovalId()); p != "" {
-			return bad("approval_id %s; name the approval that is answered", p)
+		if p := idProblem(answer.Approval.GetApprovalId()); p != "" {
+			return invalid("ANSWER_INVALID", "approval_id %s; name the approval that is answered", p)
 		}
 		if size := len(answer.Approval.GetReason()); size > l.ErrorBytes {
-			return large(size, l.ErrorBytes)
+			return tooLarge(reason, what, size, l.ErrorBytes)
 		}
 	default:
-		return bad("the answer is empty; give a result, an error or an approval")
+		return invalid("ANSWER_INVALID", "the answer is empty; give a result, an error or an approval")
 	}
 	return nil
 }

@@ -1,37 +1,34 @@
 package server
 
 import (
+	"cmp"
 	"context"
-	"strings"
-	"unicode"
+	"math"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// checkCheckpointID gives Invalid (ID_INVALID). The id of a checkpoint holds
-// that of its session, and so may be longer than that.
-func checkCheckpointID(id string) error {
-	const longest = maxIDBytes + 64
-	if id == "" || len(id) > longest || strings.ContainsFunc(id, unicode.IsControl) {
-		return fault.New(fault.Invalid, "ID_INVALID", "checkpoint_id is empty, longer than %d bytes, or has control characters", longest)
-	}
-	return nil
+// checkpointService implements statev1.CheckpointServiceServer.
+type checkpointService struct {
+	statev1.UnimplementedCheckpointServiceServer
+	store  store.Reader
+	runner *runner
+	clock  clock
+	ids    ids
 }
 
 // GetCheckpoint implements statev1.CheckpointServiceServer.
-func (s *Server) GetCheckpoint(ctx context.Context, r *statev1.GetCheckpointRequest) (*statev1.GetCheckpointResponse, error) {
+func (s *checkpointService) GetCheckpoint(ctx context.Context, r *statev1.GetCheckpointRequest) (*statev1.GetCheckpointResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
-	if r.GetCheckpointId() != "" {
-		if err := checkCheckpointID(r.GetCheckpointId()); err != nil {
-			return nil, err
-		}
+	if err := checkOptionalCheckpointID(r.GetCheckpointId()); err != nil {
+		return nil, err
 	}
 	found, state, err := s.store.Checkpoint(ctx, key, r.GetCheckpointId())
 	if err != nil {
@@ -43,26 +40,21 @@ func (s *Server) GetCheckpoint(ctx context.Context, r *statev1.GetCheckpointRequ
 }
 
 // ListCheckpoints implements statev1.CheckpointServiceServer.
-func (s *Server) ListCheckpoints(ctx context.Context, r *statev1.ListCheckpointsRequest) (*statev1.ListCheckpointsResponse, error) {
+func (s *checkpointService) ListCheckpoints(ctx context.Context, r *statev1.ListCheckpointsRequest) (*statev1.ListCheckpointsResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
-	limit, err := checkPage(r.GetLimit())
-	if err != nil {
+	limit, err := pageLimit(r.GetLimit())
+	if err := cmp.Or(err, checkOffset(r.GetOffset()),
+		checkRange("LIMIT_INVALID", "before_step", r.GetBeforeStep(), math.MaxInt32, "give a step, or 0 for the newest checkpoints")); err != nil {
 		return nil, err
-	}
-	if err := checkOffset(r.GetOffset()); err != nil {
-		return nil, err
-	}
-	if r.GetBeforeStep() < 0 {
-		return nil, fault.New(fault.Invalid, "LIMIT_INVALID", "before_step is %d; give a step, or 0 for the newest checkpoints", r.GetBeforeStep())
 	}
 	rows, total, err := s.store.Checkpoints(ctx, key, r.GetBeforeStep(), int(r.GetOffset()), limit+1)
 	if err != nil {
 		return nil, err
 	}
-	page, more := pageOf(rows, limit)
+	page, more := splitPage(rows, limit)
 	answer := &statev1.ListCheckpointsResponse{Total: total, HasMore: more}
 	for i := range page {
 		answer.Checkpoints = append(answer.Checkpoints, checkpointOut(&page[i]))
@@ -71,7 +63,7 @@ func (s *Server) ListCheckpoints(ctx context.Context, r *statev1.ListCheckpoints
 }
 
 // Rewind implements statev1.CheckpointServiceServer.
-func (s *Server) Rewind(ctx context.Context, r *statev1.RewindRequest) (*statev1.RewindResponse, error) {
+func (s *checkpointService) Rewind(ctx context.Context, r *statev1.RewindRequest) (*statev1.RewindResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -79,8 +71,8 @@ func (s *Server) Rewind(ctx context.Context, r *statev1.RewindRequest) (*statev1
 	if err := checkCheckpointID(r.GetCheckpointId()); err != nil {
 		return nil, err
 	}
-	command := session.RewindTo{Key: key, CheckpointID: r.GetCheckpointId(), Now: s.millis()}
-	rewound, err := spread(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
+	command := session.RewindTo{Key: key, CheckpointID: r.GetCheckpointId(), Now: s.clock.millis()}
+	rewound, err := spread(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
 	if err != nil {
 		return nil, err
 	}
@@ -88,27 +80,24 @@ func (s *Server) Rewind(ctx context.Context, r *statev1.RewindRequest) (*statev1
 }
 
 // Branch implements statev1.CheckpointServiceServer.
-func (s *Server) Branch(ctx context.Context, r *statev1.BranchRequest) (*statev1.BranchResponse, error) {
+func (s *checkpointService) Branch(ctx context.Context, r *statev1.BranchRequest) (*statev1.BranchResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
-	if err := checkCheckpointID(r.GetCheckpointId()); err != nil {
-		return nil, err
-	}
-	if err := checkOptionalID("new_session_id", r.GetNewSessionId()); err != nil {
+	if err := cmp.Or(checkCheckpointID(r.GetCheckpointId()), checkOptionalID("new_session_id", r.GetNewSessionId())); err != nil {
 		return nil, err
 	}
 	branch := session.Key{Tenant: key.Tenant, SessionID: r.GetNewSessionId()}
 	if branch.SessionID == "" {
-		branch.SessionID = s.newSessionID()
+		branch.SessionID = s.ids.session()
 	}
-	command := session.Branch{From: key, CheckpointID: r.GetCheckpointId(), Key: branch, Now: s.millis()}
-	made, err := run(ctx, s, command.Targets(), proto.Size(r), func(_ []session.Target, views []*session.View) ([]*session.Change, session.Session, error) {
+	command := session.Branch{From: key, CheckpointID: r.GetCheckpointId(), Key: branch, Now: s.clock.millis()}
+	created, err := run(ctx, s.runner, command.Targets(), proto.Size(r), func(_ []session.Target, views []*session.View) ([]*session.Change, session.Session, error) {
 		return command.Decide(views...)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &statev1.BranchResponse{Session: sessionOut(&made)}, nil
+	return &statev1.BranchResponse{Session: sessionOut(&created)}, nil
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
@@ -45,12 +47,12 @@ func TestAStartWakesAWaitingStreamWithoutThePoll(t *testing.T) {
 	}
 }
 
-func TestThePollFindsWhatNoSignalTold(t *testing.T) {
+func TestThePollFindsUnsignaledRuns(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(c *Config) { c.Poll = time.Millisecond })
-	other := New(b.config, b.store, time.Now, b.server.newID, b.server.log) // another replica
+	b := newBench(t, func(c *Config) { c.Scheduler.Poll = time.Millisecond })
+	other := b.replica()
 	s := b.open("e1", 1)
-	if _, err := other.StartRun(t.Context(), startOf("a")); err != nil {
+	if _, err := other.runs.StartRun(t.Context(), startOf("a")); err != nil {
 		t.Fatal(err)
 	}
 	s.execute()
@@ -60,11 +62,7 @@ func TestWorkSpreadsOverWaitingExecutors(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	first, second := b.open("e1", 10), b.open("e2", 10)
-	b.eventually("both wait", func() bool {
-		b.server.hub.mu.Lock()
-		defer b.server.hub.mu.Unlock()
-		return len(b.server.hub.waiters) == 2
-	})
+	b.waitUntilIdle("e1", "e2")
 	for _, id := range []string{"a", "b", "c", "d"} {
 		b.start(id)
 		b.eventually("the run is claimed", func() bool {
@@ -98,9 +96,9 @@ func TestAStreamThatBreaksLosesNothing(t *testing.T) {
 	b.start("received")
 	kept := s.execute().GetRun().GetRunId()
 	b.start("lost")
-	lost := s.execute().GetRun().GetRunId() // the client forgets it, as if it had not arrived
+	lost := s.execute().GetRun().GetRunId() // the client drops it, as if it had not arrived
 	s.cancel()
-	b.eventually("the stream is over", func() bool { return len(b.server.stops.connected()) == 0 })
+	b.eventually("the stream has ended", func() bool { return len(b.server.scheduler.Connected()) == 0 })
 	again := b.open("e1", 10, kept)
 	claim := again.execute()
 	if claim.GetRun().GetRunId() != lost || claim.GetEpoch() != 2 {
@@ -112,14 +110,24 @@ func TestAStreamThatBreaksLosesNothing(t *testing.T) {
 	}
 }
 
-// deaf is a claim stream that hears one request, and can send nothing.
-type deaf struct {
-	claimStream
+// unwritableStream is a claim stream with one request. Sending on it fails.
+type unwritableStream struct {
+	grpc.BidiStreamingServer[statev1.ClaimRunsRequest, statev1.ClaimRunsResponse]
+	*bench
 	hello chan *statev1.ClaimRunsRequest
 	sends int
 }
 
-func (d *deaf) Recv() (*statev1.ClaimRunsRequest, error) {
+func (b *bench) unwritable(executorID string, credits int32) *unwritableStream {
+	d := &unwritableStream{bench: b, hello: make(chan *statev1.ClaimRunsRequest, 1)}
+	d.hello <- &statev1.ClaimRunsRequest{ExecutorId: executorID, Agents: []*statev1.Agent{{AgentType: "support"}}, Credits: credits}
+	return d
+}
+
+// Context implements grpc.ServerStream.
+func (d *unwritableStream) Context() context.Context { return d.bench.Context() }
+
+func (d *unwritableStream) Recv() (*statev1.ClaimRunsRequest, error) {
 	select {
 	case r := <-d.hello:
 		return r, nil
@@ -128,7 +136,7 @@ func (d *deaf) Recv() (*statev1.ClaimRunsRequest, error) {
 	}
 }
 
-func (d *deaf) Send(*statev1.ClaimRunsResponse) error {
+func (d *unwritableStream) Send(*statev1.ClaimRunsResponse) error {
 	d.sends++
 	return errors.New("broken pipe")
 }
@@ -140,9 +148,8 @@ func TestAClaimThatCannotBeSentIsReleased(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		b.start(id)
 	}
-	d := &deaf{hello: make(chan *statev1.ClaimRunsRequest, 1)}
-	c := &claimer{server: b.server, stream: d, executorID: "announcer", agents: []string{"support"}, credits: newCredits(5)}
-	if err := c.run(t.Context()); err == nil || err.Error() != "broken pipe" || d.sends != 1 {
+	d := b.unwritable("announcer", 5)
+	if err := b.server.work.ClaimRuns(d); err == nil || err.Error() != "broken pipe" || d.sends != 1 {
 		t.Errorf("got %v after %d sends, want the stream's error after 1", err, d.sends)
 	}
 	s := b.open("e2", 5)
@@ -153,10 +160,10 @@ func TestAClaimThatCannotBeSentIsReleased(t *testing.T) {
 	}
 }
 
-func TestAHeartbeatTakesBackWhatIsNotHeldAndNotFresh(t *testing.T) {
+func TestAHeartbeatRequeuesClaimsNeitherHeldNorFresh(t *testing.T) {
 	t.Parallel()
 	for fresh, wantBack := range map[time.Duration]bool{time.Hour: false, -time.Hour: true} {
-		b := newBench(t, func(c *Config) { c.Fresh = fresh })
+		b := newBench(t, func(c *Config) { c.Scheduler.Fresh = fresh })
 		s := b.open("e1", 1)
 		b.start("a")
 		claim := s.execute()
@@ -173,7 +180,7 @@ func TestAHeartbeatTakesBackWhatIsNotHeldAndNotFresh(t *testing.T) {
 	}
 }
 
-func TestAHeartbeatOfAStrangerSaysForgotten(t *testing.T) {
+func TestAHeartbeatOfAnUnknownExecutorSaysForgotten(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	beat, err := b.work.Heartbeat(t.Context(), &statev1.HeartbeatRequest{ExecutorId: "stranger", Held: &statev1.HeldRuns{}})
@@ -184,7 +191,7 @@ func TestAHeartbeatOfAStrangerSaysForgotten(t *testing.T) {
 
 func TestAClaimCarriesEverything(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(c *Config) { c.Limits.TailMessages = 2 })
+	b := newBench(t, func(c *Config) { c.Scheduler.TailMessages = 2 })
 	s := b.open("e1", 1)
 	r := startOf("a")
 	r.Messages = append(r.Messages, userMessage("second"), userMessage("third"))
@@ -232,62 +239,12 @@ func TestStoppingEndsClaimStreams(t *testing.T) {
 	}
 }
 
-func TestAClientThatHasNoMoreToSayEndsTheStream(t *testing.T) {
+func TestAClientThatClosesItsSideEndsTheStream(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	s := b.open("e1", 1)
 	b.must(s.CloseSend())
 	if err := <-s.end; !errors.Is(err, io.EOF) {
 		t.Errorf("got %v, want EOF", err)
-	}
-}
-
-func TestAStreamIsBrokenWhenNeitherSideHasEndedIt(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, c := range []struct {
-		gone  bool
-		ended error
-		want  bool
-	}{
-		{false, errors.New("the store failed"), false},
-		{true, nil, true},
-		{true, context.Canceled, true},
-		{true, io.EOF, false}, // it closed its side, and was gone before that was looked at
-	} {
-		claims := &claimer{server: b.server, credits: newCredits(1)}
-		claims.credits.ended = c.ended
-		ctx := t.Context()
-		if c.gone {
-			ctx = gone
-		}
-		if got := claims.broke(ctx); got != c.want {
-			t.Errorf("gone %v, %v: got broken %v, want %v", c.gone, c.ended, got, c.want)
-		}
-	}
-	b.server.Stop()
-	if (&claimer{server: b.server, credits: newCredits(1)}).broke(gone) {
-		t.Error("a stream that the service has ended itself is taken for broken")
-	}
-}
-
-func TestASignalThatIsNotFollowedGoesToAnother(t *testing.T) {
-	t.Parallel()
-	h := newHub(time.Now)
-	first, second := h.join([]string{"a"}), h.join([]string{"a", "b"})
-	h.signal("a")
-	h.leave(first)
-	select {
-	case <-second.woken:
-	default:
-		t.Error("the signal was lost")
-	}
-	h.signal("c") // nobody serves it
-	h.signal("b")
-	h.signal("b") // nobody is left to wake
-	if len(second.woken) != 1 {
-		t.Errorf("got %d signals, want 1", len(second.woken))
 	}
 }

@@ -11,20 +11,27 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 )
 
-// searched is a store that counts how often claims look into it.
-type searched struct {
+// lookCounter is a store that counts the looks of claims.
+type lookCounter struct {
 	store.Store
 	mu    sync.Mutex
 	looks looks
-	most  func(look int) int // of the queued runs that a look finds, searched from 1; nil for all
+	most  func(look int) int // limits the queued runs found by a look, numbered from 1; nil for no limit
 }
 
 type looks struct{ queued, orphaned int }
 
-func (w *searched) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
+// parts returns the store with its wrapped parts.
+func (w *lookCounter) parts() store.Store {
+	s := w.Store
+	s.Updater = w
+	return s
+}
+
+func (w *lookCounter) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
 	w.mu.Lock()
 	switch due.(type) {
 	case store.Queued:
@@ -42,9 +49,8 @@ func (w *searched) UpdateDue(ctx context.Context, due store.Due, need session.Ne
 	return w.Store.UpdateDue(ctx, due, need, limit, decide)
 }
 
-// since is what was looked for since the last time, when the loops have come to
-// rest.
-func (w *searched) since() looks {
+// looksSince waits until the loops are at rest, and returns the looks since its last call.
+func (w *lookCounter) looksSince() looks {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,24 +59,24 @@ func (w *searched) since() looks {
 	return got
 }
 
-// looking tests the looks of claims in a bubble of fake time.
-func looking(t *testing.T, poll time.Duration, test func(b *bench, w *searched)) {
+// countingLooks tests the looks of claims in a bubble of fake time.
+func countingLooks(t *testing.T, poll time.Duration, test func(b *bench, w *lookCounter)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &searched{Store: memory.New()}
-		test(newBenchOn(t, w, func(c *Config) { c.Poll, c.StopPoll = poll, time.Hour }), w)
+		w := &lookCounter{Store: sqlitetest.Open(t)}
+		test(newBenchOn(t, w.parts(), func(c *Config) { c.Scheduler.Poll, c.Scheduler.StopPoll = poll, time.Hour }), w)
 	})
 }
 
-func (w *searched) wants(b *bench, when string, want looks) {
+func (w *lookCounter) wants(b *bench, when string, want looks) {
 	b.Helper()
-	if got := w.since(); got != want {
+	if got := w.looksSince(); got != want {
 		b.Errorf("%s: got %+v, want %+v", when, got, want)
 	}
 }
 
 func TestAClaimCostsOneLook(t *testing.T) {
 	t.Parallel()
-	looking(t, time.Hour, func(b *bench, w *searched) {
+	countingLooks(t, time.Hour, func(b *bench, w *lookCounter) {
 		s := b.open("e1", 10)
 		w.wants(b, "a stream opens", looks{1, 1})
 		b.start("handed over")
@@ -91,12 +97,12 @@ func TestAClaimCostsOneLook(t *testing.T) {
 
 func TestARunThatCameDuringALookIsFoundByTheNext(t *testing.T) {
 	t.Parallel()
-	looking(t, time.Hour, func(b *bench, w *searched) {
+	countingLooks(t, time.Hour, func(b *bench, w *lookCounter) {
 		s := b.open("e1", 10)
-		w.since()
+		w.looksSince()
 		w.most = func(look int) int {
-			if look == 1 { // the run that it is about comes too late for it
-				if _, err := b.server.StartRun(b.Context(), startOf("b")); err != nil {
+			if look == 1 { // the run begins during the look
+				if _, err := b.server.runs.StartRun(b.Context(), startOf("b")); err != nil {
 					b.Error(err)
 				}
 				return 1
@@ -110,12 +116,12 @@ func TestARunThatCameDuringALookIsFoundByTheNext(t *testing.T) {
 	})
 }
 
-func TestARunThatWasPassedOverIsFoundSoon(t *testing.T) {
+func TestASkippedRunIsFoundSoon(t *testing.T) {
 	t.Parallel()
 	for locked, want := range map[int]time.Duration{1: 3 * time.Millisecond, 2: 9 * time.Millisecond, 3: 21 * time.Millisecond} {
-		looking(t, time.Hour, func(b *bench, w *searched) {
+		countingLooks(t, time.Hour, func(b *bench, w *lookCounter) {
 			s := b.open("e1", 10)
-			w.since()
+			w.looksSince()
 			w.most = func(look int) int {
 				if look <= locked {
 					return 0
@@ -135,16 +141,16 @@ func TestARunThatWasPassedOverIsFoundSoon(t *testing.T) {
 	}
 }
 
-func TestOfTwoRunsTheOneThatWasPassedOverIsFoundSoon(t *testing.T) {
+func TestTheSkippedOneOfTwoRunsIsFoundSoon(t *testing.T) {
 	t.Parallel()
-	looking(t, time.Hour, func(b *bench, w *searched) {
+	countingLooks(t, time.Hour, func(b *bench, w *lookCounter) {
 		s := b.open("e1", 10)
-		w.since()
+		w.looksSince()
 		w.most = func(look int) int {
 			switch look {
 			case 1:
-				for _, id := range []string{"b", "c"} { // the loop is awake: one signal says both
-					if _, err := b.server.StartRun(b.Context(), startOf(id)); err != nil {
+				for _, id := range []string{"b", "c"} { // the loop is awake: one signal covers both
+					if _, err := b.server.runs.StartRun(b.Context(), startOf(id)); err != nil {
 						b.Error(err)
 					}
 				}
@@ -166,48 +172,48 @@ func TestOfTwoRunsTheOneThatWasPassedOverIsFoundSoon(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotFoundSoonIsLeftToThePoll(t *testing.T) {
+func TestMissingRunsAreLeftToThePoll(t *testing.T) {
 	t.Parallel()
-	looking(t, time.Hour, func(b *bench, w *searched) {
+	countingLooks(t, time.Hour, func(b *bench, w *lookCounter) {
 		b.open("e1", 10)
-		w.since()
-		b.server.hub.signal("support")
+		w.looksSince()
+		b.server.Wake("support")
 		time.Sleep(10 * time.Minute)
 		w.wants(b, "a signal of nothing", looks{4, 0})
-		b.server.hub.signal("support")
+		b.server.Wake("support")
 		time.Sleep(5 * time.Millisecond)
-		b.server.hub.signal("support") // the search begins anew
+		b.server.Wake("support") // the search starts over
 		time.Sleep(10 * time.Minute)
 		w.wants(b, "two signals of nothing", looks{2 + 4, 0})
 		time.Sleep(75 * time.Minute)
-		if got := w.since(); got.orphaned < 1 || got.orphaned > 3 || got.queued != got.orphaned {
+		if got := w.looksSince(); got.orphaned < 1 || got.orphaned > 3 || got.queued != got.orphaned {
 			b.Errorf("the poll: got %+v, want it to look for everything", got)
 		}
 	})
 }
 
-func TestSignalsDoNotPutThePollOff(t *testing.T) {
+func TestSignalsDoNotPostponeThePoll(t *testing.T) {
 	t.Parallel()
-	looking(t, 200*time.Millisecond, func(b *bench, w *searched) {
+	countingLooks(t, 200*time.Millisecond, func(b *bench, w *lookCounter) {
 		b.open("e1", 10)
-		w.since()
-		for began := time.Now(); w.since().orphaned == 0; time.Sleep(time.Millisecond) {
-			b.server.hub.signal("support")
+		w.looksSince()
+		for began := time.Now(); w.looksSince().orphaned == 0; time.Sleep(time.Millisecond) {
+			b.server.Wake("support")
 			if took := time.Since(began); took > 301*time.Millisecond {
-				b.Fatalf("nobody has looked for everything after %v", took)
+				b.Fatalf("no loop has looked for everything after %v", took)
 			}
 		}
 	})
 }
 
-func TestWhatOneLoopCannotTakeGoesToAnother(t *testing.T) {
+func TestABacklogGoesToAnotherLoop(t *testing.T) {
 	t.Parallel()
-	looking(t, time.Hour, func(b *bench, w *searched) {
+	countingLooks(t, time.Hour, func(b *bench, w *lookCounter) {
 		first, second := b.open("e1", 1), b.open("e2", 1)
-		w.since()
+		w.looksSince()
 		w.most = func(look int) int {
 			if look == 1 {
-				if _, err := b.server.StartRun(b.Context(), startOf("b")); err != nil {
+				if _, err := b.server.runs.StartRun(b.Context(), startOf("b")); err != nil {
 					b.Error(err)
 				}
 			}

@@ -7,38 +7,36 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// committed is what a commit has to say: the step's checkpoint, and the stop
-// that the run was asked for when it was written.
-type committed struct {
+// commitResult is a checkpoint, and the stop requested for its run.
+type commitResult struct {
 	session.Checkpoint
 	stop *session.Stop
 }
 
-// CommitStep implements statev1.WorkServiceServer. Only a step that ends its
-// run, and with it the work of its session, is followed by anything in the family.
-func (s *Server) CommitStep(ctx context.Context, r *statev1.CommitStepRequest) (*statev1.CommitStepResponse, error) {
-	command, err := s.commit(r)
+// CommitStep implements statev1.WorkServiceServer. Only the last step of a run may affect the
+// family.
+func (s *workService) CommitStep(ctx context.Context, r *statev1.CommitStepRequest) (*statev1.CommitStepResponse, error) {
+	command, err := s.newCommit(r)
 	if err != nil {
 		return nil, err
 	}
-	decide := func(v *session.View) (*session.Change, committed, error) {
+	decide := func(v *session.View) (*session.Change, commitResult, error) {
 		change, checkpoint, err := command.Decide(v)
 		if err != nil {
-			return nil, committed{}, err
+			return nil, commitResult{}, err
 		}
-		return change, committed{checkpoint, v.Run.Stop}, nil
+		return change, commitResult{checkpoint, v.Run.Stop}, nil
 	}
 	target := session.Target{Key: command.Key, Need: command.Need()}
-	var c committed
+	var c commitResult
 	if command.Outcome == nil {
-		c, err = update(ctx, s, target, proto.Size(r), decide)
+		c, err = update(ctx, s.runner, target, proto.Size(r), decide)
 	} else {
-		c, err = spread(ctx, s, target, proto.Size(r), command.Now, alone(decide))
+		c, err = spread(ctx, s.runner, target, proto.Size(r), command.Now, alone(decide))
 	}
 	if err != nil {
 		return nil, err
@@ -48,9 +46,9 @@ func (s *Server) CommitStep(ctx context.Context, r *statev1.CommitStepRequest) (
 	}, nil
 }
 
-// commit checks the request and makes the command of it.
-func (s *Server) commit(r *statev1.CommitStepRequest) (session.Commit, error) {
-	limits := s.config.Limits
+// newCommit checks the request and returns its command.
+func (s *workService) newCommit(r *statev1.CommitStepRequest) (session.Commit, error) {
+	limits := s.limits
 	ref, err := checkRef(r.GetRun())
 	if err != nil {
 		return session.Commit{}, err
@@ -60,10 +58,10 @@ func (s *Server) commit(r *statev1.CommitStepRequest) (session.Commit, error) {
 	}
 	command := session.Commit{
 		Ref: ref, Step: r.GetStep(), ExpectedVersion: r.GetExpectedVersion(),
-		Told: r.GetToldCalls(), Suspension: suspensionIn(r), ExpireAfter: session.Millis(s.config.SuspendedTTL.Milliseconds()),
-		Limits: limits.heart(), Now: s.millis(),
+		Told: r.GetToldCalls(), Suspension: suspensionIn(r), ExpireAfter: session.Millis(s.suspendedTTL.Milliseconds()),
+		Limits: limits.sessionLimits(), Now: s.clock.millis(),
 	}
-	command.CheckpointID = checkpointID(ref.SessionID, r.GetStep(), command.Now, s.newID())
+	command.CheckpointID = checkpointID(ref.SessionID, r.GetStep(), command.Now, s.ids())
 	for _, c := range r.GetConsumedCalls() {
 		command.Consume = append(command.Consume, session.Consume{CallID: c.GetToolCallId(), Revision: c.GetRevision()})
 	}
@@ -92,56 +90,8 @@ func (s *Server) commit(r *statev1.CommitStepRequest) (session.Commit, error) {
 	return command, err
 }
 
-// mostRecord is how many bytes say what readers saw of a step.
-const mostRecord = 8 << 20
-
-// checkCommit checks everything that is not checked while it is converted.
-func (l Limits) checkCommit(r *statev1.CommitStepRequest) error {
-	if err := l.checkStepMessages(r.GetMessages()); err != nil {
-		return err
-	}
-	if size := proto.Size(r.GetRecord()); size > mostRecord {
-		return fault.New(fault.Invalid, "RECORD_TOO_LARGE", "the record of the step has %d bytes; the limit is %d", size, mostRecord)
-	}
-	if r.GetOutcome() != nil {
-		if err := l.checkOutcome(r.GetOutcome(), true); err != nil {
-			return err
-		}
-	}
-	if err := l.checkSuspension(r); err != nil {
-		return err
-	}
-	if err := l.checkCalls(r.GetCalls()); err != nil {
-		return err
-	}
-	if n := len(r.GetSubSessions()); n > l.Calls {
-		return subSessionInvalid("the step writes %d references to sub-sessions; the limit is %d", n, l.Calls)
-	}
-	for _, c := range r.GetSubSessions() {
-		if err := l.checkSubSession(c); err != nil {
-			return err
-		}
-	}
-	return checkTaken(r)
-}
-
-// checkTaken checks the names of the calls whose answers the step has taken.
-func checkTaken(r *statev1.CommitStepRequest) error {
-	for _, c := range r.GetConsumedCalls() {
-		if err := checkID("a consumed call's id", c.GetToolCallId()); err != nil {
-			return err
-		}
-	}
-	for _, id := range r.GetToldCalls() {
-		if err := checkID("a told call's id", id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkpointID has the form of the specification; its six random digits come
-// from a fresh id.
+// checkpointID returns an id in the form of the specification. Its six random digits come from
+// a fresh id.
 func checkpointID(sessionID string, step int32, now session.Millis, id string) string {
 	digest := sha256.Sum256([]byte(id))
 	return session.CheckpointID(sessionID, step, now, hex.EncodeToString(digest[:3]))

@@ -3,78 +3,67 @@ package server
 import (
 	"time"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// Config says how work is handed out and what is too large.
+// Config configures the server.
 type Config struct {
-	Poll  time.Duration `env:"HOLDFAST_STATE_CLAIM_POLL" envDefault:"200ms" doc:"how often a claim stream looks for work that no signal announced; jittered by half"`
-	Fresh time.Duration `env:"HOLDFAST_STATE_CLAIM_FRESH" envDefault:"10s" doc:"a claim that a heartbeat does not list is taken back only when it is older than this"`
-	// OrphanedAfter is for runs whose agent no living executor announces.
-	OrphanedAfter time.Duration `env:"HOLDFAST_STATE_ORPHANED_AFTER" envDefault:"10s" doc:"how long a run that is only to end waits for an executor that serves its agent; then any executor ends it"`
-	// SuspendedTTL counts from the step that suspends; a later deadline of one of
-	// its calls goes before. 0 keeps suspended sessions for ever.
+	Scheduler scheduler.Config
+	// SuspendedTTL begins with the suspending step. A call with an earlier deadline expires the
+	// session earlier. 0 disables expiry.
 	SuspendedTTL time.Duration `env:"HOLDFAST_STATE_SUSPENDED_TTL" envDefault:"720h" doc:"how long a suspended session waits before it expires; 0 for ever"`
-	// StopPoll is for stops that another replica has taken: those of its own reach
-	// an executor at once.
-	StopPoll time.Duration `env:"HOLDFAST_STATE_STOP_POLL" envDefault:"100ms" doc:"how often to look for runs of the connected executors that are to stop"`
-	Limits   Limits
+	Limits       Limits
 }
 
-// Limits bound what a request may bring and an answer may carry. All sizes are
-// in bytes. A claim travels in one message of at most 16 MiB: two StepBytes, the
-// state and TailBytes have to fit into it. Mostly one of the journal, the calls
-// with their answers and the last message is large; a run for which they are too
-// large together fails.
+// Limits bound requests and responses. Sizes are in bytes. A claim is one message of at most 16
+// MiB: two StepBytes, the state and TailBytes must fit into it. A run fails if its journal, its
+// answered calls and its last message are too large together.
 type Limits struct {
-	MessageBytes  int `env:"HOLDFAST_STATE_MAX_MESSAGE_BYTES" envDefault:"1048576" doc:"largest user message and largest plan"`
+	MessageBytes  int `env:"HOLDFAST_STATE_MAX_MESSAGE_BYTES" envDefault:"1048576" doc:"largest user message, and largest plan"`
 	ResultBytes   int `env:"HOLDFAST_STATE_MAX_RESULT_BYTES" envDefault:"1000000" doc:"largest result of one call, with its error text"`
-	StepBytes     int `env:"HOLDFAST_STATE_MAX_STEP_BYTES" envDefault:"6291456" doc:"largest journal of a step with its state writes and usage, largest message that a step commits, and most bytes of answers that a session has not read"`
+	StepBytes     int `env:"HOLDFAST_STATE_MAX_STEP_BYTES" envDefault:"6291456" doc:"largest journal of a step with its state writes and usage, largest message of a step, and most bytes of unread answers of a session"`
 	StateBytes    int `env:"HOLDFAST_STATE_MAX_STATE_BYTES" envDefault:"1887436" doc:"largest custom state, as JSON"`
 	StagedBytes   int `env:"HOLDFAST_STATE_MAX_STAGED_BYTES" envDefault:"1887436" doc:"largest state writes of one result, step or merge, keys and values together"`
-	ErrorBytes    int `env:"HOLDFAST_STATE_MAX_ERROR_BYTES" envDefault:"8192" doc:"longest error text and reason; those of failed runs are cut, others are refused"`
+	ErrorBytes    int `env:"HOLDFAST_STATE_MAX_ERROR_BYTES" envDefault:"8192" doc:"longest error text and reason; those of failed runs are truncated, others are refused"`
 	Ops           int `env:"HOLDFAST_STATE_MAX_OPS" envDefault:"1000" doc:"most state writes of one result, step or merge"`
-	Calls         int `env:"HOLDFAST_STATE_MAX_CALLS" envDefault:"256" doc:"most calls that one step leaves open, and most sub-sessions that it waits for or writes"`
-	Waiting       int `env:"HOLDFAST_STATE_MAX_WAITING" envDefault:"100" doc:"most runs of a session that wait for the live one"`
-	Family        int `env:"HOLDFAST_STATE_MAX_FAMILY" envDefault:"1000" doc:"most sessions of a family that change in one write"`
+	Calls         int `env:"HOLDFAST_STATE_MAX_CALLS" envDefault:"256" doc:"most open calls of a step, and most sub-sessions to wait for or to write"`
+	Waiting       int `env:"HOLDFAST_STATE_MAX_WAITING" envDefault:"100" doc:"most waiting runs of a session"`
+	Family        int `env:"HOLDFAST_STATE_MAX_FAMILY" envDefault:"1000" doc:"most sessions of a family in one write"`
 	UsageEntries  int `env:"HOLDFAST_STATE_MAX_USAGE_ENTRIES" envDefault:"1000" doc:"most usage entries of a request"`
-	UsageSums     int `env:"HOLDFAST_STATE_MAX_USAGE_SUMS" envDefault:"10000" doc:"most sums that a query of usage adds up"`
-	MemoryBytes   int `env:"HOLDFAST_STATE_MAX_MEMORY_BYTES" envDefault:"65536" doc:"longest text of a memory, and of a query for memories"`
-	Count         int `env:"HOLDFAST_STATE_COUNT_LIMIT" envDefault:"1000" doc:"how far the sessions of a list are counted when no exact total is asked for"`
+	UsageSums     int `env:"HOLDFAST_STATE_MAX_USAGE_SUMS" envDefault:"10000" doc:"most sums of a usage query"`
+	MemoryBytes   int `env:"HOLDFAST_STATE_MAX_MEMORY_BYTES" envDefault:"65536" doc:"longest text of a memory, and longest query for memories"`
+	Count         int `env:"HOLDFAST_STATE_COUNT_LIMIT" envDefault:"1000" doc:"where counting the sessions of a list stops without exact_total"`
 	Tags          int `env:"HOLDFAST_STATE_MAX_TAGS" envDefault:"64" doc:"most tags of a session"`
 	TagBytes      int `env:"HOLDFAST_STATE_MAX_TAG_BYTES" envDefault:"256" doc:"longest tag"`
 	Metadata      int `env:"HOLDFAST_STATE_MAX_METADATA" envDefault:"64" doc:"most metadata pairs of a session or a message"`
 	MetadataBytes int `env:"HOLDFAST_STATE_MAX_METADATA_BYTES" envDefault:"4096" doc:"longest metadata value"`
-	PageBytes     int `env:"HOLDFAST_STATE_MAX_PAGE_BYTES" envDefault:"4194304" doc:"largest page of messages, sessions or memories; a single larger one still comes"`
-	TailMessages  int `env:"HOLDFAST_STATE_TAIL_MESSAGES" envDefault:"200" doc:"most messages that a claim carries"`
-	TailBytes     int `env:"HOLDFAST_STATE_TAIL_BYTES" envDefault:"1048576" doc:"most bytes of messages that a claim carries; the last message always comes"`
+	PageBytes     int `env:"HOLDFAST_STATE_MAX_PAGE_BYTES" envDefault:"4194304" doc:"largest page of messages, sessions or memories; a single larger one is still returned"`
 }
 
-func (l Limits) heart() session.Limits {
+func (l Limits) sessionLimits() session.Limits {
 	return session.Limits{State: l.StateBytes, Journal: l.StepBytes, Waiting: l.Waiting}
 }
 
-// Check gives Invalid (CONFIG_INVALID) for a configuration with which nothing
-// would work, naming the variable.
+// Check gives Invalid (CONFIG_INVALID) for an unusable configuration, and names the variable.
 func (c Config) Check() error {
-	l := c.Limits
+	l, sched := c.Limits, c.Scheduler
 	for _, bound := range []struct {
 		variable string
 		value    int64
 	}{
-		{"CLAIM_POLL", int64(c.Poll)}, {"STOP_POLL", int64(c.StopPoll)}, {"MAX_WAITING", int64(l.Waiting)}, {"MAX_MESSAGE_BYTES", int64(l.MessageBytes)}, {"MAX_RESULT_BYTES", int64(l.ResultBytes)},
+		{"CLAIM_POLL", int64(sched.Poll)}, {"STOP_POLL", int64(sched.StopPoll)}, {"MAX_WAITING", int64(l.Waiting)}, {"MAX_MESSAGE_BYTES", int64(l.MessageBytes)}, {"MAX_RESULT_BYTES", int64(l.ResultBytes)},
 		{"MAX_STEP_BYTES", int64(l.StepBytes)}, {"MAX_STATE_BYTES", int64(l.StateBytes)}, {"MAX_STAGED_BYTES", int64(l.StagedBytes)}, {"MAX_OPS", int64(l.Ops)},
 		{"MAX_ERROR_BYTES", int64(l.ErrorBytes)}, {"MAX_CALLS", int64(l.Calls)}, {"MAX_FAMILY", int64(l.Family)},
 		{"MAX_USAGE_ENTRIES", int64(l.UsageEntries)}, {"MAX_USAGE_SUMS", int64(l.UsageSums)}, {"MAX_MEMORY_BYTES", int64(l.MemoryBytes)},
-		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)}, {"TAIL_MESSAGES", int64(l.TailMessages)}, {"TAIL_BYTES", int64(l.TailBytes)},
+		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)}, {"TAIL_MESSAGES", int64(sched.TailMessages)}, {"TAIL_BYTES", int64(sched.TailBytes)},
 	} {
 		if bound.value <= 0 {
-			return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_STATE_%s must be above 0", bound.variable)
+			return invalid("CONFIG_INVALID", "HOLDFAST_STATE_%s must be above 0", bound.variable)
 		}
 	}
-	if c.SuspendedTTL < 0 || c.OrphanedAfter < 0 {
-		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_STATE_SUSPENDED_TTL and HOLDFAST_STATE_ORPHANED_AFTER must not be below 0")
+	if c.SuspendedTTL < 0 || sched.OrphanedAfter < 0 {
+		return invalid("CONFIG_INVALID", "HOLDFAST_STATE_SUSPENDED_TTL and HOLDFAST_STATE_ORPHANED_AFTER must not be below 0")
 	}
 	return nil
 }

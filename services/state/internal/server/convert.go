@@ -3,20 +3,18 @@ package server
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// encode marshals so that equal messages have equal bytes.
+// encode returns equal bytes for equal messages.
 func encode(m proto.Message) ([]byte, error) {
 	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
@@ -25,20 +23,20 @@ func encode(m proto.Message) ([]byte, error) {
 	return body, nil
 }
 
-// origin fills what a message leaves open.
+// origin has the defaults for empty fields of a message.
 type origin struct {
 	runID string
 	step  int32
 	now   session.Millis
-	newID func() string // nil: every message has an id
+	newID func() string // nil when every message has an id
 }
 
-// messagesIn makes the rows of messages. What a message says of itself stays;
-// the messages of the request are not changed.
+// messagesIn converts messages, with defaults for their empty fields. It does not change the
+// request.
 func messagesIn(messages []*eventv1.Message, from origin) ([]session.Message, error) {
 	rows := make([]session.Message, len(messages))
-	for i, given := range messages {
-		m := proto.CloneOf(given)
+	for i, message := range messages {
+		m := proto.CloneOf(message)
 		if m.Id == "" && from.newID != nil {
 			m.Id = "msg_" + from.newID()
 		}
@@ -60,7 +58,7 @@ func messagesIn(messages []*eventv1.Message, from origin) ([]session.Message, er
 	return rows, nil
 }
 
-// roleNames are the roles as the store keeps them beside the body.
+// roleNames are the roles in the store.
 var roleNames = map[eventv1.Role]string{
 	eventv1.Role_ROLE_USER:      "user",
 	eventv1.Role_ROLE_ASSISTANT: "assistant",
@@ -69,7 +67,7 @@ var roleNames = map[eventv1.Role]string{
 	eventv1.Role_ROLE_CONTEXT:   "context",
 }
 
-// fingerprint is equal for equal messages, as the caller gave them.
+// fingerprint is equal for equal messages. It is taken before defaults are filled in.
 func fingerprint(messages []*eventv1.Message) ([]byte, error) {
 	hash := sha256.New()
 	for _, m := range messages {
@@ -86,39 +84,49 @@ func fingerprint(messages []*eventv1.Message) ([]byte, error) {
 // opsIn gives Invalid (STATE_INVALID) and TooLarge (STATE_SIZE_EXCEEDED).
 func (l Limits) opsIn(ops []*statev1.StateOp) ([]session.StateOp, error) {
 	if len(ops) > l.Ops {
-		return nil, fault.New(fault.Invalid, "STATE_INVALID", "there are %d state writes; the limit is %d: write a key once, with all its items", len(ops), l.Ops)
+		return nil, invalid("STATE_INVALID", "there are %d state writes; the limit is %d: write each key once, with all its items", len(ops), l.Ops)
 	}
 	var rows []session.StateOp
 	for i, op := range ops {
-		bad := func(what string) error {
-			return fault.New(fault.Invalid, "STATE_INVALID", "ops[%d] on key %q %s", i, op.GetKey(), what)
-		}
-		if p := problem(op.GetKey()); p != "" {
-			return nil, bad("has a key that " + p)
-		}
-		row := session.StateOp{Key: op.GetKey()}
-		switch o := op.GetOp().(type) {
-		case *statev1.StateOp_Replace:
-			row.Kind, row.Value = session.Replace, o.Replace
-		case *statev1.StateOp_Append:
-			row.Kind, row.Value = session.Append, o.Append
-			if !begins(o.Append, '[') {
-				return nil, bad("appends what is not a JSON array")
-			}
-		case *statev1.StateOp_Delete:
-			row.Kind = session.Delete
-			if !o.Delete {
-				return nil, bad("says delete: false, which means nothing")
-			}
-		default:
-			return nil, bad("has no op")
-		}
-		if row.Kind != session.Delete && !json.Valid([]byte(row.Value)) {
-			return nil, bad("has a value that is not JSON")
+		row, problem := opIn(op)
+		if problem != "" {
+			return nil, invalid("STATE_INVALID", "ops[%d] on key %q %s", i, op.GetKey(), problem)
 		}
 		rows = append(rows, row)
 	}
-	return rows, l.checkOps(rows)
+	if size := opBytes(rows); size > l.StagedBytes {
+		return nil, session.StateTooLarge(size, l.StagedBytes, rows)
+	}
+	return rows, nil
+}
+
+// opIn converts a state write, or describes its fault.
+func opIn(op *statev1.StateOp) (row session.StateOp, problem string) {
+	if p := idProblem(op.GetKey()); p != "" {
+		return row, "has a key that " + p
+	}
+	row.Key = op.GetKey()
+	switch o := op.GetOp().(type) {
+	case *statev1.StateOp_Replace:
+		row.Kind, row.Value = session.Replace, o.Replace
+	case *statev1.StateOp_Append:
+		row.Kind, row.Value = session.Append, o.Append
+		if !beginsWith(o.Append, '[') {
+			return row, "appends a value that is not a JSON array"
+		}
+	case *statev1.StateOp_Delete:
+		row.Kind = session.Delete
+		if !o.Delete {
+			return row, "has delete: false, which has no meaning"
+		}
+		return row, ""
+	default:
+		return row, "has no op"
+	}
+	if !isJSON(row.Value) {
+		return row, "has a value that is not JSON"
+	}
+	return row, ""
 }
 
 func opsOut(ops []session.StateOp) []*statev1.StateOp {
@@ -152,14 +160,14 @@ func (l Limits) outcomeIn(o *statev1.Outcome) session.Outcome {
 
 func (l Limits) failureIn(f *statev1.Failure) *session.Failure {
 	return &session.Failure{
-		Error: cut(f.GetError(), l.ErrorBytes), Detail: cut(f.GetDetail(), l.ErrorBytes), Code: f.GetCode(), Retryable: f.GetRetryable(),
+		Error: truncate(f.GetError(), l.ErrorBytes), Detail: truncate(f.GetDetail(), l.ErrorBytes), Code: f.GetCode(), Retryable: f.GetRetryable(),
 	}
 }
 
-// cut shortens a text for people to at most limit bytes, between characters,
-// and takes out zero characters, which a database does not keep. To refuse such
-// an error would keep the run from ending.
-func cut(text string, limit int) string {
+// truncate shortens a text for people to at most limit bytes, between characters. It removes
+// zero characters: databases do not store them. Refusing an error text would keep its run from
+// ending.
+func truncate(text string, limit int) string {
 	const mark = "…"
 	text = strings.ReplaceAll(text, "\x00", "")
 	if len(text) <= limit {
@@ -172,7 +180,7 @@ func cut(text string, limit int) string {
 	return text[:end] + mark
 }
 
-// childIn makes the row of a reference that was checked.
+// childIn converts a reference to a sub-session. It is checked.
 func childIn(c *statev1.SubSession) session.Child {
 	return session.Child{
 		SessionID: c.GetSessionId(), AgentType: c.GetAgentType(), CallID: c.GetParentToolCallId(), Status: statusIn[c.GetStatus()],
@@ -181,13 +189,13 @@ func childIn(c *statev1.SubSession) session.Child {
 	}
 }
 
-// bornIn is what a parent is to know of a new sub-session.
-func bornIn(p *statev1.Parent) session.Child {
+// newChildIn returns a parent's record of a new sub-session.
+func newChildIn(p *statev1.Parent) session.Child {
 	return session.Child{CallID: p.GetToolCallId(), Mode: modeIn[p.GetMode()], Name: p.GetName()}
 }
 
-// suspensionIn returns what a suspended session waits for: never nil for a
-// suspended outcome, nil for any other.
+// suspensionIn returns what a suspended session waits for; nil if and only if the outcome does
+// not suspend.
 func suspensionIn(r *statev1.CommitStepRequest) *session.Suspension {
 	if !session.Status(runStatusIn[r.GetOutcome().GetStatus()]).Suspended() {
 		return nil
@@ -212,7 +220,7 @@ func statusesIn(statuses []statev1.SessionStatus) ([]session.Status, error) {
 	for _, s := range statuses {
 		status, known := statusIn[s]
 		if !known {
-			return nil, statusInvalid("%s is not a status of a session", s)
+			return nil, invalid("STATUS_INVALID", "%s is not a status of a session", s)
 		}
 		list = append(list, status)
 	}
@@ -231,8 +239,8 @@ func expectIn(e *statev1.Expectation) (session.Expect, error) {
 	return session.Expect{Statuses: statuses, Version: e.GetVersion(), RunID: e.CurrentRunId}, checkOptionalID("current_run_id", e.GetCurrentRunId())
 }
 
-// traceIn returns the trace context when it can be one; a bad one is no reason
-// to refuse a run.
+// traceIn returns the trace context, and leaves out invalid parts. An invalid trace does not
+// stop a run.
 func traceIn(traceparent, tracestate string) (string, string) {
 	const longestParent, longestState = 128, 1024
 	if !printable(traceparent, longestParent) {

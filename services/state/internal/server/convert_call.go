@@ -10,28 +10,28 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// A call's answer is kept as the bytes of a CallAnswer with its source.
+// The answer of a call is stored as an encoded CallAnswer with its source.
 
-// respond returns the bytes of the answer with the source.
-func respond(a *statev1.CallAnswer, source statev1.AnswerSource) ([]byte, error) {
+// encodeAnswer encodes the answer with the source.
+func encodeAnswer(a *statev1.CallAnswer, source statev1.AnswerSource) ([]byte, error) {
 	answer := proto.CloneOf(a)
 	answer.Source = source
 	return encode(answer)
 }
 
-// timedOut is the answer to a call that nobody has answered in time.
-func timedOut() ([]byte, error) {
-	return respond(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "The call was not answered in time."}},
+// timedOutAnswer answers a call after its deadline.
+func timedOutAnswer() ([]byte, error) {
+	return encodeAnswer(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "The call was not answered in time."}},
 		statev1.AnswerSource_ANSWER_SOURCE_TIMEOUT)
 }
 
-// abandoned is the answer to a call that nobody waits for any more.
-func abandoned() ([]byte, error) {
-	return respond(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "client_tool_abandoned: a new message came instead."}},
+// abandonedAnswer answers an open call when a new message ends the wait for it.
+func abandonedAnswer() ([]byte, error) {
+	return encodeAnswer(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "client_tool_abandoned: a new message came instead."}},
 		statev1.AnswerSource_ANSWER_SOURCE_ABANDONED)
 }
 
-// always answers every call alike.
+// always returns the same answer for every call.
 func always(answer []byte) func(session.Call) []byte {
 	return func(session.Call) []byte { return answer }
 }
@@ -79,7 +79,7 @@ func callOut(c *session.Call) (*statev1.Call, error) {
 	return out, err
 }
 
-// callsIn makes the rows of new calls, which were checked.
+// callsIn converts new calls. They are checked.
 func callsIn(calls []*statev1.Call) ([]session.Call, error) {
 	var rows []session.Call
 	for _, c := range calls {

@@ -3,40 +3,38 @@ package server
 import (
 	"math"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// mostMeasured is the largest number of one measurement: nine million of them
-// can be added up.
-const mostMeasured = 1_000_000_000_000
+// maxUsageNumber bounds each number of an entry: nine million of them can be added up.
+const maxUsageNumber = 1_000_000_000_000
 
-// mostCounted is the largest value of a custom measurement, either way: what
-// stores add up stays far from where a float overflows.
-const mostCounted = 1e15
+// maxUsageValue bounds the absolute value of a custom entry: sums stay far below the limit of a
+// float.
+const maxUsageValue = 1e15
 
-// usageSources are who measures; the first one does where an entry is silent.
+// usageSources are the valid sources. The first is the default.
 var usageSources = []string{"agent", "tool", "subagent"}
 
 // usageIn gives Invalid (USAGE_INVALID).
 func (l Limits) usageIn(entries []*statev1.UsageEntry) ([]session.Usage, error) {
 	if len(entries) > l.UsageEntries {
-		return nil, fault.New(fault.Invalid, "USAGE_INVALID", "there are %d usage entries; the limit of one request is %d", len(entries), l.UsageEntries)
+		return nil, invalid("USAGE_INVALID", "there are %d usage entries; the limit of one request is %d", len(entries), l.UsageEntries)
 	}
 	var rows []session.Usage
 	for i, e := range entries {
-		u, problem := measured(e)
+		u, problem := usageEntryIn(e)
 		if problem != "" {
-			return nil, fault.New(fault.Invalid, "USAGE_INVALID", "usage[%d] %s", i, problem)
+			return nil, invalid("USAGE_INVALID", "usage[%d] %s", i, problem)
 		}
 		rows = append(rows, u)
 	}
 	return rows, nil
 }
 
-// measured returns the measurement, or what is wrong with it.
-func measured(e *statev1.UsageEntry) (u session.Usage, wrong string) {
+// usageEntryIn converts an entry, or returns what is wrong with it.
+func usageEntryIn(e *statev1.UsageEntry) (u session.Usage, wrong string) {
 	switch entry := e.GetEntry().(type) {
 	case *statev1.UsageEntry_Tokens:
 		u = tokensIn(entry.Tokens)
@@ -47,12 +45,12 @@ func measured(e *statev1.UsageEntry) (u session.Usage, wrong string) {
 	case *statev1.UsageEntry_Custom:
 		u = session.Usage{Kind: session.UsageCustom, Type: entry.Custom.GetType(), Name: entry.Custom.GetName(), Value: entry.Custom.GetValue()}
 	default:
-		return u, "measures nothing; give it tokens, a tool, a sub-agent or a custom value"
+		return u, "has no measurement; give tokens, a tool, a sub-agent or a custom value"
 	}
 	if u.Source = e.GetSource(); u.Source == "" {
 		u.Source = usageSources[0]
 	}
-	return u, wrongWith(u)
+	return u, usageProblem(u)
 }
 
 func tokensIn(t *statev1.TokenUsage) session.Usage {
@@ -62,31 +60,31 @@ func tokensIn(t *statev1.TokenUsage) session.Usage {
 	}
 }
 
-// wrongWith says what is wrong with a measurement, "" when nothing is.
-func wrongWith(u session.Usage) string {
+// usageProblem describes the fault of an entry; "" for a valid one.
+func usageProblem(u session.Usage) string {
 	known := false
 	for _, source := range usageSources {
 		known = known || u.Source == source
 	}
 	if !known {
-		return "has a source other than agent, tool and subagent"
+		return "has an unknown source; give agent, tool or subagent"
 	}
 	names := []string{u.Model + u.Tool}
 	if u.Kind == session.UsageCustom {
 		names = []string{u.Type, u.Name}
 	}
 	for _, name := range names {
-		if p := problem(name); p != "" {
-			return "has a name of its model, tool, type or value that " + p
+		if p := idProblem(name); p != "" {
+			return "has a model, tool, type or name that " + p
 		}
 	}
 	for _, n := range []int64{u.PromptTokens, u.CompletionTokens, u.ReasoningTokens, u.CachedTokens, u.TotalTokens, u.DurationMS} {
-		if n < 0 || n > mostMeasured {
+		if n < 0 || n > maxUsageNumber {
 			return "has a number that is negative or above 10^12"
 		}
 	}
-	if math.IsNaN(u.Value) || math.Abs(u.Value) > mostCounted {
-		return "has a value that is no number, or beyond 10^15"
+	if math.IsNaN(u.Value) || math.Abs(u.Value) > maxUsageValue {
+		return "has a value that is not a number or beyond 10^15"
 	}
 	return ""
 }
@@ -94,12 +92,12 @@ func wrongWith(u session.Usage) string {
 func usageOut(rows []session.Usage) []*statev1.UsageEntry {
 	list := make([]*statev1.UsageEntry, len(rows))
 	for i, u := range rows {
-		list[i] = entryOfUsage(u)
+		list[i] = usageEntryOut(u)
 	}
 	return list
 }
 
-func entryOfUsage(u session.Usage) *statev1.UsageEntry {
+func usageEntryOut(u session.Usage) *statev1.UsageEntry {
 	out := &statev1.UsageEntry{Source: u.Source}
 	switch kindOf(u) {
 	case session.UsageTokens:
@@ -117,8 +115,8 @@ func entryOfUsage(u session.Usage) *statev1.UsageEntry {
 	return out
 }
 
-// kindOf is the kind of a measurement. The journals of the first release name
-// none: what has a model is tokens, the rest is a tool.
+// kindOf returns the kind of an entry. Journals of the first release name none: an entry with a
+// model counts tokens, any other a tool call.
 func kindOf(u session.Usage) session.UsageKind {
 	switch {
 	case u.Kind != "":

@@ -14,6 +14,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 )
 
 func TestADeletedSessionTakesItsFamilyAlong(t *testing.T) {
@@ -23,12 +24,12 @@ func TestADeletedSessionTakesItsFamilyAlong(t *testing.T) {
 		s := b.open("e1", 10)
 		b.start("root")
 		ref := refTo(s.execute())
-		b.below("root", "a")
-		b.below("a", "aa")
-		b.below("root", "b")
-		b.below("root", "c")
+		b.createChild("root", "a")
+		b.createChild("a", "aa")
+		b.createChild("root", "b")
+		b.createChild("root", "c")
 		b.create("stranger")
-		gone, err := b.sessions.DeleteSession(t.Context(), &statev1.DeleteSessionRequest{Tenant: "acme", SessionId: "root"}) // five, as many as may be
+		gone, err := b.sessions.DeleteSession(t.Context(), &statev1.DeleteSessionRequest{Tenant: "acme", SessionId: "root"}) // five, the limit
 		if err != nil || gone.GetDeleted() != 5 {
 			t.Errorf("got %v, %v; want five", gone, err)
 		}
@@ -49,7 +50,7 @@ func TestAFamilyThatIsTooLargeChangesNothing(t *testing.T) {
 		b.announce()
 		b.create("root")
 		for i := range 3 {
-			b.below("root", fmt.Sprint("child", i))
+			b.createChild("root", fmt.Sprint("child", i))
 		}
 		before := b.get("root")
 		_, err := b.sessions.DeleteSession(t.Context(), &statev1.DeleteSessionRequest{Tenant: "acme", SessionId: "root"})
@@ -79,8 +80,8 @@ func TestAFailedParentEndsItsChildren(t *testing.T) {
 		if ref := b.get("root").GetSubSessions()[0]; ref.GetName() != "helper" || ref.GetMode() != statev1.SubSessionMode_SUB_SESSION_MODE_PERSISTENT || ref.GetAgentType() != "support" {
 			t.Errorf("got %v", ref)
 		}
-		b.below("child", "deep")
-		b.commit(ending(root, 1, failed))
+		b.createChild("child", "deep")
+		b.commit(endingStep(root, 1, failed))
 		for _, id := range []string{"child", "deep"} {
 			if got := b.get(id).GetSession(); got.GetStatus() != sessionKO || got.GetFailure().GetFailureReason() != "parent_failed" || got.GetRootSessionId() != "root" {
 				t.Errorf("got %v, want it failed with its parent", got)
@@ -91,18 +92,18 @@ func TestAFailedParentEndsItsChildren(t *testing.T) {
 	})
 }
 
-func TestExpiryMarksWhatIsOverAndSaysSo(t *testing.T) {
+func TestExpiryMarksExpiredSessionsAndCountsThem(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open(func(c *Config) { c.SuspendedTTL, c.Limits.Family = time.Hour, 3 })
 		s := b.open("e1", 10)
 		s.suspend("waits", "c1")
 		b.create("root", func(r *statev1.CreateSessionRequest) { r.ExpiresAt = b.now().Add(time.Minute).UnixMilli() })
-		b.below("root", "child")
+		b.createChild("root", "child")
 		b.create("kept")
 		b.create("stuck", func(r *statev1.CreateSessionRequest) { r.ExpiresAt = b.now().Add(time.Minute).UnixMilli() })
 		for i := range 3 {
-			b.below("stuck", fmt.Sprint("stuck", i))
+			b.createChild("stuck", fmt.Sprint("stuck", i))
 		}
 		expire := func(limit int32) *statev1.ExpireSessionsResponse {
 			got, err := b.operator.ExpireSessions(t.Context(), &statev1.ExpireSessionsRequest{Limit: limit})
@@ -112,13 +113,13 @@ func TestExpiryMarksWhatIsOverAndSaysSo(t *testing.T) {
 		if got := expire(0); !proto.Equal(got, &statev1.ExpireSessionsResponse{}) {
 			t.Errorf("got %v, want nothing yet", got)
 		}
-		b.pass(2 * time.Minute)
+		b.advance(2 * time.Minute)
 		if got, want := expire(0), (&statev1.ExpireSessionsResponse{Detected: 2, Marked: 1, Errors: 1}); !proto.Equal(got, want) {
 			t.Errorf("got %v, want %v: one has too large a family", got, want)
 		}
-		b.pass(2 * time.Hour)
+		b.advance(2 * time.Hour)
 		if got, want := expire(2), (&statev1.ExpireSessionsResponse{Detected: 2, Marked: 1, Errors: 1}); !proto.Equal(got, want) {
-			t.Errorf("got %v, want %v: the one that is stuck holds nobody up", got, want)
+			t.Errorf("got %v, want %v: a stuck session delays no other", got, want)
 		}
 		for id, reason := range map[string]string{"waits": "session_expired", "root": "session_expired", "child": "parent_failed", "kept": "", "stuck": ""} {
 			if got := b.get(id); got.GetSession().GetFailure().GetFailureReason() != reason || len(got.GetCalls()) != 0 {
@@ -137,19 +138,26 @@ func TestASessionThatIsResumedDoesNotExpire(t *testing.T) {
 	if got := b.get("s").GetSession().GetExpiresAt(); got != 0 {
 		t.Errorf("got %d, want no expiry", got)
 	}
-	became, err := b.server.expire(t.Context(), session.Key{Tenant: "acme", SessionID: "s"})
+	became, err := b.server.overdue.expireSession(t.Context(), session.Key{Tenant: "acme", SessionID: "s"})
 	if err != nil || became != session.ExpiryNotDue {
 		t.Errorf("got %v, %v; want it not due", became, err)
 	}
 }
 
-// counted counts the targets of each write.
-type counted struct {
+// writeCounter counts writes and their targets.
+type writeCounter struct {
 	store.Store
 	writes, targets atomic.Int64
 }
 
-func (c *counted) Update(ctx context.Context, targets []session.Target, bytes int, decide store.Decide) error {
+// parts returns the store with its wrapped parts.
+func (c *writeCounter) parts() store.Store {
+	s := c.Store
+	s.Updater = c
+	return s
+}
+
+func (c *writeCounter) Update(ctx context.Context, targets []session.Target, bytes int, decide store.Decide) error {
 	c.writes.Add(1)
 	c.targets.Add(int64(len(targets)))
 	if bytes <= 0 {
@@ -160,9 +168,8 @@ func (c *counted) Update(ctx context.Context, targets []session.Target, bytes in
 
 func TestAStepThatEndsNothingIsOneWriteOfOneSession(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	c := &counted{Store: b.store}
-	b.server.store = c
+	c := &writeCounter{Store: sqlitetest.Open(t)}
+	b := newBenchOn(t, c.parts())
 	s := b.open("e1", 10)
 	b.start("root")
 	s.execute()
@@ -177,7 +184,7 @@ func TestAStepThatEndsNothingIsOneWriteOfOneSession(t *testing.T) {
 	if c.writes.Load() != writes+2 || c.targets.Load() != targets+2 {
 		t.Errorf("got %d writes of %d sessions for two steps", c.writes.Load()-writes, c.targets.Load()-targets)
 	}
-	b.commit(ending(ref, 3, completed))
+	b.commit(endingStep(ref, 3, completed))
 	if c.writes.Load() != writes+4 || c.targets.Load() != targets+5 {
 		t.Errorf("got %d writes of %d sessions more for the end; want one that asks for the parent, and one of both", c.writes.Load()-writes-2, c.targets.Load()-targets-2)
 	}

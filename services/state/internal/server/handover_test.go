@@ -20,36 +20,43 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 )
 
-// staged is a store that counts what claims cost, and around whose next write a test
-// does what it likes.
-type staged struct {
+// stagedStore is a store that counts looks and runs test code around its next write.
+type stagedStore struct {
 	store.Store
-	looks atomic.Int64 // for queued runs
-	next  atomic.Pointer[func(write func() error) error]
-	again atomic.Bool            // every write is tried twice, as after a conflict
-	first atomic.Pointer[func()] // is called once, before a look for queued runs
+	looks      atomic.Int64 // for queued runs
+	next       atomic.Pointer[func(write func() error) error]
+	retry      atomic.Bool            // decides every write twice, as after a conflict
+	beforeLook atomic.Pointer[func()] // called once, before the next look for queued runs
 }
 
-func (s *staged) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
+// parts returns the store with its wrapped parts.
+func (s *stagedStore) parts() store.Store {
+	parts := s.Store
+	parts.Updater = s
+	return parts
+}
+
+func (s *stagedStore) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
 	if _, queued := due.(store.Queued); queued {
 		s.looks.Add(1)
-		if first := s.first.Swap(nil); first != nil {
+		if first := s.beforeLook.Swap(nil); first != nil {
 			(*first)()
 		}
 	}
 	return s.Store.UpdateDue(ctx, due, need, limit, decide)
 }
 
-func (s *staged) Update(ctx context.Context, targets []session.Target, bytes int, decide store.Decide) error {
+func (s *stagedStore) Update(ctx context.Context, targets []session.Target, bytes int, decide store.Decide) error {
 	tried := decide
-	if s.again.Load() {
+	if s.retry.Load() {
 		tried = func(views []*session.View) ([]*session.Change, error) {
 			_, _ = decide(views)
 			return decide(views)
@@ -62,54 +69,42 @@ func (s *staged) Update(ctx context.Context, targets []session.Target, bytes int
 	return write()
 }
 
-func (s *staged) around(f func(write func() error) error) { s.next.Store(&f) }
+func (s *stagedStore) around(f func(write func() error) error) { s.next.Store(&f) }
 
-// newStaged makes a bench on a memory store.
-func newStaged(t *testing.T, changes ...func(*Config)) (*bench, *staged) {
-	on := &staged{Store: memory.New()}
-	return newBenchOn(t, on, changes...), on
+// newStaged returns a bench on a staged memory store.
+func newStaged(t *testing.T, changes ...func(*Config)) (*bench, *stagedStore) {
+	on := &stagedStore{Store: sqlitetest.Open(t)}
+	return newBenchOn(t, on.parts(), changes...), on
 }
 
-// stagedOnEveryStore is onEveryStore with a bench that never polls.
-func stagedOnEveryStore(t *testing.T, test func(b *bench, on *staged)) {
+// stagedOnEveryStore is onEveryStore with staged stores and without polls.
+func stagedOnEveryStore(t *testing.T, test func(b *bench, on *stagedStore), changes ...func(*Config)) {
 	t.Helper()
-	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
-		b := open(rarely, func(c *Config) { c.Poll = time.Hour })
-		on := &staged{Store: b.store}
-		b.store, b.server.store = on, on
+	wrap := func(s store.Store) store.Store { return (&stagedStore{Store: s}).parts() }
+	wrappingEveryStore(t, wrap, func(t *testing.T, open func(...func(*Config)) *bench) {
+		b := open(append([]func(*Config){noStopPoll, func(c *Config) { c.Scheduler.Poll = time.Hour }}, changes...)...)
+		on, _ := b.store.Updater.(*stagedStore)
 		test(b, on)
 	})
 }
 
-// rests waits until the executors' loops wait and have seen everything.
-func (b *bench) rests(executorIDs ...string) {
+// waitUntilIdle waits until the claim loops of the executors are at rest.
+func (b *bench) waitUntilIdle(executorIDs ...string) {
 	b.Helper()
-	b.eventually("the loops rest", func() bool {
-		b.server.hub.mu.Lock()
-		defer b.server.hub.mu.Unlock()
-		var resting []string
-		for _, w := range b.server.hub.waiters {
-			if w.of != nil && w.told+w.missing == 0 && w.of.handed.sentAll() {
-				resting = append(resting, w.of.executorID)
-			}
-		}
-		return !slices.ContainsFunc(executorIDs, func(id string) bool { return !slices.Contains(resting, id) })
+	b.eventually("the claim loops are at rest", func() bool {
+		return !slices.ContainsFunc(executorIDs, func(id string) bool {
+			_, atRest := b.server.scheduler.Idle(id)
+			return !atRest
+		})
 	})
 }
 
-// left is how many places the executor, which rests, has free.
-func (b *bench) left(executorID string) int {
+// freeCredits waits until the executor is idle, and returns its credits.
+func (b *bench) freeCredits(executorID string) int {
 	b.Helper()
-	b.rests(executorID)
-	b.server.hub.mu.Lock()
-	defer b.server.hub.mu.Unlock()
-	for _, w := range b.server.hub.waiters {
-		if w.of != nil && w.of.executorID == executorID {
-			n, _ := w.of.credits.get()
-			return n
-		}
-	}
-	return -1
+	b.waitUntilIdle(executorID)
+	free, _ := b.server.scheduler.Idle(executorID)
+	return free
 }
 
 func (b *bench) status(sessionID string) statev1.RunStatus {
@@ -119,14 +114,14 @@ func (b *bench) status(sessionID string) statev1.RunStatus {
 
 const runRunning = statev1.RunStatus_RUN_STATUS_RUNNING
 
-func TestAStartHandsItsRunToAnExecutorThatWaits(t *testing.T) {
+func TestAStartHandsItsRunToAnIdleExecutor(t *testing.T) {
 	t.Parallel()
-	stagedOnEveryStore(t, func(b *bench, on *staged) {
+	stagedOnEveryStore(t, func(b *bench, on *stagedStore) {
 		s := b.open("e1", 10)
-		b.rests("e1")
+		b.waitUntilIdle("e1")
 		before := on.looks.Load()
 		for i := range 3 {
-			b.rests("e1")
+			b.waitUntilIdle("e1")
 			id := fmt.Sprint("s", i)
 			started := b.start(id)
 			if got := started.GetRun().GetStatus(); got != runQueued || started.GetSession().GetEpoch() != 0 {
@@ -140,7 +135,7 @@ func TestAStartHandsItsRunToAnExecutorThatWaits(t *testing.T) {
 			if run.GetRunId() != started.GetRun().GetRunId() || claim.GetEpoch() != 1 || run.GetAttempt() != 1 || run.GetStartedAt() == 0 {
 				b.Errorf("got %v, want the run claimed", claim)
 			}
-			b.commit(ending(refTo(claim), 1, completed))
+			b.commit(endingStep(refTo(claim), 1, completed))
 		}
 		if looks := on.looks.Load() - before; looks != 0 {
 			b.Errorf("got %d looks for queued runs, want none", looks)
@@ -148,36 +143,38 @@ func TestAStartHandsItsRunToAnExecutorThatWaits(t *testing.T) {
 	})
 }
 
-// A claim has to say the same whichever way it has come.
-func TestAClaimThatIsHandedOverIsAsOneThatWasLookedFor(t *testing.T) {
+// A claim has the same content whether it was handed over or found.
+func TestAHandedOverClaimEqualsAFoundOne(t *testing.T) {
 	t.Parallel()
-	stagedOnEveryStore(t, func(b *bench, on *staged) {
-		b.server.config.Limits.TailMessages = 4
+	stagedOnEveryStore(t, func(b *bench, on *stagedStore) {
 		s := b.open("e1", 100)
 		replica := b.replica()
-		handed := s.talks("handed", b.server)
+		handed := s.converse("handed", b.server)
 		if on.looks.Load() != 1 {
 			b.Errorf("got %d looks, want the one at the beginning", on.looks.Load())
 		}
-		found := s.talks("queued", replica)
+		found := s.converse("queued", replica)
 		for i := range handed {
-			if got, want := likeness(b, handed[i]), likeness(b, found[i]); got != want {
+			if got, want := withoutVarying(b, handed[i]), withoutVarying(b, found[i]); got != want {
 				b.Fatalf("claim %d\n got %s\nwant %s", i, got, want)
 			}
 		}
-	})
+	}, func(c *Config) { c.Scheduler.TailMessages = 4 })
 }
 
-// talks has a conversation of several runs through a replica, and returns the claims.
-func (s *stream) talks(sessionID string, through *Server) (claims []*statev1.Claim) {
+// maxHandOverBytes is the largest claim made by a command.
+const maxHandOverBytes = 4 << 20
+
+// converse runs several turns through a replica, and returns the claims.
+func (s *stream) converse(sessionID string, through *Server) (claims []*statev1.Claim) {
 	claimed := func() *statev1.RunRef {
 		if through != s.server {
-			s.server.hub.signal("support")
+			s.server.Wake("support")
 		}
 		claim := s.execute()
 		claims = append(claims, claim)
-		s.rests("e1")
-		s.pass(time.Millisecond) // calls that are as old as each other come by their ids
+		s.waitUntilIdle("e1")
+		s.advance(time.Millisecond) // calls of the same time are sorted by id
 		return refTo(claim)
 	}
 	for turn := range int32(3) {
@@ -186,53 +183,53 @@ func (s *stream) talks(sessionID string, through *Server) (claims []*statev1.Cla
 		r.Messages = append(r.Messages, userMessage(fmt.Sprint("and ", turn)))
 		if turn > 0 {
 			r.AbandonCalls = true
-			resumes(r).StateOps = []*statev1.StateOp{
+			resumeOf(r).StateOps = []*statev1.StateOp{
 				{Key: "b", Op: &statev1.StateOp_Replace{Replace: `2`}}, {Key: "n", Op: &statev1.StateOp_Replace{Replace: `{"z":1,"y":"<&>"}`}},
 			}
 		}
-		s.rests("e1")
-		_, err := through.StartRun(s.Context(), r)
+		s.waitUntilIdle("e1")
+		_, err := through.runs.StartRun(s.Context(), r)
 		s.must(err)
 		ref := claimed()
-		s.commit(asking(ref, 3*turn+1, fmt.Sprint("a", turn), fmt.Sprint("b", turn)))
+		s.commit(suspendingStep(ref, 3*turn+1, fmt.Sprint("a", turn), fmt.Sprint("b", turn)))
 		for _, call := range []string{"a", "b"} {
-			_, err := through.SubmitCall(s.Context(), submitOf(sessionID, fmt.Sprint(call, turn), result(`{"n":2}`)))
+			_, err := through.calls.SubmitCall(s.Context(), submitOf(sessionID, fmt.Sprint(call, turn), result(`{"n":2}`)))
 			s.must(err)
 		}
 		ref = claimed()
-		commit := asking(ref, 3*turn+2, fmt.Sprint("c", turn), fmt.Sprint("d", turn))
+		commit := suspendingStep(ref, 3*turn+2, fmt.Sprint("c", turn), fmt.Sprint("d", turn))
 		commit.ConsumedCalls = []*statev1.ConsumedCall{{ToolCallId: fmt.Sprint("a", turn), Revision: 1}}
 		s.commit(commit)
-		_, err = through.SubmitCalls(s.Context(), &statev1.SubmitCallsRequest{Tenant: "acme", SessionId: sessionID, Answers: []*statev1.SubmittedAnswer{
+		_, err = through.calls.SubmitCalls(s.Context(), &statev1.SubmitCallsRequest{Tenant: "acme", SessionId: sessionID, Answers: []*statev1.SubmittedAnswer{
 			{ToolCallId: fmt.Sprint("c", turn), Answer: result(`1`)}, {ToolCallId: fmt.Sprint("d", turn), Answer: result(`2`)},
 		}})
 		s.must(err)
 		ref = claimed()
-		s.commit(asking(ref, 3*turn+3, fmt.Sprint("e", turn)))
+		s.commit(suspendingStep(ref, 3*turn+3, fmt.Sprint("e", turn)))
 	}
 	return claims
 }
 
-var otherwise = regexp.MustCompile(`id[0-9]+|[0-9]{13}|cpv1-[^"]*`)
+var varying = regexp.MustCompile(`id[0-9]+|[0-9]{13}|cpv1-[^"]*`)
 
-// likeness is the claim without what no two runs have in common.
-func likeness(b *bench, c *statev1.Claim) string {
+// withoutVarying returns the claim as text, without ids and times.
+func withoutVarying(b *bench, c *statev1.Claim) string {
 	b.Helper()
 	text, err := protojson.Marshal(c)
 	b.must(err)
 	var compact bytes.Buffer
-	b.must(json.Compact(&compact, otherwise.ReplaceAll(text, []byte("it"))))
+	b.must(json.Compact(&compact, varying.ReplaceAll(text, []byte("it"))))
 	return strings.NewReplacer("handed", "s", "queued", "s").Replace(compact.String())
 }
 
-func TestOnlyWhoWaitsWithAPlaceFreeIsHandedARun(t *testing.T) {
+func TestOnlyIdleExecutorsAreHandedRuns(t *testing.T) {
 	t.Parallel()
 	b, _ := newStaged(t)
 	full := b.open("full", 0)
 	other, err := b.work.ClaimRuns(t.Context())
 	b.must(err)
 	b.must(other.Send(&statev1.ClaimRunsRequest{ExecutorId: "other", Agents: []*statev1.Agent{{AgentType: "sales"}}, Credits: 10}))
-	b.rests("other")
+	b.waitUntilIdle("other")
 	ended := b.open("ended", 10)
 	b.must(ended.CloseSend())
 	if err := <-ended.end; !errors.Is(err, io.EOF) {
@@ -240,7 +237,7 @@ func TestOnlyWhoWaitsWithAPlaceFreeIsHandedARun(t *testing.T) {
 	}
 	b.start("a")
 	if got := b.status("a"); got != runQueued {
-		t.Errorf("got %v, want the run queued: nobody can take it", got)
+		t.Errorf("got %v, want the run queued: no executor can take it", got)
 	}
 	b.must(full.Send(&statev1.ClaimRunsRequest{Credits: 1}))
 	if claim := full.execute(); claim.GetSession().GetSessionId() != "a" || claim.GetEpoch() != 1 {
@@ -248,16 +245,16 @@ func TestOnlyWhoWaitsWithAPlaceFreeIsHandedARun(t *testing.T) {
 	}
 }
 
-func TestACommandThatBeginsNothingGivesThePlaceBack(t *testing.T) {
+func TestACommandThatBeginsNoRunReturnsTheCredit(t *testing.T) {
 	t.Parallel()
-	stagedOnEveryStore(t, func(b *bench, on *staged) {
+	stagedOnEveryStore(t, func(b *bench, on *stagedStore) {
 		s := b.open("e1", 2)
 		r := startOf("a")
 		r.RequestKey = "k"
-		b.rests("e1")
+		b.waitUntilIdle("e1")
 		first := b.send(r)
 		s.execute()
-		b.rests("e1")
+		b.waitUntilIdle("e1")
 		for what, again := range map[string]func() error{
 			"a repetition": func() error {
 				got, err := b.runs.StartRun(b.Context(), r)
@@ -292,7 +289,7 @@ func TestACommandThatBeginsNothingGivesThePlaceBack(t *testing.T) {
 			},
 		} {
 			b.must(again())
-			if n := b.left("e1"); n != 1 {
+			if n := b.freeCredits("e1"); n != 1 {
 				b.Fatalf("after %s: got %d places, want 1", what, n)
 			}
 		}
@@ -302,29 +299,29 @@ func TestACommandThatBeginsNothingGivesThePlaceBack(t *testing.T) {
 	})
 }
 
-func TestAWriteThatIsTriedAgainTakesOnePlace(t *testing.T) {
+func TestARetriedWriteTakesOneCredit(t *testing.T) {
 	t.Parallel()
-	stagedOnEveryStore(t, func(b *bench, on *staged) {
+	stagedOnEveryStore(t, func(b *bench, on *stagedStore) {
 		s := b.open("e1", 2)
-		b.rests("e1")
-		on.again.Store(true)
+		b.waitUntilIdle("e1")
+		on.retry.Store(true)
 		b.start("a")
 		if claim := s.execute(); claim.GetEpoch() != 1 {
 			b.Errorf("got %v", claim)
 		}
-		if n := b.left("e1"); n != 1 {
+		if n := b.freeCredits("e1"); n != 1 {
 			b.Errorf("got %d places, want 1", n)
 		}
 	})
 }
 
-// Each place is for one run, whoever fills it.
-func TestAnExecutorIsNeverHandedMoreThanItHasPlaces(t *testing.T) {
+// Each credit is used for one run.
+func TestAnExecutorIsNeverHandedMoreRunsThanItHasCredits(t *testing.T) {
 	t.Parallel()
-	stagedOnEveryStore(t, func(b *bench, _ *staged) {
+	stagedOnEveryStore(t, func(b *bench, _ *stagedStore) {
 		const runs, places = 64, 10
 		executors := []*stream{b.open("e1", places), b.open("e2", places)}
-		b.rests("e1", "e2")
+		b.waitUntilIdle("e1", "e2")
 		var starts sync.WaitGroup
 		for i := range runs {
 			starts.Go(func() {
@@ -364,15 +361,15 @@ func TestAnExecutorIsNeverHandedMoreThanItHasPlaces(t *testing.T) {
 	})
 }
 
-func TestAStreamThatEndsBehindTheWriteGivesTheRunBack(t *testing.T) {
+func TestAStreamThatEndsAfterTheWriteReleasesTheRun(t *testing.T) {
 	t.Parallel()
-	stagedOnEveryStore(t, func(b *bench, on *staged) {
+	stagedOnEveryStore(t, func(b *bench, on *stagedStore) {
 		first := b.open("e1", 1)
-		b.rests("e1")
+		b.waitUntilIdle("e1")
 		on.around(func(write func() error) error {
 			err := write()
 			first.cancel()
-			b.eventually("the stream is over", func() bool { return len(b.server.stops.connected()) == 0 })
+			b.eventually("the stream has ended", func() bool { return len(b.server.scheduler.Connected()) == 0 })
 			return err
 		})
 		b.start("a")
@@ -388,12 +385,10 @@ func TestAStreamThatEndsBehindTheWriteGivesTheRunBack(t *testing.T) {
 func TestAHandedClaimThatCannotBeSentIsReleased(t *testing.T) {
 	t.Parallel()
 	b, _ := newStaged(t)
-	d := &deaf{hello: make(chan *statev1.ClaimRunsRequest, 1)}
-	c := &claimer{server: b.server, stream: d, executorID: "e1", agents: []string{"support"}, credits: newCredits(5)}
-	b.must(b.store.Announce(t.Context(), "e1", []session.Agent{{Type: "support"}}, b.server.millis()))
+	d := b.unwritable("e1", 5)
 	ended := make(chan error)
-	go func() { ended <- c.work(t.Context()) }()
-	b.rests("e1")
+	go func() { ended <- b.server.work.ClaimRuns(d) }()
+	b.waitUntilIdle("e1")
 	b.start("a")
 	if err := <-ended; err == nil || err.Error() != "broken pipe" || d.sends != 1 {
 		t.Errorf("got %v after %d sends, want the stream's error after 1", err, d.sends)
@@ -406,13 +401,13 @@ func TestAHandedClaimThatCannotBeSentIsReleased(t *testing.T) {
 	}
 }
 
-func TestARunIsNotHandedToAnExecutorThatWasForgotten(t *testing.T) {
+func TestARunIsNotHandedToAnUnregisteredExecutor(t *testing.T) {
 	t.Parallel()
-	stagedOnEveryStore(t, func(b *bench, on *staged) {
+	stagedOnEveryStore(t, func(b *bench, on *stagedStore) {
 		s := b.open("e1", 1)
-		b.rests("e1")
+		b.waitUntilIdle("e1")
 		on.around(func(write func() error) error {
-			_, err := b.store.Forget(b.Context(), b.server.millis()+1)
+			_, err := b.store.Forget(b.Context(), b.millis()+1)
 			return errors.Join(err, write())
 		})
 		b.start("a")
@@ -420,10 +415,10 @@ func TestARunIsNotHandedToAnExecutorThatWasForgotten(t *testing.T) {
 			b.Errorf("got %v, want it queued", got)
 		}
 		s.cancel()
-		b.eventually("the stream is over", func() bool { return len(b.server.stops.connected()) == 0 }) // which looks for work, too
+		b.eventually("the stream has ended", func() bool { return len(b.server.scheduler.Connected()) == 0 }) // its last look would find the run
 		next := b.open("e1", 1)
 		b.eventually("the run is claimed", func() bool {
-			b.server.signal("support") // the database may hold a look of the stream that is over a moment longer
+			b.server.Wake("support") // a look of the ended stream may still hold the row
 			return len(next.got) > 0
 		})
 		if claim := next.execute(); claim.GetEpoch() != 1 {
@@ -432,21 +427,21 @@ func TestARunIsNotHandedToAnExecutorThatWasForgotten(t *testing.T) {
 	})
 }
 
-// The registry is read without a lock: the sweep finds what slips through.
-func TestAnExecutorThatIsForgottenBehindTheWriteLosesTheRun(t *testing.T) {
+// The registry is read without a lock. The sweep repairs the race.
+func TestAnExecutorUnregisteredAfterTheWriteLosesTheRun(t *testing.T) {
 	t.Parallel()
-	stagedOnEveryStore(t, func(b *bench, on *staged) {
+	stagedOnEveryStore(t, func(b *bench, on *stagedStore) {
 		s := b.open("e1", 1)
-		b.rests("e1")
+		b.waitUntilIdle("e1")
 		on.around(func(write func() error) error {
 			err := write()
-			_, gone := b.store.Forget(b.Context(), b.server.millis()+1)
-			_, swept := on.Store.UpdateDue(b.Context(), store.Silent{}, session.Need{}, 10, session.RequeueSilent{Now: b.server.millis()}.Decide)
+			_, gone := b.store.Forget(b.Context(), b.millis()+1)
+			_, swept := on.Store.UpdateDue(b.Context(), store.Silent{}, session.Need{}, 10, session.RequeueSilent{Now: b.millis()}.Decide)
 			return errors.Join(err, gone, swept)
 		})
 		b.start("a")
 		stale := s.execute()
-		_, err := b.work.CommitStep(b.Context(), ending(refTo(stale), 1, completed))
+		_, err := b.work.CommitStep(b.Context(), endingStep(refTo(stale), 1, completed))
 		b.refuses(err, fault.Stale, "EPOCH_STALE")
 		if claim := b.open("e2", 1).execute(); claim.GetEpoch() != 2 {
 			b.Errorf("got %v", claim)
@@ -454,32 +449,35 @@ func TestAnExecutorThatIsForgottenBehindTheWriteLosesTheRun(t *testing.T) {
 	})
 }
 
-// A replica that dies, or stands still, between the write and the sending has written
-// a claim that nobody knows of.
-func TestAClaimThatItsReplicaHasNotSentComesBack(t *testing.T) {
+// closedStream is the stream of an executor that has closed its side.
+type closedStream struct{ scheduler.Stream }
+
+func (closedStream) Credits() (int, error) { return 0, io.EOF }
+
+// A replica dies, or hangs, between the write and the sending. No executor knows of the claim.
+func TestAnUnsentClaimIsRequeued(t *testing.T) {
 	t.Parallel()
 	for what, back := range map[string]func(b *bench, other *Server, s *stream){
 		"it dies, and the executor opens a stream elsewhere": func(b *bench, other *Server, s *stream) {
 			s.cancel()
-			b.must(other.announce(b.Context(), &statev1.ClaimRunsRequest{ExecutorId: "e1"}, []session.Agent{{Type: "support"}}, other.millis()))
+			b.must(other.scheduler.Serve(b.Context(), scheduler.Executor{ID: "e1", Agents: []session.Agent{{Type: "support"}}}, closedStream{}))
 		},
 		"it stands still, and the executor is heard elsewhere": func(b *bench, other *Server, _ *stream) {
 			beat := &statev1.HeartbeatRequest{ExecutorId: "e1", Held: &statev1.HeldRuns{}}
-			_, err := other.Heartbeat(b.Context(), beat)
+			_, err := other.work.Heartbeat(b.Context(), beat)
 			b.must(err)
 			if got := b.status("a"); got != runRunning {
 				b.Errorf("got %v, want a fresh claim left alone", got)
 			}
-			b.pass(b.config.Fresh + time.Second)
-			_, err = other.Heartbeat(b.Context(), beat)
+			b.advance(b.config.Scheduler.Fresh + time.Second)
+			_, err = other.work.Heartbeat(b.Context(), beat)
 			b.must(err)
 		},
 	} {
-		stagedOnEveryStore(t, func(b *bench, on *staged) {
+		stagedOnEveryStore(t, func(b *bench, on *stagedStore) {
 			s := b.open("e1", 1)
-			b.rests("e1")
-			other := b.replica()
-			other.store = on.Store
+			b.waitUntilIdle("e1")
+			other := New(b.config, on.Store, b.now, b.newID, b.log)
 			written, goOn := make(chan struct{}), make(chan struct{})
 			on.around(func(write func() error) error {
 				err := write()
@@ -489,7 +487,7 @@ func TestAClaimThatItsReplicaHasNotSentComesBack(t *testing.T) {
 			})
 			started := make(chan error)
 			go func() {
-				_, err := b.server.StartRun(b.Context(), startOf("a"))
+				_, err := b.server.runs.StartRun(b.Context(), startOf("a"))
 				started <- err
 			}()
 			<-written
@@ -500,14 +498,14 @@ func TestAClaimThatItsReplicaHasNotSentComesBack(t *testing.T) {
 			if got := b.status("a"); got != runQueued {
 				b.Errorf("%s: got %v, want it queued again", what, got)
 			}
-			c := session.Claim{ExecutorID: "e1", Now: b.server.millis()}
+			c := session.Claim{ExecutorID: "e1", Now: b.millis()}
 			due := store.Queued{ExecutorID: "e1", AgentTypes: []string{"support"}, Now: c.Now}
 			claimed, err := on.Store.UpdateDue(b.Context(), due, session.Need{}, 1, c.Decide)
 			b.must(err)
-			close(goOn) // what it does then is too late
+			close(goOn) // its sending is too late now
 			b.must(<-started)
 			s.cancel()
-			b.eventually("the stream is over", func() bool { return len(b.server.stops.connected()) == 0 })
+			b.eventually("the stream has ended", func() bool { return len(b.server.scheduler.Connected()) == 0 })
 			if got := b.get("a"); len(claimed) != 1 || got.GetCurrentRun().GetStatus() != runRunning || got.GetSession().GetEpoch() != 2 {
 				b.Errorf("%s: got %v, want the second claim to stand", what, got)
 			}
@@ -515,11 +513,11 @@ func TestAClaimThatItsReplicaHasNotSentComesBack(t *testing.T) {
 	}
 }
 
-func TestAClaimWhoseWritingWasNotAnsweredIsGivenBack(t *testing.T) {
+func TestAClaimWithALostCommitAnswerIsReleased(t *testing.T) {
 	t.Parallel()
-	stagedOnEveryStore(t, func(b *bench, on *staged) {
+	stagedOnEveryStore(t, func(b *bench, on *stagedStore) {
 		s := b.open("e1", 1)
-		b.rests("e1")
+		b.waitUntilIdle("e1")
 		on.around(func(write func() error) error {
 			return errors.Join(write(), store.Unavailable(errors.New("the answer was lost")))
 		})
@@ -531,13 +529,13 @@ func TestAClaimWhoseWritingWasNotAnsweredIsGivenBack(t *testing.T) {
 	})
 }
 
-func TestAContinuationIsHandedToAnExecutorThatWaits(t *testing.T) {
+func TestAContinuationIsHandedToAnIdleExecutor(t *testing.T) {
 	t.Parallel()
-	stagedOnEveryStore(t, func(b *bench, on *staged) {
+	stagedOnEveryStore(t, func(b *bench, on *stagedStore) {
 		s := b.open("e1", 10)
-		b.rests("e1")
+		b.waitUntilIdle("e1")
 		s.suspend("s", "c1")
-		b.rests("e1")
+		b.waitUntilIdle("e1")
 		looks := on.looks.Load()
 		got := b.submit("s", "c1", result(`1`))
 		if claim := s.execute(); claim.GetRun().GetRunId() != got.GetRunId() || len(claim.GetCalls()) != 1 || claim.GetEpoch() != 2 {
@@ -551,14 +549,14 @@ func TestAContinuationIsHandedToAnExecutorThatWaits(t *testing.T) {
 
 func TestALargeClaimIsNotHandedOver(t *testing.T) {
 	t.Parallel()
-	b, on := newStaged(t, func(c *Config) { c.Limits.StateBytes = 2 * mostHandedOver })
+	b, on := newStaged(t, func(c *Config) { c.Limits.StateBytes = 2 * maxHandOverBytes })
 	s := b.open("e1", 10)
-	b.rests("e1")
+	b.waitUntilIdle("e1")
 	looks := on.looks.Load()
 	r := startOf("a")
-	r.CustomState = fmt.Sprintf(`{"a":"%s"}`, xs(mostHandedOver))
+	r.CustomState = fmt.Sprintf(`{"a":"%s"}`, xs(maxHandOverBytes))
 	b.send(r)
-	if claim := s.execute(); len(claim.GetSession().GetCustomState()) < mostHandedOver || claim.GetEpoch() != 1 {
+	if claim := s.execute(); len(claim.GetSession().GetCustomState()) < maxHandOverBytes || claim.GetEpoch() != 1 {
 		t.Errorf("got %d bytes", len(claim.GetSession().GetCustomState()))
 	}
 	if on.looks.Load() == looks {
@@ -566,8 +564,7 @@ func TestALargeClaimIsNotHandedOver(t *testing.T) {
 	}
 }
 
-// Two replicas start runs in the same sessions at once: whoever begins one, one
-// executor is handed it.
+// Two replicas start runs in the same sessions at once. Each run goes to one executor.
 func TestReplicasHandEachRunToOneExecutor(t *testing.T) {
 	t.Parallel()
 	var commits group.Config
@@ -583,7 +580,7 @@ func TestReplicasHandEachRunToOneExecutor(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
-		b := newBenchOn(t, s, func(c *Config) { c.Poll = 5 * time.Millisecond })
+		b := newBenchOn(t, unsignaled(s.Parts()), func(c *Config) { c.Scheduler.Poll = 5 * time.Millisecond })
 		b.ids.Store(int64(len(replicas)) * 1_000_000)
 		replicas = append(replicas, b)
 		streams = append(streams, b.open(fmt.Sprint("e", len(replicas)), 100))
@@ -612,7 +609,7 @@ func TestReplicasHandEachRunToOneExecutor(t *testing.T) {
 		select {
 		case answer = <-streams[0].got:
 		case answer = <-streams[1].got:
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("got %d claims, want %d", len(got), sessions)
 		}
 		got[answer.GetExecute().GetRun().GetRunId()] = answer.GetExecute().GetEpoch()
@@ -627,137 +624,43 @@ func TestReplicasHandEachRunToOneExecutor(t *testing.T) {
 	}
 }
 
-func TestACommandThatBeginsNoRunTakesNoPlace(t *testing.T) {
+func TestACommandThatBeginsNoRunTakesNoCredit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.open("e1", 1)
-	b.rests("e1")
-	place := b.server.slotFor("support")
-	place.try()
-	b.must(place.claim(&session.View{ExecutorLives: true}, &session.Change{}))
-	if left, _ := place.of.credits.get(); left != 1 {
-		t.Errorf("%d places are left, want the one", left)
+	b.waitUntilIdle("e1")
+	handOver := b.server.scheduler.HandOver("support")
+	handOver.Reset()
+	b.must(handOver.Claim(&session.View{ExecutorLives: true}, &session.Change{}))
+	if left := b.freeCredits("e1"); left != 1 {
+		t.Errorf("%d credits are free, want 1", left)
 	}
-	b.start("a") // begins one meanwhile
+	b.start("a") // begins a run meanwhile
 	b.eventually("the run is claimed", func() bool { return b.status("a") == runRunning })
-	place.end(t.Context(), nil)
-	if left, _ := place.of.credits.get(); left != 0 {
-		t.Errorf("%d places are left, want none", left)
+	handOver.Finish(t.Context(), nil)
+	if left, _ := b.server.scheduler.Idle("e1"); left != 0 {
+		t.Errorf("%d credits are free, want 0", left)
 	}
 }
 
-func TestAPlaceThatAnotherCommandHasTakenIsNotTakenAgain(t *testing.T) {
+// A look does not delay the hand-over of other runs.
+func TestAStartHandsItsRunToAnExecutorDuringALook(t *testing.T) {
 	t.Parallel()
-	h := newHub(time.Now)
-	c := &claimer{executorID: "e1", credits: newCredits(1)}
-	h.seen(h.join([]string{"a"}), c, 0)
-	first, second := h.placed("a"), h.placed("a")
-	if first != c || second != c {
-		t.Fatalf("got %v and %v, want the one with a place to spare", first, second)
-	}
-	if !h.reserve(first) || h.reserve(second) {
-		t.Error("want that the first takes the place and the second does not")
-	}
-}
-
-func TestPlacesAreTakenInTurnFromWhoHasThemToSpare(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	h := newHub(func() time.Time { return now })
-	of := func(id string, credits int32) *claimer { return &claimer{executorID: id, credits: newCredits(credits)} }
-	join := func(c *claimer, agents ...string) *waiter {
-		w := h.join(agents)
-		h.seen(w, c, 0)
-		return w
-	}
-	first := of("first", 2)
-	w := join(first, "a", "b")
-	join(of("second", 1), "a")
-	join(of("none", 0), "a")
-	deaf := of("deaf", 1)
-	deaf.handed.more = make(chan struct{}, 1)
-	join(deaf, "a")
-	for range mostUnsent {
-		deaf.handed.put(store.Decided{}, now)
-	}
-	h.join([]string{"a"}) // has not looked for work
-	took := func(agent string) string {
-		if c := h.placed(agent); c != nil && h.reserve(c) {
-			return c.executorID
-		}
-		return ""
-	}
-	for i, want := range []string{"first", "second", "first", ""} {
-		if got := took("a"); got != want {
-			t.Errorf("%d: got a place of %q, want %q", i, got, want)
-		}
-	}
-	deaf.handed.sent(1, now)
-	now = now.Add(handWithin + 1)
-	if got := took("a"); got != "" {
-		t.Errorf("got a place of %q, whose stream takes nothing", got)
-	}
-	deaf.handed.sent(1, now)
-	if got := took("a"); got != "deaf" {
-		t.Errorf("got a place of %q, want of the one that reads again", got)
-	}
-	first.credits.back(1)
-	h.signal("b") // its one place is for that run
-	if got := took("b"); got != "" {
-		t.Errorf("got a place of %q, which was told of work", got)
-	}
-	first.credits.back(1)
-	if got := took("b"); got != "first" {
-		t.Errorf("got %q, want the place beside the one for the run that it was told of", got)
-	}
-	if told := h.take(w, 1); told != 1 {
-		t.Errorf("told of %d runs, want 1", told)
-	}
-	h.seen(w, first, 1)
-	if got := took("b"); got != "" {
-		t.Errorf("got a place of %q, which is to look again for a run that it has missed", got)
-	}
-	h.behind(w)
-	first.credits.back(10)
-	if got := took("b"); got != "" {
-		t.Errorf("got a place of %q, which has work behind", got)
-	}
-	h.seen(w, first, 0)
-	if got := took("b"); got != "first" {
-		t.Errorf("got a place of %q", got)
-	}
-	h.signal("b")
-	h.signal("b")
-	h.take(w, 1) // more than it looks for
-	if got := took("b"); got != "" {
-		t.Errorf("got a place of %q, which has work behind", got)
-	}
-}
-
-// A loop that looks for work does not keep what begins meanwhile from going out.
-func TestAStartHandsItsRunToAnExecutorThatLooksForOthers(t *testing.T) {
-	t.Parallel()
-	b, on := newStaged(t, rarely, func(c *Config) { c.Poll = time.Hour })
-	s := b.open("e1", 2*claimBatch)
-	b.rests("e1")
+	b, on := newStaged(t, noStopPoll, func(c *Config) { c.Scheduler.Poll = time.Hour })
+	s := b.open("e1", 32)
+	b.waitUntilIdle("e1")
 	looks, goesOn := make(chan struct{}), make(chan struct{})
 	wait := func() {
 		close(looks)
 		<-goesOn
 	}
-	on.first.Store(&wait)
-	b.server.hub.signal("support")
+	on.beforeLook.Store(&wait)
+	b.server.Wake("support")
 	<-looks
 	b.start("a")
 	if claim := s.execute(); claim.GetRun().GetSessionId() != "a" || claim.GetEpoch() != 1 {
 		t.Errorf("got %v", claim)
 	}
 	close(goesOn)
-	b.eventually("all places but one are free", func() bool { return b.left("e1") == 2*claimBatch-1 })
-}
-
-func (h *handed) sentAll() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.unsent == 0
+	b.eventually("all credits but one are free", func() bool { return b.freeCredits("e1") == 32-1 })
 }

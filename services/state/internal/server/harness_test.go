@@ -19,14 +19,15 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 )
 
-// bench is a server on a memory store, and clients of it.
+// bench is a server and its clients.
 type bench struct {
 	*testing.T
 	server   *Server
@@ -41,46 +42,69 @@ type bench struct {
 	memories statev1.MemoryServiceClient
 	operator statev1.OperatorServiceClient
 	conn     *grpc.ClientConn
+	log      *slog.Logger
 	ids      atomic.Int64
-	later    atomic.Int64 // how far the service's clock is ahead of the real one
+	ahead    atomic.Int64 // offset of the service's clock
 }
 
 // now is the service's clock.
-func (b *bench) now() time.Time { return time.Now().Add(time.Duration(b.later.Load())) }
+func (b *bench) now() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) }
 
-// pass lets time pass for the service.
-func (b *bench) pass(d time.Duration) { b.later.Add(int64(d)) }
+func (b *bench) millis() session.Millis { return session.Millis(b.now().UnixMilli()) }
 
-// newBench serves with the usual configuration, changed by the given functions.
-// It polls so rarely that a test which passes has not waited for the poll.
+// newID is the service's source of ids.
+func (b *bench) newID() string { return fmt.Sprint("id", b.ids.Add(1)) }
+
+// advance moves the service's clock.
+func (b *bench) advance(d time.Duration) { b.ahead.Add(int64(d)) }
+
+// newBench serves with the default configuration, changed by the given functions. It polls so
+// rarely that no test passes by the poll.
 func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	t.Helper()
-	return newBenchOn(t, memory.New(), changes...)
+	return newBenchOn(t, sqlitetest.Open(t), changes...)
 }
 
-// databaseURL is that of a database which bears with a process that stands still for a
-// while, as it may where many tests share few processors.
+// databaseURL is the URL of a database that tolerates long pauses of a test process.
 func databaseURL(t *testing.T) string {
 	t.Helper()
 	return pgtest.With(t, pgtest.URL(t), "idle_in_transaction_session_timeout", "60000")
 }
 
-// onEveryStore runs a test on each of the stores. open makes a bench. On those
-// that lock rows it polls often: a claim passes over a session that another
-// command has locked just then, and comes back to it with the poll.
+// onEveryStore runs a test on each store. open returns a bench. On stores with row locks it
+// polls often: a claim skips locked sessions, and finds them with the poll.
 func onEveryStore(t *testing.T, test func(t *testing.T, open func(...func(*Config)) *bench)) {
+	t.Helper()
+	wrappingEveryStore(t, unsignaled, test)
+}
+
+// unsignaled returns the store without its Signaler.
+func unsignaled(s store.Store) store.Store {
+	s.Signals = nil
+	return s
+}
+
+// wrappingEveryStore is onEveryStore with wrapped stores.
+func wrappingEveryStore(t *testing.T, wrap func(store.Store) store.Store, test func(t *testing.T, open func(...func(*Config)) *bench)) {
 	t.Helper()
 	var commits group.Config
 	if err := config.Load(&commits, nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, open := range map[string]func(t *testing.T) (store.Store, error){
-		"memory": func(*testing.T) (store.Store, error) { return memory.New(), nil },
 		"sqlite": func(t *testing.T) (store.Store, error) {
-			return sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"), commits, nil)
+			s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"), commits, nil)
+			if err != nil {
+				return store.Store{}, err
+			}
+			return s.Parts(), nil
 		},
 		"postgres": func(t *testing.T) (store.Store, error) {
-			return postgres.Open(t.Context(), databaseURL(t), 4, commits, nil)
+			s, err := postgres.Open(t.Context(), databaseURL(t), 4, commits, nil)
+			if err != nil {
+				return store.Store{}, err
+			}
+			return s.Parts(), nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,10 +119,8 @@ func onEveryStore(t *testing.T, test func(t *testing.T, open func(...func(*Confi
 						t.Error(err)
 					}
 				})
-				if name != "memory" {
-					changes = append([]func(*Config){func(c *Config) { c.Poll = 5 * time.Millisecond }}, changes...)
-				}
-				return newBenchOn(t, s, changes...)
+				changes = append([]func(*Config){func(c *Config) { c.Scheduler.Poll = 5 * time.Millisecond }}, changes...)
+				return newBenchOn(t, wrap(s), changes...)
 			})
 		})
 	}
@@ -106,18 +128,17 @@ func onEveryStore(t *testing.T, test func(t *testing.T, open func(...func(*Confi
 
 func newBenchOn(t *testing.T, on store.Store, changes ...func(*Config)) *bench {
 	t.Helper()
-	b := &bench{T: t, store: on}
+	b := &bench{T: t, store: on, log: slog.New(slog.DiscardHandler)}
 	if err := config.Load(&b.config, nil); err != nil {
 		t.Fatal(err)
 	}
-	b.config.Poll = time.Hour
+	b.config.Scheduler.Poll = time.Hour
 	for _, change := range changes {
 		change(&b.config)
 	}
-	log := slog.New(slog.DiscardHandler)
-	b.server = New(b.config, b.store, b.now, func() string { return fmt.Sprint("id", b.ids.Add(1)) }, log)
+	b.server = b.replica()
 	network := rpc.NewMemory()
-	g, err := rpc.NewServer(rpc.ServerConfig{Log: log})
+	g, err := rpc.NewServer(rpc.ServerConfig{Log: b.log})
 	b.must(err)
 	b.server.Register(g)
 	listener, err := network.Listen(t.Context(), "state")
@@ -133,17 +154,17 @@ func newBenchOn(t *testing.T, on store.Store, changes ...func(*Config)) *bench {
 	return b
 }
 
-// serve serves until the test ends, and checks that everything ends then.
+// serve serves until the test ends, and checks that everything stops.
 func (b *bench) serve(g *rpc.Server, listener net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	var polling sync.WaitGroup
-	polling.Go(func() { b.server.PollStops(ctx) })
+	var background sync.WaitGroup
+	background.Go(func() { b.server.Run(ctx) })
 	go func() { served <- rpc.Serve(ctx, g, listener, time.Second) }()
 	b.Cleanup(func() {
 		cancel()
 		b.server.Stop()
-		polling.Wait()
+		background.Wait()
 		if err := <-served; err != nil {
 			b.Error(err)
 		}
@@ -170,8 +191,8 @@ func userMessage(text string) *eventv1.Message {
 	return &eventv1.Message{Role: eventv1.Role_ROLE_USER, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}}}
 }
 
-// resumes makes the request one that lets the session go on, and gives that intent.
-func resumes(r *statev1.StartRunRequest) *statev1.Resume {
+// resumeOf sets the intent of the request to Resume, and returns it.
+func resumeOf(r *statev1.StartRunRequest) *statev1.Resume {
 	if r.GetResume() == nil {
 		r.Intent = &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{}}
 	}
@@ -189,19 +210,19 @@ func (b *bench) start(sessionID string) *statev1.StartRunResponse {
 	return started
 }
 
-// queue starts a run as another replica does, and lets this one know.
+// queue starts a run through another replica, and signals it to this one.
 func (b *bench) queue(sessionID string) *statev1.StartRunResponse {
 	b.Helper()
-	started, err := b.replica().StartRun(b.Context(), startOf(sessionID))
+	started, err := b.replica().runs.StartRun(b.Context(), startOf(sessionID))
 	b.must(err)
-	b.server.hub.signal("support")
+	b.server.Wake("support")
 	return started
 }
 
-// replica is another server on the same store, without streams.
-func (b *bench) replica() *Server { return New(b.config, b.store, b.now, b.server.newID, b.server.log) }
+// replica returns another server on the same store.
+func (b *bench) replica() *Server { return New(b.config, b.store, b.now, b.newID, b.log) }
 
-// announce makes the agent known, by an executor that takes nothing.
+// announce registers the agent, by an executor without credits.
 func (b *bench) announce() {
 	b.Helper()
 	b.open("announcer", 0).cancel()
@@ -217,7 +238,7 @@ type stream struct {
 	end    chan error
 }
 
-// open opens a claim stream and waits until the executor is known.
+// open opens a claim stream and waits until the executor is registered.
 func (b *bench) open(executorID string, credits int32, held ...string) *stream {
 	b.Helper()
 	return b.announcing(&statev1.ClaimRunsRequest{
@@ -246,7 +267,7 @@ func (b *bench) announcing(hello *statev1.ClaimRunsRequest) *stream {
 			s.got <- answer
 		}
 	}()
-	b.eventually("the executor is known", func() bool {
+	b.eventually("the executor is registered", func() bool {
 		beat, err := b.work.Heartbeat(b.Context(), &statev1.HeartbeatRequest{ExecutorId: hello.GetExecutorId()})
 		b.must(err)
 		return !beat.GetForgotten()
@@ -254,26 +275,26 @@ func (b *bench) announcing(hello *statev1.ClaimRunsRequest) *stream {
 	return s
 }
 
-// patience is how long a test waits for what must come: long, since many tests may
-// share few processors.
-const patience = 90 * time.Second
+// testTimeout is how long a test waits for an expected event. Many tests may share few
+// processors.
+const testTimeout = 90 * time.Second
 
-// eventually fails the test when the condition does not come to hold.
+// eventually fails the test if the condition does not become true.
 func (b *bench) eventually(what string, holds func() bool) {
 	b.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for !holds() {
 		select {
 		case <-look.C:
 		case <-deadline:
-			b.Fatalf("it never came true that %s", what)
+			b.Fatalf("timeout: %s", what)
 		}
 	}
 }
 
-// execute returns the next claim, which is to execute a run.
+// execute returns the next claim.
 func (s *stream) execute() *statev1.Claim {
 	s.Helper()
 	claim := s.next().GetExecute()
@@ -290,7 +311,7 @@ func (s *stream) next() *statev1.ClaimRunsResponse {
 		return answer
 	case err := <-s.end:
 		s.Fatalf("the stream ended with %v", err)
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		s.Fatal("no claim came")
 	}
 	return nil

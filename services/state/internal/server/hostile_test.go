@@ -15,7 +15,7 @@ func TestARunThatIsTooLargeToBeClaimedFailsAndBreaksNoStream(t *testing.T) {
 	s := b.open("e1", 10)
 	b.start("large")
 	claim := s.execute()
-	commit := asking(refTo(claim), 1)
+	commit := suspendingStep(refTo(claim), 1)
 	commit.Messages[0] = said(eventv1.Role_ROLE_ASSISTANT, "m1", xs(7<<20))
 	for i := range 7 {
 		commit.Calls = append(commit.Calls, &statev1.Call{
@@ -87,7 +87,7 @@ func TestAValueThatWouldOverflowItsSumIsRefused(t *testing.T) {
 		}})
 		return err
 	}
-	b.must(record(-mostCounted))
+	b.must(record(-maxUsageValue))
 	b.refuses(record(1.7e308), fault.Invalid, "USAGE_INVALID")
 }
 

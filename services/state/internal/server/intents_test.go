@@ -19,11 +19,10 @@ import (
 
 var rewrite = flag.Bool("update", false, "write the scenarios of testdata/post anew, as they come out")
 
-// TestWhatAClientPostsComesOutAsItsScenarioSays plays each scenario of testdata/post on
-// every store. A scenario is a list of acts; "> " stands before what comes of an act. The
-// acts are the methods of scene. Runs are called r1, r2 … in the order in which they come,
-// and the answer that a run writes is called by the run.
-func TestWhatAClientPostsComesOutAsItsScenarioSays(t *testing.T) {
+// TestIntentsFollowTheirScenarios plays each scenario of testdata/post on every store. A
+// scenario is a list of acts, the methods of scene. Lines that begin with "> " are the results.
+// Runs are named r1, r2 … in order, and a run's answer has the run's name.
+func TestIntentsFollowTheirScenarios(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/post/*.txt")
 	if err != nil || len(files) == 0 {
@@ -51,7 +50,7 @@ func TestWhatAClientPostsComesOutAsItsScenarioSays(t *testing.T) {
 	}
 }
 
-// play gives the scenario with what comes of its acts. A line that begins with "=" begins a
+// play returns the scenario with the results of its acts. A line that begins with "=" begins a
 // new conversation.
 func play(open func(...func(*Config)) *bench, text string) string {
 	var out strings.Builder
@@ -79,11 +78,10 @@ type scene struct {
 	stream  *stream
 	session string
 	runs    []string
-	claim   *statev1.Claim // that is executed
+	claim   *statev1.Claim // of the executing run
 }
 
-// act does what the line says: a word, arguments, a text between quotation marks, and options
-// as name=value.
+// act runs a line: a word, arguments, a quoted text, and options as name=value.
 func (s *scene) act(line string) string {
 	before, rest, _ := strings.Cut(line, `"`)
 	text, behind, _ := strings.Cut(rest, `"`)
@@ -114,7 +112,7 @@ type act struct {
 	options map[string]string
 }
 
-// post sends the request, and says what the client gets and how the conversation is.
+// post sends the request, and prints the response and the conversation.
 func (s *scene) post(a act, r *statev1.StartRunRequest) string {
 	sends := r.GetIntent() == nil || r.GetEdit() != nil || r.GetRegenerate() != nil
 	r.Tenant, r.SessionId, r.RequestKey, r.AbandonCalls = "acme", s.session, a.options["key"], sends
@@ -162,7 +160,7 @@ func (s *scene) edit(a act) string {
 	return s.post(a, &statev1.StartRunRequest{Messages: s.messages(a), Intent: &statev1.StartRunRequest_Edit{Edit: &statev1.Edit{MessageId: a.args[0]}}})
 }
 
-// regenerate names a question, or a run for its answer.
+// regenerate takes a question, or a run for its answer.
 func (s *scene) regenerate(a act) string {
 	intent := &statev1.Regenerate{MessageId: s.messageOf(a.args[0]), AnswerId: s.messageOf(a.options["answer"])}
 	r := &statev1.StartRunRequest{Intent: &statev1.StartRunRequest_Regenerate{Regenerate: intent}}
@@ -199,7 +197,7 @@ func (s *scene) checkpoint(a act) string {
 	return a.options["step"]
 }
 
-// answer gives an answer to calls.
+// answer answers calls.
 func (s *scene) answer(a act) string {
 	r := &statev1.SubmitCallsRequest{Tenant: "acme", SessionId: s.session, Answers: answersTo(a.args...)}
 	r.GoOn = statev1.GoOn(statev1.GoOn_value["GO_ON_"+strings.ToUpper(a.options["go-on"])])
@@ -217,8 +215,8 @@ func (s *scene) answer(a act) string {
 	return said + "; " + s.conversationOf()
 }
 
-// step commits a step of the run that waits for an executor, or is executed: with a text,
-// with tools=yes also with the result of a tool. complete and fail end the run with it.
+// step commits a step of the queued or executing run, with a text; tools=yes adds the result of
+// a tool. complete and fail end the run.
 func (s *scene) step(a act) string {
 	n := s.executing().GetSession().GetStepCount() + 1
 	commit := step(refTo(s.claim), n)
@@ -241,7 +239,7 @@ func (s *scene) step(a act) string {
 
 func (s *scene) suspend(a act) string {
 	n := s.executing().GetSession().GetStepCount() + 1
-	commit := asking(refTo(s.claim), n, a.args...)
+	commit := suspendingStep(refTo(s.claim), n, a.args...)
 	commit.Messages[0].Id = fmt.Sprintf("step-%d", n)
 	return s.commit(commit)
 }
@@ -269,7 +267,7 @@ func (s *scene) commit(r *statev1.CommitStepRequest) string {
 	return s.name(run) + "; " + s.conversationOf()
 }
 
-// stop interrupts or aborts the session. A run that is executed ends with it.
+// stop interrupts or aborts the session. An executing run ends with it.
 func (s *scene) stop(a act) string {
 	kind := interrupts
 	if a.word == "abort" {
@@ -289,7 +287,7 @@ func (s *scene) stop(a act) string {
 	return s.conversationOf()
 }
 
-// conversationOf gives the status of the session and its messages, each with its run.
+// conversationOf prints the status of the session and its messages, each with its run.
 func (s *scene) conversationOf() string {
 	status := s.get(s.session).GetSession().GetStatus().String()
 	said := []string{strings.ToLower(strings.TrimPrefix(status, "SESSION_STATUS_")) + ":"}
@@ -303,7 +301,7 @@ func (s *scene) conversationOf() string {
 	return strings.Join(said, " ")
 }
 
-// name calls a run by its number.
+// name returns the number of a run as its name.
 func (s *scene) name(runID string) string {
 	if !slices.Contains(s.runs, runID) {
 		s.runs = append(s.runs, runID)
@@ -311,7 +309,7 @@ func (s *scene) name(runID string) string {
 	return fmt.Sprintf("r%d", slices.Index(s.runs, runID)+1)
 }
 
-// run gives the id of a run that was named, or the name as it is.
+// run returns the id of a named run, or the argument itself.
 func (s *scene) run(name string) string {
 	for i, id := range s.runs {
 		if name == fmt.Sprintf("r%d", i+1) {
@@ -321,7 +319,7 @@ func (s *scene) run(name string) string {
 	return name
 }
 
-// messageOf gives the id of the answer that a run writes, or the name as it is.
+// messageOf returns the id of a run's answer, or the argument itself.
 func (s *scene) messageOf(name string) string {
 	if id := s.run(name); id != name {
 		return s.bench.run(s.session, id).GetMessageId()

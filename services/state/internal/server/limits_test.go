@@ -13,7 +13,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// small are limits that a test can reach.
+// small sets limits within reach of a test.
 func small(c *Config) {
 	c.Limits.MessageBytes, c.Limits.ResultBytes, c.Limits.StepBytes = 200, 100, 1000
 	c.Limits.StateBytes, c.Limits.StagedBytes, c.Limits.ErrorBytes = 120, 60, 50
@@ -22,7 +22,7 @@ func small(c *Config) {
 	c.Limits.Tags, c.Limits.TagBytes, c.Limits.Metadata, c.Limits.MetadataBytes = 3, 10, 2, 12
 }
 
-// sized returns a message of exactly so many bytes on the wire.
+// sized returns a message of n bytes on the wire.
 func sized(role eventv1.Role, id string, bytes int) *eventv1.Message {
 	m := said(role, id, "x")
 	for proto.Size(m) < bytes {
@@ -33,7 +33,7 @@ func sized(role eventv1.Role, id string, bytes int) *eventv1.Message {
 
 func xs(n int) string { return strings.Repeat("x", n) }
 
-// text is a JSON text of exactly so many bytes.
+// text returns a JSON text of n bytes.
 func text(n int) string { return `"` + xs(n-2) + `"` }
 
 func tokens(n int) (list []*statev1.UsageEntry) {
@@ -43,7 +43,7 @@ func tokens(n int) (list []*statev1.UsageEntry) {
 	return list
 }
 
-// edge is a limit of a request: at it the request is taken, one more is refused.
+// edge is a limit of a request: the limit is accepted, one more is refused.
 type edge struct {
 	name   string
 	most   int
@@ -136,7 +136,7 @@ func TestLimitsOfSessionsAndMessagesHoldAtTheirEdge(t *testing.T) {
 		}, fault.Invalid, "TIMEOUT_INVALID"},
 		{"bytes of a message that is appended by a start", 200, func(b *bench, n int) error {
 			r := startOf("s")
-			resumes(r).AppendMessages = []*eventv1.Message{sized(eventv1.Role_ROLE_SYSTEM, "m", n)}
+			resumeOf(r).AppendMessages = []*eventv1.Message{sized(eventv1.Role_ROLE_SYSTEM, "m", n)}
 			_, err := b.runs.StartRun(b.Context(), r)
 			return err
 		}, fault.TooLarge, "MESSAGE_TOO_LARGE"},
@@ -208,7 +208,7 @@ func TestLimitsOfStepsHoldAtTheirEdge(t *testing.T) {
 		return ref
 	}
 	commit := func(change func(*statev1.CommitStepRequest)) error {
-		r := asking(claimed(), 1, "c1")
+		r := suspendingStep(claimed(), 1, "c1")
 		r.Calls[0].Input = ""
 		change(r)
 		_, err := b.work.CommitStep(t.Context(), r)
@@ -220,7 +220,7 @@ func TestLimitsOfStepsHoldAtTheirEdge(t *testing.T) {
 		return err
 	}
 	submit := func(answer *statev1.CallAnswer) error {
-		r := asking(claimed(), 1, "c1")
+		r := suspendingStep(claimed(), 1, "c1")
 		if answer.GetApproval() != nil {
 			r.Calls[0].Kind, r.Calls[0].ApprovalId = statev1.CallKind_CALL_KIND_APPROVAL, "a"
 		}

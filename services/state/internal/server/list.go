@@ -1,48 +1,48 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
 // ListSessions implements statev1.SessionServiceServer.
-func (s *Server) ListSessions(ctx context.Context, r *statev1.ListSessionsRequest) (*statev1.ListSessionsResponse, error) {
-	q, err := s.config.Limits.query(r)
+func (s *sessionService) ListSessions(ctx context.Context, r *statev1.ListSessionsRequest) (*statev1.ListSessionsResponse, error) {
+	q, err := s.limits.sessionQuery(r)
 	if err != nil {
 		return nil, err
 	}
 	limit := q.Limit
-	q.Limit++ // one more tells whether there is more
-	rows, err := s.store.Sessions(ctx, r.GetTenant(), q)
+	q.Limit++ // one more row shows whether more follow
+	rows, err := s.lister.Sessions(ctx, r.GetTenant(), q)
 	if err != nil {
 		return nil, err
 	}
-	answer := s.page(rows, limit)
+	answer := s.sessionPage(rows, limit)
 	answer.Offset = r.GetOffset()
 	if r.GetCursor() == "" {
-		answer.Total, answer.TotalIsMinimum, err = s.count(ctx, r, q)
+		answer.Total, answer.TotalIsMinimum, err = s.countSessions(ctx, r, q)
 	}
 	return answer, err
 }
 
-// page makes the answer of the rows, which are one more than the limit when
-// there is more. Sessions with much metadata make it shorter; its limit says how
-// long it is then, so that an offset goes on behind it.
-func (s *Server) page(rows []session.Session, limit int) *statev1.ListSessionsResponse {
-	page, more := pageOf(rows, limit)
+// sessionPage makes a page of rows. One row beyond the limit means more follow. A page within
+// PageBytes may have to end earlier: its limit is then its length, so the next offset stays
+// right.
+func (s *sessionService) sessionPage(rows []session.Session, limit int) *statev1.ListSessionsResponse {
+	page, more := splitPage(rows, limit)
 	answer := &statev1.ListSessionsResponse{Limit: int32(limit), HasMore: more}
 	size := 0
 	for i := range page {
 		out := sessionOut(&page[i])
-		if size += proto.Size(out); size > s.config.Limits.PageBytes && i > 0 {
+		if size += proto.Size(out); size > s.limits.PageBytes && i > 0 {
 			answer.Limit, answer.HasMore = int32(i), true
 			break
 		}
@@ -55,27 +55,24 @@ func (s *Server) page(rows []session.Session, limit int) *statev1.ListSessionsRe
 	return answer
 }
 
-// count counts what fits on all pages, and says whether it stopped counting.
-func (s *Server) count(ctx context.Context, r *statev1.ListSessionsRequest, q store.SessionQuery) (int64, bool, error) {
-	most := s.config.Limits.Count
+// countSessions counts the sessions of all pages, and reports whether it stopped counting.
+func (s *sessionService) countSessions(ctx context.Context, r *statev1.ListSessionsRequest, q store.SessionQuery) (int64, bool, error) {
+	limit := s.limits.Count
 	if r.GetExactTotal() {
-		total, err := s.store.CountSessions(ctx, r.GetTenant(), q, 0)
+		total, err := s.lister.CountSessions(ctx, r.GetTenant(), q, 0)
 		return total, false, err
 	}
-	total, err := s.store.CountSessions(ctx, r.GetTenant(), q, most+1)
-	return min(total, int64(most)), total > int64(most), err
+	total, err := s.lister.CountSessions(ctx, r.GetTenant(), q, limit+1)
+	return min(total, int64(limit)), total > int64(limit), err
 }
 
-// query checks the request and makes the query of it.
+// sessionQuery checks and converts the request.
 //
-// Invalid (ID_INVALID, LIMIT_INVALID, CURSOR_INVALID, STATUS_INVALID,
-// TAGS_INVALID, METADATA_INVALID).
-func (l Limits) query(r *statev1.ListSessionsRequest) (store.SessionQuery, error) {
-	limit, err := checkPage(r.GetLimit())
-	if err != nil {
-		return store.SessionQuery{}, err
-	}
-	if err := checkOffset(r.GetOffset()); err != nil {
+// Invalid (ID_INVALID, LIMIT_INVALID, CURSOR_INVALID, STATUS_INVALID, TAGS_INVALID,
+// METADATA_INVALID).
+func (l Limits) sessionQuery(r *statev1.ListSessionsRequest) (store.SessionQuery, error) {
+	limit, err := pageLimit(r.GetLimit())
+	if err := cmp.Or(err, checkOffset(r.GetOffset())); err != nil {
 		return store.SessionQuery{}, err
 	}
 	q := store.SessionQuery{
@@ -122,28 +119,26 @@ func (l Limits) facets(r *statev1.ListSessionsRequest) (all, anyOf []session.Fac
 }
 
 func (l Limits) checkFacets(r *statev1.ListSessionsRequest) error {
-	if err := checkID("tenant", r.GetTenant()); err != nil {
+	if err := cmp.Or(checkID("tenant", r.GetTenant()),
+		checkOptionalID("user_id", r.GetUserId()),
+		checkOptionalID("organization_id", r.GetOrganizationId()),
+		checkOptionalID("agent_type", r.GetAgentType())); err != nil {
 		return err
 	}
-	if err := checkOptionalIDs(map[string]string{
-		"user_id": r.GetUserId(), "organization_id": r.GetOrganizationId(), "agent_type": r.GetAgentType(),
-	}); err != nil {
-		return err
-	}
-	if _, given := r.GetFamily().(*statev1.ListSessionsRequest_ParentSessionId); given {
+	if _, ok := r.GetFamily().(*statev1.ListSessionsRequest_ParentSessionId); ok {
 		if err := checkID("parent_session_id", r.GetParentSessionId()); err != nil {
 			return err
 		}
 	}
 	const mostStatuses = 16
 	if len(r.GetStatuses()) > mostStatuses {
-		return statusInvalid("there are %d statuses; the limit is %d", len(r.GetStatuses()), mostStatuses)
+		return invalid("STATUS_INVALID", "there are %d statuses; the limit is %d", len(r.GetStatuses()), mostStatuses)
 	}
-	return l.checkBirth(r.GetTags(), r.GetMetadata(), "")
+	return l.checkProperties(r.GetTags(), r.GetMetadata(), "")
 }
 
-// A cursor is the place of the last session of its page: the version of the
-// form, the time of creation in eight bytes, and the session id, in base64.
+// A cursor names the last session of its page: a version, its time of creation in eight bytes,
+// and its id, in base64.
 
 const cursorVersion = 1
 
@@ -156,11 +151,11 @@ func cursorOut(p store.SessionPlace) string {
 func cursorIn(r *statev1.ListSessionsRequest) (*store.SessionPlace, error) {
 	const idAt = 1 + 8
 	if r.GetOffset() != 0 {
-		return nil, fault.New(fault.Invalid, "CURSOR_INVALID", "there is a cursor and an offset; give one of them")
+		return nil, invalid("CURSOR_INVALID", "the request has a cursor and an offset; give one of them")
 	}
 	text, err := base64.RawURLEncoding.Strict().DecodeString(r.GetCursor())
-	if err != nil || len(text) <= idAt || text[0] != cursorVersion || problem(string(text[idAt:])) != "" {
-		return nil, fault.New(fault.Invalid, "CURSOR_INVALID", "the cursor is not one that a page has given; begin again without it")
+	if err != nil || len(text) <= idAt || text[0] != cursorVersion || idProblem(string(text[idAt:])) != "" {
+		return nil, invalid("CURSOR_INVALID", "the cursor is not from a page of this service; start without it")
 	}
 	return &store.SessionPlace{CreatedAt: session.Millis(binary.BigEndian.Uint64(text[1:idAt])), SessionID: string(text[idAt:])}, nil
 }

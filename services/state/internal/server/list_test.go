@@ -35,13 +35,13 @@ func TestSessionsAreListedByEveryProperty(t *testing.T) {
 		s := b.open("e1", 10)
 		from := b.now().UnixMilli()
 		b.create("old", func(r *statev1.CreateSessionRequest) { r.UserId, r.Tags = "ann", []string{"x", "y"} })
-		b.pass(time.Hour)
+		b.advance(time.Hour)
 		b.create("new", func(r *statev1.CreateSessionRequest) {
 			r.UserId, r.OrganizationId, r.Tags, r.Metadata = "ann", "org", []string{"x"}, map[string]string{"k": "v", "l": "w"}
 		})
-		b.pass(time.Hour)
-		b.below("old", "child")
-		b.pass(time.Hour)
+		b.advance(time.Hour)
+		b.createChild("old", "child")
+		b.advance(time.Hour)
 		b.start("run")
 		s.execute()
 		for name, c := range map[string]struct {
@@ -82,7 +82,7 @@ func TestPagesOfSessionsGoOnByOffsetAndByCursor(t *testing.T) {
 		b.announce()
 		var want []string
 		for i := range 7 {
-			b.create(fmt.Sprint("s", i)) // some of them in one millisecond
+			b.create(fmt.Sprint("s", i)) // some in the same millisecond
 		}
 		for _, s := range b.list(func(*statev1.ListSessionsRequest) {}).GetSessions() {
 			want = append(want, s.GetSessionId())
@@ -102,8 +102,8 @@ func TestPagesOfSessionsGoOnByOffsetAndByCursor(t *testing.T) {
 			}
 			byCursor, more, cursor = append(byCursor, idsOf(page)...), page.GetHasMore(), page.GetNext()
 			if cursor != "" {
-				b.pass(time.Second)
-				b.create("later" + fmt.Sprint(len(byCursor))) // younger than all, so on no page behind
+				b.advance(time.Second)
+				b.create("later" + fmt.Sprint(len(byCursor))) // newer than all, so on no later page
 			}
 		}
 		if !slices.Equal(byOffset, want) || !slices.Equal(byCursor, want) {
@@ -149,7 +149,7 @@ func TestAPageOfLargeSessionsIsShorter(t *testing.T) {
 		b.announce()
 		for i := range 5 {
 			b.create(fmt.Sprint("s", i), func(r *statev1.CreateSessionRequest) { r.Metadata = map[string]string{"k": xs(4000)} })
-			b.pass(time.Second)
+			b.advance(time.Second)
 		}
 		var byOffset, byCursor []string
 		for offset, cursor, more := int32(0), "", true; more; {

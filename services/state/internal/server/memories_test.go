@@ -30,7 +30,7 @@ func (b *bench) search(change func(*statev1.SearchMemoriesRequest)) (found []str
 	return found
 }
 
-func TestAMemoryIsKeptAndWrittenOver(t *testing.T) {
+func TestAMemoryIsStoredAndOverwritten(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
@@ -39,7 +39,7 @@ func TestAMemoryIsKeptAndWrittenOver(t *testing.T) {
 		if !made.GetAdded() || id == "" || made.GetMemory().GetCreatedAt() == 0 || made.GetMemory().GetMetadata()["k"] != "v" {
 			t.Errorf("got %v", made)
 		}
-		b.pass(time.Hour)
+		b.advance(time.Hour)
 		again := b.remember(id, "ann", "mail", "Ann likes coffee.")
 		if again.GetAdded() || again.GetMemory().GetCreatedAt() != made.GetMemory().GetCreatedAt() || again.GetMemory().GetUpdatedAt() <= made.GetMemory().GetUpdatedAt() {
 			t.Errorf("got %v, want it over the first", again)
@@ -63,9 +63,9 @@ func TestMemoriesAreFoundByTheirWords(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
 		b.remember("m1", "ann", "chat", "likes green tea and long walks")
-		b.pass(time.Second)
+		b.advance(time.Second)
 		b.remember("m2", "bob", "chat", "GREEN eyes")
-		b.pass(time.Second)
+		b.advance(time.Second)
 		b.remember("m3", "ann", "mail", "drives a car")
 		for name, c := range map[string]struct {
 			change func(*statev1.SearchMemoriesRequest)
@@ -95,7 +95,7 @@ func TestTheLeastHitsReachTheScoreExactly(t *testing.T) {
 		words int
 		want  int
 	}{{0, 10, 0}, {0.7, 10, 7}, {0.3, 10, 3}, {0.1, 10, 1}, {1, 3, 3}, {2.0 / 3, 3, 2}, {0.5, 3, 2}, {0.5, 0, 0}} {
-		if got := leastHits(c.score, c.words); got != c.want {
+		if got := minHits(c.score, c.words); got != c.want {
 			t.Errorf("%v of %d words: got %d, want %d", c.score, c.words, got, c.want)
 		}
 	}

@@ -1,30 +1,28 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"math"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
 // ListMessages implements statev1.SessionServiceServer.
-func (s *Server) ListMessages(ctx context.Context, r *statev1.ListMessagesRequest) (*statev1.ListMessagesResponse, error) {
+func (s *sessionService) ListMessages(ctx context.Context, r *statev1.ListMessagesRequest) (*statev1.ListMessagesResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
-	limit, err := checkPage(r.GetLimit())
-	if err != nil {
+	limit, err := pageLimit(r.GetLimit())
+	if err := cmp.Or(err, checkRange("LIMIT_INVALID", "offset", r.GetOffset(), math.MaxInt64, "the first message has the ordinal 0")); err != nil {
 		return nil, err
 	}
-	if r.GetOffset() < 0 {
-		return nil, fault.New(fault.Invalid, "LIMIT_INVALID", "offset is %d; the first message has the ordinal 0", r.GetOffset())
-	}
-	page := store.Page{From: r.GetOffset(), Limit: limit, MaxBytes: s.config.Limits.PageBytes}
+	page := store.Page{From: r.GetOffset(), Limit: limit, MaxBytes: s.limits.PageBytes}
 	rows, total, err := s.store.Messages(ctx, key, page)
 	if err != nil {
 		return nil, err
@@ -37,27 +35,26 @@ func (s *Server) ListMessages(ctx context.Context, r *statev1.ListMessagesReques
 	return &statev1.ListMessagesResponse{Messages: messages, Total: total, HasMore: more}, nil
 }
 
-// appended is what there is after a change of the conversation.
-type appended struct{ count, version int64 }
+// conversation describes a session after a change of its messages.
+type conversation struct{ count, version int64 }
 
-// conversed makes the answer of a command that counts messages one that says
-// the session's version too.
-func conversed(decide func(*session.View) (*session.Change, int64, error)) func(*session.View) (*session.Change, appended, error) {
-	return func(v *session.View) (*session.Change, appended, error) {
+// withVersion adds the session's version to a command's number of messages.
+func withVersion(decide func(*session.View) (*session.Change, int64, error)) func(*session.View) (*session.Change, conversation, error) {
+	return func(v *session.View) (*session.Change, conversation, error) {
 		change, count, err := decide(v)
 		if err != nil {
-			return nil, appended{}, err
+			return nil, conversation{}, err
 		}
 		after := v.Session
 		if change != nil {
 			after = change.Session
 		}
-		return change, appended{count, after.Version}, nil
+		return change, conversation{count, after.Version}, nil
 	}
 }
 
 // AppendMessages implements statev1.SessionServiceServer.
-func (s *Server) AppendMessages(ctx context.Context, r *statev1.AppendMessagesRequest) (*statev1.AppendMessagesResponse, error) {
+func (s *sessionService) AppendMessages(ctx context.Context, r *statev1.AppendMessagesRequest) (*statev1.AppendMessagesResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -65,14 +62,14 @@ func (s *Server) AppendMessages(ctx context.Context, r *statev1.AppendMessagesRe
 	if len(r.GetMessages()) == 0 {
 		return nil, messageInvalid("messages is empty; give at least one")
 	}
-	if err := s.config.Limits.checkAppended(r.GetMessages()); err != nil {
+	if err := s.limits.checkAppended(r.GetMessages()); err != nil {
 		return nil, err
 	}
-	command := session.AppendMessages{Key: key, Now: s.millis()}
-	if command.Messages, err = messagesIn(r.GetMessages(), origin{now: command.Now, newID: s.newID}); err != nil {
+	command := session.AppendMessages{Key: key, Now: s.clock.millis()}
+	if command.Messages, err = messagesIn(r.GetMessages(), origin{now: command.Now, newID: s.ids}); err != nil {
 		return nil, err
 	}
-	after, err := update(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), conversed(command.Decide))
+	after, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), withVersion(command.Decide))
 	if err != nil {
 		return nil, err
 	}
@@ -80,16 +77,16 @@ func (s *Server) AppendMessages(ctx context.Context, r *statev1.AppendMessagesRe
 }
 
 // TruncateMessages implements statev1.SessionServiceServer.
-func (s *Server) TruncateMessages(ctx context.Context, r *statev1.TruncateMessagesRequest) (*statev1.TruncateMessagesResponse, error) {
+func (s *sessionService) TruncateMessages(ctx context.Context, r *statev1.TruncateMessagesRequest) (*statev1.TruncateMessagesResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
-	if r.GetCount() < 0 {
-		return nil, fault.New(fault.Invalid, "COUNT_INVALID", "count is %d; give how many messages stay", r.GetCount())
+	if err := checkRange("COUNT_INVALID", "count", r.GetCount(), math.MaxInt64, "give how many messages stay"); err != nil {
+		return nil, err
 	}
-	command := session.Truncate{Key: key, Messages: r.GetCount(), Now: s.millis()}
-	after, err := update(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), conversed(command.Decide))
+	command := session.Truncate{Key: key, Messages: r.GetCount(), Now: s.clock.millis()}
+	after, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), withVersion(command.Decide))
 	if err != nil {
 		return nil, err
 	}

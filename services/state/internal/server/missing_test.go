@@ -9,7 +9,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// planning records a plan with the calls for the step.
+// planning records a plan with the calls.
 func (b *bench) planning(ref *statev1.RunRef, n int32, callIDs ...string) {
 	b.Helper()
 	plan := said(eventv1.Role_ROLE_ASSISTANT, "plan", "x")
@@ -20,7 +20,7 @@ func (b *bench) planning(ref *statev1.RunRef, n int32, callIDs ...string) {
 	b.must(err)
 }
 
-func TestAnAnswerThatIsTooEarlyIsAskedForAgain(t *testing.T) {
+func TestAnEarlyAnswerMustBeSentAgain(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
@@ -31,7 +31,7 @@ func TestAnAnswerThatIsTooEarlyIsAskedForAgain(t *testing.T) {
 			_, err := b.calls.SubmitCall(t.Context(), submitOf("s", id, result(`"`+id+`"`)))
 			return err
 		}
-		b.refuses(submit("c"), fault.Unavailable, "CALL_NOT_OPEN") // told, and not planned
+		b.refuses(submit("c"), fault.Unavailable, "CALL_NOT_OPEN") // not planned yet
 		b.planning(ref, 1, "server", "c")
 		b.refuses(submit("c"), fault.Unavailable, "CALL_NOT_OPEN")
 		b.refuses(submit("nobody"), fault.NotFound, "UNKNOWN_TOOL_CALL")
@@ -42,13 +42,13 @@ func TestAnAnswerThatIsTooEarlyIsAskedForAgain(t *testing.T) {
 		if got := b.get("s"); len(got.GetWaiting()) != 0 {
 			t.Errorf("got %v, want nothing to wait", got.GetWaiting())
 		}
-		b.commit(asking(ref, 1, "c"))
+		b.commit(suspendingStep(ref, 1, "c"))
 		b.must(submit("c"))
-		b.refuses(submit("nobody"), fault.Unavailable, "CALL_NOT_OPEN") // the run that goes on may ask it
+		b.refuses(submit("nobody"), fault.Unavailable, "CALL_NOT_OPEN") // the continuing run may open it
 	})
 }
 
-func TestAnAnswerToACallThatWentWithItsSessionSaysSo(t *testing.T) {
+func TestAnAnswerToACallThatEndedWithItsSessionSaysSo(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
@@ -59,8 +59,8 @@ func TestAnAnswerToACallThatWentWithItsSessionSaysSo(t *testing.T) {
 	})
 }
 
-// An answer meets the step that opens its call: it is taken, or asked for again, and
-// never refused for good.
+// An answer races with the step that opens its call: it is stored or must be sent again, but
+// never refused permanently.
 func TestAnAnswerThatMeetsItsSuspensionIsNotLost(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
@@ -73,7 +73,7 @@ func TestAnAnswerThatMeetsItsSuspensionIsNotLost(t *testing.T) {
 			ready := make(chan struct{})
 			wg.Go(func() {
 				<-ready
-				if _, err := b.work.CommitStep(t.Context(), asking(ref, 1, "c of "+id)); err != nil {
+				if _, err := b.work.CommitStep(t.Context(), suspendingStep(ref, 1, "c of "+id)); err != nil {
 					t.Errorf("%s: %v", id, err)
 				}
 			})

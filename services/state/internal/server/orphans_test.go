@@ -6,24 +6,26 @@ import (
 	"time"
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 )
 
-// poll is how often the loops of orphanage look for everything, as the usual one does.
+// poll is the default interval of the polls.
 const poll = 200 * time.Millisecond
 
-// orphanage tests in a bubble of fake time what becomes of a run of the agent support, which
-// is known and which nobody announces.
-func orphanage(t *testing.T, test func(b *bench)) {
+// withOrphanedAgent tests in a bubble of fake time. The agent "support" is known, and no
+// executor announces it.
+func withOrphanedAgent(t *testing.T, after time.Duration, test func(b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBenchOn(t, memory.New(), func(c *Config) { c.Poll, c.StopPoll, c.OrphanedAfter = poll, time.Hour, 0 })
+		b := newBenchOn(t, sqlitetest.Open(t), func(c *Config) {
+			c.Scheduler.Poll, c.Scheduler.StopPoll, c.Scheduler.OrphanedAfter = poll, time.Hour, after
+		})
 		b.serving("e1", 0, "support").cancel()
 		b.serving("e1", 0, "returns").cancel()
 		test(b)
 	})
 }
 
-// serving opens a claim stream, in a bubble, for an executor of the agent.
+// serving opens a claim stream for an executor of the agent, in the bubble.
 func (b *bench) serving(executorID string, credits int32, agent string, held ...string) *stream {
 	b.Helper()
 	s := b.announcing(&statev1.ClaimRunsRequest{
@@ -44,7 +46,7 @@ func (b *bench) interrupt(sessionID string) {
 	}
 }
 
-// idle fails the test when the stream is handed anything within some polls.
+// idle fails the test if the stream receives a claim within some polls.
 func (s *stream) idle(why string) {
 	s.Helper()
 	time.Sleep(5 * poll) // fake
@@ -54,13 +56,13 @@ func (s *stream) idle(why string) {
 	}
 }
 
-func TestARunWhoseAgentIsGoneIsHandedToAnyExecutorToBeStopped(t *testing.T) {
+func TestAStoppedOrphanedRunIsHandedToAnyExecutor(t *testing.T) {
 	t.Parallel()
-	orphanage(t, func(b *bench) {
+	withOrphanedAgent(t, 0, func(b *bench) {
 		s := b.serving("e2", 1, "sales")
 		b.start("a")
 		b.start("b")
-		s.idle("nobody wants the runs to end")
+		s.idle("the runs do not have to end")
 		b.interrupt("a")
 		asked := time.Now()
 		claim := s.execute()
@@ -82,9 +84,9 @@ func TestARunWhoseAgentIsGoneIsHandedToAnyExecutorToBeStopped(t *testing.T) {
 	})
 }
 
-func TestARunWhoseAgentIsGoneIsHandedToAnyExecutorAtItsDeadline(t *testing.T) {
+func TestAnOrphanedRunIsHandedToAnyExecutorAtItsDeadline(t *testing.T) {
 	t.Parallel()
-	orphanage(t, func(b *bench) {
+	withOrphanedAgent(t, 0, func(b *bench) {
 		s := b.serving("e2", 1, "sales")
 		r := startOf("a")
 		r.TimeoutMs = time.Minute.Milliseconds()
@@ -99,9 +101,9 @@ func TestARunWhoseAgentIsGoneIsHandedToAnyExecutorAtItsDeadline(t *testing.T) {
 	})
 }
 
-func TestARunWhoseAgentSomebodyAnnouncesIsLeftToThatExecutor(t *testing.T) {
+func TestARunIsLeftToTheExecutorThatAnnouncesItsAgent(t *testing.T) {
 	t.Parallel()
-	orphanage(t, func(b *bench) {
+	withOrphanedAgent(t, 0, func(b *bench) {
 		own := b.serving("e1", 0, "support")
 		s := b.serving("e2", 1, "sales")
 		b.start("a")
@@ -115,9 +117,9 @@ func TestARunWhoseAgentSomebodyAnnouncesIsLeftToThatExecutor(t *testing.T) {
 	})
 }
 
-func TestOrdinaryWorkComesBeforeRunsWhoseAgentIsGone(t *testing.T) {
+func TestOrphanedRunsComeLast(t *testing.T) {
 	t.Parallel()
-	orphanage(t, func(b *bench) {
+	withOrphanedAgent(t, 0, func(b *bench) {
 		b.start("orphan")
 		b.interrupt("orphan")
 		b.serving("e2", 0, "sales")
@@ -136,11 +138,10 @@ func TestOrdinaryWorkComesBeforeRunsWhoseAgentIsGone(t *testing.T) {
 	})
 }
 
-func TestARunThatIsToStopWaitsAWhileForAnExecutorThatKnowsItsAgent(t *testing.T) {
+func TestAStoppedRunWaitsForAnExecutorOfItsAgentFirst(t *testing.T) {
 	t.Parallel()
-	orphanage(t, func(b *bench) {
-		const while = 10 * time.Second
-		b.server.config.OrphanedAfter = while
+	const while = 10 * time.Second
+	withOrphanedAgent(t, while, func(b *bench) {
 		b.start("a")
 		b.start("b")
 		b.interrupt("a")

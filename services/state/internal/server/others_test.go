@@ -2,31 +2,29 @@ package server
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/config"
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
 )
 
-// heeded is a store that counts the signals that were followed.
-type heeded struct {
+// signalCounter is a store that counts the received signals.
+type signalCounter struct {
 	*postgres.Store
-	heard atomic.Int64
+	received atomic.Int64
 }
 
-func (h *heeded) Hear(ctx context.Context, hear func(string)) error {
+func (h *signalCounter) Hear(ctx context.Context, hear func(string)) error {
 	return h.Store.Hear(ctx, func(signal string) {
 		hear(signal)
-		h.heard.Add(1)
+		h.received.Add(1)
 	})
 }
 
-// replicas are two on one database that never poll and that hear each other.
+// replicas returns two replicas on one database, with signals and without polls.
 func replicas(t *testing.T) (first, second *bench) {
 	t.Helper()
 	var commits group.Config
@@ -34,7 +32,7 @@ func replicas(t *testing.T) (first, second *bench) {
 		t.Fatal(err)
 	}
 	url := databaseURL(t)
-	open := func() (*bench, *heeded) {
+	open := func() (*bench, *signalCounter) {
 		s, err := postgres.Open(t.Context(), url, 4, commits, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -44,23 +42,18 @@ func replicas(t *testing.T) (first, second *bench) {
 				t.Error(err)
 			}
 		})
-		on := &heeded{Store: s}
-		b := newBenchOn(t, on, rarely, func(c *Config) { c.Poll, c.StopPoll = time.Hour, time.Hour })
-		ctx, cancel := context.WithCancel(context.Background())
-		var touch sync.WaitGroup
-		touch.Go(func() { b.server.KeepInTouch(ctx) })
-		t.Cleanup(func() {
-			cancel()
-			touch.Wait()
-		})
+		on := &signalCounter{Store: s}
+		parts := s.Parts()
+		parts.Signals = on
+		b := newBenchOn(t, parts, noStopPoll, func(c *Config) { c.Scheduler.Poll, c.Scheduler.StopPoll = time.Hour, time.Hour })
 		return b, on
 	}
 	first, heardByFirst := open()
 	second, heardBySecond := open()
-	hears := func(b *bench, from *bench, on *heeded) {
-		b.eventually("the other replica is heard", func() bool {
-			from.server.others.tell("hello")
-			return on.heard.Load() > 0
+	hears := func(b *bench, from *bench, on *signalCounter) {
+		b.eventually("the other replica's signal is received", func() bool {
+			from.server.Wake("unknown")
+			return on.received.Load() > 0
 		})
 	}
 	hears(first, second, heardByFirst)
@@ -72,7 +65,7 @@ func TestWorkReachesTheExecutorOfAnotherReplicaWithoutAPoll(t *testing.T) {
 	t.Parallel()
 	here, there := replicas(t)
 	s := there.open("e1", 3)
-	there.rests("e1")
+	there.waitUntilIdle("e1")
 	here.start("a")
 	run := s.execute()
 	if run.GetSession().GetSessionId() != "a" || run.GetEpoch() != 1 {
@@ -82,15 +75,4 @@ func TestWorkReachesTheExecutorOfAnotherReplicaWithoutAPoll(t *testing.T) {
 	if got := s.stopped(); got.GetRunId() != run.GetRun().GetRunId() {
 		t.Errorf("got %v, want the stop of %s", got, run.GetRun().GetRunId())
 	}
-}
-
-func TestAStoreThatCarriesNoSignalsKeepsNone(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	if _, carries := b.store.(store.Signaler); carries || b.server.others != nil {
-		t.Fatal("the memory store carries signals")
-	}
-	b.server.others.tell("x")            // to nobody
-	b.server.KeepInTouch(t.Context())    // returns
-	b.server.heard("of a newer version") // means nothing
 }

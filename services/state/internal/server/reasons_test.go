@@ -10,7 +10,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// refusal is a request that is refused, and why.
+// refusal is a request with its expected fault.
 type refusal struct {
 	method  string // of a service: RunService/StartRun
 	request proto.Message
@@ -45,8 +45,8 @@ func TestReasonsOfSessionsTravel(t *testing.T) {
 			SessionId: "far", Status: active, Location: statev1.SubSessionLocation_SUB_SESSION_LOCATION_REMOTE, Remote: `{"url":"x"}`}})
 		b.must(err)
 		b.create("large")
-		b.below("large", "large1")
-		b.below("large", "large2")
+		b.createChild("large", "large1")
+		b.createChild("large", "large2")
 		b.start("busy")
 		s.execute()
 		_, err = b.sessions.AppendMessages(t.Context(), &statev1.AppendMessagesRequest{Tenant: "acme", SessionId: "s", Messages: []*eventv1.Message{said(eventv1.Role_ROLE_SYSTEM, "m1", "be kind")}})
@@ -161,7 +161,7 @@ func TestReasonsOfStepsTravel(t *testing.T) {
 		claim := s.execute()
 		ref := refTo(claim)
 		change := func(f func(*statev1.CommitStepRequest)) *statev1.CommitStepRequest {
-			r := asking(ref, 2, "c3")
+			r := suspendingStep(ref, 2, "c3")
 			f(r)
 			return r
 		}
@@ -217,23 +217,23 @@ func TestReasonsOfStepsTravel(t *testing.T) {
 			r.ConsumedCalls = []*statev1.ConsumedCall{{ToolCallId: id, Revision: 1}}
 			return r
 		}
-		asks := asking(ref, 3, "c4")
+		asks := suspendingStep(ref, 3, "c4")
 		asks.ConsumedCalls = []*statev1.ConsumedCall{{ToolCallId: "c4", Revision: 1}}
 		b.refusesAll([]refusal{
 			{commit, next("c1"), fault.Conflict, "CALL_CONSUMED"},
 			{commit, asks, fault.NotFound, "UNKNOWN_TOOL_CALL"},
 		})
-		b.commit(asking(ref, 3, "c4"))
+		b.commit(suspendingStep(ref, 3, "c4"))
 		b.submit("s", "c4", result(`1`))
 		again := refTo(s.execute())
-		leave := asking(again, 4, "c5")
+		leave := suspendingStep(again, 4, "c5")
 		leave.ConsumedCalls = []*statev1.ConsumedCall{{ToolCallId: "open", Revision: 1}, {ToolCallId: "c4", Revision: 1}}
 		b.commit(leave)
 		b.refusesAll([]refusal{
 			{"WorkService/RecordPlan", &statev1.RecordPlanRequest{Run: again, Step: 5, Plan: said(eventv1.Role_ROLE_ASSISTANT, "p", "x")}, fault.Stale, "RUN_FINISHED"},
 		})
 		r := startOf("s")
-		resumes(r)
+		resumeOf(r)
 		r.Messages = nil
 		_, err := b.sessions.SetStatus(t.Context(), &statev1.SetStatusRequest{Tenant: "acme", SessionId: "s", Status: statev1.SessionStatus_SESSION_STATUS_INTERRUPTED})
 		b.must(err)

@@ -9,21 +9,21 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// rollUp adds sums up to what the specification's usage store tells of a
-// session (behaviour §13.3). Who measured does not count.
+// rollUp adds sums up to the rollup of a session (behaviour §13.3). The source of a measurement
+// does not matter.
 func rollUp(sums []store.UsageSum) *statev1.UsageRollup {
 	r := &statev1.UsageRollup{Tokens: &statev1.TokenSums{}, Tools: &statev1.CallSums{}, SubAgents: &statev1.CallSums{}}
 	for _, sum := range sums {
 		switch kindOf(sum.Usage) {
 		case session.UsageTokens:
 			addTokens(r.Tokens, sum.Usage)
-			addTokens(entryOf(&r.TokensByModel, sum.Usage.Model), sum.Usage)
+			addTokens(entryFor(&r.TokensByModel, sum.Usage.Model), sum.Usage)
 		case session.UsageTool:
 			addCalls(r.Tools, sum)
-			addCalls(entryOf(&r.ToolsByName, sum.Usage.Tool), sum)
+			addCalls(entryFor(&r.ToolsByName, sum.Usage.Tool), sum)
 		case session.UsageSubAgent:
 			addCalls(r.SubAgents, sum)
-			addCalls(entryOf(&r.SubAgentsByType, sum.Usage.Tool), sum)
+			addCalls(entryFor(&r.SubAgentsByType, sum.Usage.Tool), sum)
 		case session.UsageCustom:
 			addCustom(r, sum.Usage)
 		}
@@ -39,8 +39,8 @@ func rollUp(sums []store.UsageSum) *statev1.UsageRollup {
 	return r
 }
 
-// entryOf returns the value of a key, a new one when there is none.
-func entryOf[V any](m *map[string]*V, key string) *V {
+// entryFor returns the value of a key. It adds a new one if there is none.
+func entryFor[V any](m *map[string]*V, key string) *V {
 	if *m == nil {
 		*m = map[string]*V{}
 	}

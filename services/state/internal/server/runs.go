@@ -1,18 +1,31 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
+// runService implements statev1.RunServiceServer.
+type runService struct {
+	statev1.UnimplementedRunServiceServer
+	store    store.Reader
+	registry store.Registry
+	runner   *runner
+	limits   Limits
+	clock    clock
+	ids      ids
+}
+
 // GetRun implements statev1.RunServiceServer.
-func (s *Server) GetRun(ctx context.Context, r *statev1.GetRunRequest) (*statev1.GetRunResponse, error) {
+func (s *runService) GetRun(ctx context.Context, r *statev1.GetRunRequest) (*statev1.GetRunResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -27,25 +40,22 @@ func (s *Server) GetRun(ctx context.Context, r *statev1.GetRunRequest) (*statev1
 	return &statev1.GetRunResponse{Run: runOut(key, run)}, nil
 }
 
-// ListRuns implements statev1.RunServiceServer. Those that wait come first, on
-// the first page, and beside its limit: they have no turn to go on from.
-func (s *Server) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (*statev1.ListRunsResponse, error) {
+// ListRuns implements statev1.RunServiceServer. Waiting runs have no turn to page by: they come
+// first on the first page, in addition to its limit.
+func (s *runService) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (*statev1.ListRunsResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
-	limit, err := checkPage(r.GetLimit())
+	limit, err := pageLimit(r.GetLimit())
+	if err := cmp.Or(err, checkRange("LIMIT_INVALID", "before_turn", r.GetBeforeTurn(), math.MaxInt32, "give a turn, or 0 for the newest runs")); err != nil {
+		return nil, err
+	}
+	runs, err := s.store.Runs(ctx, key, r.GetBeforeTurn(), limit+1) // one more row shows whether more follow
 	if err != nil {
 		return nil, err
 	}
-	if r.GetBeforeTurn() < 0 {
-		return nil, fault.New(fault.Invalid, "LIMIT_INVALID", "before_turn is %d; give a turn, or 0 for the newest runs", r.GetBeforeTurn())
-	}
-	runs, err := s.store.Runs(ctx, key, r.GetBeforeTurn(), limit+1) // one more tells whether there is more
-	if err != nil {
-		return nil, err
-	}
-	page, more := pageOf(runs, limit)
+	page, more := splitPage(runs, limit)
 	answer := &statev1.ListRunsResponse{HasMore: more}
 	if r.GetBeforeTurn() == 0 {
 		waiting, err := s.store.Waiting(ctx, key)
@@ -57,7 +67,7 @@ func (s *Server) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (*sta
 		}
 	}
 	for i := range page {
-		page[i].Outcome.Output = "" // a page of outputs may be larger than a message
+		page[i].Outcome.Output = "" // a page of outputs could exceed a message
 		answer.Runs = append(answer.Runs, runOut(key, &page[i]))
 	}
 	return answer, nil
@@ -70,7 +80,7 @@ var stopEffects = map[session.StopEffect]statev1.RequestStopResponse_Effect{
 }
 
 // RequestStop implements statev1.RunServiceServer.
-func (s *Server) RequestStop(ctx context.Context, r *statev1.RequestStopRequest) (*statev1.RequestStopResponse, error) {
+func (s *runService) RequestStop(ctx context.Context, r *statev1.RequestStopRequest) (*statev1.RequestStopResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -80,13 +90,13 @@ func (s *Server) RequestStop(ctx context.Context, r *statev1.RequestStopRequest)
 	}
 	kind, known := stopInKinds[r.GetKind()]
 	if !known {
-		return nil, fault.New(fault.Invalid, "STOP_INVALID", "%s is no way to stop a run; interrupt or abort it", r.GetKind())
+		return nil, invalid("STOP_INVALID", "%s is not a kind of stop; interrupt or abort the run", r.GetKind())
 	}
-	if p := s.config.Limits.wrongText(r.GetReason()); p != "" {
-		return nil, fault.New(fault.Invalid, "STOP_INVALID", "the reason %s", p)
+	if p := s.limits.textProblem(r.GetReason()); p != "" {
+		return nil, invalid("STOP_INVALID", "the reason %s", p)
 	}
-	command := session.RequestStop{Key: key, RunID: r.GetRunId(), Kind: kind, Reason: r.GetReason(), Now: s.millis()}
-	stopped, err := spread(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
+	command := session.RequestStop{Key: key, RunID: r.GetRunId(), Kind: kind, Reason: r.GetReason(), Now: s.clock.millis()}
+	stopped, err := spread(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
 	if err != nil {
 		return nil, err
 	}

@@ -1,82 +1,97 @@
 package server
 
 import (
+	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
 )
 
-// Server implements the services of the contract. Its methods may be called by
-// many goroutines at once.
+// Server joins the gRPC services of the contract with the scheduler. Its methods may be
+// called by many goroutines at once.
 type Server struct {
-	statev1.UnimplementedRunServiceServer
-	statev1.UnimplementedSessionServiceServer
-	statev1.UnimplementedWorkServiceServer
-	statev1.UnimplementedCheckpointServiceServer
-	statev1.UnimplementedCallServiceServer
-	statev1.UnimplementedUsageServiceServer
-	statev1.UnimplementedMemoryServiceServer
-	statev1.UnimplementedOperatorServiceServer
+	scheduler *scheduler.Scheduler
+	suspects  *sweep.Suspects
 
-	config Config
-	store  store.Store
-	now    func() time.Time
-	newID  func() string
-	log    *slog.Logger
-	hub    *hub
-	stops  *stops
-	others *others
-
-	suspects *sweep.Suspects
-
-	mu       sync.Mutex // guards stopped, and streams against Stop
-	stopped  bool
-	stopping chan struct{} // closed by Stop
-	streams  sync.WaitGroup
+	runs        *runService
+	sessions    *sessionService
+	work        *workService
+	checkpoints *checkpointService
+	calls       *callService
+	usage       *usageService
+	memories    *memoryService
+	overdue     *overdue
 }
 
 // New returns a server on the store. It starts nothing.
-func New(config Config, s store.Store, now func() time.Time, newID func() string, log *slog.Logger) *Server {
-	return &Server{config: config, store: s, now: now, newID: newID, log: log, hub: newHub(now), stops: newStops(), others: newOthers(s),
-		suspects: sweep.NewSuspects(), stopping: make(chan struct{})}
+func New(c Config, s store.Store, now func() time.Time, newID func() string, log *slog.Logger) *Server {
+	suspects, clock, ids := sweep.NewSuspects(), clock(now), ids(newID)
+	r := &runner{store: s, clock: clock, ids: ids, maxFamily: c.Limits.Family}
+	r.scheduler = scheduler.New(c.Scheduler, scheduler.Peers{Store: s, Signals: s.Signals, Commands: r, Suspects: suspects, Now: now, Log: log})
+	return &Server{
+		scheduler:   r.scheduler,
+		suspects:    suspects,
+		runs:        &runService{store: s, registry: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
+		sessions:    &sessionService{store: s, lister: s, registry: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
+		work:        &workService{registry: s, runner: r, scheduler: r.scheduler, suspects: suspects, limits: c.Limits, suspendedTTL: c.SuspendedTTL, clock: clock, ids: ids},
+		checkpoints: &checkpointService{store: s, runner: r, clock: clock, ids: ids},
+		calls:       &callService{store: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
+		usage:       &usageService{store: s, runner: r, limits: c.Limits, clock: clock},
+		memories:    &memoryService{store: s, limits: c.Limits, clock: clock, ids: ids},
+		overdue:     &overdue{lister: s, runner: r, clock: clock, ids: ids, log: log},
+	}
 }
 
 // Register offers the services.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
-	statev1.RegisterRunServiceServer(r, s)
-	statev1.RegisterSessionServiceServer(r, s)
-	statev1.RegisterWorkServiceServer(r, s)
-	statev1.RegisterCheckpointServiceServer(r, s)
-	statev1.RegisterCallServiceServer(r, s)
-	statev1.RegisterUsageServiceServer(r, s)
-	statev1.RegisterMemoryServiceServer(r, s)
-	statev1.RegisterOperatorServiceServer(r, s)
+	statev1.RegisterRunServiceServer(r, s.runs)
+	statev1.RegisterSessionServiceServer(r, s.sessions)
+	statev1.RegisterWorkServiceServer(r, s.work)
+	statev1.RegisterCheckpointServiceServer(r, s.checkpoints)
+	statev1.RegisterCallServiceServer(r, s.calls)
+	statev1.RegisterUsageServiceServer(r, s.usage)
+	statev1.RegisterMemoryServiceServer(r, s.memories)
+	statev1.RegisterOperatorServiceServer(r, &operatorService{overdue: s.overdue})
 }
 
-// Wake tells claim streams that there may be work for an agent.
-func (s *Server) Wake(agentType string) { s.signal(agentType) }
+// Run runs the scheduler's background work until ctx ends.
+func (s *Server) Run(ctx context.Context) { s.scheduler.Run(ctx) }
 
-// Suspects are the executors whose claim stream has broken.
+// Stop ends all claim streams; see scheduler.Scheduler.Stop. Other calls go on.
+func (s *Server) Stop() { s.scheduler.Stop() }
+
+// Wake wakes a claim loop for a queued run of the agent.
+func (s *Server) Wake(agentType string) { s.scheduler.Wake(agentType) }
+
+// Suspects returns the executors with a broken claim stream.
 func (s *Server) Suspects() *sweep.Suspects { return s.suspects }
 
-// Stop ends all claim streams with Unavailable (STOPPING), refuses new ones
-// the same way, and waits for their goroutines. A stream whose client takes
-// nothing ends when the gRPC server is stopped, not before. Other calls go on.
-func (s *Server) Stop() {
-	s.mu.Lock()
-	if !s.stopped {
-		s.stopped = true
-		close(s.stopping)
-	}
-	s.mu.Unlock()
-	s.streams.Wait()
+// TimeOut answers the overdue calls of a session. It does nothing for a deleted session.
+func (s *Server) TimeOut(ctx context.Context, key session.Key) error {
+	return s.overdue.timeOut(ctx, key)
 }
 
-func (s *Server) millis() session.Millis { return session.Millis(s.now().UnixMilli()) }
+// Expire fails at most limit expired sessions.
+func (s *Server) Expire(ctx context.Context, limit int) (sweep.Summary, error) {
+	return s.overdue.expire(ctx, limit)
+}
+
+// clock reads the time.
+type clock func() time.Time
+
+func (now clock) millis() session.Millis { return session.Millis(now().UnixMilli()) }
+
+// ids makes unique ids.
+type ids func() string
+
+func (newID ids) run() string     { return "run_" + newID() }
+func (newID ids) session() string { return "ses_" + newID() }
+func (newID ids) message() string { return "msg_" + newID() }
+func (newID ids) memory() string  { return "mem_" + newID() }

@@ -11,7 +11,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-func TestBadStartsAreRefusedWithTheirReasons(t *testing.T) {
+func TestInvalidStartsAreRefusedWithTheirReasons(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.announce()
@@ -103,7 +103,7 @@ func TestAStartThatCollidesIsRefused(t *testing.T) {
 	b.refuses(err, fault.Conflict, "AGENT_MISMATCH")
 }
 
-func TestAStartFillsWhatTheRequestLeavesOpen(t *testing.T) {
+func TestAStartFillsInDefaults(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.announce()
@@ -194,7 +194,7 @@ func TestAStepGoesOverTheWireWhole(t *testing.T) {
 	}
 }
 
-func TestBadWritesAreRefusedWithTheirReasons(t *testing.T) {
+func TestInvalidWritesAreRefusedWithTheirReasons(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	s := b.open("e1", 1)
@@ -278,7 +278,7 @@ func TestALongErrorIsCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-func TestReadsRefuseWhatIsNotThere(t *testing.T) {
+func TestReadsOfMissingThingsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.announce()

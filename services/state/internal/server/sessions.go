@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/protobuf/proto"
@@ -8,48 +9,56 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// CreateSession implements statev1.SessionServiceServer.
-func (s *Server) CreateSession(ctx context.Context, r *statev1.CreateSessionRequest) (*statev1.CreateSessionResponse, error) {
-	command, err := s.create(r)
-	if err != nil {
-		return nil, err
-	}
-	made, err := spread(ctx, s, session.Target{Key: command.Key, Need: command.Need()}, proto.Size(r), command.Now, command.Decide)
-	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
-		return nil, s.withKnownAgents(ctx, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &statev1.CreateSessionResponse{Session: sessionOut(&made)}, nil
+// sessionService implements statev1.SessionServiceServer.
+type sessionService struct {
+	statev1.UnimplementedSessionServiceServer
+	store    store.Reader
+	lister   store.Lister
+	registry store.Registry
+	runner   *runner
+	limits   Limits
+	clock    clock
+	ids      ids
 }
 
-// create checks the request and makes the command of it.
-func (s *Server) create(r *statev1.CreateSessionRequest) (session.Create, error) {
-	if err := checkID("tenant", r.GetTenant()); err != nil {
-		return session.Create{}, err
+// CreateSession implements statev1.SessionServiceServer.
+func (s *sessionService) CreateSession(ctx context.Context, r *statev1.CreateSessionRequest) (*statev1.CreateSessionResponse, error) {
+	command, err := s.newCreate(r)
+	if err != nil {
+		return nil, err
 	}
-	if err := checkOptionalIDs(map[string]string{
-		"session_id": r.GetSessionId(), "agent_type": r.GetAgentType(), "user_id": r.GetUserId(), "organization_id": r.GetOrganizationId(),
-	}); err != nil {
-		return session.Create{}, err
+	created, err := spread(ctx, s.runner, session.Target{Key: command.Key, Need: command.Need()}, proto.Size(r), command.Now, command.Decide)
+	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
+		return nil, withKnownAgents(ctx, s.registry, err)
 	}
-	if err := checkParent(r.GetParent()); err != nil {
-		return session.Create{}, err
+	if err != nil {
+		return nil, err
 	}
-	if err := s.config.Limits.checkBirth(r.GetTags(), r.GetMetadata(), r.GetCustomState()); err != nil {
+	return &statev1.CreateSessionResponse{Session: sessionOut(&created)}, nil
+}
+
+// newCreate checks and converts the request.
+func (s *sessionService) newCreate(r *statev1.CreateSessionRequest) (session.Create, error) {
+	if err := cmp.Or(checkID("tenant", r.GetTenant()),
+		checkOptionalID("session_id", r.GetSessionId()),
+		checkOptionalID("agent_type", r.GetAgentType()),
+		checkOptionalID("user_id", r.GetUserId()),
+		checkOptionalID("organization_id", r.GetOrganizationId()),
+		checkParent(r.GetParent()),
+		s.limits.checkProperties(r.GetTags(), r.GetMetadata(), r.GetCustomState())); err != nil {
 		return session.Create{}, err
 	}
 	command := session.Create{
 		Key: session.Key{Tenant: r.GetTenant(), SessionID: r.GetSessionId()}, AgentType: r.GetAgentType(),
-		ParentID: r.GetParent().GetSessionId(), Child: bornIn(r.GetParent()),
+		ParentID: r.GetParent().GetSessionId(), Child: newChildIn(r.GetParent()),
 		UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(), Tags: r.GetTags(), Metadata: r.GetMetadata(),
-		State: r.GetCustomState(), ExpiresAt: session.Millis(max(r.GetExpiresAt(), 0)), Now: s.millis(),
+		State: r.GetCustomState(), ExpiresAt: session.Millis(max(r.GetExpiresAt(), 0)), Now: s.clock.millis(),
 	}
 	if command.SessionID == "" {
-		command.SessionID = s.newSessionID()
+		command.SessionID = s.ids.session()
 	}
 	if command.State == "" {
 		command.State = "{}"
@@ -57,10 +66,8 @@ func (s *Server) create(r *statev1.CreateSessionRequest) (session.Create, error)
 	return command, nil
 }
 
-func (s *Server) newSessionID() string { return "ses_" + s.newID() }
-
 // GetSession implements statev1.SessionServiceServer.
-func (s *Server) GetSession(ctx context.Context, r *statev1.GetSessionRequest) (*statev1.GetSessionResponse, error) {
+func (s *sessionService) GetSession(ctx context.Context, r *statev1.GetSessionRequest) (*statev1.GetSessionResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -80,26 +87,17 @@ func (s *Server) GetSession(ctx context.Context, r *statev1.GetSessionRequest) (
 }
 
 // DeleteSession implements statev1.SessionServiceServer.
-func (s *Server) DeleteSession(ctx context.Context, r *statev1.DeleteSessionRequest) (*statev1.DeleteSessionResponse, error) {
+func (s *sessionService) DeleteSession(ctx context.Context, r *statev1.DeleteSessionRequest) (*statev1.DeleteSessionResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
 	command := session.DeleteSession{Key: key}
-	target := session.Target{Key: key, Need: command.Need()}
-	now := s.millis()
-	deleted, err := run(ctx, s, []session.Target{target}, proto.Size(r), func(targets []session.Target, views []*session.View) ([]*session.Change, int32, error) {
+	targets := []session.Target{{Key: key, Need: command.Need()}}
+	deleted, err := spreadAll(ctx, s.runner, nil, targets, proto.Size(r), s.clock.millis(), func(views ...*session.View) (*session.Change, int32, error) {
 		own, err := command.Decide(views[0])
-		if err != nil {
-			return nil, 0, err
-		}
-		family, err := s.family(targets, now)
-		if err != nil {
-			return nil, 0, err
-		}
-		changes, err := family.Spread(views, own)
-		return changes, countDeleted(changes), err
-	})
+		return own, 0, err
+	}, func(changes []*session.Change, deleted *int32) { *deleted = countDeleted(changes) })
 	if err != nil {
 		return nil, err
 	}
@@ -116,32 +114,31 @@ func countDeleted(changes []*session.Change) (n int32) {
 }
 
 // UpdateSession implements statev1.SessionServiceServer.
-func (s *Server) UpdateSession(ctx context.Context, r *statev1.UpdateSessionRequest) (*statev1.UpdateSessionResponse, error) {
-	command, err := s.change(r)
+func (s *sessionService) UpdateSession(ctx context.Context, r *statev1.UpdateSessionRequest) (*statev1.UpdateSessionResponse, error) {
+	command, err := s.newUpdate(r)
 	if err != nil {
 		return nil, err
 	}
-	version, err := update(ctx, s, session.Target{Key: command.Key, Need: command.Need()}, proto.Size(r), command.Decide)
+	version, err := update(ctx, s.runner, session.Target{Key: command.Key, Need: command.Need()}, proto.Size(r), command.Decide)
 	if err != nil {
 		return nil, err
 	}
 	return &statev1.UpdateSessionResponse{Version: version}, nil
 }
 
-// change checks the request and makes the command of it.
-func (s *Server) change(r *statev1.UpdateSessionRequest) (session.UpdateSession, error) {
+// newUpdate checks and converts the request.
+func (s *sessionService) newUpdate(r *statev1.UpdateSessionRequest) (session.UpdateSession, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return session.UpdateSession{}, err
 	}
-	if err := checkOptionalIDs(map[string]string{"user_id": r.GetUserId(), "organization_id": r.GetOrganizationId()}); err != nil {
-		return session.UpdateSession{}, err
-	}
-	if err := s.config.Limits.checkBirth(r.GetTags().GetTags(), r.GetMetadata().GetPairs(), ""); err != nil {
+	if err := cmp.Or(checkOptionalID("user_id", r.GetUserId()),
+		checkOptionalID("organization_id", r.GetOrganizationId()),
+		s.limits.checkProperties(r.GetTags().GetTags(), r.GetMetadata().GetPairs(), "")); err != nil {
 		return session.UpdateSession{}, err
 	}
 	command := session.UpdateSession{
-		Key: key, UserID: r.UserId, OrganizationID: r.OrganizationId, ExpectedVersion: r.GetExpectedVersion(), Now: s.millis(),
+		Key: key, UserID: r.UserId, OrganizationID: r.OrganizationId, ExpectedVersion: r.GetExpectedVersion(), Now: s.clock.millis(),
 	}
 	if r.GetTags() != nil {
 		tags := r.GetTags().GetTags()
@@ -159,27 +156,28 @@ func (s *Server) change(r *statev1.UpdateSessionRequest) (session.UpdateSession,
 }
 
 // SetStatus implements statev1.SessionServiceServer.
-func (s *Server) SetStatus(ctx context.Context, r *statev1.SetStatusRequest) (*statev1.SetStatusResponse, error) {
-	command, err := s.status(r)
+func (s *sessionService) SetStatus(ctx context.Context, r *statev1.SetStatusRequest) (*statev1.SetStatusResponse, error) {
+	command, err := s.newSetStatus(r)
 	if err != nil {
 		return nil, err
 	}
+	reason := r.GetInterruptReason()
 	target := session.Target{Key: command.Key, Need: command.Need()}
-	set, err := spread(ctx, s, target, proto.Size(r), command.Now, func(views ...*session.View) (*session.Change, session.StatusSet, error) {
+	set, err := spread(ctx, s.runner, target, proto.Size(r), command.Now, alone(func(v *session.View) (*session.Change, session.StatusSet, error) {
 		decided := command
-		if own := views[0].Session; own != nil && command.Status == session.Interrupted {
-			decided.Interruption = &session.Interruption{RunID: own.CurrentRunID, Reason: r.GetInterruptReason(), At: command.Now}
+		if v.Session != nil && command.Status == session.Interrupted {
+			decided.Interruption = &session.Interruption{RunID: v.Session.CurrentRunID, Reason: reason, At: command.Now}
 		}
-		return decided.Decide(views[0])
-	})
+		return decided.Decide(v)
+	}))
 	if err != nil {
 		return nil, err
 	}
 	return &statev1.SetStatusResponse{Ok: set.OK, Version: set.Version, Status: statusOut[set.Status]}, nil
 }
 
-// status checks the request and makes the command of it.
-func (s *Server) status(r *statev1.SetStatusRequest) (session.SetStatus, error) {
+// newSetStatus checks and converts the request.
+func (s *sessionService) newSetStatus(r *statev1.SetStatusRequest) (session.SetStatus, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return session.SetStatus{}, err
@@ -188,41 +186,41 @@ func (s *Server) status(r *statev1.SetStatusRequest) (session.SetStatus, error) 
 	if err != nil {
 		return session.SetStatus{}, err
 	}
-	if p := s.config.Limits.wrongText(r.GetInterruptReason()); p != "" {
-		return session.SetStatus{}, statusInvalid("interrupt_reason %s", p)
+	if p := s.limits.textProblem(r.GetInterruptReason()); p != "" {
+		return session.SetStatus{}, invalid("STATUS_INVALID", "interrupt_reason %s", p)
 	}
-	if code := r.GetFailure().GetCode(); code != "" && problem(code) != "" {
-		return session.SetStatus{}, statusInvalid("failure.code %s", problem(code))
+	if code := r.GetFailure().GetCode(); code != "" && idProblem(code) != "" {
+		return session.SetStatus{}, invalid("STATUS_INVALID", "failure.code %s", idProblem(code))
 	}
 	command := session.SetStatus{
-		Key: key, Expected: expected, ExpectedVersion: r.GetExpectedVersion(), Status: statusIn[r.GetStatus()], Now: s.millis(),
+		Key: key, Expected: expected, ExpectedVersion: r.GetExpectedVersion(), Status: statusIn[r.GetStatus()], Now: s.clock.millis(),
 	}
 	if r.GetFailure().GetError() != "" {
-		command.Failure = s.config.Limits.failureIn(r.GetFailure())
+		command.Failure = s.limits.failureIn(r.GetFailure())
 	}
 	return command, nil
 }
 
 // PutSubSession implements statev1.SessionServiceServer.
-func (s *Server) PutSubSession(ctx context.Context, r *statev1.PutSubSessionRequest) (*statev1.PutSubSessionResponse, error) {
+func (s *sessionService) PutSubSession(ctx context.Context, r *statev1.PutSubSessionRequest) (*statev1.PutSubSessionResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
-	if err := s.config.Limits.checkSubSession(r.GetSubSession()); err != nil {
+	if err := s.limits.checkSubSession(r.GetSubSession()); err != nil {
 		return nil, err
 	}
-	command := session.PutChild{Key: key, Child: childIn(r.GetSubSession()), Now: s.millis()}
+	command := session.PutChild{Key: key, Child: childIn(r.GetSubSession()), Now: s.clock.millis()}
 	target := session.Target{Key: key, Need: command.Need()}
-	if _, err := spread(ctx, s, target, proto.Size(r), command.Now, alone(silent(command.Decide))); err != nil {
+	if _, err := spread(ctx, s.runner, target, proto.Size(r), command.Now, alone(silent(command.Decide))); err != nil {
 		return nil, err
 	}
 	return &statev1.PutSubSessionResponse{}, nil
 }
 
 // ListAgents implements statev1.SessionServiceServer.
-func (s *Server) ListAgents(ctx context.Context, _ *statev1.ListAgentsRequest) (*statev1.ListAgentsResponse, error) {
-	agents, err := s.store.Agents(ctx)
+func (s *sessionService) ListAgents(ctx context.Context, _ *statev1.ListAgentsRequest) (*statev1.ListAgentsResponse, error) {
+	agents, err := s.registry.Agents(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func TestAStatusIsSetOnlyWhenTheSessionIsAsExpected(t *testing.T) {
 	})
 }
 
-func TestAnUpdateLeavesWhatItDoesNotName(t *testing.T) {
+func TestAnUpdateLeavesUnsetFieldsAlone(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
@@ -179,7 +179,7 @@ func TestASessionGoesBackToACheckpointAndBranchesFromIt(t *testing.T) {
 		if err != nil || page.GetTotal() != 2 || page.GetMessages()[1].GetMessage().GetId() != "m-s-1" {
 			t.Errorf("got %v, %v", page, err)
 		}
-		b.commit(ending(ref, 4, completed))
+		b.commit(endingStep(ref, 4, completed))
 		rewound, err := b.points.Rewind(t.Context(), &statev1.RewindRequest{Tenant: "acme", SessionId: "s", CheckpointId: points[1]})
 		if err != nil || rewound.GetSession().GetStatus() != paused || rewound.GetSession().GetCustomState() != `{"n":2}` ||
 			rewound.GetSession().GetMessageCount() != 3 || rewound.GetSession().GetStepCount() != 4 || rewound.GetSession().GetCheckpointId() != points[1] {

@@ -1,12 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -14,22 +15,17 @@ import (
 )
 
 // ListSteps implements statev1.SessionServiceServer.
-func (s *Server) ListSteps(ctx context.Context, r *statev1.ListStepsRequest) (*statev1.ListStepsResponse, error) {
+func (s *sessionService) ListSteps(ctx context.Context, r *statev1.ListStepsRequest) (*statev1.ListStepsResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
-	if err := checkOptionalID("run_id", r.GetRunId()); err != nil {
+	limit, err := pageLimit(r.GetLimit())
+	if err := cmp.Or(err, checkOptionalID("run_id", r.GetRunId()),
+		checkRange("STEP_INVALID", "after_step", r.GetAfterStep(), math.MaxInt32, "give the last step that you have, or 0 for none")); err != nil {
 		return nil, err
 	}
-	limit, err := checkPage(r.GetLimit())
-	if err != nil {
-		return nil, err
-	}
-	if r.GetAfterStep() < 0 {
-		return nil, fault.New(fault.Invalid, "STEP_INVALID", "after_step is %d; give the last step that you have, or 0 for none", r.GetAfterStep())
-	}
-	found, err := s.store.Steps(ctx, key, store.StepPage{After: r.GetAfterStep(), RunID: r.GetRunId(), Limit: limit, MaxBytes: s.config.Limits.PageBytes})
+	found, err := s.store.Steps(ctx, key, store.StepPage{After: r.GetAfterStep(), RunID: r.GetRunId(), Limit: limit, MaxBytes: s.limits.PageBytes})
 	if err != nil {
 		return nil, err
 	}

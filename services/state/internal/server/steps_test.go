@@ -20,7 +20,7 @@ func (b *bench) listSteps(change func(*statev1.ListStepsRequest)) *statev1.ListS
 	return got
 }
 
-// recordOf is a record with one event of that data.
+// recordOf returns a record with one event.
 func recordOf(data string) *eventv1.StepRecord {
 	return &eventv1.StepRecord{StartedAt: 5, Events: []*eventv1.StepEvent{
 		{Timestamp: 6, Event: &eventv1.StepEvent_Reply{Reply: &eventv1.ReplyEvent{}}},
@@ -119,8 +119,8 @@ func TestARecordIsBounded(t *testing.T) {
 	ref := refTo(s.execute())
 	commit := step(ref, 1)
 	commit.Record = recordOf("")
-	commit.Record = recordOf(text(mostRecord - proto.Size(commit.GetRecord()) - 12)) // the lengths of its fields grow too
-	for proto.Size(commit.GetRecord()) <= mostRecord {
+	commit.Record = recordOf(text(maxRecordBytes - proto.Size(commit.GetRecord()) - 12)) // the lengths of its fields grow too
+	for proto.Size(commit.GetRecord()) <= maxRecordBytes {
 		commit.Record.Events[1].GetCustom().EventName += "e"
 	}
 	_, err := b.work.CommitStep(t.Context(), commit)
@@ -129,7 +129,7 @@ func TestARecordIsBounded(t *testing.T) {
 	b.commit(commit)
 }
 
-func TestWhatAClientKeepsWithAMessageComesBack(t *testing.T) {
+func TestTheUIMetadataOfAMessageIsReturned(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.announce()
@@ -139,10 +139,10 @@ func TestWhatAClientKeepsWithAMessageComesBack(t *testing.T) {
 		_, err := b.runs.StartRun(t.Context(), r)
 		return err
 	}
-	for _, bad := range []string{"{", `{} {}`, text(mostUIMetadata + 1)} {
+	for _, bad := range []string{"{", `{} {}`, text(maxUIMetadata + 1)} {
 		b.refuses(start("s", bad), fault.Invalid, "METADATA_INVALID")
 	}
-	for _, good := range []string{"", `{"a":[1]}`, "null", text(mostUIMetadata)} {
+	for _, good := range []string{"", `{"a":[1]}`, "null", text(maxUIMetadata)} {
 		b.must(start("", good))
 	}
 	b.must(start("s", `{"a":1}`))

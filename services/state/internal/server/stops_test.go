@@ -15,12 +15,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 )
 
-// rarely makes a test fail that waits for the poll.
-func rarely(c *Config) { c.StopPoll = time.Hour }
+// noStopPoll disables the poll for stops.
+func noStopPoll(c *Config) { c.Scheduler.StopPoll = time.Hour }
 
 func stopOf(sessionID string, kind statev1.StopKind) *statev1.RequestStopRequest {
 	return &statev1.RequestStopRequest{Tenant: "acme", SessionId: sessionID, Kind: kind, Reason: "enough"}
@@ -37,7 +37,7 @@ func (b *bench) requestStop(sessionID string, kind statev1.StopKind) {
 	b.must(err)
 }
 
-// stopped returns the next stop that comes on the stream.
+// stopped returns the next stop on the stream.
 func (s *stream) stopped() *statev1.StoppedRun {
 	s.Helper()
 	select {
@@ -45,13 +45,13 @@ func (s *stream) stopped() *statev1.StoppedRun {
 		return stop
 	case err := <-s.end:
 		s.Fatalf("the stream ended with %v", err)
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		s.Fatal("no stop came")
 	}
 	return nil
 }
 
-// quiet fails the test when a stop has come that nobody has asked for.
+// quiet fails the test if a stop is pending.
 func (s *stream) quiet() {
 	s.Helper()
 	select {
@@ -64,7 +64,7 @@ func (s *stream) quiet() {
 func TestAStopComesOnTheClaimStreamAtOnceAndTakesNoCredit(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
-		b := open(rarely)
+		b := open(noStopPoll)
 		s, other := b.open("e1", 1), b.open("e2", 0)
 		run := b.start("s").GetRun().GetRunId()
 		ref := refTo(s.execute()) // no credit is left
@@ -75,8 +75,8 @@ func TestAStopComesOnTheClaimStreamAtOnceAndTakesNoCredit(t *testing.T) {
 				t.Errorf("got %v, want %s of run %s", got, kind, run)
 			}
 		}
-		b.requestStop("s", interrupts) // the abort outranks it
-		b.commit(step(ref, 1))         // and is not told again with every write
+		b.requestStop("s", interrupts) // the abort overrides it
+		b.commit(step(ref, 1))         // which does not send it again
 		b.start("next")
 		b.must(s.Send(&statev1.ClaimRunsRequest{Credits: 1}))
 		s.execute()
@@ -85,7 +85,7 @@ func TestAStopComesOnTheClaimStreamAtOnceAndTakesNoCredit(t *testing.T) {
 	})
 }
 
-func TestAStopThatAnotherReplicaHasTakenIsFoundByThePoll(t *testing.T) {
+func TestAStopOfAnotherReplicaIsFoundByThePoll(t *testing.T) {
 	t.Parallel()
 	var commits group.Config
 	if err := config.Load(&commits, nil); err != nil {
@@ -102,7 +102,7 @@ func TestAStopThatAnotherReplicaHasTakenIsFoundByThePoll(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		return newBenchOn(t, s, func(c *Config) { c.Poll = 5 * time.Millisecond })
+		return newBenchOn(t, unsignaled(s.Parts()), func(c *Config) { c.Scheduler.Poll = 5 * time.Millisecond })
 	}
 	here, there := replica(), replica()
 	s := here.open("e1", 10)
@@ -118,32 +118,39 @@ func TestAStopThatAnotherReplicaHasTakenIsFoundByThePoll(t *testing.T) {
 	}
 }
 
-// watched counts how often stops are looked for, and remembers for whom.
-type watched struct {
+// stopCounter counts the queries for stops.
+type stopCounter struct {
 	store.Store
 	looks atomic.Int64
 	last  atomic.Pointer[[]string]
 }
 
-func (w *watched) Stops(ctx context.Context, executors ...string) ([]store.StoppedRun, error) {
+// parts returns the store with its wrapped parts.
+func (w *stopCounter) parts() store.Store {
+	s := w.Store
+	s.Registry = w
+	return s
+}
+
+func (w *stopCounter) Stops(ctx context.Context, executors ...string) ([]store.StoppedRun, error) {
 	w.looks.Add(1)
 	w.last.Store(&executors)
 	return w.Store.Stops(ctx, executors...)
 }
 
-func TestOneQueryLooksForTheStopsOfAllWhoAreConnected(t *testing.T) {
+func TestOneQueryFindsTheStopsOfAllConnectedExecutors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := &watched{Store: memory.New()}
-		b := newBenchOn(t, w, func(c *Config) { c.Poll = time.Hour })
+		w := &stopCounter{Store: sqlitetest.Open(t)}
+		b := newBenchOn(t, w.parts(), func(c *Config) { c.Scheduler.Poll = time.Hour })
 		time.Sleep(time.Hour)
 		if n := w.looks.Load(); n != 0 {
-			t.Errorf("got %d looks while nobody was connected", n)
+			t.Errorf("got %d queries without connected executors", n)
 		}
 		first, second := b.open("e1", 10), b.open("e2", 10)
 		again := b.open("e2", 10)
-		beats := w.looks.Load() // heartbeats look too
-		time.Sleep(10 * b.config.StopPoll)
+		beats := w.looks.Load() // heartbeats query too
+		time.Sleep(10 * b.config.Scheduler.StopPoll)
 		if n := w.looks.Load() - beats; n < 9 || n > 11 || fmt.Sprint(*w.last.Load()) != "[e1 e2]" {
 			t.Errorf("got %d looks in ten polls, the last for %v", n, *w.last.Load())
 		}
@@ -152,20 +159,20 @@ func TestOneQueryLooksForTheStopsOfAllWhoAreConnected(t *testing.T) {
 			<-s.end
 		}
 		synctest.Wait()
-		time.Sleep(b.config.StopPoll)
+		time.Sleep(b.config.Scheduler.StopPoll)
 		before := w.looks.Load()
 		time.Sleep(time.Hour)
 		if n := w.looks.Load() - before; n != 0 {
-			t.Errorf("got %d looks after everybody had left", n)
+			t.Errorf("got %d queries after all executors had left", n)
 		}
 	})
 }
 
-func TestAStopOfAnotherReplicaIsTakenToItsExecutorWithinOnePoll(t *testing.T) {
+func TestAStopOfAnotherReplicaReachesItsExecutorWithinOnePoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		other := New(b.config, b.store, b.now, b.server.newID, b.server.log)
+		other := b.replica()
 		s := b.open("e1", 100)
 		b.start("s")
 		s.execute()
@@ -173,22 +180,22 @@ func TestAStopOfAnotherReplicaIsTakenToItsExecutorWithinOnePoll(t *testing.T) {
 			began := time.Now()
 			b.start(fmt.Sprint("s", began.UnixNano()))
 			claim := s.execute()
-			_, err := other.RequestStop(t.Context(), stopOf(claim.GetSession().GetSessionId(), interrupts))
+			_, err := other.runs.RequestStop(t.Context(), stopOf(claim.GetSession().GetSessionId(), interrupts))
 			b.must(err)
 			if got := s.stopped(); got.GetRunId() != claim.GetRun().GetRunId() {
 				t.Errorf("got %v, want the stop of %s", got, claim.GetRun().GetRunId())
 			}
-			if took := time.Since(began); took > b.config.StopPoll {
-				t.Errorf("the stop took %s, want %s at most", took, b.config.StopPoll)
+			if took := time.Since(began); took > b.config.Scheduler.StopPoll {
+				t.Errorf("the stop took %s, want %s at most", took, b.config.Scheduler.StopPoll)
 			}
 			time.Sleep(37 * time.Millisecond)
 		}
 		time.Sleep(time.Minute)
-		s.quiet() // none is told with each poll
+		s.quiet() // no poll repeats one
 	})
 }
 
-func TestAStreamThatOpensAnewIsToldOfTheStopsOfWhatItHolds(t *testing.T) {
+func TestANewStreamReceivesTheStopsOfHeldRuns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -205,42 +212,13 @@ func TestAStreamThatOpensAnewIsToldOfTheStopsOfWhatItHolds(t *testing.T) {
 	})
 }
 
-func TestAStopThatWasFasterThanItsClaimIsToldAgain(t *testing.T) {
+func TestAClientThatReadsNothingDelaysNoOtherStop(t *testing.T) {
 	t.Parallel()
-	s := newStops()
-	box := s.join("e1")
-	stop := store.StoppedRun{ExecutorID: "e1", RunID: "r", Stop: session.Stop{Kind: session.StopAbort}}
-	s.tell(stop)
-	s.tell(stop)
-	if got := s.take(box); len(got) != 1 {
-		t.Errorf("got %v, want the stop once", got)
-	}
-	s.found([]string{"e1"}, []store.StoppedRun{stop})
-	if got := s.take(box); len(got) != 0 {
-		t.Errorf("got %v, want nothing that was told", got)
-	}
-	s.handed(box, "r")
-	s.found([]string{"e1"}, []store.StoppedRun{stop})
-	if got := s.take(box); len(got) != 1 {
-		t.Errorf("got %v, want the stop again once the run was handed over", got)
-	}
-	s.found([]string{"e1"}, nil) // it is over
-	if len(box.told) != 0 {
-		t.Errorf("got %v remembered of runs that are over", box.told)
-	}
-	s.leave(box)
-	if s.tell(stop); len(s.take(box)) != 0 {
-		t.Error("a stop was left for somebody who is gone")
-	}
-}
-
-func TestAClientThatTakesNothingHoldsUpNobodysStop(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, rarely)
+	b := newBench(t, noStopPoll)
 	deaf, err := b.work.ClaimRuns(t.Context())
 	b.must(err)
 	b.must(deaf.Send(&statev1.ClaimRunsRequest{ExecutorId: "deaf", Agents: []*statev1.Agent{{AgentType: "support"}}, Credits: 10}))
-	for i := range 3 { // more than one stream takes before somebody reads
+	for i := range 3 { // more than a stream buffers
 		start := startOf(fmt.Sprint("deaf", i))
 		b.eventually("the agent is known", func() bool {
 			start.Messages[0] = userMessage(xs(500_000))
@@ -251,8 +229,8 @@ func TestAClientThatTakesNothingHoldsUpNobodysStop(t *testing.T) {
 			return b.get(start.GetSessionId()).GetCurrentRun().GetStatus() == statev1.RunStatus_RUN_STATUS_RUNNING || i > 0
 		})
 	}
-	b.eventually("the deaf one is handed nothing more", func() bool {
-		return b.server.hub.placed("support") == nil
+	b.eventually("the executor that does not read is not idle", func() bool {
+		return b.server.scheduler.HandOver("support").Need(session.Need{}).Executor == ""
 	})
 	s := b.open("e1", 10)
 	b.requestStop("deaf0", interrupts)

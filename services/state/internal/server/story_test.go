@@ -7,8 +7,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// What most tests begin with: a session, a run of it that an executor has
-// claimed, steps, calls that wait.
+// Helpers for sessions, claimed runs, steps and open calls.
 
 const (
 	completed = statev1.RunStatus_RUN_STATUS_COMPLETED
@@ -40,8 +39,8 @@ func (b *bench) create(sessionID string, change ...func(*statev1.CreateSessionRe
 	return made.GetSession()
 }
 
-// below makes a sub-session.
-func (b *bench) below(parent, sessionID string) *statev1.Session {
+// createChild creates a sub-session.
+func (b *bench) createChild(parent, sessionID string) *statev1.Session {
 	b.Helper()
 	return b.create(sessionID, func(r *statev1.CreateSessionRequest) {
 		r.Parent = &statev1.Parent{SessionId: parent, ToolCallId: "call_of_" + sessionID}
@@ -54,14 +53,14 @@ func said(role eventv1.Role, id, text string) *eventv1.Message {
 	return m
 }
 
-// step is the commit of a step that says something.
+// step returns the commit of a step with a text.
 func step(ref *statev1.RunRef, n int32) *statev1.CommitStepRequest {
 	id := fmt.Sprintf("m-%s-%d", ref.GetSessionId(), n)
 	return &statev1.CommitStepRequest{Run: ref, Step: n, Messages: []*eventv1.Message{said(eventv1.Role_ROLE_ASSISTANT, id, "so far")}}
 }
 
-// ending is the commit of a step that ends its run.
-func ending(ref *statev1.RunRef, n int32, status statev1.RunStatus) *statev1.CommitStepRequest {
+// endingStep returns the commit of a step that ends its run.
+func endingStep(ref *statev1.RunRef, n int32, status statev1.RunStatus) *statev1.CommitStepRequest {
 	r := step(ref, n)
 	r.Outcome = &statev1.Outcome{Status: status}
 	if status == failed {
@@ -70,9 +69,9 @@ func ending(ref *statev1.RunRef, n int32, status statev1.RunStatus) *statev1.Com
 	return r
 }
 
-// asking is the commit of a step that waits for client tools.
-func asking(ref *statev1.RunRef, n int32, callIDs ...string) *statev1.CommitStepRequest {
-	r := ending(ref, n, suspended)
+// suspendingStep returns the commit of a step that waits for client tools.
+func suspendingStep(ref *statev1.RunRef, n int32, callIDs ...string) *statev1.CommitStepRequest {
+	r := endingStep(ref, n, suspended)
 	r.Suspension = &statev1.Suspension{StepId: "the-step", TraceId: "t", RootSpanId: "s"}
 	for _, id := range callIDs {
 		r.Calls = append(r.Calls, &statev1.Call{ToolCallId: id, ToolName: "ask", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL, Input: `{"q":1}`, StepId: "the-step"})
@@ -87,13 +86,13 @@ func (b *bench) commit(r *statev1.CommitStepRequest) *statev1.CommitStepResponse
 	return done
 }
 
-// suspend starts a run of the session, which waits for the calls then.
+// suspend starts a run of the session and suspends it on the calls.
 func (s *stream) suspend(sessionID string, callIDs ...string) *statev1.RunRef {
 	s.Helper()
 	s.start(sessionID)
 	claim := s.execute()
 	ref := refTo(claim)
-	s.commit(asking(ref, claim.GetSession().GetStepCount()+1, callIDs...))
+	s.commit(suspendingStep(ref, claim.GetSession().GetStepCount()+1, callIDs...))
 	return ref
 }
 

@@ -22,7 +22,7 @@ const (
 	ownerOver  = statev1.SubmittedCall_OUTCOME_OWNER_NOT_CONTINUABLE
 )
 
-// answersTo brings the same result for each of the calls.
+// answersTo returns the same result for each call.
 func answersTo(callIDs ...string) (list []*statev1.SubmittedAnswer) {
 	for _, id := range callIDs {
 		list = append(list, &statev1.SubmittedAnswer{ToolCallId: id, Answer: result(`"` + id + `"`)})
@@ -41,7 +41,7 @@ func (b *bench) submits(sessionID string, answers ...*statev1.SubmittedAnswer) *
 	return got
 }
 
-// became holds what became of answers, as "call outcome owner run".
+// became lists the outcomes of answers, as "call outcome owner run".
 func (b *bench) became(got *statev1.SubmitCallsResponse, want ...*statev1.SubmittedCall) {
 	b.Helper()
 	if !proto.Equal(&statev1.SubmitCallsResponse{Calls: got.GetCalls()}, &statev1.SubmitCallsResponse{Calls: want}) {
@@ -53,7 +53,7 @@ func outcome(callID string, of statev1.SubmittedCall_Outcome, owner, run string)
 	return &statev1.SubmittedCall{ToolCallId: callID, Outcome: of, OwnerSessionId: owner, RunId: run}
 }
 
-func TestAnswersThatComeTogetherAreTakenTogether(t *testing.T) {
+func TestAnswersOfOneRequestContinueTheSessionOnce(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
@@ -71,7 +71,7 @@ func TestAnswersThatComeTogetherAreTakenTogether(t *testing.T) {
 			got.GetSession().GetCurrentRunId() != next.GetRunId() || got.GetOpenCalls() != 0 {
 			t.Errorf("got %v, want the continuation", got)
 		}
-		if claim := s.execute(); claim.GetRun().GetRunId() != next.GetRunId() || len(claim.GetCalls()) != 3 { // woken, without the poll
+		if claim := s.execute(); claim.GetRun().GetRunId() != next.GetRunId() || len(claim.GetCalls()) != 3 { // found without the poll
 			t.Errorf("got %v, want the continuation with all calls", claim)
 		}
 		b.became(b.submits("s", answersTo("c1")...), outcome("c1", takenEarly, "s", run))
@@ -96,11 +96,11 @@ func TestAnswersFindTheSessionsOfTheFamilyThatWaitForThem(t *testing.T) {
 			_, err := b.runs.StartRun(t.Context(), child)
 			b.must(err)
 			ref := refTo(s.execute())
-			b.commit(asking(ref, 1, id+"1", id+"2"))
+			b.commit(suspendingStep(ref, 1, id+"1", id+"2"))
 			runs[id] = ref.GetRunId()
 			wait.AwaitingChildren[id] = &statev1.ChildWait{ToolCallId: "call_of_" + id}
 		}
-		waits := ending(root, 1, statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN)
+		waits := endingStep(root, 1, statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN)
 		waits.Suspension = wait
 		b.commit(waits)
 		got := b.submits("root", answersTo("two1", "one1", "two2")...)
@@ -123,7 +123,7 @@ func approval(id string) *statev1.CallAnswer {
 	return &statev1.CallAnswer{Answer: &statev1.CallAnswer_Approval{Approval: &statev1.ApprovalAnswer{ApprovalId: id, Approved: true}}}
 }
 
-func TestAnAnswerOfTheWrongKindKeepsThoseOfItsSessionOut(t *testing.T) {
+func TestAnAnswerOfTheWrongKindRefusesAllOfItsSession(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
@@ -139,19 +139,19 @@ func TestAnAnswerOfTheWrongKindKeepsThoseOfItsSessionOut(t *testing.T) {
 	})
 }
 
-func TestAnswersThatComeTooLateSayHow(t *testing.T) {
+func TestLateAnswersReportTheirOutcome(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
 		s := b.open("e1", 10)
 		b.start("s")
-		ask := asking(refTo(s.execute()), 1, "c1")
+		ask := suspendingStep(refTo(s.execute()), 1, "c1")
 		ask.Calls[0].DeadlineAt = b.now().Add(time.Minute).UnixMilli()
 		b.commit(ask)
 		run := ask.GetRun().GetRunId()
-		b.pass(2 * time.Minute)
+		b.advance(2 * time.Minute)
 		b.overdue("s")
-		done := ending(refTo(s.execute()), 2, completed)
+		done := endingStep(refTo(s.execute()), 2, completed)
 		done.ConsumedCalls = []*statev1.ConsumedCall{{ToolCallId: "c1", Revision: 1}}
 		b.commit(done)
 		for range 2 {
@@ -200,7 +200,7 @@ func TestAStartBringsAnswersAndAbandonsTheRest(t *testing.T) {
 		b.submit("s", "c3", result(`"c3"`))
 		r := startOf("s")
 		r.AbandonCalls, r.RequestKey, r.Answers = true, "k", answersTo("c1", "c2", "c3", "nobody", "c2")
-		r.Answers[0].Answer = approval("a") // it does not fit: the message is said all the same
+		r.Answers[0].Answer = approval("a") // the wrong kind: ignored, and the message is sent
 		started, err := b.runs.StartRun(t.Context(), r)
 		b.must(err)
 		if got := started.GetAbandonedCalls(); len(got) != 1 || got[0] != "c1" {
@@ -268,7 +268,7 @@ func TestReasonsOfSubmitsTravel(t *testing.T) {
 	})
 }
 
-// The ends of server tools, which look like answers, have limits of their own.
+// The results of server tools look like answers, and have limits of their own.
 func TestAnAnswerThatIsTooLargeIsRefusedOnlyWhereItWouldBeTaken(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
@@ -327,8 +327,8 @@ func TestTheAnswersOfOneRequestAreBoundedTogether(t *testing.T) {
 	var most []*statev1.SubmittedAnswer
 	b.start("s")
 	ref := refTo(s.execute())
-	for n := int32(1); n <= 4; n++ { // three calls a step
-		ask := asking(ref, n)
+	for n := int32(1); n <= 4; n++ { // three calls in a step
+		ask := suspendingStep(ref, n)
 		if n < 4 {
 			ask.Outcome, ask.Suspension = nil, nil
 		}
@@ -352,15 +352,15 @@ func TestTheAnswersOfOneRequestAreBoundedTogether(t *testing.T) {
 
 func TestTheSessionsThatOneRequestAnswersAreBounded(t *testing.T) {
 	t.Parallel()
-	if err := checkOwners(make([]batch, mostOwners)); err != nil {
+	if err := checkOwners(make([]ownerGroup, maxOwners)); err != nil {
 		t.Errorf("got %v, want as many as the limit taken", err)
 	}
-	if err := checkOwners(make([]batch, mostOwners+1)); fault.ReasonOf(err) != "TOO_MANY_ANSWERS" {
+	if err := checkOwners(make([]ownerGroup, maxOwners+1)); fault.ReasonOf(err) != "TOO_MANY_ANSWERS" {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestTheAnswerToAnswersNamesTheRunThatGoesOnWithThem(t *testing.T) {
+func TestSubmitCallsReturnsTheContinuingRun(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	s := b.open("e1", 10)
@@ -368,7 +368,7 @@ func TestTheAnswerToAnswersNamesTheRunThatGoesOnWithThem(t *testing.T) {
 	next := b.submits("s", answersTo("c1")...).GetRun().GetRunId()
 	for _, named := range []string{asked, next, ""} {
 		out := &statev1.SubmitCallsResponse{}
-		b.must(b.server.afterwards(t.Context(), session.Key{Tenant: "acme", SessionID: "s"}, named, out))
+		b.must(b.server.calls.describeSession(t.Context(), session.Key{Tenant: "acme", SessionID: "s"}, named, out))
 		if got, want := out.GetRun().GetRunId(), cmp.Or(named, next); got != want || out.GetSession().GetCurrentRunId() != next {
 			t.Errorf("got run %q of %v, want %q", got, out.GetSession(), want)
 		}

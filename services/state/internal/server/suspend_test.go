@@ -41,7 +41,7 @@ func TestASuspendedSessionGoesOnWhenItsLastCallIsAnswered(t *testing.T) {
 		if got.GetOutcome() != accepted || got.GetContinuation() != newRun {
 			t.Fatalf("got %v, want a new run", got)
 		}
-		claim := s.execute() // woken, without the poll
+		claim := s.execute() // found without the poll
 		if claim.GetRun().GetRunId() != got.GetRunId() || claim.GetRun().GetEntry() != statev1.RunEntry_RUN_ENTRY_CONTINUATION || len(claim.GetCalls()) != 2 {
 			t.Fatalf("got %v, want the continuation with both calls", claim)
 		}
@@ -49,7 +49,7 @@ func TestASuspendedSessionGoesOnWhenItsLastCallIsAnswered(t *testing.T) {
 		if answer.GetResult() != `{"n":2}` || answer.GetSource() != statev1.AnswerSource_ANSWER_SOURCE_CLIENT || claim.GetCalls()[1].GetRevision() != 1 {
 			t.Errorf("got %v", claim.GetCalls()[1])
 		}
-		commit := ending(refTo(claim), 2, completed)
+		commit := endingStep(refTo(claim), 2, completed)
 		commit.ConsumedCalls = []*statev1.ConsumedCall{{ToolCallId: "c1", Revision: 1}, {ToolCallId: "c2", Revision: 1}}
 		b.commit(commit)
 		done := b.get("s")
@@ -100,7 +100,7 @@ func TestAnApprovalIsAnsweredByItsIdAndAnErrorFitsEveryCall(t *testing.T) {
 		b := open()
 		s := b.open("e1", 10)
 		b.start("s")
-		ask := asking(refTo(s.execute()), 1, "tool")
+		ask := suspendingStep(refTo(s.execute()), 1, "tool")
 		ask.Calls = append(ask.Calls, &statev1.Call{ToolCallId: "ok", ToolName: "pay", Kind: statev1.CallKind_CALL_KIND_APPROVAL, ApprovalId: "a1"},
 			&statev1.Call{ToolCallId: "no", ToolName: "pay", Kind: statev1.CallKind_CALL_KIND_APPROVAL, ApprovalId: "a2", EntryInput: userMessage("waits")})
 		b.commit(ask)
@@ -131,7 +131,7 @@ func TestAnApprovalIsAnsweredByItsIdAndAnErrorFitsEveryCall(t *testing.T) {
 	})
 }
 
-// overdue answers what is overdue in the session, as the sweep does.
+// overdue times out the session's calls, as the sweep does.
 func (b *bench) overdue(want ...string) {
 	b.Helper()
 	keys, err := b.store.Overdue(b.Context(), session.Millis(b.now().UnixMilli()), 10)
@@ -144,17 +144,17 @@ func (b *bench) overdue(want ...string) {
 	}
 }
 
-func TestADeadlineContinuesTheSessionAndTheLateAnswerIsToldOnce(t *testing.T) {
+func TestADeadlineContinuesTheSessionAndALateAnswerIsDeliveredOnce(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
 		s := b.open("e1", 10)
 		b.start("s")
-		ask := asking(refTo(s.execute()), 1, "c1")
+		ask := suspendingStep(refTo(s.execute()), 1, "c1")
 		ask.Calls[0].DeadlineAt = b.now().Add(time.Minute).UnixMilli()
 		b.commit(ask)
 		b.overdue()
-		b.pass(2 * time.Minute)
+		b.advance(2 * time.Minute)
 		b.overdue("s")
 		b.overdue()
 		claim := s.execute()
@@ -162,7 +162,7 @@ func TestADeadlineContinuesTheSessionAndTheLateAnswerIsToldOnce(t *testing.T) {
 		if call.GetAnswer().GetError() != "The call was not answered in time." || call.GetAnswer().GetSource() != statev1.AnswerSource_ANSWER_SOURCE_TIMEOUT {
 			t.Errorf("got %v, want the timeout", call)
 		}
-		commit := ending(refTo(claim), 2, completed)
+		commit := endingStep(refTo(claim), 2, completed)
 		commit.ConsumedCalls = []*statev1.ConsumedCall{{ToolCallId: "c1", Revision: 1}}
 		b.commit(commit)
 		for range 2 {
@@ -175,7 +175,7 @@ func TestADeadlineContinuesTheSessionAndTheLateAnswerIsToldOnce(t *testing.T) {
 		if len(claim.GetCalls()) != 1 || claim.GetCalls()[0].GetLateAnswer().GetResult() != `"late"` || claim.GetCalls()[0].GetLateAt() == 0 {
 			t.Fatalf("got calls %v, want the late answer", claim.GetCalls())
 		}
-		told := ending(refTo(claim), 3, completed)
+		told := endingStep(refTo(claim), 3, completed)
 		told.ToldCalls = []string{"c1"}
 		b.commit(told)
 		b.start("s")
@@ -185,16 +185,16 @@ func TestADeadlineContinuesTheSessionAndTheLateAnswerIsToldOnce(t *testing.T) {
 	})
 }
 
-func TestARealAnswerTakesThePlaceOfATimeoutThatNobodyHasRead(t *testing.T) {
+func TestAnAnswerReplacesAnUnreadTimeout(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
 		s := b.open("e1", 10)
 		b.start("s")
-		ask := asking(refTo(s.execute()), 1, "c1", "c2")
+		ask := suspendingStep(refTo(s.execute()), 1, "c1", "c2")
 		ask.Calls[0].DeadlineAt = b.now().Add(time.Minute).UnixMilli()
 		b.commit(ask)
-		b.pass(2 * time.Minute)
+		b.advance(2 * time.Minute)
 		b.overdue("s")
 		b.submit("s", "c2", result(`2`))
 		claim := s.execute()
@@ -210,7 +210,7 @@ func TestARealAnswerTakesThePlaceOfATimeoutThatNobodyHasRead(t *testing.T) {
 	})
 }
 
-func TestTheSideDoorMayBeFasterThanTheSuspension(t *testing.T) {
+func TestAnAnswerMayArriveBeforeTheSuspension(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
@@ -219,8 +219,8 @@ func TestTheSideDoorMayBeFasterThanTheSuspension(t *testing.T) {
 		b.submit("s", "c1", result(`1`))
 		b.submit("s", "c2", result(`2`))
 		claim := s.execute()
-		// It suspends again, on calls that are all answered.
-		again := ending(refTo(claim), 2, statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL)
+		// It suspends again, on calls with answers only.
+		again := endingStep(refTo(claim), 2, statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL)
 		b.commit(again)
 		if next := s.execute(); next.GetRun().GetTurn() != 3 || len(next.GetCalls()) != 2 {
 			t.Errorf("got %v, want it continued at once", next)
@@ -262,18 +262,18 @@ func TestAChildThatEndsWakesItsParent(t *testing.T) {
 		_, err := b.runs.StartRun(t.Context(), start)
 		b.must(err)
 		child := refTo(s.execute())
-		wait := ending(parent, 1, statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN)
+		wait := endingStep(parent, 1, statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN)
 		wait.Suspension = &statev1.Suspension{AwaitingChildren: map[string]*statev1.ChildWait{"child": {ToolCallId: "c1", Status: active}}}
 		b.commit(wait)
 		if got := b.get("parent"); len(got.GetSubSessions()) != 1 || got.GetSubSessions()[0].GetStatus() != active ||
 			got.GetSubSessions()[0].GetLocation() != statev1.SubSessionLocation_SUB_SESSION_LOCATION_LOCAL || got.GetSession().GetSuspension().GetAwaitingChildren()["child"].GetToolCallId() != "c1" {
 			t.Errorf("got %v, want it to wait for the child", got)
 		}
-		b.commit(asking(child, 1, "deep"))
+		b.commit(suspendingStep(child, 1, "deep"))
 		if got := b.submit("parent", "deep", result(`1`)); got.GetOwnerSessionId() != "child" || got.GetContinuation() != newRun {
 			t.Errorf("got %v, want the child to go on", got)
 		}
-		end := ending(refTo(s.execute()), 2, completed)
+		end := endingStep(refTo(s.execute()), 2, completed)
 		end.ConsumedCalls = []*statev1.ConsumedCall{{ToolCallId: "deep", Revision: 1}}
 		b.commit(end)
 		claim := s.execute()
@@ -312,7 +312,7 @@ func TestAStopReachesTheExecutorByItsHeartbeatAndItsCommit(t *testing.T) {
 		if got := b.commit(step(ref, 2)).GetStop(); got.GetKind() != statev1.StopKind_STOP_KIND_ABORT || got.GetRequestedAt() == 0 {
 			t.Errorf("got %v, want the abort", got)
 		}
-		b.commit(ending(ref, 3, statev1.RunStatus_RUN_STATUS_INTERRUPTED))
+		b.commit(endingStep(ref, 3, statev1.RunStatus_RUN_STATUS_INTERRUPTED))
 		if got := b.get("s").GetSession().GetInterruption(); got.GetReason() != "enough" || got.GetRunId() != ref.GetRunId() || got.GetInterruptedAt() == 0 {
 			t.Errorf("got %v, want the reason", got)
 		}
@@ -332,7 +332,7 @@ func TestAStopReachesTheExecutorByItsHeartbeatAndItsCommit(t *testing.T) {
 func TestADelayedReleaseIsClaimedAfterItsTime(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
-		b := open(func(c *Config) { c.Poll = time.Millisecond })
+		b := open(func(c *Config) { c.Scheduler.Poll = time.Millisecond })
 		s := b.open("e1", 1)
 		b.start("s")
 		ref := refTo(s.execute())
@@ -342,7 +342,7 @@ func TestADelayedReleaseIsClaimedAfterItsTime(t *testing.T) {
 		if run := b.get("s").GetCurrentRun(); run.GetDueAt() == 0 || run.GetStatus() != statev1.RunStatus_RUN_STATUS_QUEUED {
 			t.Errorf("got %v, want it queued for later", run)
 		}
-		b.pass(2 * time.Hour)
+		b.advance(2 * time.Hour)
 		if again := s.execute(); again.GetRun().GetRunId() != ref.GetRunId() || again.GetRun().GetAttempt() != 2 {
 			t.Errorf("got %v, want it again", again)
 		}
@@ -358,20 +358,20 @@ func TestAResumeGoesOnWithoutAMessage(t *testing.T) {
 		_, err := b.runs.StartRun(t.Context(), r)
 		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		b.start("s")
-		end := ending(refTo(s.execute()), 1, failed)
+		end := endingStep(refTo(s.execute()), 1, failed)
 		b.commit(end)
 		got, err := b.runs.StartRun(t.Context(), r)
 		if err != nil || got.GetRun().GetEntry() != statev1.RunEntry_RUN_ENTRY_RESUME || got.GetSession().GetResumeCount() != 1 {
 			t.Errorf("got %v, %v; want a resume", got, err)
 		}
 		claim := s.execute()
-		b.commit(ending(refTo(claim), 2, completed))
+		b.commit(endingStep(refTo(claim), 2, completed))
 		_, err = b.runs.StartRun(t.Context(), r)
 		b.refuses(err, fault.Conflict, "SESSION_COMPLETED")
 	})
 }
 
-func TestAnExpectationThatDoesNotHoldSaysWhatIs(t *testing.T) {
+func TestAFailedExpectationReportsTheState(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()

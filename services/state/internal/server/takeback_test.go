@@ -11,11 +11,11 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// hostile is an id with whatever an id may have.
+// hostile is an id with every kind of valid character.
 const hostile = "a.b *>/%'\"\\;--$1 é 日本 {}"
 
-// talk starts a run with a message of the id, which answers with one step that writes
-// it to the custom state.
+// talk starts a run with a message of the id. Its answer is one step, which writes the id to
+// the custom state.
 func (s *stream) talk(sessionID, messageID string) *statev1.RunRef {
 	s.Helper()
 	r := startOf(sessionID)
@@ -23,7 +23,7 @@ func (s *stream) talk(sessionID, messageID string) *statev1.RunRef {
 	_, err := s.runs.StartRun(s.Context(), r)
 	s.must(err)
 	claim := s.execute()
-	done := ending(refTo(claim), claim.GetSession().GetStepCount()+1, completed)
+	done := endingStep(refTo(claim), claim.GetSession().GetStepCount()+1, completed)
 	done.Ops = []*statev1.StateOp{{Key: "last", Op: &statev1.StateOp_Replace{Replace: `"` + claim.GetRun().GetRunId() + `"`}}}
 	s.commit(done)
 	return refTo(claim)
@@ -125,20 +125,20 @@ func TestAnEditedMessageTakesThePlaceOfTheFormerOne(t *testing.T) {
 			t.Errorf("got %v, want it as it was in the beginning", got)
 		}
 		_, err = b.calls.SubmitCall(t.Context(), submitOf("s", "c1", result(`1`)))
-		b.refuses(err, fault.Unavailable, "CALL_NOT_OPEN") // for all that is known, the new run may ask
+		b.refuses(err, fault.Unavailable, "CALL_NOT_OPEN") // the new run may open it
 		b.became(b.submits("s", answersTo("c1")...), outcome("c1", unknown, "", ""))
 		if same, err := b.runs.StartRun(t.Context(), edit); err != nil || !same.GetRepeated() || same.GetRun().GetRunId() != edited.GetRun().GetRunId() {
 			t.Errorf("got %v, %v, want the run that has it", same, err)
 		}
 		_, err = b.runs.StartRun(t.Context(), editing("s", said(eventv1.Role_ROLE_USER, "m1", "otherwise")))
 		b.refuses(err, fault.Conflict, "SESSION_BUSY")
-		b.commit(ending(refTo(s.execute()), 3, completed))
+		b.commit(endingStep(refTo(s.execute()), 3, completed))
 		_, err = b.calls.SubmitCall(t.Context(), submitOf("s", "c1", result(`1`)))
 		b.refuses(err, fault.NotFound, "UNKNOWN_TOOL_CALL")
 	})
 }
 
-// suspendWith starts a run with a message of the id, which waits for the calls then.
+// suspendWith starts a run with a message of the id, and suspends it on the calls.
 func (s *stream) suspendWith(sessionID, messageID string, callIDs ...string) {
 	s.Helper()
 	r := startOf(sessionID)
@@ -146,10 +146,10 @@ func (s *stream) suspendWith(sessionID, messageID string, callIDs ...string) {
 	_, err := s.runs.StartRun(s.Context(), r)
 	s.must(err)
 	claim := s.execute()
-	s.commit(asking(refTo(claim), claim.GetSession().GetStepCount()+1, callIDs...))
+	s.commit(suspendingStep(refTo(claim), claim.GetSession().GetStepCount()+1, callIDs...))
 }
 
-func TestASessionIsTakenBackOnlyToWhatItsUsersSee(t *testing.T) {
+func TestASessionIsCutBackOnlyToVisibleMessages(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()

@@ -13,7 +13,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// files are those of the contract.
+// files are the files of the contract.
 var files = []protoreflect.FileDescriptor{
 	statev1.File_holdfast_state_v1_run_proto, statev1.File_holdfast_state_v1_session_proto, statev1.File_holdfast_state_v1_work_proto,
 	statev1.File_holdfast_state_v1_checkpoint_proto, statev1.File_holdfast_state_v1_call_proto, statev1.File_holdfast_state_v1_usage_proto,
@@ -52,7 +52,7 @@ func answerTo(t *testing.T, method string) proto.Message {
 	return answer
 }
 
-// ofNoTenant are the methods that name none.
+// ofNoTenant are the methods without a tenant.
 var ofNoTenant = map[string]bool{
 	"SessionService/ListAgents": true, "WorkService/ClaimRuns": true, "WorkService/Heartbeat": true, "OperatorService/ExpireSessions": true,
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/protobuf/proto"
@@ -12,11 +13,20 @@ import (
 )
 
 func queryInvalid(format string, args ...any) error {
-	return fault.New(fault.Invalid, "QUERY_INVALID", format, args...)
+	return invalid("QUERY_INVALID", format, args...)
+}
+
+// usageService implements statev1.UsageServiceServer.
+type usageService struct {
+	statev1.UnimplementedUsageServiceServer
+	store  store.Accounts
+	runner *runner
+	limits Limits
+	clock  clock
 }
 
 // RecordUsage implements statev1.UsageServiceServer.
-func (s *Server) RecordUsage(ctx context.Context, r *statev1.RecordUsageRequest) (*statev1.RecordUsageResponse, error) {
+func (s *usageService) RecordUsage(ctx context.Context, r *statev1.RecordUsageRequest) (*statev1.RecordUsageResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -24,12 +34,12 @@ func (s *Server) RecordUsage(ctx context.Context, r *statev1.RecordUsageRequest)
 	if err := checkOptionalID("run_id", r.GetRunId()); err != nil {
 		return nil, err
 	}
-	usage, err := s.config.Limits.usageIn(r.GetUsage())
+	usage, err := s.limits.usageIn(r.GetUsage())
 	if err != nil {
 		return nil, err
 	}
-	command := session.RecordUsage{Key: key, RunID: r.GetRunId(), Usage: usage, Now: s.millis()}
-	if _, err := update(ctx, s, session.Target{Key: key, Need: command.Need()}, proto.Size(r), silent(command.Decide)); err != nil {
+	command := session.RecordUsage{Key: key, RunID: r.GetRunId(), Usage: usage, Now: s.clock.millis()}
+	if _, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), silent(command.Decide)); err != nil {
 		return nil, err
 	}
 	return &statev1.RecordUsageResponse{}, nil
@@ -49,7 +59,7 @@ func kindsIn(kinds []statev1.UsageKind) ([]session.UsageKind, error) {
 }
 
 // ListUsage implements statev1.UsageServiceServer.
-func (s *Server) ListUsage(ctx context.Context, r *statev1.ListUsageRequest) (*statev1.ListUsageResponse, error) {
+func (s *usageService) ListUsage(ctx context.Context, r *statev1.ListUsageRequest) (*statev1.ListUsageResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -58,29 +68,26 @@ func (s *Server) ListUsage(ctx context.Context, r *statev1.ListUsageRequest) (*s
 	if err != nil {
 		return nil, err
 	}
-	limit, err := checkPage(r.GetLimit())
-	if err != nil {
-		return nil, err
-	}
-	if err := checkOffset(r.GetOffset()); err != nil {
+	limit, err := pageLimit(r.GetLimit())
+	if err := cmp.Or(err, checkOffset(r.GetOffset())); err != nil {
 		return nil, err
 	}
 	rows, err := s.store.UsageEntries(ctx, key, kinds, int(r.GetOffset()), limit+1)
 	if err != nil {
 		return nil, err
 	}
-	page, more := pageOf(rows, limit)
+	page, more := splitPage(rows, limit)
 	answer := &statev1.ListUsageResponse{HasMore: more}
 	for _, e := range page {
 		answer.Entries = append(answer.Entries, &statev1.RecordedUsage{
-			RunId: e.RunID, Step: e.Step, Position: e.Position, RecordedAt: int64(e.At), Entry: entryOfUsage(e.Usage),
+			RunId: e.RunID, Step: e.Step, Position: e.Position, RecordedAt: int64(e.At), Entry: usageEntryOut(e.Usage),
 		})
 	}
 	return answer, nil
 }
 
 // GetUsageRollup implements statev1.UsageServiceServer.
-func (s *Server) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRollupRequest) (*statev1.GetUsageRollupResponse, error) {
+func (s *usageService) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRollupRequest) (*statev1.GetUsageRollupResponse, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
 	if err != nil {
 		return nil, err
@@ -88,7 +95,7 @@ func (s *Server) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRollupRe
 	if err := checkOptionalID("run_id", r.GetRunId()); err != nil {
 		return nil, err
 	}
-	// Sums of what does not exist are empty, but a session may be missing.
+	// The sums of a missing session are empty, so look whether it exists.
 	if _, err := s.store.UsageEntries(ctx, key, nil, 0, 1); err != nil {
 		return nil, err
 	}
@@ -106,22 +113,22 @@ func (s *Server) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRollupRe
 	return &statev1.GetUsageRollupResponse{Rollup: rollup}, nil
 }
 
-// sums gives Exhausted (QUERY_TOO_LARGE) for more sums than are given at once.
-func (s *Server) sums(ctx context.Context, tenant string, q store.UsageQuery) ([]store.UsageSum, error) {
-	most := s.config.Limits.UsageSums
-	sums, err := s.store.UsageSums(ctx, tenant, q, most+1)
+// sums gives Exhausted (QUERY_TOO_LARGE) for more sums than one response may have.
+func (s *usageService) sums(ctx context.Context, tenant string, q store.UsageQuery) ([]store.UsageSum, error) {
+	limit := s.limits.UsageSums
+	sums, err := s.store.UsageSums(ctx, tenant, q, limit+1)
 	if err != nil {
 		return nil, err
 	}
-	if len(sums) > most {
+	if len(sums) > limit {
 		return nil, fault.New(fault.Exhausted, "QUERY_TOO_LARGE",
-			"there are more than %d sums; ask for fewer sessions, a shorter time or longer buckets", most)
+			"there are more than %d sums; ask for fewer sessions, a shorter time or longer buckets", limit)
 	}
 	return sums, nil
 }
 
 // QueryUsage implements statev1.UsageServiceServer.
-func (s *Server) QueryUsage(ctx context.Context, r *statev1.QueryUsageRequest) (*statev1.QueryUsageResponse, error) {
+func (s *usageService) QueryUsage(ctx context.Context, r *statev1.QueryUsageRequest) (*statev1.QueryUsageResponse, error) {
 	q, err := usageQuery(r)
 	if err != nil {
 		return nil, err
@@ -144,30 +151,23 @@ func (s *Server) QueryUsage(ctx context.Context, r *statev1.QueryUsageRequest) (
 
 // usageQuery gives Invalid (ID_INVALID, QUERY_INVALID).
 func usageQuery(r *statev1.QueryUsageRequest) (store.UsageQuery, error) {
-	const shortestBucket = 1000
+	const shortestBucket, maxQueried = 1000, 1000
 	none := store.UsageQuery{}
-	if err := checkID("tenant", r.GetTenant()); err != nil {
-		return none, err
-	}
-	if err := checkOptionalIDs(map[string]string{"user_id": r.GetUserId(), "agent_type": r.GetAgentType()}); err != nil {
-		return none, err
-	}
-	for field, ids := range map[string][]string{"a session id": r.GetSessionIds(), "a model": r.GetModels()} {
-		if len(ids) > mostAsked {
-			return none, queryInvalid("there are %d times %s; the limit is %d", len(ids), field, mostAsked)
-		}
-		for _, id := range ids {
-			if err := checkID(field, id); err != nil {
-				return none, err
-			}
-		}
-	}
-	if b := r.GetBucketMs(); b != 0 && b < shortestBucket {
-		return none, queryInvalid("bucket_ms is %d; give at least %d, or 0 for one bucket", b, shortestBucket)
-	}
-	from, before := r.GetRecordedFrom(), r.GetRecordedBefore()
-	if from < 0 || before < 0 || before != 0 && before <= from {
+	from, before, bucket := r.GetRecordedFrom(), r.GetRecordedBefore(), r.GetBucketMs()
+	switch {
+	case len(r.GetSessionIds()) > maxQueried || len(r.GetModels()) > maxQueried:
+		return none, queryInvalid("the query names %d sessions and %d models; the limit of each is %d", len(r.GetSessionIds()), len(r.GetModels()), maxQueried)
+	case bucket != 0 && bucket < shortestBucket:
+		return none, queryInvalid("bucket_ms is %d; give at least %d, or 0 for one bucket", bucket, shortestBucket)
+	case from < 0 || before < 0 || before != 0 && before <= from:
 		return none, queryInvalid("the time from %d to %d is empty", from, before)
+	}
+	if err := cmp.Or(checkID("tenant", r.GetTenant()),
+		checkOptionalID("user_id", r.GetUserId()),
+		checkOptionalID("agent_type", r.GetAgentType()),
+		checkIDs("a session id", r.GetSessionIds()),
+		checkIDs("a model", r.GetModels())); err != nil {
+		return none, err
 	}
 	kinds, err := kindsIn(r.GetKinds())
 	return store.UsageQuery{
@@ -175,6 +175,3 @@ func usageQuery(r *statev1.QueryUsageRequest) (store.UsageQuery, error) {
 		From: session.Millis(from), Before: session.Millis(before), Bucket: session.Millis(r.GetBucketMs()),
 	}, err
 }
-
-// mostAsked bounds the sessions and the models that one query names.
-const mostAsked = 1000

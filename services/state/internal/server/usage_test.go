@@ -47,8 +47,8 @@ func TestARollupAddsUpASessionAndItsFamily(t *testing.T) {
 		s := b.open("e1", 10)
 		b.start("root")
 		ref := refTo(s.execute())
-		b.below("root", "child")
-		b.below("child", "grandchild")
+		b.createChild("root", "child")
+		b.createChild("child", "grandchild")
 		commit := step(ref, 1)
 		commit.Usage = []*statev1.UsageEntry{
 			model("big", 10, 5), model("small", 1, 1), model("big", 20, 5), tool("add", true, 3), tool("add", false, 4), tool("mul", true, 1),
@@ -56,7 +56,7 @@ func TestARollupAddsUpASessionAndItsFamily(t *testing.T) {
 		}
 		first := b.now().UnixMilli()
 		b.commit(commit)
-		b.pass(time.Hour)
+		b.advance(time.Hour)
 		b.record("root", "", custom("money", "usd", 0.5))
 		b.record("child", "", model("big", 100, 0))
 		b.record("grandchild", "", model("tiny", 1000, 0), tool("add", true, 1000))
@@ -101,7 +101,7 @@ func TestUsageIsListedInItsOrder(t *testing.T) {
 		b.announce()
 		b.create("s")
 		b.record("s", "r", model("m", 1, 1), tool("a", true, 1))
-		b.pass(time.Second)
+		b.advance(time.Second)
 		b.record("s", "", custom("t", "n", 3))
 		page, err := b.usage.ListUsage(t.Context(), &statev1.ListUsageRequest{Tenant: "acme", SessionId: "s", Limit: 2})
 		if err != nil || !page.GetHasMore() || len(page.GetEntries()) != 2 {
@@ -124,13 +124,13 @@ func TestAQueryAddsUpOverSessionsInBuckets(t *testing.T) {
 		b := open()
 		b.announce()
 		const hour = int64(3_600_000)
-		b.later.Store(int64(time.Duration(hour-b.now().UnixMilli()%hour) * time.Millisecond)) // the beginning of an hour
+		b.ahead.Store(int64(time.Duration(hour-b.now().UnixMilli()%hour) * time.Millisecond)) // the beginning of an hour
 		begins := b.now().UnixMilli() / hour * hour
 		b.create("s1", func(r *statev1.CreateSessionRequest) { r.UserId = "ann" })
 		b.create("s2")
 		b.record("s1", "", model("big", 1, 0))
 		b.record("s2", "", model("small", 2, 0))
-		b.pass(time.Hour)
+		b.advance(time.Hour)
 		b.record("s2", "", model("big", 4, 0), tool("add", true, 1))
 		ask := func(change func(*statev1.QueryUsageRequest)) []*statev1.UsageBucket {
 			r := &statev1.QueryUsageRequest{Tenant: "acme"}

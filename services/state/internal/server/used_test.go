@@ -9,10 +9,10 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 )
 
-func TestWhoTakesARunOverLearnsWhatItHasUsedAndWhyTheModelStopped(t *testing.T) {
+func TestAClaimCarriesUsedTokensAndARunItsFinishReason(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
@@ -20,7 +20,7 @@ func TestWhoTakesARunOverLearnsWhatItHasUsedAndWhyTheModelStopped(t *testing.T) 
 		b.start("s")
 		first := s.execute()
 		if first.GetUsed() != nil {
-			t.Errorf("got %v used of a run that nobody has claimed before", first.GetUsed())
+			t.Errorf("got %v used at a first claim", first.GetUsed())
 		}
 		commit := step(refTo(first), 1)
 		commit.Usage = []*statev1.UsageEntry{model("big", 10, 5), model("small", 1, 1), tool("add", true, 3)}
@@ -50,21 +50,28 @@ func checkTokens(t *testing.T, when string, got *statev1.TokenSums, prompt, comp
 	}
 }
 
-// adding counts how often usage is added up.
-type adding struct {
+// sumCounter counts the queries for usage sums.
+type sumCounter struct {
 	store.Store
 	times atomic.Int32
 }
 
-func (a *adding) UsageSums(ctx context.Context, tenant string, q store.UsageQuery, limit int) ([]store.UsageSum, error) {
+// parts returns the store with its wrapped parts.
+func (a *sumCounter) parts() store.Store {
+	s := a.Store
+	s.Accounts = a
+	return s
+}
+
+func (a *sumCounter) UsageSums(ctx context.Context, tenant string, q store.UsageQuery, limit int) ([]store.UsageSum, error) {
 	a.times.Add(1)
 	return a.Store.UsageSums(ctx, tenant, q, limit)
 }
 
-func TestAFirstClaimAsksForNoUsage(t *testing.T) {
+func TestAFirstClaimQueriesNoUsage(t *testing.T) {
 	t.Parallel()
-	a := &adding{Store: memory.New()}
-	b := newBenchOn(t, a)
+	a := &sumCounter{Store: sqlitetest.Open(t)}
+	b := newBenchOn(t, a.parts())
 	s := b.open("e1", 10)
 	b.start("s")
 	claim := s.execute()

@@ -20,8 +20,7 @@ const (
 	runQueued   = statev1.RunStatus_RUN_STATUS_QUEUED
 )
 
-// sending is a start of a session that says what becomes of it when that is
-// busy.
+// sending returns a StartRun with a policy for a busy session.
 func sending(sessionID, messageID string, policy statev1.BusyPolicy) *statev1.StartRunRequest {
 	r := startOf(sessionID)
 	r.Messages[0].Id, r.OnBusy = messageID, policy
@@ -35,7 +34,7 @@ func (b *bench) send(r *statev1.StartRunRequest) *statev1.StartRunResponse {
 	return started
 }
 
-// conversation is the ids of the session's messages.
+// conversation returns the ids of the session's messages.
 func (b *bench) conversation(sessionID string) (ids string) {
 	b.Helper()
 	got, err := b.sessions.ListMessages(b.Context(), &statev1.ListMessagesRequest{Tenant: "acme", SessionId: sessionID})
@@ -78,7 +77,7 @@ func TestAMessageToABusySessionWaitsForItsTurn(t *testing.T) {
 		if err != nil || !proto.Equal(got.GetRun(), waits.GetRun()) {
 			t.Errorf("got %v, %v; want %v", got, err, waits.GetRun())
 		}
-		b.commit(ending(ref, 1, completed))
+		b.commit(endingStep(ref, 1, completed))
 		if run := b.get("s").GetCurrentRun(); run.GetRunId() != waits.GetRun().GetRunId() || run.GetTurn() != 2 || run.GetStartMessageCount() != 2 || run.GetTurnMessageCount() != 2 {
 			t.Errorf("got %v, want the first of those that wait", run)
 		}
@@ -96,7 +95,7 @@ func TestAMessageToABusySessionWaitsForItsTurn(t *testing.T) {
 	})
 }
 
-func TestCallsThatALiveRunAsksInSpiteOfAStopAreAbandoned(t *testing.T) {
+func TestCallsOpenedDespiteAStopAreAbandoned(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
@@ -104,7 +103,7 @@ func TestCallsThatALiveRunAsksInSpiteOfAStopAreAbandoned(t *testing.T) {
 		b.send(sending("s", "m1", 0))
 		ref := refTo(s.execute())
 		waits := b.send(sending("s", "m2", statev1.BusyPolicy_BUSY_POLICY_INTERRUPT)).GetRun().GetRunId()
-		b.commit(asking(ref, 1, "c1"))
+		b.commit(suspendingStep(ref, 1, "c1"))
 		claim := s.execute()
 		if claim.GetRun().GetRunId() != waits || len(claim.GetCalls()) != 1 {
 			t.Fatalf("got %v, want the run that has waited, with the call", claim)
@@ -123,7 +122,7 @@ func TestAMessageThatInterruptsStopsTheLiveRunAndBeginsAfterIt(t *testing.T) {
 			statev1.BusyPolicy_BUSY_POLICY_INTERRUPT: "m1 m-s-1 m2 ",
 			statev1.BusyPolicy_BUSY_POLICY_ROLLBACK:  "m1 m2 ",
 		} {
-			b := open(rarely)
+			b := open(noStopPoll)
 			_, _ = b.sessions.DeleteSession(t.Context(), &statev1.DeleteSessionRequest{Tenant: "acme", SessionId: "s"})
 			s := b.open("e1", 10)
 			b.send(sending("s", "m1", 0))
@@ -132,7 +131,7 @@ func TestAMessageThatInterruptsStopsTheLiveRunAndBeginsAfterIt(t *testing.T) {
 			if got := s.stopped(); got.GetRunId() != ref.GetRunId() || got.GetStop().GetKind() != interrupts || got.GetStop().GetReason() != "superseded by run "+waits {
 				t.Errorf("%s: got %v, want the live run stopped", policy, got)
 			}
-			b.commit(ending(ref, 1, interrupted))
+			b.commit(endingStep(ref, 1, interrupted))
 			if got := s.execute().GetRun().GetRunId(); got != waits {
 				t.Errorf("%s: got run %s, want %s", policy, got, waits)
 			}
@@ -170,7 +169,7 @@ func TestAnAnnouncedPolicyLetsMessagesWait(t *testing.T) {
 	})
 }
 
-func TestOfRequestsThatAreSentTwiceToABusySessionOneWaits(t *testing.T) {
+func TestARepeatedRequestToABusySessionWaitsOnce(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
@@ -216,19 +215,19 @@ func TestOfRequestsThatAreSentTwiceToABusySessionOneWaits(t *testing.T) {
 	})
 }
 
-func TestARequestKeyStandsForAllThatTheRequestBrings(t *testing.T) {
+func TestARequestKeyCoversTheWholeRequest(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
 		b := open()
 		s := b.open("e1", 10)
 		b.start("s")
 		ref := refTo(s.execute())
-		b.commit(ending(ref, 1, completed))
+		b.commit(endingStep(ref, 1, completed))
 		request := func(change func(*statev1.StartRunRequest)) *statev1.StartRunRequest {
 			r := sending("s", "m2", 0)
-			r.RequestKey, resumes(r).CheckpointId = "k", b.get("s").GetSession().GetCheckpointId()
-			resumes(r).StateOps = []*statev1.StateOp{{Key: "n", Op: &statev1.StateOp_Replace{Replace: "1"}}}
-			resumes(r).AppendMessages = []*eventv1.Message{said(eventv1.Role_ROLE_SYSTEM, "note", "be brief")}
+			r.RequestKey, resumeOf(r).CheckpointId = "k", b.get("s").GetSession().GetCheckpointId()
+			resumeOf(r).StateOps = []*statev1.StateOp{{Key: "n", Op: &statev1.StateOp_Replace{Replace: "1"}}}
+			resumeOf(r).AppendMessages = []*eventv1.Message{said(eventv1.Role_ROLE_SYSTEM, "note", "be brief")}
 			change(r)
 			return r
 		}
@@ -237,14 +236,14 @@ func TestARequestKeyStandsForAllThatTheRequestBrings(t *testing.T) {
 			t.Errorf("got %v", got)
 		}
 		later := proto.CloneOf(first)
-		later.TimeoutMs = 7 // a repetition may have less time left
+		later.TimeoutMs = 7 // a repetition may have another timeout
 		if got := b.send(later); !got.GetRepeated() {
 			t.Errorf("got %v, want the first one", got)
 		}
 		for _, change := range []func(*statev1.StartRunRequest){
-			func(r *statev1.StartRunRequest) { resumes(r).CheckpointId = "" },
-			func(r *statev1.StartRunRequest) { resumes(r).StateOps[0].Key = "o" },
-			func(r *statev1.StartRunRequest) { resumes(r).AppendMessages = nil },
+			func(r *statev1.StartRunRequest) { resumeOf(r).CheckpointId = "" },
+			func(r *statev1.StartRunRequest) { resumeOf(r).StateOps[0].Key = "o" },
+			func(r *statev1.StartRunRequest) { resumeOf(r).AppendMessages = nil },
 		} {
 			other := proto.CloneOf(first)
 			change(other)
@@ -266,7 +265,7 @@ func TestReasonsOfStartsTravel(t *testing.T) {
 		ref := refTo(s.execute())
 		b.start("over")
 		over := refTo(s.execute())
-		b.commit(ending(over, 1, completed))
+		b.commit(endingStep(over, 1, completed))
 		point := b.get("over").GetSession().GetCheckpointId()
 		start := func(sessionID string, change func(*statev1.StartRunRequest)) *statev1.StartRunRequest {
 			r := sending(sessionID, "", enqueues)
@@ -282,20 +281,20 @@ func TestReasonsOfStartsTravel(t *testing.T) {
 		b.refusesAll([]refusal{
 			{rpc, start("s", func(r *statev1.StartRunRequest) { r.OnBusy = 99 }), fault.Invalid, "BUSY_POLICY_INVALID"},
 			{rpc, start("s", func(r *statev1.StartRunRequest) { r.TimeoutMs = -1 }), fault.Invalid, "TIMEOUT_INVALID"},
-			{rpc, start("s", func(r *statev1.StartRunRequest) { resumes(r).CheckpointId = "\n" }), fault.Invalid, "ID_INVALID"},
-			{rpc, start("s", func(r *statev1.StartRunRequest) { resumes(r).CheckpointId = point }), fault.NotFound, "CHECKPOINT_NOT_FOUND"},
-			{rpc, start("s", func(r *statev1.StartRunRequest) { resumes(r) }), fault.Conflict, "SESSION_BUSY"},
+			{rpc, start("s", func(r *statev1.StartRunRequest) { resumeOf(r).CheckpointId = "\n" }), fault.Invalid, "ID_INVALID"},
+			{rpc, start("s", func(r *statev1.StartRunRequest) { resumeOf(r).CheckpointId = point }), fault.NotFound, "CHECKPOINT_NOT_FOUND"},
+			{rpc, start("s", func(r *statev1.StartRunRequest) { resumeOf(r) }), fault.Conflict, "SESSION_BUSY"},
 			{rpc, start("s", func(r *statev1.StartRunRequest) { r.Expect = &statev1.Expectation{Version: 1} }), fault.Conflict, "SESSION_BUSY"},
-			{rpc, start("s", func(r *statev1.StartRunRequest) { resumes(r).StateOps = []*statev1.StateOp{{Key: "k"}} }), fault.Invalid, "STATE_INVALID"},
+			{rpc, start("s", func(r *statev1.StartRunRequest) { resumeOf(r).StateOps = []*statev1.StateOp{{Key: "k"}} }), fault.Invalid, "STATE_INVALID"},
 			{rpc, start("over", func(r *statev1.StartRunRequest) {
-				resumes(r).StateOps, resumes(r).CheckpointId = append(replace, &statev1.StateOp{Key: "m", Op: &statev1.StateOp_Replace{Replace: text(200)}}), point
+				resumeOf(r).StateOps, resumeOf(r).CheckpointId = append(replace, &statev1.StateOp{Key: "m", Op: &statev1.StateOp_Replace{Replace: text(200)}}), point
 			}), fault.TooLarge, "STATE_SIZE_EXCEEDED"},
-			{rpc, start("new", func(r *statev1.StartRunRequest) { resumes(r).StateOps = replace }), fault.NotFound, "SESSION_NOT_FOUND"},
-			{rpc, start("new", func(r *statev1.StartRunRequest) { resumes(r).CheckpointId = point }), fault.NotFound, "SESSION_NOT_FOUND"},
+			{rpc, start("new", func(r *statev1.StartRunRequest) { resumeOf(r).StateOps = replace }), fault.NotFound, "SESSION_NOT_FOUND"},
+			{rpc, start("new", func(r *statev1.StartRunRequest) { resumeOf(r).CheckpointId = point }), fault.NotFound, "SESSION_NOT_FOUND"},
 			{rpc, start("s", func(r *statev1.StartRunRequest) { r.Messages = nil }), fault.Invalid, "MESSAGE_INVALID"},
-			{rpc, start("s", func(r *statev1.StartRunRequest) { resumes(r).AppendMessages = []*eventv1.Message{said(0, "", "x")} }), fault.Invalid, "MESSAGE_INVALID"},
+			{rpc, start("s", func(r *statev1.StartRunRequest) { resumeOf(r).AppendMessages = []*eventv1.Message{said(0, "", "x")} }), fault.Invalid, "MESSAGE_INVALID"},
 			{rpc, start("s", func(r *statev1.StartRunRequest) {
-				resumes(r).CheckpointId, resumes(r).AppendMessages = point, []*eventv1.Message{said(eventv1.Role_ROLE_USER, "twice", "x")}
+				resumeOf(r).CheckpointId, resumeOf(r).AppendMessages = point, []*eventv1.Message{said(eventv1.Role_ROLE_USER, "twice", "x")}
 				r.SessionId, r.Messages[0].Id = "over", "twice"
 			}), fault.Conflict, "MESSAGE_EXISTS"},
 		})
@@ -304,7 +303,7 @@ func TestReasonsOfStartsTravel(t *testing.T) {
 		}
 		_, err := b.runs.StartRun(t.Context(), sending("s", "", enqueues))
 		b.refuses(err, fault.Exhausted, "TOO_MANY_WAITING")
-		b.commit(ending(ref, 1, completed))
+		b.commit(endingStep(ref, 1, completed))
 		b.send(sending("s", "one more", enqueues))
 		last := b.get("s").GetWaiting()
 		given, err := b.runs.RequestStop(t.Context(), &statev1.RequestStopRequest{Tenant: "acme", SessionId: "s", RunId: last[0].GetRunId(), Kind: interrupts})

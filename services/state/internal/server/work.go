@@ -8,20 +8,36 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
 )
 
+// workService implements statev1.WorkServiceServer.
+type workService struct {
+	statev1.UnimplementedWorkServiceServer
+	registry     store.Registry
+	runner       *runner
+	scheduler    *scheduler.Scheduler
+	suspects     *sweep.Suspects
+	limits       Limits
+	suspendedTTL time.Duration
+	clock        clock
+	ids          ids
+}
+
 // RecordPlan implements statev1.WorkServiceServer.
-func (s *Server) RecordPlan(ctx context.Context, r *statev1.RecordPlanRequest) (*statev1.RecordPlanResponse, error) {
+func (s *workService) RecordPlan(ctx context.Context, r *statev1.RecordPlanRequest) (*statev1.RecordPlanResponse, error) {
 	ref, err := checkRef(r.GetRun())
 	if err != nil {
 		return nil, err
 	}
-	calls, err := s.config.Limits.checkPlan(r.GetPlan())
+	calls, err := s.limits.planCalls(r.GetPlan())
 	if err != nil {
 		return nil, err
 	}
-	usage, err := s.config.Limits.usageIn(r.GetUsage())
+	usage, err := s.limits.usageIn(r.GetUsage())
 	if err != nil {
 		return nil, err
 	}
@@ -29,11 +45,11 @@ func (s *Server) RecordPlan(ctx context.Context, r *statev1.RecordPlanRequest) (
 	if err != nil {
 		return nil, err
 	}
-	ops, err := s.config.Limits.opsIn(r.GetOps())
+	ops, err := s.limits.opsIn(r.GetOps())
 	if err != nil {
 		return nil, err
 	}
-	size, limit := len(body)+usageBytes(usage), s.config.Limits.StepBytes
+	size, limit := len(body)+usageBytes(usage), s.limits.StepBytes
 	if size > limit {
 		return nil, fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "the plan has %d bytes with its usage; the limit is %d", size, limit)
 	}
@@ -41,46 +57,45 @@ func (s *Server) RecordPlan(ctx context.Context, r *statev1.RecordPlanRequest) (
 		return nil, session.StateTooLarge(size, limit, ops)
 	}
 	command := session.Plan{
-		Ref: ref, Step: r.GetStep(), Body: body, CallIDs: calls, Usage: usage, Ops: ops, Limits: s.config.Limits.heart(),
+		Ref: ref, Step: r.GetStep(), Body: body, CallIDs: calls, Usage: usage, Ops: ops, Limits: s.limits.sessionLimits(),
 	}
-	if _, err := update(ctx, s, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), silent(command.Decide)); err != nil {
+	if _, err := update(ctx, s.runner, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), silent(command.Decide)); err != nil {
 		return nil, err
 	}
 	return &statev1.RecordPlanResponse{}, nil
 }
 
 // RecordResult implements statev1.WorkServiceServer.
-func (s *Server) RecordResult(ctx context.Context, r *statev1.RecordResultRequest) (*statev1.RecordResultResponse, error) {
+func (s *workService) RecordResult(ctx context.Context, r *statev1.RecordResultRequest) (*statev1.RecordResultResponse, error) {
 	ref, err := checkRef(r.GetRun())
 	if err != nil {
 		return nil, err
 	}
 	part := r.GetResult().GetResult()
-	if err := s.config.Limits.checkResult(part); err != nil {
+	if err := s.limits.checkResult(part); err != nil {
 		return nil, err
 	}
 	result := session.Result{CallID: part.GetToolCallId()}
-	if result.Ops, err = s.config.Limits.opsIn(r.GetResult().GetOps()); err != nil {
+	if result.Ops, err = s.limits.opsIn(r.GetResult().GetOps()); err != nil {
 		return nil, err
 	}
-	if result.Usage, err = s.config.Limits.usageIn(r.GetResult().GetUsage()); err != nil {
+	if result.Usage, err = s.limits.usageIn(r.GetResult().GetUsage()); err != nil {
 		return nil, err
 	}
 	if result.Body, err = encode(part); err != nil {
 		return nil, err
 	}
-	command := session.RecordResult{Ref: ref, Step: r.GetStep(), Result: result, Limits: s.config.Limits.heart()}
-	repeated, err := update(ctx, s, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), s.config.Limits.fitting(command))
+	command := session.RecordResult{Ref: ref, Step: r.GetStep(), Result: result, Limits: s.limits.sessionLimits()}
+	repeated, err := update(ctx, s.runner, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), s.limits.limitJournal(command))
 	if err != nil {
 		return nil, err
 	}
 	return &statev1.RecordResultResponse{Repeated: repeated}, nil
 }
 
-// fitting is the command with a bound on the whole journal, which a claim hands
-// over in one message: the bodies, which the heart counts too, and the state
-// writes and the usage beside them.
-func (l Limits) fitting(command session.RecordResult) func(*session.View) (*session.Change, bool, error) {
+// limitJournal adapts a command: it refuses a result if the whole journal, with its state
+// writes and usage, would be too large for a claim. TooLarge (RESULT_TOO_LARGE).
+func (l Limits) limitJournal(command session.RecordResult) func(*session.View) (*session.Change, bool, error) {
 	return func(v *session.View) (*session.Change, bool, error) {
 		change, repeated, err := command.Decide(v)
 		if err != nil || change == nil {
@@ -109,9 +124,9 @@ func opBytes(ops []session.StateOp) (n int) {
 	return n
 }
 
-// usageBytes is about what the measurements take on the wire, and not less.
+// usageBytes estimates how many bytes the entries take on the wire. It is never too low.
 func usageBytes(usage []session.Usage) (n int) {
-	const numbers = 80 // five of ten bytes at most, and what frames them and the names
+	const numbers = 80 // five of at most ten bytes, and the framing
 	for _, u := range usage {
 		n += numbers + len(u.Model) + len(u.Tool) + len(u.Type) + len(u.Name) + len(u.Source)
 	}
@@ -119,19 +134,19 @@ func usageBytes(usage []session.Usage) (n int) {
 }
 
 // FinishRun implements statev1.WorkServiceServer.
-func (s *Server) FinishRun(ctx context.Context, r *statev1.FinishRunRequest) (*statev1.FinishRunResponse, error) {
+func (s *workService) FinishRun(ctx context.Context, r *statev1.FinishRunRequest) (*statev1.FinishRunResponse, error) {
 	ref, err := checkRef(r.GetRun())
 	if err != nil {
 		return nil, err
 	}
-	if err := s.config.Limits.checkOutcome(r.GetOutcome(), false); err != nil {
+	if err := s.limits.checkOutcome(r.GetOutcome(), false); err != nil {
 		return nil, err
 	}
-	command := session.Finish{Ref: ref, Outcome: s.config.Limits.outcomeIn(r.GetOutcome()), Now: s.millis()}
-	if command.Usage, err = s.config.Limits.usageIn(r.GetUsage()); err != nil {
+	command := session.Finish{Ref: ref, Outcome: s.limits.outcomeIn(r.GetOutcome()), Now: s.clock.millis()}
+	if command.Usage, err = s.limits.usageIn(r.GetUsage()); err != nil {
 		return nil, err
 	}
-	version, err := spread(ctx, s, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
+	version, err := spread(ctx, s.runner, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
 	if err != nil {
 		return nil, err
 	}
@@ -139,36 +154,21 @@ func (s *Server) FinishRun(ctx context.Context, r *statev1.FinishRunRequest) (*s
 }
 
 // ReleaseRun implements statev1.WorkServiceServer.
-func (s *Server) ReleaseRun(ctx context.Context, r *statev1.ReleaseRunRequest) (*statev1.ReleaseRunResponse, error) {
+func (s *workService) ReleaseRun(ctx context.Context, r *statev1.ReleaseRunRequest) (*statev1.ReleaseRunResponse, error) {
 	ref, err := checkRef(r.GetRun())
 	if err != nil {
 		return nil, err
 	}
 	const longestDelay = 24 * time.Hour
-	if delay := r.GetDelayMs(); delay < 0 || delay > longestDelay.Milliseconds() {
-		return nil, fault.New(fault.Invalid, "DELAY_INVALID", "delay_ms is %d; give 0 to %d", delay, longestDelay.Milliseconds())
+	if err := checkRange("DELAY_INVALID", "delay_ms", r.GetDelayMs(), longestDelay.Milliseconds(), "give 0 to 86400000, a day"); err != nil {
+		return nil, err
 	}
-	usage, err := s.config.Limits.usageIn(r.GetUsage())
+	usage, err := s.limits.usageIn(r.GetUsage())
 	if err != nil {
 		return nil, err
 	}
-	if err := s.release(ctx, ref, session.Millis(r.GetDelayMs()), usage...); err != nil {
+	if err := s.runner.release(ctx, ref, session.Millis(r.GetDelayMs()), usage...); err != nil {
 		return nil, err
 	}
 	return &statev1.ReleaseRunResponse{}, nil
-}
-
-// releaseBytes is about what a release holds while it waits, its usage aside.
-const releaseBytes = 1024
-
-func (s *Server) release(ctx context.Context, ref session.Ref, delay session.Millis, usage ...session.Usage) error {
-	command := session.Release{Ref: ref, Delay: delay, Usage: usage, Now: s.millis()}
-	_, err := update(ctx, s, session.Target{Key: ref.Key, Need: command.Need()}, releaseBytes+usageBytes(usage), silent(command.Decide))
-	return err
-}
-
-// afterwards is for what has to be done although the caller is gone.
-func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
-	const longest = 5 * time.Second
-	return context.WithTimeout(context.WithoutCancel(ctx), longest)
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 )
 
 // machine sends random commands to a session and a child, from present and former claims, and
 // checks the invariants.
 type machine struct {
-	store  *memory.Store
+	store  store.Store
 	claims []session.Ref // all claims ever made
 	last   map[session.Key]session.Session
 	sent   map[string]session.Post // accepted requests by the id of their message
@@ -452,7 +452,7 @@ func (m *machine) checkRuns(t *rapid.T, s *session.Session) {
 func TestInvariantsHoldUnderRandomCommands(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{store: memory.New(), last: map[session.Key]session.Session{}, sent: map[string]session.Post{}, dealt: map[attempts]int64{}}
+		m := &machine{store: sqlitetest.Open(t), last: map[session.Key]session.Session{}, sent: map[string]session.Post{}, dealt: map[attempts]int64{}}
 		if err := m.store.Announce(context.Background(), "e", []session.Agent{{Type: "a"}}, 1); err != nil {
 			t.Fatal(err)
 		}

@@ -1,20 +1,19 @@
-// Package store is how the state service remembers: rows in, rows out, and no
-// rule of its own. The rules are in package session.
+// Package store is the contract between the state service and its database. It reads
+// and writes rows and has no rules. The rules are in package session.
 //
-// An implementation shows a command the rows of the sessions that it names,
-// which nobody else changes meanwhile, and writes what the command decides, all
-// of it or nothing. Transactions, locks, retries and batches stay behind the
-// interface: commands that arrive together are written together (package group)
-// without any caller noticing.
+// An implementation loads the sessions of a command, keeps other writers away from
+// them, and writes the changes of the command in one transaction. Transactions, locks,
+// retries and batches are hidden from callers: commands that arrive at the same time
+// are written together (package group).
 //
-// When Update or UpdateDue answers nil, the change survives the death of the
-// process at any later instruction (the memory store, which is for tests, keeps
-// it as long as the process lives). A store that cannot be reached gives
-// Unavailable (STORE_UNAVAILABLE): nothing was written, or everything was and only
-// the answer was lost. Commands that are sent again after that find out which.
+// When Update or UpdateDue returns nil, the change is durable: it survives a crash of
+// the process at any later instruction. (A database in memory, for tests, lives as long
+// as the process.) A store that cannot be reached returns Unavailable
+// (STORE_UNAVAILABLE): either nothing was written, or everything was and the answer was
+// lost. A caller that repeats the command learns which.
 //
-// All methods may be called by many goroutines at once. What they return
-// belongs to the caller; what they are given is not kept.
+// All methods may be called concurrently. Results belong to the caller, and arguments
+// are not retained.
 package store
 
 import (
@@ -25,8 +24,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// Store is everything that the state service asks of its database.
-type Store interface {
+// Store is the whole contract: one database behind small interfaces. Callers take the
+// parts that they use.
+type Store struct {
 	Updater
 	Reader
 	Registry
@@ -34,89 +34,87 @@ type Store interface {
 	Accounts
 	Memories
 	io.Closer
+
+	// Signals carries signals between the replicas that share the store; nil for a
+	// store of a single process.
+	Signals Signaler
 }
 
-// Signaler is a store that several replicas of the service share and that carries what
-// they have to tell each other. Signals are as good as those of a bell: they may be lost,
-// come twice, or late; what they are about is in the rows.
+// Signaler carries signals between the replicas that share a store. A signal is only a
+// wake-up: it may be lost, late or repeated, and its cause is in the
+// rows.
 type Signaler interface {
-	// Signal tells all other replicas that hear. A signal has no zero characters and at
-	// most 4 KiB.
+	// Signal sends signals to all other listening replicas. A signal has at most
+	// 4 KiB and no zero characters.
 	Signal(ctx context.Context, signals []string) error
 
-	// Hear gives hear the signals of the others, one at a time, until ctx ends or it
-	// cannot hear any more, which the error says.
-	Hear(ctx context.Context, hear func(signal string)) error
+	// Hear calls receive with each signal of the other replicas, one at a time. It
+	// returns an error when ctx ends or the connection fails.
+	Hear(ctx context.Context, receive func(signal string)) error
 }
 
-// Decide is a command of package session: a pure function from the sessions
-// shown to the rows to write in each. It may be called several times for one
-// Update, and only the last call counts. A nil change writes nothing in its
-// session, and nil for all of them nothing at all; an error aborts with nothing
-// written and comes back as it is.
+// Decide is a command of package session: a pure function from the loaded sessions to
+// the change of each. It may be called several times for one Update; only the last
+// call counts. A nil change writes nothing in its session, and a nil slice writes
+// nothing at all. An error writes nothing and is returned unchanged.
 type Decide func([]*session.View) ([]*session.Change, error)
 
-// DecideDue is a command on one run that is due.
+// DecideDue is a command on one due run.
 type DecideDue func(*session.View) (*session.Change, error)
 
 // Updater runs commands.
 type Updater interface {
-	// Update shows decide the sessions of the targets, in the order of the
-	// targets, and writes its changes, all or none of them. The targets name
-	// different sessions, of any tenants, and there is at least one. bytes is
-	// about how much memory the command holds while it waits.
+	// Update loads the sessions of the targets, calls decide with them in the order
+	// of the targets, and writes all changes or none. There is at least one target,
+	// and each names another session, of any tenant. bytes estimates the memory that
+	// the command holds while it waits.
 	//
-	// Exhausted (QUEUE_FULL) when too much is waiting already: nothing was
-	// written.
+	// Exhausted (QUEUE_FULL): too many commands wait, and nothing was written.
 	Update(ctx context.Context, targets []session.Target, bytes int, decide Decide) error
 
-	// UpdateDue finds at most limit runs that are due, shows each to decide in
-	// a view of its own, and writes the changes. The run that is due is
-	// View.Run, and View.HolderSilent is always filled.
-	// It returns what was written, in the order of the runs.
+	// UpdateDue finds at most limit due runs, calls decide with a view for each, and
+	// writes the changes. View.Run is the due run, and View.HolderSilent is always
+	// set. It returns the changes in the order of the runs.
 	//
-	// A session that another UpdateDue works on at the moment is passed over,
-	// not waited for. So two callers never get the same run, and an empty answer
-	// does not say that nothing is due.
+	// It skips sessions that another UpdateDue is working on. So two callers never
+	// get the same run, and an empty result does not mean that no run is due.
 	UpdateDue(ctx context.Context, due Due, need session.Need, limit int, decide DecideDue) ([]Decided, error)
 }
 
-// Decided is a change that was written, and the rows as they were before it.
+// Decided is a written change, and the view before it.
 type Decided struct {
 	View   *session.View
 	Change *session.Change
 }
 
-// Due names a kind of work that runs wait for: Queued, Orphaned, Silent or
-// Lost.
+// Due selects due runs: Queued, Orphaned, Silent or Lost.
 type Due interface{ due() }
 
-// Queued are the runs of the agents that wait for an executor, the oldest
-// first, but for those that are to wait until after Now. None are due for an executor that is
-// not registered.
+// Queued selects queued runs of the agents whose due time is not after Now, the
+// oldest first. It selects none for an executor that is not registered.
 type Queued struct {
 	ExecutorID string
 	AgentTypes []string
 	Now        session.Millis
 }
 
-// Orphaned are the runs of the agents that no registered executor announces, as
-// far as they need no agent to end: those that Queued would find of them with a
-// stop or with a deadline that is not after Now, about the oldest first. None are due for an executor that is not
-// registered.
+// Orphaned selects queued runs of agents that no registered executor announces, as far
+// as they can end without their agent: with a requested stop, or with a deadline that
+// is not after Now. Their due time is not after Now either. They are roughly in the
+// order of their age. It selects none for an executor that is not registered.
 type Orphaned struct {
 	ExecutorID string
 	Now        session.Millis
 }
 
-// Silent are the running runs whose executor is not registered, in no order.
+// Silent selects running runs whose executor is not registered, in no order.
 type Silent struct{}
 
-// Lost are the running runs that the executor has claimed
-// before a time and does not hold, in no order.
+// Lost selects running runs that the executor claimed before a time and does not
+// execute, in no order.
 type Lost struct {
 	ExecutorID    string
-	Held          []string
+	Held          []string       // the ids of the runs that it executes
 	ClaimedBefore session.Millis // exclusive
 }
 
@@ -125,70 +123,69 @@ func (Orphaned) due() {}
 func (Silent) due()   {}
 func (Lost) due()     {}
 
-// Reader reads what is stored of one session. Each answer is as of one moment.
-// NotFound (SESSION_NOT_FOUND) when there is no such session.
+// Reader reads one session. Each result is a consistent snapshot. NotFound
+// (SESSION_NOT_FOUND).
 type Reader interface {
-	// Session returns the session and what hangs on it.
+	// Session returns the session with its current run, calls, children and waiting
+	// runs.
 	Session(ctx context.Context, key session.Key) (*Snapshot, error)
 
 	// Run returns a run. NotFound (RUN_NOT_FOUND).
 	Run(ctx context.Context, key session.Key, runID string) (*session.Run, error)
 
-	// Runs returns at most limit runs that have begun, the newest first, of a
-	// turn below beforeTurn where that is not 0, without their outputs.
+	// Runs returns at most limit runs that have begun, the newest first, without
+	// their outputs. Unless beforeTurn is 0, their turns are below it.
 	Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) ([]session.Run, error)
 
-	// Waiting returns the runs that wait, in the order in which they will begin.
+	// Waiting returns the waiting runs in the order of the queue.
 	Waiting(ctx context.Context, key session.Key) ([]session.Run, error)
 
-	// Messages returns a page of the conversation in its order, and the number
-	// of messages that the session has.
+	// Messages returns a page of the conversation, and the number of all messages of
+	// the session.
 	Messages(ctx context.Context, key session.Key, page Page) ([]session.Message, int64, error)
 
-	// Checkpoint returns a checkpoint and the custom state as of it; with an
-	// empty id the newest one. NotFound (CHECKPOINT_NOT_FOUND).
+	// Checkpoint returns a checkpoint and its custom state. An empty id is the newest
+	// checkpoint. NotFound (CHECKPOINT_NOT_FOUND).
 	Checkpoint(ctx context.Context, key session.Key, id string) (*session.Checkpoint, string, error)
 
-	// Checkpoints returns at most limit checkpoints, the newest first, of a
-	// step below beforeStep where that is not 0, after leaving out offset of
-	// them; and how many the session has.
+	// Checkpoints returns at most limit checkpoints after the first offset, the
+	// newest first, and the number of all checkpoints of the session. Unless
+	// beforeStep is 0, their steps are below it.
 	Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) ([]session.Checkpoint, int64, error)
 
-	// Steps returns a page of the session's committed steps as readers may see them.
+	// Steps returns a page of the committed steps.
 	Steps(ctx context.Context, key session.Key, page StepPage) (*Steps, error)
 
-	// Owners returns the ids of the sessions that own calls of the family that the
-	// session belongs to, by call id. A call that the family does not have is left
-	// out.
+	// Owners returns the ids of the sessions that own the calls, by call id. It finds
+	// calls of the session's family only, and omits the others.
 	Owners(ctx context.Context, key session.Key, callIDs []string) (map[string]string, error)
 
-	// Family returns the session and the sub-sessions below it, however deep,
-	// a parent before its children; at most limit.
+	// Family returns the session and all sub-sessions below it, at most limit. A
+	// parent comes before its children.
 	Family(ctx context.Context, key session.Key, limit int) ([]session.Key, error)
 }
 
-// Snapshot is a session as of one moment.
+// Snapshot is a consistent view of a session.
 type Snapshot struct {
 	Session  session.Session // with its custom state
 	Current  *session.Run    // the newest run; nil before the first
-	Open     int             // the calls of the whole family that somebody waits for: without an answer, and of a run that has not failed
-	Calls    []session.Call  // not consumed; of a root those of the whole family; by their time of creation, then id
+	Open     int             // how many calls of the whole family await an answer; calls that outlived a failed run do not count
+	Calls    []session.Call  // not consumed; for a root, those of the whole family; by creation time, then id
 	Children []session.Child // by session id
-	Waiting  []session.Run   // in the order in which they will begin
+	Waiting  []session.Run   // in the order of the queue
 }
 
-// Page is a range of a conversation. It ends with the last message of the
-// session, after Limit messages, or before the message whose body would bring
-// the bodies above MaxBytes; the first message counts whatever its size.
+// Page is a range of a conversation. It has at most Limit messages, and their bodies
+// at most MaxBytes in total. The first message is included whatever its size.
 type Page struct {
 	From     int64 // an ordinal
 	Limit    int
 	MaxBytes int
 }
 
-// StepPage is a range of the steps of a session. It ends with the last step, after
-// Limit steps, or before the step whose record and messages would bring the page above
-// MaxBytes; the first step counts whatever its size.
+// StepPage is a range of the steps of a session. It has at most Limit steps, and their
+// records and messages at most MaxBytes in total. The first step is included whatever
+// its size.
 type StepPage struct {
 	After    int32  // steps above this one
 	RunID    string // only steps of this run; empty for all
@@ -196,44 +193,43 @@ type StepPage struct {
 	MaxBytes int
 }
 
-// Steps is a page of steps, and their session as of the same moment.
+// Steps is a page of steps with their session, a consistent snapshot.
 type Steps struct {
 	Session session.Session // without its custom state
 	Current *session.Run    // the newest run; nil before the first
 	Page    []session.StoredStep
-	Runs    []session.Run // of the page, each once, in the order of their steps, without outputs
-	More    bool          // steps follow the page
-	Stands  int32         // the highest stored step that is not above StepPage.After; 0 for none
+	Runs    []session.Run // the runs of the page, in the order of their first steps, without outputs
+	More    bool          // more steps follow
+	Stands  int32         // the highest stored step up to StepPage.After; 0 for none
 }
 
-// Lister finds sessions. Each answer is as of one moment, and found by index.
+// Lister finds sessions by index. Each result is a consistent snapshot.
 type Lister interface {
-	// Sessions returns a page of the tenant's sessions, the youngest first, of
-	// equal age the higher id (by its bytes) first, without their custom states
-	// and outputs.
+	// Sessions returns a page of the tenant's sessions, without their custom states
+	// and outputs. The newest come first; at the same creation time, the higher id by
+	// bytes.
 	Sessions(ctx context.Context, tenant string, q SessionQuery) ([]session.Session, error)
 
-	// CountSessions counts the sessions that fit, the place of the page aside. It
-	// stops at most where that is not 0.
+	// CountSessions counts the sessions of the query, whatever its After, Offset and
+	// Limit. It stops at most, unless that is 0.
 	CountSessions(ctx context.Context, tenant string, q SessionQuery, most int) (int64, error)
 
-	// Overdue returns at most limit sessions with an open call whose deadline
-	// is not after now, the longest overdue first.
+	// Overdue returns at most limit sessions with an open call whose deadline is not
+	// after now, the earliest deadline first.
 	Overdue(ctx context.Context, now session.Millis, limit int) ([]session.Key, error)
 
-	// Expired returns at most limit sessions that are not completed or failed
-	// and whose ExpiresAt is set and not after now, the longest expired first.
+	// Expired returns at most limit sessions whose ExpiresAt is set and not after now,
+	// the earliest first. Completed and failed sessions do not expire.
 	Expired(ctx context.Context, now session.Millis, limit int) ([]session.Key, error)
 }
 
-// SessionQuery says which sessions, and which page of them. The zero value of a
-// condition leaves it out.
+// SessionQuery selects a page of sessions. The zero value of a field is no condition.
 type SessionQuery struct {
-	All    []session.Facet // the session has each of them
-	Any    []session.Facet // the session has one of them
+	All    []session.Facet // the session has all of these
+	Any    []session.Facet // the session has at least one of these
 	From   session.Millis  // created at this time or later
 	Before session.Millis  // created before this time
-	After  *SessionPlace   // the page begins behind this place
+	After  *SessionPlace   // the page begins after this place
 	Offset int
 	Limit  int // at least 1
 }
@@ -244,23 +240,21 @@ type SessionPlace struct {
 	SessionID string
 }
 
-// Accounts knows what was measured. Entries are written by commands.
+// Accounts reads usage. Commands write its entries.
 type Accounts interface {
-	// UsageEntries returns a page of a session's entries in the order of their
-	// recording: by time, then run, step and position. NotFound
-	// (SESSION_NOT_FOUND).
+	// UsageEntries returns a page of a session's entries, by time, run, step and
+	// position. No kinds selects all kinds. NotFound (SESSION_NOT_FOUND).
 	UsageEntries(ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int) ([]session.UsageEntry, error)
 
-	// UsageSums adds entries up, one sum for each bucket and each kind, source,
-	// model, tool, type and name, sorted by these. At most limit sums.
+	// UsageSums adds entries up by bucket, kind, source, model, tool, type and name,
+	// and returns at most limit sums, sorted by these.
 	UsageSums(ctx context.Context, tenant string, q UsageQuery, limit int) ([]UsageSum, error)
 }
 
-// UsageQuery says which entries are added up. The zero value of a condition
-// leaves it out.
+// UsageQuery selects entries. The zero value of a field is no condition.
 type UsageQuery struct {
 	Sessions  []string // of these sessions
-	Family    string   // of this session and the sub-sessions below it
+	Family    string   // of this session and all sub-sessions below it
 	RunID     string
 	UserID    string // of the sessions of this user
 	AgentType string // of the sessions of this agent
@@ -271,103 +265,100 @@ type UsageQuery struct {
 	Bucket    session.Millis // the length of a bucket; 0 for one bucket
 }
 
-// UsageSum is the sum of entries that are alike.
+// UsageSum is the sum of the entries of a group.
 type UsageSum struct {
-	Bucket  session.Millis // when the bucket begins, a multiple of its length; 0 for one bucket
-	Usage   session.Usage  // Kind, Source, Model, Tool, Type and Name are those of the entries; the numbers are sums
+	Bucket  session.Millis // the start of the bucket, a multiple of its length; 0 for one bucket
+	Usage   session.Usage  // Kind, Source, Model, Tool, Type and Name of the group; the numbers are sums
 	Count   int64
-	Success int64 // how many entries say so
+	Success int64 // the number of entries with Success
 	First   session.Millis
 	Last    session.Millis
 }
 
-// Memories keeps facts that outlive sessions.
+// Memories stores facts that outlive sessions.
 type Memories interface {
-	// Remember adds a record, or writes it over the one with the same id; then
-	// CreatedAt stays. It reports which.
+	// Remember adds a record, or replaces the record with the same id but for its
+	// CreatedAt. It reports whether it has added one.
 	Remember(ctx context.Context, tenant string, m session.Memory) (added bool, err error)
 
 	// Memory returns a record. NotFound (MEMORY_NOT_FOUND).
 	Memory(ctx context.Context, tenant, id string) (*session.Memory, error)
 
-	// Recall returns the records that have one of the words, those with more of
-	// them first, then the later updated, then the lower id. A query without
-	// words gives every record, the later updated first.
+	// Recall returns the records with at least one of the words. Records with more
+	// words come first, then the last updated, then the lower id. A query without
+	// words returns all records, the last updated first.
 	Recall(ctx context.Context, tenant string, q MemoryQuery) ([]Recalled, error)
 
-	// ForgetMemory deletes a record. It reports false when there is none.
+	// ForgetMemory deletes a record. It reports whether there was one.
 	ForgetMemory(ctx context.Context, tenant, id string) (bool, error)
 
-	// Entities returns the pairs of entity and source that records have, sorted,
-	// and how many each has; at most limit, behind the pair after.
+	// Entities returns at most limit pairs of entity and source with the number of
+	// their records, sorted, after the pair after.
 	Entities(ctx context.Context, tenant string, after EntityCount, limit int) ([]EntityCount, error)
 }
 
-// MemoryQuery says which records are searched. The zero value of a condition
-// leaves it out.
+// MemoryQuery selects records. The zero value of a field is no condition.
 type MemoryQuery struct {
-	Words    []string // each once, as session.Words gives them
+	Words    []string // distinct, as session.Words returns them
 	EntityID string
 	Source   string
-	MinHits  int // at least so many of the words
+	MinHits  int // the least number of words that a record has
 	Limit    int // at least 1
 }
 
-// Recalled is a record and how many of the words it has.
+// Recalled is a record and the number of words that it has.
 type Recalled struct {
 	session.Memory
 	Hits int
 }
 
-// EntityCount is how many records an entity has from a source.
+// EntityCount is the number of records of an entity from a source.
 type EntityCount struct {
 	EntityID string
 	Source   string
 	Count    int64
 }
 
-// Registry knows the executors that live and the agents that they serve.
+// Registry stores executors, when they were last seen, and their agents.
 type Registry interface {
-	// Announce registers an executor, anew when it was forgotten, and keeps
-	// its agents for good. A later description of an agent takes the place of
-	// an earlier one. The executor announces these agents and no others until it
-	// is struck off or announces itself again.
+	// Announce registers an executor with its agents, or replaces its registration.
+	// Agents are never deleted. The last description of an agent wins.
 	Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error
 
-	// Beat notes that the executor lives. It reports false, and does nothing,
-	// when the executor is not registered.
+	// Beat records a heartbeat of the executor. It reports false, and does nothing, when
+	// the executor is not registered.
 	Beat(ctx context.Context, executorID string, now session.Millis) (known bool, err error)
 
-	// Stops returns the runs that the executors run and somebody has asked to
-	// stop, by run id. It costs by how many those are, and so may be asked often.
+	// Stops returns the running runs of the executors with a requested stop, by run
+	// id. It reads no other runs, and so may be called often.
 	Stops(ctx context.Context, executorIDs ...string) ([]StoppedRun, error)
 
-	// Forget strikes the executors off that have not been heard since before
-	// the time, and returns how many those were.
+	// Forget unregisters executors that were last seen before the time, and returns
+	// their number.
 	Forget(ctx context.Context, heardBefore session.Millis) (int, error)
 
-	// Heard returns the registered executors and when each was last heard.
+	// Heard returns when each registered executor was last seen.
 	Heard(ctx context.Context) (map[string]session.Millis, error)
 
-	// ForgetUnheard strikes those of the executors off that have not been heard
-	// since, which is to say whose time is still the one given, as Heard has told
-	// it: no other, so that no two clocks are compared. One that is being heard
-	// at the moment stays. It returns those that are gone, in no order.
+	// ForgetUnheard unregisters the executors that were not seen since: those whose
+	// time, as Heard returned it, is unchanged. It compares no clocks. An executor
+	// whose heartbeat is being written stays. It returns the unregistered ids, in no
+	// order.
 	ForgetUnheard(ctx context.Context, since map[string]session.Millis) ([]string, error)
 
-	// Agents returns every agent that was ever announced, by type.
+	// Agents returns all agents ever announced, by type.
 	Agents(ctx context.Context) ([]session.Agent, error)
 }
 
-// StoppedRun is a run that somebody has asked to stop.
+// StoppedRun is a run with a requested stop.
 type StoppedRun struct {
 	ExecutorID string
 	RunID      string
 	Stop       session.Stop
 }
 
-// Unavailable is the fault of a store that cannot be reached, around the
-// reason for it, which is for the log and does not travel.
+// Unavailable returns the fault of a store that cannot be reached: Unavailable
+// (STORE_UNAVAILABLE). It wraps the cause for the log; the cause is not sent to callers.
 func Unavailable(err error) error { return &unavailable{err} }
 
 type unavailable struct{ cause error }

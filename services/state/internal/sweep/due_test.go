@@ -12,32 +12,40 @@ import (
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
 )
 
-// listed is a store whose sessions are due until they are done.
-type listed struct {
+// dueStore is a store with sessions that are due until they are done.
+type dueStore struct {
 	store.Store
 	mu     sync.Mutex
 	due    []session.Key
-	done   map[session.Key]int // how often each was tried
+	done   map[session.Key]int // the number of tries of each
 	fails  map[session.Key]bool
-	atOnce int // how many are worked on now
-	most   int // and were at most
+	atOnce int // sessions in progress
+	most   int // the highest atOnce
 	looks  int
 	broken error
 }
 
-func newListed(n int) *listed {
-	l := &listed{Store: memory.New(), done: map[session.Key]int{}, fails: map[session.Key]bool{}}
+// parts returns the store with its wrapped parts.
+func (l *dueStore) parts() store.Store {
+	s := l.Store
+	s.Lister = l
+	return s
+}
+
+func newListed(t *testing.T, n int) *dueStore {
+	t.Helper()
+	l := &dueStore{Store: sqlitetest.Open(t), done: map[session.Key]int{}, fails: map[session.Key]bool{}}
 	for i := range n {
 		l.due = append(l.due, session.Key{Tenant: "t", SessionID: fmt.Sprint(i)})
 	}
 	return l
 }
 
-func (l *listed) find(limit int) ([]session.Key, error) {
+func (l *dueStore) find(limit int) ([]session.Key, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.looks++
@@ -53,23 +61,23 @@ func (l *listed) find(limit int) ([]session.Key, error) {
 	return keys, nil
 }
 
-func (l *listed) Overdue(_ context.Context, _ session.Millis, limit int) ([]session.Key, error) {
+func (l *dueStore) Overdue(_ context.Context, _ session.Millis, limit int) ([]session.Key, error) {
 	return l.find(limit)
 }
 
-func (l *listed) Expired(_ context.Context, _ session.Millis, limit int) ([]session.Key, error) {
+func (l *dueStore) Expired(_ context.Context, _ session.Millis, limit int) ([]session.Key, error) {
 	return l.find(limit)
 }
 
 var errStuck = errors.New("it cannot be done")
 
-func (l *listed) do(key session.Key) error {
+func (l *dueStore) do(key session.Key) error {
 	l.mu.Lock()
 	l.done[key]++
 	l.atOnce++
 	l.most = max(l.most, l.atOnce)
 	l.mu.Unlock()
-	time.Sleep(time.Millisecond) // of fake time: the others come meanwhile
+	time.Sleep(time.Millisecond) // fake time: the others begin meanwhile
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.atOnce--
@@ -79,7 +87,7 @@ func (l *listed) do(key session.Key) error {
 	return nil
 }
 
-func (l *listed) expiry() sweep.Expiry {
+func (l *dueStore) expiry() sweep.Expiry {
 	return sweep.Expiry{
 		Store: l, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Expire: func(_ context.Context, key session.Key) (session.Expired, error) {
@@ -99,11 +107,11 @@ func (l *listed) expiry() sweep.Expiry {
 	}
 }
 
-func TestAnExpirySaysWhatItDid(t *testing.T) {
+func TestAnExpiryCountsItsResults(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newListed(250)
-		for i := range 120 { // more than a page of them stand before all others
+		l := newListed(t, 250)
+		for i := range 120 { // more than a page of failing ones comes first
 			l.fails[l.due[10+i]] = true
 		}
 		got, err := l.expiry().Run(t.Context(), 1000)
@@ -125,7 +133,7 @@ func TestAnExpirySaysWhatItDid(t *testing.T) {
 func TestAnExpiryStopsAtItsLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newListed(250)
+		l := newListed(t, 250)
 		got, err := l.expiry().Run(t.Context(), 120)
 		if err != nil || got.Detected != 120 || len(l.done) != 120 {
 			t.Errorf("got %+v, %v and %d done, want 120", got, err, len(l.done))
@@ -133,9 +141,9 @@ func TestAnExpiryStopsAtItsLimit(t *testing.T) {
 	})
 }
 
-func TestAnExpiryThatCannotLookSaysWhy(t *testing.T) {
+func TestAnExpiryReturnsTheErrorOfItsQuery(t *testing.T) {
 	t.Parallel()
-	l := newListed(1)
+	l := newListed(t, 1)
 	l.broken = store.Unavailable(errors.New("gone"))
 	if _, err := l.expiry().Run(t.Context(), 10); !errors.Is(err, l.broken) {
 		t.Errorf("got %v, want the store's failure", err)
@@ -145,7 +153,7 @@ func TestAnExpiryThatCannotLookSaysWhy(t *testing.T) {
 func TestAnExpiryEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newListed(5000)
+		l := newListed(t, 5000)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		got, err := l.expiry().Run(ctx, 5000)
@@ -155,12 +163,12 @@ func TestAnExpiryEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestDeadlinesAndExpiryGoAtTheirOwnPace(t *testing.T) {
+func TestDeadlinesAndExpiryHaveTheirOwnPace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newListed(3)
-		l.fails[l.due[0]] = true // is tried with each sweep, and holds nobody up
-		w := worker(l)
+		l := newListed(t, 3)
+		l.fails[l.due[0]] = true // is tried by each sweep, and delays no other
+		w := worker(l.parts())
 		w.TimeOut = func(_ context.Context, key session.Key) error { return l.do(key) }
 		var expiries int
 		w.Expire = func(context.Context, int) (sweep.Summary, error) {

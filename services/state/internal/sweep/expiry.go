@@ -11,32 +11,32 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// Expiry gives up sessions whose time is over. All fields have to be set.
+// Expiry expires sessions. All fields must be set.
 type Expiry struct {
 	Store  store.Lister
-	Expire func(context.Context, session.Key) (session.Expired, error) // gives up one session
+	Expire func(context.Context, session.Key) (session.Expired, error) // expires one session
 	Now    func() time.Time
 	Log    *slog.Logger
 }
 
-// Summary is what an expiry did.
+// Summary is the result of an expiry.
 type Summary struct {
-	Detected        int // sessions that were found
-	Marked          int // given up
-	AlreadyTerminal int // over, or gone, before their turn came
-	Errors          int // could not be given up
+	Detected        int // found
+	Marked          int // failed as expired
+	AlreadyTerminal int // ended or deleted meanwhile
+	Errors          int // could not be expired
 }
 
-// Run gives up at most so many sessions, the longest expired first. One that
-// cannot be given up is logged, counted, and does not hold up the others. With
-// an error the summary says what was done until then.
-func (e Expiry) Run(ctx context.Context, most int) (Summary, error) {
+// Run expires at most limit sessions, the longest overdue first. A failure is logged and
+// counted, and does not stop the others. With an error, the summary covers the sessions done
+// until then.
+func (e Expiry) Run(ctx context.Context, limit int) (Summary, error) {
 	var mu sync.Mutex // guards sum
 	var sum Summary
 	find := func(ctx context.Context, limit int) ([]session.Key, error) {
 		return e.Store.Expired(ctx, session.Millis(e.Now().UnixMilli()), limit)
 	}
-	err := drain(ctx, most, find, func(ctx context.Context, key session.Key) error {
+	err := forEachDue(ctx, limit, find, func(ctx context.Context, key session.Key) error {
 		became, err := e.Expire(ctx, key)
 		if err != nil && fault.KindOf(err) == fault.NotFound {
 			became, err = session.ExpiryAlreadyTerminal, nil

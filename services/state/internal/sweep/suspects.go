@@ -8,45 +8,44 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// mostSuspects bounds whom a replica suspects at once. Whoever comes on top
-// loses its runs by its silence only.
-const mostSuspects = 10_000
+// maxSuspects bounds the suspects of a replica. Further executors lose their runs by silence
+// only.
+const maxSuspects = 10_000
 
-// Suspects are the executors whose claim stream to this replica has broken and
-// that have not come back to it. Its methods may be called by many goroutines at
-// once, and never wait.
+// Suspects are the executors with a broken claim stream to this replica that have not opened a
+// new one. Its methods may be called by many goroutines at once, and never wait.
 type Suspects struct {
-	came chan struct{} // holds one signal: there may be somebody
+	added chan struct{} // holds one signal: there may be a suspect
 
-	mu     sync.Mutex
-	open   map[string]int // how many claim streams each executor has here
-	broken map[string]*suspect
-	deaf   bool // a heartbeat was lost since that was last asked
+	mu              sync.Mutex
+	open            map[string]int // claim streams to this replica, by executor
+	suspects        map[string]*suspect
+	missedHeartbeat bool // since the last takeMissedHeartbeat
 }
 
-// suspect is what the watch knows of an executor. Nobody else reads it.
+// suspect is the state of a suspect. Only the watcher uses its fields.
 type suspect struct {
-	broke time.Time      // when the watch has learned of it; zero before
-	since time.Time      // when the grace has begun; zero before
-	heard session.Millis // last, as of then
-	other time.Time      // when somebody else was heard within the grace; zero before
+	firstSeen  time.Time      // by the watcher
+	graceBegan time.Time      // zero before
+	lastSeen   session.Millis // of the executor, when the grace began
+	otherSeen  time.Time      // when another executor was first seen within the grace; zero before
 }
 
-// NewSuspects returns nobody.
+// NewSuspects returns an empty set.
 func NewSuspects() *Suspects {
-	return &Suspects{came: make(chan struct{}, 1), open: map[string]int{}, broken: map[string]*suspect{}}
+	return &Suspects{added: make(chan struct{}, 1), open: map[string]int{}, suspects: map[string]*suspect{}}
 }
 
-// Join is for a claim stream that opens. Each needs a Leave.
+// Join counts a new claim stream. Each needs a Leave.
 func (s *Suspects) Join(executorID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open[executorID]++
-	delete(s.broken, executorID)
+	delete(s.suspects, executorID)
 }
 
-// Leave is for a claim stream that has ended. One that broke makes its executor
-// a suspect, unless that has another one here.
+// Leave counts the end of a claim stream. A broken one makes its executor a suspect, unless it
+// has another stream here.
 func (s *Suspects) Leave(executorID string, broke bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,48 +54,47 @@ func (s *Suspects) Leave(executorID string, broke bool) {
 		return
 	}
 	delete(s.open, executorID)
-	if broke && len(s.broken) < mostSuspects {
-		s.broken[executorID] = &suspect{}
+	if broke && len(s.suspects) < maxSuspects {
+		s.suspects[executorID] = &suspect{}
 		select {
-		case s.came <- struct{}{}:
-		default: // a signal is waiting already
+		case s.added <- struct{}{}:
+		default: // a signal is already pending
 		}
 	}
 }
 
-// Deaf is for a heartbeat that came and could not be noted: for now nobody's
-// silence is a sign.
-func (s *Suspects) Deaf() {
+// MissedHeartbeat notes a heartbeat that could not be stored: for now, silence proves nothing.
+func (s *Suspects) MissedHeartbeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.deaf = true
+	s.missedHeartbeat = true
 }
 
-func (s *Suspects) wasDeaf() bool {
+func (s *Suspects) takeMissedHeartbeat() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	deaf := s.deaf
-	s.deaf = false
-	return deaf
+	missed := s.missedHeartbeat
+	s.missedHeartbeat = false
+	return missed
 }
 
 func (s *Suspects) list() map[string]*suspect {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.broken)
+	return maps.Clone(s.suspects)
 }
 
-// clear takes the suspicion away, unless it is another one by now.
-func (s *Suspects) clear(executorID string, of *suspect) {
+// remove clears a suspect, unless it has become one again.
+func (s *Suspects) remove(executorID string, of *suspect) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken[executorID] == of {
-		delete(s.broken, executorID)
+	if s.suspects[executorID] == of {
+		delete(s.suspects, executorID)
 	}
 }
 
-func (s *Suspects) clearAll() {
+func (s *Suspects) removeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.broken)
+	clear(s.suspects)
 }

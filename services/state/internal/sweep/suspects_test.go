@@ -11,11 +11,11 @@ import (
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
 )
 
-// registry is a store that counts the looks of the watch, and may fail.
+// registry is a store that counts the looks of the watcher, and may fail.
 type registry struct {
 	store.Store
 	looks  atomic.Int32
@@ -23,37 +23,44 @@ type registry struct {
 	frozen atomic.Bool // ForgetUnheard fails
 }
 
+// parts returns the store with its wrapped parts.
+func (r *registry) parts() store.Store {
+	s := r.Store
+	s.Registry = r
+	return s
+}
+
 func (r *registry) Heard(ctx context.Context) (map[string]session.Millis, error) {
 	r.looks.Add(1)
 	if r.blind.Load() {
-		return nil, store.Unavailable(errors.New("gone for a moment"))
+		return nil, store.Unavailable(errors.New("outage"))
 	}
 	return r.Store.Heard(ctx)
 }
 
 func (r *registry) ForgetUnheard(ctx context.Context, since map[string]session.Millis) ([]string, error) {
 	if r.frozen.Load() {
-		return nil, store.Unavailable(errors.New("gone for a moment"))
+		return nil, store.Unavailable(errors.New("outage"))
 	}
 	return r.Store.ForgetUnheard(ctx, since)
 }
 
-// watched is a replica in a bubble of fake time. Executor e1 has a claim stream
-// to it and runs a run.
+// watched is a replica in a bubble of fake time. Executor e1 has a claim stream to it and a
+// run.
 type watched struct {
 	*testing.T
 	store    *registry
 	suspects *sweep.Suspects
 	requeued chan time.Time
-	skipped  atomic.Int64 // how far the replica's wall clock is ahead
+	skipped  atomic.Int64 // offset of the replica's wall clock
 	broke    time.Time
 }
 
 func watching(t *testing.T, test func(w *watched), changes ...func(*sweep.Sweep)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &watched{T: t, store: &registry{Store: memory.New()}, suspects: sweep.NewSuspects(), requeued: make(chan time.Time, 10)}
+		w := &watched{T: t, store: &registry{Store: sqlitetest.Open(t)}, suspects: sweep.NewSuspects(), requeued: make(chan time.Time, 10)}
 		claimed(t, w.store)
-		s := worker(w.store)
+		s := worker(w.store.parts())
 		s.Suspects, s.Wake = w.suspects, func(string) { w.requeued <- time.Now() }
 		s.Now = func() time.Time { return time.Now().Add(time.Duration(w.skipped.Load())) }
 		for _, change := range changes {
@@ -65,17 +72,17 @@ func watching(t *testing.T, test func(w *watched), changes ...func(*sweep.Sweep)
 		defer ended.Wait()
 		defer cancel()
 		w.suspects.Join("e1")
-		w.beating("e1", 10*time.Second) // the sweep has listened for long enough
+		w.beating("e1", 10*time.Second) // the sweep has waited for heartbeats
 		test(w)
 	})
 }
 
-// beating sends heartbeats for a time, and after it.
+// beating sends heartbeats for some time, and one after it.
 func (w *watched) beating(id string, lasts time.Duration) {
 	w.Helper()
 	for end := time.Now().Add(lasts); ; time.Sleep(500 * time.Millisecond) {
 		if known, err := w.store.Beat(w.Context(), id, now()); err != nil || !known {
-			w.Fatalf("%s was forgotten, %v", id, err)
+			w.Fatalf("%s was unregistered, %v", id, err)
 		}
 		if !time.Now().Before(end) {
 			return
@@ -83,7 +90,7 @@ func (w *watched) beating(id string, lasts time.Duration) {
 	}
 }
 
-// neighbour is an executor that lives for as long as the test.
+// neighbour is an executor that lives until the test ends.
 func (w *watched) neighbour(id string) {
 	w.Helper()
 	if err := w.store.Announce(w.Context(), id, nil, now()); err != nil {
@@ -111,24 +118,23 @@ func (w *watched) breaks() {
 	w.broke = time.Now()
 }
 
-// loses waits for the run to be queued again, and fails the test unless that comes
-// between the times after the break.
+// loses waits until the run is requeued, and checks the time since the break.
 func (w *watched) loses(from, to time.Duration) {
 	w.Helper()
 	took := (<-w.requeued).Sub(w.broke)
 	if took < from || took > to {
-		w.Errorf("the run was queued again after %v, want %v to %v", took, from, to)
+		w.Errorf("the run was requeued after %v, want %v to %v", took, from, to)
 	}
 	if known, err := w.store.Beat(w.Context(), "e1", now()); known || err != nil {
-		w.Errorf("got known %v, %v; want the executor forgotten", known, err)
+		w.Errorf("got known %v, %v; want the executor unregistered", known, err)
 	}
 }
 
-// What a grace of a second comes to with the looks at its begin, and with those
-// that a neighbour's heartbeat may cost.
+// The bounds of a grace of one second: with the first looks, and with the wait for a
+// neighbour's heartbeat.
 const atOnce, soon = time.Second, 1250 * time.Millisecond
 
-// What silence comes to, with its sweep.
+// The bounds of silence, with its sweep.
 const silence, silenceEnds = 2 * time.Second, 3100 * time.Millisecond
 
 func TestAnExecutorIsForgottenSoonAfterItsStreamBroke(t *testing.T) {
@@ -140,12 +146,12 @@ func TestAnExecutorIsForgottenSoonAfterItsStreamBroke(t *testing.T) {
 		looks := w.store.looks.Load()
 		time.Sleep(time.Minute)
 		if more := w.store.looks.Load() - looks; looks > 30 || more > 1 {
-			t.Errorf("it cost %d looks, and %d when nobody was suspected any more", looks, more)
+			t.Errorf("it cost %d looks, and %d without suspects", looks, more)
 		}
 	})
 }
 
-func TestAHeartbeatOnItsWayAtTheBreakIsNoSignOfLife(t *testing.T) {
+func TestAHeartbeatSentBeforeTheBreakIsNoSignOfLife(t *testing.T) {
 	t.Parallel()
 	watching(t, func(w *watched) {
 		w.neighbour("e2")
@@ -156,9 +162,9 @@ func TestAHeartbeatOnItsWayAtTheBreakIsNoSignOfLife(t *testing.T) {
 	})
 }
 
-func TestAnExecutorThatBeatsOnKeepsItsRuns(t *testing.T) {
+func TestAnExecutorThatStillSendsHeartbeatsKeepsItsRuns(t *testing.T) {
 	t.Parallel()
-	watching(t, func(w *watched) { // as one that drains
+	watching(t, func(w *watched) { // as it drains
 		w.neighbour("e2")
 		w.breaks()
 		time.Sleep(499 * time.Millisecond)
@@ -166,7 +172,7 @@ func TestAnExecutorThatBeatsOnKeepsItsRuns(t *testing.T) {
 		if looks := w.store.looks.Load(); looks > 15 {
 			t.Errorf("it cost %d looks", looks)
 		}
-		w.broke = time.Now() // then it dies, with no stream to break
+		w.broke = time.Now() // then it dies, without a stream
 		w.loses(silence, silenceEnds)
 	})
 }
@@ -188,7 +194,7 @@ func TestAnExecutorThatComesBackKeepsItsRuns(t *testing.T) {
 				if err := back(w); err != nil {
 					w.Fatal(err)
 				}
-				w.loses(silence-time.Second/2, silenceEnds+time.Second) // it hangs from there on
+				w.loses(silence-time.Second/2, silenceEnds+time.Second) // it hangs from then on
 			})
 		})
 	}
@@ -227,7 +233,7 @@ func TestNobodyIsConvictedWhileNobodyIsHeard(t *testing.T) {
 		w.breaks()
 		w.loses(silence, silenceEnds)
 	})
-	watching(t, func(w *watched) { // what was between them came back, first for another
+	watching(t, func(w *watched) { // the network comes back, first for another executor
 		w.breaks()
 		time.Sleep(1300 * time.Millisecond)
 		w.neighbour("e2")
@@ -244,7 +250,7 @@ func TestAReplicaThatCannotHaveHeardGivesTheWholeGraceAgain(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			w.store.blind.Store(false)
 		},
-		"a heartbeat was not noted": func(w *watched) { w.suspects.Deaf() },
+		"a heartbeat was not noted": func(w *watched) { w.suspects.MissedHeartbeat() },
 		"the replica stood still":   func(w *watched) { w.skipped.Add(int64(400 * time.Millisecond)) },
 		"the clock was set back":    func(w *watched) { w.skipped.Add(-int64(time.Hour)) },
 	} {

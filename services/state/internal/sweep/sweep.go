@@ -1,38 +1,33 @@
-// Package sweep does what must happen although nobody asks: it strikes
-// executors off that have fallen silent and queues their runs again, answers
-// calls whose deadline has passed, and gives sessions up whose time is over.
+// Package sweep does the work that is due by time. It unregisters silent executors and requeues
+// their runs, answers calls after their deadline, and expires sessions.
 //
-// Every replica sweeps, all at once. Which executor is silent is one fact in
-// the store, and a run that several find is requeued by one of them; what is
-// overdue is decided anew by the command that answers it. The replicas' clocks
-// have to agree to well within the time of silence.
+// All replicas sweep at the same time. Which executor is silent is a fact in the store, and a
+// run found by several replicas is requeued by one of them. An overdue call is decided again by
+// the command that answers it. The clocks of the replicas have to agree to well within
+// SilentAfter.
 //
-// A sweep that cannot have heard anybody must not call anybody silent: after
-// its start, and after a time in which the store could not be reached or the
-// process stood still, it first listens for as long as an executor may be
-// silent. The sweeps over deadlines and expiry look at times that stand in the
-// store, and need not listen. Each goes at its own pace, so that thousands of
-// deadlines do not make another one deaf.
+// A sweep may have missed heartbeats: after its start, after an outage of the store, and after
+// a pause of the process. It then waits for SilentAfter before it calls any executor silent.
+// The sweeps for deadlines and expiry compare stored times and need not wait. Each sweep has
+// its own pace, so thousands of deadlines do not delay the others.
 //
 // # Suspects
 //
-// The socket of a process that is killed is closed at once, and its claim stream
-// breaks. So does that of a process that lives: one that drains, or whose
-// connection was cut. Therefore a break alone convicts nobody. The executor is
-// suspected by the replica that had the stream, and loses its runs only when
-// it is not heard either, on any replica, for a grace that is shorter than that of
-// silence and still two heartbeats long:
+// If a process is killed, its sockets close at once, and its claim stream breaks. But a stream
+// also breaks when a living process drains or loses its connection. So a break alone proves
+// nothing: it makes the executor a suspect of the replica with the stream. The executor loses
+// its runs only if no replica receives a heartbeat for a grace period, shorter than SilentAfter
+// and at least two heartbeats long:
 //
-//	break ──▶ look ──▶ look, grace begins ── … ──▶ still not heard ──▶ struck off, runs queued
+//	break ──▶ look ──▶ look, grace begins ── … ──▶ still not seen ──▶ unregistered, runs requeued
 //	                          │
-//	                          └─ it was heard, or opened a stream here: cleared
+//	                          └─ it was seen, or opened a stream here: cleared
 //
-// Heard means that the time in its row is another one, whatever a clock says. The
-// grace begins anew when the replica cannot have heard it: when it stood still,
-// could not reach the store or could not note a heartbeat; and it does not end
-// while nobody else is heard, as when what stands between the executors and all
-// replicas has failed. Who hangs or vanishes without a word keeps its stream, and is
-// found by its silence. A replica that dies takes its suspicions with it.
+// An executor was seen when the time in its row changes, whatever the clocks say. The grace
+// begins again if this replica may have missed heartbeats: it was paused, or could not reach
+// the store or store a heartbeat. It does not end while no other executor is seen, because the
+// network between the executors and all replicas may have failed. An executor that hangs keeps
+// its stream, and is found by its silence. The suspects of a replica end with it.
 package sweep
 
 import (
@@ -45,44 +40,44 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// batch is how many runs one transaction requeues at most.
-const batch = 100
+// requeueBatch is how many runs one transaction requeues at most.
+const requeueBatch = 100
 
-// Bounds of one sweep over what is overdue. What it leaves is for the next one.
+// Bounds of one sweep for overdue calls or expired sessions. The next sweep takes the rest.
 const (
-	mostDue   = 10_000
-	dueWithin = time.Minute
+	maxDue     = 10_000
+	dueTimeout = time.Minute
 )
 
-// Sweep is the worker. All fields have to be set.
+// Sweep does the work. All fields must be set.
 type Sweep struct {
 	Store       store.Store
-	Every       time.Duration // the pause between two looks for silent executors, and for overdue calls
+	Every       time.Duration // the interval of the looks for silent executors, and for overdue calls
 	SilentAfter time.Duration // how long an executor may be silent
-	BrokenAfter time.Duration // how long one may be whose claim stream has broken; 0 for as long as any other
-	ExpireEvery time.Duration // the pause between two looks for expired sessions
+	BrokenAfter time.Duration // the same after its claim stream has broken; 0 for SilentAfter
+	ExpireEvery time.Duration // the interval of the looks for expired sessions
 	Suspects    *Suspects
 	Now         func() time.Time
-	Wake        func(agentType string)                               // is told of every run that was requeued
-	TimeOut     func(context.Context, session.Key) error             // answers the overdue calls of a session
-	Expire      func(ctx context.Context, most int) (Summary, error) // gives up sessions whose time is over
+	Wake        func(agentType string)                                // is called for every requeued run
+	TimeOut     func(context.Context, session.Key) error              // answers the overdue calls of a session
+	Expire      func(ctx context.Context, limit int) (Summary, error) // expires at most limit sessions
 	Log         *slog.Logger
 }
 
-// Run sweeps until ctx ends, and then returns nil. A sweep that fails is
-// logged, and tried again at the next turn.
+// Run sweeps until ctx ends, and then returns nil. A failed sweep is logged, and repeated at
+// its next time.
 func (s *Sweep) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
-	loops.Go(func() { s.listen(ctx) })
-	loops.Go(func() { s.watch(ctx) })
-	loops.Go(func() { s.repeat(ctx, s.Every, "deadlines", s.deadlines) })
-	loops.Go(func() { s.repeat(ctx, s.ExpireEvery, "expiry", s.expire) })
+	loops.Go(func() { s.watchSilence(ctx) })
+	loops.Go(func() { s.watchSuspects(ctx) })
+	loops.Go(func() { s.runEvery(ctx, s.Every, "deadlines", s.answerOverdue) })
+	loops.Go(func() { s.runEvery(ctx, s.ExpireEvery, "expiry", s.expireSessions) })
 	loops.Wait()
 	return nil
 }
 
-// repeat does a sweep again and again until ctx ends.
-func (s *Sweep) repeat(ctx context.Context, every time.Duration, name string, sweep func(context.Context) error) {
+// runEvery repeats a sweep until ctx ends.
+func (s *Sweep) runEvery(ctx context.Context, every time.Duration, name string, sweep func(context.Context) error) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -91,7 +86,7 @@ func (s *Sweep) repeat(ctx context.Context, every time.Duration, name string, sw
 			return
 		case <-ticker.C:
 		}
-		within, cancel := context.WithTimeout(ctx, dueWithin)
+		within, cancel := context.WithTimeout(ctx, dueTimeout)
 		if err := sweep(within); err != nil && ctx.Err() == nil {
 			s.Log.WarnContext(ctx, "sweep failed", "sweep", name, "error", err)
 		}
@@ -99,12 +94,12 @@ func (s *Sweep) repeat(ctx context.Context, every time.Duration, name string, sw
 	}
 }
 
-// deadlines answers the calls that nobody has answered in time.
-func (s *Sweep) deadlines(ctx context.Context) error {
+// answerOverdue answers the overdue calls.
+func (s *Sweep) answerOverdue(ctx context.Context) error {
 	find := func(ctx context.Context, limit int) ([]session.Key, error) {
 		return s.Store.Overdue(ctx, session.Millis(s.now().UnixMilli()), limit)
 	}
-	return drain(ctx, mostDue, find, func(ctx context.Context, key session.Key) error {
+	return forEachDue(ctx, maxDue, find, func(ctx context.Context, key session.Key) error {
 		err := s.TimeOut(ctx, key)
 		if err != nil && ctx.Err() == nil {
 			s.Log.WarnContext(ctx, "overdue calls could not be answered", "tenant", key.Tenant, "session", key.SessionID, "error", err)
@@ -113,8 +108,8 @@ func (s *Sweep) deadlines(ctx context.Context) error {
 	})
 }
 
-func (s *Sweep) expire(ctx context.Context) error {
-	sum, err := s.Expire(ctx, mostDue)
+func (s *Sweep) expireSessions(ctx context.Context) error {
+	sum, err := s.Expire(ctx, maxDue)
 	if sum.Detected > 0 {
 		s.Log.InfoContext(ctx, "sessions expired",
 			"detected", sum.Detected, "marked", sum.Marked, "already_terminal", sum.AlreadyTerminal, "errors", sum.Errors)
@@ -122,11 +117,11 @@ func (s *Sweep) expire(ctx context.Context) error {
 	return err
 }
 
-// listen looks for executors that have fallen silent until ctx ends.
-func (s *Sweep) listen(ctx context.Context) {
+// watchSilence looks for silent executors until ctx ends.
+func (s *Sweep) watchSilence(ctx context.Context) {
 	ticker := time.NewTicker(s.Every)
 	defer ticker.Stop()
-	listening := s.now() // since when every silence is the executor's own
+	listening := s.now() // since when this replica has missed no heartbeat
 	last := listening
 	for {
 		select {
@@ -138,7 +133,7 @@ func (s *Sweep) listen(ctx context.Context) {
 		if now.Sub(last) > s.Every+s.SilentAfter/2 {
 			listening = now
 		}
-		if err := s.sweep(ctx, now, now.Sub(listening) > s.SilentAfter); err != nil {
+		if err := s.sweepSilent(ctx, now, now.Sub(listening) > s.SilentAfter); err != nil {
 			if ctx.Err() != nil {
 				return
 			}
@@ -149,12 +144,12 @@ func (s *Sweep) listen(ctx context.Context) {
 	}
 }
 
-// now is the wall clock, by which silence is judged: unlike the monotonic one it
-// goes on while the machine sleeps.
+// now returns the wall clock, which measures silence: unlike the monotonic clock it goes on
+// while the machine sleeps.
 func (s *Sweep) now() time.Time { return s.Now().Round(0) }
 
-func (s *Sweep) sweep(ctx context.Context, now time.Time, forget bool) error {
-	// No longer than an executor may be silent: a sweep that hangs is blind.
+func (s *Sweep) sweepSilent(ctx context.Context, now time.Time, forget bool) error {
+	// A sweep that hangs for longer has missed heartbeats itself.
 	ctx, cancel := context.WithTimeout(ctx, s.SilentAfter)
 	defer cancel()
 	if forget {
@@ -163,26 +158,26 @@ func (s *Sweep) sweep(ctx context.Context, now time.Time, forget bool) error {
 			return err
 		}
 		if n > 0 {
-			s.Log.InfoContext(ctx, "executors fell silent", "count", n)
+			s.Log.InfoContext(ctx, "silent executors were unregistered", "count", n)
 		}
 	}
 	return s.requeue(ctx, session.Millis(now.UnixMilli()))
 }
 
-// requeue queues the runs again whose executor is struck off.
+// requeue requeues the runs of unregistered executors.
 func (s *Sweep) requeue(ctx context.Context, now session.Millis) error {
 	command := session.RequeueSilent{Now: now}
 	for {
-		requeued, err := s.Store.UpdateDue(ctx, store.Silent{}, session.Need{}, batch, command.Decide)
+		requeued, err := s.Store.UpdateDue(ctx, store.Silent{}, session.Need{}, requeueBatch, command.Decide)
 		if err != nil {
 			return err
 		}
 		for _, d := range requeued {
-			s.Log.InfoContext(ctx, "run of a silent executor is queued again",
+			s.Log.InfoContext(ctx, "run of a silent executor is requeued",
 				"session", d.View.Session.SessionID, "run", d.View.Run.RunID, "executor", d.View.Run.ExecutorID)
 			s.Wake(d.View.Run.AgentType)
 		}
-		if len(requeued) < batch {
+		if len(requeued) < requeueBatch {
 			return nil
 		}
 	}

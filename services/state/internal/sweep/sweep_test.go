@@ -12,26 +12,33 @@ import (
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
-	"github.com/holdfast-run/holdfast/services/state/internal/store/memory"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
 	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
 )
 
-// away is a store that cannot be reached while it is away.
-type away struct {
+// outageStore is a store with outages.
+type outageStore struct {
 	store.Store
 	away atomic.Bool
 }
 
-func (a *away) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
+// parts returns the store with its wrapped parts.
+func (a *outageStore) parts() store.Store {
+	s := a.Store
+	s.Updater = a
+	return s
+}
+
+func (a *outageStore) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
 	if a.away.Load() {
-		return nil, store.Unavailable(errors.New("gone for a moment"))
+		return nil, store.Unavailable(errors.New("outage"))
 	}
 	return a.Store.UpdateDue(ctx, due, need, limit, decide)
 }
 
 func now() session.Millis { return session.Millis(time.Now().UnixMilli()) }
 
-// worker is a sweep with the usual times that finds nothing overdue.
+// worker is a sweep with the default times and without overdue work.
 func worker(s store.Store) *sweep.Sweep {
 	return &sweep.Sweep{
 		Store: s, Every: 500 * time.Millisecond, SilentAfter: 2500 * time.Millisecond, BrokenAfter: time.Second, ExpireEvery: time.Minute,
@@ -41,14 +48,13 @@ func worker(s store.Store) *sweep.Sweep {
 	}
 }
 
-// sweeping runs a sweep on a store in which executor e1 runs a run, inside a
-// bubble of fake time.
-func sweeping(t *testing.T, f func(t *testing.T, s *away, woken *atomic.Int32)) {
+// sweeping runs a sweep in a bubble of fake time, on a store with a run of executor e1.
+func sweeping(t *testing.T, f func(t *testing.T, s *outageStore, woken *atomic.Int32)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &away{Store: memory.New()}
+		s := &outageStore{Store: sqlitetest.Open(t)}
 		claimed(t, s)
 		var woken atomic.Int32
-		w := worker(s)
+		w := worker(s.parts())
 		w.Wake = func(string) { woken.Add(1) }
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -63,7 +69,10 @@ func sweeping(t *testing.T, f func(t *testing.T, s *away, woken *atomic.Int32)) 
 	})
 }
 
-func claimed(t *testing.T, s store.Store) {
+func claimed(t *testing.T, s interface {
+	store.Updater
+	store.Registry
+}) {
 	t.Helper()
 	if err := s.Announce(t.Context(), "e1", []session.Agent{{Type: "a"}}, now()); err != nil {
 		t.Fatal(err)
@@ -83,7 +92,7 @@ func claimed(t *testing.T, s store.Store) {
 	}
 }
 
-func beat(t *testing.T, s store.Store) bool {
+func beat(t *testing.T, s store.Registry) bool {
 	t.Helper()
 	known, err := s.Beat(t.Context(), "e1", now())
 	if err != nil {
@@ -94,39 +103,39 @@ func beat(t *testing.T, s store.Store) bool {
 
 func TestARunOfASilentExecutorIsQueuedAgain(t *testing.T) {
 	t.Parallel()
-	sweeping(t, func(t *testing.T, s *away, woken *atomic.Int32) {
+	sweeping(t, func(t *testing.T, s *outageStore, woken *atomic.Int32) {
 		time.Sleep(2400 * time.Millisecond)
 		if !beat(t, s) {
-			t.Fatal("forgotten before it was silent for long enough")
+			t.Fatal("unregistered too early")
 		}
 		time.Sleep(3100 * time.Millisecond)
 		synctest.Wait()
 		if beat(t, s) || woken.Load() != 1 {
-			t.Errorf("got %d runs queued again, want 1, and the executor forgotten", woken.Load())
+			t.Errorf("got %d runs requeued, want 1, and the executor unregistered", woken.Load())
 		}
 	})
 }
 
-func TestASweepThatBeginsListensFirst(t *testing.T) {
+func TestANewSweepWaitsForHeartbeatsFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &away{Store: memory.New()}
+		s := &outageStore{Store: sqlitetest.Open(t)}
 		claimed(t, s)
-		time.Sleep(time.Hour) // no state service was there to hear anybody
+		time.Sleep(time.Hour) // no state service received heartbeats
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		w := worker(s)
+		w := worker(s.parts())
 		go func() { _ = w.Run(ctx) }()
 		time.Sleep(2400 * time.Millisecond)
 		if !beat(t, s) {
-			t.Error("an executor was forgotten for a silence in which nobody listened")
+			t.Error("an executor was unregistered for a silence before the sweep began")
 		}
 	})
 }
 
-func TestAStoreThatWasAwayMakesNobodySilent(t *testing.T) {
+func TestAnOutageOfTheStoreIsNoSilence(t *testing.T) {
 	t.Parallel()
-	sweeping(t, func(t *testing.T, s *away, woken *atomic.Int32) {
+	sweeping(t, func(t *testing.T, s *outageStore, woken *atomic.Int32) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if woken.Load() != 1 {
@@ -140,7 +149,7 @@ func TestAStoreThatWasAwayMakesNobodySilent(t *testing.T) {
 		s.away.Store(false)
 		time.Sleep(2400 * time.Millisecond)
 		if !beat(t, s) {
-			t.Error("an executor was forgotten for a silence in which the store was away")
+			t.Error("an executor was unregistered for a silence during an outage")
 		}
 	})
 }

@@ -7,33 +7,32 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// watchLooks is how often the watch looks within the grace of a suspect.
-const watchLooks = 20
+// looksPerGrace is how often the watcher looks within a grace period.
+const looksPerGrace = 20
 
-// watch strikes suspects off that are not heard within their grace.
-type watch struct {
+// watcher unregisters suspects that are not seen within their grace.
+type watcher struct {
 	*Sweep
-	every time.Duration
-	last  time.Time                 // when it looked
-	heard map[string]session.Millis // who was heard when, as of then; nil when that is not known
-	moved time.Time                 // when it saw last that somebody had been heard
-	blind bool                      // its last look failed
+	every    time.Duration
+	lastLook time.Time
+	lastSeen map[string]session.Millis // by executor, as of the last look; nil when unknown
+	advanced time.Time                 // the last look that saw a new heartbeat of any executor
+	failing  bool                      // the last look failed
 }
 
-// watch watches the suspects until ctx ends, and costs nothing while there are
-// none.
-func (s *Sweep) watch(ctx context.Context) {
-	w := &watch{Sweep: s, every: max(s.BrokenAfter/watchLooks, time.Millisecond)}
+// watchSuspects watches the suspects until ctx ends. Without suspects it makes no queries.
+func (s *Sweep) watchSuspects(ctx context.Context) {
+	w := &watcher{Sweep: s, every: max(s.BrokenAfter/looksPerGrace, time.Millisecond)}
 	ticker := time.NewTicker(w.every)
 	defer ticker.Stop()
 	for next := (<-chan time.Time)(nil); ; {
 		select {
-		case <-s.Suspects.came:
+		case <-s.Suspects.added:
 			if s.BrokenAfter == 0 {
-				s.Suspects.clearAll()
+				s.Suspects.removeAll()
 			} else if next == nil {
 				ticker.Reset(w.every)
-				next, w.last, w.heard = ticker.C, s.now(), nil
+				next, w.lastLook, w.lastSeen = ticker.C, s.now(), nil
 			}
 			continue
 		case <-next:
@@ -42,68 +41,68 @@ func (s *Sweep) watch(ctx context.Context) {
 		}
 		suspects := s.Suspects.list()
 		if len(suspects) == 0 {
-			next = nil // until somebody comes
+			next = nil // until there is a suspect
 			continue
 		}
 		err := w.look(ctx, s.now(), suspects)
 		if err != nil {
-			w.startOver(suspects)
+			w.restartGrace(suspects)
 		}
-		if err != nil && !w.blind && ctx.Err() == nil {
+		if err != nil && !w.failing && ctx.Err() == nil {
 			s.Log.WarnContext(ctx, "sweep failed", "sweep", "suspects", "error", err)
 		}
-		w.blind = err != nil
+		w.failing = err != nil
 	}
 }
 
-// startOver gives every suspect its whole grace again.
-func (w *watch) startOver(suspects map[string]*suspect) {
-	w.heard, w.moved = nil, time.Time{}
-	for _, one := range suspects {
-		one.since = time.Time{}
+// restartGrace gives every suspect its whole grace again.
+func (w *watcher) restartGrace(suspects map[string]*suspect) {
+	w.lastSeen, w.advanced = nil, time.Time{}
+	for _, s := range suspects {
+		s.graceBegan = time.Time{}
 	}
 }
 
-// look clears the suspects that live and strikes those off that do not.
-func (w *watch) look(ctx context.Context, now time.Time, suspects map[string]*suspect) error {
-	stood := now.Before(w.last) || now.Sub(w.last) > w.every+w.BrokenAfter/4
-	w.last = now
-	if w.Suspects.wasDeaf() || stood {
-		w.startOver(suspects)
+// look clears the suspects seen again, and unregisters the dead ones.
+func (w *watcher) look(ctx context.Context, now time.Time, suspects map[string]*suspect) error {
+	paused := now.Before(w.lastLook) || now.Sub(w.lastLook) > w.every+w.BrokenAfter/4
+	w.lastLook = now
+	if w.Suspects.takeMissedHeartbeat() || paused {
+		w.restartGrace(suspects)
 	}
-	heard, err := w.ask(ctx)
+	seen, err := w.readLastSeen(ctx)
 	if err != nil {
 		return err
 	}
-	if w.heard != nil && news(heard, w.heard) {
-		w.moved = now
+	if w.lastSeen != nil && hasNewer(seen, w.lastSeen) {
+		w.advanced = now
 	}
-	w.heard = heard
+	w.lastSeen = seen
 	dead := map[string]session.Millis{}
-	for id, one := range suspects {
-		at, known := heard[id]
+	for id, s := range suspects {
+		at, known := seen[id]
 		switch {
-		case !known || w.cleared(one, now, at):
-			w.Suspects.clear(id, one)
-		case w.convicted(one, now):
+		case !known || w.isCleared(s, now, at):
+			w.Suspects.remove(id, s)
+		case w.isDead(s, now):
 			dead[id] = at
 		}
 	}
 	if len(dead) == 0 {
 		return nil
 	}
-	return w.strike(ctx, now, dead, suspects)
+	return w.unregister(ctx, now, dead, suspects)
 }
 
-func (w *watch) ask(ctx context.Context) (map[string]session.Millis, error) {
+func (w *watcher) readLastSeen(ctx context.Context) (map[string]session.Millis, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(w.BrokenAfter/2, w.every))
 	defer cancel()
 	return w.Store.Heard(ctx)
 }
 
-// news reports whether somebody was heard that was not so before.
-func news(heard, before map[string]session.Millis) bool {
-	for id, at := range heard {
+// hasNewer reports whether an executor was seen since before.
+func hasNewer(seen, before map[string]session.Millis) bool {
+	for id, at := range seen {
 		if before[id] != at {
 			return true
 		}
@@ -111,49 +110,50 @@ func news(heard, before map[string]session.Millis) bool {
 	return false
 }
 
-// cleared reports whether nothing is to be done about a suspect: it was heard
-// within its grace, or its silence alone is enough by now. The grace begins at the
-// second look, when a heartbeat that was on its way at the break has come.
-func (w *watch) cleared(one *suspect, now time.Time, heard session.Millis) bool {
+// isCleared reports whether a suspect needs no more looks: it was seen within its grace, or its
+// silence has become long enough for the other sweep. The grace begins at the second look: by
+// then a heartbeat sent before the break has arrived.
+func (w *watcher) isCleared(s *suspect, now time.Time, seen session.Millis) bool {
 	switch {
-	case one.broke.IsZero() || now.Before(one.broke):
-		one.broke = now
+	case s.firstSeen.IsZero() || now.Before(s.firstSeen):
+		s.firstSeen = now
 		return false
-	case now.Sub(one.broke) > w.SilentAfter:
+	case now.Sub(s.firstSeen) > w.SilentAfter:
 		return true
-	case one.since.IsZero():
-		one.since, one.heard, one.other = now, heard, time.Time{}
+	case s.graceBegan.IsZero():
+		s.graceBegan, s.lastSeen, s.otherSeen = now, seen, time.Time{}
 		return false
 	}
-	return one.heard != heard
+	return s.lastSeen != seen
 }
 
-// convicted reports whether the grace of a suspect is over: all of it, and half
-// of it since somebody else was heard. Where nobody is, heartbeats do not get here.
-func (w *watch) convicted(one *suspect, now time.Time) bool {
-	if one.since.IsZero() {
+// isDead reports whether the grace of a suspect has ended: all of it has passed, and half of it
+// since another executor was seen. If no other is seen, heartbeats do not arrive.
+func (w *watcher) isDead(s *suspect, now time.Time) bool {
+	if s.graceBegan.IsZero() {
 		return false
 	}
-	if one.other.IsZero() && w.moved.After(one.since) {
-		one.other = w.moved
+	if s.otherSeen.IsZero() && w.advanced.After(s.graceBegan) {
+		s.otherSeen = w.advanced
 	}
-	return now.Sub(one.since) >= w.BrokenAfter && !one.other.IsZero() && now.Sub(one.other) >= w.BrokenAfter/2
+	return now.Sub(s.graceBegan) >= w.BrokenAfter && !s.otherSeen.IsZero() && now.Sub(s.otherSeen) >= w.BrokenAfter/2
 }
 
-// strike forgets those that have still not been heard, and queues their runs again.
-func (w *watch) strike(ctx context.Context, now time.Time, dead map[string]session.Millis, suspects map[string]*suspect) error {
+// unregister unregisters the dead suspects, unless they are seen at the last moment, and
+// requeues their runs.
+func (w *watcher) unregister(ctx context.Context, now time.Time, dead map[string]session.Millis, suspects map[string]*suspect) error {
 	ctx, cancel := context.WithTimeout(ctx, w.SilentAfter)
 	defer cancel()
-	gone, err := w.Store.ForgetUnheard(ctx, dead)
+	unregistered, err := w.Store.ForgetUnheard(ctx, dead)
 	if err != nil {
 		return err
 	}
-	if len(gone) == 0 {
+	if len(unregistered) == 0 {
 		return nil
 	}
-	for _, id := range gone {
-		w.Suspects.clear(id, suspects[id])
+	for _, id := range unregistered {
+		w.Suspects.remove(id, suspects[id])
 	}
-	w.Log.InfoContext(ctx, "executors lost their claim stream and were not heard again", "count", len(gone))
+	w.Log.InfoContext(ctx, "executors with a broken claim stream sent no heartbeat and were unregistered", "count", len(unregistered))
 	return w.requeue(ctx, session.Millis(now.UnixMilli()))
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 )
 
-// BenchmarkDo measures the engine without a database: each caller has a session
-// of its own and one command at a time.
+// BenchmarkDo measures the committer without a database. Each caller has its own
+// session and runs one command at a time.
 func BenchmarkDo(b *testing.B) {
 	for _, callers := range []int{1, 256} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) { benchmark(b, callers) })
@@ -27,7 +27,7 @@ func benchmark(b *testing.B, callers int) {
 		mu.Unlock()
 		return nil, nil
 	}
-	c, err := group.New(standard(), write, nil)
+	c, err := group.New(defaultConfig(), write, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,79 +10,77 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// attempts is how often a command that is alone is written when it meets
-// others: of another replica, or of statements that no key guards. Who meets
-// others five times in a row will do so again.
+// attempts is how often a single command is tried when it conflicts with another
+// replica, or with statements that lock no key.
 const attempts = 5
 
-// ErrConflict is what errors.Is finds in an error that Conflict has marked.
+// ErrConflict matches errors marked by Conflict.
 var ErrConflict = errors.New("transaction conflict")
 
-// Conflict marks an error of Write after which the same commands may simply be
-// tried again: a serialization failure, a deadlock, a unique violation. err
-// stays to be found inside.
+// Conflict marks an error of Write after which the same commands can be retried: a
+// serialization failure, a deadlock, a unique violation. It wraps err.
 func Conflict(err error) error { return fmt.Errorf("%w: %w", ErrConflict, err) }
 
-// commit writes the batch, and leaves the outcome of each command in errs.
+// commit writes the batch, and puts the outcome of each command into errs.
 func (l *lane[C]) commit() {
 	for _, e := range l.batch {
 		l.commands = append(l.commands, e.command)
 	}
 	l.errs = slices.Grow(l.errs, len(l.batch))[:len(l.batch)]
-	// No caller's context: the batch belongs to many.
+	// No caller's context: the callers share the batch.
 	ctx, cancel := context.WithTimeout(context.Background(), l.c.config.Within)
 	defer cancel()
 	if len(l.commands) == 1 {
-		l.alone(ctx)
+		l.commitEach(ctx)
 		return
 	}
 	each, err := l.c.try(ctx, l.commands)
 	switch {
 	case err == nil:
 		copy(l.errs, each)
-	case outage(err):
-		fill(l.errs, err)
+	case isOutage(err):
+		setAll(l.errs, err)
 	default:
-		l.alone(ctx)
+		l.commitEach(ctx)
 	}
 }
 
-// alone writes each command of the batch by itself, so that only the one that
-// is guilty fails. Those that conflict are tried again when the others are
-// written: they may be waiting for what somebody else does not let go of.
-func (l *lane[C]) alone(ctx context.Context) {
+// commitEach writes each command of the batch separately, so that only the failing
+// command gets its error. Conflicting commands are retried after the others, since the
+// other transaction may need time to end.
+func (l *lane[C]) commitEach(ctx context.Context) {
 	for i := range l.commands {
 		l.pending = append(l.pending, i)
 	}
 	for range attempts {
-		l.round(ctx)
+		l.commitPending(ctx)
 	}
 	l.pending = l.pending[:0]
 }
 
-// round tries each pending command once, and keeps those pending that conflict.
-// An outage ends it for the rest too.
-func (l *lane[C]) round(ctx context.Context) {
-	again := l.pending[:0]
+// commitPending tries each pending command once. Commands with a conflict stay
+// pending. An outage fails all remaining commands.
+func (l *lane[C]) commitPending(ctx context.Context) {
+	conflicted := l.pending[:0]
 	for n, i := range l.pending {
 		each, err := l.c.try(ctx, l.commands[i:i+1:i+1])
-		if err != nil && outage(err) {
+		if err != nil && isOutage(err) {
 			for _, i := range l.pending[n:] {
 				l.errs[i] = err
 			}
-			again = again[:0]
+			conflicted = conflicted[:0]
 			break
 		}
 		l.errs[i] = err
 		copy(l.errs[i:i+1], each)
 		if errors.Is(err, ErrConflict) {
-			again = append(again, i)
+			conflicted = append(conflicted, i)
 		}
 	}
-	l.pending = again
+	l.pending = conflicted
 }
 
-// try calls Write once. A panic of it is an error that is no conflict.
+// try calls Write once, and turns a panic into an error that is no conflict.
 func (c *Committer[C]) try(ctx context.Context, batch []C) (each []error, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -96,19 +94,19 @@ func (c *Committer[C]) try(ctx context.Context, batch []C) (each []error, err er
 	if errors.Is(err, ErrConflict) {
 		c.meters.conflicts.Add(ctx, 1)
 	}
-	if err == nil && each != nil && len(each) != len(batch) { // written, but nobody knows which
-		return slices.Repeat([]error{fmt.Errorf("write %d commands: got %d answers", len(batch), len(each))}, len(batch)), nil
+	if err == nil && each != nil && len(each) != len(batch) { // the outcome of each is unknown
+		return slices.Repeat([]error{fmt.Errorf("write %d commands: got %d outcomes", len(batch), len(each))}, len(batch)), nil
 	}
 	return each, err
 }
 
-// outage reports whether another try would meet the same database that is
-// away, or the end of the time that the batch has. Trying again would multiply it.
-func outage(err error) bool {
+// isOutage reports whether the database is unreachable or the time of the batch has
+// ended. Retries would multiply the load.
+func isOutage(err error) bool {
 	return errors.Is(err, fault.Unavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-func fill(errs []error, err error) {
+func setAll(errs []error, err error) {
 	for i := range errs {
 		errs[i] = err
 	}

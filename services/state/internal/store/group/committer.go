@@ -12,173 +12,170 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// Write writes the commands of a batch in one transaction. No two of them lock
-// the same key, nor do any of another call that runs at the same time.
+// Write writes the commands of a batch in one transaction. No two commands in running
+// calls lock the same key.
 //
-// each has one place per command: nil for a command that was written, and for
-// one that its own rules refuse the error that its caller gets; nothing of that
-// one was written, and its neighbours were. A nil each says that all were
-// written. err says that nothing of the batch was written, or that nobody knows
-// whether it was; package group says what follows from it.
+// each has one element per command: nil for a written command, and the error for its
+// caller for a command refused by its own rules, of which nothing was written. A nil
+// each means that all commands were written. err means that no command was written, or
+// that the outcome is unknown.
 //
-// Write ends soon after ctx, keeps neither slice, and is called by several
-// goroutines at once. A command may be given to it more than once.
+// Write returns soon after ctx ends, retains neither slice, and is called concurrently.
+// It may get a command more than once.
 type Write[C any] func(ctx context.Context, batch []C) (each []error, err error)
 
-// Committer writes commands in groups. Its methods may be called by many
-// goroutines at once.
+// Committer writes commands in groups. Its methods may be called concurrently.
 type Committer[C any] struct {
-	config  Config
-	write   Write[C]
-	meters  meters
-	entries sync.Pool // of *entry[C], blank
-	lanes   sync.WaitGroup
-	full    error // made once: who refuses has no time
+	config       Config
+	write        Write[C]
+	meters       meters
+	entries      sync.Pool // of blank *entry[C]
+	running      sync.WaitGroup
+	errQueueFull error // made once, so that a refusal is cheap
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	queue  queue[C]
-	free   []*lane[C] // that have no goroutine
-	taking bool       // a caller is about to take a batch
+	idle   []*lane[C] // lanes without a batch
+	taking bool       // a caller has reserved a lane and has not taken its batch
 	closed bool
 }
 
-// New returns a committer that writes by write. It starts nothing. A nil meter
-// measures nothing. Invalid (CONFIG_INVALID).
+// New returns a committer. It starts no goroutine. A nil meter measures nothing.
+// Invalid (CONFIG_INVALID).
 func New[C any](config Config, write Write[C], meter metric.Meter) (*Committer[C], error) {
 	if err := config.Check(); err != nil {
 		return nil, err
 	}
-	c := &Committer[C]{config: config, write: write, full: full(config), queue: queue[C]{last: map[session.Key]*place[C]{}}}
+	c := &Committer[C]{config: config, write: write, errQueueFull: queueFullError(config), queue: queue[C]{lastOfKey: map[session.Key]*keyEntry[C]{}}}
 	c.entries.New = func() any { return &entry[C]{done: make(chan error, 1)} }
 	for range config.Lanes {
-		c.free = append(c.free, newLane(c))
+		c.idle = append(c.idle, newLane(c))
 	}
-	if err := c.meters.open(meter, c.waiting); err != nil {
+	if err := c.meters.register(meter, c.queueLength); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// Do waits until the command is written, alone or with others, and returns its
-// error. keys are the sessions that it locks: commands that share one are
-// written one after the other in the order of their Do. A key may be named
-// twice; a command without keys waits for no other. bytes is its weight.
+// Do writes the command, alone or with others, and returns its error. keys are the
+// sessions that it locks: commands with a common key are written in the order of their
+// Do. Duplicate keys count once, and a command without keys waits for no other. bytes
+// is its size in memory.
 //
-// A command that would make the queue too long is refused at once with
-// Exhausted (QUEUE_FULL), and after Close with Unavailable (STORE_CLOSING).
+// Exhausted (QUEUE_FULL): the queue is full. Unavailable (STORE_CLOSING): Close was
+// called. Neither has written anything.
 //
-// When ctx ends while the command waits in the queue, Do returns ctx.Err() and
-// the command is never written. A command that is in flight already is waited
-// for, at most Config.Within: its outcome is about to be known, and the
-// transaction is using it.
+// When ctx ends while the command waits in the queue, Do returns ctx.Err() and the
+// command is never written. Once the command is in flight, Do waits for its outcome,
+// for at most Config.Within.
 func (c *Committer[C]) Do(ctx context.Context, keys []session.Key, bytes int, command C) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	e := c.entries.Get().(*entry[C])
 	defer c.reuse(e)
-	e.command, e.bytes, e.arrived = command, bytes, time.Now()
-	l, err := c.enter(e, keys)
+	e.command, e.bytes, e.enqueuedAt = command, bytes, time.Now()
+	l, err := c.enqueue(e, keys)
 	if errors.Is(err, fault.Exhausted) {
-		c.meters.refused.Add(ctx, 1) // not under mu, which a collection asks for
+		c.meters.refused.Add(ctx, 1) // without mu, which a collection of metrics needs
 	}
 	if err != nil {
 		return err
 	}
 	if l != nil {
-		l.lead()
+		l.runFirst()
 	}
 	select {
 	case err := <-e.done:
 		return err
 	case <-ctx.Done():
 	}
-	if c.leave(e) {
+	if c.withdraw(e) {
 		return ctx.Err()
 	}
 	return <-e.done
 }
 
-// reuse blanks an entry that neither the queue nor a lane knows any more.
+// reuse clears an entry and returns it to the pool.
 func (c *Committer[C]) reuse(e *entry[C]) {
 	var none C
 	e.command = none
 	c.entries.Put(e)
 }
 
-// enter puts the entry into the queue, or says why not. It returns the lane that the caller is
-// to lead; nil where others will write the entry.
-func (c *Committer[C]) enter(e *entry[C], keys []session.Key) (*lane[C], error) {
+// enqueue adds the entry to the queue. It returns a lane that the caller has to run; nil
+// when another goroutine will write the entry.
+func (c *Committer[C]) enqueue(e *entry[C], keys []session.Key) (*lane[C], error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, closing()
+		return nil, closingError()
 	}
 	if q := &c.queue; q.length >= c.config.Queue || (q.length > 0 && q.bytes+e.bytes > c.config.QueueBytes) {
-		return nil, c.full
+		return nil, c.errQueueFull
 	}
 	c.queue.add(e, keys)
-	if !c.startable() {
+	if !c.canStart() {
 		return nil, nil
 	}
 	c.taking = true
-	c.lanes.Add(1) // lead ends it
+	c.running.Add(1) // runFirst calls Done
 	return c.reserve(), nil
 }
 
-// startable reports whether a command is ready and a lane is free for it. The caller holds mu.
-func (c *Committer[C]) startable() bool {
-	return !c.taking && c.queue.first != nil && len(c.free) > 0
+// canStart reports whether a command is ready and a lane is idle. The caller holds mu.
+func (c *Committer[C]) canStart() bool {
+	return !c.taking && c.queue.firstReady != nil && len(c.idle) > 0
 }
 
-// reserve returns a lane that was free. The caller holds mu.
+// reserve takes an idle lane. The caller holds mu.
 func (c *Committer[C]) reserve() *lane[C] {
-	l := c.free[len(c.free)-1]
-	c.free = c.free[:len(c.free)-1]
+	l := c.idle[len(c.idle)-1]
+	c.idle = c.idle[:len(c.idle)-1]
 	return l
 }
 
-func full(c Config) error {
+func queueFullError(c Config) error {
 	return fault.New(fault.Exhausted, "QUEUE_FULL",
-		"as much waits for the database as may (%d commands, %d bytes); send the same request again after a pause; when this lasts, "+
-			"give the database more, or raise HOLDFAST_STATE_QUEUE and HOLDFAST_STATE_QUEUE_BYTES", c.Queue, c.QueueBytes)
+		"the queue of the database is full (at most %d commands and %d bytes); retry the same request later; if this persists, "+
+			"scale the database, or raise HOLDFAST_STATE_QUEUE and HOLDFAST_STATE_QUEUE_BYTES", c.Queue, c.QueueBytes)
 }
 
-func closing() error {
-	return fault.New(fault.Unavailable, "STORE_CLOSING", "the state service is stopping; send the same request again in a moment")
+func closingError() error {
+	return fault.New(fault.Unavailable, "STORE_CLOSING", "the state service is stopping; retry the same request in a moment")
 }
 
-// leave takes the entry out of the queue, and reports false when it is in
+// withdraw removes the entry from the queue. It reports false when the entry is in
 // flight or done.
-func (c *Committer[C]) leave(e *entry[C]) bool {
+func (c *Committer[C]) withdraw(e *entry[C]) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	left := c.queue.drop(e)
-	c.start() // those behind it may be ready
-	return left
+	removed := c.queue.remove(e)
+	c.start() // the commands behind it may be ready
+	return removed
 }
 
-// start gives what is ready to the lanes that are free. The caller holds mu.
+// start runs ready commands on idle lanes. The caller holds mu.
 func (c *Committer[C]) start() {
-	for c.startable() {
+	for c.canStart() {
 		l := c.reserve()
-		l.take()
-		c.lanes.Go(l.run)
+		l.fill()
+		c.running.Go(l.run)
 	}
 }
 
-func (c *Committer[C]) waiting() int {
+func (c *Committer[C]) queueLength() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.queue.length
 }
 
-// Close refuses new commands with Unavailable (STORE_CLOSING), and waits until
-// those that are in the queue and in flight are done. It may be called again.
+// Close refuses new commands with Unavailable (STORE_CLOSING), and waits for the
+// commands in the queue and in flight. It may be called more than once.
 func (c *Committer[C]) Close() {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	c.lanes.Wait() // while a command waits, a lane runs
+	c.running.Wait() // a lane runs as long as a command waits
 	c.meters.close()
 }

@@ -6,18 +6,18 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Config says how much waits, and how much travels together.
+// Config bounds the queue and the batches.
 type Config struct {
-	Queue      int           `env:"HOLDFAST_STATE_QUEUE" envDefault:"10000" doc:"most commands that wait for a transaction; more are refused with QUEUE_FULL"`
-	QueueBytes int           `env:"HOLDFAST_STATE_QUEUE_BYTES" envDefault:"268435456" doc:"most bytes of the commands that wait; a single larger command is taken when none waits"`
+	Queue      int           `env:"HOLDFAST_STATE_QUEUE" envDefault:"10000" doc:"most commands waiting for a transaction; more are refused with QUEUE_FULL"`
+	QueueBytes int           `env:"HOLDFAST_STATE_QUEUE_BYTES" envDefault:"268435456" doc:"most bytes of waiting commands; a larger command is accepted when no other waits"`
 	Batch      int           `env:"HOLDFAST_STATE_BATCH" envDefault:"256" doc:"most commands of one transaction"`
-	BatchBytes int           `env:"HOLDFAST_STATE_BATCH_BYTES" envDefault:"16777216" doc:"most bytes of the commands of one transaction; a single larger command goes alone"`
+	BatchBytes int           `env:"HOLDFAST_STATE_BATCH_BYTES" envDefault:"16777216" doc:"most bytes of the commands of one transaction; a larger command is written alone"`
 	Lanes      int           `env:"HOLDFAST_STATE_LANES" envDefault:"2" doc:"most transactions in flight at once"`
-	Within     time.Duration `env:"HOLDFAST_STATE_BATCH_WITHIN" envDefault:"30s" doc:"longest time of one transaction, with the further tries of its commands"`
+	Within     time.Duration `env:"HOLDFAST_STATE_BATCH_WITHIN" envDefault:"30s" doc:"longest time of one transaction, with the retries of its commands"`
 }
 
-// Check gives Invalid (CONFIG_INVALID) for a bound that would stop everything,
-// naming the variable.
+// Check checks that every bound is above 0. Invalid (CONFIG_INVALID) names the
+// variable.
 func (c Config) Check() error {
 	for _, bound := range []struct {
 		variable string

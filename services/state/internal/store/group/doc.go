@@ -1,73 +1,71 @@
-// Package group is the group commit of the state service: commands that arrive
-// while a transaction is in flight form the next one.
+// Package group is the group commit of the state service: commands that arrive while a
+// transaction is in flight form the next one.
 //
-// A transaction costs a round trip or five and a flush to disk, however little
-// it writes. A service that many callers share can pay that once for all who
-// wait. The batch makes itself: nothing waits for a timer or for a
-// batch to fill, so that a lone command goes at once, and the more
-// callers there are the more of them share a transaction. The package knows
-// neither SQL nor what a command is; a store gives it a Write.
+// A transaction costs up to five round trips and a flush to disk, however little it
+// writes. Callers that arrive at the same time share that cost. There is no timer, and
+// no batch waits until it is full: a single command is written at once, and the more
+// callers there are, the more of them share a transaction. The package does not know
+// SQL or what a command is. A store supplies the Write function.
 //
 // # Life of a command
 //
 //	     full, closed              ctx ends
-//	  ┌───── refused        ┌───── dropped, never written
+//	  ┌───── refused        ┌───── withdrawn, never written
 //	  │                     │
-//	Do ──▶ queue: lines ──▶ ready ──take──▶ lane ──Write──▶ release ──▶ answer
-//	       of its keys        ▲            (in flight)      │
-//	                          └──── first of all lines ◀────┘
+//	Do ──▶ queues of ────▶ ready ──take──▶ lane ──Write──▶ release ──▶ reply
+//	       its keys           ▲            (in flight)      │
+//	                          └── first in all its queues ◀─┘
 //
-// Each key has a line of the commands that lock it. A command that is the first
-// of all its lines is ready. A lane takes the longest ready ones, as many as one
-// transaction may hold; they keep their places in the lines until their batch has
-// ended. There are Config.Lanes lanes. A caller who finds one free writes the first batch on
-// its own goroutine, after it has let those run who arrive at the same time. When more is ready
-// behind it, the lane gets a goroutine, runs batches until nothing is ready, and ends it.
+// Each key has a FIFO queue of the commands that lock it. A command at the head of all
+// its queues is ready. A lane takes the commands that have been ready the longest, as
+// many as fit into one transaction. They keep their places in the queues until the
+// transaction ends. There are Config.Lanes lanes. A caller that finds an idle lane
+// writes the first batch on its own goroutine, after a scheduling point at which
+// concurrent callers enqueue. When more commands are ready after that, the lane gets a
+// goroutine, which runs batches until no command is ready.
 //
 // # Order
 //
-// The line gives both promises that the stores build on. Commands of one
-// session are written in the order of their Do; and no session is in two places
-// at once, neither twice in a batch nor in two batches, so that batches never wait
-// for each other's rows. Sessions of other replicas may be locked in any order
-// all the same: a store locks the rows of a batch in one fixed order, and calls
-// what is left a Conflict.
+// Stores rely on two promises. Commands of one session are written in the order of
+// their Do. And a session is in one batch at a time, and there only once, so that
+// batches of this process never wait for each other's rows. Other replicas may lock
+// sessions in any order. So a store locks the rows of a batch in one fixed order, and
+// reports what still collides as a Conflict.
 //
-// Commands of several sessions enter all their lines in one step. So of two
-// commands that share lines one is before the other in all of them: nothing waits
-// in a circle. And nobody overtakes in a line, so that nothing starves. The price
-// is that a command behind one that waits elsewhere waits too, though its own
-// sessions are free.
+// A command of several sessions enters all its queues in one step. Of two commands that
+// share queues, one is first in all of them: there is no circular wait. Queues have no
+// overtaking, so no command starves. The price is that a command behind one that waits
+// for another session waits too, although its own sessions are free.
 //
 // # Isolation
 //
-// Commands of a batch are strangers; none may feel the other's fate.
+// Commands of a batch are unrelated. A failure of one must not affect the others.
 //
-//	Write says                      what follows
-//	each[i]                         command i gets it, its neighbours are written
-//	Unavailable, DeadlineExceeded   all get it: another try would multiply an outage
-//	any other error, a panic        each command is written again by itself, in order
-//	Conflict, of a command alone    again after the others, five times in all
+//	Write returns                   consequence
+//	each[i]                         command i gets the error, the others are written
+//	Unavailable, DeadlineExceeded   all get the error: retries would multiply an outage
+//	any other error, a panic        each command is written separately, in order
+//	Conflict of a single command    it is retried after the others, five tries in all
 //
-// A command that is written again may have been written before, when the error
-// came after the commit. Commands stand that (they name their epoch, version or
-// request), or the store says Unavailable whenever it does not know. All the
-// tries of a batch share Config.Within: what is not written by then ends with
-// context.DeadlineExceeded. An outage that begins while commands are written alone
-// ends the rest as well.
+// A command may have been written already when it is written separately, if the error
+// came after the commit. Commands detect that by their epoch, version or request, or
+// the store returns Unavailable whenever the outcome is unknown. All tries of a batch
+// share Config.Within. Commands that are not written by then get
+// context.DeadlineExceeded. An outage while commands are written separately also ends
+// the remaining ones.
 //
 // # Back-pressure
 //
-// Commands that wait are bounded by number and by bytes. Who would exceed a bound
-// is refused at once with Exhausted (QUEUE_FULL), while it is cheap to say so:
-// a queue that is longer than callers are patient only writes for those who have
-// left. Commands in flight no longer count; they are bounded by the lanes.
+// The number and the bytes of waiting commands are bounded. A command over a bound is
+// refused at once with Exhausted (QUEUE_FULL): a queue longer than the patience of
+// callers only writes for callers that have given up. Commands in flight do not count;
+// the lanes bound them.
 //
-// # Who leaves, and what a crash leaves
+// # Cancellation and crashes
 //
-// A caller whose context ends takes its command out of the queue, and those
-// behind it move up. Once in flight the command is waited for, because it shares
-// a transaction that no single caller may cancel. Nothing here is durable: when
-// the process dies, each batch is in the database whole or not at all, what waited
-// is gone, and no caller was told otherwise.
+// A caller whose context ends withdraws its command from the queue, and the commands
+// behind it move up. Once the command is in flight, the caller waits for it, since no
+// single caller may cancel a shared transaction. Nothing here is durable. After a crash
+// each batch is in the database completely or not at all, and no caller got an answer
+// for a command that was waiting.
 package group

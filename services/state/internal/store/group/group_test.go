@@ -15,20 +15,20 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 )
 
-// book is a store of names. It notes each batch that it is asked to write.
-type book struct {
-	hold   chan struct{}                                              // nil, or each write waits for one of these or its context
-	answer func(ctx context.Context, batch []string) ([]error, error) // nil writes all
+// recorder is a store of names. It records each batch.
+type recorder struct {
+	hold   chan struct{}                                              // each write waits for a value or for its context; nil to wait for nothing
+	answer func(ctx context.Context, batch []string) ([]error, error) // nil to write all
 
 	mu       sync.Mutex
-	asked    []string // each batch, joined
+	joined   []string // the names of each batch, joined
 	inFlight int
-	most     int // in flight at once
+	most     int // most batches in flight at the same time
 }
 
-func (b *book) write(ctx context.Context, batch []string) ([]error, error) {
+func (b *recorder) write(ctx context.Context, batch []string) ([]error, error) {
 	b.mu.Lock()
-	b.asked = append(b.asked, strings.Join(batch, " "))
+	b.joined = append(b.joined, strings.Join(batch, " "))
 	b.inFlight++
 	b.most = max(b.most, b.inFlight)
 	b.mu.Unlock()
@@ -50,60 +50,60 @@ func (b *book) write(ctx context.Context, batch []string) ([]error, error) {
 	return b.answer(ctx, batch)
 }
 
-func (b *book) batches() []string {
+func (b *recorder) batches() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Clone(b.asked)
+	return slices.Clone(b.joined)
 }
 
-// bench is a committer on a book, inside a bubble.
+// bench is a committer on a recorder, in a synctest bubble.
 type bench struct {
 	*testing.T
-	*book
+	*recorder
 	*group.Committer[string]
 }
 
-func standard() group.Config {
+func defaultConfig() group.Config {
 	return group.Config{Queue: 10_000, QueueBytes: 256 << 20, Batch: 256, BatchBytes: 16 << 20, Lanes: 2, Within: 30 * time.Second}
 }
 
-func oneLane() group.Config {
-	c := standard()
+func oneLaneConfig() group.Config {
+	c := defaultConfig()
 	c.Lanes = 1
 	return c
 }
 
-// in runs the test in a bubble, which ends only when no goroutine is left.
-func in(t *testing.T, config group.Config, b *book, meter metric.Meter, test func(*bench)) {
+// inBubble runs the test in a bubble, which ends only after all its goroutines.
+func inBubble(t *testing.T, config group.Config, b *recorder, meter metric.Meter, test func(*bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c, err := group.New(config, b.write, meter)
 		if err != nil {
 			t.Fatalf("New = %v", err)
 		}
-		if b.hold != nil { // made outside of the bubble
+		if b.hold != nil { // was made outside of the bubble
 			b.hold = make(chan struct{})
 		}
-		test(&bench{T: t, book: b, Committer: c})
+		test(&bench{T: t, recorder: b, Committer: c})
 	})
 }
 
-// holding is a book whose writes wait.
-func holding() *book { return &book{hold: make(chan struct{})} }
+// newHolding returns a recorder whose writes wait.
+func newHolding() *recorder { return &recorder{hold: make(chan struct{})} }
 
-// call is a Do that may not have ended.
+// call is a call of Do.
 type call struct {
 	done chan struct{}
 	err  error
 }
 
-// do begins a command, and returns when it is in the queue, in flight or done.
-// Its keys are its letters: "ab1" locks a and b.
-func (b *bench) do(name string) *call { return b.weighs(name, 1) }
+// do starts a command, and returns when it is in the queue, in flight or done. Its keys
+// are its letters: "ab1" locks a and b.
+func (b *bench) do(name string) *call { return b.doBytes(name, 1) }
 
-func (b *bench) weighs(name string, bytes int) *call { return b.with(b.Context(), name, bytes) }
+func (b *bench) doBytes(name string, bytes int) *call { return b.doWith(b.Context(), name, bytes) }
 
-func (b *bench) with(ctx context.Context, name string, bytes int) *call {
+func (b *bench) doWith(ctx context.Context, name string, bytes int) *call {
 	c := &call{done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
@@ -120,14 +120,14 @@ func keysOf(name string) (keys []session.Key) {
 	return keys
 }
 
-// ends lets a write that is held end.
-func (b *bench) ends() {
+// releaseOne ends one waiting write.
+func (b *bench) releaseOne() {
 	b.hold <- struct{}{}
 	synctest.Wait()
 }
 
-// drains lets all writes end, now and later.
-func (b *bench) drains() {
+// releaseAll ends all waiting writes, and later ones at once.
+func (b *bench) releaseAll() {
 	close(b.hold)
 	synctest.Wait()
 }

@@ -15,38 +15,38 @@ import (
 
 var errPoison = errors.New("no such column")
 
-// batched runs the commands as one batch, behind a command of its own batch,
-// and returns their errors and the batches that they were asked in.
-func batched(t *testing.T, answer func(ctx context.Context, batch []string) ([]error, error), names ...string) (errs []error, asked []string) {
+// writeTogether runs the commands as one batch, after a batch of one other command. It
+// returns their errors, and the batches in which they were written.
+func writeTogether(t *testing.T, answer func(ctx context.Context, batch []string) ([]error, error), names ...string) (errs []error, asked []string) {
 	t.Helper()
-	b := holding()
+	b := newHolding()
 	b.answer = func(ctx context.Context, batch []string) ([]error, error) {
 		if batch[0] == "z" {
 			return nil, nil
 		}
 		return answer(ctx, batch)
 	}
-	in(t, oneLane(), b, nil, func(b *bench) {
+	inBubble(t, oneLaneConfig(), b, nil, func(b *bench) {
 		first := b.do("z")
 		var calls []*call
 		for _, name := range names {
 			calls = append(calls, b.do(name))
 		}
-		b.drains()
+		b.releaseAll()
 		b.wantWritten(first)
 		for _, c := range calls {
 			<-c.done
 			errs = append(errs, c.err)
 		}
-		b.wantWritten(b.do("z")) // whatever happened, the lane goes on
+		b.wantWritten(b.do("z")) // the lane still works
 		asked = b.batches()
 		asked = asked[1 : len(asked)-1]
 	})
 	return errs, asked
 }
 
-// only wants that one command has the error and its neighbours have none.
-func only(t *testing.T, errs []error, guilty int, want error) {
+// wantOnly checks that only the guilty command has the error.
+func wantOnly(t *testing.T, errs []error, guilty int, want error) {
 	t.Helper()
 	for i, err := range errs {
 		if i == guilty && !errors.Is(err, want) {
@@ -68,17 +68,17 @@ func wantAsked(t *testing.T, got []string, want ...string) {
 func TestACommandThatItsRulesRefuseFailsAloneAtOnce(t *testing.T) {
 	t.Parallel()
 	stale := fault.New(fault.Stale, "EPOCH_STALE", "")
-	errs, asked := batched(t, func(_ context.Context, batch []string) ([]error, error) {
+	errs, asked := writeTogether(t, func(_ context.Context, batch []string) ([]error, error) {
 		return []error{nil, stale, nil}, nil
 	}, "a", "b", "c")
-	only(t, errs, 1, stale)
+	wantOnly(t, errs, 1, stale)
 	wantAsked(t, asked, "a b c")
 }
 
 func TestAnUnavailableRuleOfOneCommandIsNoOutage(t *testing.T) {
 	t.Parallel()
 	busy := fault.New(fault.Unavailable, "AGENT_UNKNOWN", "")
-	errs, asked := batched(t, func(_ context.Context, batch []string) ([]error, error) {
+	errs, asked := writeTogether(t, func(_ context.Context, batch []string) ([]error, error) {
 		if len(batch) > 1 {
 			return nil, errPoison
 		}
@@ -87,26 +87,26 @@ func TestAnUnavailableRuleOfOneCommandIsNoOutage(t *testing.T) {
 		}
 		return nil, nil
 	}, "a", "b", "c")
-	only(t, errs, 1, busy)
+	wantOnly(t, errs, 1, busy)
 	wantAsked(t, asked, "a b c", "a", "b", "c")
 }
 
 func TestAPoisonedCommandFailsAlone(t *testing.T) {
 	t.Parallel()
-	errs, asked := batched(t, func(_ context.Context, batch []string) ([]error, error) {
+	errs, asked := writeTogether(t, func(_ context.Context, batch []string) ([]error, error) {
 		if slices.Contains(batch, "c") {
 			return nil, errPoison
 		}
 		return nil, nil
 	}, "a", "b", "c", "d")
-	only(t, errs, 2, errPoison)
+	wantOnly(t, errs, 2, errPoison)
 	wantAsked(t, asked, "a b c d", "a", "b", "c", "d")
 }
 
 func TestAPoisonedCommandThatIsAloneIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
-	errs, asked := batched(t, func(context.Context, []string) ([]error, error) { return nil, errPoison }, "a")
-	only(t, errs, 0, errPoison)
+	errs, asked := writeTogether(t, func(context.Context, []string) ([]error, error) { return nil, errPoison }, "a")
+	wantOnly(t, errs, 0, errPoison)
 	wantAsked(t, asked, "a")
 }
 
@@ -120,7 +120,7 @@ func TestAnOutageIsNotMultiplied(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, names := range [][]string{{"a"}, {"a", "b", "c"}} {
-				errs, asked := batched(t, func(context.Context, []string) ([]error, error) { return nil, outage }, names...)
+				errs, asked := writeTogether(t, func(context.Context, []string) ([]error, error) { return nil, outage }, names...)
 				for i, err := range errs {
 					if !errors.Is(err, outage) {
 						t.Errorf("command %d = %v, want %v", i, err, outage)
@@ -135,7 +135,7 @@ func TestAnOutageIsNotMultiplied(t *testing.T) {
 func TestAnOutageAmongSecondTriesEndsThem(t *testing.T) {
 	t.Parallel()
 	away := fault.New(fault.Unavailable, "STORE_UNAVAILABLE", "")
-	errs, asked := batched(t, func(_ context.Context, batch []string) ([]error, error) {
+	errs, asked := writeTogether(t, func(_ context.Context, batch []string) ([]error, error) {
 		switch {
 		case len(batch) > 1:
 			return nil, errPoison
@@ -157,8 +157,8 @@ func TestAnOutageAmongSecondTriesEndsThem(t *testing.T) {
 
 func TestSecondTriesShareTheTimeOfTheBatch(t *testing.T) {
 	t.Parallel()
-	errs, asked := batched(t, func(_ context.Context, batch []string) ([]error, error) {
-		time.Sleep(14 * time.Second) // of the bubble, and deaf to its context
+	errs, asked := writeTogether(t, func(_ context.Context, batch []string) ([]error, error) {
+		time.Sleep(14 * time.Second) // in the bubble; it ignores its context
 		if len(batch) > 1 {
 			return nil, errPoison
 		}
@@ -179,31 +179,31 @@ func TestSecondTriesShareTheTimeOfTheBatch(t *testing.T) {
 func TestAConflictIsTriedFiveTimes(t *testing.T) {
 	t.Parallel()
 	deadlock := errors.New("deadlock detected")
-	errs, asked := batched(t, func(context.Context, []string) ([]error, error) { return nil, group.Conflict(deadlock) }, "a")
-	only(t, errs, 0, deadlock)
-	only(t, errs, 0, group.ErrConflict)
+	errs, asked := writeTogether(t, func(context.Context, []string) ([]error, error) { return nil, group.Conflict(deadlock) }, "a")
+	wantOnly(t, errs, 0, deadlock)
+	wantOnly(t, errs, 0, group.ErrConflict)
 	wantAsked(t, asked, "a", "a", "a", "a", "a")
 }
 
-func TestAConflictThatEndsIsNoErrorAndHoldsNobodyUp(t *testing.T) {
+func TestAConflictThatEndsIsNoErrorAndDelaysNoOtherCommand(t *testing.T) {
 	t.Parallel()
 	tries := 0
-	errs, asked := batched(t, func(_ context.Context, batch []string) ([]error, error) {
+	errs, asked := writeTogether(t, func(_ context.Context, batch []string) ([]error, error) {
 		if tries++; len(batch) > 1 || (batch[0] == "b" && tries < 8) {
 			return nil, group.Conflict(errPoison)
 		}
 		return nil, nil
 	}, "a", "b", "c")
-	only(t, errs, -1, nil)
+	wantOnly(t, errs, -1, nil)
 	wantAsked(t, asked, "a b c", "a", "b", "c", "b", "b", "b", "b")
 }
 
 func TestAPanicFailsAlone(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][]string{{"b"}, {"b", "a", "c"}} {
-		errs, asked := batched(t, func(_ context.Context, batch []string) ([]error, error) {
+		errs, asked := writeTogether(t, func(_ context.Context, batch []string) ([]error, error) {
 			if slices.Contains(batch, "b") {
-				panic(group.Conflict(errPoison)) // whatever it is, it is no conflict
+				panic(group.Conflict(errPoison)) // a panic is no conflict, whatever its value
 			}
 			return nil, nil
 		}, names...)
@@ -213,7 +213,7 @@ func TestAPanicFailsAlone(t *testing.T) {
 		if errors.Is(errs[0], group.ErrConflict) {
 			t.Error("the panic is a conflict")
 		}
-		only(t, errs[1:], -1, nil)
+		wantOnly(t, errs[1:], -1, nil)
 		want := names
 		if len(names) > 1 {
 			want = append([]string{strings.Join(names, " ")}, names...)
@@ -224,7 +224,7 @@ func TestAPanicFailsAlone(t *testing.T) {
 
 func TestAnswersThatFitNoCommandFailAllAndAreNotTriedAgain(t *testing.T) {
 	t.Parallel()
-	errs, asked := batched(t, func(context.Context, []string) ([]error, error) { return []error{nil}, nil }, "a", "b")
+	errs, asked := writeTogether(t, func(context.Context, []string) ([]error, error) { return []error{nil}, nil }, "a", "b")
 	for i, err := range errs {
 		if fault.KindOf(err) != fault.Internal || err == nil {
 			t.Errorf("command %d = %v, want an internal error", i, err)

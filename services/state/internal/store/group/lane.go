@@ -6,96 +6,95 @@ import (
 	"time"
 )
 
-// lane is room for one batch in flight, with a goroutine while it has one.
+// lane runs one batch at a time. It has a goroutine while it has a batch.
 type lane[C any] struct {
 	c        *Committer[C]
-	run      func() // work, as a value that is made once
+	run      func() // runAll, as a value that is made once
 	batch    []*entry[C]
 	commands []C // of the batch
 	errs     []error
-	pending  []int // commands that are written alone and have no outcome yet
-	taken    time.Time
+	pending  []int // indexes of commands in commitEach without an outcome
+	takenAt  time.Time
 }
 
 func newLane[C any](c *Committer[C]) *lane[C] {
 	l := &lane[C]{c: c}
-	l.run = l.work
+	l.run = l.runAll
 	return l
 }
 
-// lead takes a batch and writes it on the goroutine of a caller, whose command is
-// in it or in flight already. Further batches get a goroutine. Callers that arrive together
-// share the batch, since lead lets them arrive first.
-func (l *lane[C]) lead() {
-	defer l.c.lanes.Done()
+// runFirst takes a batch and writes it on the goroutine of the caller. The caller's
+// command is in the batch, or in flight already. Concurrent callers enqueue first, and
+// so share the batch. Further batches run on a goroutine of their own.
+func (l *lane[C]) runFirst() {
+	defer l.c.running.Done()
 	runtime.Gosched()
-	if l.begin() && l.writeBatch() {
-		l.c.lanes.Go(l.run)
+	if l.takeFirst() && l.writeBatch() {
+		l.c.running.Go(l.run)
 	}
 }
 
-// begin takes the first batch, or gives the lane back where another one has taken it.
-func (l *lane[C]) begin() bool {
+// takeFirst takes the first batch. When no command is ready any more, it returns false
+// and the lane is idle.
+func (l *lane[C]) takeFirst() bool {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	l.c.taking = false
-	return l.takeNext()
+	return l.takeNextLocked()
 }
 
-// work writes the batch that the lane has, and further ones until nothing is
-// ready.
-func (l *lane[C]) work() {
+// runAll writes the lane's batch, and further batches until no command is ready.
+func (l *lane[C]) runAll() {
 	for more := true; more; {
 		more = l.writeBatch()
 	}
 }
 
-// writeBatch writes the batch that the lane has, and reports whether it has another one.
+// writeBatch writes the lane's batch, and reports whether the lane has another one.
 func (l *lane[C]) writeBatch() (more bool) {
 	l.measure()
 	l.commit()
 	l.release()
-	l.answer()
-	// Callers who have their answer and ask again belong into the next
-	// batch, not into the one after it.
+	l.reply()
+	// Callers that got a reply can enqueue their next command for the next batch.
 	runtime.Gosched()
-	return l.next()
-}
-
-// take fills the lane with what is ready. The caller holds the committer's mu.
-func (l *lane[C]) take() {
-	l.batch = l.c.queue.take(l.batch, l.c.config.Batch, l.c.config.BatchBytes)
-	l.taken = time.Now()
-}
-
-// next takes another batch, or gives the lane back.
-func (l *lane[C]) next() bool {
-	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
 	return l.takeNext()
 }
 
-// takeNext is next for a caller that holds the committer's mu.
+// fill takes a batch of ready commands. The caller holds the committer's mu.
+func (l *lane[C]) fill() {
+	l.batch = l.c.queue.take(l.batch, l.c.config.Batch, l.c.config.BatchBytes)
+	l.takenAt = time.Now()
+}
+
+// takeNext takes another batch. It returns false when the lane is idle.
 func (l *lane[C]) takeNext() bool {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	return l.takeNextLocked()
+}
+
+// takeNextLocked is takeNext for a caller that holds the committer's mu.
+func (l *lane[C]) takeNextLocked() bool {
 	c := l.c
-	if c.queue.first == nil {
-		c.free = append(c.free, l)
+	if c.queue.firstReady == nil {
+		c.idle = append(c.idle, l)
 		return false
 	}
-	l.take()
-	c.start() // what one batch cannot hold
+	l.fill()
+	c.start() // other lanes take what does not fit
 	return true
 }
 
 func (l *lane[C]) measure() {
 	ctx := context.Background()
-	l.c.meters.batch.Record(ctx, int64(len(l.batch)))
+	l.c.meters.batchSize.Record(ctx, int64(len(l.batch)))
 	for _, e := range l.batch {
-		l.c.meters.waited.Record(ctx, l.taken.Sub(e.arrived).Seconds())
+		l.c.meters.queueTime.Record(ctx, l.takenAt.Sub(e.enqueuedAt).Seconds())
 	}
 }
 
-// release gives the keys of the batch to those that wait for them.
+// release unlocks the keys of the batch.
 func (l *lane[C]) release() {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
@@ -104,9 +103,9 @@ func (l *lane[C]) release() {
 	}
 }
 
-// answer tells the callers, and empties the lane. An entry belongs to its
-// caller again as soon as it has its answer.
-func (l *lane[C]) answer() {
+// reply sends the outcomes to the callers, and empties the lane. From then on an entry
+// belongs to its caller.
+func (l *lane[C]) reply() {
 	for i, e := range l.batch {
 		e.done <- l.errs[i]
 	}

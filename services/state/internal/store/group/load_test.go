@@ -18,50 +18,50 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 )
 
-// work is a command that knows what it locks.
-type work struct {
+// testCommand is a command with its keys.
+type testCommand struct {
 	number int
 	keys   []session.Key
-	leaves time.Duration // 0 is never
+	leaves time.Duration // when its context ends; 0 for never
 	poison bool
 }
 
-// guarded is a database that notices when two batches touch a session at once.
-type guarded struct {
+// lockChecker is a database that reports a session in two batches at the same time.
+type lockChecker struct {
 	rows map[session.Key]*sync.Mutex
-	wait func() // as long as a transaction takes
+	wait func() // for the duration of a transaction
 
 	mu      sync.Mutex
 	written []int
 	wrong   []string
 }
 
-func newGuarded(sessions []session.Key, wait func()) *guarded {
-	g := &guarded{rows: map[session.Key]*sync.Mutex{}, wait: wait}
+func newLockChecker(sessions []session.Key, wait func()) *lockChecker {
+	g := &lockChecker{rows: map[session.Key]*sync.Mutex{}, wait: wait}
 	for _, key := range sessions {
 		g.rows[key] = &sync.Mutex{}
 	}
 	return g
 }
 
-func (g *guarded) complain(format string, args ...any) {
+func (g *lockChecker) report(format string, args ...any) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.wrong = append(g.wrong, fmt.Sprintf(format, args...))
 }
 
-func (g *guarded) write(_ context.Context, batch []work) ([]error, error) {
+func (g *lockChecker) write(_ context.Context, batch []testCommand) ([]error, error) {
 	for _, w := range batch {
 		for _, key := range w.keys {
 			if !g.rows[key].TryLock() {
-				g.complain("command %d: %v is in two places at once", w.number, key)
+				g.report("command %d: %v is in two places at once", w.number, key)
 				continue
 			}
 			defer g.rows[key].Unlock()
 		}
 	}
 	g.wait()
-	if slices.ContainsFunc(batch, func(w work) bool { return w.poison }) {
+	if slices.ContainsFunc(batch, func(w testCommand) bool { return w.poison }) {
 		return nil, errPoison
 	}
 	g.mu.Lock()
@@ -79,14 +79,14 @@ func sessions(n int) (keys []session.Key) {
 	return keys
 }
 
-// history draws commands and the pause before each.
-func history(t *rapid.T, all []session.Key) (commands []work, pauses []time.Duration) {
+// drawCommands draws commands and the pause before each.
+func drawCommands(t *rapid.T, all []session.Key) (commands []testCommand, pauses []time.Duration) {
 	n := rapid.IntRange(1, 60).Draw(t, "commands")
 	ms := func(most int, name string) time.Duration {
 		return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Millisecond
 	}
 	for i := range n {
-		commands = append(commands, work{
+		commands = append(commands, testCommand{
 			number: i,
 			keys:   rapid.SliceOfNDistinct(rapid.SampledFrom(all), 1, 3, rapid.ID[session.Key]).Draw(t, "keys"),
 			leaves: max(0, ms(40, "leaves")-20*time.Millisecond),
@@ -97,8 +97,8 @@ func history(t *rapid.T, all []session.Key) (commands []work, pauses []time.Dura
 	return commands, pauses
 }
 
-// play runs the commands in their order and returns their errors.
-func play(t *testing.T, config group.Config, g *guarded, commands []work, pauses []time.Duration) []error {
+// runCommands runs the commands in order and returns their errors.
+func runCommands(t *testing.T, config group.Config, g *lockChecker, commands []testCommand, pauses []time.Duration) []error {
 	c, err := group.New(config, g.write, nil)
 	if err != nil {
 		t.Fatalf("New = %v", err)
@@ -115,32 +115,32 @@ func play(t *testing.T, config group.Config, g *guarded, commands []work, pauses
 			}
 			errs[i] = c.Do(ctx, w.keys, 1, w)
 		}()
-		synctest.Wait() // so that the order of arrival is known
+		synctest.Wait() // fixes the order of arrival
 	}
 	c.Close()
 	synctest.Wait()
 	return errs
 }
 
-func TestEveryHistoryKeepsOrderExclusionAndFate(t *testing.T) {
+func TestCommandsKeepTheirOrderAndOutcomeAndShareNoSession(t *testing.T) {
 	t.Parallel()
 	all := sessions(6)
 	rapid.Check(t, func(r *rapid.T) {
-		config := standard()
+		config := defaultConfig()
 		config.Lanes, config.Batch = rapid.IntRange(1, 3).Draw(r, "lanes"), rapid.IntRange(1, 5).Draw(r, "batch")
-		commands, pauses := history(r, all)
+		commands, pauses := drawCommands(r, all)
 		took := time.Duration(rapid.IntRange(0, 6).Draw(r, "took")) * time.Millisecond
-		g := newGuarded(all, func() { time.Sleep(took) })
+		g := newLockChecker(all, func() { time.Sleep(took) })
 		var errs []error
-		synctest.Test(t, func(t *testing.T) { errs = play(t, config, g, commands, pauses) })
-		for _, wrong := range append(g.wrong, faults(commands, errs, g.written)...) {
+		synctest.Test(t, func(t *testing.T) { errs = runCommands(t, config, g, commands, pauses) })
+		for _, wrong := range append(g.wrong, violations(commands, errs, g.written)...) {
 			r.Error(wrong)
 		}
 	})
 }
 
-// faults says what of the outcome is not as promised.
-func faults(commands []work, errs []error, written []int) (wrong []string) {
+// violations lists broken promises in the outcome.
+func violations(commands []testCommand, errs []error, written []int) (wrong []string) {
 	times := make([]int, len(commands))
 	last := map[session.Key]int{}
 	for _, number := range written {
@@ -164,8 +164,8 @@ func faults(commands []work, errs []error, written []int) (wrong []string) {
 	return wrong
 }
 
-// yield lets others run for a while that nobody knows.
-func yield() {
+// pause lets other goroutines run for an arbitrary time.
+func pause() {
 	for range rand.IntN(20) {
 		runtime.Gosched()
 	}
@@ -175,19 +175,19 @@ func TestUnderLoadNoSessionIsInTwoPlacesAndEachCommandIsWrittenOnce(t *testing.T
 	t.Parallel()
 	const callers, each = 32, 60
 	all := sessions(24)
-	g := newGuarded(all, yield)
-	config := standard()
+	g := newLockChecker(all, pause)
+	config := defaultConfig()
 	config.Lanes, config.Batch = 3, 8
 	c, err := group.New(config, g.write, nil)
 	if err != nil {
 		t.Fatalf("New = %v", err)
 	}
-	errs, commands := make([]error, callers*each), make([]work, callers*each)
+	errs, commands := make([]error, callers*each), make([]testCommand, callers*each)
 	var done sync.WaitGroup
 	for caller := range callers {
 		done.Go(func() {
 			for i := caller * each; i < (caller+1)*each; i++ {
-				w := work{number: i, poison: rand.IntN(50) == 0}
+				w := testCommand{number: i, poison: rand.IntN(50) == 0}
 				for range 1 + rand.IntN(3) {
 					if key := all[rand.IntN(len(all))]; !slices.Contains(w.keys, key) {
 						w.keys = append(w.keys, key)
@@ -196,7 +196,7 @@ func TestUnderLoadNoSessionIsInTwoPlacesAndEachCommandIsWrittenOnce(t *testing.T
 				ctx, cancel := context.WithCancel(t.Context())
 				if rand.IntN(4) == 0 {
 					w.leaves = 1
-					done.Go(func() { yield(); cancel() })
+					done.Go(func() { pause(); cancel() })
 				}
 				commands[i], errs[i] = w, c.Do(ctx, w.keys, 1, w)
 				if errors.Is(errs[i], context.Canceled) {
@@ -208,8 +208,8 @@ func TestUnderLoadNoSessionIsInTwoPlacesAndEachCommandIsWrittenOnce(t *testing.T
 	}
 	done.Wait()
 	c.Close()
-	slices.Sort(g.written) // who arrived first is not known here
-	for _, wrong := range append(g.wrong, faults(commands, errs, g.written)...) {
+	slices.Sort(g.written) // the order of arrival is unknown here
+	for _, wrong := range append(g.wrong, violations(commands, errs, g.written)...) {
 		t.Error(wrong)
 	}
 }

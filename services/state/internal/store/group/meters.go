@@ -11,24 +11,24 @@ import (
 
 // meters are the instruments of a committer.
 type meters struct {
-	batch     metric.Int64Histogram
-	waited    metric.Float64Histogram
+	batchSize metric.Int64Histogram
+	queueTime metric.Float64Histogram
 	conflicts metric.Int64Counter
 	refused   metric.Int64Counter
 	length    metric.Registration
 }
 
-// open makes the instruments. length is asked when somebody collects, so that
-// it is exact and costs commands nothing.
-func (m *meters) open(meter metric.Meter, length func() int) error {
+// register makes the instruments. length is called on each collection of metrics, and
+// so costs commands nothing.
+func (m *meters) register(meter metric.Meter, length func() int) error {
 	if meter == nil {
 		meter = noop.Meter{}
 	}
 	var errs [6]error
-	m.batch, errs[0] = meter.Int64Histogram("holdfast.state.batch.size", metric.WithUnit("{command}"),
+	m.batchSize, errs[0] = meter.Int64Histogram("holdfast.state.batch.size", metric.WithUnit("{command}"),
 		metric.WithDescription("commands that were written in one transaction"),
 		metric.WithExplicitBucketBoundaries(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024))
-	m.waited, errs[1] = meter.Float64Histogram("holdfast.state.queue.time", metric.WithUnit("s"),
+	m.queueTime, errs[1] = meter.Float64Histogram("holdfast.state.queue.time", metric.WithUnit("s"),
 		metric.WithDescription("time from a command's arrival to its transaction"),
 		metric.WithExplicitBucketBoundaries(.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30))
 	m.conflicts, errs[2] = meter.Int64Counter("holdfast.state.batch.conflicts", metric.WithUnit("{conflict}"),
@@ -48,7 +48,7 @@ func (m *meters) open(meter metric.Meter, length func() int) error {
 	return nil
 }
 
-// close ends the asking for the length.
+// close ends the calls of length.
 func (m *meters) close() {
-	_ = m.length.Unregister() // an instrument that stays is harmless
+	_ = m.length.Unregister() // a remaining instrument is harmless
 }

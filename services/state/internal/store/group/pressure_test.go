@@ -27,20 +27,20 @@ func (b *bench) wantRefused(c *call, kind fault.Kind, reason string) {
 
 func TestTheQueueTakesExactlyItsCommands(t *testing.T) {
 	t.Parallel()
-	config := oneLane()
+	config := oneLaneConfig()
 	config.Queue = 3
-	in(t, config, holding(), nil, func(b *bench) {
-		calls := []*call{b.do("a"), b.do("b"), b.do("a1"), b.do("c")} // one in flight and three that wait
+	inBubble(t, config, newHolding(), nil, func(b *bench) {
+		calls := []*call{b.do("a"), b.do("b"), b.do("a1"), b.do("c")} // one is in flight and three wait
 		refused := b.do("d")
 		b.wantRefused(refused, fault.Exhausted, "QUEUE_FULL")
 		if f, _ := fault.From(refused.err); !strings.Contains(f.Detail, "HOLDFAST_STATE_QUEUE") {
 			b.Errorf("detail %q does not name the variable", f.Detail)
 		}
 		b.wantWaiting(calls...)
-		b.ends() // b, a1 and c are in flight
+		b.releaseOne() // b, a1 and c are in flight
 		calls = append(calls, b.do("d"), b.do("e"), b.do("f"))
 		b.wantRefused(b.do("g"), fault.Exhausted, "QUEUE_FULL")
-		b.drains()
+		b.releaseAll()
 		b.wantWritten(calls[1:]...)
 		b.wantBatches("a", "b c a1", "d e f")
 	})
@@ -48,14 +48,14 @@ func TestTheQueueTakesExactlyItsCommands(t *testing.T) {
 
 func TestTheQueueTakesExactlyItsBytes(t *testing.T) {
 	t.Parallel()
-	config := oneLane()
+	config := oneLaneConfig()
 	config.QueueBytes = 10
-	in(t, config, holding(), nil, func(b *bench) {
-		calls := []*call{b.weighs("a", 10), b.weighs("b", 4)}
-		b.wantRefused(b.weighs("c", 7), fault.Exhausted, "QUEUE_FULL")
-		calls = append(calls, b.weighs("d", 6), b.weighs("e", 0))
-		b.wantRefused(b.weighs("f", 1), fault.Exhausted, "QUEUE_FULL")
-		b.drains()
+	inBubble(t, config, newHolding(), nil, func(b *bench) {
+		calls := []*call{b.doBytes("a", 10), b.doBytes("b", 4)}
+		b.wantRefused(b.doBytes("c", 7), fault.Exhausted, "QUEUE_FULL")
+		calls = append(calls, b.doBytes("d", 6), b.doBytes("e", 0))
+		b.wantRefused(b.doBytes("f", 1), fault.Exhausted, "QUEUE_FULL")
+		b.releaseAll()
 		b.wantWritten(calls...)
 		b.wantBatches("a", "b d e")
 	})
@@ -63,22 +63,22 @@ func TestTheQueueTakesExactlyItsBytes(t *testing.T) {
 
 func TestACommandLargerThanTheQueueIsTakenWhenNoneWaits(t *testing.T) {
 	t.Parallel()
-	config := oneLane()
+	config := oneLaneConfig()
 	config.QueueBytes = 10
-	in(t, config, holding(), nil, func(b *bench) {
-		calls := []*call{b.weighs("a", 1), b.weighs("b", 11)}
-		b.wantRefused(b.weighs("c", 11), fault.Exhausted, "QUEUE_FULL")
-		b.wantRefused(b.weighs("d", 0), fault.Exhausted, "QUEUE_FULL")
-		b.ends()
-		calls = append(calls, b.weighs("c", 11))
-		b.drains()
+	inBubble(t, config, newHolding(), nil, func(b *bench) {
+		calls := []*call{b.doBytes("a", 1), b.doBytes("b", 11)}
+		b.wantRefused(b.doBytes("c", 11), fault.Exhausted, "QUEUE_FULL")
+		b.wantRefused(b.doBytes("d", 0), fault.Exhausted, "QUEUE_FULL")
+		b.releaseOne()
+		calls = append(calls, b.doBytes("c", 11))
+		b.releaseAll()
 		b.wantWritten(calls...)
 	})
 }
 
 func TestCloseLetsTheQueueFinishAndRefusesNewCommands(t *testing.T) {
 	t.Parallel()
-	in(t, oneLane(), holding(), nil, func(b *bench) {
+	inBubble(t, oneLaneConfig(), newHolding(), nil, func(b *bench) {
 		calls := []*call{b.do("a"), b.do("a1"), b.do("b"), b.do("ab2")}
 		closed := make(chan struct{})
 		go func() {
@@ -87,14 +87,14 @@ func TestCloseLetsTheQueueFinishAndRefusesNewCommands(t *testing.T) {
 		}()
 		synctest.Wait()
 		b.wantRefused(b.do("c"), fault.Unavailable, "STORE_CLOSING")
-		b.ends()
-		b.ends()
+		b.releaseOne()
+		b.releaseOne()
 		select {
 		case <-closed:
 			b.Error("Close did not wait for the last command")
 		default:
 		}
-		b.drains()
+		b.releaseAll()
 		<-closed
 		b.wantWritten(calls...)
 		b.wantBatches("a", "b a1", "ab2")
@@ -102,24 +102,24 @@ func TestCloseLetsTheQueueFinishAndRefusesNewCommands(t *testing.T) {
 	})
 }
 
-func TestCloseWaitsForNobodyWhenNothingIsToDo(t *testing.T) {
+func TestCloseReturnsAtOnceWhenNoCommandWaits(t *testing.T) {
 	t.Parallel()
-	in(t, standard(), &book{}, nil, func(b *bench) {
+	inBubble(t, defaultConfig(), &recorder{}, nil, func(b *bench) {
 		b.wantWritten(b.do("a"))
 		b.Close()
 		b.wantRefused(b.do("a"), fault.Unavailable, "STORE_CLOSING")
 	})
 }
 
-func TestTheDefaultsAreSound(t *testing.T) {
+func TestTheDefaultsAreValid(t *testing.T) {
 	t.Parallel()
 	var got group.Config
-	if err := config.Load(&got, nil); err != nil || got != standard() || got.Check() != nil {
-		t.Errorf("the defaults = %+v (%v, %v), want %+v", got, err, got.Check(), standard())
+	if err := config.Load(&got, nil); err != nil || got != defaultConfig() || got.Check() != nil {
+		t.Errorf("the defaults = %+v (%v, %v), want %+v", got, err, got.Check(), defaultConfig())
 	}
 }
 
-func TestABoundThatStopsEverythingIsRefused(t *testing.T) {
+func TestABoundOfZeroIsRefused(t *testing.T) {
 	t.Parallel()
 	for variable, spoil := range map[string]func(*group.Config){
 		"HOLDFAST_STATE_QUEUE ":        func(c *group.Config) { c.Queue = 0 },
@@ -129,9 +129,9 @@ func TestABoundThatStopsEverythingIsRefused(t *testing.T) {
 		"HOLDFAST_STATE_LANES ":        func(c *group.Config) { c.Lanes = 0 },
 		"HOLDFAST_STATE_BATCH_WITHIN ": func(c *group.Config) { c.Within = -time.Second },
 	} {
-		config := standard()
+		config := defaultConfig()
 		spoil(&config)
-		_, err := group.New(config, (&book{}).write, noop.Meter{})
+		_, err := group.New(config, (&recorder{}).write, noop.Meter{})
 		f, ok := fault.From(err)
 		if !ok || f.Kind != fault.Invalid || f.Reason != "CONFIG_INVALID" || !strings.HasPrefix(f.Detail, variable) {
 			t.Errorf("New = %v, want CONFIG_INVALID of %s", err, variable)
@@ -147,13 +147,13 @@ func TestConflictKeepsWhatItMarks(t *testing.T) {
 	}
 }
 
-func TestWhatHappensIsMeasured(t *testing.T) {
+func TestCommandsAndBatchesAreMeasured(t *testing.T) {
 	t.Parallel()
 	reader := sdkmetric.NewManualReader()
 	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test")
-	config := oneLane()
+	config := oneLaneConfig()
 	config.Queue = 2
-	b := holding()
+	b := newHolding()
 	conflicts := 3
 	b.answer = func(context.Context, []string) ([]error, error) {
 		if conflicts--; conflicts >= 0 {
@@ -161,14 +161,14 @@ func TestWhatHappensIsMeasured(t *testing.T) {
 		}
 		return nil, nil
 	}
-	in(t, config, b, meter, func(b *bench) {
+	inBubble(t, config, b, meter, func(b *bench) {
 		calls := []*call{b.do("a"), b.do("b"), b.do("c")}
 		b.wantRefused(b.do("d"), fault.Exhausted, "QUEUE_FULL")
 		if got := read(b.T, reader)["holdfast.state.queue.length"]; got != "{command} 2" {
 			b.Errorf("length = %s, want {command} 2", got)
 		}
 		time.Sleep(time.Second)
-		b.drains()
+		b.releaseAll()
 		b.wantWritten(calls...)
 		for name, want := range map[string]string{
 			"holdfast.state.queue.length":    "{command} 0",
@@ -188,7 +188,7 @@ func TestWhatHappensIsMeasured(t *testing.T) {
 	})
 }
 
-// read returns what each instrument has measured, with its unit.
+// read returns the measurements of each instrument, with its unit.
 func read(t *testing.T, reader sdkmetric.Reader) map[string]string {
 	t.Helper()
 	var all metricdata.ResourceMetrics

@@ -7,109 +7,108 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// entry is a command from its arrival until its outcome is known. Entries are
-// used again: one that has left the queue is blank but for what it can reuse.
+// entry is a command from Do until its outcome is known. Entries are pooled: outside
+// of the queue an entry is blank but for its memory.
 type entry[C any] struct {
-	command C
-	bytes   int
-	arrived time.Time
-	done    chan error // gets the outcome of a command that was taken; holds one, so that a lane never waits
+	command    C
+	bytes      int
+	enqueuedAt time.Time
+	done       chan error // gets the outcome of a taken command; buffered, so that a lane never waits
 
-	places     []place[C] // one in the line of each of its keys
-	blocked    int        // in how many lines it is not the first
-	waiting    bool       // neither taken nor dropped
-	prev, next *entry[C]  // in the list of those that are ready
+	keyEntries []keyEntry[C] // one in the queue of each key
+	blocked    int           // in how many of these queues it is not the first
+	waiting    bool          // neither taken nor removed
+	prev, next *entry[C]     // in the list of ready entries
 }
 
-// place is where an entry stands in the line of a key.
-type place[C any] struct {
+// keyEntry is an entry in the queue of a key.
+type keyEntry[C any] struct {
 	entry      *entry[C]
 	key        session.Key
-	prev, next *place[C]
+	prev, next *keyEntry[C]
 }
 
-// queue keeps the order of commands. Each key has a line of the commands that
-// lock it, in the order of their arrival; those in flight stand first. A
-// command that waits and is the first of all its lines is ready. Every step costs
-// the same however many commands there are.
+// queue orders commands. Each key has a FIFO queue of the commands that lock it; the
+// commands in flight are at its head. A waiting command that is the first in all its
+// queues is ready. The costs of every operation are independent of the number of
+// commands.
 //
-// The commands that wait cannot wait for each other in a circle: the one that
-// arrived first of them all has only commands in flight before it.
+// There is no circular wait: only commands in flight are ahead of the oldest waiting
+// command.
 type queue[C any] struct {
-	last        map[session.Key]*place[C] // the end of each line
-	first, tail *entry[C]                 // those that are ready, in the order in which they became so
-	length      int                       // commands that wait, ready or not
-	bytes       int                       // of those
+	lastOfKey             map[session.Key]*keyEntry[C] // the tail of each queue
+	firstReady, lastReady *entry[C]                    // the ready entries, the longest ready first
+	length                int                          // waiting commands, ready or not
+	bytes                 int                          // of the waiting commands
 }
 
-// add puts a new entry at the end of the lines of its keys. A key that is
-// named twice counts once.
+// add appends a new entry to the queues of its keys. Duplicate keys count once.
 func (q *queue[C]) add(e *entry[C], keys []session.Key) {
-	e.places = slices.Grow(e.places, len(keys)) // now, because lines point at places
+	e.keyEntries = slices.Grow(e.keyEntries, len(keys)) // before the queues point to the elements
 	for _, key := range keys {
-		last := q.last[key]
+		last := q.lastOfKey[key]
 		if last != nil && last.entry == e {
 			continue
 		}
-		e.places = append(e.places, place[C]{entry: e, key: key, prev: last})
-		p := &e.places[len(e.places)-1]
+		e.keyEntries = append(e.keyEntries, keyEntry[C]{entry: e, key: key, prev: last})
+		p := &e.keyEntries[len(e.keyEntries)-1]
 		if last != nil {
 			last.next = p
 			e.blocked++
 		}
-		q.last[key] = p
+		q.lastOfKey[key] = p
 	}
 	e.waiting = true
 	q.length++
 	q.bytes += e.bytes
 	if e.blocked == 0 {
-		q.ready(e)
+		q.appendReady(e)
 	}
 }
 
-// drop takes an entry out that waits, and reports false for one that does not.
-func (q *queue[C]) drop(e *entry[C]) bool {
+// remove removes a waiting entry. It reports false when the entry does not wait.
+func (q *queue[C]) remove(e *entry[C]) bool {
 	if !e.waiting {
 		return false
 	}
 	if e.blocked == 0 {
-		q.unlist(e)
+		q.removeReady(e)
 	}
-	q.count(e)
+	q.markTaken(e)
 	q.release(e)
 	return true
 }
 
-// take moves the longest ready entries to the batch, in their order, until it
-// has the most commands or the next one would bring it above the most bytes.
-// The first one is taken whatever its size. They keep their keys until release.
-func (q *queue[C]) take(batch []*entry[C], most, mostBytes int) []*entry[C] {
+// take moves ready entries to the batch, the longest ready first, up to maxCommands and
+// maxBytes. The first entry is taken whatever its size. The entries keep their keys until
+// release.
+func (q *queue[C]) take(batch []*entry[C], maxCommands, maxBytes int) []*entry[C] {
 	bytes := 0
-	for e := q.first; e != nil && len(batch) < most; e = q.first {
+	for e := q.firstReady; e != nil && len(batch) < maxCommands; e = q.firstReady {
 		bytes += e.bytes
-		if len(batch) > 0 && bytes > mostBytes {
+		if len(batch) > 0 && bytes > maxBytes {
 			break
 		}
-		q.unlist(e)
-		q.count(e)
+		q.removeReady(e)
+		q.markTaken(e)
 		batch = append(batch, e)
 	}
 	return batch
 }
 
-// release takes an entry out of its lines. Those behind it that are now the
-// first of all their lines become ready.
+// release removes an entry from the queues of its keys. Entries behind it become ready
+// when they are the first in all their queues.
 func (q *queue[C]) release(e *entry[C]) {
-	for i := range e.places {
-		p := &e.places[i]
+	for i := range e.keyEntries {
+		p := &e.keyEntries[i]
 		if p.prev != nil {
 			p.prev.next = p.next
 		}
 		switch {
 		case p.next == nil && p.prev == nil:
-			delete(q.last, p.key)
+			delete(q.lastOfKey, p.key)
 		case p.next == nil:
-			q.last[p.key] = p.prev
+			q.lastOfKey[p.key] = p.prev
 		default:
 			p.next.prev = p.prev
 			if p.prev == nil {
@@ -117,44 +116,44 @@ func (q *queue[C]) release(e *entry[C]) {
 			}
 		}
 	}
-	clear(e.places)
-	e.places, e.blocked = e.places[:0], 0
+	clear(e.keyEntries)
+	e.keyEntries, e.blocked = e.keyEntries[:0], 0
 }
 
 func (q *queue[C]) unblock(e *entry[C]) {
 	e.blocked--
 	if e.blocked == 0 {
-		q.ready(e)
+		q.appendReady(e)
 	}
 }
 
-// count ends the waiting of an entry.
-func (q *queue[C]) count(e *entry[C]) {
+// markTaken marks an entry as no longer waiting.
+func (q *queue[C]) markTaken(e *entry[C]) {
 	e.waiting = false
 	q.length--
 	q.bytes -= e.bytes
 }
 
-// ready puts an entry at the end of those that are ready.
-func (q *queue[C]) ready(e *entry[C]) {
-	e.prev = q.tail
-	if q.tail == nil {
-		q.first = e
+// appendReady appends an entry to the list of ready entries.
+func (q *queue[C]) appendReady(e *entry[C]) {
+	e.prev = q.lastReady
+	if q.lastReady == nil {
+		q.firstReady = e
 	} else {
-		q.tail.next = e
+		q.lastReady.next = e
 	}
-	q.tail = e
+	q.lastReady = e
 }
 
-// unlist takes an entry out of those that are ready.
-func (q *queue[C]) unlist(e *entry[C]) {
+// removeReady removes an entry from the list of ready entries.
+func (q *queue[C]) removeReady(e *entry[C]) {
 	if e.prev == nil {
-		q.first = e.next
+		q.firstReady = e.next
 	} else {
 		e.prev.next = e.next
 	}
 	if e.next == nil {
-		q.tail = e.prev
+		q.lastReady = e.prev
 	} else {
 		e.next.prev = e.prev
 	}

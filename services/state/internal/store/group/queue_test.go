@@ -10,20 +10,19 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// plain is the queue as one would say it: all commands that are there, in the
-// order of their arrival, and nothing else remembered.
-type plain struct {
-	commands []*plainCommand
+// modelQueue is a simple model of the queue: all its commands in the order of arrival.
+type modelQueue struct {
+	commands []*modelCommand
 }
 
-type plainCommand struct {
+type modelCommand struct {
 	entry    *entry[int]
 	keys     []session.Key
 	inFlight bool
 }
 
-// ready are the commands that wait and share no key with one before them.
-func (p *plain) ready() (ready []*entry[int]) {
+// ready returns the waiting commands that share no key with an earlier command.
+func (p *modelQueue) ready() (ready []*entry[int]) {
 	seen := map[session.Key]bool{}
 	for _, c := range p.commands {
 		first := !c.inFlight
@@ -40,15 +39,15 @@ func (p *plain) ready() (ready []*entry[int]) {
 	return ready
 }
 
-func (p *plain) of(e *entry[int]) *plainCommand {
-	return p.commands[slices.IndexFunc(p.commands, func(c *plainCommand) bool { return c.entry == e })]
+func (p *modelQueue) find(e *entry[int]) *modelCommand {
+	return p.commands[slices.IndexFunc(p.commands, func(c *modelCommand) bool { return c.entry == e })]
 }
 
-func (p *plain) remove(e *entry[int]) {
-	p.commands = slices.DeleteFunc(p.commands, func(c *plainCommand) bool { return c.entry == e })
+func (p *modelQueue) remove(e *entry[int]) {
+	p.commands = slices.DeleteFunc(p.commands, func(c *modelCommand) bool { return c.entry == e })
 }
 
-func (p *plain) some(inFlight bool) (some []*entry[int]) {
+func (p *modelQueue) inState(inFlight bool) (some []*entry[int]) {
 	for _, c := range p.commands {
 		if c.inFlight == inFlight {
 			some = append(some, c.entry)
@@ -57,14 +56,14 @@ func (p *plain) some(inFlight bool) (some []*entry[int]) {
 	return some
 }
 
-func TestTheQueueAgreesWithOneThatLooksAtEverything(t *testing.T) {
+func TestTheQueueAgreesWithAModel(t *testing.T) {
 	t.Parallel()
 	keys := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) session.Key {
 		return session.Key{Tenant: "t", SessionID: fmt.Sprint(rapid.IntRange(0, 5).Draw(t, "key"))}
 	}), 0, 4)
 	rapid.Check(t, func(t *rapid.T) {
-		q, p := &queue[int]{last: map[session.Key]*place[int]{}}, &plain{}
-		var blank []*entry[int] // are used again
+		q, p := &queue[int]{lastOfKey: map[session.Key]*keyEntry[int]{}}, &modelQueue{}
+		var blank []*entry[int] // reused
 		pick := func(t *rapid.T, from []*entry[int]) *entry[int] {
 			if len(from) == 0 {
 				t.Skip("there is none")
@@ -80,18 +79,18 @@ func TestTheQueueAgreesWithOneThatLooksAtEverything(t *testing.T) {
 				e.bytes = rapid.IntRange(0, 9).Draw(t, "bytes")
 				locks := keys.Draw(t, "keys")
 				q.add(e, locks)
-				p.commands = append(p.commands, &plainCommand{entry: e, keys: locks})
+				p.commands = append(p.commands, &modelCommand{entry: e, keys: locks})
 			},
 			"drop": func(t *rapid.T) {
-				e := pick(t, p.some(false))
-				if !q.drop(e) {
+				e := pick(t, p.inState(false))
+				if !q.remove(e) {
 					t.Fatal("a command that waits was not dropped")
 				}
 				p.remove(e)
 				blank = append(blank, e)
 			},
 			"drop in flight": func(t *rapid.T) {
-				if q.drop(pick(t, p.some(true))) {
+				if q.remove(pick(t, p.inState(true))) {
 					t.Fatal("a command in flight was dropped")
 				}
 			},
@@ -101,27 +100,27 @@ func TestTheQueueAgreesWithOneThatLooksAtEverything(t *testing.T) {
 				batch := q.take(nil, most, mostBytes)
 				checkBatch(t, listed, batch, most, mostBytes)
 				for _, e := range batch {
-					p.of(e).inFlight = true
+					p.find(e).inFlight = true
 				}
 			},
 			"release": func(t *rapid.T) {
-				e := pick(t, p.some(true))
+				e := pick(t, p.inState(true))
 				q.release(e)
 				p.remove(e)
 				blank = append(blank, e)
 			},
-			"": func(t *rapid.T) { agree(t, q, p) },
+			"": func(t *rapid.T) { checkAgreement(t, q, p) },
 		})
 	})
 }
 
-// listed are the ready entries, by both directions of their list.
+// listed returns the ready entries. It checks both directions of the list.
 func listed(t *rapid.T, q *queue[int]) (forth []*entry[int]) {
 	var back []*entry[int]
-	for e := q.first; e != nil; e = e.next {
+	for e := q.firstReady; e != nil; e = e.next {
 		forth = append(forth, e)
 	}
-	for e := q.tail; e != nil; e = e.prev {
+	for e := q.lastReady; e != nil; e = e.prev {
 		back = append(back, e)
 	}
 	slices.Reverse(back)
@@ -131,7 +130,7 @@ func listed(t *rapid.T, q *queue[int]) (forth []*entry[int]) {
 	return forth
 }
 
-// checkBatch wants the longest start of what was ready that the bounds allow.
+// checkBatch checks that the batch is the longest prefix of ready within the bounds.
 func checkBatch(t *rapid.T, ready, batch []*entry[int], most, mostBytes int) {
 	want, bytes := 0, 0
 	for want < min(most, len(ready)) {
@@ -145,7 +144,7 @@ func checkBatch(t *rapid.T, ready, batch []*entry[int], most, mostBytes int) {
 	}
 }
 
-func agree(t *rapid.T, q *queue[int], p *plain) {
+func checkAgreement(t *rapid.T, q *queue[int], p *modelQueue) {
 	got, want := listed(t, q), p.ready()
 	for _, e := range want {
 		if !slices.Contains(got, e) {
@@ -168,10 +167,10 @@ func agree(t *rapid.T, q *queue[int], p *plain) {
 	if q.length != length || q.bytes != bytes {
 		t.Fatalf("%d commands of %d bytes wait, want %d of %d", q.length, q.bytes, length, bytes)
 	}
-	if len(q.last) != len(keys) {
-		t.Fatalf("%d lines are kept, want %d", len(q.last), len(keys))
+	if len(q.lastOfKey) != len(keys) {
+		t.Fatalf("%d lines are kept, want %d", len(q.lastOfKey), len(keys))
 	}
-	if len(p.some(true)) == 0 && length > 0 && len(got) == 0 {
+	if len(p.inState(true)) == 0 && length > 0 && len(got) == 0 {
 		t.Fatal("commands wait in a circle")
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -27,7 +27,7 @@ func (s *Store) Update(ctx context.Context, targets []session.Target, bytes int,
 	for i, t := range targets {
 		keys[i] = t.Key
 	}
-	return lasting(s.group.Do(ctx, keys, bytes, command{targets, decide}))
+	return asUnavailable(s.group.Do(ctx, keys, bytes, command{targets, decide}))
 }
 
 // write implements group.Write: one transaction for all commands.
@@ -37,13 +37,13 @@ func (s *Store) write(ctx context.Context, batch []command) ([]error, error) {
 		return nil, wrap(ctx, err, "connect")
 	}
 	defer conn.Release()
-	t := &transaction{conn: conn.Conn().PgConn(), hot: s.hot, batch: batch}
+	t := &transaction{conn: conn.Conn(), hot: s.hot, batch: batch}
 	each, err := t.run(ctx)
 	if err != nil {
-		t.hot.drop(t.all)
-		abandon(ctx, t.conn)
-		if ctx.Err() == nil && cancelled(err) {
-			// One of them takes too long, and the others are written without it.
+		t.hot.drop(t.sessions)
+		rollBack(ctx, t.conn)
+		if ctx.Err() == nil && isCanceled(err) {
+			// One command takes too long: package group writes the others without it.
 			return nil, fmt.Errorf("write %d commands: %w", len(batch), err)
 		}
 		err = wrap(ctx, err, "write %d commands", len(batch))
@@ -53,98 +53,100 @@ func (s *Store) write(ctx context.Context, batch []command) ([]error, error) {
 
 // transaction writes a batch of commands.
 type transaction struct {
-	conn  *pgconn.PgConn
-	hot   *hotSessions
-	batch []command
-	all   []shown // the targets of the commands, in their order
+	conn     *pgx.Conn
+	hot      *hotCache
+	batch    []command
+	sessions []loadedSession // the targets of the commands, in order
 }
 
-// errOutdated says that what was known of a session is not what its row says.
-var errOutdated = errors.New("another process has written the session")
+// errStale reports a session whose row is newer than its entry in the hot cache.
+var errStale = errors.New("another process has written the session")
 
-// run writes the batch without a read where it can. What was known of the sessions may
-// turn out to be outdated; then all of them are read.
+// run writes the batch without a read if the cache holds every session. When a
+// cached session is stale, it reads them all.
 func (t *transaction) run(ctx context.Context) ([]error, error) {
-	if t.gather() {
+	if t.loadHot() {
 		each, err := t.writeWithoutRead(ctx)
-		if !errors.Is(err, errOutdated) {
+		if !errors.Is(err, errStale) {
 			return each, err
 		}
 	}
 	each, err := t.readAndWrite(ctx)
-	if errors.Is(err, errOutdated) {
-		abandon(ctx, t.conn)
-		t.forget()
+	if errors.Is(err, errStale) {
+		rollBack(ctx, t.conn)
+		t.discardHot()
 		each, err = t.readAndWrite(ctx)
 	}
 	return each, err
 }
 
-// gather collects the targets with what is known of them, and reports whether none has
-// to be read.
-func (t *transaction) gather() (known bool) {
+// loadHot collects the targets, with their views from the cache. It reports whether
+// the cache has made every view.
+func (t *transaction) loadHot() (known bool) {
 	known = true
 	for _, c := range t.batch {
 		for _, target := range c.targets {
-			s := shown{Target: target}
-			if !s.useHot(t.hot.get(target.Key)) {
+			s := loadedSession{Target: target}
+			if !s.loadHot(t.hot.get(target.Key)) {
 				s.view = &session.View{}
 				known = false
 			}
-			t.all = append(t.all, s)
+			t.sessions = append(t.sessions, s)
 		}
 	}
 	return known
 }
 
-// forget lets all sessions be read.
-func (t *transaction) forget() {
-	t.hot.drop(t.all)
-	for i := range t.all {
-		t.all[i].reread()
+// discardHot drops the sessions from the cache. They are then read.
+func (t *transaction) discardHot() {
+	t.hot.drop(t.sessions)
+	for i := range t.sessions {
+		t.sessions[i].discardHot()
 	}
 }
 
-// writeWithoutRead decides by what is known of the sessions, and writes on condition that
-// their rows are as they are known, in one round trip. It gives errOutdated, with nothing
-// written, when one is not, and when a command refuses or writes nothing: no condition
-// verifies that. So it does when a message is there already, which nobody has looked for.
+// writeWithoutRead decides on the cached sessions, and writes in one round trip on
+// condition of unchanged rows.
+//
+// It returns errStale, with nothing written, when a row has changed, and when a new
+// message exists already. It does so too when a command refuses or writes nothing,
+// since no condition would verify its view.
 func (t *transaction) writeWithoutRead(ctx context.Context) ([]error, error) {
 	each, err := t.decide()
 	if err != nil {
 		return nil, err
 	}
-	if !t.verifiable(each) {
-		return nil, errOutdated
+	if !t.isVerifiable(each) {
+		return nil, errStale
 	}
 	var p pipeline
 	w := newWriter()
 	defer w.release()
 	changed := t.changed()
-	w.withoutLock(changed)
+	w.useUnlocked(changed)
 	for _, s := range changed {
 		w.change(s)
 	}
-	written, something, err := w.queue(&p)
-	if err != nil || !something {
-		return each, err
+	written, something := w.queue(&p)
+	if !something {
+		return each, nil
 	}
 	err = p.run(ctx, t.conn)
-	if notWritten(err) && !t.conn.IsClosed() {
-		t.forget()
-		return nil, errOutdated
+	if isConditionFailed(err) && !t.conn.IsClosed() {
+		t.discardHot()
+		return nil, errStale
 	}
 	if err == nil {
-		t.hot.learn(t.all, *written)
+		t.hot.update(t.sessions, *written)
 	}
 	return each, err
 }
 
-// verifiable reports whether every command writes something or asks to see more. It lets
-// the sessions of the others be read.
-func (t *transaction) verifiable(each []error) bool {
+// isVerifiable reports whether every command writes something or asks for more
+// sessions. It drops the cached views of the other commands.
+func (t *transaction) isVerifiable(each []error) bool {
 	sure := true
-	all := t.all
+	all := t.sessions
 	for i, c := range t.batch {
 		mine := all[:len(c.targets)]
 		all = all[len(mine):]
@@ -152,23 +154,23 @@ func (t *transaction) verifiable(each []error) bool {
 			if _, ok := errors.AsType[*session.Wider](each[i]); ok {
 				continue
 			}
-		} else if slices.ContainsFunc(mine, func(s shown) bool { return s.change != nil }) {
+		} else if slices.ContainsFunc(mine, func(s loadedSession) bool { return s.change != nil }) {
 			continue
 		}
 		sure = false
 		for j := range mine {
-			mine[j].reread()
+			mine[j].discardHot()
 		}
 	}
 	return sure
 }
 
-// readAndWrite takes two round trips. The first locks all sessions and reads those that
-// are not known. The second writes what the commands have decided, and commits.
+// readAndWrite takes two round trips. The first locks all sessions and reads
+// those missing in the cache. The second writes the changes and commits.
 func (t *transaction) readAndWrite(ctx context.Context) ([]error, error) {
-	r := reader{all: t.all}
+	r := reader{sessions: t.sessions}
 	r.exec(begin)
-	if err := r.views(ctx, t.conn); err != nil {
+	if err := r.loadViews(ctx, t.conn); err != nil {
 		return nil, err
 	}
 	each, err := t.decide()
@@ -180,32 +182,30 @@ func (t *transaction) readAndWrite(ctx context.Context) ([]error, error) {
 	for _, s := range t.changed() {
 		w.change(s)
 	}
-	if err := r.end(ctx, t.conn, w, t.hot); err != nil {
+	if err := r.commit(ctx, t.conn, w, t.hot); err != nil {
 		return nil, err
 	}
 	return each, nil
 }
 
-// end writes what w has gathered, and ends the transaction.
-func (r *reader) end(ctx context.Context, conn *pgconn.PgConn, w *writer, hot *hotSessions) error {
-	written, something, err := w.queue(&r.pipeline)
-	if err != nil {
-		return err
-	}
+// commit writes the changes in w and ends the transaction. Without any it rolls back.
+func (r *reader) commit(ctx context.Context, conn *pgx.Conn, w *writer, hot *hotCache) error {
+	written, something := w.queue(&r.pipeline)
 	if !something {
 		r.exec(rollback)
 		return r.run(ctx, conn)
 	}
 	r.exec(commit)
-	if err = r.run(ctx, conn); err == nil {
-		hot.learn(r.all, cmp.Or(*written, r.id))
+	err := r.run(ctx, conn)
+	if err == nil {
+		hot.update(r.sessions, cmp.Or(*written, r.id))
 	}
 	return err
 }
 
-// decide asks the commands, each with its views.
+// decide runs the commands on their views.
 func (t *transaction) decide() (each []error, err error) {
-	all := t.all
+	all := t.sessions
 	for i, c := range t.batch {
 		mine := all[:len(c.targets)]
 		all = all[len(mine):]
@@ -222,7 +222,7 @@ func (t *transaction) decide() (each []error, err error) {
 			continue
 		}
 		if len(changes) != 0 && len(changes) != len(mine) {
-			return nil, fmt.Errorf("a command on %d sessions has decided on %d", len(mine), len(changes))
+			return nil, fmt.Errorf("a command on %d sessions returned %d changes", len(mine), len(changes))
 		}
 		for j, change := range changes {
 			mine[j].change = change
@@ -231,42 +231,40 @@ func (t *transaction) decide() (each []error, err error) {
 	return each, nil
 }
 
-// changed returns the sessions that the commands write, sorted by key, so that
-// replicas that wait for each other's rows wait in one order.
-func (t *transaction) changed() []*shown {
-	list := make([]*shown, 0, len(t.all))
-	for i := range t.all {
-		if t.all[i].change != nil {
-			list = append(list, &t.all[i])
+// changed returns the sessions to write, sorted by key. All replicas lock rows in
+// this order and so do not deadlock.
+func (t *transaction) changed() []*loadedSession {
+	list := make([]*loadedSession, 0, len(t.sessions))
+	for i := range t.sessions {
+		if t.sessions[i].change != nil {
+			list = append(list, &t.sessions[i])
 		}
 	}
-	slices.SortFunc(list, func(a, b *shown) int { return compare(a.Key, b.Key) })
+	slices.SortFunc(list, func(a, b *loadedSession) int { return compare(a.Key, b.Key) })
 	return list
 }
 
-// abandonWithin bounds the end of a transaction that has failed.
-const abandonWithin = 5 * time.Second
+// rollbackTimeout bounds the ROLLBACK of a failed transaction.
+const rollbackTimeout = 5 * time.Second
 
-// abandon ends the transaction that a connection may be in. A connection that
-// does not get out of it is closed by the pool.
-func abandon(ctx context.Context, conn *pgconn.PgConn) {
-	if conn.IsClosed() || conn.TxStatus() == 'I' {
+// rollBack ends the transaction of a connection, if there is one. When it fails, the
+// pool closes the connection.
+func rollBack(ctx context.Context, conn *pgx.Conn) {
+	if conn.IsClosed() || conn.PgConn().TxStatus() == 'I' {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
-	var p pipeline
-	p.exec(rollback)
-	_ = p.run(ctx, conn) // the pool looks at the connection itself
+	_, _ = conn.PgConn().Exec(ctx, `ROLLBACK`).ReadAll() // the pool checks the connection
 }
 
-// lasting turns a conflict that did not end, and a statement that did not, into
-// what callers are told.
-func lasting(err error) error {
+// asUnavailable turns a lasting conflict and a canceled statement into Unavailable
+// (STORE_UNAVAILABLE). A lasting unique violation is an error of the command.
+func asUnavailable(err error) error {
 	switch {
-	case duplicate(err):
-		return fmt.Errorf("the rows of the command exist already: %w", err)
-	case isConflict(err), cancelled(err):
+	case isDuplicate(err):
+		return fmt.Errorf("rows of the command exist already: %w", err)
+	case isConflict(err), isCanceled(err):
 		return store.Unavailable(err)
 	}
 	return err

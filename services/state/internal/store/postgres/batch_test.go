@@ -28,9 +28,8 @@ func TestASessionGoesThroughItsSteps(t *testing.T) {
 	}
 }
 
-// gather sends commands that have nothing to lock but their own session, so
-// that they are one batch: all of them wait in the queue while the lanes are
-// held up.
+// gather sends commands with a session each, which form one batch: they wait in the queue
+// while all lanes are blocked.
 func gather(t *testing.T, s *Store, keys []session.Key, decide func(i int, v *session.View) (*session.Change, error)) []error {
 	t.Helper()
 	return gatherAs(t, s, keys, func(int) session.Need { return session.Need{} }, decide)
@@ -49,7 +48,7 @@ func gatherAs(t *testing.T, s *Store, keys []session.Key, need func(i int) sessi
 				<-release
 				return nil, nil
 			})
-			if err != nil && fault.ReasonOf(err) != "STORE_UNAVAILABLE" { // a test may cut it
+			if err != nil && fault.ReasonOf(err) != "STORE_UNAVAILABLE" { // when the test cuts the connection
 				t.Error(err)
 			}
 		})
@@ -82,7 +81,7 @@ func TestCommandsThatWaitAreOneTransaction(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Some may have come before or after the crowd.
+	// A few may have been outside of the large batch.
 	if n := ask[int](t, s, `SELECT count(DISTINCT xmin::text) FROM sessions WHERE tenant = 't'`); n > 20 {
 		t.Errorf("100 commands that waited together were %d transactions", n)
 	}
@@ -99,9 +98,9 @@ func TestOneGuiltyCommandDoesNotFailItsNeighbours(t *testing.T) {
 	errs := gather(t, s, keys, func(i int, _ *session.View) (*session.Change, error) {
 		c := created(keys[i])
 		switch i {
-		case 7: // a constraint
-			c.Session.Status = "unheard of"
-		case 13: // a conflict that does not end
+		case 7: // violates a constraint
+			c.Session.Status = "invalid"
+		case 13: // conflicts on every try
 			c.Messages = []session.Message{{ID: "twice"}, {ID: "twice", Ordinal: 1}}
 		case 20:
 			return nil, refusal
@@ -144,7 +143,7 @@ func TestACutMidBatchFailsTheBatchAndNothingOfItIsWritten(t *testing.T) {
 	var once sync.Once
 	errs := gather(t, s, keys, func(i int, _ *session.View) (*session.Change, error) {
 		if i == 15 {
-			once.Do(func() { cut(t, s) })
+			once.Do(func() { cutConnections(t, s) })
 		}
 		return created(keys[i]), nil
 	})
@@ -152,7 +151,7 @@ func TestACutMidBatchFailsTheBatchAndNothingOfItIsWritten(t *testing.T) {
 		if err != nil && fault.ReasonOf(err) != "STORE_UNAVAILABLE" {
 			t.Errorf("command %d: got %v, want STORE_UNAVAILABLE", i, err)
 		}
-		read := readBehindCut(t, s, keys[i])
+		read := readAfterCut(t, s, keys[i])
 		if (err == nil) != (read == nil) {
 			t.Errorf("command %d: got %v, and then %v from a read", i, err, read)
 		}
@@ -206,7 +205,7 @@ func TestACommandWritesSeveralSessionsOrNone(t *testing.T) {
 		})
 	}
 	bad := created(keys[2])
-	bad.Session.Status = "unheard of"
+	bad.Session.Status = "invalid"
 	if err := write(bad); err == nil {
 		t.Error("a bad change was written")
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 )
 
-// BenchmarkCommit commits steps in as many sessions at once, in groups and
-// each in a transaction of its own on as many connections as there may be.
+// BenchmarkCommit commits steps of several sessions at the same time, in groups, and each
+// in its own transaction on all connections.
 func BenchmarkCommit(b *testing.B) {
 	single := commits
 	single.Batch, single.Lanes = 1, 16

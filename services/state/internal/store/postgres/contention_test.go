@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-func TestALockThatIsHeldElsewhereFailsOnlyWhoWantsIt(t *testing.T) {
+func TestALockHeldElsewhereFailsOnlyTheCommandsThatNeedIt(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	s := open(t, url)
@@ -25,7 +25,7 @@ func TestALockThatIsHeldElsewhereFailsOnlyWhoWantsIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Another process that stands still in the middle of a transaction.
+	// Another process is frozen in a transaction.
 	frozen, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestALockThatIsHeldElsewhereFailsOnlyWhoWantsIt(t *testing.T) {
 	}
 }
 
-func TestAFacetThatAFormerReleaseLeftBehindStopsNobody(t *testing.T) {
+func TestAFacetLeftByAnOlderReleaseFailsNoWrite(t *testing.T) {
 	t.Parallel()
 	s := open(t, pgtest.URL(t))
 	key := session.Key{Tenant: "t", SessionID: "s"}
@@ -69,7 +69,7 @@ func TestAFacetThatAFormerReleaseLeftBehindStopsNobody(t *testing.T) {
 	if err := write(func(*session.View) *session.Change { return created(key) }); err != nil {
 		t.Fatal(err)
 	}
-	// The former release keeps no facets: it left "paused" where it was.
+	// The older release writes no facets, and so has left "paused".
 	if _, err := s.pool.Exec(t.Context(), `UPDATE sessions SET status = 'completed'`); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestAFacetThatAFormerReleaseLeftBehindStopsNobody(t *testing.T) {
 	}
 }
 
-func TestAHeartbeatOfManyRunsLosesOnlyWhatIsNotHeld(t *testing.T) {
+func TestAHeartbeatOfManyRunsLosesOnlyRunsThatAreNotHeld(t *testing.T) {
 	t.Parallel()
 	s := open(t, pgtest.URL(t))
 	w := newWorker(t, s)
@@ -101,7 +101,7 @@ func TestAHeartbeatOfManyRunsLosesOnlyWhatIsNotHeld(t *testing.T) {
 	if err != nil || len(got) != 1 || got[0].View.Run.RunID != refs[0].RunID {
 		t.Errorf("got %v, %v; want the one run that is not held", got, err)
 	}
-	// Each run is looked up among those that are held, not compared with them all.
+	// Each run is looked up among the held ones, not compared with each.
 	rows, err := s.pool.Query(t.Context(), `EXPLAIN `+findLost.text, executor, int64(w.now+1), held, int64(100))
 	if err != nil {
 		t.Fatal(err)
@@ -112,20 +112,20 @@ func TestAHeartbeatOfManyRunsLosesOnlyWhatIsNotHeld(t *testing.T) {
 	}
 }
 
-func TestRunsThatWaitForATimeAreInNobodysWay(t *testing.T) {
+func TestDelayedRunsDoNotSlowClaims(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := openWithOneConnection(t)
 	w := newWorker(t, s)
 	refs := w.begin(keysOf("t", 3)...)
 	const delayed = 2000
 	for _, insert := range []string{
-		// All older than what can be claimed.
+		// All are older than the claimable runs.
 		`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, step_count, output,
 			failure, completion_reason, attempt, epoch, executor_id, claimed_at, finish_step, finish_version, traceparent, tracestate,
 			created_at, started_at, completed_at, due_at)
 			SELECT 't', 'delayed-' || i, 'r', 'support', 1, 'queued', '', '', '', 0, '', '', '', 1, 0, '', 0, 0, 0, '', '', i, 0, 0, 9000000000000
 			FROM generate_series(1, $1::bigint) i`,
-		// Three can: the youngest at once, and of the other two the one that was due later is the older.
+		// Three are claimable: the newest without a delay, and two delayed ones, the older of which is due later.
 		`UPDATE runs SET status = 'queued', executor_id = '', created_at = 5000 + ascii(right(session_id, 1)),
 			due_at = CASE right(session_id, 1) WHEN '0' THEN 20 WHEN '1' THEN 10 ELSE 0 END WHERE session_id LIKE 'session-%' AND $1::bigint > 0`,
 	} {
@@ -134,10 +134,10 @@ func TestRunsThatWaitForATimeAreInNobodysWay(t *testing.T) {
 		}
 	}
 	const read = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes`
-	before := tally(t, s, read)
+	before := statistic(t, s, read)
 	got, err := s.UpdateDue(t.Context(), store.Queued{ExecutorID: executor, AgentTypes: []string{agent}, Now: w.now}, session.Need{}, 10,
 		session.Claim{ExecutorID: executor, Now: w.now}.Decide)
-	if n := tally(t, s, read) - before; err != nil || len(got) != 3 || n > 200 {
+	if n := statistic(t, s, read) - before; err != nil || len(got) != 3 || n > 200 {
 		t.Fatalf("got %d runs, %v from %d index entries, want 3 from at most 200", len(got), err, n)
 	}
 	for i, d := range got {
@@ -147,10 +147,10 @@ func TestRunsThatWaitForATimeAreInNobodysWay(t *testing.T) {
 	}
 }
 
-func TestAReplicaThatStandsStillLetsGoOfItsRows(t *testing.T) {
+func TestAFrozenReplicaReleasesItsLocks(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
-	frozen, other := openAsIs(t, url), open(t, url)
+	frozen, other := openWithURL(t, url), open(t, url)
 	key := session.Key{Tenant: "t", SessionID: "s"}
 	update := func(s *Store, before func()) error {
 		return s.Update(t.Context(), targets(session.Need{}, key), 1, func(views []*session.View) ([]*session.Change, error) {
@@ -218,7 +218,7 @@ func TestAStatementThatTakesTooLongFailsAlone(t *testing.T) {
 	}
 }
 
-func TestAWriteOverNothingIsAnError(t *testing.T) {
+func TestAnUpdateOfAMissingRowIsAnError(t *testing.T) {
 	t.Parallel()
 	s := open(t, pgtest.URL(t))
 	key, ghost := session.Key{Tenant: "t", SessionID: "s"}, created(session.Key{Tenant: "t", SessionID: "ghost"})
@@ -256,24 +256,24 @@ func TestAWriteOverNothingIsAnError(t *testing.T) {
 
 func TestARowThatCannotBeReadLeavesTheConnectionAsItWas(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := openWithOneConnection(t)
 	bad, behind := prepared(`SELECT 'not a number'::text`), prepared(`SELECT 1::bigint`)
 	var n int64
 	both := func(p *pipeline) {
-		p.queue(bad, nil, func(r *row) { r.number() })
-		p.queue(behind, nil, func(r *row) { n += r.number() })
+		p.queue(bad, nil, scanInto(new(int64)))
+		p.queue(behind, nil, scanInto(new(int64)))
 	}
 	for range 2 {
-		if err := s.pipe(t.Context(), both); err == nil {
+		if err := s.execute(t.Context(), both); err == nil {
 			t.Error("the row was read")
 		}
 	}
-	if err := s.ask(t.Context(), behind, func(r *row) { n += r.number() }); err != nil || n != 3 {
-		t.Errorf("got %d, %v; want 3 from what stood behind", n, err)
+	if err := s.query(t.Context(), behind, scanInto(&n)); err != nil || n != 1 {
+		t.Errorf("got %d, %v; want 1 from the next query", n, err)
 	}
 }
 
-func TestTheFacetThatFewestHaveDrivesAList(t *testing.T) {
+func TestTheRarestFacetDrivesAList(t *testing.T) {
 	t.Parallel()
 	s := open(t, pgtest.URL(t))
 	tag, user, organization := session.OfTag("few"), session.OfUser("many"), session.OfOrganization("as many")
@@ -286,11 +286,11 @@ func TestTheFacetThatFewestHaveDrivesAList(t *testing.T) {
 		among []session.Facet
 		want  int
 	}{
-		{[]session.Facet{organization, tag, user}, 1}, // by the count
+		{[]session.Facet{organization, tag, user}, 1}, // by count
 		{[]session.Facet{organization, user}, 1},      // by kind
 		{[]session.Facet{organization}, 0},
 	} {
-		if got, err := s.smallest(t.Context(), "t", c.among, 0, 1<<60); err != nil || got != c.want {
+		if got, err := s.rarest(t.Context(), "t", c.among, 0, 1<<60); err != nil || got != c.want {
 			t.Errorf("among %q: got %d, %v; want %d", c.among, got, err, c.want)
 		}
 	}

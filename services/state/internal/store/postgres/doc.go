@@ -1,71 +1,67 @@
-// Package postgres keeps the rows of the state service in PostgreSQL, for any
+// Package postgres stores the rows of the state service in PostgreSQL, for any
 // number of processes.
 //
-// The row of a session is the lock of everything that belongs to the session.
-// A command locks it first, reads what else it needs, and writes; each statement
-// has a snapshot of its own (read committed), taken after the lock, so it sees
-// what the former holder of the lock has written. A session that is new has no
-// row to lock: of two commands that create it, the second runs into the primary
-// key and is shown the first one's session in another attempt.
+// The row of a session is the lock of all its rows. A command locks it first, reads
+// its other rows, and writes. The isolation level is read committed: each statement
+// after the lock has a new snapshot, and so sees the writes of the former holder of the
+// lock. A new session has no row to lock. When two commands create
+// it, the second violates the primary key, and is retried on the session of the first.
 //
-// Commands that wait at the same time are one transaction (package group), and
-// each of its statements works for all of them: what a commit costs is
-// shared, and so is what a statement costs. The statements travel in two pipelines, or in
-// one where nothing has to be read:
+// Commands that wait at the same time share one transaction (package group), and each
+// of its statements writes or reads for all of them. The statements travel in two
+// pipelines, or in one when nothing has to be read:
 //
-//	BEGIN, lock the sessions in the order of their keys, read what is needed ->
-//	   <- the rows; the commands decide
+//	BEGIN, lock the sessions in the order of their keys, read the needed rows ->
+//	   <- rows; the commands decide
 //	write, table by table, COMMIT ->
 //	   <- durable
 //
 // # Claimed sessions are written without a read
 //
-// A run that is claimed is written again and again, by one executor through one process.
-// So this process keeps of each claimed session what it was after the last
-// transaction that this process has written in it (session.Hot). A batch whose
-// commands ask for no more is one round trip, in one transaction without a BEGIN:
+// The steps of a claimed run come from one executor through one process. The process
+// caches each claimed session as its last transaction has left it (session.Hot). When
+// the commands of a batch need no more than the cache holds, the batch is one round
+// trip, in one transaction without BEGIN:
 //
-//	the commands decide by what is known
-//	write the sessions' rows where they are as they are known, fail when one is not;
+//	the commands decide on the cached sessions
+//	update the rows of the sessions if they are unchanged, fail otherwise;
 //	   write the other tables ->
 //	   <- durable
 //
-// The condition is the row's version as PostgreSQL numbers it: xmin, the transaction
-// that has written it. Every transaction that writes anything of a session writes the
-// session's row too. So a row with the expected xmin says that nothing of the
-// session has changed. A release from before this rule only locks the row when it writes
-// other tables: that leaves its transaction in xmax, which the condition looks
-// at as well. A session that was deleted and made again has another xmin. Nothing is added
-// to the schema, and replicas of both releases work side by side.
+// The condition is the version of the session's row: xmin, the id of the last
+// transaction to write it. Every write to any row of a session also writes the session's
+// row. So an unchanged xmin means unchanged rows. A release from before this rule only
+// locked the session's row. Its transaction is then in xmax, and the condition checks
+// xmax too. A session deleted and created again has another xmin. The schema needs nothing for this, and
+// replicas of both releases can run at the same time.
 //
-//	process A knows 5       xmin 5                 another process, or UpdateDue here
+//	process A: 5 cached     xmin 5                 another process, or UpdateDue here
 //	  decide
 //	                        xmin 8  <── 8 ─────── a stop: runs, and the session's row
-//	  update … xmin = 5 ──▶ no such row: 1/0, nothing is written
-//	  forget, lock, read, decide again by what is stored
+//	  update … xmin = 5 ──▶ no such row: SQLSTATE HF001, nothing is written
+//	  drop from the cache, lock, read, decide again
 //
-// What is known may be old. So it never refuses anything: a command that refuses, or that
-// has nothing to write, is decided again on rows that are locked and read. So
-// is one whose message is there already, which the unique key of the messages tells.
-// Only session.Wider is believed, since it asks to see more and answers nobody. When nobody
-// knows whether a transaction was committed, what was known of its sessions is forgotten.
+// Since the cache may be stale, no command is refused because of it. A command with an
+// error or without a change decides again on locked rows. So does a command with an
+// existing message, which violates the unique key of the messages. Only session.Wider is
+// accepted, since it asks for more sessions and answers no caller.
+// When the outcome of a transaction is unknown, its sessions are dropped from the cache.
 //
-// Where some sessions of a batch have to be read, all of them are locked in the one order
-// of keys. Of those that are known the lock tells xmin and xmax, and they are not
-// read when these fit. Without a read one statement writes all rows of sessions, in the
-// same order, so that two processes that know the same sessions do not wait in a circle.
+// When some sessions of a batch have to be read, all are locked, in the order of their
+// keys. The lock returns xmin and xmax, and cached sessions with matching versions
+// are not read. Without a read, one statement updates all rows of sessions in the same
+// order. So two processes with the same sessions in their caches do not deadlock.
 //
-// Package group has a session in one batch at a time. UpdateDue is outside of that: it may
-// write a session of a batch, and what either keeps of it afterwards may be the older
-// one. The condition finds that out like any other write.
+// Package group has a session in one batch at a time. UpdateDue runs outside of it: it
+// may write a session of a running batch, and either may then cache the older version.
+// The condition detects this as well.
 //
 // # Plans and commits
 //
-// The plans of the statements must not depend on how many rows there are today,
-// since a connection keeps them for a while: every statement finds its rows by
-// key, and the planner is told to want nothing else.
+// A connection keeps its plans for a while, so they must not depend on how many rows a
+// table has today. Every statement finds its rows by key, and the settings of the
+// connection leave the planner no other choice.
 //
-// What a caller is told about a commit is what PostgreSQL says of it: with
-// synchronous_commit on, as is its default, an answered command survives the
-// crash of the server.
+// Durability is that of PostgreSQL: with synchronous_commit on, its default, an
+// answered command survives a crash of the server.
 package postgres

@@ -4,82 +4,82 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// attempts is how often runs that are due are tried when other transactions
-// are in the way. The one order of locks leaves little room for that.
+// attempts is how often a transaction is tried when it conflicts with others. The
+// fixed order of locks makes conflicts rare.
 const attempts = 5
 
 // UpdateDue implements store.Updater.
 func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) (done []store.Decided, err error) {
-	find, params, err := search(due, limit)
+	find, args, err := dueStatement(due, limit)
 	if err != nil {
 		return nil, err
 	}
 	for range attempts {
-		done, err = s.updateDue(ctx, find, params, need, decide)
+		done, err = s.updateDue(ctx, find, args, need, decide)
 		if !isConflict(err) {
 			break
 		}
 	}
-	return done, lasting(err)
+	return done, asUnavailable(err)
 }
 
-// updateDue is one attempt: find and lock, read, write.
-func (s *Store) updateDue(ctx context.Context, find *statement, params [][]byte, need session.Need, decide store.DecideDue) (done []store.Decided, err error) {
+// updateDue is one attempt of UpdateDue: find and lock, read, write.
+func (s *Store) updateDue(ctx context.Context, find *statement, args []any, need session.Need, decide store.DecideDue) (done []store.Decided, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, wrap(ctx, err, "connect")
 	}
-	raw := conn.Conn().PgConn()
 	var r reader
 	r.exec(begin)
-	r.queue(find, params, func(row *row) {
-		need.RunID, need.Open = "", true
-		t := session.Target{Key: session.Key{Tenant: row.text(), SessionID: row.text()}, Need: need}
-		t.Need.RunID = row.text()
-		r.all = append(r.all, shown{Target: t, view: &session.View{}})
+	r.queue(find, args, func(row pgx.CollectableRow) error {
+		t := session.Target{Need: need}
+		t.Need.Open = true
+		err := row.Scan(&t.Tenant, &t.SessionID, &t.Need.RunID)
+		r.sessions = append(r.sessions, loadedSession{Target: t, view: &session.View{}})
+		return err
 	})
-	if err = r.run(ctx, raw); err == nil && len(r.all) == 0 {
-		go leave(ctx, conn)
+	if err = r.run(ctx, conn.Conn()); err == nil && len(r.sessions) == 0 {
+		go releaseEmpty(ctx, conn)
 		return nil, nil
 	}
 	defer conn.Release()
 	if err == nil {
-		done, err = s.decideDue(ctx, raw, &r, decide)
+		done, err = s.decideDue(ctx, conn.Conn(), &r, decide)
 	}
 	if err != nil {
-		s.hot.drop(r.all)
-		abandon(ctx, raw)
+		s.hot.drop(r.sessions)
+		rollBack(ctx, conn.Conn())
 		return nil, wrap(ctx, err, "update due runs")
 	}
 	return done, nil
 }
 
-// leave ends a transaction that has found nothing, which no caller waits for.
-// It is over before the pool is: closing that waits for the connection.
-func leave(ctx context.Context, conn *pgxpool.Conn) {
-	abandon(ctx, conn.Conn().PgConn())
+// releaseEmpty ends a transaction without a result. No caller waits for it. Closing the
+// pool does, since it waits for the connection.
+func releaseEmpty(ctx context.Context, conn *pgxpool.Conn) {
+	rollBack(ctx, conn.Conn())
 	conn.Release()
 }
 
-// decideDue shows each run to decide as it is now that its session is locked,
-// which may be other than when it was found, and writes all changes together.
-func (s *Store) decideDue(ctx context.Context, conn *pgconn.PgConn, r *reader, decide store.DecideDue) ([]store.Decided, error) {
+// decideDue passes each run to decide, and writes all changes together. A run may have
+// changed between the search and the lock of its session; decide gets it as locked.
+func (s *Store) decideDue(ctx context.Context, conn *pgx.Conn, r *reader, decide store.DecideDue) ([]store.Decided, error) {
 	r.silent()
-	if err := r.views(ctx, conn); err != nil {
+	if err := r.loadViews(ctx, conn); err != nil {
 		return nil, err
 	}
 	w := newWriter()
 	defer w.release()
 	var done []store.Decided
-	for i := range r.all {
-		one := &r.all[i]
+	for i := range r.sessions {
+		one := &r.sessions[i]
 		change, err := decide(one.view)
 		if err != nil {
 			return nil, err
@@ -90,63 +90,62 @@ func (s *Store) decideDue(ctx context.Context, conn *pgconn.PgConn, r *reader, d
 			done = append(done, store.Decided{View: one.view, Change: change})
 		}
 	}
-	return done, r.end(ctx, conn, w, s.hot)
+	return done, r.commit(ctx, conn, w, s.hot)
 }
 
-// free locks the session of a run, and passes the run over when somebody else
-// has locked it.
-const free = `CROSS JOIN LATERAL (SELECT 1 FROM sessions WHERE tenant = r.tenant AND session_id = r.session_id FOR UPDATE SKIP LOCKED) s`
+// lockFree locks the session of a run r. It skips the run when another transaction
+// holds the lock.
+const lockFree = `CROSS JOIN LATERAL (SELECT 1 FROM sessions WHERE tenant = r.tenant AND session_id = r.session_id FOR UPDATE SKIP LOCKED) s`
 
-// queued are the runs of an agent that wait for an executor. Those that wait for
-// a time as well stand behind the others in the index, and are in nobody's way.
-const queued = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
-	` + free + `
+// queuedRuns selects the queued runs of an agent. The index sorts runs with a due time
+// after the others, where they do not slow the search down.
+const queuedRuns = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
+	` + lockFree + `
 	WHERE r.status = 'queued' AND r.agent_type = a.agent_type`
 
-// These find runs that are due and lock their sessions, but for those that are
-// locked. For each agent the oldest are found by index, and the oldest of those
-// taken; sessions that were locked in vain are free again after the commit, and
-// passed over until then.
+// Each statement finds due runs and locks their sessions. It skips locked sessions.
+// For each agent, the index finds the oldest runs. The oldest overall are returned. The
+// sessions of the others stay locked until the commit, and other searches skip them.
 var (
 	findQueued = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT DISTINCT unnest($1::text[])) AS a (agent_type)
 		CROSS JOIN LATERAL (
-			(` + queued + ` AND r.due_at = 0 ORDER BY r.created_at LIMIT $3::bigint)
+			(` + queuedRuns + ` AND r.due_at = 0 ORDER BY r.created_at LIMIT $3::bigint)
 			UNION ALL
-			(` + queued + ` AND r.due_at > 0 AND r.due_at <= $4::bigint ORDER BY r.due_at, r.created_at LIMIT $3::bigint)) d
+			(` + queuedRuns + ` AND r.due_at > 0 AND r.due_at <= $4::bigint ORDER BY r.due_at, r.created_at LIMIT $3::bigint)) d
 		WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2::text)
 		ORDER BY d.created_at LIMIT $3::bigint`)
-	// findOrphaned looks at no run where every agent is announced by somebody.
+	// findOrphaned reads no run when every agent is announced by an executor.
 	findOrphaned = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT k.agent_type FROM agents k
 			WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE k.agent_type = ANY (e.agents) OFFSET 0)) AS a
 		CROSS JOIN LATERAL (
-			(` + queued + ` AND r.stop <> '' AND r.due_at <= $1::bigint ORDER BY r.created_at LIMIT $3::bigint)
+			(` + queuedRuns + ` AND r.stop <> '' AND r.due_at <= $1::bigint ORDER BY r.created_at LIMIT $3::bigint)
 			UNION ALL
-			(` + queued + ` AND r.stop = '' AND r.deadline_at > 0 AND r.deadline_at <= $1::bigint AND r.due_at <= $1::bigint
+			(` + queuedRuns + ` AND r.stop = '' AND r.deadline_at > 0 AND r.deadline_at <= $1::bigint AND r.due_at <= $1::bigint
 				ORDER BY r.deadline_at LIMIT $3::bigint)) d
 		WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2::text)
 		ORDER BY d.created_at LIMIT $3::bigint`)
 	findSilent = prepared(`SELECT r.tenant, r.session_id, r.run_id FROM runs r
-		` + free + `
+		` + lockFree + `
 		WHERE r.executor_id > '' AND r.executor_id <> '' AND r.status = 'running'
 			AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id OFFSET 0)
 		LIMIT $1::bigint`)
 	findLost = prepared(`SELECT r.tenant, r.session_id, r.run_id FROM runs r
-		` + free + `
+		` + lockFree + `
 		WHERE r.executor_id = $1::text AND r.executor_id <> '' AND r.status = 'running' AND r.claimed_at < $2::bigint
 			AND r.run_id NOT IN (SELECT h FROM unnest($3::text[]) h)
 		LIMIT $4::bigint`)
 )
 
-func search(due store.Due, limit int) (*statement, [][]byte, error) {
+func dueStatement(due store.Due, limit int) (*statement, []any, error) {
 	switch due := due.(type) {
 	case store.Queued:
-		return findQueued, [][]byte{texts(due.AgentTypes), text(due.ExecutorID), number(limit), number(due.Now)}, nil
+		return findQueued, []any{due.AgentTypes, due.ExecutorID, limit, due.Now}, nil
 	case store.Orphaned:
-		return findOrphaned, [][]byte{number(due.Now), text(due.ExecutorID), number(limit)}, nil
+		return findOrphaned, []any{due.Now, due.ExecutorID, limit}, nil
 	case store.Silent:
-		return findSilent, [][]byte{number(limit)}, nil
+		return findSilent, []any{limit}, nil
 	case store.Lost:
-		return findLost, [][]byte{text(due.ExecutorID), number(due.ClaimedBefore), texts(due.Held), number(limit)}, nil
+		return findLost, []any{due.ExecutorID, due.ClaimedBefore, due.Held, limit}, nil
 	default:
 		return nil, nil, fmt.Errorf("unknown kind of due work %T", due)
 	}

@@ -13,26 +13,26 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 )
 
-// connections is fewer than a crowd of the suite, so that some have to wait.
+// connections is fewer than the goroutines of a test, so that some have to wait.
 const connections = 6
 
 var commits = group.Config{Queue: 10_000, QueueBytes: 256 << 20, Batch: 256, BatchBytes: 16 << 20, Lanes: 2, Within: 30 * time.Second}
 
-// open opens a store whose process may stand still for a while, as it may where many
-// tests share few processors.
+// open opens a store without the idle timeout, since a test process may be frozen for a
+// while on a busy machine.
 func open(t testing.TB, url string) *Store {
 	t.Helper()
-	return openAsIs(t, unhurried(t, url))
+	return openWithURL(t, withoutIdleTimeout(t, url))
 }
 
-// unhurried allows a process to stand still in a transaction.
-func unhurried(t testing.TB, url string) string {
+// withoutIdleTimeout raises the limit of an idle transaction.
+func withoutIdleTimeout(t testing.TB, url string) string {
 	t.Helper()
 	return pgtest.With(t, url, "idle_in_transaction_session_timeout", "60000")
 }
 
-// openAsIs opens a store with all limits that the URL leaves to it.
-func openAsIs(t testing.TB, url string) *Store {
+// openWithURL opens a store with the default time limits.
+func openWithURL(t testing.TB, url string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, connections, commits, nil)
 	if err != nil {
@@ -64,7 +64,7 @@ func targets(need session.Need, keys ...session.Key) []session.Target {
 	return list
 }
 
-// created is a change that creates a session without a run.
+// created returns a change that creates a session without a run.
 func created(key session.Key) *session.Change {
 	return &session.Change{Created: true, NewState: true, Session: &session.Session{
 		Key: key, AgentType: agent, RootID: key.SessionID, Status: session.Paused, Version: 1, State: `{}`, StateVersion: 1, StateBase: 1,
@@ -85,7 +85,7 @@ const (
 	executor = "executor-1"
 )
 
-// worker takes sessions through their steps.
+// worker runs steps of sessions.
 type worker struct {
 	testing.TB
 	store *Store
@@ -114,7 +114,7 @@ func (w *worker) run(ctx context.Context, key session.Key, need session.Need, de
 	})
 }
 
-// begin starts a run in each of the sessions and claims them all.
+// begin starts a run in each session and claims the runs.
 func (w *worker) begin(keys ...session.Key) []session.Ref {
 	w.Helper()
 	for i, key := range keys {
@@ -142,8 +142,8 @@ func (w *worker) begin(keys ...session.Key) []session.Ref {
 	return refs
 }
 
-// stepOf is a step as most are: two messages of some hundred bytes, the usage
-// of a model call.
+// stepOf returns a typical step: two messages of some hundred bytes, and the usage of a
+// model call.
 func (w *worker) stepOf(ref session.Ref, step int32) session.Commit {
 	id := func(kind string) string { return fmt.Sprintf("%s-%s-%d", ref.SessionID, kind, step) }
 	return session.Commit{

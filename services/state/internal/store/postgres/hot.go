@@ -1,89 +1,84 @@
 package postgres
 
 import (
-	"container/list"
 	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// The limits of what is kept of claimed sessions: their number, their bytes together and the
-// bytes of one. A session that is not kept is read with every command.
+// The limits of the cache: the number of sessions, their bytes in total, and the
+// bytes of one session. Other sessions are read for every command.
 const (
-	mostHot      = 16_384
-	mostHotBytes = 64 << 20
-	largestHot   = 64 << 10
+	maxHotSessions = 16_384
+	maxHotBytes    = 64 << 20
+	maxHotSize     = 64 << 10
 )
 
-// hotSessions keeps what this process knows of claimed sessions, since it was the last to
-// write them. What it keeps may be old: another process may have written since. So
-// whoever decides by it writes on condition that the session's row is still the one
-// of hotSession.written. The sessions that were used last are kept.
-type hotSessions struct {
+// hotCache holds claimed sessions as this process has last written them. An entry
+// may be stale, since another process may have written the session meanwhile. A
+// transaction on a cached session writes on condition that the session's row still has
+// the version hotSession.written. The least recently used entries are evicted.
+type hotCache struct {
 	mu    sync.Mutex
-	byKey map[session.Key]*list.Element
-	used  list.List // of *hotSession, the last used first
+	lru   *simplelru.LRU[session.Key, *hotSession]
 	bytes int
 }
 
 type hotSession struct {
-	key     session.Key
 	hot     *session.Hot
-	written int64 // the transaction that has written the row, as an int4
+	written uint32 // xmin of the row
 	bytes   int
 }
 
-func newHotSessions() *hotSessions { return &hotSessions{byKey: map[session.Key]*list.Element{}} }
-
-// get returns what is kept of the session; nil for nothing.
-func (h *hotSessions) get(key session.Key) *hotSession {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e := h.byKey[key]
-	if e == nil {
-		return nil
+func newHotCache() *hotCache {
+	h := &hotCache{}
+	var err error
+	h.lru, err = simplelru.NewLRU(maxHotSessions, func(_ session.Key, s *hotSession) { h.bytes -= s.bytes })
+	if err != nil {
+		panic(err) // the size is a constant above 0
 	}
-	h.used.MoveToFront(e)
-	return e.Value.(*hotSession)
+	return h
 }
 
-// put keeps what is known after a transaction. With nil it drops what was known before.
-func (h *hotSessions) put(key session.Key, hot *session.Hot, written int64) {
-	entry := &hotSession{key: key, hot: hot, written: written}
+// get returns the cached session; nil if there is none.
+func (h *hotCache) get(key session.Key) *hotSession {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, _ := h.lru.Get(key)
+	return s
+}
+
+// put replaces the cached session. nil removes it.
+func (h *hotCache) put(key session.Key, hot *session.Hot, written uint32) {
+	entry := &hotSession{hot: hot, written: written}
 	if hot != nil {
 		entry.bytes = hot.Size()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if e := h.byKey[key]; e != nil {
-		h.remove(e)
-	}
-	if hot == nil || entry.bytes > largestHot {
+	h.lru.Remove(key)
+	if hot == nil || entry.bytes > maxHotSize {
 		return
 	}
-	h.byKey[key] = h.used.PushFront(entry)
+	h.lru.Add(key, entry)
 	h.bytes += entry.bytes
-	for h.used.Len() > mostHot || h.bytes > mostHotBytes {
-		h.remove(h.used.Back())
+	for h.bytes > maxHotBytes {
+		h.lru.RemoveOldest()
 	}
 }
 
-func (h *hotSessions) remove(e *list.Element) {
-	entry := h.used.Remove(e).(*hotSession)
-	delete(h.byKey, entry.key)
-	h.bytes -= entry.bytes
-}
-
-// drop forgets what is known of the sessions.
-func (h *hotSessions) drop(all []shown) {
+// drop removes the sessions.
+func (h *hotCache) drop(all []loadedSession) {
 	for i := range all {
 		h.put(all[i].Key, nil, 0)
 	}
 }
 
-// learn keeps what is known of the sessions after the transaction has written their
-// changes. One that was locked and not written is not known by its row any more.
-func (h *hotSessions) learn(all []shown, transaction int64) {
+// update caches the sessions as the transaction has written them. It removes locked
+// sessions without a change: the lock has changed their xmax.
+func (h *hotCache) update(all []loadedSession, transaction uint32) {
 	for i := range all {
 		s := &all[i]
 		switch {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-run/holdfast/e2e/pgtest"
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -19,23 +19,23 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/storetest"
 )
 
-// replicas are stores over one database that take turns. After each command they hold
-// what they know of its sessions against what is stored.
+// replicas are stores on one database that run commands in turn. After each command they
+// compare their caches with the database.
 type replicas struct {
 	*Store
 	others []*Store
 	turn   atomic.Int64
-	checks *atomic.Int64 // how often a session was known
+	checks *atomic.Int64 // how often a cached session was compared
 	testing.TB
 	mu   sync.Mutex
 	last map[session.Key]rowState
 }
 
-// rowState is what is stored of a session, and which transaction has written its row.
+// rowState is a checksum of the rows of a session, and the xmin of its own row.
 type rowState struct{ sum, written string }
 
 func (r *replicas) next() *Store {
-	n := int(r.turn.Add(1)) * 7 / 3 // not in step with anything
+	n := int(r.turn.Add(1)) * 7 / 3 // in no simple pattern
 	return append([]*Store{r.Store}, r.others...)[n%(len(r.others)+1)]
 }
 
@@ -55,8 +55,8 @@ func (r *replicas) UpdateDue(ctx context.Context, due store.Due, need session.Ne
 	return done, err
 }
 
-// check fails the test when rows of the session have changed and its own row was not
-// written, or when a store that would write without a read knows other rows.
+// check fails the test when rows of the session have changed without a write of its own
+// row, or when a cache that is not stale has other rows.
 func (r *replicas) check(ctx context.Context, key session.Key) {
 	var tables []string
 	for _, table := range []string{"states", "runs", "messages", "plans", "results", "checkpoints", "usage_entries", "calls", "sub_sessions", "held_runs"} {
@@ -89,14 +89,13 @@ func (r *replicas) compare(ctx context.Context, s *Store, key session.Key) {
 		full.State = false
 		hot, _ = known.hot.View(full)
 	}
-	one := reader{all: []shown{{Target: session.Target{Key: key, Need: session.Need{Journal: true, State: stated, RunID: hot.Session.CurrentRunID}}, view: &session.View{}}}}
-	var written, locked int64
-	err := s.with(ctx, func(conn *pgconn.PgConn) error {
+	one := reader{sessions: []loadedSession{{Target: session.Target{Key: key, Need: session.Need{Journal: true, State: stated, RunID: hot.Session.CurrentRunID}}, view: &session.View{}}}}
+	var written, locked uint32
+	err := s.withConn(ctx, func(conn *pgx.Conn) error {
 		one.exec(snapshot)
-		one.queue(prepared(`SELECT s.xmin, s.xmax, `+sessionShown.names("s.")+` FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text`), keyParams(key), func(row *row) {
-			written, locked = row.number(), row.number()
-			one.all[0].view.Session = &session.Session{Key: key}
-			row.session(one.all[0].view.Session)
+		one.queue(prepared(`SELECT s.xmin, s.xmax, `+sessionColumns.Select("s")+` FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text`), arguments(key), func(row pgx.CollectableRow) error {
+			one.sessions[0].view.Session = &session.Session{Key: key}
+			return row.Scan(sessionColumns.Destinations([]any{&written, &locked}, one.sessions[0].view.Session)...)
 		})
 		one.runs()
 		one.states()
@@ -105,12 +104,12 @@ func (r *replicas) compare(ctx context.Context, s *Store, key session.Key) {
 		if err := one.run(ctx, conn); err != nil {
 			return err
 		}
-		return one.all[0].finish()
+		return one.sessions[0].complete()
 	})
 	if err != nil || written != known.written || locked != 0 && locked != written {
-		return // outdated, and will be found so
+		return // stale, and detected as such by the condition
 	}
-	want := one.all[0].view
+	want := one.sessions[0].view
 	withRun, ok := known.hot.View(session.Need{Journal: true, State: stated, RunID: want.Session.CurrentRunID})
 	if !ok {
 		r.Errorf("%v: the current run is not the one that is known", key)
@@ -124,7 +123,7 @@ func (r *replicas) compare(ctx context.Context, s *Store, key session.Key) {
 	}
 }
 
-func TestReplicasThatKnowSessionsDoWhatAPlainModelSays(t *testing.T) {
+func TestReplicasWithCachedSessionsAgreeWithTheModel(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d of them", n), func(t *testing.T) {
@@ -136,7 +135,9 @@ func TestReplicasThatKnowSessionsDoWhatAPlainModelSays(t *testing.T) {
 				for range n - 1 {
 					r.others = append(r.others, open(t, url))
 				}
-				return r
+				parts := r.Parts()
+				parts.Updater = r
+				return parts
 			})
 			if known.Load() == 0 {
 				t.Error("no session was ever known")
@@ -145,12 +146,12 @@ func TestReplicasThatKnowSessionsDoWhatAPlainModelSays(t *testing.T) {
 	}
 }
 
-// sentBy is what the connections of a store have sent meanwhile.
+// sentBy returns what the connections of a store send while f runs.
 func sentBy(t testing.TB, s *Store, do func()) (all traffic) {
 	t.Helper()
 	count := func(sign int) {
 		for _, conn := range s.pool.AcquireAllIdle(t.Context()) {
-			sent := memoryOf(conn.Conn().PgConn()).sent
+			sent := stateOf(conn.Conn().PgConn()).sent
 			all.trips += sign * sent.trips
 			all.statements += sign * sent.statements
 			conn.Release()
@@ -179,7 +180,7 @@ func TestAStepOfAClaimedRunTakesOneRoundTripForEachWrite(t *testing.T) {
 	}
 }
 
-// stop asks a run to stop.
+// stop requests a stop of a run.
 func (w *worker) stop(ctx context.Context, ref session.Ref) error {
 	c := session.RequestStop{Key: ref.Key, RunID: ref.RunID, Kind: session.StopInterrupt, Reason: "enough", Now: w.now}
 	return w.run(ctx, c.Key, c.Need(), func(v *session.View) (*session.Change, error) {
@@ -211,8 +212,8 @@ func TestAStopThroughAnotherReplicaReachesTheNextStep(t *testing.T) {
 	}
 }
 
-// A release that knows nothing of this locks the row of a session and writes others.
-func TestWhatAnOlderReleaseHasWrittenIsSeen(t *testing.T) {
+// A release from before the cache only locks the session's row when it writes other rows.
+func TestWritesOfAnOlderReleaseMakeTheCacheStale(t *testing.T) {
 	t.Parallel()
 	for more, name := range []string{"in a batch of sessions that are known", "in one with a new session"} {
 		t.Run(name, func(t *testing.T) {
@@ -240,8 +241,8 @@ func TestWhatAnOlderReleaseHasWrittenIsSeen(t *testing.T) {
 	}
 }
 
-// together commits a step in each of the sessions, and makes as many new ones, in one
-// batch. It returns the errors of the commits.
+// together commits a step in each session, and creates more sessions, in one batch. It
+// returns the errors of the commits.
 func (w *worker) together(commands []session.Commit, more int, seen func(i int, v *session.View)) []error {
 	keys := keysOf("new", more)
 	for i := range commands {
@@ -269,7 +270,7 @@ func (w *worker) together(commands []session.Commit, more int, seen func(i int, 
 	return errs[more:]
 }
 
-func TestAMessageThatIsThereIsRefusedAndTheOthersAreWritten(t *testing.T) {
+func TestAnExistingMessageIsRefusedAndTheOtherCommandsAreWritten(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, open(t, pgtest.URL(t)))
 	var commands []session.Commit
@@ -285,7 +286,7 @@ func TestAMessageThatIsThereIsRefusedAndTheOthersAreWritten(t *testing.T) {
 	}
 }
 
-func TestOfABatchThoseAreReadAgainThatAnotherReplicaHasWritten(t *testing.T) {
+func TestStaleSessionsOfABatchAreReadAndDecidedAgain(t *testing.T) {
 	t.Parallel()
 	for more, name := range []string{"all are known", "one is new"} {
 		t.Run(name, func(t *testing.T) {
@@ -327,7 +328,7 @@ func TestOfABatchThoseAreReadAgainThatAnotherReplicaHasWritten(t *testing.T) {
 	}
 }
 
-func TestASessionThatTakesTheIdOfADeletedOneIsNotTakenForIt(t *testing.T) {
+func TestASessionCreatedAgainIsNotTheCachedOne(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	w, other := newWorker(t, open(t, url)), newWorker(t, open(t, url))
@@ -338,7 +339,7 @@ func TestASessionThatTakesTheIdOfADeletedOneIsNotTakenForIt(t *testing.T) {
 	if err := w.commit(t.Context(), w.stepOf(ref, 2)); fault.ReasonOf(err) != "SESSION_NOT_FOUND" {
 		t.Errorf("got %v, want SESSION_NOT_FOUND", err)
 	}
-	again := other.begin(key)[0] // as before, with the same run, version and epoch
+	again := other.begin(key)[0] // with the same run, version and epoch as before
 	w.must(other.step(t.Context(), again, 1, false))
 	if err := w.commit(t.Context(), w.stepOf(ref, 2)); err != nil {
 		t.Errorf("got %v from the step of the new session", err)
@@ -348,7 +349,7 @@ func TestASessionThatTakesTheIdOfADeletedOneIsNotTakenForIt(t *testing.T) {
 	}
 }
 
-func TestAStepWhoseAnswerIsLostIsAnsweredFromWhatIsStored(t *testing.T) {
+func TestARepeatedStepAfterALostAnswerIsAnsweredFromTheDatabase(t *testing.T) {
 	t.Parallel()
 	s := open(t, pgtest.URL(t))
 	w := newWorker(t, s)
@@ -357,7 +358,7 @@ func TestAStepWhoseAnswerIsLostIsAnsweredFromWhatIsStored(t *testing.T) {
 	c := w.stepOf(ref, 2)
 	var once sync.Once
 	err := w.run(t.Context(), c.Key, c.Need(), func(v *session.View) (*session.Change, error) {
-		once.Do(func() { cut(t, s) })
+		once.Do(func() { cutConnections(t, s) })
 		change, _, err := c.Decide(v)
 		return change, err
 	})
@@ -368,7 +369,7 @@ func TestAStepWhoseAnswerIsLostIsAnsweredFromWhatIsStored(t *testing.T) {
 		t.Error("a session is known of which nobody knows what was written")
 	}
 	deadline := time.Now().Add(10 * time.Second)
-	for err != nil && time.Now().Before(deadline) { // the other connections were cut too
+	for err != nil && time.Now().Before(deadline) { // all connections were cut
 		err = w.commit(t.Context(), c)
 	}
 	if got, failed := s.Session(t.Context(), ref.Key); err != nil || failed != nil || got.Session.StepCount != 2 {
@@ -376,7 +377,7 @@ func TestAStepWhoseAnswerIsLostIsAnsweredFromWhatIsStored(t *testing.T) {
 	}
 }
 
-func TestWhatIsKnownOfSessionsIsBounded(t *testing.T) {
+func TestTheHotCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	v := &session.View{Session: &session.Session{Status: session.Active, CurrentRunID: "r"}, Run: &session.Run{RunID: "r", Status: session.RunRunning}}
 	of := func(bytes int) *session.Hot {
@@ -385,34 +386,34 @@ func TestWhatIsKnownOfSessionsIsBounded(t *testing.T) {
 	empty := of(0).Size()
 	key := func(i int) session.Key { return session.Key{Tenant: "t", SessionID: fmt.Sprint(i)} }
 
-	h := newHotSessions()
-	h.put(key(1), of(largestHot-empty), 1)
-	h.put(key(2), of(largestHot-empty+1), 1)
+	h := newHotCache()
+	h.put(key(1), of(maxHotSize-empty), 1)
+	h.put(key(2), of(maxHotSize-empty+1), 1)
 	if h.get(key(1)) == nil || h.get(key(2)) != nil {
 		t.Errorf("of a session at the limit %v is kept, and %v of one above it", h.get(key(1)), h.get(key(2)))
 	}
-	h.put(key(1), of(largestHot-empty+1), 2)
+	h.put(key(1), of(maxHotSize-empty+1), 2)
 	if h.get(key(1)) != nil || h.bytes != 0 {
 		t.Errorf("a session that has grown above the limit is kept as it was, and %d bytes are counted", h.bytes)
 	}
 
-	for i := range mostHot {
+	for i := range maxHotSessions {
 		h.put(key(i), of(0), 1)
 	}
-	if h.used.Len() != mostHot || h.bytes > mostHotBytes {
-		t.Fatalf("got %d sessions of %d bytes", h.used.Len(), h.bytes)
+	if h.lru.Len() != maxHotSessions || h.bytes > maxHotBytes {
+		t.Fatalf("got %d sessions of %d bytes", h.lru.Len(), h.bytes)
 	}
 	h.get(key(0))
-	h.put(key(mostHot), of(0), 1)
-	if h.get(key(0)) == nil || h.get(key(1)) != nil || h.used.Len() != mostHot {
-		t.Errorf("the session that was used last has to stay, and the other one to go; %d are kept", h.used.Len())
+	h.put(key(maxHotSessions), of(0), 1)
+	if h.get(key(0)) == nil || h.get(key(1)) != nil || h.lru.Len() != maxHotSessions {
+		t.Errorf("the session that was used last has to stay, and the other one to go; %d are kept", h.lru.Len())
 	}
 
-	h = newHotSessions()
-	for i := range mostHotBytes/largestHot + 1 {
-		h.put(key(i), of(largestHot-empty), 1)
+	h = newHotCache()
+	for i := range maxHotBytes/maxHotSize + 1 {
+		h.put(key(i), of(maxHotSize-empty), 1)
 	}
-	if h.bytes != mostHotBytes || h.get(key(0)) != nil || len(h.byKey) != mostHotBytes/largestHot {
-		t.Errorf("got %d sessions of %d bytes", len(h.byKey), h.bytes)
+	if h.bytes != maxHotBytes || h.get(key(0)) != nil || h.lru.Len() != maxHotBytes/maxHotSize {
+		t.Errorf("got %d sessions of %d bytes", h.lru.Len(), h.bytes)
 	}
 }

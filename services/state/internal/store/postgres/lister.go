@@ -10,57 +10,56 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// Lists walk the facets of sessions from the youngest to the oldest. One
-// facet drives; the others are looked up by key for each place that it gives.
-// The parameters of all are the tenant, the facets that drive, those that a
-// session must have besides, those of which it must have one (none: any will
-// do), the ends of the times of creation, and the place that the page begins
-// behind. OFFSET 0 keeps the planner from taking the queries apart, as in listed.
+// A list walks one facet, the driving one, from the newest session to the oldest, and
+// looks up the other facets by key for each session. The parameters of all lists are:
+// the tenant, the driving facets, the required facets, alternative facets (an empty
+// array is no condition), the bounds of the creation
+// time, and the place after which the page begins. OFFSET 0 keeps the planner from
+// rearranging the subqueries, as in joinAll.
 const (
-	// The facet that drives as f, in its order, with the place n of it among
-	// those that do. A session that has several of them counts by the first.
-	walk = `SELECT f.created_at, f.session_id FROM session_facets f
+	// facetWalk walks the driving facet d, number d.n of them. A session with
+	// several driving facets is returned for the first one only.
+	facetWalk = `SELECT f.created_at, f.session_id FROM session_facets f
 		WHERE f.tenant = $1::text AND f.facet = d.facet
 			AND f.created_at >= $5::bigint AND f.created_at < $6::bigint
 			AND (f.created_at, f.session_id) < ($7::bigint, $8::text)
-			AND NOT EXISTS (SELECT 1 FROM unnest($3::bytea[]) AS o (facet) WHERE NOT ` + has + ` OFFSET 0)
-			AND (cardinality($4::bytea[]) = 0 OR EXISTS (SELECT 1 FROM unnest($4) AS o (facet) WHERE ` + has + ` OFFSET 0))
-			AND (d.n = 1 OR NOT EXISTS (SELECT 1 FROM unnest(($2::bytea[])[:d.n - 1]) AS o (facet) WHERE ` + has + ` OFFSET 0))`
-	has = `EXISTS (SELECT 1 FROM session_facets g
+			AND NOT EXISTS (SELECT 1 FROM unnest($3::bytea[]) AS o (facet) WHERE NOT ` + hasFacet + ` OFFSET 0)
+			AND (cardinality($4::bytea[]) = 0 OR EXISTS (SELECT 1 FROM unnest($4) AS o (facet) WHERE ` + hasFacet + ` OFFSET 0))
+			AND (d.n = 1 OR NOT EXISTS (SELECT 1 FROM unnest(($2::bytea[])[:d.n - 1]) AS o (facet) WHERE ` + hasFacet + ` OFFSET 0))`
+	hasFacet = `EXISTS (SELECT 1 FROM session_facets g
 				WHERE g.tenant = f.tenant AND g.facet = o.facet AND g.created_at = f.created_at AND g.session_id = f.session_id OFFSET 0)`
-	drivers = `unnest($2::bytea[]) WITH ORDINALITY AS d (facet, n)`
+	drivingFacets = `unnest($2::bytea[]) WITH ORDINALITY AS d (facet, n)`
 )
 
 var (
-	pageOfSessions = prepared(`SELECT s.session_id, ` + sessionShown.namesBut("s.", "output") + ` FROM (
-			SELECT w.created_at, w.session_id FROM ` + drivers + `
-			CROSS JOIN LATERAL (` + walk + ` ORDER BY f.created_at DESC, f.session_id DESC LIMIT $9::bigint + $10::bigint) w
+	pageOfSessions = prepared(`SELECT s.session_id, ` + sessionListed.Select("s") + ` FROM (
+			SELECT w.created_at, w.session_id FROM ` + drivingFacets + `
+			CROSS JOIN LATERAL (` + facetWalk + ` ORDER BY f.created_at DESC, f.session_id DESC LIMIT $9::bigint + $10::bigint) w
 			ORDER BY w.created_at DESC, w.session_id DESC OFFSET $9 LIMIT $10) page
 		CROSS JOIN LATERAL (SELECT * FROM sessions WHERE tenant = $1 AND session_id = page.session_id COLLATE "default" OFFSET 0) s
 		ORDER BY page.created_at DESC, page.session_id DESC`)
 
-	countOfSessions = prepared(`SELECT count(*) FROM (SELECT 1 FROM ` + drivers + ` CROSS JOIN LATERAL (` + walk + `) w LIMIT $9::bigint) found`)
+	countOfSessions = prepared(`SELECT count(*) FROM (SELECT 1 FROM ` + drivingFacets + ` CROSS JOIN LATERAL (` + facetWalk + `) w LIMIT $9::bigint) found`)
 
-	// How many sessions have a facet, as far as it matters for who drives.
+	// sizesOfFacets counts the sessions of each facet, up to maxFacetSize.
 	sizesOfFacets = prepared(`SELECT (SELECT count(*) FROM (SELECT 1 FROM session_facets f
 			WHERE f.tenant = $1::text AND f.facet = d.facet AND f.created_at >= $3::bigint AND f.created_at < $4::bigint LIMIT $5::bigint) part)
-		FROM ` + drivers + ` ORDER BY d.n`)
+		FROM ` + drivingFacets + ` ORDER BY d.n`)
 )
 
-// sizesMatter is how many sessions of a facet are counted to find the facet
-// that drives. Of those that have so many their kind decides.
-const sizesMatter = 1000
+// maxFacetSize is how far the sessions of a facet are counted to find the driving one.
+// Between larger facets, their kind decides.
+const maxFacetSize = 1000
 
 // Sessions implements store.Lister.
 func (s *Store) Sessions(ctx context.Context, tenant string, q store.SessionQuery) (page []session.Session, err error) {
-	params, err := s.listing(ctx, tenant, q)
+	args, err := s.listArguments(ctx, tenant, q)
 	if err == nil {
-		params = append(params, number(q.Offset), number(q.Limit))
-		err = s.ask(ctx, pageOfSessions, func(r *row) {
-			found := session.Session{Key: session.Key{Tenant: tenant, SessionID: r.text()}}
-			r.session(&found)
-			page = append(page, found)
-		}, params...)
+		args = append(args, q.Offset, q.Limit)
+		err = s.query(ctx, pageOfSessions, scanEach(func(to []any, s *session.Session) []any {
+			s.Tenant = tenant
+			return sessionListed.Destinations(append(to, &s.SessionID), s)
+		}, func(s *session.Session) { page = append(page, *s) }), args...)
 	}
 	return page, wrap(ctx, err, "list sessions of tenant %q", tenant)
 }
@@ -71,15 +70,15 @@ func (s *Store) CountSessions(ctx context.Context, tenant string, q store.Sessio
 		most = math.MaxInt64
 	}
 	q.After = nil
-	params, err := s.listing(ctx, tenant, q)
+	args, err := s.listArguments(ctx, tenant, q)
 	if err == nil {
-		err = s.ask(ctx, countOfSessions, func(r *row) { count = r.number() }, append(params, number(most))...)
+		err = s.query(ctx, countOfSessions, scanInto(&count), append(args, most)...)
 	}
 	return count, wrap(ctx, err, "count sessions of tenant %q", tenant)
 }
 
-// listing returns the parameters that all lists begin with.
-func (s *Store) listing(ctx context.Context, tenant string, q store.SessionQuery) ([][]byte, error) {
+// listArguments returns the first arguments, common to all lists.
+func (s *Store) listArguments(ctx context.Context, tenant string, q store.SessionQuery) ([]any, error) {
 	before := q.Before
 	if before == 0 {
 		before = math.MaxInt64
@@ -88,37 +87,47 @@ func (s *Store) listing(ctx context.Context, tenant string, q store.SessionQuery
 	if q.After != nil {
 		after = *q.After
 	}
-	all := slices.DeleteFunc(slices.Clone(q.All), func(f session.Facet) bool { return f == session.AllSessions })
-	slices.Sort(all)
-	all = slices.Compact(all)
+	required := slices.DeleteFunc(slices.Clone(q.All), func(f session.Facet) bool { return f == session.AllSessions })
+	slices.Sort(required)
+	required = slices.Compact(required)
 	beside := q.Any
 	var driving []session.Facet
 	switch {
-	case len(all) > 0:
-		driver, err := s.smallest(ctx, tenant, all, q.From, before)
+	case len(required) > 0:
+		driver, err := s.rarest(ctx, tenant, required, q.From, before)
 		if err != nil {
 			return nil, err
 		}
-		driving = all[driver : driver+1]
-		all = slices.Concat(all[:driver], all[driver+1:])
+		driving = required[driver : driver+1]
+		required = slices.Concat(required[:driver], required[driver+1:])
 	case len(q.Any) > 0:
 		driving, beside = q.Any, nil
 	default:
 		driving = []session.Facet{session.AllSessions}
 	}
-	return [][]byte{
-		text(tenant), facets(driving), facets(all), facets(beside), number(q.From), number(before), number(after.CreatedAt), text(after.SessionID),
+	return []any{
+		tenant, asBytes(driving), asBytes(required), asBytes(beside), int64(q.From), int64(before), int64(after.CreatedAt), after.SessionID,
 	}, nil
 }
 
-// smallest returns the index of the facet that the fewest sessions have.
-func (s *Store) smallest(ctx context.Context, tenant string, among []session.Facet, from, before session.Millis) (int, error) {
+// asBytes returns facets as an argument. Facets are bytes, because the value of a
+// metadata pair may contain a zero character, and text columns take none.
+func asBytes(facets []session.Facet) [][]byte {
+	list := make([][]byte, len(facets))
+	for i, f := range facets {
+		list[i] = []byte(f)
+	}
+	return list
+}
+
+// rarest returns the index of the facet with the fewest sessions.
+func (s *Store) rarest(ctx context.Context, tenant string, among []session.Facet, from, before session.Millis) (int, error) {
 	if len(among) == 1 {
 		return 0, nil
 	}
 	var sizes []int64
-	err := s.ask(ctx, sizesOfFacets, func(r *row) { sizes = append(sizes, r.number()) },
-		text(tenant), facets(among), number(from), number(before), number(sizesMatter))
+	err := s.query(ctx, sizesOfFacets, scanEach(single[int64], func(n *int64) { sizes = append(sizes, *n) }),
+		tenant, asBytes(among), int64(from), int64(before), maxFacetSize)
 	if err != nil {
 		return 0, err
 	}
@@ -131,7 +140,7 @@ func (s *Store) smallest(ctx context.Context, tenant string, among []session.Fac
 	return best, nil
 }
 
-// A session with several overdue calls counts by the first of them.
+// A session with several overdue calls is returned once, at its first deadline.
 var (
 	readOverdue = prepared(`SELECT c.tenant, c.session_id FROM calls c
 		WHERE c.answer = '' AND c.deadline_at > 0 AND c.deadline_at <= $1::bigint
@@ -156,8 +165,8 @@ func (s *Store) Expired(ctx context.Context, now session.Millis, limit int) ([]s
 }
 
 func (s *Store) keys(ctx context.Context, query *statement, now session.Millis, limit int) (keys []session.Key, err error) {
-	err = s.ask(ctx, query, func(r *row) {
-		keys = append(keys, session.Key{Tenant: r.text(), SessionID: r.text()})
-	}, number(now), number(limit))
+	err = s.query(ctx, query, scanEach(func(to []any, key *session.Key) []any {
+		return append(to, &key.Tenant, &key.SessionID)
+	}, func(key *session.Key) { keys = append(keys, *key) }), int64(now), limit)
 	return keys, err
 }

@@ -7,34 +7,34 @@ import (
 	"io/fs"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
-// migrations are named in their order and only added to. Version 2 is not for a
-// rolling upgrade: the code before it cannot read a custom state that is kept as
-// writes, and keeps no facets. A session that it creates is in no list, also
-// after this code has written it, since only facets that change are written and
-// no boot looks for missing ones: that would read all sessions. Its replicas are
-// to be stopped first. Version 3 is for one: runs wait only by the code that knows
-// it, and where a replica of the code before ends the live run they wait on until
-// the next end. So is version 6: the code before it hands no writes of a plan over, and
-// executors that record them put them into their commits as well. And version 7: an
-// executor that a replica of the code before has registered may announce any agent,
-// and while there is one no run is taken for an orphan.
+// migrations are applied in the order of their names. Files are only added.
+//
+// Most versions allow a rolling upgrade:
+//
+//   - 2 does not. Older code cannot read custom states stored as writes, and writes no
+//     facets. Its new sessions would be in no list, since later writes only add changed
+//     facets. Stop all older replicas first.
+//   - 3 does. Only newer code lets runs wait. When an older replica ends the live run,
+//     the waiting runs wait until the next run ends.
+//   - 6 does. Older code does not hand over the writes of a plan. Executors also put
+//     recorded writes into their commits.
+//   - 7 does. An executor registered by an older replica may announce any agent. While
+//     there is one, no run counts as orphaned.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migrationLock is the advisory lock that booting processes take in turn. Any
-// number does that nothing else in the database uses; this one spells
-// "holdfast" in ASCII.
+// migrationLock is the advisory lock of a migrating process. The number must be
+// unused by others in the database. It spells "holdfast" in ASCII.
 const migrationLock int64 = 0x686f6c6466617374
 
-// migrate runs what of the migrations the database has not had, anew when
-// another transaction was in the way.
+// migrate applies the missing migrations. It retries conflicts with other
+// transactions.
 func migrate(ctx context.Context, conn *pgx.Conn) (err error) {
 	for range attempts {
 		if err = migrateOnce(ctx, conn); !isConflict(err) {
@@ -44,7 +44,7 @@ func migrate(ctx context.Context, conn *pgx.Conn) (err error) {
 	return err
 }
 
-// migrateOnce is one transaction: a boot that dies leaves nothing half done.
+// migrateOnce applies all migrations in one transaction, or none of them.
 func migrateOnce(ctx context.Context, conn *pgx.Conn) error {
 	names, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
@@ -54,8 +54,8 @@ func migrateOnce(ctx context.Context, conn *pgx.Conn) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, migrationLock); err != nil {
 			return err
 		}
-		// Under the lock, since IF NOT EXISTS does not keep two from creating
-		// the table at the same moment.
+		// Under the lock: IF NOT EXISTS does not prevent two processes from
+		// creating the table at the same time.
 		if _, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS holdfast_state_migrations (
 			version    INTEGER     NOT NULL PRIMARY KEY CHECK (version >= 1),
 			applied_at TIMESTAMPTZ NOT NULL DEFAULT now())`); err != nil {
@@ -70,8 +70,7 @@ func migrateOnce(ctx context.Context, conn *pgx.Conn) error {
 	})
 }
 
-// migrateTo claims the version first, and runs its statements when the claim
-// is new.
+// migrateTo records the version, and runs its statements if it was not recorded.
 func migrateTo(ctx context.Context, tx pgx.Tx, version int, name string) error {
 	tag, err := tx.Exec(ctx, `INSERT INTO holdfast_state_migrations (version) VALUES ($1) ON CONFLICT DO NOTHING`, version)
 	if err != nil || tag.RowsAffected() == 0 {
@@ -81,51 +80,44 @@ func migrateTo(ctx context.Context, tx pgx.Tx, version int, name string) error {
 	if err != nil {
 		return err
 	}
-	// The simple protocol takes many statements in one text.
+	// Only the simple protocol accepts several statements in one text.
 	if _, err := tx.Exec(ctx, string(statements), pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
-	if version == facetsVersion {
-		return fillFacets(ctx, tx.Conn().PgConn())
+	if version == facetsMigration {
+		return fillFacets(ctx, tx.Conn())
 	}
 	return nil
 }
 
-// facetsVersion is the migration that makes the table of facets.
-const facetsVersion = 2
+// facetsMigration is the version with the table of facets.
+const facetsMigration = 2
 
-// facetsPage is how many sessions are held in memory at once.
-const facetsPage = 1000
+// facetPageSize is how many sessions fillFacets holds in memory.
+const facetPageSize = 1000
 
-// sessionsPage reads what facets are made of, which the columns of that version
-// have; later ones bring more.
+// sessionsPage reads the sources of facets. All these columns exist at facetsMigration.
 var sessionsPage = prepared(`SELECT s.tenant, s.session_id, s.agent_type, s.parent_id, s.status, s.user_id, s.organization_id, s.tags, s.metadata, s.created_at
 	FROM sessions s WHERE (s.tenant, s.session_id) > ($1::text, $2::text) ORDER BY s.tenant, s.session_id LIMIT $3::bigint`)
 
-// fillFacets gives the sessions that are there their facets, which the code
-// makes.
-func fillFacets(ctx context.Context, conn *pgconn.PgConn) error {
+// fillFacets writes the facets of the existing sessions.
+func fillFacets(ctx context.Context, conn *pgx.Conn) error {
 	var last session.Key
 	for more := true; more; {
 		var p pipeline
 		var w writer
 		more = false
-		p.queue(sessionsPage, [][]byte{text(last.Tenant), text(last.SessionID), number(facetsPage)}, func(r *row) {
-			s := &session.Session{Key: session.Key{Tenant: r.text(), SessionID: r.text()}}
-			s.AgentType, s.ParentID, s.Status = r.text(), r.text(), session.Status(r.text())
-			s.UserID, s.OrganizationID = r.text(), r.text()
-			r.json(store.In(&s.Tags))
-			r.json(store.In(&s.Metadata))
-			s.CreatedAt = session.Millis(r.number())
+		p.queue(sessionsPage, arguments(last, facetPageSize), scanEach(func(to []any, s *session.Session) []any {
+			return append(to, &s.Tenant, &s.SessionID, &s.AgentType, &s.ParentID, (*string)(&s.Status), &s.UserID, &s.OrganizationID,
+				table.AsJSON(&s.Tags), table.AsJSON(&s.Metadata), (*int64)(&s.CreatedAt))
+		}, func(s *session.Session) {
 			w.facets(nil, s)
 			last, more = s.Key, true
-		})
+		}))
 		if err := p.run(ctx, conn); err != nil {
 			return fmt.Errorf("read sessions: %w", err)
 		}
-		if _, _, err := w.queue(&p); err != nil {
-			return err
-		}
+		w.queue(&p)
 		if err := p.run(ctx, conn); err != nil {
 			return fmt.Errorf("write facets: %w", err)
 		}

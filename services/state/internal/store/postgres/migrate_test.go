@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// oldRows are what the release before the second migration has written: one
-// session with two committed steps and one that never had a step.
+// oldRows are rows of the release of the first migration: a session with two committed
+// steps and one without a step.
 const oldRows = `
 	INSERT INTO holdfast_state_migrations (version) VALUES (1);
 	INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, status, version, epoch, turn, step_count, message_count, state_version,
@@ -40,8 +40,8 @@ const oldRows = `
 	INSERT INTO executors (executor_id, heard_at) VALUES ('executor-1', 1000);
 	INSERT INTO agents (agent_type, description, announced_at) VALUES ('support', 'helps', 1000);`
 
-// old returns the URL of a database as the release before left it.
-func old(t *testing.T) string {
+// oldDatabase returns the URL of a database of the release of the first migration.
+func oldDatabase(t *testing.T) string {
 	t.Helper()
 	url := pgtest.URL(t)
 	conn, err := pgx.Connect(t.Context(), url)
@@ -64,9 +64,9 @@ func old(t *testing.T) string {
 	return url
 }
 
-func TestWhatTheFormerReleaseHasWrittenIsRead(t *testing.T) {
+func TestRowsOfTheFirstReleaseAreRead(t *testing.T) {
 	t.Parallel()
-	s := open(t, old(t))
+	s := open(t, oldDatabase(t))
 	key := session.Key{Tenant: "t", SessionID: "s1"}
 	shot, err := s.Session(t.Context(), key)
 	if err != nil {
@@ -118,9 +118,9 @@ func TestWhatTheFormerReleaseHasWrittenIsRead(t *testing.T) {
 	}
 }
 
-func TestASessionOfTheFormerReleaseGoesOn(t *testing.T) {
+func TestASessionOfAnOlderReleaseContinues(t *testing.T) {
 	t.Parallel()
-	s := open(t, old(t))
+	s := open(t, oldDatabase(t))
 	w := newWorker(t, s)
 	ref := session.Ref{Key: session.Key{Tenant: "t", SessionID: "s1"}, RunID: "r1", Epoch: 1}
 	c := w.stepOf(ref, 3)
@@ -135,9 +135,9 @@ func TestASessionOfTheFormerReleaseGoesOn(t *testing.T) {
 	}
 }
 
-func TestWhatTheSecondReleaseHasWrittenIsRead(t *testing.T) {
+func TestRowsOfTheSecondReleaseAreRead(t *testing.T) {
 	t.Parallel()
-	url := old(t)
+	url := oldDatabase(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestWhatTheSecondReleaseHasWrittenIsRead(t *testing.T) {
 
 func TestSeveralProcessesMayBootAtOnce(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]string{"an empty database": pgtest.URL(t), "one of the former release": old(t)} {
+	for name, url := range map[string]string{"an empty database": pgtest.URL(t), "one of the former release": oldDatabase(t)} {
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() {
@@ -188,15 +188,15 @@ func TestSeveralProcessesMayBootAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		s := open(t, url)
-		if n := ask[int](t, s, `SELECT count(*) FROM holdfast_state_migrations`); n != 11 {
-			t.Errorf("%s: %d migrations are recorded, want 11", name, n)
+		if n := ask[int](t, s, `SELECT count(*) FROM holdfast_state_migrations`); n != 12 {
+			t.Errorf("%s: %d migrations are recorded, want 12", name, n)
 		}
 	}
 }
 
 func TestManySessionsGetTheirFacets(t *testing.T) {
 	t.Parallel()
-	url := old(t)
+	url := oldDatabase(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
@@ -205,11 +205,11 @@ func TestManySessionsGetTheirFacets(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), `INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, status, version, epoch, turn, step_count,
 			message_count, state_version, output, failure, stream_sequence, stream_step, current_run_id, user_id, tags, metadata, created_at, updated_at, expires_at)
 		SELECT 't' || i % 3, 'ä' || i, 'a', '', 's' || i, 'completed', 1, 0, 1, 0, 0, 1, '', '', 0, 0, '', '', '', '', i, i, 0
-		FROM generate_series(1, $1) i`, pgx.QueryExecModeSimpleProtocol, 2*facetsPage); err != nil {
+		FROM generate_series(1, $1) i`, pgx.QueryExecModeSimpleProtocol, 2*facetPageSize); err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, url)
-	if n := ask[int](t, s, `SELECT count(DISTINCT (tenant, session_id)) FROM session_facets WHERE facet = 'all'`); n != 2*facetsPage+2 {
-		t.Errorf("got the facets of %d sessions, want %d", n, 2*facetsPage+2)
+	if n := ask[int](t, s, `SELECT count(DISTINCT (tenant, session_id)) FROM session_facets WHERE facet = 'all'`); n != 2*facetPageSize+2 {
+		t.Errorf("got the facets of %d sessions, want %d", n, 2*facetPageSize+2)
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// TestOrphansAreFoundAtOnceHoweverManyRunsWait is for a backlog of an agent that is gone: the
-// looks of all executors would read it again and again.
+// TestOrphansAreFoundAtOnceHoweverManyRunsWait has the backlog of an agent without
+// executors. The searches of all executors would read it each time.
 func TestOrphansAreFoundAtOnceHoweverManyRunsWait(t *testing.T) {
 	t.Parallel()
 	const backlog, most = 3000, 40
-	s := alone(t)
+	s := openWithOneConnection(t)
 	w := newWorker(t, s)
 	keys := keysOf("t", 2)
 	w.begin(keys...)
@@ -34,11 +34,11 @@ func TestOrphansAreFoundAtOnceHoweverManyRunsWait(t *testing.T) {
 	const read = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'runs'`
 	look := func(when string, want int) {
 		t.Helper()
-		before, found := tally(t, s, read), 0
+		before, found := statistic(t, s, read), 0
 		due := store.Orphaned{ExecutorID: executor, Now: w.now}
 		_, err := s.UpdateDue(t.Context(), due, session.Need{}, 16, func(*session.View) (*session.Change, error) { found++; return nil, nil })
 		w.must(err)
-		if rows := tally(t, s, read) - before; found != want || rows > most || want == 0 && rows > 0 {
+		if rows := statistic(t, s, read) - before; found != want || rows > most || want == 0 && rows > 0 {
 			t.Errorf("%s: found %d runs by %d index entries, want %d by at most %d", when, found, rows, want, most)
 		}
 	}

@@ -15,15 +15,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// The tables of which there may be so many rows that no query reads them all.
-var large = []string{
+// The tables that no query may read completely.
+var largeTables = []string{
 	"sessions", "states", "runs", "messages", "plans", "results", "checkpoints", "usage_entries", "calls", "sub_sessions", "session_facets",
 	"memories", "memory_words",
 }
 
-// dueOnly are the indexes that hold nothing but work that is due, and so may
-// be read as a whole.
-var dueOnly = []string{"runs_held", "runs_due"}
+// dueIndexes contain only due work, and so may be read completely.
+var dueIndexes = []string{"runs_held", "runs_due"}
 
 type planNode struct {
 	Type     string     `json:"Node Type"`
@@ -34,12 +33,12 @@ type planNode struct {
 	Children []planNode `json:"Plans"`
 }
 
-// checkPlans fails the test for every statement on a connection that may read
-// a whole table. Every test checks what it has run when it ends, on the tables
-// as they are: young ones, of which the planner knows nothing.
+// checkPlans fails the test for every prepared statement that may read a whole table.
+// Every test checks its statements at its end. Its tables are new, and so have no
+// statistics.
 func checkPlans(t testing.TB, s *Store) {
 	t.Helper()
-	ctx := context.Background() // the test's own has ended
+	ctx := context.Background() // the context of the test has ended
 	for _, conn := range s.pool.AcquireAllIdle(ctx) {
 		for text, plan := range plansOf(ctx, t, conn.Conn()) {
 			for _, problem := range plan.problems() {
@@ -50,7 +49,7 @@ func checkPlans(t testing.TB, s *Store) {
 	}
 }
 
-// plansOf returns the plans of the statements that a connection has prepared.
+// plansOf returns the plans of the prepared statements of a connection.
 func plansOf(ctx context.Context, t testing.TB, conn *pgx.Conn) map[string]planNode {
 	t.Helper()
 	rows, err := conn.Query(ctx, `SELECT name, statement, cardinality(parameter_types) FROM pg_prepared_statements WHERE name LIKE 'holdfast%'
@@ -87,9 +86,9 @@ func plansOf(ctx context.Context, t testing.TB, conn *pgx.Conn) map[string]planN
 
 func (n planNode) problems() (list []string) {
 	switch {
-	case n.Type == "Seq Scan" && slices.Contains(large, n.Relation):
+	case n.Type == "Seq Scan" && slices.Contains(largeTables, n.Relation):
 		list = append(list, "a scan of all "+n.Relation)
-	case strings.Contains(n.Type, "Index") && n.Cond == "" && n.Rows > 1 && !slices.Contains(dueOnly, n.Index) && (n.Relation == "" || slices.Contains(large, n.Relation)):
+	case strings.Contains(n.Type, "Index") && n.Cond == "" && n.Rows > 1 && !slices.Contains(dueIndexes, n.Index) && (n.Relation == "" || slices.Contains(largeTables, n.Relation)):
 		list = append(list, "a walk through all of the index "+n.Index)
 	}
 	for _, child := range n.Children {
@@ -98,12 +97,12 @@ func (n planNode) problems() (list []string) {
 	return list
 }
 
-// alone is a store on one connection, which so knows what it has read.
-func alone(t *testing.T) *Store {
+// openWithOneConnection opens a store with one connection, whose statistics are complete.
+func openWithOneConnection(t *testing.T) *Store {
 	t.Helper()
 	one := commits
 	one.Lanes = 1
-	s, err := Open(t.Context(), unhurried(t, pgtest.URL(t)), 1, one, nil)
+	s, err := Open(t.Context(), withoutIdleTimeout(t, pgtest.URL(t)), 1, one, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,15 +115,16 @@ func alone(t *testing.T) *Store {
 	return s
 }
 
-// tally is what the statistics of the database say, by connection of alone.
-func tally(t *testing.T, s *Store, query string) int {
+// statistic queries the statistics of the database, after the connection of
+// openWithOneConnection has flushed its own.
+func statistic(t *testing.T, s *Store, query string) int {
 	t.Helper()
 	ask[any](t, s, `SELECT pg_stat_force_next_flush()`)
 	return ask[int](t, s, query)
 }
 
-// grow gives a session a past of so many steps, each a run of its own.
-func grow(t *testing.T, s *Store, key session.Key, n int) {
+// addHistory adds n committed steps to a session, each of its own run.
+func addHistory(t *testing.T, s *Store, key session.Key, n int) {
 	t.Helper()
 	for _, insert := range []string{
 		`INSERT INTO runs (tenant, session_id, run_id, agent_type, turn, status, request_key, request_hash, message_id, step_count, output,
@@ -153,7 +153,7 @@ func grow(t *testing.T, s *Store, key session.Key, n int) {
 func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 	t.Parallel()
 	const old, most = 2000, 40
-	s := alone(t)
+	s := openWithOneConnection(t)
 	w := newWorker(t, s)
 	keys := keysOf("t", 3)
 	for _, key := range keys {
@@ -161,18 +161,18 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 			return []*session.Change{created(key)}, nil
 		}))
 	}
-	grow(t, s, keys[1], old)
+	addHistory(t, s, keys[1], old)
 	const read = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes`
-	before := tally(t, s, read)
+	before := statistic(t, s, read)
 	commands := 0
 	count := func(what string, n int) {
 		t.Helper()
 		commands += n
-		now := tally(t, s, read)
+		now := statistic(t, s, read)
 		if rows := now - before; rows > most*n {
 			t.Errorf("%s read %d index entries, want at most %d", what, rows, most*n)
 		}
-		before = tally(t, s, read)
+		before = statistic(t, s, read)
 	}
 	w.must(w.run(t.Context(), keys[1], session.Need{Answer: fmt.Sprint("ui-", old), Retry: true}, func(v *session.View) (*session.Change, error) {
 		if a, f := v.Answer, v.Failed; a == nil || a.Run.Turn != old || !a.Stands || len(a.Asked) != session.MostAsked || f == nil || f.Good == nil || f.Good.Step != old || f.State == "" || len(f.Messages) != 1 {
@@ -229,18 +229,18 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 		w.must(read())
 		count(fmt.Sprint("read ", i), 1)
 	}
-	// What the planner finds out about the tables may change nothing.
+	// Statistics must not change the plans.
 	if _, err := s.pool.Exec(t.Context(), `ANALYZE`); err != nil {
 		t.Fatal(err)
 	}
-	before = tally(t, s, read)
+	before = statistic(t, s, read)
 	w.must(w.commit(t.Context(), w.stepOf(refs[0], old+6)))
 	count("a step after ANALYZE", 1)
 	w.goBack(refs[0])
 	count("an end, and a session that is taken back to a message", 3)
 }
 
-// goBack ends the run, and takes its session back to the message that it was sent.
+// goBack ends the run, and rewinds its session to the message that started it.
 func (w *worker) goBack(ref session.Ref) {
 	w.Helper()
 	end := session.Finish{Ref: ref, Outcome: session.Outcome{Status: session.RunCompleted}, Now: w.now}
@@ -261,7 +261,7 @@ func (w *worker) goBack(ref session.Ref) {
 
 func TestAStepUpdatesItsRowsInTheirPage(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
+	s := openWithOneConnection(t)
 	w := newWorker(t, s)
 	refs := w.begin(keysOf("t", 4)...)
 	const steps = 50
@@ -269,10 +269,10 @@ func TestAStepUpdatesItsRowsInTheirPage(t *testing.T) {
 		return `SELECT ` + column + ` FROM pg_stat_user_tables WHERE relname = '` + table + `'`
 	}
 	for _, table := range []string{"sessions", "runs"} {
-		updated, hot := tally(t, s, query("n_tup_upd", table)), tally(t, s, query("n_tup_hot_upd", table))
+		updated, hot := statistic(t, s, query("n_tup_upd", table)), statistic(t, s, query("n_tup_hot_upd", table))
 		defer func() {
-			updated, hot = tally(t, s, query("n_tup_upd", table))-updated, tally(t, s, query("n_tup_hot_upd", table))-hot
-			if updated != steps*len(refs) || hot < updated*3/4 { // but for those while something else of the server looks on
+			updated, hot = statistic(t, s, query("n_tup_upd", table))-updated, statistic(t, s, query("n_tup_hot_upd", table))-hot
+			if updated != steps*len(refs) || hot < updated*3/4 { // some are not while another process of the server has a snapshot
 				t.Errorf("%d of %d updates of %s stayed in their page, want %d and nearly all", hot, updated, table, steps*len(refs))
 			}
 		}()
@@ -286,8 +286,8 @@ func TestAStepUpdatesItsRowsInTheirPage(t *testing.T) {
 
 func TestAListReadsNoMoreThanItsPage(t *testing.T) {
 	t.Parallel()
-	s := alone(t)
-	// Sessions of two users, of which one has few; every tenth has failed.
+	s := openWithOneConnection(t)
+	// Sessions of two users, one with few sessions; every tenth has failed.
 	_, err := s.pool.Exec(t.Context(), `INSERT INTO sessions (tenant, session_id, agent_type, parent_id, root_id, status, version, epoch, turn, step_count,
 			message_count, state_version, output, failure, current_run_id, user_id, tags, metadata, created_at, updated_at, expires_at)
 		SELECT 't', 's' || i, 'a', '', 's' || i, 'completed', 1, 0, 0, 0, 0, 1, '', '', '', '', '', '', i, i, 0 FROM generate_series(1, 3000) i`)
@@ -309,16 +309,16 @@ func TestAListReadsNoMoreThanItsPage(t *testing.T) {
 		{store.SessionQuery{Limit: 10, After: &store.SessionPlace{CreatedAt: 1500, SessionID: "s1500"}}, 10, 60},
 		{store.SessionQuery{Limit: 10, All: []session.Facet{many}}, 10, 60},
 		{store.SessionQuery{Limit: 10, Any: []session.Facet{failed, completed}}, 10, 120},
-		{store.SessionQuery{Limit: 10, All: []session.Facet{many, completed}}, 10, 2*sizesMatter + 100},
-		{store.SessionQuery{Limit: 10, All: []session.Facet{session.AllSessions, few, failed}}, 10, sizesMatter + 400},
+		{store.SessionQuery{Limit: 10, All: []session.Facet{many, completed}}, 10, 2*maxFacetSize + 100},
+		{store.SessionQuery{Limit: 10, All: []session.Facet{session.AllSessions, few, failed}}, 10, maxFacetSize + 400},
 		{store.SessionQuery{Limit: 10, All: []session.Facet{few}, Any: []session.Facet{completed}}, 0, 200},
 	} {
-		before := tally(t, s, read)
+		before := statistic(t, s, read)
 		list, err := s.Sessions(t.Context(), "t", q.SessionQuery)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := tally(t, s, read) - before; len(list) != q.rows || n > q.most {
+		if n := statistic(t, s, read) - before; len(list) != q.rows || n > q.most {
 			t.Errorf("%+v: got %d sessions from %d index entries, want %d from at most %d", q.SessionQuery, len(list), n, q.rows, q.most)
 		}
 	}

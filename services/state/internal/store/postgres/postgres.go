@@ -20,21 +20,21 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 )
 
-// The limits of statements, where the URL says nothing else.
+// The time limits, where the URL sets no others.
 const (
-	statementLimit = 30 * time.Second // of one
-	lockLimit      = time.Second      // of a wait for a lock: a batch that does not get one is taken apart
-	idleLimit      = 3 * time.Second  // of standing still in a transaction: only decisions lie between the two trips, so a process that does is frozen
-	migrationLimit = 15 * time.Minute // of one while the schema is brought up to date
+	statementTimeout = 30 * time.Second // of a statement
+	lockTimeout      = time.Second      // of a wait for a lock, after which a batch is split
+	idleTimeout      = 3 * time.Second  // of an idle transaction; between the two round trips a command only decides, so the process is frozen
+	migrationTimeout = 15 * time.Minute // of a statement of a migration
 )
 
-// settings are those of every connection that the URL does not set. A plan is
-// made for no particular values, and goes by index and in the index's order;
-// what it costs is what it computes, since the pages that matter are in memory.
+// settings are set on every connection unless the URL sets them. Plans use indexes,
+// return rows in the order of the index, and do not depend on parameters. Random pages
+// cost nothing, since the needed pages are in memory.
 var settings = map[string]string{
-	"statement_timeout":                   strconv.FormatInt(statementLimit.Milliseconds(), 10),
-	"lock_timeout":                        strconv.FormatInt(lockLimit.Milliseconds(), 10),
-	"idle_in_transaction_session_timeout": strconv.FormatInt(idleLimit.Milliseconds(), 10),
+	"statement_timeout":                   strconv.FormatInt(statementTimeout.Milliseconds(), 10),
+	"lock_timeout":                        strconv.FormatInt(lockTimeout.Milliseconds(), 10),
+	"idle_in_transaction_session_timeout": strconv.FormatInt(idleTimeout.Milliseconds(), 10),
 	"plan_cache_mode":                     "force_generic_plan",
 	"enable_seqscan":                      "off",
 	"enable_hashjoin":                     "off",
@@ -44,34 +44,31 @@ var settings = map[string]string{
 	"jit":                                 "off",
 }
 
-var _ store.Store = (*Store)(nil)
-
-// Store is a store.Store.
+// Store implements all parts of store.Store.
 type Store struct {
 	pool  *pgxpool.Pool
 	group *group.Committer[command]
-	hot   *hotSessions
-	name  string // tells its signals from those of other replicas
+	hot   *hotCache
+	name  string // marks the signals of this replica
 }
 
-// Open connects to the database with at most the given number of connections, and one
-// more while it hears signals,
-// and brings its schema up to date. Several processes may do so at once. A nil
-// meter measures nothing.
+// Open connects to the database and migrates its schema. Several processes may do so
+// at the same time. The store uses at most that many connections, and one more while
+// it listens for signals. A nil meter measures nothing.
 //
-// Invalid (CONFIG_INVALID): the URL or the configuration of the group cannot be
-// used, or the database does not keep its texts as UTF-8. Unavailable
-// (STORE_UNAVAILABLE).
+// Invalid (CONFIG_INVALID): the URL or commits is not usable, or the encoding of the
+// database is not UTF-8. Unavailable (STORE_UNAVAILABLE).
 func Open(ctx context.Context, url string, connections int, commits group.Config, meter metric.Meter) (*Store, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		// The error of the parser may quote the URL, and so a password.
+		// The error of the parser may quote the URL with its password.
 		return nil, fault.New(fault.Invalid, "CONFIG_INVALID", "the postgres URL cannot be read; it looks like postgres://user:password@host:5432/database")
 	}
-	if err := prepare(ctx, config.ConnConfig.Copy()); err != nil {
+	if err := prepareDatabase(ctx, config.ConnConfig.Copy()); err != nil {
 		return nil, wrap(ctx, err, "connect")
 	}
 	config.MaxConns = int32(max(connections, 1))
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement // pipelines name prepared statements
 	for name, value := range settings {
 		if _, given := config.ConnConfig.RuntimeParams[name]; !given {
 			config.ConnConfig.RuntimeParams[name] = value
@@ -81,7 +78,7 @@ func Open(ctx context.Context, url string, connections int, commits group.Config
 	if err != nil {
 		return nil, wrap(ctx, err, "connect")
 	}
-	s := &Store{pool: pool, hot: newHotSessions(), name: rand.Text()}
+	s := &Store{pool: pool, hot: newHotCache(), name: rand.Text()}
 	if s.group, err = group.New(commits, s.write, meter); err != nil {
 		pool.Close()
 		return nil, err
@@ -89,10 +86,10 @@ func Open(ctx context.Context, url string, connections int, commits group.Config
 	return s, nil
 }
 
-// prepare makes the database ready, on a connection of its own.
-func prepare(ctx context.Context, config *pgx.ConnConfig) error {
+// prepareDatabase checks the encoding and migrates, on a connection of its own.
+func prepareDatabase(ctx context.Context, config *pgx.ConnConfig) error {
 	if _, given := config.RuntimeParams["statement_timeout"]; !given {
-		config.RuntimeParams["statement_timeout"] = strconv.FormatInt(migrationLimit.Milliseconds(), 10)
+		config.RuntimeParams["statement_timeout"] = strconv.FormatInt(migrationTimeout.Milliseconds(), 10)
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
@@ -109,42 +106,50 @@ func prepare(ctx context.Context, config *pgx.ConnConfig) error {
 	return migrate(ctx, conn)
 }
 
-// Close waits for the commands in flight and closes the connections.
+// Parts returns the store as its contract.
+func (s *Store) Parts() store.Store {
+	return store.Store{Updater: s, Reader: s, Registry: s, Lister: s, Accounts: s, Memories: s, Closer: s, Signals: s}
+}
+
+// Close waits for queued and running commands, and closes the connections.
 func (s *Store) Close() error {
 	s.group.Close()
 	s.pool.Close()
 	return nil
 }
 
-// isConflict reports whether another transaction was in the way:
-// serialization_failure, deadlock_detected, lock_not_available,
-// unique_violation.
+// isConflict reports a conflict with another transaction: serialization_failure,
+// deadlock_detected, lock_not_available or unique_violation.
 func isConflict(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (e.Code == "40001" || e.Code == "40P01" || e.Code == "55P03" || e.Code == "23505")
 }
 
-// cancelled reports whether a statement has run into its limit: query_canceled.
-func cancelled(err error) bool {
+// isCanceled reports query_canceled: a statement has exceeded its time limit.
+func isCanceled(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.Code == "57014"
 }
 
-// duplicate reports whether the conflict was unique_violation.
-func duplicate(err error) bool {
+// isDuplicate reports unique_violation.
+func isDuplicate(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.Code == "23505"
 }
 
-// notWritten reports whether a condition of a write was not met: division_by_zero, by which
-// statements fail that write fewer rows than they should, or unique_violation.
-func notWritten(err error) bool {
+// missingRows is the SQLSTATE of the function holdfast_missing_rows: a statement has
+// written fewer rows than it should.
+const missingRows = "HF001"
+
+// isConditionFailed reports a write on a stale cache:
+// missingRows or unique_violation.
+func isConditionFailed(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (e.Code == "22012" || e.Code == "23505")
+	return ok && (e.Code == missingRows || e.Code == "23505")
 }
 
-// wrap says what failed, and marks conflicts with other transactions. Faults
-// come back as they are.
+// wrap adds what failed, marks conflicts with group.Conflict, and turns errors of the
+// database into faults. It returns faults unchanged.
 func wrap(ctx context.Context, err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -157,25 +162,24 @@ func wrap(ctx context.Context, err error, format string, args ...any) error {
 		err = ctx.Err()
 	case isConflict(err):
 		err = group.Conflict(err)
-	case unreachable(err):
+	case isUnreachable(err):
 		err = store.Unavailable(err)
-	case tooLarge(err):
-		return fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED", "the database cannot keep a value of this size; keep large artefacts elsewhere and refer to them")
+	case isTooLarge(err):
+		return fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED", "a value is too large for the database; store large artefacts elsewhere and refer to them")
 	}
 	return fmt.Errorf(format+": %w", append(args, err)...)
 }
 
-// tooLarge reports whether a value is beyond what the database takes at all:
-// program_limit_exceeded.
-func tooLarge(err error) bool {
+// isTooLarge reports program_limit_exceeded: no database accepts a value of this size.
+func isTooLarge(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.Code == "54000"
 }
 
-// unreachable reports whether the database, not the command, is at fault and
-// may be well again later.
-// https://www.postgresql.org/docs/current/errcodes-appendix.html
-func unreachable(err error) bool {
+// isUnreachable reports a failure of the database or the network. A retry may succeed.
+//
+// Source: https://www.postgresql.org/docs/current/errcodes-appendix.html
+func isUnreachable(err error) bool {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch e.Code[:2] {
 		case "08", "53", "58": // connection exception, insufficient resources, system error
@@ -183,8 +187,8 @@ func unreachable(err error) bool {
 		}
 		switch e.Code {
 		case "57P01", "57P02", "57P03", "57P05", // shutdown, crash, cannot connect now, idle for too long
-			"57014", "25P03", // the limits on statements and idle transactions
-			"25006": // a standby that is not primary yet
+			"57014", "25P03", // the time limits of statements and idle transactions
+			"25006": // a standby
 			return true
 		}
 		return false

@@ -10,25 +10,24 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-func TestAConnectionThatIsCutIsUnavailableAndThenWellAgain(t *testing.T) {
+func TestACutConnectionIsUnavailableAndTheStoreRecovers(t *testing.T) {
 	t.Parallel()
 	s := open(t, pgtest.URL(t))
 	key := session.Key{Tenant: "t", SessionID: "s"}
 	err := s.Update(t.Context(), targets(session.Need{}, key), 1, func([]*session.View) ([]*session.Change, error) {
-		cut(t, s)
+		cutConnections(t, s)
 		return []*session.Change{created(key)}, nil
 	})
 	if fault.ReasonOf(err) != "STORE_UNAVAILABLE" || fault.KindOf(err) != fault.Unavailable {
 		t.Errorf("got %v (%v), want STORE_UNAVAILABLE", err, fault.KindOf(err))
 	}
-	if err := readBehindCut(t, s, key); fault.ReasonOf(err) != "SESSION_NOT_FOUND" {
+	if err := readAfterCut(t, s, key); fault.ReasonOf(err) != "SESSION_NOT_FOUND" {
 		t.Errorf("after the cut: got %v, want SESSION_NOT_FOUND", err)
 	}
 }
 
-// readBehindCut reads a session, and once more for each connection that may have been
-// cut while it was at rest.
-func readBehindCut(t *testing.T, s *Store, key session.Key) (err error) {
+// readAfterCut reads a session, and retries for each idle connection that was cut.
+func readAfterCut(t *testing.T, s *Store, key session.Key) (err error) {
 	t.Helper()
 	for range connections + 1 {
 		if _, err = s.Session(t.Context(), key); fault.ReasonOf(err) != "STORE_UNAVAILABLE" {
@@ -38,10 +37,10 @@ func readBehindCut(t *testing.T, s *Store, key session.Key) (err error) {
 	return err
 }
 
-// cut ends every connection of the database but its own.
-func cut(t *testing.T, s *Store) {
+// cutConnections terminates every other connection to the database.
+func cutConnections(t *testing.T, s *Store) {
 	t.Helper()
-	t.Cleanup(s.pool.Reset) // of what was cut at rest nothing can be asked any more
+	t.Cleanup(s.pool.Reset) // checkPlans cannot use cut connections
 	conn, err := pgx.ConnectConfig(t.Context(), s.pool.Config().ConnConfig)
 	if err != nil {
 		t.Error(err)

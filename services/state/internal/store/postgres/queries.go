@@ -6,175 +6,182 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// found joins the one row of a table that has a value beside the key of v. It
-// says so in a way that has one plan only, whatever the planner believes of the
-// table: a range in the order of the column, for which sorting is off, comes from
-// the index over the key and the column. As an equation it might as well be a
-// filter over all rows of the session, which are few while the table is young.
-func found(alias, table, column, value string) string {
+// joinOne joins the row of a table with the key of v and a value in one column. The
+// condition is a range in the order of the column. Since sorting is off, its only
+// plan is the index over the key and the column, whatever the statistics say. For an
+// equation, the planner might filter all rows of the session while the table is small.
+func joinOne(alias, table, column, value string) string {
 	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT * FROM %[2]s WHERE tenant = v.tenant AND session_id = v.session_id
 		AND %[3]s >= %[4]s AND %[3]s <= %[4]s ORDER BY %[3]s LIMIT 1) %[1]s`, alias, table, column, value)
 }
 
-// listed joins the rows of a table that satisfy a condition beside the key of v.
-// OFFSET 0 keeps the planner from beginning with the table, which is cheaper as
-// long as the table is all but empty.
-func listed(alias, table, condition string) string {
+// joinAll joins the rows of a table with the key of v and a condition. OFFSET 0 keeps
+// the planner from starting with the table, the cheapest plan while it is nearly empty.
+func joinAll(alias, table, condition string) string {
 	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT * FROM %s WHERE tenant = v.tenant AND session_id = v.session_id%s OFFSET 0) %s`, table, condition, alias)
 }
 
-// until is a condition on the step of a call that no index is asked for: those of all
-// the steps up to one are many, and others find the few.
-func until(step, last string) string { return step + " - (" + last + ") <= 0" }
+// notAfterStep is a condition on the step of a call. Its form keeps it from using an
+// index: many calls meet it, and few meet the other conditions.
+func notAfterStep(step, last string) string { return step + " - (" + last + ") <= 0" }
 
-// foundBy is found for a query whose parameters are the key and the value.
-func foundBy(table, column, kind string) string {
+// selectOne is joinOne for a query with the key and the value as parameters.
+func selectOne(table, column, kind string) string {
 	return fmt.Sprintf(`(SELECT * FROM %[1]s WHERE tenant = $1::text AND session_id = $2::text
 		AND %[2]s >= $3::%[3]s AND %[2]s <= $3 ORDER BY %[2]s LIMIT 1)`, table, column, kind)
 }
 
-// waiting joins the runs that wait, in the order in which they will begin.
-func waiting(most string) string {
-	return ` CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = v.tenant AND session_id = v.session_id AND status = 'waiting' ORDER BY place` + most + `) r`
+// joinWaiting joins the waiting runs in the order of the queue. limit is a LIMIT
+// clause, or empty.
+func joinWaiting(limit string) string {
+	return ` CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = v.tenant AND session_id = v.session_id AND status = 'waiting' ORDER BY place` + limit + `) r`
 }
 
-// between joins the states that make up the one which owner names, in their
-// order.
-func between(owner string) string {
+// joinStates joins the rows of the custom state of owner, in order.
+func joinStates(owner string) string {
 	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT version, base_version IN (0, version) AS whole, state FROM states
 		WHERE tenant = %[1]s.tenant AND session_id = %[1]s.session_id AND version >= %[1]s.state_base AND version <= %[1]s.state_version
 		ORDER BY version) st`, owner)
 }
 
-// Each of these reads one kind of rows for all views that want it. The first
-// column is the place of the view among those; the rows of one view come in the
-// order in which it shows them.
+// The columns of queries without some of a table.
 var (
-	// written and locked are as they were before this lock. The third is this transaction.
-	lockSessions = prepared(`SELECT v.n, s.written, s.locked, pg_current_xact_id()::xid, ` + sessionShown.names("s.") + ` FROM ` + asked() + `
+	sessionListed  = sessionColumns.Without("output")
+	runListed      = runColumns.Without("output")
+	messageRead    = messageColumns.Without("size")
+	checkpointRead = checkpointColumns.Without("record")
+	resultRead     = resultColumns.Without("position")
+)
+
+// Each query reads one kind of rows for all sessions with a need for it. The first column
+// is the number of the session in the input. The rows of a session are in the order
+// of its view.
+var (
+	// written and locked are from before this lock. The third is the id of this transaction.
+	lockSessions = forViews(`s.written, s.locked, pg_current_xact_id()::xid, `+sessionColumns.Select("s"), keyed(""), `
 		CROSS JOIN LATERAL (SELECT xmin AS written, xmax AS locked, * FROM sessions WHERE tenant = v.tenant AND session_id = v.session_id FOR UPDATE) s
 		ORDER BY v.n`)
 
-	readRuns  = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + asked("run_id text") + found("r", "runs", "run_id", "v.run_id"))
-	readKeyed = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + asked("request_key text") +
-		found("r", "(SELECT * FROM runs WHERE request_key <> '') keyed", "request_key", "v.request_key"))
-	readCurrent = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + asked() +
-		listed("s", "sessions", "") + found("r", "runs", "run_id", "s.current_run_id"))
-	readLive = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + asked() +
-		listed("r", "runs", " AND status IN ('queued', 'running')"))
-	readStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + asked("always boolean") + listed("s", "sessions", "") + between("s") + `
+	readRuns  = forViews(runColumns.Select("r"), keyed("run_id text"), joinOne("r", "runs", "run_id", "v.run_id"))
+	readKeyed = forViews(runColumns.Select("r"), keyed("request_key text"),
+		joinOne("r", "(SELECT * FROM runs WHERE request_key <> '') keyed", "request_key", "v.request_key"))
+	readCurrent = forViews(runColumns.Select("r"), keyed(""),
+		joinAll("s", "sessions", "")+joinOne("r", "runs", "run_id", "s.current_run_id"))
+	readLive = forViews(runColumns.Select("r"), keyed(""),
+		joinAll("r", "runs", " AND status IN ('queued', 'running')"))
+	readStates = forViews(`st.whole, st.state`, keyed("always boolean"), joinAll("s", "sessions", "")+joinStates("s")+`
 		WHERE v.always OR EXISTS (SELECT 1 FROM results r WHERE r.tenant = v.tenant AND r.session_id = v.session_id AND r.ops <> '')
 		ORDER BY v.n, st.version`)
-	readPlans   = prepared(`SELECT v.n, ` + planShown.names("p.") + ` FROM ` + asked() + listed("p", "plans", ""))
-	readResults = prepared(`SELECT v.n, ` + resultShown.names("r.") + ` FROM ` + asked() + listed("r", "results", "") + `
+	readPlans   = forViews(planColumns.Select("p"), keyed(""), joinAll("p", "plans", ""))
+	readResults = forViews(resultRead.Select("r"), keyed(""), joinAll("r", "results", "")+`
 		ORDER BY v.n, r.position`)
 
-	checkpointNamed = asked("checkpoint_id text, first bigint, last bigint") + `
+	checkpointNamed = `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND step >= v.first AND step <= v.last AND checkpoint_id = v.checkpoint_id ORDER BY step LIMIT 1) c`
-	readCheckpoints      = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + checkpointNamed)
-	readCheckpointStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + checkpointNamed + between("c") + ` ORDER BY v.n, st.version`)
-	readWithin           = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("messages bigint") + `
+	readCheckpoints      = forViews(checkpointRead.Select("c"), keyed("checkpoint_id text, first bigint, last bigint"), checkpointNamed)
+	readCheckpointStates = forViews(`st.whole, st.state`, keyed("checkpoint_id text, first bigint, last bigint"), checkpointNamed+joinStates("c")+` ORDER BY v.n, st.version`)
+	readBelowMessages    = forViews(checkpointRead.Select("c"), keyed("messages bigint"), `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND message_count < v.messages ORDER BY step DESC LIMIT 1) c`)
-	readSteps = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + asked("step bigint") + found("c", "checkpoints", "step", "v.step"))
+	readAtStep = forViews(checkpointRead.Select("c"), keyed("step bigint"), joinOne("c", "checkpoints", "step", "v.step"))
 
-	readTaken = prepared(`SELECT v.n, m.message_id, m.ordinal FROM ` + asked("message_id text") + found("m", "messages", "message_id", "v.message_id"))
-	readTails = prepared(`SELECT v.n, ` + messageShown.names("m.") + ` FROM ` + asked("most bigint, bytes bigint") + `
+	readExisting = forViews(`m.message_id, m.ordinal`, keyed("message_id text"), joinOne("m", "messages", "message_id", "v.message_id"))
+	readTails    = forViews(messageRead.Select("m"), keyed("most bigint, bytes bigint"), `
 		CROSS JOIN LATERAL (
 			SELECT *, sum(size) OVER (ORDER BY ordinal DESC) AS total, row_number() OVER (ORDER BY ordinal DESC) AS place FROM
 				(SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id ORDER BY ordinal DESC LIMIT v.most) newest) m
 		WHERE m.total <= v.bytes OR m.place = 1
 		ORDER BY v.n, m.ordinal`)
 
-	readCalls = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + asked() +
-		listed("c", "calls", " AND (consumed_at = 0 OR (late_at > 0 AND NOT told))") + `
+	readCalls = forViews(callColumns.Select("c"), keyed(""),
+		joinAll("c", "calls", " AND (consumed_at = 0 OR (late_at > 0 AND NOT told))")+`
 		ORDER BY v.n, c.created_at, c.call_id`)
-	readNamed = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + asked("call_id text") + listed("s", "sessions", "") + `
+	readNamed = forViews(callColumns.Select("c"), keyed("call_id text"), joinAll("s", "sessions", "")+`
 		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = v.tenant AND root_id = s.root_id
 			AND call_id >= v.call_id AND call_id <= v.call_id ORDER BY call_id LIMIT 1) c
 		ORDER BY c.call_id`)
-	readChildren = prepared(`SELECT v.n, ` + childShown.names("c.") + ` FROM ` + asked() + listed("c", "sub_sessions", "") + `
+	readChildren = forViews(childColumns.Select("c"), keyed(""), joinAll("c", "sub_sessions", "")+`
 		ORDER BY v.n, c.child_id`)
 
-	readWaiting = prepared(`SELECT v.n, h.message_ids, ` + runShown.names("r.") + ` FROM ` + asked() + waiting("") + found("h", "held_runs", "run_id", "r.run_id") + `
+	readWaiting = forViews(`h.message_ids, `+runColumns.Select("r"), keyed(""), joinWaiting("")+joinOne("h", "held_runs", "run_id", "r.run_id")+`
 		ORDER BY v.n, r.place`)
-	readHeld = prepared(`SELECT v.n, h.held FROM ` + asked() + waiting(" LIMIT 1") + found("h", "held_runs", "run_id", "r.run_id"))
-	readBusy = prepared(`SELECT v.n, a.on_busy FROM ` + asked() + listed("s", "sessions", "") + `
+	readHeld = forViews(`h.held`, keyed(""), joinWaiting(" LIMIT 1")+joinOne("h", "held_runs", "run_id", "r.run_id"))
+	readBusy = forViews(`a.on_busy`, keyed(""), joinAll("s", "sessions", "")+`
 		CROSS JOIN LATERAL (SELECT on_busy FROM agents WHERE agent_type = s.agent_type OFFSET 0) a`)
 
-	// What is left when the newest run is taken back.
-	newest   = asked() + listed("s", "sessions", "") + found("r", "runs", "run_id", "s.current_run_id")
-	readKept = prepared(`SELECT v.n, ` + messageShown.names("m.") + ` FROM ` + newest + `
+	// What remains when the newest run is undone.
+	newest   = joinAll("s", "sessions", "") + joinOne("r", "runs", "run_id", "s.current_run_id")
+	readKept = forViews(messageRead.Select("m"), keyed(""), newest+`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count ORDER BY ordinal) m
 		WHERE m.run_id <> r.run_id OR (m.role = 'user' AND m.step = 0) OR (m.role = 'tool' AND EXISTS (SELECT 1 FROM calls c
-			WHERE c.tenant = v.tenant AND c.session_id = v.session_id AND c.consumed_at > 0 AND c.consumed_step = m.step AND ` + until("c.step", "s.step_count - r.step_count") + `))
+			WHERE c.tenant = v.tenant AND c.session_id = v.session_id AND c.consumed_at > 0 AND c.consumed_step = m.step AND `+notAfterStep("c.step", "s.step_count - r.step_count")+`))
 		ORDER BY v.n, m.ordinal`)
-	readTold = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + newest +
-		listed("c", "calls", " AND told_step > 0 AND told_step > s.step_count - r.step_count") + `
+	readReportedLate = forViews(callColumns.Select("c"), keyed(""), newest+
+		joinAll("c", "calls", " AND told_step > 0 AND told_step > s.step_count - r.step_count")+`
 		ORDER BY v.n, c.call_id`)
-	readFormer = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + newest + `
+	readFormer = forViews(checkpointRead.Select("c"), keyed(""), newest+`
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND step <= s.step_count - r.step_count ORDER BY step DESC LIMIT 1) c`)
-	readStartStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + newest + `
-		CROSS JOIN LATERAL (SELECT r.tenant, r.session_id, r.start_state_version AS state_version, r.start_state_base AS state_base) o` + between("o") + `
+	readStartStates = forViews(`st.whole, st.state`, keyed(""), newest+`
+		CROSS JOIN LATERAL (SELECT r.tenant, r.session_id, r.start_state_version AS state_version, r.start_state_base AS state_base) o`+joinStates("o")+`
 		ORDER BY v.n, st.version`)
 
-	// What there is around the message that a session is taken back to.
-	backTo     = asked("message_id text") + found("m", "messages", "message_id", "v.message_id")
+	// The rows around the target of a rewind.
+	backTo     = joinOne("m", "messages", "message_id", "v.message_id")
 	lastBefore = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT step FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
 		AND ordinal < m.ordinal AND step > 0 ORDER BY ordinal DESC LIMIT 1), 0) AS step) b`
 	stateBefore = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT nullif(start_state_version, 0) FROM runs WHERE tenant = v.tenant AND session_id = v.session_id
 		AND run_id >= m.run_id AND run_id <= m.run_id), 9223372036854775807) AS version) sv`
 	checkpointBefore = stateBefore + ` CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 		AND message_count <= m.ordinal AND state_version <= sv.version ORDER BY step DESC LIMIT 1) c`
-	readBack           = prepared(`SELECT v.n, b.step, ` + messageShown.names("m.") + ` FROM ` + backTo + lastBefore)
-	readBackRun        = prepared(`SELECT v.n, ` + runShown.names("r.") + ` FROM ` + backTo + found("r", "runs", "run_id", "m.run_id"))
-	readBackCheckpoint = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + backTo + checkpointBefore)
-	readBackStates     = prepared(`SELECT v.n, st.whole, st.state FROM ` + backTo + `
+	readBack           = forViews(`b.step, `+messageRead.Select("m"), keyed("message_id text"), backTo+lastBefore)
+	readBackRun        = forViews(runColumns.Select("r"), keyed("message_id text"), backTo+joinOne("r", "runs", "run_id", "m.run_id"))
+	readBackCheckpoint = forViews(checkpointRead.Select("c"), keyed("message_id text"), backTo+checkpointBefore)
+	readBackStates     = forViews(`st.whole, st.state`, keyed("message_id text"), backTo+`
 		CROSS JOIN LATERAL (
 			SELECT tenant, session_id, start_state_version AS state_version, start_state_base AS state_base, 1 AS place FROM runs
 				WHERE tenant = v.tenant AND session_id = v.session_id AND run_id >= m.run_id AND run_id <= m.run_id AND start_state_version > 0
 			UNION ALL
 			SELECT * FROM (SELECT tenant, session_id, state_version, state_base, 2 FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 				AND message_count <= m.ordinal ORDER BY step DESC LIMIT 1) c
-			ORDER BY place LIMIT 1) o` + between("o") + `
+			ORDER BY place LIMIT 1) o`+joinStates("o")+`
 		ORDER BY v.n, st.version`)
-	readBackResults = prepared(`SELECT v.n, ` + messageShown.names("a.") + ` FROM ` + backTo + lastBefore + `
+	readBackResults = forViews(messageRead.Select("a"), keyed("message_id text"), backTo+lastBefore+`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal > m.ordinal AND role = 'tool' ORDER BY ordinal) a
 		CROSS JOIN LATERAL (SELECT 1 FROM calls WHERE tenant = v.tenant AND session_id = v.session_id AND consumed_at > 0
-			AND consumed_step >= a.step AND consumed_step <= a.step AND ` + until("step", "b.step") + ` ORDER BY consumed_step LIMIT 1) taken
+			AND consumed_step >= a.step AND consumed_step <= a.step AND `+notAfterStep("step", "b.step")+` ORDER BY consumed_step LIMIT 1) taken
 		ORDER BY v.n, a.ordinal`)
-	readBackTold = prepared(`SELECT v.n, ` + callShown.names("c.") + ` FROM ` + backTo + lastBefore +
-		listed("c", "calls", " AND told_step > 0 AND told_step > b.step AND "+until("step", "b.step")) + `
+	readBackReportedLate = forViews(callColumns.Select("c"), keyed("message_id text"), backTo+lastBefore+
+		joinAll("c", "calls", " AND told_step > 0 AND told_step > b.step AND "+notAfterStep("step", "b.step"))+`
 		ORDER BY v.n, c.call_id`)
 
-	// The first run that has the id of an assistant's message, and what it has answered.
-	answered = asked("message_id text") + `
+	// The newest run of an assistant's message, and the messages before it.
+	answered = `
 		CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = v.tenant AND session_id = v.session_id AND turn > 0
 			AND message_id = v.message_id ORDER BY turn DESC LIMIT 1) r`
 	firstWritten = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT ordinal FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
 		AND ordinal >= r.start_message_count AND (run_id <> r.run_id OR step > 0) ORDER BY ordinal LIMIT 1), 9223372036854775807) AS ordinal) w`
-	readAnswer = prepared(`SELECT v.n, coalesce((SELECT run_id = r.run_id FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
-		AND ordinal >= r.start_message_count AND ordinal <= r.start_message_count ORDER BY ordinal LIMIT 1), true), ` + runShown.names("r.") + ` FROM ` + answered)
-	readAsked = prepared(`SELECT v.n, ` + messageShown.names("m.") + ` FROM ` + answered + firstWritten + fmt.Sprintf(`
+	readAnswer = forViews(`coalesce((SELECT run_id = r.run_id FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
+		AND ordinal >= r.start_message_count AND ordinal <= r.start_message_count ORDER BY ordinal LIMIT 1), true), `+runColumns.Select("r"), keyed("message_id text"), answered)
+	readQuestions = forViews(messageRead.Select("m"), keyed("message_id text"), answered+firstWritten+fmt.Sprintf(`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal < w.ordinal
 			AND role = 'user' AND step = 0 ORDER BY ordinal DESC LIMIT %d) m
 		ORDER BY v.n, m.ordinal DESC`, session.MostAsked))
 
-	// From where the newest run can be tried again.
-	lastGood = newest + `
+	// The checkpoint for a retry of the newest run.
+	failedCheckpoint = newest + `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND step > s.step_count - r.step_count AND run_id = r.run_id AND status <> 'failed' ORDER BY step DESC LIMIT 1) c`
-	readGood       = prepared(`SELECT v.n, ` + checkpointShown.names("c.") + ` FROM ` + lastGood)
-	readGoodStates = prepared(`SELECT v.n, st.whole, st.state FROM ` + lastGood + between("c") + ` ORDER BY v.n, st.version`)
-	readLastStep   = prepared(`SELECT v.n, ` + messageShown.names("m.") + ` FROM ` + newest + `
+	readFailedCheckpoint = forViews(checkpointRead.Select("c"), keyed(""), failedCheckpoint)
+	readFailedStates     = forViews(`st.whole, st.state`, keyed(""), failedCheckpoint+joinStates("c")+` ORDER BY v.n, st.version`)
+	readLastStep         = forViews(messageRead.Select("m"), keyed(""), newest+`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count ORDER BY ordinal) m
 		WHERE r.finish_step > 0 AND m.run_id = r.run_id AND m.step = r.finish_step
 		ORDER BY v.n, m.ordinal`)
 
 	readAgents    = prepared(`SELECT agent_type FROM agents WHERE agent_type = ANY ($1::text[])`)
 	readExecutors = prepared(`SELECT executor_id FROM executors WHERE executor_id = ANY ($1::text[])`)
-	readSilent    = prepared(`SELECT v.n FROM ` + asked("run_id text") + found("r", "runs", "run_id", "v.run_id") + `
+	readSilent    = forViews(`r.run_id`, keyed("run_id text"), joinOne("r", "runs", "run_id", "v.run_id")+`
 		WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)`)
 )

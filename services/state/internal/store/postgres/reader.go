@@ -5,53 +5,77 @@ import (
 	"math"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
-// read runs the queries that f queues in one round trip and with one snapshot:
-// what they see is as of one moment. f may be called several times.
+// read runs the queries queued by f, in one round trip and on one snapshot. f may be
+// called several times.
 func (s *Store) read(ctx context.Context, f func(*pipeline)) error {
-	return s.look(ctx, func(p *pipeline) {
+	return s.readRetrying(ctx, func(p *pipeline) {
 		p.exec(snapshot)
 		f(p)
 		p.exec(commit)
 	})
 }
 
-// look runs queries that change nothing. The database may have ended a connection while
-// it was at rest, which is only known by using it: the queries are run again on another
-// one, as long as none has given a row. That many connections of the pool may have ended.
-func (s *Store) look(ctx context.Context, f func(*pipeline)) error {
+// readRetrying runs read-only queries. The database may have closed an idle connection
+// unnoticed. As long as no query has returned a row, it retries on another connection,
+// as often as the pool has connections.
+func (s *Store) readRetrying(ctx context.Context, f func(*pipeline)) error {
 	for tries := int32(0); ; tries++ {
 		var p pipeline
 		ended := false
-		err := s.with(ctx, func(conn *pgconn.PgConn) error {
+		err := s.withConn(ctx, func(conn *pgx.Conn) error {
 			f(&p)
 			err := p.run(ctx, conn)
 			if ended = conn.IsClosed(); err != nil && !ended {
-				abandon(ctx, conn)
+				rollBack(ctx, conn)
 			}
 			return err
 		})
-		if err == nil || !ended || p.gave || ctx.Err() != nil || tries == s.pool.Stat().MaxConns() {
-			return lasting(err)
+		if err == nil || !ended || p.gotRow || ctx.Err() != nil || tries == s.pool.Stat().MaxConns() {
+			return asUnavailable(err)
 		}
 	}
 }
 
-// ask runs one query that changes nothing.
-func (s *Store) ask(ctx context.Context, query *statement, scan func(*row), params ...[]byte) error {
-	return s.look(ctx, func(p *pipeline) { p.queue(query, params, scan) })
+// query runs a read-only query, and scans each row of the result.
+func (s *Store) query(ctx context.Context, query *statement, scan func(pgx.CollectableRow) error, args ...any) error {
+	return s.readRetrying(ctx, func(p *pipeline) { p.queue(query, args, scan) })
 }
 
-// pipe runs the statements that f queues in one round trip, as one transaction
-// that is run anew when another one was in the way.
-func (s *Store) pipe(ctx context.Context, f func(*pipeline)) error {
-	return s.with(ctx, func(conn *pgconn.PgConn) (err error) {
+// scanEach returns a scan into a new T, followed by take.
+func scanEach[T any](destinations func([]any, *T) []any, take func(*T)) func(pgx.CollectableRow) error {
+	return func(row pgx.CollectableRow) error {
+		item := new(T)
+		err := row.Scan(destinations(nil, item)...)
+		take(item)
+		return err
+	}
+}
+
+// scanRuns is scanEach for columns of runs.
+func scanRuns(columns table.Columns[session.Run], take func(*session.Run)) func(pgx.CollectableRow) error {
+	return scanEach(columns.Destinations, func(run *session.Run) {
+		fillOutcome(run)
+		take(run)
+	})
+}
+
+// scanInto returns a scan into fixed destinations.
+func scanInto(to ...any) func(pgx.CollectableRow) error {
+	return func(row pgx.CollectableRow) error { return row.Scan(to...) }
+}
+
+// execute runs the statements queued by f as one transaction, in one round trip. It
+// retries conflicts with other transactions.
+func (s *Store) execute(ctx context.Context, f func(*pipeline)) error {
+	return s.withConn(ctx, func(conn *pgx.Conn) (err error) {
 		for range attempts {
 			var p pipeline
 			f(&p)
@@ -59,28 +83,30 @@ func (s *Store) pipe(ctx context.Context, f func(*pipeline)) error {
 				break
 			}
 		}
-		return lasting(err)
+		return asUnavailable(err)
 	})
 }
 
-func (s *Store) with(ctx context.Context, f func(*pgconn.PgConn) error) error {
+func (s *Store) withConn(ctx context.Context, f func(*pgx.Conn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
-	return f(conn.Conn().PgConn())
+	return f(conn.Conn())
 }
 
-var readKnown = prepared(`SELECT message_count FROM sessions WHERE tenant = $1::text AND session_id = $2::text`)
+var readMessageCount = prepared(`SELECT message_count FROM sessions WHERE tenant = $1::text AND session_id = $2::text`)
 
-// of is read for what hangs on a session, which f is to queue: NotFound
-// (SESSION_NOT_FOUND) when there is no such session. It returns how many messages
-// the session has.
-func (s *Store) of(ctx context.Context, key session.Key, f func(*pipeline)) (messages int64, err error) {
+// readOf is read for rows of a session. It returns the number of the session's
+// messages. NotFound (SESSION_NOT_FOUND).
+func (s *Store) readOf(ctx context.Context, key session.Key, f func(*pipeline)) (messages int64, err error) {
 	known := false
 	err = s.read(ctx, func(p *pipeline) {
-		p.queue(readKnown, keyParams(key), func(r *row) { messages, known = r.number(), true })
+		p.queue(readMessageCount, arguments(key), func(row pgx.CollectableRow) error {
+			known = true
+			return row.Scan(&messages)
+		})
 		f(p)
 	})
 	if err == nil && !known {
@@ -89,28 +115,29 @@ func (s *Store) of(ctx context.Context, key session.Key, f func(*pipeline)) (mes
 	return messages, err
 }
 
-func keyParams(key session.Key, more ...[]byte) [][]byte {
-	return append([][]byte{text(key.Tenant), text(key.SessionID)}, more...)
+// arguments returns the key of a session, and more, as arguments.
+func arguments(key session.Key, more ...any) []any {
+	return append([]any{key.Tenant, key.SessionID}, more...)
 }
 
 var (
-	readSession = prepared(`SELECT ` + sessionShown.names("s.") + ` FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text`)
-	readState   = prepared(`SELECT st.whole, st.state FROM sessions s` + between("s") + `
+	readSession = prepared(`SELECT ` + sessionColumns.Select("s") + ` FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text`)
+	readState   = prepared(`SELECT st.whole, st.state FROM sessions s` + joinStates("s") + `
 		WHERE s.tenant = $1::text AND s.session_id = $2::text ORDER BY st.version`)
-	readNewest = prepared(`SELECT ` + runShown.names("r.") + ` FROM sessions s
+	readNewest = prepared(`SELECT ` + runColumns.Select("r") + ` FROM sessions s
 		CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = s.tenant AND session_id = s.session_id
 			AND run_id >= s.current_run_id AND run_id <= s.current_run_id ORDER BY run_id LIMIT 1) r
 		WHERE s.tenant = $1::text AND s.session_id = $2::text`)
-	readOpenCalls = prepared(`SELECT ` + callShown.names("c.") + ` FROM sessions s
+	readOpenCalls = prepared(`SELECT ` + callColumns.Select("c") + ` FROM sessions s
 		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = s.tenant AND root_id = s.root_id AND consumed_at = 0 OFFSET 0) c
 		WHERE s.tenant = $1::text AND s.session_id = $2::text AND (s.session_id = s.root_id OR c.session_id = s.session_id)
 		ORDER BY c.created_at, c.call_id`)
 	readAwaited = prepared(`SELECT count(*) FROM sessions s
 		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = s.tenant AND root_id = s.root_id AND consumed_at = 0 OFFSET 0) c
 		WHERE s.tenant = $1::text AND s.session_id = $2::text AND c.answer = '' AND c.run_id <> ''`)
-	readAllWaiting = prepared(`SELECT ` + runShown.names("r.") + ` FROM runs r
+	readAllWaiting = prepared(`SELECT ` + runColumns.Select("r") + ` FROM runs r
 		WHERE r.tenant = $1::text AND r.session_id = $2::text AND r.status = 'waiting' ORDER BY r.place`)
-	readSubSessions = prepared(`SELECT ` + childShown.names("c.") + ` FROM sub_sessions c
+	readSubSessions = prepared(`SELECT ` + childColumns.Select("c") + ` FROM sub_sessions c
 		WHERE c.tenant = $1::text AND c.session_id = $2::text ORDER BY c.child_id`)
 )
 
@@ -118,18 +145,18 @@ var (
 func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, error) {
 	found := false
 	shot := &store.Snapshot{Session: session.Session{Key: key}}
-	var state states
+	var state stateRows
 	err := s.read(ctx, func(p *pipeline) {
-		p.queue(readSession, keyParams(key), func(r *row) {
-			r.session(&shot.Session)
+		p.queue(readSession, arguments(key), func(row pgx.CollectableRow) error {
 			found = true
+			return row.Scan(sessionColumns.Destinations(nil, &shot.Session)...)
 		})
-		p.queue(readState, keyParams(key), state.scan)
-		p.queue(readNewest, keyParams(key), func(r *row) { shot.Current = r.run() })
-		p.queue(readOpenCalls, keyParams(key), func(r *row) { shot.Calls = append(shot.Calls, r.call()) })
-		p.queue(readAwaited, keyParams(key), func(r *row) { shot.Open = int(r.number()) })
-		p.queue(readAllWaiting, keyParams(key), func(r *row) { shot.Waiting = append(shot.Waiting, *r.run()) })
-		p.queue(readSubSessions, keyParams(key), func(r *row) { shot.Children = append(shot.Children, r.child()) })
+		p.queue(readState, arguments(key), state.scan)
+		p.queue(readNewest, arguments(key), scanRuns(runColumns, func(run *session.Run) { shot.Current = run }))
+		p.queue(readOpenCalls, arguments(key), scanEach(callColumns.Destinations, func(c *session.Call) { shot.Calls = append(shot.Calls, *c) }))
+		p.queue(readAwaited, arguments(key), scanInto(&shot.Open))
+		p.queue(readAllWaiting, arguments(key), scanRuns(runColumns, func(run *session.Run) { shot.Waiting = append(shot.Waiting, *run) }))
+		p.queue(readSubSessions, arguments(key), scanEach(childColumns.Destinations, func(c *session.Child) { shot.Children = append(shot.Children, *c) }))
 	})
 	if err == nil && !found {
 		err = session.NoSession(key)
@@ -143,12 +170,12 @@ func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, 
 	return shot, nil
 }
 
-var readRun = prepared(`SELECT ` + runShown.names("r.") + ` FROM ` + foundBy("runs", "run_id", "text") + ` r`)
+var readRun = prepared(`SELECT ` + runColumns.Select("r") + ` FROM ` + selectOne("runs", "run_id", "text") + ` r`)
 
 // Run implements store.Reader.
 func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *session.Run, err error) {
-	_, err = s.of(ctx, key, func(p *pipeline) {
-		p.queue(readRun, keyParams(key, text(runID)), func(r *row) { run = r.run() })
+	_, err = s.readOf(ctx, key, func(p *pipeline) {
+		p.queue(readRun, arguments(key, runID), scanRuns(runColumns, func(found *session.Run) { run = found }))
 	})
 	if err == nil && run == nil {
 		err = session.NoRun(runID)
@@ -156,11 +183,11 @@ func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *se
 	return run, wrap(ctx, err, "read run %q", runID)
 }
 
-var readRunsPage = prepared(`SELECT ` + runShown.namesBut("r.", "output") + ` FROM runs r
+var readRunsPage = prepared(`SELECT ` + runListed.Select("r") + ` FROM runs r
 	WHERE r.tenant = $1::text AND r.session_id = $2::text AND r.turn > 0 AND r.turn < $3::bigint ORDER BY r.turn DESC LIMIT $4::bigint`)
 
-// below is the bound of a page whose first rows are unbounded at 0.
-func below(bound int32) int64 {
+// orUnbounded returns the exclusive upper bound of a page; 0 is none.
+func orUnbounded(bound int32) int64 {
 	if bound == 0 {
 		return math.MaxInt64
 	}
@@ -169,45 +196,46 @@ func below(bound int32) int64 {
 
 // Runs implements store.Reader.
 func (s *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
-	_, err = s.of(ctx, key, func(p *pipeline) {
-		p.queue(readRunsPage, keyParams(key, number(below(beforeTurn)), number(limit)), func(r *row) { page = append(page, *r.run()) })
+	_, err = s.readOf(ctx, key, func(p *pipeline) {
+		p.queue(readRunsPage, arguments(key, orUnbounded(beforeTurn), limit),
+			scanRuns(runListed, func(run *session.Run) { page = append(page, *run) }))
 	})
 	return page, wrap(ctx, err, "read runs of session %q", key.SessionID)
 }
 
 // Waiting implements store.Reader.
 func (s *Store) Waiting(ctx context.Context, key session.Key) (runs []session.Run, err error) {
-	_, err = s.of(ctx, key, func(p *pipeline) {
-		p.queue(readAllWaiting, keyParams(key), func(r *row) { runs = append(runs, *r.run()) })
+	_, err = s.readOf(ctx, key, func(p *pipeline) {
+		p.queue(readAllWaiting, arguments(key), scanRuns(runColumns, func(run *session.Run) { runs = append(runs, *run) }))
 	})
 	return runs, wrap(ctx, err, "read the waiting runs of session %q", key.SessionID)
 }
 
-var readMessages = prepared(`SELECT ` + messageShown.names("m.") + ` FROM
+var readMessages = prepared(`SELECT ` + messageRead.Select("m") + ` FROM
 		(SELECT *, sum(size) OVER (ORDER BY ordinal) AS total FROM
 			(SELECT * FROM messages WHERE tenant = $1::text AND session_id = $2::text AND ordinal >= $3::bigint ORDER BY ordinal LIMIT $4::bigint) page) m
 	WHERE m.total <= $5::bigint OR m.ordinal = $3 ORDER BY m.ordinal`)
 
 // Messages implements store.Reader.
 func (s *Store) Messages(ctx context.Context, key session.Key, page store.Page) (messages []session.Message, total int64, err error) {
-	total, err = s.of(ctx, key, func(p *pipeline) {
-		p.queue(readMessages, keyParams(key, number(page.From), number(page.Limit), number(page.MaxBytes)),
-			func(r *row) { messages = append(messages, r.message()) })
+	total, err = s.readOf(ctx, key, func(p *pipeline) {
+		p.queue(readMessages, arguments(key, page.From, page.Limit, page.MaxBytes),
+			scanEach(messageRead.Destinations, func(m *session.Message) { messages = append(messages, *m) }))
 	})
 	return messages, total, wrap(ctx, err, "read messages of session %q", key.SessionID)
 }
 
-// A checkpoint is found by the step that its id tells, and the newest by its own.
+// A checkpoint is found by the step in its id. Without an id the newest is found.
 var (
 	checkpointByID = `(SELECT * FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text
 		AND step >= $4::bigint AND step <= $5::bigint AND checkpoint_id = $3::text ORDER BY step LIMIT 1)`
 	checkpointLast = `(SELECT * FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text
 		AND step >= $4::bigint AND step <= $5::bigint AND $3::text = '' ORDER BY step DESC LIMIT 1)`
 
-	readCheckpoint          = prepared(`SELECT ` + checkpointShown.names("c.") + ` FROM ` + checkpointByID + ` c`)
-	readCheckpointState     = prepared(`SELECT st.whole, st.state FROM ` + checkpointByID + ` c` + between("c") + ` ORDER BY st.version`)
-	readLastCheckpoint      = prepared(`SELECT ` + checkpointShown.names("c.") + ` FROM ` + checkpointLast + ` c`)
-	readLastCheckpointState = prepared(`SELECT st.whole, st.state FROM ` + checkpointLast + ` c` + between("c") + ` ORDER BY st.version`)
+	readCheckpoint          = prepared(`SELECT ` + checkpointRead.Select("c") + ` FROM ` + checkpointByID + ` c`)
+	readCheckpointState     = prepared(`SELECT st.whole, st.state FROM ` + checkpointByID + ` c` + joinStates("c") + ` ORDER BY st.version`)
+	readLastCheckpoint      = prepared(`SELECT ` + checkpointRead.Select("c") + ` FROM ` + checkpointLast + ` c`)
+	readLastCheckpointState = prepared(`SELECT st.whole, st.state FROM ` + checkpointLast + ` c` + joinStates("c") + ` ORDER BY st.version`)
 )
 
 // Checkpoint implements store.Reader.
@@ -216,12 +244,12 @@ func (s *Store) Checkpoint(ctx context.Context, key session.Key, id string) (che
 	if id == "" {
 		one, ofState = readLastCheckpoint, readLastCheckpointState
 	}
-	var texts states
+	var texts stateRows
 	first, last := session.CheckpointSteps(id)
-	_, err = s.of(ctx, key, func(p *pipeline) {
-		params := keyParams(key, text(id), number(first), number(last))
-		p.queue(one, params, func(r *row) { checkpoint = r.checkpoint() })
-		p.queue(ofState, params, texts.scan)
+	_, err = s.readOf(ctx, key, func(p *pipeline) {
+		args := arguments(key, id, first, last)
+		p.queue(one, args, scanEach(checkpointRead.Destinations, func(c *session.Checkpoint) { checkpoint = c }))
+		p.queue(ofState, args, texts.scan)
 	})
 	switch {
 	case err != nil:
@@ -238,13 +266,13 @@ func (s *Store) Checkpoint(ctx context.Context, key session.Key, id string) (che
 
 func noCheckpoint(id string) error {
 	if id == "" {
-		return fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND", "the session has no checkpoint; its first step makes one")
+		return fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND", "the session has no checkpoint; its first committed step writes one")
 	}
 	return fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND", "the session has no checkpoint %q", id)
 }
 
 var (
-	readCheckpointsPage = prepared(`SELECT ` + checkpointShown.names("c.") + ` FROM checkpoints c
+	readCheckpointsPage = prepared(`SELECT ` + checkpointRead.Select("c") + ` FROM checkpoints c
 		WHERE c.tenant = $1::text AND c.session_id = $2::text AND c.step < $3::bigint
 		ORDER BY c.step DESC OFFSET $4::bigint LIMIT $5::bigint`)
 	countCheckpoints = prepared(`SELECT count(*) FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text`)
@@ -252,10 +280,10 @@ var (
 
 // Checkpoints implements store.Reader.
 func (s *Store) Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) (page []session.Checkpoint, total int64, err error) {
-	_, err = s.of(ctx, key, func(p *pipeline) {
-		p.queue(readCheckpointsPage, keyParams(key, number(below(beforeStep)), number(offset), number(limit)),
-			func(r *row) { page = append(page, *r.checkpoint()) })
-		p.queue(countCheckpoints, keyParams(key), func(r *row) { total = r.number() })
+	_, err = s.readOf(ctx, key, func(p *pipeline) {
+		p.queue(readCheckpointsPage, arguments(key, orUnbounded(beforeStep), offset, limit),
+			scanEach(checkpointRead.Destinations, func(c *session.Checkpoint) { page = append(page, *c) }))
+		p.queue(countCheckpoints, arguments(key), scanInto(&total))
 	})
 	return page, total, wrap(ctx, err, "read checkpoints of session %q", key.SessionID)
 }
@@ -269,10 +297,12 @@ var readOwners = prepared(`SELECT c.call_id, c.session_id FROM sessions s
 // Owners implements store.Reader.
 func (s *Store) Owners(ctx context.Context, key session.Key, callIDs []string) (map[string]string, error) {
 	owners := map[string]string{}
-	_, err := s.of(ctx, key, func(p *pipeline) {
-		p.queue(readOwners, keyParams(key, texts(callIDs)), func(r *row) {
-			call := r.text()
-			owners[call] = r.text()
+	_, err := s.readOf(ctx, key, func(p *pipeline) {
+		p.queue(readOwners, arguments(key, callIDs), func(row pgx.CollectableRow) error {
+			var call, owner string
+			err := row.Scan(&call, &owner)
+			owners[call] = owner
+			return err
 		})
 	})
 	if err != nil {
@@ -281,25 +311,24 @@ func (s *Store) Owners(ctx context.Context, key session.Key, callIDs []string) (
 	return owners, nil
 }
 
-// familyOf is a session and the sub-sessions below it, found by their facet.
+// familyOf selects a session and all sub-sessions below it, found by facet.
 var familyOf = `WITH RECURSIVE family (session_id, depth) AS (
 		SELECT s.session_id COLLATE "C", 0 FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text
 		UNION
 		SELECT f.session_id, above.depth + 1 FROM family above
 		JOIN session_facets f ON f.tenant = $1::text AND f.facet = convert_to('` + parentFacet + `' || above.session_id, 'UTF8'))`
 
-// parentFacet is what the facet of every sub-session begins with, before the
-// id of its parent.
+// parentFacet is the prefix of a sub-session's facet, before the id of its parent.
 var parentFacet = strings.TrimSuffix(string(session.OfParent("x")), "x")
 
 var readFamily = prepared(familyOf + ` SELECT session_id FROM family ORDER BY depth, session_id LIMIT $3::bigint`)
 
 // Family implements store.Reader.
 func (s *Store) Family(ctx context.Context, key session.Key, limit int) (family []session.Key, err error) {
-	_, err = s.of(ctx, key, func(p *pipeline) {
-		p.queue(readFamily, keyParams(key, number(limit)), func(r *row) {
-			family = append(family, session.Key{Tenant: key.Tenant, SessionID: r.text()})
-		})
+	_, err = s.readOf(ctx, key, func(p *pipeline) {
+		p.queue(readFamily, arguments(key, limit), scanEach(single[string], func(id *string) {
+			family = append(family, session.Key{Tenant: key.Tenant, SessionID: *id})
+		}))
 	})
 	return family, wrap(ctx, err, "read the family of session %q", key.SessionID)
 }

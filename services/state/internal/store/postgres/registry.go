@@ -5,35 +5,34 @@ import (
 	"context"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
 var (
 	upsertExecutor = prepared(`INSERT INTO executors (executor_id, heard_at, agents) VALUES ($1::text, $2::bigint, $3::text[])
 		ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at, agents = excluded.agents`)
 	upsertAgents = prepared(`INSERT INTO agents (agent_type, description, on_busy, announced_at)
-		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
+		SELECT *, $4::bigint FROM unnest($1::text[], $2::text[], $3::text[])
 		ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, on_busy = excluded.on_busy, announced_at = excluded.announced_at`)
 )
 
 // Announce implements store.Registry.
 func (s *Store) Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error {
-	// Executors that announce the same agents at once lock them in one order.
+	// Concurrent announcements of the same agents lock them in one order.
 	sorted := slices.SortedStableFunc(slices.Values(agents), func(a, b session.Agent) int { return cmp.Compare(a.Type, b.Type) })
-	var w rows
-	var types []string
+	types, descriptions, policies := []string{}, []string{}, []string{} // an empty array, not NULL
 	for i, a := range sorted {
-		if i+1 == len(sorted) || sorted[i+1].Type != a.Type { // the last description stands
-			w.next().text(a.Type, a.Description, string(a.OnBusy)).number(int64(now))
-			types = append(types, a.Type)
+		if i+1 == len(sorted) || sorted[i+1].Type != a.Type { // the last description wins
+			types, descriptions, policies = append(types, a.Type), append(descriptions, a.Description), append(policies, string(a.OnBusy))
 		}
 	}
-	err := s.pipe(ctx, func(p *pipeline) {
-		p.exec(upsertExecutor, text(executorID), number(now), texts(types))
-		if w.count > 0 {
-			p.exec(upsertAgents, w.params()...)
-		}
+	err := s.execute(ctx, func(p *pipeline) {
+		p.exec(upsertExecutor, executorID, int64(now), types)
+		p.exec(upsertAgents, types, descriptions, policies, int64(now))
 	})
 	return wrap(ctx, err, "announce executor %q", executorID)
 }
@@ -41,49 +40,49 @@ func (s *Store) Announce(ctx context.Context, executorID string, agents []sessio
 var (
 	readStops = prepared(`SELECT r.executor_id, r.run_id, r.stop FROM runs r
 		WHERE r.executor_id = ANY ($1::text[]) AND r.status = 'running' AND r.stop <> '' ORDER BY r.run_id COLLATE "C"`)
-	beat       = prepared(`UPDATE executors SET heard_at = $1::bigint WHERE executor_id = $2::text`)
-	forget     = prepared(`DELETE FROM executors WHERE heard_at < $1::bigint`)
-	readHeard  = prepared(`SELECT executor_id, heard_at FROM executors`)
-	listAgents = prepared(`SELECT agent_type, description, on_busy FROM agents ORDER BY agent_type COLLATE "C"`)
+	updateHeartbeat = prepared(`UPDATE executors SET heard_at = $1::bigint WHERE executor_id = $2::text`)
+	deleteSilent    = prepared(`DELETE FROM executors WHERE heard_at < $1::bigint`)
+	readLastSeen    = prepared(`SELECT executor_id, heard_at FROM executors`)
+	listAgents      = prepared(`SELECT agent_type, description, on_busy FROM agents ORDER BY agent_type COLLATE "C"`)
 )
 
 // Beat implements store.Registry.
 func (s *Store) Beat(ctx context.Context, executorID string, now session.Millis) (bool, error) {
 	var known int64
-	err := s.pipe(ctx, func(p *pipeline) { p.count(beat, &known, number(now), text(executorID)) })
+	err := s.execute(ctx, func(p *pipeline) { p.count(updateHeartbeat, &known, int64(now), executorID) })
 	return known > 0, wrap(ctx, err, "heartbeat of executor %q", executorID)
 }
 
 // Stops implements store.Registry.
 func (s *Store) Stops(ctx context.Context, executorIDs ...string) (stopped []store.StoppedRun, err error) {
-	err = s.ask(ctx, readStops, func(r *row) {
-		one := store.StoppedRun{ExecutorID: r.text(), RunID: r.text()}
-		r.json(store.In(&one.Stop))
-		stopped = append(stopped, one)
-	}, texts(executorIDs))
+	err = s.query(ctx, readStops, scanEach(func(to []any, r *store.StoppedRun) []any {
+		return append(to, &r.ExecutorID, &r.RunID, table.AsJSON(&r.Stop))
+	}, func(r *store.StoppedRun) { stopped = append(stopped, *r) }), notNil(executorIDs))
 	return stopped, wrap(ctx, err, "read the stops of %d executors", len(executorIDs))
 }
 
 // Forget implements store.Registry.
 func (s *Store) Forget(ctx context.Context, heardBefore session.Millis) (int, error) {
 	var gone int64
-	err := s.pipe(ctx, func(p *pipeline) { p.count(forget, &gone, number(heardBefore)) })
-	return int(gone), wrap(ctx, err, "forget silent executors")
+	err := s.execute(ctx, func(p *pipeline) { p.count(deleteSilent, &gone, int64(heardBefore)) })
+	return int(gone), wrap(ctx, err, "unregister silent executors")
 }
 
 // Heard implements store.Registry.
 func (s *Store) Heard(ctx context.Context) (map[string]session.Millis, error) {
 	heard := map[string]session.Millis{}
-	err := s.ask(ctx, readHeard, func(r *row) {
-		id := r.text()
-		heard[id] = session.Millis(r.number())
+	err := s.query(ctx, readLastSeen, func(row pgx.CollectableRow) error {
+		var id string
+		var at int64
+		err := row.Scan(&id, &at)
+		heard[id] = session.Millis(at)
+		return err
 	})
-	return heard, wrap(ctx, err, "read when executors were heard")
+	return heard, wrap(ctx, err, "read when executors were last seen")
 }
 
-// forgetUnheard passes over the rows that somebody else has locked: a heartbeat,
-// or another replica that comes to the same end. So nobody waits for it.
-var forgetUnheard = prepared(`DELETE FROM executors WHERE executor_id IN (
+// deleteUnseen skips rows locked by a heartbeat or by another replica.
+var deleteUnseen = prepared(`DELETE FROM executors WHERE executor_id IN (
 	SELECT e.executor_id FROM executors e
 	JOIN unnest($1::text[], $2::bigint[]) AS u (executor_id, heard_at) ON u.executor_id = e.executor_id AND u.heard_at = e.heard_at
 	FOR UPDATE OF e SKIP LOCKED) RETURNING executor_id`)
@@ -93,21 +92,22 @@ func (s *Store) ForgetUnheard(ctx context.Context, since map[string]session.Mill
 	if len(since) == 0 {
 		return nil, nil
 	}
-	var w rows
+	var ids []string
+	var times []int64
 	for id, then := range since {
-		w.next().text(id).number(int64(then))
+		ids, times = append(ids, id), append(times, int64(then))
 	}
-	err = s.pipe(ctx, func(p *pipeline) {
+	err = s.execute(ctx, func(p *pipeline) {
 		gone = nil
-		p.queue(forgetUnheard, w.params(), func(r *row) { gone = append(gone, r.text()) })
+		p.queue(deleteUnseen, []any{ids, times}, scanEach(single[string], func(id *string) { gone = append(gone, *id) }))
 	})
-	return gone, wrap(ctx, err, "forget %d executors", len(since))
+	return gone, wrap(ctx, err, "unregister %d executors", len(since))
 }
 
 // Agents implements store.Registry.
 func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) {
-	err = s.ask(ctx, listAgents, func(r *row) {
-		agents = append(agents, session.Agent{Type: r.text(), Description: r.text(), OnBusy: session.BusyPolicy(r.text())})
-	})
+	err = s.query(ctx, listAgents, scanEach(func(to []any, a *session.Agent) []any {
+		return append(to, &a.Type, &a.Description, (*string)(&a.OnBusy))
+	}, func(a *session.Agent) { agents = append(agents, *a) }))
 	return agents, wrap(ctx, err, "read agents")
 }

@@ -6,25 +6,21 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-var _ store.Signaler = (*Store)(nil)
-
-// channel is where the replicas notify each other. Those of another schema of the same
-// database hear it too, and look once in vain.
+// channel is the channel of NOTIFY between replicas. Replicas on other schemas of
+// the database receive its signals too, and find nothing to do.
 const channel = "holdfast_state"
 
-// A connection that hears nothing is trusted for so long, and then asked whether it lives.
+// A listening connection without notifications is pinged at this interval.
 const (
-	aliveEvery   = 30 * time.Second
-	answerWithin = 5 * time.Second
+	pingInterval = 30 * time.Second
+	pingTimeout  = 5 * time.Second
 )
 
-// Signal implements store.Signaler. A notification holds the lock of all that notify
-// while it is committed; it is a transaction of its own, so that no other waits with it,
-// and one that need not be durable, so that it does not wait itself.
+// Signal implements store.Signaler. All notifying transactions
+// share a lock during their commits. So a NOTIFY has its own transaction, not flushed to
+// disk, and no command waits for it.
 func (s *Store) Signal(ctx context.Context, signals []string) error {
 	const notify = `SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2 || signal) FROM unnest($3::text[]) AS signal`
 	_, err := s.pool.Exec(ctx, notify, channel, s.name+" ", signals)
@@ -35,7 +31,7 @@ func (s *Store) Signal(ctx context.Context, signals []string) error {
 func (s *Store) Hear(ctx context.Context, hear func(signal string)) error {
 	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
 	if err != nil {
-		return wrap(ctx, err, "connect to hear the other replicas")
+		return wrap(ctx, err, "connect to receive signals of the other replicas")
 	}
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -43,10 +39,10 @@ func (s *Store) Hear(ctx context.Context, hear func(signal string)) error {
 		_ = conn.Close(closing) // nothing is in flight
 	}()
 	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
-		return wrap(ctx, err, "listen to the other replicas")
+		return wrap(ctx, err, "listen for signals of the other replicas")
 	}
 	for {
-		signal, err := s.next(ctx, conn)
+		signal, err := s.nextSignal(ctx, conn)
 		if err != nil {
 			return err
 		}
@@ -56,19 +52,19 @@ func (s *Store) Hear(ctx context.Context, hear func(signal string)) error {
 	}
 }
 
-// next gives the next signal of another replica, or "" after a while in which there was
-// nothing else.
-func (s *Store) next(ctx context.Context, conn *pgx.Conn) (string, error) {
-	waiting, cancel := context.WithTimeout(ctx, aliveEvery)
+// nextSignal returns the next signal of another replica, or "" for an own signal and
+// after pingInterval without any.
+func (s *Store) nextSignal(ctx context.Context, conn *pgx.Conn) (string, error) {
+	waiting, cancel := context.WithTimeout(ctx, pingInterval)
 	defer cancel()
 	notification, err := conn.WaitForNotification(waiting)
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil && !conn.IsClosed() {
-		asking, cancel := context.WithTimeout(ctx, answerWithin)
+		asking, cancel := context.WithTimeout(ctx, pingTimeout)
 		defer cancel()
-		return "", wrap(ctx, conn.Ping(asking), "hear the other replicas")
+		return "", wrap(ctx, conn.Ping(asking), "receive signals of the other replicas")
 	}
 	if err != nil {
-		return "", wrap(ctx, err, "hear the other replicas")
+		return "", wrap(ctx, err, "receive signals of the other replicas")
 	}
 	from, signal, ok := strings.Cut(notification.Payload, " ")
 	if !ok || from == s.name {

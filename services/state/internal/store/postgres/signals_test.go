@@ -11,10 +11,10 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/pgtest"
 )
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for a signal.
 const patience = 90 * time.Second
 
-// listener is a store that hears, until the test or it itself ends.
+// listener is a store that listens until the test ends or the connection fails.
 type listener struct {
 	*Store
 	heard chan string
@@ -47,7 +47,7 @@ func (l *listener) next(t *testing.T) string {
 	return ""
 }
 
-// ready waits until every listener hears, by signals that are dropped.
+// ready sends signals until every listener has received one, and drops them.
 func ready(t *testing.T, from *Store, listeners ...*listener) {
 	t.Helper()
 	for _, l := range listeners {
@@ -64,7 +64,7 @@ func ready(t *testing.T, from *Store, listeners ...*listener) {
 	}
 }
 
-// after gives the first signal that is not of ready.
+// after returns the first signal that is not from ready.
 func (l *listener) after(t *testing.T) string {
 	t.Helper()
 	for {
@@ -100,7 +100,7 @@ func TestSignalsReachAllOtherReplicas(t *testing.T) {
 	}
 }
 
-func TestAReplicaWhoseConnectionIsLostSaysThatItHearsNoMore(t *testing.T) {
+func TestALostConnectionEndsListeningWithAnError(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	from, s := open(t, url), open(t, url)

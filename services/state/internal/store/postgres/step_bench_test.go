@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// BenchmarkStep takes runs through steps with one tool, as many at a time, and
-// says what a step costs: statements, round trips, bytes of the write-ahead log, and the
-// processor time of this process and of the database's connections.
+// BenchmarkStep commits steps with one tool call, of several runs at the same time. It
+// reports the costs of a step: statements, round trips, bytes of the write-ahead log, and
+// the processor time of this process and of the database's connections.
 func BenchmarkStep(b *testing.B) {
 	for _, recorded := range []bool{false, true} {
 		for _, sessions := range []int{1, 16, 64} {
@@ -57,7 +57,7 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// longKeys are keys as long as those of most sessions.
+// longKeys returns keys of typical length.
 func longKeys(n int) []session.Key {
 	keys := keysOf("tenant", n)
 	for i := range keys {
@@ -66,8 +66,7 @@ func longKeys(n int) []session.Key {
 	return keys
 }
 
-// step takes a run through a step with one call, with the records of its plan and its
-// result or without.
+// step commits a step with one call, with or without records of its plan and result.
 func (w *worker) step(ctx context.Context, ref session.Ref, step int32, recorded bool) error {
 	if recorded {
 		call := fmt.Sprintf("call-%s-%d", ref.SessionID, step)
@@ -95,19 +94,19 @@ func (w *worker) step(ctx context.Context, ref session.Ref, step int32, recorded
 
 var usageOfModel = []session.Usage{{Kind: session.UsageTokens, Source: "agent", Model: "m", PromptTokens: 100, CompletionTokens: 20, TotalTokens: 120}}
 
-// spent is what a store has spent so far.
-type spent struct {
+// costs are the costs of a store so far.
+type costs struct {
 	traffic
 	wal            int64
 	here, database time.Duration
 }
 
-func (w *worker) spent() (all spent) {
+func (w *worker) spent() (all costs) {
 	w.Helper()
 	all.wal = ask[int64](w, w.store, `SELECT (pg_current_wal_lsn() - '0/0')::bigint`)
 	for _, conn := range w.store.pool.AcquireAllIdle(w.Context()) {
 		raw := conn.Conn().PgConn()
-		sent := memoryOf(raw).sent
+		sent := stateOf(raw).sent
 		all.statements += sent.statements
 		all.trips += sent.trips
 		all.database += processTime(w, raw.PID())
@@ -119,7 +118,7 @@ func (w *worker) spent() (all spent) {
 	return all
 }
 
-func (w *worker) report(b *testing.B, before spent) {
+func (w *worker) report(b *testing.B, before costs) {
 	after, n := w.spent(), float64(b.N)
 	b.ReportMetric(float64(after.statements-before.statements)/n, "statements/step")
 	b.ReportMetric(float64(after.trips-before.trips)/n, "trips/step")
@@ -128,8 +127,8 @@ func (w *worker) report(b *testing.B, before spent) {
 	b.ReportMetric(float64((after.database-before.database).Microseconds())/n, "db-us/step")
 }
 
-// processTime is the processor time that a process of the database has used
-// (proc_pid_stat(5)); 0 where it runs elsewhere.
+// processTime returns the processor time of a process of the database, from
+// /proc/PID/schedstat; 0 when it runs on another machine.
 func processTime(t testing.TB, pid uint32) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))

@@ -2,15 +2,18 @@ package postgres
 
 import (
 	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// stepPage gives the steps of a page and one more, with the step before each, with where
-// its messages begin at the earliest (behind those of the step before, and behind those
-// that its run found), and with the size of the page up to it. octet_length reads no
-// record.
+// stepPage selects the steps of a page and one more. Each has the step before it, the
+// lowest possible ordinal of its messages, and the size of the page up to it. The
+// messages follow those of the step before, and those from before the run.
+// octet_length does not read the record.
 const stepPage = `(SELECT k.*, sum(octet_length(k.record) + k.message_bytes) OVER (ORDER BY k.step) AS total, row_number() OVER (ORDER BY k.step) AS place FROM
 	(SELECT c.*, coalesce(f.step, 0) AS follows, f.run_id IS DISTINCT FROM c.run_id AS begins, b.ordinal AS first,
 			(SELECT coalesce(sum(size), 0)::bigint FROM messages WHERE tenant = $1 AND session_id = $2 AND ordinal >= b.ordinal
@@ -23,18 +26,18 @@ const stepPage = `(SELECT k.*, sum(octet_length(k.record) + k.message_bytes) OVE
 			ORDER BY run_id LIMIT 1) r ON true
 		CROSS JOIN LATERAL (SELECT greatest(coalesce(f.message_count, 0), coalesce(r.start_message_count, 0)) AS ordinal) b) k)`
 
-// inStepPage is the condition that the step belongs to the page.
+// inStepPage is the condition that a step belongs to the page.
 const inStepPage = `k.place <= $5 AND (k.place = 1 OR k.total <= $6::bigint)`
 
 var (
-	readStepPage = prepared(`SELECT ` + inStepPage + `, k.follows::bigint, k.begins, ` + checkpointShown.names("k.") + `,
+	readStepPage = prepared(`SELECT ` + inStepPage + `, k.follows::bigint, k.begins, ` + checkpointRead.Select("k") + `,
 			CASE WHEN ` + inStepPage + ` THEN k.record ELSE ''::bytea END
 		FROM ` + stepPage + ` k ORDER BY k.step`)
-	readStepMessages = prepared(`SELECT ` + messageShown.names("m.") + ` FROM ` + stepPage + ` k
+	readStepMessages = prepared(`SELECT ` + messageRead.Select("m") + ` FROM ` + stepPage + ` k
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = $1 AND session_id = $2 AND ordinal >= k.first AND ordinal < k.message_count
 			AND step = k.step AND run_id = k.run_id ORDER BY ordinal) m
 		WHERE ` + inStepPage + ` ORDER BY k.step, m.ordinal`)
-	readStepRuns = prepared(`SELECT ` + runShown.namesBut("r.", "output") + ` FROM
+	readStepRuns = prepared(`SELECT ` + runListed.Select("r") + ` FROM
 		(SELECT run_id, min(step) AS step FROM (SELECT run_id, step FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text AND step > $3::bigint
 			AND ($4::text = '' OR run_id = $4) ORDER BY step LIMIT $5::bigint) page GROUP BY run_id) k
 		CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = $1 AND session_id = $2 AND run_id >= k.run_id AND run_id <= k.run_id ORDER BY run_id LIMIT 1) r
@@ -47,35 +50,35 @@ func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage)
 	found := &store.Steps{Session: session.Session{Key: key}}
 	known := false
 	byStep := map[int32]*session.StoredStep{}
-	ofPage := map[string]bool{} // the ids of the runs
-	after, run, limit := number(page.After), text(page.RunID), number(page.Limit)
+	ofPage := map[string]bool{} // by run id
+	args := arguments(key, page.After, page.RunID, page.Limit)
+	bounded := append(slices.Clip(args), page.MaxBytes)
 	err := s.read(ctx, func(p *pipeline) {
-		p.queue(readSession, keyParams(key), func(r *row) {
-			r.session(&found.Session)
+		p.queue(readSession, arguments(key), func(row pgx.CollectableRow) error {
 			known = true
+			return row.Scan(sessionColumns.Destinations(nil, &found.Session)...)
 		})
-		p.queue(readNewest, keyParams(key), func(r *row) { found.Current = r.run() })
-		p.queue(readStepBelow, keyParams(key, after), func(r *row) { found.Stands = r.small() })
-		found.Page = make([]session.StoredStep, 0, page.Limit) // its steps stay where they are
-		p.queue(readStepPage, keyParams(key, after, run, limit, number(page.MaxBytes)), func(r *row) {
-			if belongs, step := r.truth(), r.storedStep(); belongs {
-				found.Page = append(found.Page, step)
-				byStep[step.Step], ofPage[step.RunID] = &found.Page[len(found.Page)-1], true
-			} else {
+		p.queue(readNewest, arguments(key), scanRuns(runColumns, func(run *session.Run) { found.Current = run }))
+		p.queue(readStepBelow, arguments(key, page.After), scanInto(&found.Stands))
+		found.Page = make([]session.StoredStep, 0, page.Limit) // byStep points into it, so it must not grow
+		p.queue(readStepPage, bounded, scanEach(func(to []any, step *pagedStep) []any { return step.destinations(to) }, func(step *pagedStep) {
+			if !step.belongs {
 				found.More = true
+				return
 			}
-		})
-		p.queue(readStepMessages, keyParams(key, after, run, limit, number(page.MaxBytes)), func(r *row) {
-			m := r.message()
+			found.Page = append(found.Page, step.StoredStep)
+			byStep[step.Step], ofPage[step.RunID] = &found.Page[len(found.Page)-1], true
+		}))
+		p.queue(readStepMessages, bounded, scanEach(messageRead.Destinations, func(m *session.Message) {
 			if step := byStep[m.Step]; step != nil {
-				step.Messages = append(step.Messages, m)
+				step.Messages = append(step.Messages, *m)
 			}
-		})
-		p.queue(readStepRuns, keyParams(key, after, run, limit), func(r *row) {
-			if run := r.run(); ofPage[run.RunID] {
+		}))
+		p.queue(readStepRuns, args, scanRuns(runListed, func(run *session.Run) {
+			if ofPage[run.RunID] {
 				found.Runs = append(found.Runs, *run)
 			}
-		})
+		}))
 	})
 	if err == nil && !known {
 		err = session.NoSession(key)
@@ -86,8 +89,13 @@ func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage)
 	return found, nil
 }
 
-func (r *row) storedStep() session.StoredStep {
-	step := session.StoredStep{Follows: r.small(), BeginsRun: r.truth(), Checkpoint: *r.checkpoint()}
-	step.Record = r.bytes()
-	return step
+// pagedStep is a row of readStepPage.
+type pagedStep struct {
+	belongs bool // the step is in the page
+	session.StoredStep
+}
+
+func (s *pagedStep) destinations(to []any) []any {
+	to = append(to, &s.belongs, &s.Follows, &s.BeginsRun)
+	return checkpointColumns.Destinations(to, &s.Checkpoint)
 }

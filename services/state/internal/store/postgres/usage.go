@@ -8,21 +8,21 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-var readUsage = prepared(`SELECT ` + usageShown.names("u.") + ` FROM usage_entries u
+var readUsage = prepared(`SELECT ` + usageColumns.Select("u") + ` FROM usage_entries u
 	WHERE u.tenant = $1::text AND u.session_id = $2::text AND (cardinality($3::text[]) = 0 OR u.kind = ANY ($3))
 	ORDER BY u.recorded_at, u.run_id COLLATE "C", u.step, u.position OFFSET $4::bigint LIMIT $5::bigint`)
 
 // UsageEntries implements store.Accounts.
 func (s *Store) UsageEntries(ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int) (page []session.UsageEntry, err error) {
-	_, err = s.of(ctx, key, func(p *pipeline) {
-		p.queue(readUsage, keyParams(key, texts(kinds), number(offset), number(limit)), func(r *row) { page = append(page, r.usage()) })
+	_, err = s.readOf(ctx, key, func(p *pipeline) {
+		p.queue(readUsage, arguments(key, notNil(kinds), offset, limit),
+			scanEach(usageColumns.Destinations, func(u *session.UsageEntry) { page = append(page, *u) }))
 	})
 	return page, wrap(ctx, err, "read usage of session %q", key.SessionID)
 }
 
-// Entries are added up from where they are found: those of sessions by the
-// sessions' keys, those of a whole tenant by their time. $2 is a family's first
-// session in all of them, and $3 the sessions.
+// The entries of sessions are found by the keys of the sessions, those of a tenant by
+// time. In all queries $2 is the first session of a family, and $3 the sessions.
 const (
 	usageOfSessions = `SELECT u.* FROM (SELECT DISTINCT unnest($3::text[]) WHERE $2::text IS NOT NULL) AS o (session_id)
 		JOIN usage_entries u ON u.tenant = $1::text AND u.session_id = o.session_id`
@@ -67,19 +67,24 @@ func (s *Store) UsageSums(ctx context.Context, tenant string, q store.UsageQuery
 	case len(q.Sessions) > 0:
 		query = sumsOfSessions
 	}
-	err = s.ask(ctx, query, func(r *row) { sums = append(sums, r.sum()) },
-		text(tenant), text(q.Family), texts(q.Sessions), number(q.From), number(before), text(q.RunID), text(q.UserID), text(q.AgentType),
-		texts(q.Kinds), texts(q.Models), number(q.Bucket), number(limit))
+	err = s.query(ctx, query, scanEach(sumDestinations, func(sum *store.UsageSum) { sums = append(sums, *sum) }),
+		tenant, q.Family, notNil(q.Sessions), int64(q.From), int64(before), q.RunID, q.UserID, q.AgentType,
+		notNil(q.Kinds), notNil(q.Models), int64(q.Bucket), limit)
 	return sums, wrap(ctx, err, "add up the usage of tenant %q", tenant)
 }
 
-func (r *row) sum() store.UsageSum {
-	s := store.UsageSum{Bucket: session.Millis(r.number())}
+func sumDestinations(to []any, s *store.UsageSum) []any {
 	u := &s.Usage
-	u.Kind, u.Source, u.Model, u.Tool, u.Type, u.Name = session.UsageKind(r.text()), r.text(), r.text(), r.text(), r.text(), r.text()
-	u.PromptTokens, u.CompletionTokens, u.ReasoningTokens, u.CachedTokens, u.TotalTokens = r.number(), r.number(), r.number(), r.number(), r.number()
-	u.DurationMS, u.Value = r.number(), r.float()
-	s.Count, s.Success = r.number(), r.number()
-	s.First, s.Last = session.Millis(r.number()), session.Millis(r.number())
-	return s
+	return append(to, (*int64)(&s.Bucket), (*string)(&u.Kind), &u.Source, &u.Model, &u.Tool, &u.Type, &u.Name,
+		&u.PromptTokens, &u.CompletionTokens, &u.ReasoningTokens, &u.CachedTokens, &u.TotalTokens,
+		&u.DurationMS, &u.Value, &s.Count, &s.Success, (*int64)(&s.First), (*int64)(&s.Last))
+}
+
+// notNil returns the items as an argument. A nil slice would be NULL.
+func notNil[T ~string](items []T) []string {
+	list := make([]string, len(items))
+	for i, item := range items {
+		list[i] = string(item)
+	}
+	return list
 }

@@ -3,130 +3,26 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
-// shown is a session that a command locks, and what it is shown of it.
-type shown struct {
-	session.Target
-	view              *session.View
-	state, checkpoint states
-	start, back, good states
-	failed            session.FailedStep
-
-	hot    *hotSession     // by which the view was made without a read; nil where the session is read
-	holds  bool            // the row is the one of hot
-	change *session.Change // what the command has decided; nil for nothing
-}
-
-// useHot makes the view of what is known of the session. It reports false when the session
-// has to be read.
-func (s *shown) useHot(hot *hotSession) (ok bool) {
-	if hot == nil {
-		return false
-	}
-	if s.view, ok = hot.hot.View(s.Need); ok {
-		s.hot = hot
-	}
-	return ok
-}
-
-// reread drops the view, so that the session is read.
-func (s *shown) reread() { *s = shown{Target: s.Target, view: &session.View{}} }
-
-// states are the rows of a custom state: the last whole one, and the writes to
-// it.
-type states struct {
-	whole  string
-	writes []string
-}
-
-func (s *states) scan(r *row) {
-	if whole, text := r.truth(), r.text(); whole {
-		s.whole, s.writes = text, nil
-	} else {
-		s.writes = append(s.writes, text)
-	}
-}
-
-func (s *states) fold() (string, error) {
-	if len(s.writes) == 0 {
-		return s.whole, nil
-	}
-	return session.Fold(s.whole, s.writes)
-}
-
-// reader queues the queries that fill views. The server runs them one after
-// the other, so those behind the lock see what its former holder has written.
+// reader queues the queries of views. The server runs them in order: the queries after
+// the lock see the writes of its former holder.
 type reader struct {
 	pipeline
-	all []shown // complete before the first query
-	id  int64   // of the transaction, as an int4; 0 while no row was locked
+	sessions []loadedSession // all are known before the first query
+	id       uint32          // of the transaction; 0 until a row is locked
 }
 
-// wanted is what several views want of one kind.
-type wanted struct {
-	rows
-	by []*shown
-}
-
-// add begins a row with the key of the session.
-func (w *wanted) add(s *shown) *rows {
-	w.by = append(w.by, s)
-	return w.next().key(s.Key)
-}
-
-// read queues a query for those of the views that want its rows.
-func (r *reader) read(query *statement, want func(*wanted, *shown), scan func(*shown, *row)) {
-	w := &wanted{}
-	for i := range r.all {
-		if r.all[i].hot == nil {
-			want(w, &r.all[i])
-		}
-	}
-	if len(w.by) == 0 {
-		return
-	}
-	r.each(query, &w.rows, func(row *row) { scan(w.by[row.number()-1], row) })
-}
-
-// when is the want of a query that is given no more than keys.
-func when(needed func(*session.Need) bool) func(*wanted, *shown) {
-	return func(w *wanted, s *shown) {
-		if needed(&s.Need) {
-			w.add(s)
-		}
-	}
-}
-
-// named is the want of a query that is given a name too.
-func named(name func(*session.Need) string) func(*wanted, *shown) {
-	return func(w *wanted, s *shown) {
-		if id := name(&s.Need); id != "" {
-			w.add(s).text(id)
-		}
-	}
-}
-
-// each is the want of a query that is given several names.
-func each(names func(*session.Need) []string) func(*wanted, *shown) {
-	return func(w *wanted, s *shown) {
-		for _, id := range names(&s.Need) {
-			w.add(s).text(id)
-		}
-	}
-}
-
-// views locks the sessions and fills their views, in one round trip with what
-// was queued before.
-func (r *reader) views(ctx context.Context, conn *pgconn.PgConn) error {
-	r.sessions()
+// loadViews locks the sessions and fills their views, in one round trip with the
+// statements queued before. It returns errStale when a hot session has changed.
+func (r *reader) loadViews(ctx context.Context, conn *pgx.Conn) error {
+	r.lock()
 	r.agents()
 	r.executors()
 	r.runs()
@@ -142,93 +38,47 @@ func (r *reader) views(ctx context.Context, conn *pgconn.PgConn) error {
 	if err := r.run(ctx, conn); err != nil {
 		return err
 	}
-	for i := range r.all {
-		s := &r.all[i]
+	for i := range r.sessions {
+		s := &r.sessions[i]
 		if s.hot != nil {
-			if !s.holds {
-				return errOutdated
+			if !s.unchanged {
+				return errStale
 			}
 			continue
 		}
-		if err := s.finish(); err != nil {
+		if err := s.complete(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// finish makes the view whole.
-func (s *shown) finish() error {
-	v := s.view
-	if v.Session == nil {
-		// There was no row to lock, and the queries behind it may have met a
-		// session that was created meanwhile. Shown none, a command that creates
-		// it runs into its key and is shown everything.
-		*v = session.View{AgentKnown: v.AgentKnown, ExecutorLives: v.ExecutorLives}
-		return nil
+// lock locks the sessions in the order of their keys, the one order in which all
+// replicas lock.
+func (r *reader) lock() {
+	l := &lookup{}
+	for i := range r.sessions {
+		l.sessions = append(l.sessions, &r.sessions[i])
 	}
-	if v.Checkpoint != nil && s.Need.CheckpointAt != 0 && s.Need.CheckpointID == "" && v.Checkpoint.Step != v.Session.StepCount {
-		v.Checkpoint = nil // of an earlier step
+	slices.SortFunc(l.sessions, func(a, b *loadedSession) int { return compare(a.Key, b.Key) })
+	for _, s := range l.sessions {
+		l.addKey(&s.Key)
 	}
-	if s.Need.Retry && v.Session.CurrentRunID != "" {
-		v.Failed = &s.failed
-	}
-	if s.Need.Answer != "" && v.Answer == nil {
-		v.Answer = &session.AnswerRun{}
-	}
-	if s.Need.Busy {
-		v.OnBusy = cmp.Or(v.OnBusy, session.BusyReject)
-	}
-	if err := s.fold(); err != nil {
-		return fmt.Errorf("custom state of session %q: %w", s.SessionID, err)
-	}
-	return nil
-}
-
-// fold makes the custom states of the view of the rows that were read.
-func (s *shown) fold() (err error) {
-	v := s.view
-	if v.Session.State, err = s.state.fold(); err != nil {
-		return err
-	}
-	if v.CheckpointState, err = s.checkpoint.fold(); err != nil {
-		return err
-	}
-	if v.StartState, err = s.start.fold(); err != nil {
-		return err
-	}
-	if v.Back != nil {
-		if v.Back.State, err = s.back.fold(); err != nil {
+	r.each(lockSessions, &l.rows, func(row pgx.CollectableRow) error {
+		var n int64
+		var written, locked uint32
+		to := make([]any, 4+len(sessionColumns)) // nil is skipped
+		to[0], to[1], to[2], to[3] = &n, &written, &locked, &r.id
+		if err := row.Scan(to...); err != nil {
 			return err
 		}
-	}
-	if v.Failed != nil {
-		v.Failed.State, err = s.good.fold()
-	}
-	return err
-}
-
-// sessions locks the sessions in the order of their keys, since others may lock
-// some of them too.
-func (r *reader) sessions() {
-	w := &wanted{}
-	for i := range r.all {
-		w.by = append(w.by, &r.all[i])
-	}
-	slices.SortFunc(w.by, func(a, b *shown) int { return compare(a.Key, b.Key) })
-	for _, s := range w.by {
-		w.next().key(s.Key)
-	}
-	r.each(lockSessions, &w.rows, func(row *row) {
-		s := w.by[row.number()-1]
-		written, locked := row.number(), row.number()
-		r.id = row.number()
+		s := l.sessions[n-1]
 		if s.hot != nil {
-			s.holds = written == s.hot.written && (locked == 0 || locked == written)
-			return
+			s.unchanged = written == s.hot.written && (locked == 0 || locked == written)
+			return nil
 		}
 		s.view.Session = &session.Session{Key: s.Key}
-		row.session(s.view.Session)
+		return row.Scan(sessionColumns.Destinations(make([]any, 4), s.view.Session)...)
 	})
 }
 
@@ -236,177 +86,186 @@ func compare(a, b session.Key) int {
 	return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.SessionID, b.SessionID))
 }
 
-// agents asks for all agents at once: they belong to no session.
+// agents reads all agents in one query: they belong to no session.
 func (r *reader) agents() {
 	var types []string
-	for i := range r.all {
-		if agent := r.all[i].Need.AgentType; agent != "" {
+	for i := range r.sessions {
+		if agent := r.sessions[i].Need.AgentType; agent != "" {
 			types = append(types, agent)
 		}
 	}
 	if len(types) == 0 {
 		return
 	}
-	r.queue(readAgents, [][]byte{texts(types)}, func(row *row) {
-		known := row.text()
-		for i := range r.all {
-			if r.all[i].Need.AgentType == known {
-				r.all[i].view.AgentKnown = true
+	r.queue(readAgents, []any{types}, func(row pgx.CollectableRow) error {
+		var known string
+		err := row.Scan(&known)
+		for i := range r.sessions {
+			if r.sessions[i].Need.AgentType == known {
+				r.sessions[i].view.AgentKnown = true
 			}
 		}
+		return err
 	})
 }
 
-// executors asks for all executors at once, as agents does.
+// executors reads all executors in one query.
 func (r *reader) executors() {
 	var ids []string
-	for i := range r.all {
-		if id := r.all[i].Need.Executor; id != "" {
+	for i := range r.sessions {
+		if id := r.sessions[i].Need.Executor; id != "" {
 			ids = append(ids, id)
 		}
 	}
 	if len(ids) == 0 {
 		return
 	}
-	r.queue(readExecutors, [][]byte{texts(ids)}, func(row *row) {
-		known := row.text()
-		for i := range r.all {
-			if r.all[i].Need.Executor == known {
-				r.all[i].view.ExecutorLives = true
+	r.queue(readExecutors, []any{ids}, func(row pgx.CollectableRow) error {
+		var known string
+		err := row.Scan(&known)
+		for i := range r.sessions {
+			if r.sessions[i].Need.Executor == known {
+				r.sessions[i].view.ExecutorLives = true
 			}
 		}
+		return err
 	})
 }
 
 func (r *reader) runs() {
-	r.read(readRuns, named(func(n *session.Need) string { return n.RunID }), func(s *shown, row *row) { s.view.Run = row.run() })
-	r.read(readKeyed, named(func(n *session.Need) string { return n.RequestKey }), func(s *shown, row *row) { s.view.Keyed = row.run() })
-	r.read(readCurrent, when(func(n *session.Need) bool { return n.Current }), func(s *shown, row *row) { s.view.Current = row.run() })
-	r.read(readLive, when(func(n *session.Need) bool { return n.Open }), func(s *shown, row *row) { s.view.Live = row.run() })
+	r.readRun(readRuns, byName(func(n *session.Need) string { return n.RunID }), func(s *loadedSession, run *session.Run) { s.view.Run = run })
+	r.readRun(readKeyed, byName(func(n *session.Need) string { return n.RequestKey }), func(s *loadedSession, run *session.Run) { s.view.Keyed = run })
+	r.readRun(readCurrent, ifNeeded(func(n *session.Need) bool { return n.Current }), func(s *loadedSession, run *session.Run) { s.view.Current = run })
+	r.readRun(readLive, ifNeeded(func(n *session.Need) bool { return n.Open }), func(s *loadedSession, run *session.Run) { s.view.Live = run })
 }
 
-// silent fills View.HolderSilent of runs that are due.
+// silent reads whether the executors of due runs are registered.
 func (r *reader) silent() {
-	r.read(readSilent, named(func(n *session.Need) string { return n.RunID }), func(s *shown, _ *row) { s.view.HolderSilent = true })
+	read(r, readSilent, byName(func(n *session.Need) string { return n.RunID }), single[string], func(s *loadedSession, _ *string) { s.view.HolderSilent = true })
 }
+
+// single is the destination of a single column.
+func single[T any](to []any, value *T) []any { return append(to, value) }
 
 func (r *reader) states() {
-	r.read(readStates, func(w *wanted, s *shown) {
+	r.readStates(readStates, func(l *lookup, s *loadedSession) {
 		if s.Need.State || s.Need.Written {
-			w.add(s).truth(s.Need.State)
+			l.add(s).more(s.Need.State)
 		}
-	}, func(s *shown, row *row) { s.state.scan(row) })
+	}, func(s *loadedSession) *stateRows { return &s.state })
 
-	checkpoint := func(w *wanted, s *shown) {
+	checkpoint := func(l *lookup, s *loadedSession) {
 		if id := s.Need.CheckpointID; id != "" {
 			first, last := session.CheckpointSteps(id)
-			w.add(s).text(id).number(int64(first), int64(last))
+			l.add(s).more(id, int64(first), int64(last))
 		}
 	}
-	r.read(readCheckpoints, checkpoint, func(s *shown, row *row) { s.view.Checkpoint = row.checkpoint() })
-	r.read(readCheckpointStates, checkpoint, func(s *shown, row *row) { s.checkpoint.scan(row) })
-	r.read(readWithin, func(w *wanted, s *shown) {
+	take := func(s *loadedSession, c *session.Checkpoint) { s.view.Checkpoint = c }
+	r.readCheckpoint(readCheckpoints, checkpoint, take)
+	r.readStates(readCheckpointStates, checkpoint, func(s *loadedSession) *stateRows { return &s.checkpoint })
+	r.readCheckpoint(readBelowMessages, func(l *lookup, s *loadedSession) {
 		if s.Need.CheckpointBelow > 0 {
-			w.add(s).number(s.Need.CheckpointBelow)
+			l.add(s).more(s.Need.CheckpointBelow)
 		}
-	}, func(s *shown, row *row) { s.view.Checkpoint = row.checkpoint() })
-	r.read(readSteps, func(w *wanted, s *shown) {
+	}, take)
+	r.readCheckpoint(readAtStep, func(l *lookup, s *loadedSession) {
 		if s.Need.CheckpointAt != 0 && s.Need.CheckpointID == "" {
-			w.add(s).number(int64(s.Need.CheckpointAt))
+			l.add(s).more(int64(s.Need.CheckpointAt))
 		}
-	}, func(s *shown, row *row) { s.view.Checkpoint = row.checkpoint() })
+	}, take)
 }
 
 func (r *reader) journals() {
-	journal := when(func(n *session.Need) bool { return n.Journal })
-	r.read(readPlans, journal, func(s *shown, row *row) { s.view.Journal = row.plan() })
-	r.read(readResults, journal, func(s *shown, row *row) {
+	journal := ifNeeded(func(n *session.Need) bool { return n.Journal })
+	read(r, readPlans, journal, planColumns.Destinations, func(s *loadedSession, j *session.Journal) { s.view.Journal = j })
+	read(r, readResults, journal, resultRead.Destinations, func(s *loadedSession, result *table.Result) {
 		if j := s.view.Journal; j != nil {
-			j.Results = append(j.Results, row.result())
+			j.Results = append(j.Results, result.Result)
 		}
 	})
+}
+
+// existingMessage is a needed message of the conversation.
+type existingMessage struct {
+	id      string
+	ordinal int64
 }
 
 func (r *reader) messages() {
-	r.read(readTaken, each(func(n *session.Need) []string { return n.MessageIDs }), func(s *shown, row *row) {
-		s.view.Taken, s.view.TakenAt = append(s.view.Taken, row.text()), append(s.view.TakenAt, row.number())
+	read(r, readExisting, byNames(func(n *session.Need) []string { return n.MessageIDs }), func(to []any, m *existingMessage) []any {
+		return append(to, &m.id, &m.ordinal)
+	}, func(s *loadedSession, m *existingMessage) {
+		s.view.Taken, s.view.TakenAt = append(s.view.Taken, m.id), append(s.view.TakenAt, m.ordinal)
 	})
-	r.read(readTails, func(w *wanted, s *shown) {
+	r.readMessages(readTails, func(l *lookup, s *loadedSession) {
 		if t := s.Need.Tail; t.Messages > 0 {
-			w.add(s).number(int64(t.Messages), int64(t.Bytes))
+			l.add(s).more(int64(t.Messages), int64(t.Bytes))
 		}
-	}, func(s *shown, row *row) { s.view.Tail = append(s.view.Tail, row.message()) })
+	}, func(s *loadedSession, m *session.Message) { s.view.Tail = append(s.view.Tail, *m) })
 }
 
 func (r *reader) calls() {
-	r.read(readCalls, when(func(n *session.Need) bool { return n.Calls }), func(s *shown, row *row) {
-		s.view.Calls = append(s.view.Calls, row.call())
+	r.readCalls(readCalls, ifNeeded(func(n *session.Need) bool { return n.Calls }), func(s *loadedSession, c *session.Call) {
+		s.view.Calls = append(s.view.Calls, *c)
 	})
-	r.read(readNamed, each(func(n *session.Need) []string { return n.CallIDs }), func(s *shown, row *row) {
-		s.view.Named = append(s.view.Named, row.call())
+	r.readCalls(readNamed, byNames(func(n *session.Need) []string { return n.CallIDs }), func(s *loadedSession, c *session.Call) {
+		s.view.Named = append(s.view.Named, *c)
 	})
-	r.read(readChildren, when(func(n *session.Need) bool { return n.Children }), func(s *shown, row *row) {
-		s.view.Children = append(s.view.Children, row.child())
+	read(r, readChildren, ifNeeded(func(n *session.Need) bool { return n.Children }), childColumns.Destinations, func(s *loadedSession, c *session.Child) {
+		s.view.Children = append(s.view.Children, *c)
 	})
 }
 
 func (r *reader) waiting() {
-	waiting := when(func(n *session.Need) bool { return n.Waiting })
-	r.read(readWaiting, waiting, func(s *shown, row *row) {
-		var one session.Waiting
-		row.json(store.In(&one.MessageIDs))
-		one.Run = *row.run()
-		s.view.Waiting = append(s.view.Waiting, one)
+	waiting := ifNeeded(func(n *session.Need) bool { return n.Waiting })
+	read(r, readWaiting, waiting, func(to []any, w *session.Waiting) []any {
+		return runColumns.Destinations(append(to, table.AsJSON(&w.MessageIDs)), &w.Run)
+	}, func(s *loadedSession, w *session.Waiting) { s.view.Waiting = append(s.view.Waiting, *w) })
+	read(r, readHeld, waiting, func(to []any, h *session.Held) []any { return append(to, table.AsJSON(h)) }, func(s *loadedSession, h *session.Held) { s.view.Held = h })
+	read(r, readBusy, ifNeeded(func(n *session.Need) bool { return n.Busy }), single[string], func(s *loadedSession, policy *string) {
+		s.view.OnBusy = session.BusyPolicy(*policy)
 	})
-	r.read(readHeld, waiting, func(s *shown, row *row) {
-		s.view.Held = &session.Held{}
-		row.json(store.In(s.view.Held))
-	})
-	r.read(readBusy, when(func(n *session.Need) bool { return n.Busy }), func(s *shown, row *row) { s.view.OnBusy = session.BusyPolicy(row.text()) })
 }
 
 func (r *reader) undo() {
-	undo := when(func(n *session.Need) bool { return n.Undo })
-	r.read(readKept, undo, func(s *shown, row *row) { s.view.Kept = append(s.view.Kept, row.message()) })
-	r.read(readTold, undo, func(s *shown, row *row) { s.view.Told = append(s.view.Told, row.call()) })
-	r.read(readFormer, undo, func(s *shown, row *row) { s.view.Former = row.checkpoint() })
-	r.read(readStartStates, undo, func(s *shown, row *row) { s.start.scan(row) })
+	undo := ifNeeded(func(n *session.Need) bool { return n.Undo })
+	r.readMessages(readKept, undo, func(s *loadedSession, m *session.Message) { s.view.Kept = append(s.view.Kept, *m) })
+	r.readCalls(readReportedLate, undo, func(s *loadedSession, c *session.Call) { s.view.Told = append(s.view.Told, *c) })
+	r.readCheckpoint(readFormer, undo, func(s *loadedSession, c *session.Checkpoint) { s.view.Former = c })
+	r.readStates(readStartStates, undo, func(s *loadedSession) *stateRows { return &s.start })
 }
 
 func (r *reader) back() {
-	to := named(func(n *session.Need) string { return n.BackTo })
-	r.read(readBack, to, func(s *shown, row *row) {
-		s.view.Back = &session.Back{Before: int32(row.number()), Message: row.message()}
-	})
-	more := func(query *statement, scan func(*session.Back, *row)) {
-		r.read(query, to, func(s *shown, row *row) {
-			if b := s.view.Back; b != nil {
-				scan(b, row)
-			}
-		})
-	}
-	more(readBackRun, func(b *session.Back, row *row) { b.Run = row.run() })
-	more(readBackCheckpoint, func(b *session.Back, row *row) { b.Checkpoint = row.checkpoint() })
-	more(readBackResults, func(b *session.Back, row *row) { b.Results = append(b.Results, row.message()) })
-	more(readBackTold, func(b *session.Back, row *row) { b.Told = append(b.Told, row.call()) })
-	r.read(readBackStates, to, func(s *shown, row *row) { s.back.scan(row) })
+	to := byName(func(n *session.Need) string { return n.BackTo })
+	read(r, readBack, to, func(to []any, b *session.Back) []any {
+		return messageRead.Destinations(append(to, &b.Before), &b.Message)
+	}, func(s *loadedSession, b *session.Back) { s.view.Back = b })
+	r.readRun(readBackRun, to, func(s *loadedSession, run *session.Run) { s.backOf().Run = run })
+	r.readCheckpoint(readBackCheckpoint, to, func(s *loadedSession, c *session.Checkpoint) { s.backOf().Checkpoint = c })
+	r.readMessages(readBackResults, to, func(s *loadedSession, m *session.Message) { b := s.backOf(); b.Results = append(b.Results, *m) })
+	r.readCalls(readBackReportedLate, to, func(s *loadedSession, c *session.Call) { b := s.backOf(); b.Told = append(b.Told, *c) })
+	r.readStates(readBackStates, to, func(s *loadedSession) *stateRows { return &s.back })
 }
 
 func (r *reader) answer() {
-	answer := named(func(n *session.Need) string { return n.Answer })
-	r.read(readAnswer, answer, func(s *shown, row *row) {
-		s.view.Answer = &session.AnswerRun{Stands: row.truth(), Run: row.run()}
+	answer := byName(func(n *session.Need) string { return n.Answer })
+	read(r, readAnswer, answer, func(to []any, a *session.AnswerRun) []any {
+		a.Run = &session.Run{}
+		return runColumns.Destinations(append(to, &a.Stands), a.Run)
+	}, func(s *loadedSession, a *session.AnswerRun) {
+		fillOutcome(a.Run)
+		s.view.Answer = a
 	})
-	r.read(readAsked, answer, func(s *shown, row *row) {
+	r.readMessages(readQuestions, answer, func(s *loadedSession, m *session.Message) {
 		if a := s.view.Answer; a != nil {
-			a.Asked = append(a.Asked, row.message())
+			a.Asked = append(a.Asked, *m)
 		}
 	})
 }
 
 func (r *reader) retry() {
-	retry := when(func(n *session.Need) bool { return n.Retry })
-	r.read(readGood, retry, func(s *shown, row *row) { s.failed.Good = row.checkpoint() })
-	r.read(readGoodStates, retry, func(s *shown, row *row) { s.good.scan(row) })
-	r.read(readLastStep, retry, func(s *shown, row *row) { s.failed.Messages = append(s.failed.Messages, row.message()) })
+	retry := ifNeeded(func(n *session.Need) bool { return n.Retry })
+	r.readCheckpoint(readFailedCheckpoint, retry, func(s *loadedSession, c *session.Checkpoint) { s.failed.Good = c })
+	r.readStates(readFailedStates, retry, func(s *loadedSession) *stateRows { return &s.lastStep })
+	r.readMessages(readLastStep, retry, func(s *loadedSession, m *session.Message) { s.failed.Messages = append(s.failed.Messages, *m) })
 }

@@ -2,33 +2,33 @@ package postgres
 
 import (
 	"cmp"
-	"maps"
-	"reflect"
 	"slices"
+	"strings"
 	"sync"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
-// The statements that write, each once for all the rows of a transaction, in
-// the order of execution: a run leaves the index of those that are live
-// before another one enters it, and rows are deleted before those
-// are inserted that take their place.
+// The statements that write, in the order of execution. Each runs once for all its
+// rows in a transaction. A run leaves the index of live runs before another one
+// enters it, and rows are deleted before their replacements are inserted.
 const (
-	_                 = iota // so that the zero value is no statement
-	sessionPacedKnown        // without a lock before it
-	sessionEditedKnown
+	_                   = iota // the zero value is no statement
+	sessionStepUnlocked        // of rows not locked before
+	sessionUpdateUnlocked
 	sessionInsert
-	sessionPaced
-	sessionEdited
+	sessionStep
+	sessionUpdate
 	messageRewind
 	checkpointRewind
 	stateRewind
 	callRewind
 	messageCopy
 	stateInsert
-	runPaced
+	runStep
 	runUpdate
 	runBegin
 	runInsert
@@ -50,263 +50,294 @@ const (
 	writesNumber
 )
 
+// The columns of written rows. A step that only continues a session or a run writes few
+// of them.
+var (
+	sessionColumns       = table.Sessions.All()
+	sessionStepColumns   = slices.Concat(table.Sessions.Step, table.Sessions.Small)
+	sessionUpdateColumns = table.Sessions.Changing()
+	stateColumns         = table.States.All()
+	runColumns           = table.Runs.All()
+	runUpdateColumns     = table.Runs.Changing()
+	runRestColumns       = slices.Concat(table.Runs.Small, table.Runs.Large, table.Runs.Fixed)
+	runStepInput         = slices.Concat(table.Runs.Key, table.Runs.Step)
+	runUpdateInput       = slices.Concat(table.Runs.Key, runUpdateColumns)
+	heldColumns          = table.HeldRuns.All()
+	messageColumns       = table.Messages.All()
+	planColumns          = table.Plans.All()
+	resultColumns        = table.Results.All()
+	checkpointColumns    = table.Checkpoints.All()
+	usageColumns         = table.UsageEntries.All()
+	callColumns          = table.Calls.All()
+	callUpdateInput      = slices.Concat(table.Calls.Key, table.Calls.Small)
+	childColumns         = table.SubSessions.All()
+	facetInput           = keyed("facet bytea, created_at bigint")
+)
+
 var writes = [writesNumber]*statement{
-	sessionPacedKnown:  prepared(sessionPaces.updateKnown(2)),
-	sessionEditedKnown: prepared(sessionEdits.updateKnown(2)),
+	sessionStepUnlocked:   updateUnlocked(&table.Sessions, sessionStepColumns),
+	sessionUpdateUnlocked: updateUnlocked(&table.Sessions, sessionUpdateColumns),
 
-	sessionInsert: prepared(sessionRows.insert() + ` RETURNING xmin`),
-	sessionPaced:  prepared(sessionPaces.update(2)),
-	sessionEdited: prepared(sessionEdits.update(2)),
+	sessionInsert: insert(&table.Sessions, ` RETURNING xmin`),
+	sessionStep:   update(&table.Sessions, sessionStepColumns),
+	sessionUpdate: update(&table.Sessions, sessionUpdateColumns),
 
-	messageRewind: prepared(`DELETE FROM messages t USING ` + asked("messages bigint") + `
-		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND t.ordinal >= v.messages`),
-	// What stays of the checkpoints are the first ones: what they count never goes down.
-	checkpointRewind: prepared(`DELETE FROM checkpoints t USING ` + asked("messages bigint, version bigint, run_id text, step bigint") + `
+	messageRewind: rewind("messages bigint", `DELETE FROM messages t USING `, `t.ordinal >= v.messages`),
+	// The first checkpoints remain: their counts never decrease.
+	checkpointRewind: forRows(keyed("messages bigint, version bigint, run_id text, step bigint"), func(v string) string {
+		return `DELETE FROM checkpoints t USING ` + v + `
 		CROSS JOIN LATERAL (SELECT coalesce((SELECT step FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND message_count <= v.messages AND (v.version = 0 OR state_version <= v.version) AND (v.run_id = '' OR run_id <> v.run_id)
 			AND (v.step = 0 OR step <= v.step)
 			ORDER BY step DESC LIMIT 1), 0) AS step) newest
-		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND t.step > newest.step`),
-	stateRewind: prepared(`DELETE FROM states t USING ` + asked("version bigint") + `
-		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND t.version > v.version`),
-	callRewind: prepared(`DELETE FROM calls t USING ` + asked("step bigint") + `
-		WHERE v.tenant > '' AND v.session_id > '' AND t.tenant = v.tenant AND t.session_id = v.session_id AND t.step >= v.step`),
-	messageCopy: prepared(exactly(`INSERT INTO messages (tenant, session_id, size, `+messageShown.names("")+`)
-		SELECT v.tenant, v.session_id, m.size, `+messageShown.names("m.")+` FROM `+asked("source text, messages bigint")+`
-		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.source AND ordinal < v.messages ORDER BY ordinal) m`, 4)),
+		WHERE ` + matches(table.Sessions.Primary()) + ` AND t.step > newest.step`
+	}),
+	stateRewind: rewind("version bigint", `DELETE FROM states t USING `, `t.version > v.version`),
+	callRewind:  rewind("step bigint", `DELETE FROM calls t USING `, `t.step >= v.step`),
+	messageCopy: copyMessages(),
 
-	stateInsert:      prepared(stateRows.insert()),
-	runPaced:         prepared(runPaces.update(3)),
-	runUpdate:        prepared(runLives.update(3)),
-	runBegin:         prepared(runLives.update(3)),
-	heldDelete:       prepared(heldKeys.delete()),
-	heldInsert:       prepared(heldRows.insert()),
-	runInsert:        prepared(runRows.insert()),
-	messageInsert:    prepared(messageRows.insert()),
-	planDelete:       prepared(columns("plans", keyColumns).delete()),
-	resultDelete:     prepared(columns("results", keyColumns).delete()),
-	planInsert:       prepared(planRows.insert()),
-	resultInsert:     prepared(resultRows.insert()),
-	checkpointInsert: prepared(checkpointRows.insert()),
-	usageInsert:      prepared(usageRows.insert()),
-	callDelete:       prepared(columns("calls", callKey).delete()),
-	callInsert:       prepared(callRows.insert()),
-	callUpdate:       prepared(callRows.update(3)),
-	childUpsert:      prepared(childRows.upsert(3)),
-	facetDelete:      prepared(facetRows.delete()),
-	// A facet may be there already, left behind by a release that kept none.
-	facetInsert: prepared(facetRows.insert() + ` ON CONFLICT DO NOTHING`),
+	stateInsert:      insert(&table.States, ""),
+	runStep:          update(&table.Runs, table.Runs.Step),
+	runUpdate:        update(&table.Runs, runUpdateColumns),
+	runBegin:         update(&table.Runs, runUpdateColumns),
+	heldDelete:       deleteFrom(columnsOf(&table.HeldRuns, table.HeldRuns.Key), table.HeldRuns.Name),
+	heldInsert:       insert(&table.HeldRuns, ""),
+	runInsert:        insert(&table.Runs, ""),
+	messageInsert:    insert(&table.Messages, ""),
+	planDelete:       deleteFrom(keyed(""), table.Plans.Name),
+	resultDelete:     deleteFrom(keyed(""), table.Results.Name),
+	planInsert:       insert(&table.Plans, ""),
+	resultInsert:     insert(&table.Results, ""),
+	checkpointInsert: insert(&table.Checkpoints, ""),
+	usageInsert:      insert(&table.UsageEntries, ""),
+	callDelete:       deleteFrom(columnsOf(&table.Calls, table.Calls.Key), table.Calls.Name),
+	callInsert:       insert(&table.Calls, ""),
+	callUpdate:       update(&table.Calls, table.Calls.Small),
+	childUpsert:      upsert(&table.SubSessions),
+	facetDelete:      deleteFrom(facetInput, "session_facets"),
+	// A release without facets may have left one behind.
+	facetInsert: forRows(facetInput, func(v string) string { return insertText(facetInput, "session_facets", v) + ` ON CONFLICT DO NOTHING` }),
 }
 
-// unseen are the statements for rows among which some were not shown to the
-// command that writes over them. An UPDATE that hits nothing would pass unnoticed,
-// and counting costs; what a command was shown of a session that it has locked is
-// there for certain.
-var unseen = map[int]*statement{
-	sessionEdited: prepared(exactly(sessionEdits.update(2), len(sessionEdits.columns))),
-	runUpdate:     prepared(exactly(runLives.update(3), len(runLives.columns))),
-	runBegin:      prepared(exactly(runLives.update(3), len(runLives.columns))),
-	callUpdate:    prepared(exactly(callRows.update(3), len(callRows.columns))),
+// rewind deletes the rows of a session beyond a bound.
+func rewind(bound, text, condition string) *statement {
+	return forRows(keyed(bound), func(v string) string {
+		return text + v + ` WHERE ` + matches(table.Sessions.Primary()) + ` AND ` + condition
+	})
 }
 
-// deletes are the statements after which nothing of a session is left but its
-// facets.
-var deletes = func() (list []*statement) {
-	for _, name := range []string{
-		"sessions", "states", "runs", "messages", "plans", "results", "checkpoints", "usage_entries", "calls", "sub_sessions", "held_runs",
-	} {
-		list = append(list, prepared(columns(name, keyColumns).delete()))
+func copyMessages() *statement {
+	in := keyed("source text, messages bigint")
+	columns := table.Messages.All()
+	return forRows(in, func(v string) string {
+		return exactly(`INSERT INTO messages (tenant, session_id, `+strings.Join(columns.Names(), ", ")+`)
+			SELECT v.tenant, v.session_id, `+columns.Select("m")+` FROM `+v+`
+			CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.source AND ordinal < v.messages ORDER BY ordinal) m`, len(in))
+	})
+}
+
+// unreadWrites replace updates of rows missing in the view of their command: an UPDATE
+// without a row would pass unnoticed. A row in the view of a locked session exists, and
+// counting it would cost time.
+var unreadWrites = map[int]*statement{
+	sessionUpdate: updateAll(&table.Sessions, sessionUpdateColumns),
+	runUpdate:     updateAll(&table.Runs, runUpdateColumns),
+	runBegin:      updateAll(&table.Runs, runUpdateColumns),
+	callUpdate:    updateAll(&table.Calls, table.Calls.Small),
+}
+
+// sessionDeletes delete all rows of a session but its facets.
+var sessionDeletes = func() (list []*statement) {
+	for _, name := range table.OfSession() {
+		list = append(list, deleteFrom(keyed(""), name))
 	}
 	return list
 }()
 
-// writer gathers the rows of changes, and queues one statement for each kind.
+// writer collects the rows of changes, and queues one statement for each kind.
 type writer struct {
-	gone   rows
-	rows   [writesNumber]rows
-	unseen [writesNumber]bool // whether some of the rows are over others that nobody was shown
-	copied int64              // messages, by messageCopy
-	known  int                // the statement for the rows of sessions that were not read
+	deleted  rows
+	rows     [writesNumber]rows
+	unread   [writesNumber]bool // rows of the statement are not in the view of their command
+	copied   int64              // the number of messages for messageCopy
+	unlocked int                // the statement for unlocked sessions; 0 when all are locked
 }
 
-// writers are used again, with the memory that they have; not those that a
-// rare transaction has made large.
+// writers are pooled with their memory, except large ones.
 var writers = sync.Pool{New: func() any { return &writer{} }}
 
-const largeWriter = 4 << 20
+const maxPooledValues = 100_000
 
 func newWriter() *writer { return writers.Get().(*writer) }
 
-// release gives the writer back, when what it has queued was sent.
+// release returns the writer to the pool, once its statements were sent.
 func (w *writer) release() {
-	w.unseen, w.copied, w.known = [writesNumber]bool{}, 0, 0
-	kept := w.gone.clear()
+	w.unread, w.copied, w.unlocked = [writesNumber]bool{}, 0, 0
+	values := len(w.deleted.values)
+	w.deleted.clear()
 	for i := range w.rows {
-		kept += w.rows[i].clear()
+		values += len(w.rows[i].values)
+		w.rows[i].clear()
 	}
-	if kept < largeWriter {
+	if values < maxPooledValues {
 		writers.Put(w)
 	}
 }
 
-// withoutLock is called before the changes of sessions that were neither locked nor read.
-// One statement writes all their rows, and so locks them in their order.
-func (w *writer) withoutLock(changed []*shown) {
-	w.known = sessionPacedKnown
-	if slices.ContainsFunc(changed, func(s *shown) bool { return s.change.Session != nil && !paced(s.view.Session, s.change.Session) }) {
-		w.known = sessionEditedKnown
+// useUnlocked prepares the writer for sessions neither locked nor read. One
+// statement writes all their rows, and so locks them in the order of their keys.
+func (w *writer) useUnlocked(changed []*loadedSession) {
+	w.unlocked = sessionStepUnlocked
+	if slices.ContainsFunc(changed, func(s *loadedSession) bool {
+		return s.change.Session != nil && !onlyStepChanges(s.view.Session, s.change.Session)
+	}) {
+		w.unlocked = sessionUpdateUnlocked
 	}
 }
 
-// change adds what one command writes in one session. Every change writes the session's
-// row, so that its xmin says whether anything of the session has changed.
-func (w *writer) change(s *shown) {
+// change adds the change of one session. Every change writes the session's row, and
+// thereby its xmin.
+func (w *writer) change(s *loadedSession) {
 	c := s.change
 	if c.Delete {
-		w.gone.next().key(s.Key)
+		w.deleted.addKey(&s.Key)
 		w.facets(s.view.Session, nil)
 		return
 	}
 	w.session(s)
-	w.conversation(s.Key, c)
+	w.conversation(&s.Key, c)
 	for i := range c.Runs {
 		w.run(s, &c.Runs[i])
 	}
 	if c.Begun != nil {
-		w.over(runBegin, showsRun(s.view, c.Begun.RunID)).runLife(s.Key, c.Begun)
+		addRow(w.overwrite(runBegin, viewHasRun(s.view, c.Begun.RunID)), &s.Key, runUpdateInput, c.Begun)
 	}
 	if c.NewRun != nil {
-		w.rows[runInsert].next().run(s.Key, c.NewRun)
+		addRow(&w.rows[runInsert], &s.Key, runColumns, c.NewRun)
 	}
 	for _, id := range c.Unheld {
-		w.rows[heldDelete].next().key(s.Key).text(id)
+		w.rows[heldDelete].addKey(&s.Key).more(id)
 	}
 	if c.Held != nil && c.NewRun != nil {
-		w.rows[heldInsert].next().held(s.Key, c.NewRun.RunID, c.Held)
+		addRow(&w.rows[heldInsert], &s.Key, heldColumns, &table.Held{RunID: c.NewRun.RunID, MessageIDs: c.Held.MessageIDs(), Held: c.Held})
 	}
-	w.journal(s.Key, c)
+	w.journal(&s.Key, c)
 	if c.Checkpoint != nil {
-		w.rows[checkpointInsert].next().checkpoint(s.Key, c.Checkpoint)
+		addRow(&w.rows[checkpointInsert], &s.Key, checkpointColumns, c.Checkpoint)
 	}
 	for i := range c.Usage {
-		w.rows[usageInsert].next().usage(s.Key, &c.Usage[i])
+		addRow(&w.rows[usageInsert], &s.Key, usageColumns, &c.Usage[i])
 	}
 	w.calls(s, c)
-	w.children(s.Key, c.Children)
+	w.children(&s.Key, c.Children)
 }
 
-// run writes no more of a run that goes on than a step changes.
-func (w *writer) run(s *shown, after *session.Run) {
-	if before := s.view.Run; before != nil && before.RunID == after.RunID {
-		counted := *before
-		counted.StepCount, counted.Losses = after.StepCount, after.Losses
-		if reflect.DeepEqual(&counted, after) {
-			w.rows[runPaced].next().key(s.Key).text(after.RunID).number(int64(after.StepCount), int64(after.Losses))
-			return
-		}
+// run writes few columns of a run that only continues.
+func (w *writer) run(s *loadedSession, after *session.Run) {
+	if before := s.view.Run; before != nil && before.RunID == after.RunID && runRestColumns.Equal(before, after) {
+		addRow(&w.rows[runStep], &s.Key, runStepInput, after)
+		return
 	}
-	w.over(runUpdate, showsRun(s.view, after.RunID)).runLife(s.Key, after)
+	addRow(w.overwrite(runUpdate, viewHasRun(s.view, after.RunID)), &s.Key, runUpdateInput, after)
 }
 
-// over begins a row that replaces an existing one.
-func (w *writer) over(kind int, shown bool) *rows {
-	w.unseen[kind] = w.unseen[kind] || !shown
-	return w.rows[kind].next()
+// overwrite returns the rows of an update. inView: the row is in the view.
+func (w *writer) overwrite(kind int, inView bool) *rows {
+	w.unread[kind] = w.unread[kind] || !inView
+	return &w.rows[kind]
 }
 
-func showsRun(v *session.View, id string) bool {
+func viewHasRun(v *session.View, id string) bool {
 	waits := func(w session.Waiting) bool { return w.RunID == id }
 	return slices.ContainsFunc(v.Waiting, waits) || slices.ContainsFunc([]*session.Run{v.Run, v.Keyed, v.Current, v.Live}, func(r *session.Run) bool {
 		return r != nil && r.RunID == id
 	})
 }
 
-func showsCall(v *session.View, id string) bool {
+func viewHasCall(v *session.View, id string) bool {
 	is := func(c session.Call) bool { return c.CallID == id }
 	return slices.ContainsFunc(v.Calls, is) || slices.ContainsFunc(v.Named, is)
 }
 
-func (w *writer) session(s *shown) {
+func (w *writer) session(s *loadedSession) {
 	before, c := s.view.Session, s.change
 	after := cmp.Or(c.Session, before)
 	switch {
 	case after == nil:
 		return
 	case c.Created:
-		w.rows[sessionInsert].next().session(after)
+		addRow(&w.rows[sessionInsert], &after.Key, sessionColumns, after)
 		before = nil
-	case w.known == sessionPacedKnown:
-		w.rows[w.known].next().sessionPace(after).number(s.hot.written)
-	case w.known == sessionEditedKnown:
-		w.rows[w.known].next().sessionEdit(after).number(s.hot.written)
-	case before != nil && paced(before, after):
-		w.rows[sessionPaced].next().sessionPace(after)
+	case w.unlocked == sessionStepUnlocked:
+		addRow(&w.rows[w.unlocked], &after.Key, sessionStepColumns, after).more(s.hot.written)
+	case w.unlocked == sessionUpdateUnlocked:
+		addRow(&w.rows[w.unlocked], &after.Key, sessionUpdateColumns, after).more(s.hot.written)
+	case before != nil && onlyStepChanges(before, after):
+		addRow(&w.rows[sessionStep], &after.Key, sessionStepColumns, after)
 	default:
-		w.over(sessionEdited, before != nil).sessionEdit(after)
+		addRow(w.overwrite(sessionUpdate, before != nil), &after.Key, sessionUpdateColumns, after)
 	}
 	if c.Session != nil {
 		w.facets(before, after)
 	}
 	switch {
 	case c.NewState:
-		w.rows[stateInsert].next().key(after.Key).number(after.StateVersion, after.StateVersion).text(after.State)
+		addRow(&w.rows[stateInsert], &after.Key, stateColumns, &table.State{Version: after.StateVersion, Base: after.StateVersion, Whole: after.State})
 	case len(c.StateWrite) > 0:
-		w.rows[stateInsert].next().key(after.Key).number(after.StateVersion, after.StateBase).json(store.In(&c.StateWrite))
+		addRow(&w.rows[stateInsert], &after.Key, stateColumns, &table.State{Version: after.StateVersion, Base: after.StateBase, Writes: c.StateWrite})
 	}
 }
 
-// paced reports whether what may be large is as it was, so that a step does
-// not write it again.
-func paced(a, b *session.Session) bool {
-	return a.Output == b.Output && a.Failure == b.Failure && a.Suspension == b.Suspension && a.Interruption == b.Interruption &&
-		a.UserID == b.UserID && a.OrganizationID == b.OrganizationID && slices.Equal(a.Tags, b.Tags) && maps.Equal(a.Metadata, b.Metadata)
+// onlyStepChanges reports whether the large columns are unchanged.
+func onlyStepChanges(before, after *session.Session) bool {
+	return table.Sessions.Large.Equal(before, after)
 }
 
 func (w *writer) facets(before, after *session.Session) {
 	lost, gained := session.Refacet(before, after)
 	for _, f := range lost {
-		w.rows[facetDelete].next().facet(before, f)
+		w.rows[facetDelete].addKey(&before.Key).more([]byte(f), int64(before.CreatedAt))
 	}
 	for _, f := range gained {
-		w.rows[facetInsert].next().facet(after, f)
+		w.rows[facetInsert].addKey(&after.Key).more([]byte(f), int64(after.CreatedAt))
 	}
 }
 
-func (w *writer) conversation(k session.Key, c *session.Change) {
+func (w *writer) conversation(k *session.Key, c *session.Change) {
 	if back := c.Rewind; back != nil {
-		w.rows[messageRewind].next().key(k).number(back.Messages)
-		w.rows[checkpointRewind].next().key(k).number(back.Messages, back.StateVersion).text(back.RunID).number(int64(back.Step)) // a checkpoint goes with its state too
+		w.rows[messageRewind].addKey(k).more(back.Messages)
+		w.rows[checkpointRewind].addKey(k).more(back.Messages, back.StateVersion, back.RunID, int64(back.Step)) // a checkpoint without its state is deleted too
 		if back.StateVersion != 0 {
-			w.rows[stateRewind].next().key(k).number(back.StateVersion)
+			w.rows[stateRewind].addKey(k).more(back.StateVersion)
 		}
 		if back.CallsFrom != 0 {
-			w.rows[callRewind].next().key(k).number(int64(back.CallsFrom))
+			w.rows[callRewind].addKey(k).more(int64(back.CallsFrom))
 		}
 	}
 	if c.Copy != nil {
-		w.rows[messageCopy].next().key(k).text(c.Copy.From).number(c.Copy.Messages)
+		w.rows[messageCopy].addKey(k).more(c.Copy.From, c.Copy.Messages)
 		w.copied += c.Copy.Messages
 	}
 	for i := range c.Messages {
-		w.rows[messageInsert].next().message(k, &c.Messages[i])
+		addRow(&w.rows[messageInsert], k, messageColumns, &c.Messages[i])
 	}
 }
 
-func (w *writer) journal(k session.Key, c *session.Change) {
+func (w *writer) journal(k *session.Key, c *session.Change) {
 	if c.ClearJournal {
-		w.rows[planDelete].next().key(k)
-		w.rows[resultDelete].next().key(k)
+		w.rows[planDelete].addKey(k)
+		w.rows[resultDelete].addKey(k)
 	}
 	if c.Plan != nil {
-		w.rows[planInsert].next().plan(k, c.Plan)
+		addRow(&w.rows[planInsert], k, planColumns, c.Plan)
 	}
 	if c.Result != nil {
-		w.rows[resultInsert].next().result(k, c.ResultAt, c.Result)
+		addRow(&w.rows[resultInsert], k, resultColumns, &table.Result{Position: c.ResultAt, Result: *c.Result})
 	}
 }
 
-// calls finds calls by the root of the family, which a session never leaves.
-func (w *writer) calls(s *shown, c *session.Change) {
+// calls finds calls by the root of the family. A session never leaves its family.
+func (w *writer) calls(s *loadedSession, c *session.Change) {
 	if len(c.DropCalls)+len(c.NewCalls)+len(c.Calls) == 0 {
 		return
 	}
@@ -317,58 +348,56 @@ func (w *writer) calls(s *shown, c *session.Change) {
 	case s.view.Session != nil:
 		root = s.view.Session.RootID
 	}
+	family := &session.Key{Tenant: s.Tenant, SessionID: root}
 	for _, id := range c.DropCalls {
-		w.rows[callDelete].next().text(s.Tenant, root, id)
+		w.rows[callDelete].addKey(family).more(id)
 	}
 	for i := range c.NewCalls {
-		w.rows[callInsert].next().call(s.Tenant, root, &c.NewCalls[i])
+		addRow(&w.rows[callInsert], family, callColumns, &c.NewCalls[i])
 	}
 	for i := range c.Calls {
-		w.over(callUpdate, showsCall(s.view, c.Calls[i].CallID)).call(s.Tenant, root, &c.Calls[i])
+		addRow(w.overwrite(callUpdate, viewHasCall(s.view, c.Calls[i].CallID)), family, callUpdateInput, &c.Calls[i])
 	}
 }
 
-// children writes the last of what is said of each.
-func (w *writer) children(k session.Key, children []session.Child) {
+// children writes the last entry of each child.
+func (w *writer) children(k *session.Key, children []session.Child) {
 	for i := range children {
 		if later := children[i+1:]; slices.ContainsFunc(later, func(c session.Child) bool { return c.SessionID == children[i].SessionID }) {
 			continue
 		}
-		w.rows[childUpsert].next().child(k, &children[i])
+		addRow(&w.rows[childUpsert], k, childColumns, &children[i])
 	}
 }
 
-// queue adds the statements that have something to write. It reports false
-// when none has. id gets the id of the transaction, as an int4, when a statement returns it.
-func (w *writer) queue(p *pipeline) (id *int64, something bool, err error) {
-	id = new(int64)
-	if w.gone.count > 0 {
+// queue adds the statements with rows. something is false when there are none. When the
+// statements run, id gets the id of the transaction if one returns it.
+func (w *writer) queue(p *pipeline) (id *uint32, something bool) {
+	id = new(uint32)
+	if w.deleted.count > 0 {
 		something = true
-		for _, s := range deletes {
-			p.each(s, &w.gone, nil)
+		for _, s := range sessionDeletes {
+			p.each(s, &w.deleted, nil)
 		}
 	}
 	for i := range w.rows {
 		r := &w.rows[i]
-		if r.err != nil {
-			return nil, false, r.err
-		}
 		if r.count == 0 {
 			continue
 		}
 		something = true
 		switch {
-		case i == sessionPacedKnown, i == sessionEditedKnown:
-			p.exactly(writes[i], r, int64(r.count), func(row *row) { row.number(); *id = row.number() })
+		case i == sessionStepUnlocked, i == sessionUpdateUnlocked:
+			p.each(writes[i], r, func(row pgx.CollectableRow) error { return row.Scan(nil, id) }, int64(r.count))
 		case i == sessionInsert:
-			p.each(writes[i], r, func(row *row) { *id = row.number() })
+			p.each(writes[i], r, func(row pgx.CollectableRow) error { return row.Scan(id) })
 		case i == messageCopy:
-			p.exactly(writes[i], r, w.copied, nil)
-		case w.unseen[i]:
-			p.exactly(unseen[i], r, int64(r.count), nil)
+			p.each(writes[i], r, nil, w.copied)
+		case w.unread[i]:
+			p.each(unreadWrites[i], r, nil, int64(r.count))
 		default:
 			p.each(writes[i], r, nil)
 		}
 	}
-	return id, something, nil
+	return id, something
 }

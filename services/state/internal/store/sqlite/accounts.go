@@ -11,14 +11,12 @@ import (
 // UsageEntries implements store.Accounts.
 func (s *Store) UsageEntries(ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int) (page []session.UsageEntry, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
-		return c.each(ctx, `SELECT run_id, step, position, recorded_at, kind, source, model, prompt_tokens, completion_tokens, reasoning_tokens,
-				cached_tokens, total_tokens, tool, success, duration_ms, type, name, value
-			FROM usage_entries WHERE tenant = ?1 AND session_id = ?2 AND (?3 = '[]' OR kind IN (SELECT value FROM json_each(?3)))
+		return c.forEach(ctx, `SELECT `+usageColumns.Select("u")+`
+			FROM usage_entries u WHERE tenant = ?1 AND session_id = ?2 AND (?3 = '[]' OR kind IN (SELECT value FROM json_each(?3)))
 			ORDER BY recorded_at, run_id, step, position LIMIT ?4 OFFSET ?5`,
-			arguments(key.Tenant, key.SessionID, list(kinds), limit, offset), func(row scanner) error {
+			arguments(key.Tenant, key.SessionID, jsonList(kinds), limit, offset), func(row scanner) error {
 				var u session.UsageEntry
-				err := row.Scan(&u.RunID, &u.Step, &u.Position, &u.At, &u.Kind, &u.Source, &u.Model, &u.PromptTokens, &u.CompletionTokens,
-					&u.ReasoningTokens, &u.CachedTokens, &u.TotalTokens, &u.Tool, &u.Success, &u.DurationMS, &u.Type, &u.Name, &u.Value)
+				err := row.Scan(usageColumns.Destinations(nil, &u)...)
 				page = append(page, u)
 				return err
 			})
@@ -29,11 +27,11 @@ func (s *Store) UsageEntries(ctx context.Context, key session.Key, kinds []sessi
 // UsageSums implements store.Accounts.
 func (s *Store) UsageSums(ctx context.Context, tenant string, q store.UsageQuery, limit int) (sums []store.UsageSum, err error) {
 	err = s.read(ctx, func(c *connection) error {
-		conditions, args, err := accounted(ctx, c, tenant, q)
+		conditions, args, err := usageConditions(ctx, c, tenant, q)
 		if err != nil {
 			return err
 		}
-		return c.each(ctx, `SELECT CASE WHEN ?1 > 0 THEN u.recorded_at - u.recorded_at % ?1 ELSE 0 END AS bucket,
+		return c.forEach(ctx, `SELECT CASE WHEN ?1 > 0 THEN u.recorded_at - u.recorded_at % ?1 ELSE 0 END AS bucket,
 				u.kind, u.source, u.model, u.tool, u.type, u.name, sum(u.prompt_tokens), sum(u.completion_tokens), sum(u.reasoning_tokens),
 				sum(u.cached_tokens), sum(u.total_tokens), sum(u.duration_ms), total(u.value), count(*), sum(u.success), min(u.recorded_at), max(u.recorded_at)
 			FROM usage_entries u WHERE u.tenant = ?2`+conditions+`
@@ -50,9 +48,8 @@ func (s *Store) UsageSums(ctx context.Context, tenant string, q store.UsageQuery
 	return sums, wrap(ctx, err, "add up usage of tenant %q", tenant)
 }
 
-// accounted returns the conditions on the entries u, which take arguments in
-// their order.
-func accounted(ctx context.Context, c *connection, tenant string, q store.UsageQuery) (conditions string, args []any, err error) {
+// usageConditions returns the conditions on entries u, and their arguments in order.
+func usageConditions(ctx context.Context, c *connection, tenant string, q store.UsageQuery) (conditions string, args []any, err error) {
 	add := func(wanted bool, condition string, values ...any) {
 		if wanted {
 			conditions += ` AND ` + condition
@@ -60,19 +57,19 @@ func accounted(ctx context.Context, c *connection, tenant string, q store.UsageQ
 		}
 	}
 	const faceted = `u.session_id IN (SELECT f.session_id FROM session_facets f WHERE f.tenant = ? AND f.facet = ?)`
-	add(len(q.Sessions) > 0, `u.session_id IN (SELECT value FROM json_each(?))`, list(q.Sessions))
+	add(len(q.Sessions) > 0, `u.session_id IN (SELECT value FROM json_each(?))`, jsonList(q.Sessions))
 	if q.Family != "" {
-		family, err := below(ctx, c, session.Key{Tenant: tenant, SessionID: q.Family}, math.MaxInt)
+		family, err := familyIDs(ctx, c, session.Key{Tenant: tenant, SessionID: q.Family}, math.MaxInt)
 		if err != nil {
 			return "", nil, err
 		}
-		add(true, `u.session_id IN (SELECT value FROM json_each(?))`, list(family))
+		add(true, `u.session_id IN (SELECT value FROM json_each(?))`, jsonList(family))
 	}
 	add(q.UserID != "", faceted, tenant, session.OfUser(q.UserID))
 	add(q.AgentType != "", faceted, tenant, session.OfAgent(q.AgentType))
 	add(q.RunID != "", `u.run_id = ?`, q.RunID)
-	add(len(q.Kinds) > 0, `u.kind IN (SELECT value FROM json_each(?))`, list(q.Kinds))
-	add(len(q.Models) > 0, `u.model IN (SELECT value FROM json_each(?))`, list(q.Models))
+	add(len(q.Kinds) > 0, `u.kind IN (SELECT value FROM json_each(?))`, jsonList(q.Kinds))
+	add(len(q.Models) > 0, `u.model IN (SELECT value FROM json_each(?))`, jsonList(q.Models))
 	add(q.From != 0, `u.recorded_at >= ?`, q.From)
 	add(q.Before != 0, `u.recorded_at < ?`, q.Before)
 	return conditions, args, nil

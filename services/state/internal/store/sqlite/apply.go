@@ -4,22 +4,21 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// writer writes the change of one session. After the first error it does
-// nothing more, and keeps that.
+// writer writes the change of one session. After the first error, which it keeps, it
+// writes nothing more.
 type writer struct {
-	run   func(query string, args ...any) (changed int64, err error)
-	key   session.Key
-	shown *session.View // the rows before the change
-	root  string        // of the session's family
-	err   error
+	run  func(query string, args ...any) (changed int64, err error)
+	key  session.Key
+	view *session.View // the rows before the change
+	root string        // of the session's family
+	err  error
 }
 
-// exec runs a statement whose first two arguments are tenant and session id.
+// exec runs a statement with the tenant and the session id as its first arguments.
 func (w *writer) exec(query string, args ...any) (changed int64) {
 	if w.err != nil {
 		return 0
@@ -28,27 +27,16 @@ func (w *writer) exec(query string, args ...any) (changed int64) {
 	return changed
 }
 
-// update runs a statement that changes one row, which has to be there. Its
-// last two arguments are tenant and session id.
-func (w *writer) update(what, query string, args ...any) {
-	if w.err != nil {
-		return
-	}
-	changed, err := w.run(query, append(args, w.key.Tenant, w.key.SessionID)...)
-	if err == nil && changed != 1 {
-		err = fmt.Errorf("%s: %d rows changed, not one", what, changed)
-	}
-	w.err = err
-}
+// scope is the scope of tables whose rows belong to the session.
+func (w *writer) scope() [2]string { return [2]string{w.key.Tenant, w.key.SessionID} }
 
-// apply writes the change of the session that was shown. The view has no
-// session when it is a new one.
-func apply(ctx context.Context, c *connection, key session.Key, shown *session.View, change *session.Change) error {
-	before := shown.Session
-	w := &writer{key: key, shown: shown, run: func(query string, args ...any) (int64, error) { return c.exec(ctx, query, args...) }}
+// apply writes the change of a session. The view has no session when it is new.
+func apply(ctx context.Context, c *connection, key session.Key, view *session.View, change *session.Change) error {
+	before := view.Session
+	w := &writer{key: key, view: view, run: func(query string, args ...any) (int64, error) { return c.exec(ctx, query, args...) }}
 	switch {
 	case change.Delete:
-		w.erase(before)
+		w.deleteSession(before)
 	case before == nil && (!change.Created || change.Session == nil):
 		return errors.New("there is no such session")
 	default:
@@ -58,8 +46,8 @@ func apply(ctx context.Context, c *connection, key session.Key, shown *session.V
 	return w.err
 }
 
-// change writes the parts. Runs make room for each other: first those that
-// end, then the one that begins or is new.
+// change writes the parts of the change. Runs that end are written before the run that
+// begins, since only one may be live.
 func (w *writer) change(before *session.Session, c *session.Change) {
 	if c.Session != nil {
 		w.session(before, c)
@@ -77,24 +65,24 @@ func (w *writer) change(before *session.Session, c *session.Change) {
 		w.updateRun(&c.Runs[i])
 	}
 	if c.Begun != nil {
-		w.begin(c.Begun)
+		write(w, updateRun, w.scope(), c.Begun)
 	}
 	if c.NewRun != nil {
-		w.insertRun(c.NewRun)
+		write(w, insertRun, w.scope(), c.NewRun)
 	}
 	w.held(c)
-	for i := range c.Messages { // a row each: an INSERT of several keeps a journal of its own to undo half of it, and is slower
-		w.message(&c.Messages[i])
+	for i := range c.Messages { // one by one: for a multi-row INSERT, SQLite keeps a statement journal, which is slower
+		write(w, insertMessage, w.scope(), &c.Messages[i])
 	}
 	w.journal(c)
 	if c.Checkpoint != nil {
-		w.checkpoint(c.Checkpoint)
+		write(w, insertCheckpoint, w.scope(), c.Checkpoint)
 	}
 	for i := range c.Usage {
-		w.usage(&c.Usage[i])
+		write(w, insertUsage, w.scope(), &c.Usage[i])
 	}
 	w.calls(c)
 	for i := range c.Children {
-		w.child(&c.Children[i])
+		write(w, upsertChild, w.scope(), &c.Children[i])
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// BenchmarkStep commits steps of a model's answer and a tool's result, each
-// caller in a session of its own: in batches, and one transaction for each.
+// BenchmarkStep commits steps with an assistant message and a tool result. Each caller has
+// its own session. Commands share transactions or have one each.
 func BenchmarkStep(b *testing.B) {
 	for _, batch := range []int{1, 256} {
 		for _, callers := range []int{1, 64} {

@@ -7,24 +7,24 @@ import (
 	"fmt"
 )
 
-// connection is one connection to the file, for one goroutine at a time. It
-// keeps its statements compiled, which otherwise costs as much as running them.
+// connection is one connection to the file, for one goroutine at a time. It caches
+// compiled statements, since compiling costs as much as running.
 type connection struct {
 	conn       *sql.Conn
 	statements map[string]*sql.Stmt
 }
 
-// mostStatements bounds what a connection keeps. The store has fewer texts but
-// for those that are made for a list's conditions.
-const mostStatements = 200
+// maxStatements bounds the cached statements of a connection. The store has fewer
+// texts, except for lists, whose texts depend on their conditions.
+const maxStatements = 200
 
-// statement returns the compiled text.
+// statement returns the compiled query.
 func (c *connection) statement(ctx context.Context, query string) (*sql.Stmt, error) {
 	if s := c.statements[query]; s != nil {
 		return s, nil
 	}
-	if len(c.statements) >= mostStatements {
-		if err := c.forget(); err != nil {
+	if len(c.statements) >= maxStatements {
+		if err := c.closeStatements(); err != nil {
 			return nil, err
 		}
 	}
@@ -36,7 +36,7 @@ func (c *connection) statement(ctx context.Context, query string) (*sql.Stmt, er
 	return s, nil
 }
 
-func (c *connection) forget() error {
+func (c *connection) closeStatements() error {
 	var errs []error
 	for _, s := range c.statements {
 		errs = append(errs, s.Close())
@@ -45,12 +45,12 @@ func (c *connection) forget() error {
 	return errors.Join(errs...)
 }
 
-// close ends the connection.
-func (c *connection) close() error { return errors.Join(c.forget(), c.conn.Close()) }
+// close closes the statements and the connection.
+func (c *connection) close() error { return errors.Join(c.closeStatements(), c.conn.Close()) }
 
-// exec runs a statement, and returns how many rows it has changed.
+// exec runs a statement and returns the number of changed rows.
 func (c *connection) exec(ctx context.Context, query string, args ...any) (int64, error) {
-	s, err := c.statement(ctx, query) //nolint:sqlclosecheck // it is kept
+	s, err := c.statement(ctx, query) //nolint:sqlclosecheck // it is cached
 	if err != nil {
 		return 0, err
 	}
@@ -64,17 +64,17 @@ func (c *connection) exec(ctx context.Context, query string, args ...any) (int64
 // scanner reads the columns of one row.
 type scanner interface{ Scan(to ...any) error }
 
-// arguments are those of a query.
+// arguments returns the arguments of a query as a slice.
 func arguments(of ...any) []any { return of }
 
-// each calls scan for every row. scan makes no queries.
-func (c *connection) each(ctx context.Context, query string, args []any, scan func(scanner) error) error {
-	return c.some(ctx, query, args, func(row scanner) (bool, error) { return true, scan(row) })
+// forEach calls scan for every row. scan must not use the connection.
+func (c *connection) forEach(ctx context.Context, query string, args []any, scan func(scanner) error) error {
+	return c.forEachUntil(ctx, query, args, func(row scanner) (bool, error) { return true, scan(row) })
 }
 
-// some is each until scan wants no more.
-func (c *connection) some(ctx context.Context, query string, args []any, scan func(scanner) (more bool, err error)) error {
-	s, err := c.statement(ctx, query) //nolint:sqlclosecheck // it is kept
+// forEachUntil is forEach until scan returns false.
+func (c *connection) forEachUntil(ctx context.Context, query string, args []any, scan func(scanner) (more bool, err error)) error {
+	s, err := c.statement(ctx, query) //nolint:sqlclosecheck // it is cached
 	if err != nil {
 		return err
 	}
@@ -91,9 +91,9 @@ func (c *connection) some(ctx context.Context, query string, args []any, scan fu
 	return rows.Err()
 }
 
-// one reads the first row, if there is one.
-func (c *connection) one(ctx context.Context, query string, args []any, to ...any) (found bool, err error) {
-	s, err := c.statement(ctx, query) //nolint:sqlclosecheck // it is kept
+// queryRow scans the first row. found is false when there is none.
+func (c *connection) queryRow(ctx context.Context, query string, args []any, to ...any) (found bool, err error) {
+	s, err := c.statement(ctx, query) //nolint:sqlclosecheck // it is cached
 	if err != nil {
 		return false, err
 	}
@@ -104,10 +104,9 @@ func (c *connection) one(ctx context.Context, query string, args []any, to ...an
 	return err == nil, err
 }
 
-// transact runs f in a transaction, which it undoes when f fails or panics.
-// What begins and ends it is not interrupted: nobody would know whether it had
-// happened.
-func (c *connection) transact(ctx context.Context, begin string, f func() error) error {
+// inTransaction runs f in a transaction, and rolls it back when f fails or panics. BEGIN
+// and COMMIT ignore the end of ctx, so that their outcome is known.
+func (c *connection) inTransaction(ctx context.Context, begin string, f func() error) error {
 	whole := context.WithoutCancel(ctx)
 	if _, err := c.exec(whole, begin); err != nil {
 		return fmt.Errorf("begin: %w", err)
@@ -115,7 +114,7 @@ func (c *connection) transact(ctx context.Context, begin string, f func() error)
 	committed := false
 	defer func() {
 		if !committed {
-			_, _ = c.exec(whole, `ROLLBACK`) // fails when SQLite has done so by itself
+			_, _ = c.exec(whole, `ROLLBACK`) // fails when SQLite has already rolled back
 		}
 	}()
 	if err := f(); err != nil {
@@ -130,14 +129,14 @@ func (c *connection) transact(ctx context.Context, begin string, f func() error)
 
 var errClosed = errors.New("the database is closed")
 
-// pool hands connections out, to whoever waits the longest.
+// pool lends connections. The longest waiting caller gets the next one.
 type pool struct {
 	db     *sql.DB
 	free   chan *connection
 	closed chan struct{}
 }
 
-// openPool opens the connections to a data source.
+// openPool opens that many connections to a data source.
 func openPool(ctx context.Context, source string, connections int) (*pool, error) {
 	db, err := sql.Open("sqlite", source)
 	if err != nil {
@@ -154,8 +153,8 @@ func openPool(ctx context.Context, source string, connections int) (*pool, error
 	return p, nil
 }
 
-// use waits for a connection and gives it to f.
-func (p *pool) use(ctx context.Context, f func(*connection) error) error {
+// withConn waits for a connection and calls f with it.
+func (p *pool) withConn(ctx context.Context, f func(*connection) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -175,8 +174,7 @@ func (p *pool) use(ctx context.Context, f func(*connection) error) error {
 	}
 }
 
-// close waits for the connections in use and closes them all. It is called
-// once.
+// close waits for the used connections and closes all. It must be called once.
 func (p *pool) close() error {
 	close(p.closed)
 	var errs []error

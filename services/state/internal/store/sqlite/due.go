@@ -10,13 +10,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// UpdateDue implements store.Updater. It looks with a reader first, so that
-// those who ask again and again for work that is not there do not stand in the
-// way of the writer.
+// UpdateDue implements store.Updater. It searches with a reader first, so that
+// frequent searches without a result do not block the writer.
 func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
 	something := false
 	err := s.read(ctx, func(c *connection) (err error) {
-		something, err = anyDue(ctx, c, due)
+		something, err = isAnyDue(ctx, c, due)
 		return err
 	})
 	if err != nil || !something {
@@ -25,12 +24,12 @@ func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need,
 	var done []store.Decided
 	var refused error
 	err = s.write(ctx, func(ctx context.Context, c *connection) error {
-		found, err := candidates(ctx, c, due, limit)
+		found, err := findDue(ctx, c, due, limit)
 		if err != nil {
 			return err
 		}
 		for _, one := range found {
-			v, err := viewDue(ctx, c, one, need)
+			v, err := loadDue(ctx, c, one, need)
 			if err != nil {
 				return err
 			}
@@ -58,13 +57,13 @@ func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need,
 	return done, nil
 }
 
-func viewDue(ctx context.Context, c *connection, one candidate, need session.Need) (*session.View, error) {
+func loadDue(ctx context.Context, c *connection, one candidate, need session.Need) (*session.View, error) {
 	need.RunID, need.Open = one.runID, true
-	v, err := view(ctx, c, one.key, need)
+	v, err := loadView(ctx, c, one.key, need)
 	if err != nil {
 		return nil, err
 	}
-	_, err = c.one(ctx, `SELECT NOT EXISTS (SELECT 1 FROM executors WHERE executor_id = ?)`, arguments(v.Run.ExecutorID), &v.HolderSilent)
+	_, err = c.queryRow(ctx, `SELECT NOT EXISTS (SELECT 1 FROM executors WHERE executor_id = ?)`, arguments(v.Run.ExecutorID), &v.HolderSilent)
 	return v, err
 }
 
@@ -74,67 +73,67 @@ type candidate struct {
 	createdAt session.Millis
 }
 
-// dueQuery is a query for due runs. Its last argument is how many of them.
+// dueQuery is a query for due runs, and its arguments but for the last: the limit.
 type dueQuery struct {
 	query string
 	args  []any
 }
 
-const dueRun = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r WHERE `
+const selectDue = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r WHERE `
 
 const (
-	registered = ` AND EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = ?)`
-	nobodys    = ` AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)`
-	oldest     = ` ORDER BY r.created_at, r.tenant, r.session_id LIMIT ?`
+	registered   = ` AND EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = ?)`
+	unregistered = ` AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)`
+	oldestFirst  = ` ORDER BY r.created_at, r.tenant, r.session_id LIMIT ?`
 )
 
-// The queries for due runs. Those of one agent walk an index in its order, and
-// so find the first runs at the same price however many there are.
+// The queries for due runs. The queries for an agent read an index in its order, so the
+// costs do not depend on the number of runs.
 const (
-	queuedAtOnce = dueRun + `r.status = 'queued' AND r.agent_type = ? AND r.due_at = 0` + registered + oldest
-	queuedLater  = dueRun + `r.status = 'queued' AND r.agent_type = ? AND r.due_at > 0 AND r.due_at <= ?` + registered + ` ORDER BY r.due_at LIMIT ?`
-	toStop       = dueRun + `r.status = 'queued' AND r.stop <> '' AND r.agent_type = ? AND +r.due_at <= ?` + registered + oldest
-	overdue      = dueRun + `r.status = 'queued' AND r.stop = '' AND r.deadline_at > 0 AND r.agent_type = ? AND r.deadline_at <= ? AND +r.due_at <= ?` +
+	queuedNow     = selectDue + `r.status = 'queued' AND r.agent_type = ? AND r.due_at = 0` + registered + oldestFirst
+	queuedDelayed = selectDue + `r.status = 'queued' AND r.agent_type = ? AND r.due_at > 0 AND r.due_at <= ?` + registered + ` ORDER BY r.due_at LIMIT ?`
+	queuedStopped = selectDue + `r.status = 'queued' AND r.stop <> '' AND r.agent_type = ? AND +r.due_at <= ?` + registered + oldestFirst
+	queuedOverdue = selectDue + `r.status = 'queued' AND r.stop = '' AND r.deadline_at > 0 AND r.agent_type = ? AND r.deadline_at <= ? AND +r.due_at <= ?` +
 		registered + ` ORDER BY r.deadline_at LIMIT ?`
-	silent = dueRun + `r.executor_id <> '' AND r.status = 'running'` + nobodys + ` LIMIT ?`
-	lost   = dueRun + `r.executor_id <> '' AND r.executor_id = ? AND r.status = 'running' AND r.claimed_at < ? AND r.run_id NOT IN (SELECT value FROM json_each(?)) LIMIT ?`
+	runningUnregistered = selectDue + `r.executor_id <> '' AND r.status = 'running'` + unregistered + ` LIMIT ?`
+	runningLost         = selectDue + `r.executor_id <> '' AND r.executor_id = ? AND r.status = 'running' AND r.claimed_at < ? AND r.run_id NOT IN (SELECT value FROM json_each(?)) LIMIT ?`
 )
 
-// unserved are the agents that no registered executor announces: none, as a rule.
-const unserved = `SELECT a.agent_type FROM agents a WHERE NOT EXISTS (
+// unservedAgents selects the agents that no registered executor announces, usually none.
+const unservedAgents = `SELECT a.agent_type FROM agents a WHERE NOT EXISTS (
 	SELECT 1 FROM executors e WHERE a.agent_type IN (SELECT value FROM json_each(e.agents)))`
 
-// dueQueries returns the queries that together find the due runs.
+// dueQueries returns the queries whose results are the due runs.
 func dueQueries(ctx context.Context, c *connection, due store.Due) (queries []dueQuery, err error) {
 	switch due := due.(type) {
 	case store.Queued:
-		for _, agent := range once(due.AgentTypes) {
-			queries = append(queries, dueQuery{queuedAtOnce, arguments(agent, due.ExecutorID)}, dueQuery{queuedLater, arguments(agent, due.Now, due.ExecutorID)})
+		for _, agent := range distinct(due.AgentTypes) {
+			queries = append(queries, dueQuery{queuedNow, arguments(agent, due.ExecutorID)}, dueQuery{queuedDelayed, arguments(agent, due.Now, due.ExecutorID)})
 		}
 	case store.Orphaned:
-		err = c.each(ctx, unserved, nil, func(row scanner) error {
+		err = c.forEach(ctx, unservedAgents, nil, func(row scanner) error {
 			var agent string
 			err := row.Scan(&agent)
 			queries = append(queries,
-				dueQuery{toStop, arguments(agent, due.Now, due.ExecutorID)},
-				dueQuery{overdue, arguments(agent, due.Now, due.Now, due.ExecutorID)})
+				dueQuery{queuedStopped, arguments(agent, due.Now, due.ExecutorID)},
+				dueQuery{queuedOverdue, arguments(agent, due.Now, due.Now, due.ExecutorID)})
 			return err
 		})
 	case store.Silent:
-		queries = append(queries, dueQuery{silent, nil})
+		queries = append(queries, dueQuery{runningUnregistered, nil})
 	case store.Lost:
-		queries = append(queries, dueQuery{lost, arguments(due.ExecutorID, due.ClaimedBefore, list(due.Held))})
+		queries = append(queries, dueQuery{runningLost, arguments(due.ExecutorID, due.ClaimedBefore, jsonList(due.Held))})
 	default:
 		return nil, fmt.Errorf("unknown kind of due work %T", due)
 	}
 	return queries, err
 }
 
-// once returns every item once.
-func once(items []string) []string { return slices.Compact(slices.Sorted(slices.Values(items))) }
+// distinct returns the items sorted and without duplicates.
+func distinct(items []string) []string { return slices.Compact(slices.Sorted(slices.Values(items))) }
 
-// anyDue reports whether candidates would find something.
-func anyDue(ctx context.Context, c *connection, due store.Due) (bool, error) {
+// isAnyDue reports whether findDue would find a run.
+func isAnyDue(ctx context.Context, c *connection, due store.Due) (bool, error) {
 	queries, err := dueQueries(ctx, c, due)
 	if err != nil {
 		return false, err
@@ -147,13 +146,13 @@ func anyDue(ctx context.Context, c *connection, due store.Due) (bool, error) {
 	return false, nil
 }
 
-// waited is how many of an agent's runs whose wait is over are put in order of
-// their age. Where there are more, those come first whose wait was over first:
-// looking at all of them would make every claim as slow as they are many.
-const waited = 128
+// maxDelayed is how many delayed runs of an agent are sorted by age once they are due.
+// When more are due, the runs with the earliest due times come first, since sorting all
+// of them would slow every claim down.
+const maxDelayed = 128
 
-// candidates returns at most limit runs that are due, the oldest first.
-func candidates(ctx context.Context, c *connection, due store.Due, limit int) ([]candidate, error) {
+// findDue returns at most limit due runs, the oldest first.
+func findDue(ctx context.Context, c *connection, due store.Due, limit int) ([]candidate, error) {
 	queries, err := dueQueries(ctx, c, due)
 	if err != nil {
 		return nil, err
@@ -161,8 +160,8 @@ func candidates(ctx context.Context, c *connection, due store.Due, limit int) ([
 	var all []candidate
 	for _, one := range queries {
 		most := limit
-		if one.query == queuedLater {
-			most = max(limit, waited)
+		if one.query == queuedDelayed {
+			most = max(limit, maxDelayed)
 		}
 		found, err := findRuns(ctx, c, one, most)
 		if err != nil {
@@ -178,7 +177,7 @@ func candidates(ctx context.Context, c *connection, due store.Due, limit int) ([
 
 func findRuns(ctx context.Context, c *connection, q dueQuery, most int) ([]candidate, error) {
 	var found []candidate
-	err := c.each(ctx, q.query, append(slices.Clip(q.args), most), func(row scanner) error {
+	err := c.forEach(ctx, q.query, append(slices.Clip(q.args), most), func(row scanner) error {
 		var one candidate
 		err := row.Scan(&one.key.Tenant, &one.key.SessionID, &one.runID, &one.createdAt)
 		found = append(found, one)

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// queue adds n queued runs of an agent, each of a session of its own whose id
-// begins with name, the last one the oldest.
+// queue adds n queued runs of an agent, the oldest last. Each has its own session, whose
+// id begins with name.
 func queue(t testing.TB, s *Store, name, agent string, dueAt session.Millis, n int) {
 	t.Helper()
 	first := session.Key{Tenant: "acme", SessionID: name}
@@ -23,7 +23,7 @@ func queue(t testing.TB, s *Store, name, agent string, dueAt session.Millis, n i
 		}
 		for _, table := range []string{"sessions", "runs"} {
 			var columns []string
-			err := c.each(ctx, `SELECT name FROM pragma_table_info(?)`, arguments(table), func(row scanner) error {
+			err := c.forEach(ctx, `SELECT name FROM pragma_table_info(?)`, arguments(table), func(row scanner) error {
 				columns = append(columns, "")
 				return row.Scan(&columns[len(columns)-1])
 			})
@@ -91,14 +91,14 @@ func TestTheOldestRunOfAllAgentsIsClaimedFirst(t *testing.T) {
 	}
 }
 
-func TestManyRunsWhoseWaitIsOverAreAllClaimedOnce(t *testing.T) {
+func TestManyDelayedRunsAreAllClaimedOnce(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
 	announce(t, s, "executor-1")
-	queue(t, s, "waited", "support", now-1, 2*waited+5)
+	queue(t, s, "waited", "support", now-1, 2*maxDelayed+5)
 	seen := map[string]bool{}
 	for {
-		got := claim(t, s, now, waited+9, "support")
+		got := claim(t, s, now, maxDelayed+9, "support")
 		if len(got) == 0 {
 			break
 		}
@@ -109,8 +109,8 @@ func TestManyRunsWhoseWaitIsOverAreAllClaimedOnce(t *testing.T) {
 			seen[id] = true
 		}
 	}
-	if len(seen) != 2*waited+5 {
-		t.Errorf("got %d runs, want %d", len(seen), 2*waited+5)
+	if len(seen) != 2*maxDelayed+5 {
+		t.Errorf("got %d runs, want %d", len(seen), 2*maxDelayed+5)
 	}
 }
 
@@ -121,12 +121,12 @@ func TestDueRunsAreFoundInTheOrderOfAnIndex(t *testing.T) {
 		query string
 		want  string
 	}{
-		{queuedAtOnce, "SEARCH r USING INDEX runs_due (agent_type=? AND due_at=?)"},
-		{queuedLater, "SEARCH r USING INDEX runs_due (agent_type=? AND due_at>? AND due_at<?)"},
-		{toStop, "SEARCH r USING INDEX runs_due_stopped (agent_type=?)"},
-		{overdue, "SEARCH r USING INDEX runs_due_deadline (agent_type=? AND deadline_at>? AND deadline_at<?)"},
-		{silent, "USING INDEX runs_held"},
-		{lost, "SEARCH r USING INDEX runs_held (executor_id=?)"},
+		{queuedNow, "SEARCH r USING INDEX runs_due (agent_type=? AND due_at=?)"},
+		{queuedDelayed, "SEARCH r USING INDEX runs_due (agent_type=? AND due_at>? AND due_at<?)"},
+		{queuedStopped, "SEARCH r USING INDEX runs_due_stopped (agent_type=?)"},
+		{queuedOverdue, "SEARCH r USING INDEX runs_due_deadline (agent_type=? AND deadline_at>? AND deadline_at<?)"},
+		{runningUnregistered, "USING INDEX runs_held"},
+		{runningLost, "SEARCH r USING INDEX runs_held (executor_id=?)"},
 	} {
 		args := make([]any, strings.Count(c.query, "?"))
 		for i := range args {
@@ -139,7 +139,7 @@ func TestDueRunsAreFoundInTheOrderOfAnIndex(t *testing.T) {
 	}
 }
 
-// BenchmarkClaim claims from a long queue, with as many runs that wait.
+// BenchmarkClaim claims from a long queue, with as many delayed runs.
 func BenchmarkClaim(b *testing.B) {
 	for _, n := range []int{1000, 50_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

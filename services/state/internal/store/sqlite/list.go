@@ -11,33 +11,31 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// search builds the query that finds sessions by their facets. One facet, or
-// each of several alternatives, is walked in the order of the list from the place
-// where the page begins; the others are looked up in passing by their primary
-// key. So the work follows the page and what is passed over for it, not the
-// sessions that there are.
-type search struct {
-	tenant   string
-	walked   []session.Facet // at least one; a session has one of them
-	all, any []session.Facet // looked up
-	from     session.Millis
-	below    store.SessionPlace // exclusive
-	reach    int                // how many of each walk can matter
+// facetSearch builds the query for sessions by facets. It walks one facet, or each of
+// several alternatives, in the order of the list from the start of the page, and looks
+// up the other facets by primary key. So the costs depend on the page and the skipped
+// sessions, not on the number of sessions.
+type facetSearch struct {
+	tenant      string
+	walked      []session.Facet // the alternatives, at least one
+	all, any    []session.Facet // the facets to look up
+	from        session.Millis
+	before      store.SessionPlace // exclusive
+	maxSessions int                // the most sessions to take from each walk
 }
 
-// firstProbe is how far facets are counted to find the one that leaves the
-// least to walk. While all have more, they are counted ten times as far, at most to
-// lastProbe.
+// firstProbe is how far sessions are counted to find the rarest facet. While all facets
+// reach it, they are counted ten times as far, up to lastProbe.
 const firstProbe, lastProbe = 1000, 10_000
 
-// plan chooses what is walked.
-func plan(ctx context.Context, c *connection, tenant string, q store.SessionQuery) (*search, error) {
-	f := &search{tenant: tenant, from: q.From, below: store.SessionPlace{CreatedAt: math.MaxInt64}, reach: math.MaxInt}
+// planSearch chooses the facets to walk.
+func planSearch(ctx context.Context, c *connection, tenant string, q store.SessionQuery) (*facetSearch, error) {
+	f := &facetSearch{tenant: tenant, from: q.From, before: store.SessionPlace{CreatedAt: math.MaxInt64}, maxSessions: math.MaxInt}
 	if q.Before != 0 {
-		f.below.CreatedAt = q.Before
+		f.before.CreatedAt = q.Before
 	}
-	if a := q.After; a != nil && a.CreatedAt < f.below.CreatedAt {
-		f.below = *a
+	if a := q.After; a != nil && a.CreatedAt < f.before.CreatedAt {
+		f.before = *a
 	}
 	f.all = slices.DeleteFunc(slices.Clone(q.All), func(facet session.Facet) bool { return facet == session.AllSessions })
 	slices.Sort(f.all)
@@ -47,7 +45,7 @@ func plan(ctx context.Context, c *connection, tenant string, q store.SessionQuer
 	f.any = slices.Compact(f.any)
 	switch {
 	case len(f.all) > 0:
-		return f, f.walkRarest(ctx, c)
+		return f, f.chooseRarest(ctx, c)
 	case len(f.any) > 0:
 		f.walked, f.any = f.any, nil
 	default:
@@ -56,9 +54,9 @@ func plan(ctx context.Context, c *connection, tenant string, q store.SessionQuer
 	return f, nil
 }
 
-// walkRarest takes the one of all that has the fewest sessions in the range; of
-// those that cannot be told apart, the one whose kind drives best.
-func (f *search) walkRarest(ctx context.Context, c *connection) error {
+// chooseRarest walks the facet of all with the fewest sessions in the range. When the
+// counts do not decide, the kind of the facets does.
+func (f *facetSearch) chooseRarest(ctx context.Context, c *connection) error {
 	slices.SortStableFunc(f.all, func(a, b session.Facet) int { return cmp.Compare(a.Rank(), b.Rank()) })
 	rarest := 0
 	for probe := firstProbe; len(f.all) > 1 && probe <= lastProbe; probe *= 10 {
@@ -81,36 +79,36 @@ func (f *search) walkRarest(ctx context.Context, c *connection) error {
 	return nil
 }
 
-// count counts the sessions in the range that have the facet, up to most.
-func (f *search) count(ctx context.Context, c *connection, facet session.Facet, most int) (n int, err error) {
-	_, err = c.one(ctx, `SELECT count(*) FROM (SELECT 1 FROM session_facets f WHERE f.tenant = ? AND f.facet = ? AND f.created_at >= ?
+// count counts the sessions in the range with the facet, up to most.
+func (f *facetSearch) count(ctx context.Context, c *connection, facet session.Facet, most int) (n int, err error) {
+	_, err = c.queryRow(ctx, `SELECT count(*) FROM (SELECT 1 FROM session_facets f WHERE f.tenant = ? AND f.facet = ? AND f.created_at >= ?
 		AND (f.created_at, f.session_id) < (?, ?) LIMIT ?)`,
-		arguments(f.tenant, facet, f.from, f.below.CreatedAt, f.below.SessionID, most), &n)
+		arguments(f.tenant, facet, f.from, f.before.CreatedAt, f.before.SessionID, most), &n)
 	return n, err
 }
 
-// text returns the query for the places that fit, the youngest first, and its
-// arguments. Of several walks each is ordered and bounded, and a session that is met
-// twice counts once.
-func (f *search) text() (string, []any) {
+// query returns the query for the matching sessions, the newest first, and its
+// arguments. Each of several walks is sorted and bounded. A session in several walks is
+// returned once.
+func (f *facetSearch) query() (string, []any) {
 	var walks []string
 	var args []any
 	for _, facet := range f.walked {
 		walk := `SELECT f.created_at, f.session_id FROM session_facets f WHERE f.tenant = ? AND f.facet = ? AND f.created_at >= ?
 			AND (f.created_at, f.session_id) < (?, ?)`
-		args = append(args, f.tenant, facet, f.from, f.below.CreatedAt, f.below.SessionID)
+		args = append(args, f.tenant, facet, f.from, f.before.CreatedAt, f.before.SessionID)
 		for _, also := range f.all {
-			walk += lookup + ` g.facet = ?)`
+			walk += alsoHasFacet + ` g.facet = ?)`
 			args = append(args, also)
 		}
 		if len(f.any) > 0 {
-			walk += lookup + ` g.facet IN (?` + strings.Repeat(`, ?`, len(f.any)-1) + `))`
+			walk += alsoHasFacet + ` g.facet IN (?` + strings.Repeat(`, ?`, len(f.any)-1) + `))`
 			for _, one := range f.any {
 				args = append(args, one)
 			}
 		}
 		walks = append(walks, walk+` ORDER BY f.created_at DESC, f.session_id DESC LIMIT ?`)
-		args = append(args, f.reach)
+		args = append(args, f.maxSessions)
 	}
 	if len(walks) == 1 {
 		return walks[0], args
@@ -118,24 +116,24 @@ func (f *search) text() (string, []any) {
 	return `SELECT * FROM (` + strings.Join(walks, `) UNION SELECT * FROM (`) + `) ORDER BY created_at DESC, session_id DESC`, args
 }
 
-// lookup begins the condition that a session has another facet.
-const lookup = ` AND EXISTS (SELECT 1 FROM session_facets g WHERE g.tenant = f.tenant AND g.created_at = f.created_at AND g.session_id = f.session_id AND`
+// alsoHasFacet is the start of the condition on another facet of the session.
+const alsoHasFacet = ` AND EXISTS (SELECT 1 FROM session_facets g WHERE g.tenant = f.tenant AND g.created_at = f.created_at AND g.session_id = f.session_id AND`
 
 // Sessions implements store.Lister.
 func (s *Store) Sessions(ctx context.Context, tenant string, q store.SessionQuery) (page []session.Session, err error) {
 	err = s.read(ctx, func(c *connection) error {
-		f, err := plan(ctx, c, tenant, q)
+		f, err := planSearch(ctx, c, tenant, q)
 		if err != nil {
 			return err
 		}
-		f.reach = q.Offset + q.Limit
-		places, args := f.text()
-		return c.each(ctx, `SELECT s.session_id, `+listed+` FROM (SELECT * FROM (`+places+`) LIMIT ? OFFSET ?) p
+		f.maxSessions = q.Offset + q.Limit
+		places, args := f.query()
+		return c.forEach(ctx, `SELECT s.session_id, `+sessionListed.Select("s")+` FROM (SELECT * FROM (`+places+`) LIMIT ? OFFSET ?) p
 			CROSS JOIN sessions s ON s.tenant = ? AND s.session_id = p.session_id ORDER BY p.created_at DESC, p.session_id DESC`,
 			append(args, q.Limit, q.Offset, tenant), func(row scanner) error {
 				found := session.Session{}
 				found.Tenant = tenant
-				err := row.Scan(append([]any{&found.SessionID}, sessionFields(&found)...)...)
+				err := row.Scan(sessionListed.Destinations([]any{&found.SessionID}, &found)...)
 				page = append(page, found)
 				return err
 			})
@@ -143,22 +141,19 @@ func (s *Store) Sessions(ctx context.Context, tenant string, q store.SessionQuer
 	return page, wrap(ctx, err, "list sessions of tenant %q", tenant)
 }
 
-// listed are the columns of a session without its output.
-var listed = strings.Replace(sessionColumns, "s.output", "''", 1)
-
 // CountSessions implements store.Lister.
 func (s *Store) CountSessions(ctx context.Context, tenant string, q store.SessionQuery, most int) (n int64, err error) {
 	q.After = nil
 	err = s.read(ctx, func(c *connection) error {
-		f, err := plan(ctx, c, tenant, q)
+		f, err := planSearch(ctx, c, tenant, q)
 		if err != nil {
 			return err
 		}
 		if most > 0 {
-			f.reach = most
+			f.maxSessions = most
 		}
-		places, args := f.text()
-		_, err = c.one(ctx, `SELECT count(*) FROM (SELECT * FROM (`+places+`) LIMIT ?)`, append(args, f.reach), &n)
+		places, args := f.query()
+		_, err = c.queryRow(ctx, `SELECT count(*) FROM (SELECT * FROM (`+places+`) LIMIT ?)`, append(args, f.maxSessions), &n)
 		return err
 	})
 	return n, wrap(ctx, err, "count sessions of tenant %q", tenant)
@@ -166,21 +161,21 @@ func (s *Store) CountSessions(ctx context.Context, tenant string, q store.Sessio
 
 // Overdue implements store.Lister.
 func (s *Store) Overdue(ctx context.Context, now session.Millis, limit int) ([]session.Key, error) {
-	return s.waiting(ctx, limit, `SELECT tenant, session_id FROM calls WHERE answer = '' AND deadline_at > 0 AND deadline_at <= ?
+	return s.findKeys(ctx, limit, `SELECT tenant, session_id FROM calls WHERE answer = '' AND deadline_at > 0 AND deadline_at <= ?
 		ORDER BY deadline_at, tenant, session_id`, now)
 }
 
 // Expired implements store.Lister.
 func (s *Store) Expired(ctx context.Context, now session.Millis, limit int) ([]session.Key, error) {
-	return s.waiting(ctx, limit, `SELECT tenant, session_id FROM sessions
+	return s.findKeys(ctx, limit, `SELECT tenant, session_id FROM sessions
 		WHERE expires_at > 0 AND status NOT IN ('completed', 'failed') AND expires_at <= ? ORDER BY expires_at, tenant, session_id`, now)
 }
 
-// waiting returns the first sessions of a query, each once.
-func (s *Store) waiting(ctx context.Context, limit int, query string, now session.Millis) (keys []session.Key, err error) {
+// findKeys returns the first sessions of a query without duplicates.
+func (s *Store) findKeys(ctx context.Context, limit int, query string, now session.Millis) (keys []session.Key, err error) {
 	seen := map[session.Key]bool{}
 	err = s.read(ctx, func(c *connection) error {
-		return c.some(ctx, query, arguments(now), func(row scanner) (more bool, err error) {
+		return c.forEachUntil(ctx, query, arguments(now), func(row scanner) (more bool, err error) {
 			var key session.Key
 			if err := row.Scan(&key.Tenant, &key.SessionID); err != nil {
 				return false, err
@@ -192,5 +187,5 @@ func (s *Store) waiting(ctx context.Context, limit int, query string, now sessio
 			return len(keys) < limit, nil
 		})
 	})
-	return keys, wrap(ctx, err, "find sessions that wait")
+	return keys, wrap(ctx, err, "find overdue and expired sessions")
 }

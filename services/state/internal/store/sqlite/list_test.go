@@ -14,7 +14,7 @@ func explain(t *testing.T, s *Store, query string, args []any) string {
 	t.Helper()
 	var lines []string
 	err := s.read(t.Context(), func(c *connection) error {
-		return c.each(t.Context(), `EXPLAIN QUERY PLAN `+query, args, func(row scanner) error {
+		return c.forEach(t.Context(), `EXPLAIN QUERY PLAN `+query, args, func(row scanner) error {
 			var id, parent, unused int
 			var line string
 			err := row.Scan(&id, &parent, &unused, &line)
@@ -40,9 +40,9 @@ func TestListsWalkAnIndex(t *testing.T) {
 		var text string
 		var args []any
 		err := s.read(t.Context(), func(c *connection) error {
-			f, err := plan(t.Context(), c, "acme", q)
+			f, err := planSearch(t.Context(), c, "acme", q)
 			if err == nil {
-				text, args = f.text()
+				text, args = f.query()
 			}
 			return err
 		})
@@ -80,7 +80,7 @@ func TestTheRarestFacetIsWalked(t *testing.T) {
 		}
 	}
 	err := s.read(t.Context(), func(c *connection) error {
-		f, err := plan(t.Context(), c, "acme", store.SessionQuery{
+		f, err := planSearch(t.Context(), c, "acme", store.SessionQuery{
 			All: []session.Facet{session.OfStatus(session.Active), session.OfTag("rare"), session.OfAgent("support"), session.AllSessions},
 		})
 		if err == nil && (len(f.walked) != 1 || f.walked[0] != session.OfTag("rare") || len(f.all) != 2) {
@@ -93,7 +93,7 @@ func TestTheRarestFacetIsWalked(t *testing.T) {
 	}
 }
 
-func TestWhatWaitsIsFoundByIndex(t *testing.T) {
+func TestOverdueAndExpiredSessionsAreFoundByIndex(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
 	for query, index := range map[string]string{
@@ -178,10 +178,10 @@ func TestFacetsThatManyHaveAreCountedFurther(t *testing.T) {
 		walked session.Facet
 	}{
 		{[]session.Facet{status, agent, user, tag}, tag},
-		{[]session.Facet{agent, status, user}, user}, // all have the same number
+		{[]session.Facet{agent, status, user}, user}, // all have the same number of sessions
 	} {
 		err := s.read(t.Context(), func(conn *connection) error {
-			f, err := plan(t.Context(), conn, "acme", store.SessionQuery{All: c.all})
+			f, err := planSearch(t.Context(), conn, "acme", store.SessionQuery{All: c.all})
 			if err == nil && (len(f.walked) != 1 || f.walked[0] != c.walked || len(f.all) != len(c.all)-1) {
 				t.Errorf("%q: got %q walked and %q looked up, want %q walked", c.all, f.walked, f.all, c.walked)
 			}
@@ -193,15 +193,15 @@ func TestFacetsThatManyHaveAreCountedFurther(t *testing.T) {
 	}
 }
 
-func TestRunsThatWaitOrAreToStopAreFoundByAnIndexOfTheirOwn(t *testing.T) {
+func TestWaitingAndStoppedRunsAreFoundByTheirOwnIndex(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
 	for query, want := range map[string]string{
-		runsWaiting: "SEARCH r USING INDEX runs_waiting (tenant=? AND session_id=?)",
-		stopsOf:     "SEARCH r USING INDEX runs_stopped (executor_id=?)",
+		waitingRuns: "SEARCH r USING INDEX runs_waiting (tenant=? AND session_id=?)",
+		selectStops: "SEARCH r USING INDEX runs_stopped (executor_id=?)",
 	} {
 		args := []any{"acme", "s"}
-		if query == stopsOf {
+		if query == selectStops {
 			args = args[:1]
 		}
 		if got := explain(t, s, query, args); !strings.Contains(got, want) || strings.Contains(got, "SCAN r") {

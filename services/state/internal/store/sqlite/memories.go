@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
 // Remember implements store.Memories.
@@ -21,36 +22,37 @@ func (s *Store) Remember(ctx context.Context, tenant string, m session.Memory) (
 	return added && err == nil, err
 }
 
+var (
+	insertMemory = insert(&table.Memories)
+	updateMemory = update(&table.Memories, table.Memories.Changing())
+)
+
 func remember(ctx context.Context, c *connection, tenant string, m session.Memory, words []string) (added bool, err error) {
-	replaced, err := c.exec(ctx, `UPDATE memories SET entity_id = ?3, source = ?4, text = ?5, metadata = ?6, updated_at = ?7 WHERE tenant = ?1 AND memory_id = ?2`,
-		tenant, m.ID, m.EntityID, m.Source, m.Text, store.In(&m.Metadata), m.UpdatedAt)
+	args := table.Memories.Key.Values([]any{tenant}, &m)
+	replaced, err := c.exec(ctx, updateMemory.text, table.Memories.Changing().Values(args, &m)...)
 	if err != nil {
 		return false, err
 	}
 	if replaced > 0 {
 		_, err = c.exec(ctx, `DELETE FROM memory_words WHERE tenant = ? AND memory_id = ?`, tenant, m.ID)
 	} else {
-		_, err = c.exec(ctx, `INSERT INTO memories (tenant, memory_id, entity_id, source, text, metadata, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			tenant, m.ID, m.EntityID, m.Source, m.Text, store.In(&m.Metadata), m.CreatedAt, m.UpdatedAt)
+		_, err = c.exec(ctx, insertMemory.text, memoryColumns.Values([]any{tenant}, &m)...)
 	}
 	if err != nil {
 		return false, err
 	}
-	_, err = c.exec(ctx, `INSERT INTO memory_words (tenant, word, memory_id) SELECT ?, value, ? FROM json_each(?)`, tenant, m.ID, list(words))
+	_, err = c.exec(ctx, `INSERT INTO memory_words (tenant, word, memory_id) SELECT ?, value, ? FROM json_each(?)`, tenant, m.ID, jsonList(words))
 	return replaced == 0, err
 }
 
-const memoryColumns = `m.memory_id, m.entity_id, m.source, m.text, m.metadata, m.created_at, m.updated_at`
-
-func memoryFields(m *session.Memory) []any {
-	return []any{&m.ID, &m.EntityID, &m.Source, &m.Text, store.In(&m.Metadata), &m.CreatedAt, &m.UpdatedAt}
-}
+// memoryFields are the columns of memories m.
+var memoryFields = memoryColumns.Select("m")
 
 // Memory implements store.Memories.
 func (s *Store) Memory(ctx context.Context, tenant, id string) (*session.Memory, error) {
 	var m session.Memory
 	err := s.read(ctx, func(c *connection) error {
-		found, err := c.one(ctx, `SELECT `+memoryColumns+` FROM memories m WHERE m.tenant = ? AND m.memory_id = ?`, arguments(tenant, id), memoryFields(&m)...)
+		found, err := c.queryRow(ctx, `SELECT `+memoryFields+` FROM memories m WHERE m.tenant = ? AND m.memory_id = ?`, arguments(tenant, id), memoryColumns.Destinations(nil, &m)...)
 		if err == nil && !found {
 			return fault.New(fault.NotFound, "MEMORY_NOT_FOUND", "there is no memory %q", id)
 		}
@@ -66,19 +68,19 @@ func (s *Store) Memory(ctx context.Context, tenant, id string) (*session.Memory,
 func (s *Store) Recall(ctx context.Context, tenant string, q store.MemoryQuery) (found []store.Recalled, err error) {
 	args := arguments(tenant, q.EntityID, q.Source, q.Limit)
 	const about = ` m.tenant = ?1 AND (?2 = '' OR m.entity_id = ?2) AND (?3 = '' OR m.source = ?3)`
-	query := `SELECT ` + memoryColumns + `, 0 FROM memories m WHERE` + about + ` ORDER BY m.updated_at DESC, m.memory_id LIMIT ?4`
+	query := `SELECT ` + memoryFields + `, 0 FROM memories m WHERE` + about + ` ORDER BY m.updated_at DESC, m.memory_id LIMIT ?4`
 	if len(q.Words) > 0 {
-		args = append(args, list(q.Words), q.MinHits)
-		query = `SELECT ` + memoryColumns + `, w.hits FROM
+		args = append(args, jsonList(q.Words), q.MinHits)
+		query = `SELECT ` + memoryFields + `, w.hits FROM
 				(SELECT memory_id, count(*) AS hits FROM memory_words WHERE tenant = ?1 AND word IN (SELECT value FROM json_each(?5))
 					GROUP BY memory_id HAVING count(*) >= ?6) w
 				CROSS JOIN memories m ON m.memory_id = w.memory_id
 			WHERE` + about + ` ORDER BY w.hits DESC, m.updated_at DESC, m.memory_id LIMIT ?4`
 	}
 	err = s.read(ctx, func(c *connection) error {
-		return c.each(ctx, query, args, func(row scanner) error {
+		return c.forEach(ctx, query, args, func(row scanner) error {
 			var r store.Recalled
-			err := row.Scan(append(memoryFields(&r.Memory), &r.Hits)...)
+			err := row.Scan(append(memoryColumns.Destinations(nil, &r.Memory), &r.Hits)...)
 			found = append(found, r)
 			return err
 		})
@@ -102,7 +104,7 @@ func (s *Store) ForgetMemory(ctx context.Context, tenant, id string) (known bool
 // Entities implements store.Memories.
 func (s *Store) Entities(ctx context.Context, tenant string, after store.EntityCount, limit int) (list []store.EntityCount, err error) {
 	err = s.read(ctx, func(c *connection) error {
-		return c.each(ctx, `SELECT entity_id, source, count(*) FROM memories
+		return c.forEach(ctx, `SELECT entity_id, source, count(*) FROM memories
 			WHERE tenant = ?1 AND (?2 OR (entity_id, source) > (?3, ?4)) GROUP BY entity_id, source ORDER BY entity_id, source LIMIT ?5`,
 			arguments(tenant, after == (store.EntityCount{}), after.EntityID, after.Source, limit), func(row scanner) error {
 				var e store.EntityCount

@@ -8,27 +8,26 @@ import (
 	"math"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
-// migrations are named in their order and only added to.
+// migrations are applied in the order of their names. Files are only added.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// fills are what migrations do, by their version, that takes more than SQL.
-// They run behind the statements, in the same transaction.
-var fills = map[int]func(context.Context, *connection) error{2: fillFacets}
+// migrationFuncs are the parts of migrations that need more than SQL, by version. They
+// run after the statements, in the same transaction.
+var migrationFuncs = map[int]func(context.Context, *connection) error{2: fillFacets}
 
-// migrate runs what of the migrations the file has not had. The immediate
-// transaction keeps other processes out until it is done; they then find
-// nothing left to do.
+// migrate applies the missing migrations in one immediate transaction. It blocks other
+// processes, which then have nothing to apply.
 func migrate(ctx context.Context, c *connection) error {
 	names, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
 		return err
 	}
-	return c.transact(ctx, `BEGIN IMMEDIATE`, func() error {
+	return c.inTransaction(ctx, `BEGIN IMMEDIATE`, func() error {
 		if _, err := c.exec(ctx, `CREATE TABLE IF NOT EXISTS holdfast_state_migrations (
 			version INTEGER NOT NULL PRIMARY KEY CHECK (version >= 1)) STRICT`); err != nil {
 			return fmt.Errorf("create the table of migrations: %w", err)
@@ -42,8 +41,7 @@ func migrate(ctx context.Context, c *connection) error {
 	})
 }
 
-// migrateTo claims the version first, and runs its statements when the claim
-// is new.
+// migrateTo records the version, and runs its statements if it was not recorded.
 func migrateTo(ctx context.Context, c *connection, version int, name string) error {
 	claimed, err := c.exec(ctx, `INSERT INTO holdfast_state_migrations (version) VALUES (?) ON CONFLICT DO NOTHING`, version)
 	if err != nil || claimed == 0 {
@@ -56,24 +54,24 @@ func migrateTo(ctx context.Context, c *connection, version int, name string) err
 	if _, err := c.conn.ExecContext(ctx, string(statements)); err != nil {
 		return err
 	}
-	if fill := fills[version]; fill != nil {
+	if fill := migrationFuncs[version]; fill != nil {
 		return fill(ctx, c)
 	}
 	return nil
 }
 
-// fillPage is how many sessions are in memory at once while they are filled in.
-const fillPage = 500
+// fillPageSize is how many sessions fillFacets holds in memory.
+const fillPageSize = 500
 
-// fillFacets writes the facets of the sessions that there are.
+// fillFacets writes the facets of the existing sessions.
 func fillFacets(ctx context.Context, c *connection) error {
 	for last := int64(math.MinInt64); ; {
 		var page []session.Session
-		err := c.each(ctx, `SELECT rowid, tenant, session_id, agent_type, parent_id, status, user_id, organization_id, tags, metadata, created_at
-			FROM sessions WHERE rowid > ? ORDER BY rowid LIMIT ?`, arguments(last, fillPage), func(row scanner) error {
+		err := c.forEach(ctx, `SELECT rowid, tenant, session_id, agent_type, parent_id, status, user_id, organization_id, tags, metadata, created_at
+			FROM sessions WHERE rowid > ? ORDER BY rowid LIMIT ?`, arguments(last, fillPageSize), func(row scanner) error {
 			var s session.Session
 			err := row.Scan(&last, &s.Tenant, &s.SessionID, &s.AgentType, &s.ParentID, &s.Status, &s.UserID, &s.OrganizationID,
-				store.In(&s.Tags), store.In(&s.Metadata), &s.CreatedAt)
+				table.AsJSON(&s.Tags), table.AsJSON(&s.Metadata), &s.CreatedAt)
 			page = append(page, s)
 			return err
 		})

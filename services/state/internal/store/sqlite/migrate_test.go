@@ -13,10 +13,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// firstSlice makes a file as the code of the first migration has left it: a
-// session that has ended after two steps, one that was never claimed, and as many
-// further ones as a page of the filling does not hold.
-func firstSlice(t *testing.T) string {
+// firstReleaseFile creates a file of the release of the first migration. It has a session that
+// ended after two steps, a session that was never claimed, and more sessions than
+// fillPageSize.
+func firstReleaseFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "state.db")
 	db, err := sql.Open("sqlite", dataSource(path))
@@ -75,18 +75,18 @@ func firstSlice(t *testing.T) string {
 	}
 	run(`INSERT INTO agents (agent_type, description, announced_at) VALUES ('support', 'helps', 1)`)
 	run(`INSERT INTO executors (executor_id, heard_at) VALUES ('executor-1', 1)`)
-	for i := range fillPage + 1 {
+	for i := range fillPageSize + 1 {
 		addSession(fmt.Sprint("more-", i), "completed", 1, 1, 0, `["more"]`, ``, 3000+i)
 	}
 	run(`COMMIT`)
 	return path
 }
 
-func TestAFileOfTheFirstSliceIsReadAsItWas(t *testing.T) {
+func TestAFileOfTheFirstReleaseIsRead(t *testing.T) {
 	t.Parallel()
-	path := firstSlice(t)
+	path := firstReleaseFile(t)
 	var wg sync.WaitGroup
-	for range 4 { // others boot at the same time
+	for range 4 { // other processes open it at the same time
 		wg.Go(func() {
 			if s, err := Open(t.Context(), path, config, nil); err != nil {
 				t.Error(err)
@@ -147,9 +147,9 @@ func TestAFileOfTheFirstSliceIsReadAsItWas(t *testing.T) {
 	}
 	n, err := s.CountSessions(t.Context(), "acme", store.SessionQuery{}, 0)
 	must(err)
-	same("listed sessions", n, int64(fillPage+3))
+	same("listed sessions", n, int64(fillPageSize+3))
 
-	// The queued run of the other session goes on with the journal that it has.
+	// The queued run of the other session continues with its journal.
 	due := store.Queued{ExecutorID: "executor-1", AgentTypes: []string{"support"}, Now: now}
 	claimed, err := s.UpdateDue(t.Context(), due, session.Need{Journal: true, State: true}, 9, session.Claim{ExecutorID: "executor-1", Now: now}.Decide)
 	must(err)
@@ -162,11 +162,10 @@ func TestAFileOfTheFirstSliceIsReadAsItWas(t *testing.T) {
 	})
 }
 
-// secondSlice makes a file as the code of the second migration has left it: that
-// of the first one, with what came since.
-func secondSlice(t *testing.T) string {
+// secondReleaseFile creates a file of the release of the second migration.
+func secondReleaseFile(t *testing.T) string {
 	t.Helper()
-	path := firstSlice(t)
+	path := firstReleaseFile(t)
 	db, err := sql.Open("sqlite", dataSource(path))
 	if err != nil {
 		t.Fatal(err)
@@ -194,9 +193,9 @@ func secondSlice(t *testing.T) string {
 	return path
 }
 
-func TestAFileOfTheSecondSliceIsReadAsItWas(t *testing.T) {
+func TestAFileOfTheSecondReleaseIsRead(t *testing.T) {
 	t.Parallel()
-	s := open(t, secondSlice(t))
+	s := open(t, secondReleaseFile(t))
 	shot, err := s.Session(t.Context(), session.Key{Tenant: "acme", SessionID: "waiting"})
 	if err != nil {
 		t.Fatal(err)

@@ -8,8 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// readOf is read for a session that has to exist. NotFound
-// (SESSION_NOT_FOUND).
+// readOf is read for an existing session. NotFound (SESSION_NOT_FOUND).
 func (s *Store) readOf(ctx context.Context, key session.Key, f func(*connection, *session.Session) error) error {
 	return s.read(ctx, func(c *connection) error {
 		found, err := readSession(ctx, c, key)
@@ -41,7 +40,7 @@ func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, 
 				return err
 			}
 		}
-		if shot.Calls, shot.Open, err = readWaitingCalls(ctx, c, found); err != nil {
+		if shot.Calls, shot.Open, err = readUnconsumedCalls(ctx, c, found); err != nil {
 			return err
 		}
 		shot.Children, err = readChildren(ctx, c, key)
@@ -53,14 +52,14 @@ func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, 
 	return &shot, nil
 }
 
-// readWaitingCalls returns the calls that no step has taken, of the session or, for a
-// root, of its family, and how many of the family somebody waits for.
-func readWaitingCalls(ctx context.Context, c *connection, of *session.Session) (calls []session.Call, awaited int, err error) {
+// readUnconsumedCalls returns the calls that no step has consumed, of the session or,
+// for a root, of its family. awaited counts the family's calls that await an answer.
+func readUnconsumedCalls(ctx context.Context, c *connection, of *session.Session) (calls []session.Call, awaited int, err error) {
 	if of.RootID == of.SessionID {
 		calls, err = readCalls(ctx, c, `l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 ORDER BY l.created_at, l.call_id`, of.Tenant, of.RootID)
 		return calls, session.Awaited(calls), err
 	}
-	_, err = c.one(ctx, `SELECT count(*) FROM calls l WHERE l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 AND l.answer = '' AND l.run_id <> ''`,
+	_, err = c.queryRow(ctx, `SELECT count(*) FROM calls l WHERE l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 AND l.answer = '' AND l.run_id <> ''`,
 		arguments(of.Tenant, of.RootID), &awaited)
 	if err != nil {
 		return nil, 0, err
@@ -84,12 +83,12 @@ func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *se
 // Runs implements store.Reader.
 func (s *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
-		return c.each(ctx, `SELECT `+runColumns("''")+` FROM runs r
+		return c.forEach(ctx, `SELECT `+runListed.Select("r")+` FROM runs r
 			WHERE r.tenant = ?1 AND r.session_id = ?2 AND r.turn > 0 AND (?3 = 0 OR r.turn < ?3) ORDER BY r.turn DESC LIMIT ?4`,
 			arguments(key.Tenant, key.SessionID, beforeTurn, limit), func(row scanner) error {
 				var r session.Run
-				err := row.Scan(runFields(&r)...)
-				ended(&r)
+				err := row.Scan(runListed.Destinations(nil, &r)...)
+				fillOutcome(&r)
 				page = append(page, r)
 				return err
 			})
@@ -110,7 +109,7 @@ func (s *Store) Waiting(ctx context.Context, key session.Key) (runs []session.Ru
 func (s *Store) Messages(ctx context.Context, key session.Key, page store.Page) (messages []session.Message, total int64, err error) {
 	err = s.readOf(ctx, key, func(c *connection, found *session.Session) error {
 		total = found.MessageCount
-		messages, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM
+		messages, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM
 				(SELECT *, sum(size) OVER (ORDER BY ordinal) AS total FROM
 					(SELECT * FROM messages WHERE tenant = ?1 AND session_id = ?2 AND ordinal >= ?3 ORDER BY ordinal LIMIT ?4)) m
 			WHERE m.total <= ?5 OR m.ordinal = ?3 ORDER BY m.ordinal`, key.Tenant, key.SessionID, page.From, page.Limit, page.MaxBytes)
@@ -142,15 +141,15 @@ func (s *Store) Checkpoint(ctx context.Context, key session.Key, id string) (k *
 // Checkpoints implements store.Reader.
 func (s *Store) Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) (page []session.Checkpoint, total int64, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
-		_, err := c.one(ctx, `SELECT count(*) FROM checkpoints WHERE tenant = ? AND session_id = ?`, arguments(key.Tenant, key.SessionID), &total)
+		_, err := c.queryRow(ctx, `SELECT count(*) FROM checkpoints WHERE tenant = ? AND session_id = ?`, arguments(key.Tenant, key.SessionID), &total)
 		if err != nil {
 			return err
 		}
-		return c.each(ctx, `SELECT `+checkpointColumns+` FROM checkpoints k
+		return c.forEach(ctx, `SELECT `+checkpointFields+` FROM checkpoints k
 			WHERE k.tenant = ?1 AND k.session_id = ?2 AND (?3 = 0 OR k.step < ?3) ORDER BY k.step DESC LIMIT ?4 OFFSET ?5`,
 			arguments(key.Tenant, key.SessionID, beforeStep, limit, offset), func(row scanner) error {
 				var k session.Checkpoint
-				err := row.Scan(checkpointFields(&k)...)
+				err := row.Scan(checkpointListed.Destinations(nil, &k)...)
 				page = append(page, k)
 				return err
 			})
@@ -162,8 +161,8 @@ func (s *Store) Checkpoints(ctx context.Context, key session.Key, beforeStep int
 func (s *Store) Owners(ctx context.Context, key session.Key, callIDs []string) (map[string]string, error) {
 	owners := map[string]string{}
 	err := s.readOf(ctx, key, func(c *connection, found *session.Session) error {
-		return c.each(ctx, `SELECT call_id, session_id FROM calls WHERE tenant = ? AND root_id = ? AND call_id IN (SELECT value FROM json_each(?))`,
-			arguments(key.Tenant, found.RootID, list(callIDs)), func(row scanner) error {
+		return c.forEach(ctx, `SELECT call_id, session_id FROM calls WHERE tenant = ? AND root_id = ? AND call_id IN (SELECT value FROM json_each(?))`,
+			arguments(key.Tenant, found.RootID, jsonList(callIDs)), func(row scanner) error {
 				var call, owner string
 				err := row.Scan(&call, &owner)
 				owners[call] = owner
@@ -179,7 +178,7 @@ func (s *Store) Owners(ctx context.Context, key session.Key, callIDs []string) (
 // Family implements store.Reader.
 func (s *Store) Family(ctx context.Context, key session.Key, limit int) (family []session.Key, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
-		ids, err := below(ctx, c, key, limit)
+		ids, err := familyIDs(ctx, c, key, limit)
 		for _, id := range ids {
 			family = append(family, session.Key{Tenant: key.Tenant, SessionID: id})
 		}
@@ -188,12 +187,12 @@ func (s *Store) Family(ctx context.Context, key session.Key, limit int) (family 
 	return family, wrap(ctx, err, "read the family of session %q", key.SessionID)
 }
 
-// below returns the ids of the session and of at most limit of its family in
-// all, a parent before its children. They are found by their facet.
-func below(ctx context.Context, c *connection, key session.Key, limit int) ([]string, error) {
+// familyIDs returns the ids of the session and the sub-sessions below it, at most limit
+// in all, a parent before its children. It finds them by facet.
+func familyIDs(ctx context.Context, c *connection, key session.Key, limit int) ([]string, error) {
 	ids := []string{key.SessionID}
 	for i := 0; i < len(ids) && len(ids) < limit; i++ {
-		err := c.each(ctx, `SELECT session_id FROM session_facets WHERE tenant = ? AND facet = ? ORDER BY session_id LIMIT ?`,
+		err := c.forEach(ctx, `SELECT session_id FROM session_facets WHERE tenant = ? AND facet = ? ORDER BY session_id LIMIT ?`,
 			arguments(key.Tenant, session.OfParent(ids[i]), limit-len(ids)), func(row scanner) error {
 				var id string
 				err := row.Scan(&id)

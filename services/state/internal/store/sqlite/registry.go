@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
 // Announce implements store.Registry.
@@ -15,7 +16,7 @@ func (s *Store) Announce(ctx context.Context, executorID string, agents []sessio
 	}
 	err := s.write(ctx, func(ctx context.Context, c *connection) error {
 		_, err := c.exec(ctx, `INSERT INTO executors (executor_id, heard_at, agents) VALUES (?, ?, ?)
-			ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at, agents = excluded.agents`, executorID, now, list(types))
+			ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at, agents = excluded.agents`, executorID, now, jsonList(types))
 		if err != nil {
 			return err
 		}
@@ -42,17 +43,17 @@ func (s *Store) Beat(ctx context.Context, executorID string, now session.Millis)
 	return known && err == nil, wrap(ctx, err, "heartbeat of executor %q", executorID)
 }
 
-// stopsOf is told the index, which has next to no rows: without statistics it
-// looks no better than that of all runs that an executor holds.
-const stopsOf = `SELECT r.executor_id, r.run_id, r.stop FROM runs r INDEXED BY runs_stopped
+// selectStops names its index, which is nearly empty. Without statistics, the planner
+// might choose the index of all runs of an executor.
+const selectStops = `SELECT r.executor_id, r.run_id, r.stop FROM runs r INDEXED BY runs_stopped
 	WHERE r.executor_id IN (SELECT value FROM json_each(?)) AND r.status = 'running' AND r.stop <> '' ORDER BY r.run_id`
 
 // Stops implements store.Registry.
 func (s *Store) Stops(ctx context.Context, executorIDs ...string) (stopped []store.StoppedRun, err error) {
 	err = s.read(ctx, func(c *connection) error {
-		return c.each(ctx, stopsOf, arguments(list(executorIDs)), func(row scanner) error {
+		return c.forEach(ctx, selectStops, arguments(jsonList(executorIDs)), func(row scanner) error {
 			var one store.StoppedRun
-			err := row.Scan(&one.ExecutorID, &one.RunID, store.In(&one.Stop))
+			err := row.Scan(&one.ExecutorID, &one.RunID, table.AsJSON(&one.Stop))
 			stopped = append(stopped, one)
 			return err
 		})
@@ -67,14 +68,14 @@ func (s *Store) Forget(ctx context.Context, heardBefore session.Millis) (int, er
 		n, err = c.exec(ctx, `DELETE FROM executors WHERE heard_at < ?`, heardBefore)
 		return err
 	})
-	return int(n), wrap(ctx, err, "forget silent executors")
+	return int(n), wrap(ctx, err, "unregister silent executors")
 }
 
 // Heard implements store.Registry.
 func (s *Store) Heard(ctx context.Context) (map[string]session.Millis, error) {
 	heard := map[string]session.Millis{}
 	err := s.read(ctx, func(c *connection) error {
-		return c.each(ctx, `SELECT executor_id, heard_at FROM executors`, nil, func(row scanner) error {
+		return c.forEach(ctx, `SELECT executor_id, heard_at FROM executors`, nil, func(row scanner) error {
 			var id string
 			var at session.Millis
 			err := row.Scan(&id, &at)
@@ -82,7 +83,7 @@ func (s *Store) Heard(ctx context.Context) (map[string]session.Millis, error) {
 			return err
 		})
 	})
-	return heard, wrap(ctx, err, "read when executors were heard")
+	return heard, wrap(ctx, err, "read when executors were last seen")
 }
 
 // ForgetUnheard implements store.Registry.
@@ -100,13 +101,13 @@ func (s *Store) ForgetUnheard(ctx context.Context, since map[string]session.Mill
 		}
 		return nil
 	})
-	return gone, wrap(ctx, err, "forget %d executors", len(since))
+	return gone, wrap(ctx, err, "unregister %d executors", len(since))
 }
 
 // Agents implements store.Registry.
 func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) {
 	err = s.read(ctx, func(c *connection) error {
-		return c.each(ctx, `SELECT agent_type, description, on_busy FROM agents ORDER BY agent_type`, nil, func(row scanner) error {
+		return c.forEach(ctx, `SELECT agent_type, description, on_busy FROM agents ORDER BY agent_type`, nil, func(row scanner) error {
 			var a session.Agent
 			err := row.Scan(&a.Type, &a.Description, &a.OnBusy)
 			agents = append(agents, a)

@@ -1,22 +1,22 @@
-// Package sqlite keeps the rows of the state service in one file, for a single
+// Package sqlite stores the rows of the state service in one file, for a single
 // process.
 //
-// One connection writes. Commands that wait for it are written together in one
-// immediate transaction (package group), one after the other, so none ever has
-// to be tried again because of its neighbours; a few connections read beside it,
-// as the write-ahead log allows. A batch is synced to the disk before its commands are
-// answered (synchronous=FULL): it survives kill -9, and a power cut where the disk
-// keeps its word.
+// One connection writes. Waiting commands share one immediate transaction (package
+// group), in which they run one after the other, so they never conflict. A few more
+// connections read at the same time, as the write-ahead log allows. A batch is synced to
+// the disk before its commands are answered (synchronous=FULL). It survives kill -9, and
+// a power failure if the disk honours the sync.
 //
-// A command that its rules refuse has written nothing yet, and leaves the batch as
-// it is. One whose SQL fails has met a bug or a failing disk; the whole batch is
-// undone, and package group writes each command of it alone. A savepoint around
-// each command would save that, at the price of two more statements for every
-// command that goes well.
+// A command refused by its rules has written nothing, and the batch continues. When an
+// SQL statement fails, because of a bug or a failing disk, the whole batch is rolled
+// back and package group writes each command separately. A savepoint for each command
+// would avoid that, at the cost of two more statements for every command.
 //
-// What finds its own work (UpdateDue, the registry) takes its turn at the
-// writing connection beside the batches. Who waits the longest has it next, so
-// neither starves.
+// UpdateDue and the registry use the writing connection between the batches. The
+// longest waiting caller gets it next, so neither starves.
+//
+// A database in memory has a single connection, which reads and writes. The database
+// ends with it.
 package sqlite
 
 import (
@@ -38,80 +38,85 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 )
 
-// readers is the number of reading connections: reads are short, and more of
-// them than processors gain nothing.
+// readers is the number of reading connections. Reads are short, so more connections
+// than processors bring nothing.
 const readers = 4
 
-// busyTimeout is how long, in milliseconds, a statement waits for another
-// process that has the file open, a backup for example.
+// busyTimeout is how many milliseconds a statement waits for a lock of another
+// process, for example a backup.
 const busyTimeout = 5000
 
-// openingWait is how long a process that boots waits for others that bring the
-// schema up to date, which takes minutes for a large file, or hold the file for
-// another reason.
-const openingWait = 10 * time.Minute
+// openTimeout is how long Open waits for other processes that lock the file. The
+// migration of a large file takes minutes.
+const openTimeout = 10 * time.Minute
 
-// openingPause is the time between two tries of a process that boots. The wait
-// of a statement has no queue: of several that wait, one may be unlucky for the
-// whole of it.
-const openingPause = 50 * time.Millisecond
+// openRetryPause is the pause between two tries of Open. SQLite does not queue waiting
+// statements, so one of several processes may exceed busyTimeout.
+const openRetryPause = 50 * time.Millisecond
 
-var _ store.Store = (*Store)(nil)
-
-// Store is a store.Store.
+// Store implements all parts of store.Store but signals.
 type Store struct {
-	writer    *pool // of one
-	reader    *pool
+	writer    *pool // of one connection
+	reader    *pool // the writer itself for a database in memory
 	committer *group.Committer[command]
 	close     func() error
 }
 
-// Open opens the file, creates it when it is missing (its folder has to be
-// there) so that only its owner can read it, and brings its schema up to date.
-// Several processes may do so at once. Of the config it leaves Lanes out: there is
-// one writer. A nil meter measures nothing. Invalid (CONFIG_INVALID).
+// Open opens the file and migrates its schema. It creates a missing file, which only
+// its owner can read, in an existing folder. Several processes may open a file at the
+// same time. It ignores config.Lanes, since there is one writer. A nil meter measures
+// nothing. Invalid (CONFIG_INVALID).
 func Open(ctx context.Context, path string, config group.Config, meter metric.Meter) (*Store, error) {
 	s := &Store{}
-	s.close = sync.OnceValue(s.shut)
+	s.close = sync.OnceValue(s.closeAll)
 	if err := s.open(ctx, path, config, meter); err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", path, classify(ctx, err)), s.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, asFault(ctx, err)), s.Close())
 	}
 	return s, nil
 }
 
 func (s *Store) open(ctx context.Context, path string, config group.Config, meter metric.Meter) (err error) {
-	if err := create(path); err != nil {
-		return fmt.Errorf("make the database file: %w", err)
+	full := path
+	if path != InMemory {
+		if err := createFile(path); err != nil {
+			return fmt.Errorf("create the database file: %w", err)
+		}
+		if full, err = filepath.Abs(path); err != nil {
+			return err
+		}
 	}
-	full, err := filepath.Abs(path)
-	if err != nil {
-		return err
-	}
-	if err := patiently(ctx, openingWait, func() error {
+	if err := retryBusy(ctx, openTimeout, func() error {
 		s.writer, err = openPool(ctx, dataSource(full), 1)
 		return err
 	}); err != nil {
 		return err
 	}
-	if err := patiently(ctx, openingWait, func() error {
-		return s.writer.use(ctx, func(c *connection) error { return migrate(ctx, c) })
+	if err := retryBusy(ctx, openTimeout, func() error {
+		return s.writer.withConn(ctx, func(c *connection) error {
+			if path == InMemory {
+				return loadEmpty(c)
+			}
+			return migrate(ctx, c)
+		})
 	}); err != nil {
 		return err
 	}
-	if err := patiently(ctx, openingWait, func() error {
-		s.reader, err = openPool(ctx, dataSource(full, "query_only(1)"), readers)
-		return err
-	}); err != nil {
-		return err
+	if s.reader = s.writer; path != InMemory {
+		if err := retryBusy(ctx, openTimeout, func() error {
+			s.reader, err = openPool(ctx, dataSource(full, "query_only(1)"), readers)
+			return err
+		}); err != nil {
+			return err
+		}
 	}
 	config.Lanes = 1
 	s.committer, err = group.New(config, s.writeBatch, meter)
 	return err
 }
 
-// patiently runs f again for as long as another process is in its way. It gives
-// up with ctx and after wait, with what f has returned last.
-func patiently(ctx context.Context, wait time.Duration, f func() error) error {
+// retryBusy retries f while another process locks the file, until ctx ends or for at
+// most wait. It returns the last error of f.
+func retryBusy(ctx context.Context, wait time.Duration, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
@@ -122,14 +127,14 @@ func patiently(ctx context.Context, wait time.Duration, f func() error) error {
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(openingPause):
+		case <-time.After(openRetryPause):
 		}
 	}
 }
 
-// create makes an empty file where there is none. SQLite itself would let
-// everybody read it; its log takes the file's permissions.
-func create(path string) error {
+// createFile creates a missing file. SQLite itself would make it readable for all
+// users. The files of the log get the same permissions.
+func createFile(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -137,8 +142,7 @@ func create(path string) error {
 	return f.Close()
 }
 
-// dataSource writes the path as a URI, in which ? and # and % of the path mean
-// nothing.
+// dataSource returns the path as a URI, which escapes ?, # and %.
 func dataSource(path string, pragmas ...string) string {
 	q := url.Values{}
 	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", busyTimeout))
@@ -148,44 +152,54 @@ func dataSource(path string, pragmas ...string) string {
 		q.Add("_pragma", pragma)
 	}
 	u := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: q.Encode()}
+	if path == InMemory {
+		u.Path, u.Opaque = "", path
+	}
 	return u.String()
 }
 
-// Close waits for the commands that are there, refuses further ones, and closes
-// the file. It may be called again.
+// Parts returns the store as its contract.
+func (s *Store) Parts() store.Store {
+	return store.Store{Updater: s, Reader: s, Registry: s, Lister: s, Accounts: s, Memories: s, Closer: s}
+}
+
+// Close refuses new commands, waits for the accepted ones, and closes the file. It may
+// be called more than once.
 func (s *Store) Close() error { return s.close() }
 
-func (s *Store) shut() error {
+func (s *Store) closeAll() error {
 	if s.committer != nil {
 		s.committer.Close()
 	}
 	var errs []error
-	for _, p := range []*pool{s.reader, s.writer} {
-		if p != nil {
-			errs = append(errs, p.close())
-		}
+	if s.reader != nil && s.reader != s.writer {
+		errs = append(errs, s.reader.close())
+	}
+	if s.writer != nil {
+		errs = append(errs, s.writer.close())
 	}
 	return errors.Join(errs...)
 }
 
-// read runs f in one reading transaction: what it sees is as of one moment.
+// read runs f in one reading transaction, on a consistent snapshot.
 func (s *Store) read(ctx context.Context, f func(*connection) error) error {
-	return s.reader.use(ctx, func(c *connection) error {
-		return c.transact(ctx, `BEGIN`, func() error { return f(c) })
+	return s.reader.withConn(ctx, func(c *connection) error {
+		return c.inTransaction(ctx, `BEGIN`, func() error { return f(c) })
 	})
 }
 
-// write runs f in one transaction of the writer. f and its statements are not
-// interrupted, which would cost each of them a goroutine: they find rows by their
-// keys and are over at once.
+// write runs f in one transaction of the writer. The context of f is never canceled:
+// the driver would start a goroutine for every statement, and statements by key are
+// short.
 func (s *Store) write(ctx context.Context, f func(context.Context, *connection) error) error {
-	return s.writer.use(ctx, func(c *connection) error {
+	return s.writer.withConn(ctx, func(c *connection) error {
 		whole := context.WithoutCancel(ctx)
-		return c.transact(whole, `BEGIN IMMEDIATE`, func() error { return f(whole, c) })
+		return c.inTransaction(whole, `BEGIN IMMEDIATE`, func() error { return f(whole, c) })
 	})
 }
 
-// wrap says what failed. Faults come back as they are.
+// wrap adds what failed, and turns errors of the database into faults. It returns
+// faults unchanged.
 func wrap(ctx context.Context, err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -193,28 +207,29 @@ func wrap(ctx context.Context, err error, format string, args ...any) error {
 	if _, ok := fault.From(err); ok {
 		return err
 	}
-	return fmt.Errorf(format+": %w", append(args, classify(ctx, err))...)
+	return fmt.Errorf(format+": %w", append(args, asFault(ctx, err))...)
 }
 
-// The primary result codes that say that the file cannot be used now.
-// https://www.sqlite.org/rescode.html
-var unavailable = map[int]bool{
+// unavailableCodes are the primary result codes of a file that cannot be used now.
+//
+// Source: https://www.sqlite.org/rescode.html
+var unavailableCodes = map[int]bool{
 	5: true, 6: true, // BUSY, LOCKED
 	8: true, 10: true, 13: true, 14: true, // READONLY, IOERR, FULL, CANTOPEN
 }
 
-// isBusy tells whether another process was in the way.
+// isBusy reports whether another process has locked the file.
 func isBusy(err error) bool {
 	e, ok := errors.AsType[*sqlite.Error](err)
 	return ok && e.Code()&0xff == 5
 }
 
-func classify(ctx context.Context, err error) error {
+func asFault(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	// The primary code is the low byte of an extended one.
-	if e, ok := errors.AsType[*sqlite.Error](err); ok && unavailable[e.Code()&0xff] {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok && unavailableCodes[e.Code()&0xff] {
 		return store.Unavailable(err)
 	}
 	if errors.Is(err, errClosed) || errors.Is(err, sql.ErrConnDone) {

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
 var config = group.Config{Queue: 10_000, QueueBytes: 256 << 20, Batch: 256, BatchBytes: 16 << 20, Lanes: 2, Within: 30 * time.Second}
@@ -34,7 +35,7 @@ func open(t testing.TB, path string) *Store {
 
 func fresh(t testing.TB) *Store { return open(t, filepath.Join(t.TempDir(), "state.db")) }
 
-// on makes a Decide of a command on one session.
+// on returns a Decide for a command on one session.
 func on(decide func(*session.View) (*session.Change, error)) store.Decide {
 	return func(views []*session.View) ([]*session.Change, error) {
 		change, err := decide(views[0])
@@ -89,7 +90,7 @@ func TestSeveralProcessesMayBootAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// begun opens the file beside the store and writes to it without an end.
+// begun opens the file a second time and starts a write transaction.
 func begun(t *testing.T, path string) (end func()) {
 	t.Helper()
 	p, err := openPool(t.Context(), dataSource(path), 1)
@@ -113,14 +114,14 @@ func begun(t *testing.T, path string) (end func()) {
 	return end
 }
 
-// hasty is a connection whose statements wait for nobody.
+// hasty opens a connection whose statements do not wait for locks.
 func hasty(t *testing.T, path string) *pool {
 	t.Helper()
 	p, err := openPool(t.Context(), dataSource(path), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.use(t.Context(), func(c *connection) error {
+	if err := p.withConn(t.Context(), func(c *connection) error {
 		_, err := c.exec(t.Context(), `PRAGMA busy_timeout = 0`)
 		return err
 	}); err != nil {
@@ -139,33 +140,33 @@ func TestABootWaitsForAMigrationOfAnotherProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	end, p := begun(t, path), hasty(t, path)
 	tries := 0
-	if err := patiently(t.Context(), time.Minute, func() error {
+	if err := retryBusy(t.Context(), time.Minute, func() error {
 		if tries++; tries == 3 {
 			end()
 		}
-		return p.use(t.Context(), func(c *connection) error { return migrate(t.Context(), c) })
+		return p.withConn(t.Context(), func(c *connection) error { return migrate(t.Context(), c) })
 	}); err != nil || tries < 3 {
 		t.Errorf("after %d tries: %v", tries, err)
 	}
 }
 
-func TestABootThatWaitsInVainSaysThatTheFileIsLocked(t *testing.T) {
+func TestOpenReportsAFileThatStaysLocked(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
 	begun(t, path)
 	p := hasty(t, path)
 	tries := 0
-	err := patiently(t.Context(), openingPause, func() error {
+	err := retryBusy(t.Context(), openRetryPause, func() error {
 		tries++
-		return p.use(t.Context(), func(c *connection) error { return migrate(t.Context(), c) })
+		return p.withConn(t.Context(), func(c *connection) error { return migrate(t.Context(), c) })
 	})
-	if tries == 0 || !isBusy(err) || !errors.Is(classify(t.Context(), err), fault.Unavailable) {
+	if tries == 0 || !isBusy(err) || !errors.Is(asFault(t.Context(), err), fault.Unavailable) {
 		t.Errorf("after %d tries: %v", tries, err)
 	}
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := patiently(stopped, time.Hour, func() error {
-		return p.use(t.Context(), func(c *connection) error { return migrate(t.Context(), c) })
+	if err := retryBusy(stopped, time.Hour, func() error {
+		return p.withConn(t.Context(), func(c *connection) error { return migrate(t.Context(), c) })
 	}); !isBusy(err) {
 		t.Errorf("stopped: %v", err)
 	}
@@ -176,11 +177,11 @@ func TestEveryCommitIsSyncedToTheDisk(t *testing.T) {
 	s := fresh(t)
 	var journal string
 	var synchronous int
-	err := s.writer.use(t.Context(), func(c *connection) error {
-		if _, err := c.one(t.Context(), `PRAGMA journal_mode`, nil, &journal); err != nil {
+	err := s.writer.withConn(t.Context(), func(c *connection) error {
+		if _, err := c.queryRow(t.Context(), `PRAGMA journal_mode`, nil, &journal); err != nil {
 			return err
 		}
-		_, err := c.one(t.Context(), `PRAGMA synchronous`, nil, &synchronous)
+		_, err := c.queryRow(t.Context(), `PRAGMA synchronous`, nil, &synchronous)
 		return err
 	})
 	if err != nil {
@@ -233,7 +234,7 @@ func TestABrokenCommandFailsAlone(t *testing.T) {
 				after := *v.Session
 				after.Version++
 				change := &session.Change{Session: &after}
-				if i%8 == 0 { // there is a first message already
+				if i%8 == 0 { // a message with this ordinal exists
 					change.Messages = []session.Message{{Ordinal: 0, ID: "twin"}}
 				}
 				return change, nil
@@ -317,7 +318,7 @@ func TestRefusalsComeBackAsTheyAre(t *testing.T) {
 	}
 }
 
-// Batches follow each other without a pause here, and so do the searches.
+// Batches and searches run without a pause.
 func TestDueWorkAndCommandsTakeTurns(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
@@ -396,16 +397,15 @@ func TestAReaderThatGivesUpLeavesItsConnectionAsItWas(t *testing.T) {
 	}
 }
 
-// An older binary that ran on the newer schema knows no facets: it has left
-// them behind where it deleted a session.
-func TestASessionStartsWhereFacetsWereLeftBehind(t *testing.T) {
+// An older release on the newer schema deletes sessions without their facets.
+func TestASessionStartsDespiteLeftoverFacets(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
 	announce(t, s, "executor-1")
 	key := session.Key{Tenant: "acme", SessionID: "s1"}
 	start(t, s, key)
 	err := s.write(t.Context(), func(ctx context.Context, c *connection) error {
-		for _, table := range owned {
+		for _, table := range table.OfSession() {
 			if _, err := c.exec(ctx, `DELETE FROM `+table); err != nil {
 				return err
 			}

@@ -7,11 +7,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// stepSizes gives the steps of a page and one more: the step, the one before it, whether
-// it begins its run, where its messages begin, and its size. length reads no record.
-const stepSizes = `SELECT k.step, k.run_id, coalesce(f.step, 0), f.run_id IS NOT k.run_id, ` + stepBegins + `,
+// stepSizes selects the steps of a page and one more: the step, the step before it,
+// whether it begins its run, the lowest ordinal that its messages can have, and its
+// size. length does not read the record.
+const stepSizes = `SELECT k.step, k.run_id, coalesce(f.step, 0), f.run_id IS NOT k.run_id, ` + firstOrdinal + `,
 		length(k.record) + coalesce((SELECT sum(m.size) FROM messages m WHERE m.tenant = k.tenant AND m.session_id = k.session_id
-			AND m.ordinal >= ` + stepBegins + ` AND m.ordinal < k.message_count AND m.step = k.step AND m.run_id = k.run_id), 0)
+			AND m.ordinal >= ` + firstOrdinal + ` AND m.ordinal < k.message_count AND m.step = k.step AND m.run_id = k.run_id), 0)
 	FROM checkpoints k
 	LEFT JOIN checkpoints f ON f.tenant = k.tenant AND f.session_id = k.session_id AND f.step =
 		(SELECT max(step) FROM checkpoints WHERE tenant = k.tenant AND session_id = k.session_id AND step < k.step)
@@ -19,9 +20,9 @@ const stepSizes = `SELECT k.step, k.run_id, coalesce(f.step, 0), f.run_id IS NOT
 	WHERE k.tenant = ?1 AND k.session_id = ?2 AND k.step > ?3 AND (?4 = '' OR k.run_id = ?4)
 	ORDER BY k.step LIMIT ?5`
 
-// stepBegins is where the messages of a step begin at the earliest: behind those of the
-// step before, and behind those that its run found.
-const stepBegins = `max(coalesce(f.message_count, 0), coalesce(r.start_message_count, 0))`
+// firstOrdinal is the lowest ordinal that a message of the step can have. Its messages
+// follow those of the step before, and those from before its run.
+const firstOrdinal = `max(coalesce(f.message_count, 0), coalesce(r.start_message_count, 0))`
 
 // Steps implements store.Reader.
 func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage) (found *store.Steps, err error) {
@@ -32,7 +33,7 @@ func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage)
 				return err
 			}
 		}
-		if _, err := c.one(ctx, `SELECT coalesce(max(step), 0) FROM checkpoints WHERE tenant = ? AND session_id = ? AND step <= ?`,
+		if _, err := c.queryRow(ctx, `SELECT coalesce(max(step), 0) FROM checkpoints WHERE tenant = ? AND session_id = ? AND step <= ?`,
 			arguments(key.Tenant, key.SessionID, page.After), &found.Stands); err != nil {
 			return err
 		}
@@ -53,10 +54,10 @@ func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage)
 	return found, nil
 }
 
-// readStepPage finds the steps of the page, and returns where the messages of each begin.
+// readStepPage finds the steps of the page, and returns the first ordinal of each.
 func readStepPage(ctx context.Context, c *connection, key session.Key, page store.StepPage, found *store.Steps) (begins []int64, err error) {
 	total := 0
-	err = c.some(ctx, stepSizes, arguments(key.Tenant, key.SessionID, page.After, page.RunID, page.Limit+1), func(row scanner) (bool, error) {
+	err = c.forEachUntil(ctx, stepSizes, arguments(key.Tenant, key.SessionID, page.After, page.RunID, page.Limit+1), func(row scanner) (bool, error) {
 		var step session.StoredStep
 		var from int64
 		var size int
@@ -74,31 +75,35 @@ func readStepPage(ctx context.Context, c *connection, key session.Key, page stor
 	return begins, err
 }
 
-// readStep reads the rest of a step.
+// readStep reads the checkpoint and the messages of a step.
 func readStep(ctx context.Context, c *connection, key session.Key, from int64, step *session.StoredStep) (err error) {
-	_, err = c.one(ctx, `SELECT `+checkpointColumns+`, k.record FROM checkpoints k WHERE k.tenant = ? AND k.session_id = ? AND k.step = ?`,
-		arguments(key.Tenant, key.SessionID, step.Step), append(checkpointFields(&step.Checkpoint), bytesOf(&step.Record))...)
+	_, err = c.queryRow(ctx, `SELECT `+checkpointColumns.Select("k")+` FROM checkpoints k WHERE k.tenant = ? AND k.session_id = ? AND k.step = ?`,
+		arguments(key.Tenant, key.SessionID, step.Step), checkpointColumns.Destinations(nil, &step.Checkpoint)...)
 	if err != nil {
 		return err
 	}
-	step.Messages, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM messages m WHERE m.tenant = ? AND m.session_id = ?
+	step.Messages, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m WHERE m.tenant = ? AND m.session_id = ?
 		AND m.ordinal >= ? AND m.ordinal < ? AND m.step = ? AND m.run_id = ? ORDER BY m.ordinal`,
 		key.Tenant, key.SessionID, from, step.MessageCount, step.Step, step.RunID)
 	return err
 }
 
-// readRunsOf reads the runs of the page, without their outputs.
+var runWithoutOutput = `SELECT ` + runListed.Select("r") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.run_id = ?`
+
+// readRunsOf reads the runs of the page without their outputs.
 func readRunsOf(ctx context.Context, c *connection, key session.Key, found *store.Steps) error {
 	for i, step := range found.Page {
 		if i > 0 && found.Page[i-1].RunID == step.RunID {
 			continue
 		}
-		run, err := readRun(ctx, c, runBare, key, step.RunID)
+		var run session.Run
+		known, err := c.queryRow(ctx, runWithoutOutput, arguments(key.Tenant, key.SessionID, step.RunID), runListed.Destinations(nil, &run)...)
 		if err != nil {
 			return err
 		}
-		if run != nil {
-			found.Runs = append(found.Runs, *run)
+		if known {
+			fillOutcome(&run)
+			found.Runs = append(found.Runs, run)
 		}
 	}
 	return nil

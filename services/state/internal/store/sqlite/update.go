@@ -8,11 +8,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// command writes in the transaction of a batch. refused is the error of its
-// own rules, and then it has written nothing.
+// command writes in the transaction of a batch. refused is an error of its own rules; it
+// has then written nothing.
 type command func(context.Context, *connection) (refused, err error)
 
-// writeBatch writes the commands one after the other in one transaction.
+// writeBatch runs the commands in one transaction, one after the other.
 func (s *Store) writeBatch(ctx context.Context, batch []command) ([]error, error) {
 	var each []error
 	err := s.write(ctx, func(whole context.Context, c *connection) error {
@@ -45,7 +45,7 @@ func (s *Store) Update(ctx context.Context, targets []session.Target, bytes int,
 	return s.committer.Do(ctx, keys, bytes, func(ctx context.Context, c *connection) (refused, err error) {
 		views := make([]*session.View, len(targets))
 		for i, t := range targets {
-			if views[i], err = view(ctx, c, t.Key, t.Need); err != nil {
+			if views[i], err = loadView(ctx, c, t.Key, t.Need); err != nil {
 				return nil, fmt.Errorf("read session %q of tenant %q: %w", t.SessionID, t.Tenant, err)
 			}
 		}

@@ -9,29 +9,29 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
-	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
-// view reads what need names. It makes one query for each part but the first
-// two: in one process a query costs microseconds.
-func view(ctx context.Context, c *connection, key session.Key, need session.Need) (*session.View, error) {
+// loadView reads what need selects, with a query for each part. A query in the same
+// process costs microseconds.
+func loadView(ctx context.Context, c *connection, key session.Key, need session.Need) (*session.View, error) {
 	v := &session.View{}
 	if need.AgentType != "" {
-		if _, err := c.one(ctx, `SELECT EXISTS (SELECT 1 FROM agents WHERE agent_type = ?)`, arguments(need.AgentType), &v.AgentKnown); err != nil {
+		if _, err := c.queryRow(ctx, `SELECT EXISTS (SELECT 1 FROM agents WHERE agent_type = ?)`, arguments(need.AgentType), &v.AgentKnown); err != nil {
 			return nil, err
 		}
 	}
 	if need.Executor != "" {
-		if _, err := c.one(ctx, `SELECT EXISTS (SELECT 1 FROM executors WHERE executor_id = ?)`, arguments(need.Executor), &v.ExecutorLives); err != nil {
+		if _, err := c.queryRow(ctx, `SELECT EXISTS (SELECT 1 FROM executors WHERE executor_id = ?)`, arguments(need.Executor), &v.ExecutorLives); err != nil {
 			return nil, err
 		}
 	}
-	planned, err := viewSession(ctx, c, key, need, v)
+	planned, err := loadSession(ctx, c, key, need, v)
 	if err != nil || v.Session == nil {
 		return v, err
 	}
 	need.Journal = need.Journal && planned
-	for _, step := range viewSteps {
+	for _, step := range viewLoaders {
 		if err := step(ctx, c, key, need, v); err != nil {
 			return nil, err
 		}
@@ -39,42 +39,42 @@ func view(ctx context.Context, c *connection, key session.Key, need session.Need
 	return v, nil
 }
 
-var viewSteps = []func(context.Context, *connection, session.Key, session.Need, *session.View) error{
-	viewRuns, viewJournal, viewCheckpoint, viewMessages, viewCalls, viewState, viewWaiting, viewUndo, viewBack, viewAnswer, viewFailed,
+var viewLoaders = []func(context.Context, *connection, session.Key, session.Need, *session.View) error{
+	loadRuns, loadJournal, loadCheckpoint, loadMessages, loadCalls, loadState, loadWaiting, loadUndo, loadRewindPoint, loadAnswer, loadFailedStep,
 }
 
 const planExists = `, EXISTS (SELECT 1 FROM plans p WHERE p.tenant = s.tenant AND p.session_id = s.session_id)`
 
 var (
-	sessionShown = `SELECT ` + sessionColumns + planExists + ` FROM sessions s WHERE s.tenant = ? AND s.session_id = ?`
-	bothShown    = `SELECT ` + sessionColumns + planExists + `, ` + runColumns("r.output") + ` FROM sessions s
+	selectSession       = `SELECT ` + sessionColumns.Select("s") + planExists + ` FROM sessions s WHERE s.tenant = ? AND s.session_id = ?`
+	selectSessionAndRun = `SELECT ` + sessionColumns.Select("s") + planExists + `, ` + runColumns.Select("r") + ` FROM sessions s
 		JOIN runs r ON r.tenant = s.tenant AND r.session_id = s.session_id WHERE s.tenant = ? AND s.session_id = ? AND r.run_id = ?`
 )
 
-// viewSession shows the session with the run that need names, and reports
-// whether a step in flight has a plan. Most steps ask for just this.
-func viewSession(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (planned bool, err error) {
+// loadSession loads the session and the run of need.RunID, and reports whether the step
+// in flight has a plan. Most steps need no more.
+func loadSession(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (planned bool, err error) {
 	s := session.Session{Key: key}
 	var r session.Run
-	fields := append(sessionFields(&s), &planned)
+	fields := append(sessionColumns.Destinations(nil, &s), &planned)
 	found := false
 	if need.RunID != "" {
-		if found, err = c.one(ctx, bothShown, arguments(key.Tenant, key.SessionID, need.RunID), append(fields, runFields(&r)...)...); err != nil {
+		if found, err = c.queryRow(ctx, selectSessionAndRun, arguments(key.Tenant, key.SessionID, need.RunID), runColumns.Destinations(fields, &r)...); err != nil {
 			return false, err
 		}
 	}
 	if found {
-		ended(&r)
+		fillOutcome(&r)
 		v.Session, v.Run = &s, &r
 		return planned, nil
 	}
-	if found, err = c.one(ctx, sessionShown, arguments(key.Tenant, key.SessionID), fields...); found {
+	if found, err = c.queryRow(ctx, selectSession, arguments(key.Tenant, key.SessionID), fields...); found {
 		v.Session = &s
 	}
 	return planned, err
 }
 
-func viewRuns(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
+func loadRuns(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
 	if need.RequestKey != "" {
 		if v.Keyed, err = readRun(ctx, c, runByKey, key, need.RequestKey); err != nil {
 			return err
@@ -92,31 +92,34 @@ func viewRuns(ctx context.Context, c *connection, key session.Key, need session.
 	if !need.Open {
 		return nil
 	}
-	v.Live, err = readRun(ctx, c, runLive, key)
+	v.Live, err = readRun(ctx, c, liveRun, key)
 	return err
 }
 
-func viewJournal(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
+var (
+	planOf    = `SELECT ` + planColumns.Select("p") + ` FROM plans p WHERE p.tenant = ? AND p.session_id = ?`
+	resultsOf = `SELECT ` + resultColumns.Select("r") + ` FROM results r WHERE r.tenant = ? AND r.session_id = ? ORDER BY r.position`
+)
+
+func loadJournal(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
 	if !need.Journal {
 		return nil
 	}
 	var j session.Journal
-	found, err := c.one(ctx, `SELECT step, body, call_ids, usage, ops FROM plans WHERE tenant = ? AND session_id = ?`,
-		arguments(key.Tenant, key.SessionID), &j.Step, &j.Plan, store.In(&j.CallIDs), store.In(&j.Usage), store.In(&j.Ops))
+	found, err := c.queryRow(ctx, planOf, arguments(key.Tenant, key.SessionID), planColumns.Destinations(nil, &j)...)
 	if !found {
 		return err
 	}
 	v.Journal = &j
-	return c.each(ctx, `SELECT call_id, body, ops, usage FROM results WHERE tenant = ? AND session_id = ? ORDER BY position`,
-		arguments(key.Tenant, key.SessionID), func(row scanner) error {
-			var r session.Result
-			err := row.Scan(&r.CallID, &r.Body, store.In(&r.Ops), store.In(&r.Usage))
-			j.Results = append(j.Results, r)
-			return err
-		})
+	return c.forEach(ctx, resultsOf, arguments(key.Tenant, key.SessionID), func(row scanner) error {
+		var r table.Result
+		err := row.Scan(resultColumns.Destinations(nil, &r)...)
+		j.Results = append(j.Results, r.Result)
+		return err
+	})
 }
 
-func viewCheckpoint(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
+func loadCheckpoint(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
 	switch {
 	case need.CheckpointID != "":
 		v.Checkpoint, err = readCheckpointNamed(ctx, c, key, need.CheckpointID)
@@ -131,31 +134,31 @@ func viewCheckpoint(ctx context.Context, c *connection, key session.Key, need se
 	return err
 }
 
-const takenAmong = `SELECT message_id, ordinal FROM messages WHERE tenant = ? AND session_id = ? AND message_id IN `
+const selectExisting = `SELECT message_id, ordinal FROM messages WHERE tenant = ? AND session_id = ? AND message_id IN `
 
-// taken are the queries for so many message ids: an argument for each is found
-// sooner than a list of them, which takenListed has.
-var taken = func() (texts [9]string) {
+// existingQueries find messages by id, each for as many ids as its index. Separate
+// arguments are faster than the list of selectExistingOfList.
+var existingQueries = func() (texts [9]string) {
 	for n := range texts {
-		texts[n] = takenAmong + `(` + strings.TrimPrefix(strings.Repeat(`, ?`, n), `, `) + `)`
+		texts[n] = selectExisting + `(` + strings.TrimPrefix(strings.Repeat(`, ?`, n), `, `) + `)`
 	}
 	return texts
 }()
 
-const takenListed = takenAmong + `(SELECT value FROM json_each(?))`
+const selectExistingOfList = selectExisting + `(SELECT value FROM json_each(?))`
 
-func viewMessages(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
+func loadMessages(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
 	if n := len(need.MessageIDs); n > 0 && v.Session.MessageCount > 0 {
-		query, args := takenListed, arguments(key.Tenant, key.SessionID)
-		if n < len(taken) {
-			query = taken[n]
+		query, args := selectExistingOfList, arguments(key.Tenant, key.SessionID)
+		if n < len(existingQueries) {
+			query = existingQueries[n]
 			for _, id := range need.MessageIDs {
 				args = append(args, id)
 			}
 		} else {
-			args = append(args, list(need.MessageIDs))
+			args = append(args, jsonList(need.MessageIDs))
 		}
-		err := c.each(ctx, query, args, func(row scanner) error {
+		err := c.forEach(ctx, query, args, func(row scanner) error {
 			var id string
 			var at int64
 			err := row.Scan(&id, &at)
@@ -170,7 +173,7 @@ func viewMessages(ctx context.Context, c *connection, key session.Key, need sess
 		return nil
 	}
 	var err error
-	v.Tail, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM
+	v.Tail, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM
 			(SELECT *, sum(size) OVER (ORDER BY ordinal DESC) AS total, row_number() OVER (ORDER BY ordinal DESC) AS place FROM
 				(SELECT * FROM messages WHERE tenant = ? AND session_id = ? ORDER BY ordinal DESC LIMIT ?)) m
 		WHERE m.total <= ? OR m.place = 1 ORDER BY m.ordinal DESC`, key.Tenant, key.SessionID, need.Tail.Messages, need.Tail.Bytes)
@@ -178,7 +181,7 @@ func viewMessages(ctx context.Context, c *connection, key session.Key, need sess
 	return err
 }
 
-func viewCalls(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
+func loadCalls(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
 	if need.Calls {
 		v.Calls, err = readCalls(ctx, c, `l.tenant = ? AND l.session_id = ? AND (l.consumed_at = 0 OR (l.late_at > 0 AND NOT l.told))
 			ORDER BY l.created_at, l.call_id`, key.Tenant, key.SessionID)
@@ -188,7 +191,7 @@ func viewCalls(ctx context.Context, c *connection, key session.Key, need session
 	}
 	if len(need.CallIDs) > 0 {
 		v.Named, err = readCalls(ctx, c, `l.tenant = ? AND l.root_id = ? AND l.call_id IN (SELECT value FROM json_each(?)) ORDER BY l.call_id`,
-			key.Tenant, v.Session.RootID, list(need.CallIDs))
+			key.Tenant, v.Session.RootID, jsonList(need.CallIDs))
 		if err != nil {
 			return err
 		}
@@ -199,16 +202,16 @@ func viewCalls(ctx context.Context, c *connection, key session.Key, need session
 	return err
 }
 
-func viewState(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
+func loadState(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
 	if need.State || need.Written && v.Journal.Writes() {
 		v.Session.State, err = readState(ctx, c, key, v.Session.StateBase, v.Session.StateVersion)
 	}
 	return err
 }
 
-func viewWaiting(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
+func loadWaiting(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
 	if need.Busy {
-		if _, err := c.one(ctx, `SELECT on_busy FROM agents WHERE agent_type = ?`, arguments(v.Session.AgentType), &v.OnBusy); err != nil {
+		if _, err := c.queryRow(ctx, `SELECT on_busy FROM agents WHERE agent_type = ?`, arguments(v.Session.AgentType), &v.OnBusy); err != nil {
 			return err
 		}
 		v.OnBusy = cmp.Or(v.OnBusy, session.BusyReject)
@@ -222,8 +225,8 @@ func viewWaiting(ctx context.Context, c *connection, key session.Key, need sessi
 	}
 	for _, r := range runs {
 		waiting := session.Waiting{Run: r}
-		_, err := c.one(ctx, `SELECT message_ids FROM held_runs WHERE tenant = ? AND session_id = ? AND run_id = ?`,
-			arguments(key.Tenant, key.SessionID, r.RunID), store.In(&waiting.MessageIDs))
+		_, err := c.queryRow(ctx, `SELECT message_ids FROM held_runs WHERE tenant = ? AND session_id = ? AND run_id = ?`,
+			arguments(key.Tenant, key.SessionID, r.RunID), table.AsJSON(&waiting.MessageIDs))
 		if err != nil {
 			return err
 		}
@@ -233,13 +236,13 @@ func viewWaiting(ctx context.Context, c *connection, key session.Key, need sessi
 		return nil
 	}
 	v.Held = &session.Held{}
-	_, err = c.one(ctx, `SELECT held FROM held_runs WHERE tenant = ? AND session_id = ? AND run_id = ?`,
-		arguments(key.Tenant, key.SessionID, runs[0].RunID), store.In(v.Held))
+	_, err = c.queryRow(ctx, `SELECT held FROM held_runs WHERE tenant = ? AND session_id = ? AND run_id = ?`,
+		arguments(key.Tenant, key.SessionID, runs[0].RunID), table.AsJSON(v.Held))
 	return err
 }
 
-// viewUndo shows what is left when the newest run is taken back.
-func viewUndo(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
+// loadUndo loads what remains when the newest run is undone.
+func loadUndo(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
 	if !need.Undo || v.Session.CurrentRunID == "" {
 		return nil
 	}
@@ -251,7 +254,7 @@ func viewUndo(ctx context.Context, c *connection, key session.Key, need session.
 	if v.Former, err = readCheckpoint(ctx, c, key, `AND k.step <= ?`, before); err != nil {
 		return err
 	}
-	v.Kept, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM messages m
+	v.Kept, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m
 		WHERE m.tenant = ?1 AND m.session_id = ?2 AND m.ordinal >= ?3 AND (m.run_id <> ?4 OR (m.role = 'user' AND m.step = 0) OR (m.role = 'tool' AND EXISTS
 			(SELECT 1 FROM calls l WHERE l.tenant = ?1 AND l.session_id = ?2 AND l.consumed_at > 0 AND l.consumed_step = m.step AND +l.step <= ?5)))
 		ORDER BY m.ordinal`, key.Tenant, key.SessionID, run.StartMessageCount, run.RunID, before)
@@ -263,19 +266,18 @@ func viewUndo(ctx context.Context, c *connection, key session.Key, need session.
 	if err != nil || run.StartStateVersion == 0 {
 		return err
 	}
-	if v.StartState, err = readState(ctx, c, key, run.StartStateBase, run.StartStateVersion); errors.Is(err, errNotKept) {
+	if v.StartState, err = readState(ctx, c, key, run.StartStateBase, run.StartStateVersion); errors.Is(err, errNoState) {
 		err = nil
 	}
 	return err
 }
 
-// viewBack shows what there is around the message that the session is to be taken
-// back to.
-func viewBack(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
+// loadRewindPoint loads the rows around the message to which the session is rewound.
+func loadRewindPoint(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
 	if need.BackTo == "" {
 		return nil
 	}
-	found, err := readMessages(ctx, c, `SELECT `+messageColumns+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.message_id = ?`,
+	found, err := readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.message_id = ?`,
 		key.Tenant, key.SessionID, need.BackTo)
 	if err != nil || len(found) == 0 {
 		return err
@@ -284,11 +286,11 @@ func viewBack(ctx context.Context, c *connection, key session.Key, need session.
 	if b.Run, err = readRun(ctx, c, runByID, key, b.Message.RunID); err != nil {
 		return err
 	}
-	if _, err := c.one(ctx, `SELECT step FROM messages WHERE tenant = ? AND session_id = ? AND ordinal < ? AND step > 0 ORDER BY ordinal DESC LIMIT 1`,
+	if _, err := c.queryRow(ctx, `SELECT step FROM messages WHERE tenant = ? AND session_id = ? AND ordinal < ? AND step > 0 ORDER BY ordinal DESC LIMIT 1`,
 		arguments(key.Tenant, key.SessionID, b.Message.Ordinal), &b.Before); err != nil {
 		return err
 	}
-	newest := int64(math.MaxInt64) // of the state
+	newest := int64(math.MaxInt64) // version of the custom state
 	if b.Run != nil && b.Run.StartStateVersion > 0 {
 		newest = b.Run.StartStateVersion
 	}
@@ -296,11 +298,11 @@ func viewBack(ctx context.Context, c *connection, key session.Key, need session.
 		return err
 	}
 	if version, base, known := b.Origin(); known {
-		if b.State, err = readState(ctx, c, key, base, version); err != nil && !errors.Is(err, errNotKept) {
+		if b.State, err = readState(ctx, c, key, base, version); err != nil && !errors.Is(err, errNoState) {
 			return err
 		}
 	}
-	b.Results, err = readMessages(ctx, c, `SELECT `+messageColumns+` FROM messages m
+	b.Results, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m
 		WHERE m.tenant = ?1 AND m.session_id = ?2 AND m.ordinal > ?3 AND m.role = 'tool' AND EXISTS
 			(SELECT 1 FROM calls l WHERE l.tenant = ?1 AND l.session_id = ?2 AND l.consumed_at > 0 AND l.consumed_step = m.step AND +l.step <= ?4)
 		ORDER BY m.ordinal`, key.Tenant, key.SessionID, b.Message.Ordinal, b.Before)

@@ -11,62 +11,62 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-var accounts = []test{
-	{"usage beside steps is recorded behind what there is", func(b *bench) {
-		b.create(b.createOf(home))
-		b.recordUsage(home, "", tool("a"), tool("b"))
+var accounts = []suiteCase{
+	{"usage outside steps is appended to the recorded usage", func(h *harness) {
+		h.create(h.createOf(home))
+		h.recordUsage(home, "", toolUsage("a"), toolUsage("b"))
 		custom := session.Usage{Kind: session.UsageCustom, Source: "tool", Type: "t", Name: "n", Value: 0.25}
-		b.recordUsage(home, "run", custom)
-		b.recordUsage(home, "")
+		h.recordUsage(home, "run", custom)
+		h.recordUsage(home, "")
 		want := []session.UsageEntry{
-			{Position: 0, At: b.now, Usage: tool("a")}, {Position: 1, At: b.now, Usage: tool("b")}, {RunID: "run", Position: 2, At: b.now, Usage: custom},
+			{Position: 0, At: h.now, Usage: toolUsage("a")}, {Position: 1, At: h.now, Usage: toolUsage("b")}, {RunID: "run", Position: 2, At: h.now, Usage: custom},
 		}
-		same(b, "entries", b.usage(home), want)
-		s := b.snapshot(home).Session
+		same(h, "entries", h.usage(home), want)
+		s := h.snapshot(home).Session
 		if s.UsageCount != 3 || s.Version != 1 {
-			b.Errorf("got %+v", s)
+			h.Errorf("got %+v", s)
 		}
-		c := session.RecordUsage{Key: at("nobody"), Usage: []session.Usage{custom}, Now: b.now}
-		b.refuses(b.send(c.Key, c.Need(), c.Decide), fault.NotFound, "SESSION_NOT_FOUND")
+		c := session.RecordUsage{Key: at("unknown"), Usage: []session.Usage{custom}, Now: h.now}
+		h.refuses(h.send(c.Key, c.Need(), c.Decide), fault.NotFound, "SESSION_NOT_FOUND")
 	}},
-	{"what was spent before a claim is given back is recorded once", func(b *bench) {
-		b.start(b.startOf(home))
+	{"usage before a release is recorded once", func(h *harness) {
+		h.start(h.startOf(home))
 		release := func(ref session.Ref, n int64) {
-			b.Helper()
-			c := session.Release{Ref: ref, Usage: []session.Usage{tokens(n), tokens(n)}, Now: b.now}
-			b.must(b.send(c.Key, c.Need(), c.Decide))
-			b.must(b.send(c.Key, c.Need(), c.Decide))
+			h.Helper()
+			c := session.Release{Ref: ref, Usage: []session.Usage{modelUsage(n), modelUsage(n)}, Now: h.now}
+			h.must(h.send(c.Key, c.Need(), c.Decide))
+			h.must(h.send(c.Key, c.Need(), c.Decide))
 		}
-		ref, _ := b.claim(executor)
+		ref, _ := h.claim(executor)
 		release(ref, 3)
-		ref, _ = b.claim(executor)
+		ref, _ = h.claim(executor)
 		release(ref, 7)
 		entry := func(place int32, n int64) session.UsageEntry {
-			return session.UsageEntry{RunID: ref.RunID, Position: place, At: b.now, Usage: tokens(n)}
+			return session.UsageEntry{RunID: ref.RunID, Position: place, At: h.now, Usage: modelUsage(n)}
 		}
-		same(b, "entries", b.usage(home), []session.UsageEntry{entry(0, 3), entry(1, 3), entry(2, 7), entry(3, 7)})
-		same(b, "count", b.snapshot(home).Session.UsageCount, int32(4))
+		same(h, "entries", h.usage(home), []session.UsageEntry{entry(0, 3), entry(1, 3), entry(2, 7), entry(3, 7)})
+		same(h, "count", h.snapshot(home).Session.UsageCount, int32(4))
 	}},
-	{"usage that is recorded at once is all there", func(b *bench) {
-		b.create(b.createOf(home))
-		together(func(i int) {
-			c := session.RecordUsage{Key: home, Usage: []session.Usage{tokens(int64(i)), tokens(1000)}, Now: b.now}
-			if err := b.send(c.Key, c.Need(), c.Decide); err != nil {
-				b.Errorf("record %d: %v", i, err)
+	{"concurrent usage is recorded completely", func(h *harness) {
+		h.create(h.createOf(home))
+		concurrently(func(i int) {
+			c := session.RecordUsage{Key: home, Usage: []session.Usage{modelUsage(int64(i)), modelUsage(1000)}, Now: h.now}
+			if err := h.send(c.Key, c.Need(), c.Decide); err != nil {
+				h.Errorf("record %d: %v", i, err)
 			}
 		})
 		var sum int64
-		entries := b.usage(home)
+		entries := h.usage(home)
 		for i, e := range entries {
-			same(b, "position", e.Position, int32(i))
+			same(h, "position", e.Position, int32(i))
 			sum += e.TotalTokens
 		}
-		if len(entries) != 2*crowd || sum != crowd*1000+crowd*(crowd-1)/2 {
-			b.Errorf("got %d entries of %d tokens", len(entries), sum)
+		if len(entries) != 2*parallelism || sum != parallelism*1000+parallelism*(parallelism-1)/2 {
+			h.Errorf("got %d entries of %d tokens", len(entries), sum)
 		}
 	}},
-	{"usage is listed in the order of its recording, by kind and in pages", func(b *bench) {
-		l := b.ledger()
+	{"usage is listed by kind, in pages, in the order of recording", func(h *harness) {
+		l := h.ledger()
 		for _, kinds := range [][]session.UsageKind{nil, {session.UsageTool}, {session.UsageTokens, session.UsageCustom}, {"none"}} {
 			var want []session.UsageEntry
 			for _, e := range l.entries {
@@ -79,71 +79,71 @@ var accounts = []test{
 			})
 			var got []session.UsageEntry
 			for offset := 0; ; offset += 7 {
-				page, err := b.Store.UsageEntries(b.Context(), home, kinds, offset, 7)
-				b.must(err)
+				page, err := h.Store.UsageEntries(h.Context(), home, kinds, offset, 7)
+				h.must(err)
 				got = append(got, page...)
 				if len(page) < 7 {
 					break
 				}
 			}
-			same(b, fmt.Sprint("entries of the kinds ", kinds), got, want)
+			same(h, fmt.Sprint("entries of the kinds ", kinds), got, want)
 		}
-		_, err := b.Store.UsageEntries(b.Context(), at("nobody"), nil, 0, 7)
-		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
+		_, err := h.Store.UsageEntries(h.Context(), at("unknown"), nil, 0, 7)
+		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
-	{"usage adds up like a plain sum", func(b *bench) {
-		l := b.ledger()
+	{"usage sums match a reference list", func(h *harness) {
+		l := h.ledger()
 		for _, q := range l.queries() {
 			want := l.sums(q)
-			got, err := b.Store.UsageSums(b.Context(), "acme", q, 10_000)
-			b.must(err)
-			same(b, fmt.Sprintf("sums of %+v", q), got, want)
-			few, err := b.Store.UsageSums(b.Context(), "acme", q, 3)
-			b.must(err)
-			same(b, fmt.Sprintf("three sums of %+v", q), few, want[:min(3, len(want))])
+			got, err := h.Store.UsageSums(h.Context(), "acme", q, 10_000)
+			h.must(err)
+			same(h, fmt.Sprintf("sums of %+v", q), got, want)
+			few, err := h.Store.UsageSums(h.Context(), "acme", q, 3)
+			h.must(err)
+			same(h, fmt.Sprintf("three sums of %+v", q), few, want[:min(3, len(want))])
 		}
 	}},
 }
 
-// ledger is a plain list of what was measured, in families of sessions.
-type ledger struct {
+// usageLedger is the reference for usage sums: a list of all entries and their sessions.
+type usageLedger struct {
 	rand     *rand.Rand
 	sessions []session.Session
-	entries  []ledgerEntry
+	entries  []usageLedgerEntry
 }
 
-type ledgerEntry struct {
+type usageLedgerEntry struct {
 	session.UsageEntry
 	key session.Key
 }
 
-// ledger writes sessions with usage: a family, and others of two tenants.
-func (b *bench) ledger() *ledger {
-	b.Helper()
-	l := &ledger{rand: rand.New(rand.NewPCG(2, 3))}
+// ledger writes usage to a family and to other sessions of two tenants.
+func (h *harness) ledger() *usageLedger {
+	h.Helper()
+	l := &usageLedger{rand: rand.New(rand.NewPCG(2, 3))}
 	for i, id := range []string{home.SessionID, "child", "grandchild", "other", "far", home.SessionID} {
 		key := session.Key{Tenant: []string{"acme", "other"}[i/5], SessionID: id}
 		s := session.Session{
-			Key: key, RootID: id, AgentType: l.pick(agent, "sales"), Status: session.Paused, Version: 1, StateVersion: 1, StateBase: 1, State: "{}", UserID: l.pick("", "u1", "u2"), CreatedAt: b.now,
+			Key: key, RootID: id, AgentType: l.pick(agent, "sales"), Status: session.Paused, Version: 1, StateVersion: 1, StateBase: 1, State: "{}", UserID: l.pick("", "u1", "u2"), CreatedAt: h.now,
 		}
 		if i == 1 || i == 2 {
 			s.RootID, s.ParentID = home.SessionID, []string{"", home.SessionID, "child"}[i]
 		}
 		change := &session.Change{Session: &s, Created: true, NewState: true}
 		for position := range int32(30) {
-			e := session.UsageEntry{RunID: l.pick("", "r1", "r2"), Step: int32(i), Position: position, At: b.now + session.Millis(l.rand.IntN(500)), Usage: l.usage()}
+			e := session.UsageEntry{RunID: l.pick("", "r1", "r2"), Step: int32(i), Position: position, At: h.now + session.Millis(l.rand.IntN(500)), Usage: l.usage()}
 			change.Usage = append(change.Usage, e)
-			l.entries = append(l.entries, ledgerEntry{e, key})
+			l.entries = append(l.entries, usageLedgerEntry{e, key})
 		}
 		l.sessions = append(l.sessions, s)
-		b.write(key, change)
+		h.write(key, change)
 	}
 	return l
 }
 
-func (l *ledger) pick(values ...string) string { return values[l.rand.IntN(len(values))] }
+func (l *usageLedger) pick(values ...string) string { return values[l.rand.IntN(len(values))] }
 
-func (l *ledger) usage() session.Usage {
+func (l *usageLedger) usage() session.Usage {
 	n := func() int64 { return l.rand.Int64N(1 << 40) }
 	switch l.rand.IntN(4) {
 	case 0:
@@ -155,15 +155,15 @@ func (l *ledger) usage() session.Usage {
 	case 2:
 		return session.Usage{Kind: session.UsageSubAgent, Source: "agent", Tool: l.pick("t", "s"), Success: l.rand.IntN(2) == 0, DurationMS: n()}
 	default:
-		// Quarters add up without rounding, in whatever order.
+		// Sums of quarters are exact in any order.
 		return session.Usage{Kind: session.UsageCustom, Source: "tool", Type: l.pick("x", "y"), Name: l.pick("n", "m"), Value: float64(l.rand.IntN(1000)) / 4}
 	}
 }
 
-func (l *ledger) queries() []store.UsageQuery {
+func (l *usageLedger) queries() []store.UsageQuery {
 	from := l.entries[0].At
 	list := []store.UsageQuery{
-		{}, {Sessions: []string{home.SessionID}}, {Sessions: []string{"child", "far", "nobody"}}, {Family: home.SessionID}, {Family: "child"}, {Family: "far"}, {Family: "nobody"},
+		{}, {Sessions: []string{home.SessionID}}, {Sessions: []string{"child", "far", "unknown"}}, {Family: home.SessionID}, {Family: "child"}, {Family: "far"}, {Family: "unknown"},
 		{RunID: "r1"}, {UserID: "u1"}, {AgentType: "sales"}, {Kinds: []session.UsageKind{session.UsageTokens, session.UsageTool}}, {Models: []string{"m1", "m2"}},
 		{From: from}, {Before: from}, {From: from - 100, Before: from + 100}, {Bucket: 100}, {Bucket: 7},
 	}
@@ -180,7 +180,7 @@ func (l *ledger) queries() []store.UsageQuery {
 	return list
 }
 
-func (l *ledger) counts(e ledgerEntry, q store.UsageQuery) bool {
+func (l *usageLedger) counts(e usageLedgerEntry, q store.UsageQuery) bool {
 	s := l.sessions[slices.IndexFunc(l.sessions, func(s session.Session) bool { return s.Key == e.key })]
 	below := map[string][]string{home.SessionID: {home.SessionID, "child", "grandchild"}, "child": {"child", "grandchild"}, "far": {"far"}}
 	switch {
@@ -194,7 +194,7 @@ func (l *ledger) counts(e ledgerEntry, q store.UsageQuery) bool {
 	return (q.From == 0 || e.At >= q.From) && (q.Before == 0 || e.At < q.Before)
 }
 
-func (l *ledger) sums(q store.UsageQuery) []store.UsageSum {
+func (l *usageLedger) sums(q store.UsageQuery) []store.UsageSum {
 	var sums []store.UsageSum
 	for _, e := range l.entries {
 		if !l.counts(e, q) {
@@ -208,12 +208,12 @@ func (l *ledger) sums(q store.UsageQuery) []store.UsageSum {
 		if !found {
 			sums = slices.Insert(sums, i, of)
 		}
-		add(&sums[i], e.UsageEntry)
+		addToSum(&sums[i], e.UsageEntry)
 	}
 	return sums
 }
 
-func add(s *store.UsageSum, e session.UsageEntry) {
+func addToSum(s *store.UsageSum, e session.UsageEntry) {
 	s.Count++
 	if e.Success {
 		s.Success++

@@ -8,216 +8,216 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-var answers = []test{
-	{"the first answer of a client stands", func(b *bench) {
-		b.suspended(home, "c1", "c2")
-		b.submit(b.submitOf(home, "c1"))
-		before := b.snapshot(home)
-		second := b.submitOf(home, "c1")
+var answers = []suiteCase{
+	{"a client's first answer wins", func(h *harness) {
+		h.startSuspended(home, "c1", "c2")
+		h.submit(h.submitOf(home, "c1"))
+		before := h.snapshot(home)
+		second := h.submitOf(home, "c1")
 		second.Response = []byte("another")
-		answer := b.submit(second)
-		same(b, "second answer", answer.Status, session.AlreadyCompleted)
-		same(b, "snapshot", b.snapshot(home), before)
-		if call := before.Calls[0]; string(call.Response) != "answer to c1" || call.Answer != session.AnswerClient || call.Revision != 1 || call.AnsweredAt != b.now {
-			b.Errorf("got %+v", call)
+		answer := h.submit(second)
+		same(h, "second answer", answer.Status, session.AlreadyCompleted)
+		same(h, "snapshot", h.snapshot(home), before)
+		if call := before.Calls[0]; string(call.Response) != "answer to c1" || call.Answer != session.AnswerClient || call.Revision != 1 || call.AnsweredAt != h.now {
+			h.Errorf("got %+v", call)
 		}
 	}},
-	{"of answers that come at once one is taken", func(b *bench) {
-		b.suspended(home, "c1")
-		commands := make([]session.Submit, crowd)
+	{"concurrent answers to a call: one is accepted", func(h *harness) {
+		h.startSuspended(home, "c1")
+		commands := make([]session.Submit, parallelism)
 		for i := range commands {
-			commands[i] = b.submitOf(home, "c1")
+			commands[i] = h.submitOf(home, "c1")
 			commands[i].Response = []byte(commands[i].NewRunID)
 		}
 		var taken atomic.Int32
-		together(func(i int) {
-			answer, err := b.trySubmit(commands[i])
+		concurrently(func(i int) {
+			answer, err := h.trySubmit(commands[i])
 			switch {
 			case err != nil:
-				b.Errorf("submit %d: %v", i, err)
+				h.Errorf("submit %d: %v", i, err)
 			case answer.Status == session.Accepted:
 				taken.Add(1)
 				if answer.Continuation != session.NewRun || answer.RunID != commands[i].NewRunID {
-					b.Errorf("submit %d: got %+v", i, answer)
+					h.Errorf("submit %d: got %+v", i, answer)
 				}
 			case answer.Status != session.AlreadyCompleted || answer.Continuation != session.LiveRun:
-				b.Errorf("submit %d: got %+v", i, answer)
+				h.Errorf("submit %d: got %+v", i, answer)
 			}
 		})
-		snapshot := b.snapshot(home)
+		snapshot := h.snapshot(home)
 		if taken.Load() != 1 || snapshot.Session.Turn != 2 || snapshot.Current.RunID != string(snapshot.Calls[0].Response) {
-			b.Errorf("%d answers were taken, %+v", taken.Load(), snapshot)
+			h.Errorf("%d answers were accepted, %+v", taken.Load(), snapshot)
 		}
 	}},
-	{"answers to all calls of a step at once continue it once", func(b *bench) {
+	{"concurrent answers to all calls of a step continue it once", func(h *harness) {
 		var ids []string
-		for i := range crowd {
+		for i := range parallelism {
 			ids = append(ids, fmt.Sprint("c", i))
 		}
-		b.suspended(home, ids...)
-		commands := make([]session.Submit, crowd)
+		h.startSuspended(home, ids...)
+		commands := make([]session.Submit, parallelism)
 		for i := range commands {
-			commands[i] = b.submitOf(home, ids[i])
+			commands[i] = h.submitOf(home, ids[i])
 		}
 		var continued atomic.Int32
-		together(func(i int) {
-			answer, err := b.trySubmit(commands[i])
+		concurrently(func(i int) {
+			answer, err := h.trySubmit(commands[i])
 			if err != nil || answer.Status != session.Accepted {
-				b.Errorf("submit %d: got %+v, %v", i, answer, err)
+				h.Errorf("submit %d: got %+v, %v", i, answer, err)
 			}
 			if answer.Continuation == session.NewRun {
 				continued.Add(1)
 			}
 		})
-		if s := b.snapshot(home).Session; continued.Load() != 1 || s.Turn != 2 || s.Status != session.Active {
-			b.Errorf("%d continuations, %+v", continued.Load(), s)
+		if s := h.snapshot(home).Session; continued.Load() != 1 || s.Turn != 2 || s.Status != session.Active {
+			h.Errorf("%d continuations, %+v", continued.Load(), s)
 		}
 	}},
-	{"an answer of the wrong kind stores nothing", func(b *bench) {
-		b.start(b.startOf(home))
-		ref, _ := b.claim(executor)
-		c := b.suspending(ref, 1, "tool", "approval")
+	{"an answer of the wrong kind stores nothing", func(h *harness) {
+		h.start(h.startOf(home))
+		ref, _ := h.claim(executor)
+		c := h.suspendingCommit(ref, 1, "tool", "approval")
 		c.Calls[1].Kind, c.Calls[1].ApprovalID = session.Approval, "a"
-		b.commit(c)
-		before := b.snapshot(home)
+		h.commit(c)
+		before := h.snapshot(home)
 		for _, wrong := range []session.Submit{
 			{CallID: "tool", Kind: session.Approval, ApprovalID: "a"}, {CallID: "approval", Kind: session.ClientTool},
 			{CallID: "approval", Kind: session.Approval, ApprovalID: "b"}, {CallID: "approval", Kind: session.Approval},
 		} {
-			wrong.Key, wrong.NewRunID, wrong.Now = home, b.id("run"), b.now
-			_, err := b.trySubmit(wrong)
-			b.refuses(err, fault.Invalid, "KIND_MISMATCH")
+			wrong.Key, wrong.NewRunID, wrong.Now = home, h.id("run"), h.now
+			_, err := h.trySubmit(wrong)
+			h.refuses(err, fault.Invalid, "KIND_MISMATCH")
 		}
-		same(b, "snapshot", b.snapshot(home), before)
-		right := b.submitOf(home, "approval")
+		same(h, "snapshot", h.snapshot(home), before)
+		right := h.submitOf(home, "approval")
 		right.Kind, right.ApprovalID = session.Approval, "a"
-		same(b, "answer", b.submit(right).Status, session.Accepted)
-		_, err := b.trySubmit(b.submitOf(home, "nobody"))
-		b.refuses(err, fault.NotFound, "UNKNOWN_TOOL_CALL")
+		same(h, "answer", h.submit(right).Status, session.Accepted)
+		_, err := h.trySubmit(h.submitOf(home, "unknown"))
+		h.refuses(err, fault.NotFound, "UNKNOWN_TOOL_CALL")
 	}},
-	{"overdue calls are found, the longest overdue first", func(b *bench) {
+	{"overdue calls are listed, the longest overdue first", func(h *harness) {
 		for i, deadline := range []session.Millis{300, 100, 200, 0, 400} {
 			key := session.Key{Tenant: fmt.Sprint("tenant", i%2), SessionID: fmt.Sprint(i)}
-			b.start(b.startOf(key))
-			c := b.suspending(b.claimOf(key), 1, "c", "other")
+			h.start(h.startOf(key))
+			c := h.suspendingCommit(h.claimOf(key), 1, "c", "other")
 			if deadline > 0 {
-				c.Calls[0].DeadlineAt, c.Calls[1].DeadlineAt = b.now+deadline, b.now+deadline+1
+				c.Calls[0].DeadlineAt, c.Calls[1].DeadlineAt = h.now+deadline, h.now+deadline+1
 			}
-			b.commit(c)
+			h.commit(c)
 		}
 		for _, want := range []struct {
 			after session.Millis
 			limit int
 			ids   string
 		}{{99, 9, ""}, {100, 9, "1"}, {300, 9, "120"}, {1000, 9, "1204"}, {1000, 2, "12"}} {
-			keys, err := b.Store.Overdue(b.Context(), b.now+want.after, want.limit)
-			b.must(err)
+			keys, err := h.Store.Overdue(h.Context(), h.now+want.after, want.limit)
+			h.must(err)
 			ids := ""
 			for _, key := range keys {
 				ids += key.SessionID
 			}
-			same(b, fmt.Sprint("overdue after ", want.after), ids, want.ids)
+			same(h, fmt.Sprint("overdue after ", want.after), ids, want.ids)
 		}
 		first := session.Key{Tenant: "tenant1", SessionID: "1"}
-		b.submit(b.submitOf(first, "c"))
-		b.submit(b.submitOf(first, "other"))
-		keys, err := b.Store.Overdue(b.Context(), b.now+1000, 1)
-		b.must(err)
-		same(b, "overdue once the first is answered", keys, []session.Key{{Tenant: "tenant0", SessionID: "2"}})
+		h.submit(h.submitOf(first, "c"))
+		h.submit(h.submitOf(first, "other"))
+		keys, err := h.Store.Overdue(h.Context(), h.now+1000, 1)
+		h.must(err)
+		same(h, "overdue once the first is answered", keys, []session.Key{{Tenant: "tenant0", SessionID: "2"}})
 	}},
-	{"a deadline that passes answers the call and continues the session", func(b *bench) {
-		b.withDeadline()
-		same(b, "too early", len(b.timeout(home)), 0)
-		b.now += 10
-		late := b.timeout(home)
-		if len(late) != 1 || late[0].Answer != session.AnswerTimeout || string(late[0].Response) != "timeout" || late[0].AnsweredAt != b.now {
-			b.Errorf("got %+v", late)
+	{"a missed deadline answers the call and continues the session", func(h *harness) {
+		h.suspendWithDeadline()
+		same(h, "too early", len(h.timeout(home)), 0)
+		h.now += 10
+		late := h.timeout(home)
+		if len(late) != 1 || late[0].Answer != session.AnswerTimeout || string(late[0].Response) != "timeout" || late[0].AnsweredAt != h.now {
+			h.Errorf("got %+v", late)
 		}
-		same(b, "again", len(b.timeout(home)), 0)
-		if s, run := b.session(home); s.Status != session.Active || run.Entry != session.EntryContinuation {
-			b.Errorf("got %+v", s)
+		same(h, "overdue calls after a repetition", len(h.timeout(home)), 0)
+		if s, run := h.session(home); s.Status != session.Active || run.Entry != session.EntryContinuation {
+			h.Errorf("got %+v", s)
 		}
-		if keys, err := b.Store.Overdue(b.Context(), b.now+1000, 9); err != nil || len(keys) != 0 {
-			b.Errorf("got %v, %v; want none overdue", keys, err)
+		if keys, err := h.Store.Overdue(h.Context(), h.now+1000, 9); err != nil || len(keys) != 0 {
+			h.Errorf("got %v, %v; want none overdue", keys, err)
 		}
 	}},
-	{"a real answer takes the place of a timeout that no step has taken", func(b *bench) {
-		b.withDeadline()
-		b.now += 10
-		b.timeout(home)
-		answer := b.submit(b.submitOf(home, "c1"))
+	{"an answer replaces a timeout that no step has consumed", func(h *harness) {
+		h.suspendWithDeadline()
+		h.now += 10
+		h.timeout(home)
+		answer := h.submit(h.submitOf(home, "c1"))
 		if answer.Status != session.Accepted || answer.Continuation != session.LiveRun || answer.Call.Revision != 2 || answer.Call.Answer != session.AnswerClient {
-			b.Errorf("got %+v", answer)
+			h.Errorf("got %+v", answer)
 		}
-		next := b.claimOf(home)
-		commit := b.commitOf(next, 2)
+		next := h.claimOf(home)
+		commit := h.commitOf(next, 2)
 		commit.Consume = []session.Consume{{CallID: "c1", Revision: 1}}
-		_, err := b.tryCommit(commit)
-		b.refuses(err, fault.Stale, "ANSWER_CHANGED")
+		_, err := h.tryCommit(commit)
+		h.refuses(err, fault.Stale, "ANSWER_CHANGED")
 		commit.Consume[0].Revision = 2
-		b.commit(commit)
-		same(b, "answer once it is consumed", b.submit(b.submitOf(home, "c1")).Status, session.AlreadyCompleted)
+		h.commit(commit)
+		same(h, "answer once it is consumed", h.submit(h.submitOf(home, "c1")).Status, session.AlreadyCompleted)
 	}},
-	{"an answer after the deadline that nobody has stored yet is taken", func(b *bench) {
-		b.withDeadline()
-		b.now += 50
-		same(b, "answer", b.submit(b.submitOf(home, "c1")).Status, session.Accepted)
-		same(b, "timeouts", len(b.timeout(home)), 0)
+	{"an answer after the deadline is accepted until the timeout is stored", func(h *harness) {
+		h.suspendWithDeadline()
+		h.now += 50
+		same(h, "answer", h.submit(h.submitOf(home, "c1")).Status, session.Accepted)
+		same(h, "timeouts", len(h.timeout(home)), 0)
 	}},
-	{"an answer that comes after a timeout was taken is kept once and told once", func(b *bench) {
-		b.withDeadline()
-		b.now += 10
-		b.timeout(home)
-		next := b.claimOf(home)
-		commit := b.commitOf(next, 2)
+	{"an answer after a consumed timeout is stored once and reported once", func(h *harness) {
+		h.suspendWithDeadline()
+		h.now += 10
+		h.timeout(home)
+		next := h.claimOf(home)
+		commit := h.commitOf(next, 2)
 		commit.Consume = []session.Consume{{CallID: "c1", Revision: 1}}
-		b.commit(commit)
+		h.commit(commit)
 		for i := range 3 {
-			late := b.submitOf(home, "c1")
+			late := h.submitOf(home, "c1")
 			late.Response = fmt.Append(nil, "late ", i)
-			same(b, "late answer", b.submit(late).Status, session.LateAnswer)
+			same(h, "late answer", h.submit(late).Status, session.LateAnswer)
 		}
-		shown := b.view(home, session.Need{Calls: true}).Calls
-		if len(shown) != 1 || string(shown[0].Late) != "late 0" || shown[0].LateAt != b.now || string(shown[0].Response) != "timeout" {
-			b.Fatalf("got %+v", shown)
+		shown := h.readView(home, session.Need{Calls: true}).Calls
+		if len(shown) != 1 || string(shown[0].Late) != "late 0" || shown[0].LateAt != h.now || string(shown[0].Response) != "timeout" {
+			h.Fatalf("got %+v", shown)
 		}
-		commit = b.commitOf(next, 3)
-		commit.Told = []string{"c1", "nobody"}
-		b.commit(commit)
-		same(b, "calls once the model was told", len(b.view(home, session.Need{Calls: true}).Calls), 0)
-		same(b, "late answer after that", b.submit(b.submitOf(home, "c1")).Status, session.LateAnswer)
+		commit = h.commitOf(next, 3)
+		commit.Told = []string{"c1", "unknown"}
+		h.commit(commit)
+		same(h, "calls after the late answer was reported", len(h.readView(home, session.Need{Calls: true}).Calls), 0)
+		same(h, "late answer after that", h.submit(h.submitOf(home, "c1")).Status, session.LateAnswer)
 	}},
-	{"a new message abandons the open calls", func(b *bench) {
-		b.suspended(home, "open", "answered")
-		b.submit(b.submitOf(home, "answered"))
-		c := b.startOf(home)
+	{"a new message abandons the open calls", func(h *harness) {
+		h.startSuspended(home, "open", "answered")
+		h.submit(h.submitOf(home, "answered"))
+		c := h.startOf(home)
 		c.Abandon = func(call session.Call) []byte { return []byte("gone " + call.CallID) }
-		b.start(c)
-		snapshot := b.snapshot(home)
+		h.start(c)
+		snapshot := h.snapshot(home)
 		if s := snapshot.Session; s.Status != session.Active || s.Suspension != nil || snapshot.Current.Entry != session.EntryStart {
-			b.Errorf("got %+v", s)
+			h.Errorf("got %+v", s)
 		}
 		for _, call := range snapshot.Calls {
 			want := map[string]session.AnswerKind{"open": session.AnswerAbandoned, "answered": session.AnswerClient}[call.CallID]
 			if call.Answer != want || call.Revision != 1 || (want == session.AnswerAbandoned) != (string(call.Response) == "gone open") {
-				b.Errorf("got %+v", call)
+				h.Errorf("got %+v", call)
 			}
 		}
-		same(b, "answer", b.submit(b.submitOf(home, "open")).Status, session.AlreadyCompleted)
-		next := b.claimOf(home)
-		commit := b.commitOf(next, 2)
+		same(h, "answer", h.submit(h.submitOf(home, "open")).Status, session.AlreadyCompleted)
+		next := h.claimOf(home)
+		commit := h.commitOf(next, 2)
 		commit.Consume = []session.Consume{{CallID: "open", Revision: 1}, {CallID: "answered", Revision: 1}}
-		b.commit(commit)
+		h.commit(commit)
 	}},
 }
 
-// withDeadline suspends home on the call c1 for ten milliseconds.
-func (b *bench) withDeadline() session.Ref {
-	b.Helper()
-	b.start(b.startOf(home))
-	ref, _ := b.claim(executor)
-	c := b.suspending(ref, 1, "c1")
-	c.Calls[0].DeadlineAt = b.now + 10
-	b.commit(c)
+// suspendWithDeadline suspends home on the call c1 with a deadline in ten milliseconds.
+func (h *harness) suspendWithDeadline() session.Ref {
+	h.Helper()
+	h.start(h.startOf(home))
+	ref, _ := h.claim(executor)
+	c := h.suspendingCommit(ref, 1, "c1")
+	c.Calls[0].DeadlineAt = h.now + 10
+	h.commit(c)
 	return ref
 }

@@ -11,26 +11,26 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// batches prove that commands written together behave as if written one by one.
-var batches = []test{
-	{"each command of a crowd gets its own answer", func(b *bench) {
+// batches prove that commands of one batch behave as if written one by one.
+var batches = []suiteCase{
+	{"each of many concurrent commands gets its own result", func(h *harness) {
 		const n = 60
 		refusal := fault.New(fault.Conflict, "REFUSED", "by its own rules")
 		plain := errors.New("no fault at all")
 		var wg sync.WaitGroup
 		for i := range n {
-			b.create(b.createOf(at(fmt.Sprint(i))))
+			h.create(h.createOf(at(fmt.Sprint(i))))
 		}
 		for i := range n {
 			wg.Go(func() {
 				key := at(fmt.Sprint(i))
-				err := b.Store.Update(b.Context(), []session.Target{{Key: key}}, weight, func(views []*session.View) ([]*session.Change, error) {
+				err := h.Store.Update(h.Context(), []session.Target{{Key: key}}, weight, func(views []*session.View) ([]*session.Change, error) {
 					s := *views[0].Session
 					s.Version++
 					switch i % 6 {
 					case 1:
 						return nil, refusal
-					case 2: // an id that is taken: no command of the heart does so
+					case 2: // an id in use, which no command of the heart writes
 						return []*session.Change{{Session: &s, Created: true, NewState: true}}, nil
 					case 3:
 						return nil, nil
@@ -44,10 +44,10 @@ var batches = []test{
 				switch want := []error{nil, refusal, nil, nil, plain, nil}[i%6]; {
 				case i%6 == 2:
 					if err == nil || errors.Is(err, fault.Unavailable) {
-						b.Errorf("command %d wrote what must not be: got %v", i, err)
+						h.Errorf("command %d wrote what must not be: got %v", i, err)
 					}
 				case want != nil && !errors.Is(err, want), want == nil && err != nil:
-					b.Errorf("command %d: got %v, want %v", i, err, want)
+					h.Errorf("command %d: got %v, want %v", i, err, want)
 				}
 			})
 		}
@@ -57,71 +57,71 @@ var batches = []test{
 			if i%6 == 0 {
 				want = 2
 			}
-			same(b, fmt.Sprint("version after command ", i), b.snapshot(at(fmt.Sprint(i))).Session.Version, want)
+			same(h, fmt.Sprint("version after command ", i), h.snapshot(at(fmt.Sprint(i))).Session.Version, want)
 		}
 	}},
-	{"a change that is wrong in its last row writes none of its rows", func(b *bench) {
-		b.create(b.createOf(home))
-		b.create(b.createOf(at("s2")))
-		b.append(home, "a")
-		one, two := b.snapshot(home).Session, b.snapshot(at("s2")).Session
+	{"a change with an invalid last row writes no row", func(h *harness) {
+		h.create(h.createOf(home))
+		h.create(h.createOf(at("s2")))
+		h.append(home, "a")
+		one, two := h.snapshot(home).Session, h.snapshot(at("s2")).Session
 		one.Version, two.Version = 9, 9
-		err := b.Store.Update(b.Context(), []session.Target{{Key: at("s2")}, {Key: home}}, weight, func([]*session.View) ([]*session.Change, error) {
+		err := h.Store.Update(h.Context(), []session.Target{{Key: at("s2")}, {Key: home}}, weight, func([]*session.View) ([]*session.Change, error) {
 			return []*session.Change{
 				{Session: &two, Messages: []session.Message{{ID: "new"}}},
 				{Session: &one, Messages: []session.Message{{ID: "b", Ordinal: 1}, {ID: "a", Ordinal: 2}}},
 			}, nil
 		})
 		if err == nil {
-			b.Error("two messages of one id were written")
+			h.Error("two messages of one id were written")
 		}
-		same(b, "messages", len(b.messages(home)), 1)
-		same(b, "messages of the other session", len(b.messages(at("s2"))), 0)
-		same(b, "versions", []int64{b.snapshot(home).Session.Version, b.snapshot(at("s2")).Session.Version}, []int64{2, 1})
+		same(h, "messages", len(h.messages(home)), 1)
+		same(h, "messages of the other session", len(h.messages(at("s2"))), 0)
+		same(h, "versions", []int64{h.snapshot(home).Session.Version, h.snapshot(at("s2")).Session.Version}, []int64{2, 1})
 	}},
-	{"the schema repeats what the heart promises", func(b *bench) {
-		b.start(b.startOf(home))
-		before := b.snapshot(home)
+	{"the schema enforces the invariants of the heart", func(h *harness) {
+		h.start(h.startOf(home))
+		before := h.snapshot(home)
 		s := before.Session
 		for what, change := range map[string]*session.Change{
 			"two live runs":                 {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunQueued, Entry: session.EntryStart}},
 			"a run twice":                   {NewRun: &session.Run{RunID: s.CurrentRunID, AgentType: agent, Turn: 2, Status: session.RunFailed, Entry: session.EntryStart}},
 			"a message at a place twice":    {Messages: []session.Message{{ID: "new", Ordinal: 0}}},
-			"a message id twice":            {Messages: []session.Message{{ID: b.messages(home)[0].ID, Ordinal: 1}}},
+			"a message id twice":            {Messages: []session.Message{{ID: h.messages(home)[0].ID, Ordinal: 1}}},
 			"a call twice":                  {NewCalls: []session.Call{{CallID: "c", SessionID: home.SessionID, Kind: session.ClientTool}, {CallID: "c", SessionID: home.SessionID, Kind: session.ClientTool}}},
 			"a session twice":               {Session: &s, Created: true, NewState: true},
-			"a session of no known status":  {Session: func() *session.Session { s := s; s.Status = "nonsense"; return &s }()},
-			"a run of no known status":      {Runs: []session.Run{func() session.Run { r := *before.Current; r.Status = "nonsense"; return r }()}},
-			"a call of no known kind":       {NewCalls: []session.Call{{CallID: "c", SessionID: home.SessionID, Kind: "nonsense"}}},
-			"a child of no known place":     {Children: []session.Child{{SessionID: "x", Mode: session.Ephemeral, Location: "nonsense"}}},
+			"a session of unknown status":   {Session: func() *session.Session { s := s; s.Status = "nonsense"; return &s }()},
+			"a run of unknown status":       {Runs: []session.Run{func() session.Run { r := *before.Current; r.Status = "nonsense"; return r }()}},
+			"a call of unknown kind":        {NewCalls: []session.Call{{CallID: "c", SessionID: home.SessionID, Kind: "nonsense"}}},
+			"a child of unknown location":   {Children: []session.Child{{SessionID: "x", Mode: session.Ephemeral, Location: "nonsense"}}},
 			"a state as of a version twice": {Session: &s, NewState: true},
 			"a run that waits in a turn":    {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunWaiting, Entry: session.EntryStart, Place: 1}},
 			"a run that waits at no place":  {NewRun: &session.Run{RunID: "r2", AgentType: agent, Status: session.RunWaiting, Entry: session.EntryStart}},
 			"a run that began in no turn":   {NewRun: &session.Run{RunID: "r2", AgentType: agent, Status: session.RunQueued, Entry: session.EntryStart}},
-			"a policy of no known name":     {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunFailed, Entry: session.EntryStart, OnBusy: "nonsense"}},
+			"an unknown policy":             {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunFailed, Entry: session.EntryStart, OnBusy: "nonsense"}},
 			"fewer than none that wait":     {Session: func() *session.Session { s := s; s.Waiting = -1; return &s }()},
 		} {
-			if err := b.tryWrite(home, change); err == nil {
-				b.Errorf("%s could be written", what)
+			if err := h.tryWrite(home, change); err == nil {
+				h.Errorf("%s could be written", what)
 			}
 		}
-		same(b, "snapshot", b.snapshot(home), before)
+		same(h, "snapshot", h.snapshot(home), before)
 	}},
-	{"commands on one session are all applied, one after the other", func(b *bench) {
-		b.create(b.createOf(home))
+	{"concurrent commands on one session are applied one after the other", func(h *harness) {
+		h.create(h.createOf(home))
 		const n = 40
 		seen := make([]int64, n)
 		var wg sync.WaitGroup
 		for i := range n {
 			wg.Go(func() {
-				err := b.Store.Update(b.Context(), []session.Target{{Key: home}}, weight, func(views []*session.View) ([]*session.Change, error) {
+				err := h.Store.Update(h.Context(), []session.Target{{Key: home}}, weight, func(views []*session.View) ([]*session.Change, error) {
 					s := *views[0].Session
 					seen[i] = s.Version
 					s.Version++
 					return []*session.Change{{Session: &s}}, nil
 				})
 				if err != nil {
-					b.Errorf("command %d: %v", i, err)
+					h.Errorf("command %d: %v", i, err)
 				}
 			})
 		}
@@ -130,54 +130,54 @@ var batches = []test{
 		for _, version := range seen {
 			at[version] = true
 		}
-		if version := b.snapshot(home).Session.Version; len(at) != n || version != n+1 {
-			b.Errorf("%d commands saw %d versions, the last wrote %d", n, len(at), version)
+		if version := h.snapshot(home).Session.Version; len(at) != n || version != n+1 {
+			h.Errorf("%d commands saw %d versions, the last wrote %d", n, len(at), version)
 		}
 	}},
-	{"commands on several sessions never wait in a circle and never come between", func(b *bench) {
+	{"commands on several sessions never deadlock and never interleave", func(h *harness) {
 		const n = 5
 		for i := range n {
-			b.create(b.createOf(at(fmt.Sprint(i))))
+			h.create(h.createOf(at(fmt.Sprint(i))))
 		}
 		var wg sync.WaitGroup
 		for i := range 60 {
 			wg.Go(func() {
 				from, to := i%n, (i+1+i/n%(n-1))%n
 				targets := []session.Target{{Key: at(fmt.Sprint(from))}, {Key: at(fmt.Sprint(to))}}
-				err := b.Store.Update(b.Context(), targets, weight, func(views []*session.View) ([]*session.Change, error) {
+				err := h.Store.Update(h.Context(), targets, weight, func(views []*session.View) ([]*session.Change, error) {
 					one, two := *views[0].Session, *views[1].Session
 					one.ResumeCount, two.ResumeCount = one.ResumeCount+1, two.ResumeCount+1
 					one.UsageCount, two.UsageCount = one.UsageCount+int32(i), two.UsageCount+int32(i)
 					return []*session.Change{{Session: &one}, {Session: &two}}, nil
 				})
 				if err != nil {
-					b.Errorf("command %d: %v", i, err)
+					h.Errorf("command %d: %v", i, err)
 				}
 			})
 		}
 		wg.Wait()
 		var commands, weights int64
 		for i := range n {
-			s := b.snapshot(at(fmt.Sprint(i))).Session
+			s := h.snapshot(at(fmt.Sprint(i))).Session
 			commands, weights = commands+int64(s.ResumeCount), weights+int64(s.UsageCount)
 		}
 		if commands != 120 || weights != 59*60 {
-			b.Errorf("got %d halves of commands of the weight %d, want 120 of %d", commands, weights, 59*60)
+			h.Errorf("got %d halves of commands of the weight %d, want 120 of %d", commands, weights, 59*60)
 		}
 	}},
-	{"a command whose caller leaves is written as a whole or not at all", func(b *bench) {
-		b.create(b.createOf(home))
-		b.create(b.createOf(at("s2")))
+	{"a command with a cancelled caller is written completely or not at all", func(h *harness) {
+		h.create(h.createOf(home))
+		h.create(h.createOf(at("s2")))
 		var answered atomic.Int64
 		var wg sync.WaitGroup
 		for i := range 60 {
-			ctx, leave := context.WithCancel(b.Context())
+			ctx, leave := context.WithCancel(h.Context())
 			if i%3 == 0 {
 				leave()
 			}
 			wg.Go(func() {
 				defer leave()
-				err := b.Store.Update(ctx, []session.Target{{Key: home}, {Key: at("s2")}}, weight, func(views []*session.View) ([]*session.Change, error) {
+				err := h.Store.Update(ctx, []session.Target{{Key: home}, {Key: at("s2")}}, weight, func(views []*session.View) ([]*session.Change, error) {
 					if i%3 == 1 {
 						leave()
 					}
@@ -189,49 +189,49 @@ var batches = []test{
 				})
 				switch {
 				case err == nil && i%3 == 0:
-					b.Errorf("command %d was written although its caller had left before", i)
+					h.Errorf("command %d was written although its caller had cancelled it before", i)
 				case err == nil:
 					answered.Add(1)
 				case i%3 == 2:
-					b.Errorf("command %d: %v", i, err)
+					h.Errorf("command %d: %v", i, err)
 				case fault.KindOf(err) != fault.Unavailable:
-					b.Errorf("command %d: got %v of a caller who left", i, err)
+					h.Errorf("command %d: got %v for a cancelled caller", i, err)
 				}
 			})
 		}
 		wg.Wait()
-		one, two := b.snapshot(home).Session, b.snapshot(at("s2")).Session
-		if one.Version != two.Version || one.MessageCount != one.Version-1 || int64(len(b.messages(home))) != one.MessageCount || one.MessageCount < answered.Load() || one.MessageCount > 40 {
-			b.Errorf("got versions %d and %d, %d of %d messages, %d answers", one.Version, two.Version, len(b.messages(home)), one.MessageCount, answered.Load())
+		one, two := h.snapshot(home).Session, h.snapshot(at("s2")).Session
+		if one.Version != two.Version || one.MessageCount != one.Version-1 || int64(len(h.messages(home))) != one.MessageCount || one.MessageCount < answered.Load() || one.MessageCount > 40 {
+			h.Errorf("got versions %d and %d, %d of %d messages, %d answers", one.Version, two.Version, len(h.messages(home)), one.MessageCount, answered.Load())
 		}
 	}},
-	{"what is due is claimed beside commands on the same sessions", func(b *bench) {
+	{"claims run concurrently with commands on the same sessions", func(h *harness) {
 		const n = 20
 		for i := range n {
-			b.start(b.startOf(at(fmt.Sprint(i))))
+			h.start(h.startOf(at(fmt.Sprint(i))))
 		}
 		var claimed atomic.Int64
-		together(func(i int) {
-			for claimed.Load() < n && !b.Failed() {
+		concurrently(func(i int) {
+			for claimed.Load() < n && !h.Failed() {
 				if i%2 == 0 {
-					claimed.Add(int64(len(b.claimAll(executor, 3))))
-				} else if _, err := b.tryAppend(at(fmt.Sprint(i)), b.id("msg")); err != nil {
-					b.Errorf("append: %v", err)
+					claimed.Add(int64(len(h.claimAll(executor, 3))))
+				} else if _, err := h.tryAppend(at(fmt.Sprint(i)), h.id("msg")); err != nil {
+					h.Errorf("append: %v", err)
 				}
 			}
 		})
 		for i := range n {
-			if s, run := b.session(at(fmt.Sprint(i))); run.Status != session.RunRunning || s.Epoch != 1 || int64(len(b.messages(s.Key))) != min(s.MessageCount, 200) {
-				b.Errorf("got %+v,\n%+v", s, run)
+			if s, run := h.session(at(fmt.Sprint(i))); run.Status != session.RunRunning || s.Epoch != 1 || int64(len(h.messages(s.Key))) != min(s.MessageCount, 200) {
+				h.Errorf("got %+v,\n%+v", s, run)
 			}
 		}
 	}},
-	{"a store that is closed says so", func(b *bench) {
-		b.create(b.createOf(home))
-		b.must(b.Store.Close())
-		_, err := b.tryAppend(home, "a")
+	{"a closed store reports that it is unavailable", func(h *harness) {
+		h.create(h.createOf(home))
+		h.must(h.Store.Close())
+		_, err := h.tryAppend(home, "a")
 		if !errors.Is(err, fault.Unavailable) {
-			b.Errorf("got %v, want a fault of the kind %v", err, fault.Unavailable)
+			h.Errorf("got %v, want a fault of the kind %v", err, fault.Unavailable)
 		}
 	}},
 }

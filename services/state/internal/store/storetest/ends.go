@@ -5,89 +5,89 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-var ends = []test{
-	{"a step with an outcome ends the run", func(b *bench) {
+var ends = []suiteCase{
+	{"a step with an outcome ends the run", func(h *harness) {
 		for _, o := range []session.Outcome{
 			completed,
 			{Status: session.RunInterrupted},
 			{Status: session.RunFailed, Failure: &session.Failure{Error: "no \x00 luck", Detail: "why", Code: "provider_rate_limited", Retryable: true}},
 		} {
-			b.start(b.startOf(home))
-			ref, d := b.claim(executor)
-			commit := b.commitOf(ref, d.View.Session.StepCount+1)
+			h.start(h.startOf(home))
+			ref, d := h.claim(executor)
+			commit := h.commitOf(ref, d.View.Session.StepCount+1)
 			commit.Outcome = &o
-			b.now++
-			commit.Now = b.now
-			want := b.commit(commit)
-			s, run := b.session(home)
-			same(b, "outcome", run.Outcome, o)
-			if run.Status != o.Status || run.CompletedAt != b.now || s.Status != session.Status(o.Status) || s.Output != o.Output {
-				b.Errorf("got run %+v\nof session %+v", run, s)
+			h.now++
+			commit.Now = h.now
+			want := h.commit(commit)
+			s, run := h.session(home)
+			same(h, "outcome", run.Outcome, o)
+			if run.Status != o.Status || run.CompletedAt != h.now || s.Status != session.Status(o.Status) || s.Output != o.Output {
+				h.Errorf("got run %+v\nof session %+v", run, s)
 			}
-			same(b, "failure", s.Failure, o.Failure)
-			same(b, "answer to the repetition", b.commit(commit), want)
-			b.over(ref, commit)
+			same(h, "failure", s.Failure, o.Failure)
+			same(h, "answer to the repetition", h.commit(commit), want)
+			h.expectEnded(ref, commit)
 		}
 	}},
-	{"a run ends between steps", func(b *bench) {
-		b.start(b.startOf(home))
-		ref, _ := b.claim(executor)
-		b.commit(b.commitOf(ref, 1))
-		b.must(b.tryPlan(ref, 2, "plan", "c1"))
+	{"a run ends between steps", func(h *harness) {
+		h.start(h.startOf(home))
+		ref, _ := h.claim(executor)
+		h.commit(h.commitOf(ref, 1))
+		h.must(h.tryPlan(ref, 2, "plan", "c1"))
 		outcome := session.Outcome{Status: session.RunFailed, Failure: &session.Failure{Error: "no"}}
-		version, err := b.tryFinish(ref, outcome)
-		b.must(err)
-		s, run := b.session(home)
+		version, err := h.tryFinish(ref, outcome)
+		h.must(err)
+		s, run := h.session(home)
 		if s.Version != version || s.Status != session.Failed || s.StepCount != 1 || run.StepCount != 1 {
-			b.Errorf("got version %d, session %+v", version, s)
+			h.Errorf("got version %d, session %+v", version, s)
 		}
-		same(b, "usage of the journal", b.usage(home), []session.UsageEntry{
-			{RunID: ref.RunID, Step: 2, At: b.now, Usage: tokens(5)},
+		same(h, "usage of the journal", h.usage(home), []session.UsageEntry{
+			{RunID: ref.RunID, Step: 2, At: h.now, Usage: modelUsage(5)},
 		})
-		b.start(b.startOf(home)) // the repetition answers the same even then
-		again, err := b.tryFinish(ref, outcome)
-		if err != nil || again != version {
-			b.Errorf("got version %d, %v; want %d as before", again, err, version)
+		h.start(h.startOf(home)) // the repetition still gets the same answer
+		repeat, err := h.tryFinish(ref, outcome)
+		if err != nil || repeat != version {
+			h.Errorf("got version %d, %v; want %d as before", repeat, err, version)
 		}
-		_, err = b.tryFinish(ref, completed)
-		b.refuses(err, fault.Stale, "RUN_FINISHED")
-		next, d := b.claim(executor)
+		_, err = h.tryFinish(ref, completed)
+		h.refuses(err, fault.Stale, "RUN_FINISHED")
+		next, d := h.claim(executor)
 		if d.View.Journal != nil {
-			b.Errorf("the journal of the ended run was handed to the next: %+v", d.View.Journal)
+			h.Errorf("the journal of the ended run was handed to the next: %+v", d.View.Journal)
 		}
-		b.must(b.tryPlan(next, 2, "another plan"))
+		h.must(h.tryPlan(next, 2, "another plan"))
 	}},
-	{"a run that is not there is not found", func(b *bench) {
-		ref := session.Ref{Key: home, RunID: "nobody", Epoch: 1}
-		b.refuses(b.tryPlan(ref, 1, ""), fault.NotFound, "SESSION_NOT_FOUND")
-		b.start(b.startOf(home))
-		_, err := b.tryFinish(ref, completed)
-		b.refuses(err, fault.NotFound, "RUN_NOT_FOUND")
-		b.refuses(b.tryRelease(ref), fault.NotFound, "RUN_NOT_FOUND")
+	{"an unknown run is not found", func(h *harness) {
+		ref := session.Ref{Key: home, RunID: "unknown", Epoch: 1}
+		h.refuses(h.tryPlan(ref, 1, ""), fault.NotFound, "SESSION_NOT_FOUND")
+		h.start(h.startOf(home))
+		_, err := h.tryFinish(ref, completed)
+		h.refuses(err, fault.NotFound, "RUN_NOT_FOUND")
+		h.refuses(h.tryRelease(ref), fault.NotFound, "RUN_NOT_FOUND")
 	}},
-	{"a former run of the session takes no writes under the epoch of the next", func(b *bench) {
-		b.start(b.startOf(home))
-		first, _ := b.claim(executor)
-		b.finish(first)
-		b.start(b.startOf(home))
-		second, _ := b.claim(executor)
+	{"a former run rejects writes with the next run's epoch", func(h *harness) {
+		h.start(h.startOf(home))
+		first, _ := h.claim(executor)
+		h.finish(first)
+		h.start(h.startOf(home))
+		second, _ := h.claim(executor)
 		mixed := session.Ref{Key: home, RunID: first.RunID, Epoch: second.Epoch}
-		_, err := b.tryCommit(b.commitOf(mixed, 1))
-		b.refuses(err, fault.Stale, "EPOCH_STALE")
+		_, err := h.tryCommit(h.commitOf(mixed, 1))
+		h.refuses(err, fault.Stale, "EPOCH_STALE")
 	}},
 }
 
-// over fails the test unless every write but the repetition is refused.
-func (b *bench) over(ref session.Ref, last session.Commit) {
-	b.Helper()
-	b.refuses(b.tryPlan(ref, last.Step+1, "plan"), fault.Stale, "RUN_FINISHED")
-	_, err := b.tryResult(ref, last.Step+1, session.Result{CallID: "c1"})
-	b.refuses(err, fault.Stale, "RUN_FINISHED")
-	_, err = b.tryCommit(b.commitOf(ref, last.Step+1))
-	b.refuses(err, fault.Stale, "RUN_FINISHED")
+// expectEnded fails the test unless every write but the repetition of last is refused.
+func (h *harness) expectEnded(ref session.Ref, last session.Commit) {
+	h.Helper()
+	h.refuses(h.tryPlan(ref, last.Step+1, "plan"), fault.Stale, "RUN_FINISHED")
+	_, err := h.tryResult(ref, last.Step+1, session.Result{CallID: "c1"})
+	h.refuses(err, fault.Stale, "RUN_FINISHED")
+	_, err = h.tryCommit(h.commitOf(ref, last.Step+1))
+	h.refuses(err, fault.Stale, "RUN_FINISHED")
 	last.Outcome = nil
-	_, err = b.tryCommit(last)
-	b.refuses(err, fault.Stale, "RUN_FINISHED")
-	_, err = b.tryFinish(ref, completed)
-	b.refuses(err, fault.Stale, "RUN_FINISHED")
+	_, err = h.tryCommit(last)
+	h.refuses(err, fault.Stale, "RUN_FINISHED")
+	_, err = h.tryFinish(ref, completed)
+	h.refuses(err, fault.Stale, "RUN_FINISHED")
 }

@@ -7,11 +7,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// filler gives every field of a row a value that no other field has, so that
-// a column that is forgotten, or taken for another, shows.
+// filler gives each field of a row a different value. So a missing or swapped column shows.
 type filler struct{ n int }
 
-// allowed are the values of the types whose columns take no others.
+// allowed lists valid values of the types whose columns are constrained.
 var allowed = map[reflect.Type][]string{
 	reflect.TypeFor[session.Status]():     {string(session.Interrupted), string(session.Failed), string(session.SuspendedStepPartial)},
 	reflect.TypeFor[session.RunStatus]():  {string(session.RunSuspendedClientTool), string(session.RunInterrupted)},
@@ -26,8 +25,8 @@ var allowed = map[reflect.Type][]string{
 	reflect.TypeFor[session.OpKind]():     {string(session.Append)},
 }
 
-// fill returns a T without an empty field.
-func fill[T any](f *filler) (value T) {
+// filled returns a T with no empty field.
+func filled[T any](f *filler) (value T) {
 	f.set(reflect.ValueOf(&value).Elem())
 	return value
 }

@@ -6,13 +6,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// intent is a command by which a client gets a run in a session that it names.
+// intent is a client's command that starts a run in a named session.
 type intent interface {
 	Need() session.Need
 	Decide(...*session.View) (*session.Change, session.Started, error)
 }
 
-// resume and retry are intents, since their commands look at one session only.
+// resume and retry adapt commands on one session to intent.
 type (
 	resume struct{ session.Resume }
 	retry  struct{ session.Retry }
@@ -46,8 +46,8 @@ func keyOf(c intent) session.Key {
 	}
 }
 
-// bodies reads the messages of the tests. Users see all of them but the one with the id
-// "hidden". A tool has run in a step that has a message of the role tool.
+// bodies reads the messages of the tests. Users see every message but the one with the id
+// "hidden". A step with a message of the role tool has run a tool.
 var bodies = session.Bodies{
 	Same: func(a, b session.Message) (bool, error) {
 		return a.Role == b.Role && string(a.Body) == string(b.Body), nil
@@ -59,33 +59,33 @@ var bodies = session.Bodies{
 	},
 }
 
-// resumeOf is a command that resumes the session, without messages.
-func (b *bench) resumeOf(key session.Key) resume {
-	c := b.startOf(key).Post
+// resumeOf returns a command that resumes the session without messages.
+func (h *harness) resumeOf(key session.Key) resume {
+	c := h.startOf(key).Post
 	c.Messages, c.Limits = nil, limits
 	return resume{session.Resume{Post: c}}
 }
 
-// resumeAt resumes the session at a checkpoint, with one message.
-func (b *bench) resumeAt(key session.Key, checkpointID string) resume {
-	c := b.resumeOf(key)
-	c.Messages, c.CheckpointID = b.startOf(key).Messages, checkpointID
+// resumeAt returns a command that resumes the session at a checkpoint with one message.
+func (h *harness) resumeAt(key session.Key, checkpointID string) resume {
+	c := h.resumeOf(key)
+	c.Messages, c.CheckpointID = h.startOf(key).Messages, checkpointID
 	return c
 }
 
-// retryOf is a command that retries the session's newest run, without messages.
-func (b *bench) retryOf(key session.Key) retry {
-	return retry{session.Retry{Post: b.resumeOf(key).Post}}
+// retryOf returns a command that retries the session's newest run without messages.
+func (h *harness) retryOf(key session.Key) retry {
+	return retry{session.Retry{Post: h.resumeOf(key).Post}}
 }
 
-// editOf is a command that puts another message in the place of one.
-func (b *bench) editOf(key session.Key, messageID string) session.Edit {
-	return session.Edit{Send: b.startOf(key), Target: messageID}
+// editOf returns a command that replaces a message.
+func (h *harness) editOf(key session.Key, messageID string) session.Edit {
+	return session.Edit{Send: h.startOf(key), Target: messageID}
 }
 
-// regenerateOf is a command that answers a message again.
-func (b *bench) regenerateOf(key session.Key, messageID string) session.Regenerate {
-	c := b.startOf(key)
+// regenerateOf returns a command that answers a message again.
+func (h *harness) regenerateOf(key session.Key, messageID string) session.Regenerate {
+	c := h.startOf(key)
 	c.Messages = nil
 	return session.Regenerate{Send: c, Target: messageID}
 }

@@ -11,95 +11,95 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-var lists = []test{
-	{"sessions are found by what they have", func(b *bench) {
-		m := b.populate(90)
+var lists = []suiteCase{
+	{"sessions are found by their properties", func(h *harness) {
+		m := h.populateSessions(90)
 		for _, q := range m.queries() {
-			m.compare(b, q)
+			m.compare(h, q)
 		}
 	}},
-	{"a list follows every change of a session", func(b *bench) {
-		m := b.populate(40)
+	{"a list reflects every change of a session", func(h *harness) {
+		m := h.populateSessions(40)
 		for i := range m.sessions {
 			s := &m.sessions[i]
 			key, place := s.Key, [2]any{s.CreatedAt, s.Version}
 			if i%4 == 0 {
-				b.must(b.delete(key))
+				h.must(h.delete(key))
 				continue
 			}
 			*s = m.random(key)
 			s.CreatedAt, s.Version = place[0].(session.Millis), place[1].(int64)+1
 			s.AgentType, s.ParentID = m.agents[key], m.parents[key]
-			b.write(key, &session.Change{Session: s})
+			h.write(key, &session.Change{Session: s})
 		}
 		m.sessions = slices.DeleteFunc(m.sessions, func(s session.Session) bool {
-			_, err := b.Store.Session(b.Context(), s.Key)
+			_, err := h.Store.Session(h.Context(), s.Key)
 			return err != nil
 		})
-		same(b, "sessions that are left", len(m.sessions), 30)
+		same(h, "remaining sessions", len(m.sessions), 30)
 		for _, q := range m.queries() {
-			m.compare(b, q)
+			m.compare(h, q)
 		}
 	}},
-	{"a long value is as good as a short one", func(b *bench) {
+	{"a long property value is found like a short one", func(h *harness) {
 		long := strings.Repeat("x", 5000)
 		for i, value := range []string{long, long + "y", "x", "xö:=\x01", ""} {
-			c := b.createOf(at(fmt.Sprint(i)))
+			c := h.createOf(at(fmt.Sprint(i)))
 			c.Metadata = map[string]string{"k": value}
-			b.create(c)
+			h.create(c)
 		}
 		for i, value := range []string{long, long + "y", "x", "xö:=\x01", ""} {
-			list, err := b.Store.Sessions(b.Context(), home.Tenant, store.SessionQuery{All: []session.Facet{session.OfMetadata("k", value)}, Limit: 10})
-			b.must(err)
+			list, err := h.Store.Sessions(h.Context(), home.Tenant, store.SessionQuery{All: []session.Facet{session.OfMetadata("k", value)}, Limit: 10})
+			h.must(err)
 			if len(list) != 1 || list[0].SessionID != fmt.Sprint(i) || list[0].Metadata["k"] != value {
-				b.Errorf("value %d: got %d sessions", i, len(list))
+				h.Errorf("value %d: got %d sessions", i, len(list))
 			}
 		}
 	}},
-	{"a list has neither states nor outputs", func(b *bench) {
-		b.start(b.startOf(home))
-		ref, _ := b.claim(executor)
-		b.finish(ref)
-		list, err := b.Store.Sessions(b.Context(), home.Tenant, store.SessionQuery{Limit: 10})
-		b.must(err)
-		want := b.snapshot(home).Session
+	{"a list omits states and outputs", func(h *harness) {
+		h.start(h.startOf(home))
+		ref, _ := h.claim(executor)
+		h.finish(ref)
+		list, err := h.Store.Sessions(h.Context(), home.Tenant, store.SessionQuery{Limit: 10})
+		h.must(err)
+		want := h.snapshot(home).Session
 		want.State, want.Output = "", ""
-		same(b, "list", list, []session.Session{want})
+		same(h, "list", list, []session.Session{want})
 	}},
 }
 
-// listing is a plain list of what sessions there are.
-type listing struct {
+// sessionList is the reference for queries: all sessions in a slice.
+type sessionList struct {
 	rand     *rand.Rand
 	sessions []session.Session
 	agents   map[session.Key]string
 	parents  map[session.Key]string
 }
 
-// populate writes random sessions, whose ids are hostile and whose ages repeat.
-func (b *bench) populate(n int) *listing {
-	b.Helper()
-	m := &listing{rand: rand.New(rand.NewPCG(1, uint64(n))), agents: map[session.Key]string{}, parents: map[session.Key]string{}}
+// populateSessions writes random sessions with hostile ids and repeated ages.
+func (h *harness) populateSessions(n int) *sessionList {
+	h.Helper()
+	m := &sessionList{rand: rand.New(rand.NewPCG(1, uint64(n))), agents: map[session.Key]string{}, parents: map[session.Key]string{}}
 	for i := range n {
 		key := session.Key{Tenant: []string{"acme", "acme", "other"}[i%3], SessionID: fmt.Sprint(hostile[i%20], i)}
 		s := m.random(key)
 		m.agents[key], m.parents[key] = s.AgentType, s.ParentID
 		m.sessions = append(m.sessions, s)
 	}
-	together(func(part int) {
-		for i := part; i < n; i += crowd {
+	concurrently(func(part int) {
+		for i := part; i < n; i += parallelism {
 			s := m.sessions[i]
-			if err := b.tryWrite(s.Key, &session.Change{Session: &s, Created: true, NewState: true}); err != nil {
-				b.Errorf("write session %d: %v", i, err)
+			if err := h.tryWrite(s.Key, &session.Change{Session: &s, Created: true, NewState: true}); err != nil {
+				h.Errorf("write session %d: %v", i, err)
 			}
 		}
 	})
 	return m
 }
 
-func (m *listing) pick(values ...string) string { return values[m.rand.IntN(len(values))] }
+func (m *sessionList) pickOne(values ...string) string { return values[m.rand.IntN(len(values))] }
 
-func (m *listing) some(values ...string) (some []string) {
+func (m *sessionList) pickSome(values ...string) (some []string) {
 	for _, v := range values {
 		if m.rand.IntN(3) == 0 {
 			some = append(some, v)
@@ -108,19 +108,19 @@ func (m *listing) some(values ...string) (some []string) {
 	return some
 }
 
-func (m *listing) random(key session.Key) session.Session {
+func (m *sessionList) random(key session.Key) session.Session {
 	s := session.Session{
-		Key: key, RootID: key.SessionID, AgentType: m.pick("support", "sales"), ParentID: m.pick("", "", "p1", "p%"), Version: 1, StateVersion: 1, StateBase: 1, State: "{}",
-		Status: session.Status(m.pick("active", "completed", "failed", "paused", "suspended_client_tool")), UserID: m.pick("", "u1", "U1"), OrganizationID: m.pick("", "o1"),
-		Tags: m.some("a", "b", "A"), Metadata: map[string]string{}, CreatedAt: session.Millis(1000 + m.rand.IntN(30)),
+		Key: key, RootID: key.SessionID, AgentType: m.pickOne("support", "sales"), ParentID: m.pickOne("", "", "p1", "p%"), Version: 1, StateVersion: 1, StateBase: 1, State: "{}",
+		Status: session.Status(m.pickOne("active", "completed", "failed", "paused", "suspended_client_tool")), UserID: m.pickOne("", "u1", "U1"), OrganizationID: m.pickOne("", "o1"),
+		Tags: m.pickSome("a", "b", "A"), Metadata: map[string]string{}, CreatedAt: session.Millis(1000 + m.rand.IntN(30)),
 	}
-	for _, k := range m.some("k", "l") {
-		s.Metadata[k] = m.pick("v", "w")
+	for _, k := range m.pickSome("k", "l") {
+		s.Metadata[k] = m.pickOne("v", "w")
 	}
 	return s
 }
 
-// facets are one of each kind, and some that nobody has.
+// facets returns facets of each kind, and some without a session.
 func facets() []session.Facet {
 	return []session.Facet{
 		session.AllSessions, session.OfUser("u1"), session.OfUser("U1"), session.OfUser("u"), session.OfOrganization("o1"), session.OfAgent("sales"),
@@ -129,8 +129,8 @@ func facets() []session.Facet {
 	}
 }
 
-// queries are each condition alone, and many together.
-func (m *listing) queries() []store.SessionQuery {
+// queries returns queries with each condition alone and with random combinations.
+func (m *sessionList) queries() []store.SessionQuery {
 	list := []store.SessionQuery{
 		{}, {From: 1010}, {Before: 1010}, {From: 1010, Before: 1020}, {From: 1010, Before: 1010}, {From: 5000}, {Offset: 5}, {Offset: 500},
 		{After: &store.SessionPlace{CreatedAt: 1015, SessionID: "a"}}, {After: &store.SessionPlace{CreatedAt: 1, SessionID: "a"}},
@@ -163,7 +163,7 @@ func (m *listing) queries() []store.SessionQuery {
 	return list
 }
 
-// fits is the contract of SessionQuery, said once more.
+// fits is the reference for the conditions of SessionQuery.
 func fits(s *session.Session, q store.SessionQuery) bool {
 	have := s.Facets()
 	has := func(f session.Facet) bool { return slices.Contains(have, f) }
@@ -177,21 +177,21 @@ func fits(s *session.Session, q store.SessionQuery) bool {
 	return true
 }
 
-func younger(a, b session.Session) int {
+func compareSessions(a, b session.Session) int {
 	return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), strings.Compare(b.SessionID, a.SessionID))
 }
 
-func (m *listing) compare(b *bench, q store.SessionQuery) {
-	b.Helper()
+func (m *sessionList) compare(h *harness, q store.SessionQuery) {
+	h.Helper()
 	var want []string
 	matching := 0
-	slices.SortFunc(m.sessions, younger)
+	slices.SortFunc(m.sessions, compareSessions)
 	for _, s := range m.sessions {
 		if s.Tenant != "acme" || !fits(&s, q) {
 			continue
 		}
 		matching++
-		behind := q.After == nil || younger(s, session.Session{Key: session.Key{SessionID: q.After.SessionID}, CreatedAt: q.After.CreatedAt}) > 0
+		behind := q.After == nil || compareSessions(s, session.Session{Key: session.Key{SessionID: q.After.SessionID}, CreatedAt: q.After.CreatedAt}) > 0
 		if behind {
 			want = append(want, s.SessionID)
 		}
@@ -199,14 +199,14 @@ func (m *listing) compare(b *bench, q store.SessionQuery) {
 	want = want[min(q.Offset, len(want)):]
 	for _, limit := range []int{3, 1000} {
 		q.Limit = limit
-		list, err := b.Store.Sessions(b.Context(), "acme", q)
-		b.must(err)
+		list, err := h.Store.Sessions(h.Context(), "acme", q)
+		h.must(err)
 		var got []string
 		for _, s := range list {
 			got = append(got, s.SessionID)
 		}
 		if !slices.Equal(got, want[:min(limit, len(want))]) {
-			b.Errorf("%+v\n got %q\nwant %q", q, got, want)
+			h.Errorf("%+v\n got %q\nwant %q", q, got, want)
 		}
 	}
 	for _, most := range []int{0, 7} {
@@ -214,9 +214,9 @@ func (m *listing) compare(b *bench, q store.SessionQuery) {
 		if most > 0 {
 			counted = min(matching, most)
 		}
-		n, err := b.Store.CountSessions(b.Context(), "acme", q, most)
+		n, err := h.Store.CountSessions(h.Context(), "acme", q, most)
 		if err != nil || n != int64(counted) {
-			b.Errorf("%+v: counted %d, %v up to %d, want %d", q, n, err, most, counted)
+			h.Errorf("%+v: counted %d, %v up to %d, want %d", q, n, err, most, counted)
 		}
 	}
 }

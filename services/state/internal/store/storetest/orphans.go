@@ -5,108 +5,108 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// orphans are runs of agents that no executor announces any more.
-var orphans = []test{
-	{"a run whose agent nobody announces is claimed only to end", func(b *bench) {
+// orphans prove what happens to runs of agents that no executor announces.
+var orphans = []suiteCase{
+	{"a run of an unannounced agent is claimed only to end it", func(h *harness) {
 		for _, id := range []string{"stopped", "overdue", "both", "waits", "later"} {
-			c := b.startOf(at(id))
+			c := h.startOf(at(id))
 			switch id {
 			case "overdue":
-				c.DeadlineAt = b.now + 10
+				c.DeadlineAt = h.now + 10
 			case "both":
-				c.DeadlineAt = b.now + 1
+				c.DeadlineAt = h.now + 1
 			case "later":
-				c.DeadlineAt = b.now + 1000
+				c.DeadlineAt = h.now + 1000
 			}
-			b.start(c)
-			b.now++
+			h.start(c)
+			h.now++
 		}
-		b.stop(at("stopped"), session.StopInterrupt, "enough")
-		b.stop(at("both"), session.StopAbort, "")
-		b.serve(executor, "sales")
-		b.orphaned("stranger")
-		b.orphaned(executor, "stopped", "both")
-		b.orphaned(executor)
-		b.now += 6
-		b.orphaned(executor, "overdue")
-		b.orphaned(executor)
-		b.stop(at("waits"), session.StopAbort, "")
-		b.stop(at("later"), session.StopInterrupt, "")
-		got := b.claimOrphaned(executor, 1)
+		h.stop(at("stopped"), session.StopInterrupt, "enough")
+		h.stop(at("both"), session.StopAbort, "")
+		h.announceTypes(executor, "sales")
+		h.expectOrphans("stranger")
+		h.expectOrphans(executor, "stopped", "both")
+		h.expectOrphans(executor)
+		h.now += 6
+		h.expectOrphans(executor, "overdue")
+		h.expectOrphans(executor)
+		h.stop(at("waits"), session.StopAbort, "")
+		h.stop(at("later"), session.StopInterrupt, "")
+		got := h.claimOrphaned(executor, 1)
 		if len(got) != 1 || refOf(got[0]).SessionID != "waits" {
-			b.Fatalf("got %d claims, want the older one", len(got))
+			h.Fatalf("got %d claims, want the older one", len(got))
 		}
 		run := got[0].Change.Runs[0]
 		if run.Status != session.RunRunning || run.ExecutorID != executor || run.Stop == nil || run.Stop.Kind != session.StopAbort {
-			b.Errorf("got run %+v", run)
+			h.Errorf("got run %+v", run)
 		}
-		b.finish(refOf(got[0]))
-		b.serve("executor-2", agent)
-		b.orphaned(executor)
-		b.claim("executor-2")
+		h.finish(refOf(got[0]))
+		h.announceTypes("executor-2", agent)
+		h.expectOrphans(executor)
+		h.claim("executor-2")
 	}},
-	{"a run whose agent another executor announces is left to that one", func(b *bench) {
-		b.start(b.startOf(home))
-		b.stop(home, session.StopInterrupt, "")
-		b.now += 900
-		b.serve("executor-2", "sales", "returns")
-		b.orphaned("executor-2")
-		b.orphaned(executor)
-		b.now += 200
-		b.silence()
-		b.orphaned("executor-2", home.SessionID)
+	{"a run of an agent that another executor announces is no orphan", func(h *harness) {
+		h.start(h.startOf(home))
+		h.stop(home, session.StopInterrupt, "")
+		h.now += 900
+		h.announceTypes("executor-2", "sales", "returns")
+		h.expectOrphans("executor-2")
+		h.expectOrphans(executor)
+		h.now += 200
+		h.requeueSilent()
+		h.expectOrphans("executor-2", home.SessionID)
 	}},
-	{"an executor that announces itself again announces nothing else", func(b *bench) {
-		b.start(b.startOf(home))
-		b.stop(home, session.StopInterrupt, "")
-		b.serve(executor, "sales")
-		b.heard(executor, true)
-		b.serve(executor, agent, "sales")
-		b.orphaned(executor)
-		b.heard(executor, true)
-		b.orphaned(executor)
-		b.serve(executor)
-		b.orphaned(executor, home.SessionID)
+	{"a repeated announcement replaces the former one", func(h *harness) {
+		h.start(h.startOf(home))
+		h.stop(home, session.StopInterrupt, "")
+		h.announceTypes(executor, "sales")
+		h.expectRegistered(executor, true)
+		h.announceTypes(executor, agent, "sales")
+		h.expectOrphans(executor)
+		h.expectRegistered(executor, true)
+		h.expectOrphans(executor)
+		h.announceTypes(executor)
+		h.expectOrphans(executor, home.SessionID)
 	}},
-	{"an orphan waits for its time like any run", func(b *bench) {
-		c := b.startOf(home)
-		c.DeadlineAt = b.now
-		b.start(c)
-		ref, _ := b.claim(executor)
-		release := session.Release{Ref: ref, Delay: 1000, Now: b.now}
-		b.must(b.send(release.Key, release.Need(), release.Decide))
-		b.serve(executor, "sales")
-		b.now += 999
-		b.orphaned(executor)
-		b.now++
-		b.orphaned(executor, home.SessionID)
+	{"a delayed orphan is not due early", func(h *harness) {
+		c := h.startOf(home)
+		c.DeadlineAt = h.now
+		h.start(c)
+		ref, _ := h.claim(executor)
+		release := session.Release{Ref: ref, Delay: 1000, Now: h.now}
+		h.must(h.send(release.Key, release.Need(), release.Decide))
+		h.announceTypes(executor, "sales")
+		h.now += 999
+		h.expectOrphans(executor)
+		h.now++
+		h.expectOrphans(executor, home.SessionID)
 	}},
 }
 
-// serve announces the executor with agents of the types.
-func (b *bench) serve(executorID string, types ...string) {
-	b.Helper()
+// announceTypes announces an executor with agents of the types.
+func (h *harness) announceTypes(executorID string, types ...string) {
+	h.Helper()
 	var agents []session.Agent
 	for _, t := range types {
 		agents = append(agents, session.Agent{Type: t})
 	}
-	b.must(b.Store.Announce(b.Context(), executorID, agents, b.now))
+	h.must(h.Store.Announce(h.Context(), executorID, agents, h.now))
 }
 
-func (b *bench) claimOrphaned(executorID string, limit int) []store.Decided {
-	b.Helper()
-	due := store.Orphaned{ExecutorID: executorID, Now: b.now}
-	claimed, err := b.Store.UpdateDue(b.Context(), due, session.Need{State: true}, limit, session.ClaimOrphaned{Claim: session.Claim{ExecutorID: executorID, Now: b.now}}.Decide)
-	b.must(err)
+func (h *harness) claimOrphaned(executorID string, limit int) []store.Decided {
+	h.Helper()
+	due := store.Orphaned{ExecutorID: executorID, Now: h.now}
+	claimed, err := h.Store.UpdateDue(h.Context(), due, session.Need{State: true}, limit, session.ClaimOrphaned{Claim: session.Claim{ExecutorID: executorID, Now: h.now}}.Decide)
+	h.must(err)
 	return claimed
 }
 
-// orphaned claims the orphans, and fails the test unless they are of the sessions.
-func (b *bench) orphaned(executorID string, sessions ...string) {
-	b.Helper()
+// expectOrphans claims the orphans, and fails the test unless they belong to the sessions.
+func (h *harness) expectOrphans(executorID string, sessions ...string) {
+	h.Helper()
 	var got []string
-	for _, d := range b.claimOrphaned(executorID, 10) {
+	for _, d := range h.claimOrphaned(executorID, 10) {
 		got = append(got, d.View.Session.SessionID)
 	}
-	same(b, "orphans", got, sessions)
+	same(h, "orphans", got, sessions)
 }

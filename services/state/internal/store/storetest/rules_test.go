@@ -9,21 +9,21 @@ import (
 	"testing"
 )
 
-// sections are those whose rules have to be proven here.
+// sections lists the sections with rules for stores.
 var sections = []string{
 	"§2.4", "§2.5", "§5.3", "§6.1", "§6.2", "§6.4", "§6.6", "§7.4", "§7.5", "§7.6", "§13.1", "§13.3", "§13.4", "§13.5", "§14.2", "§18",
 	"H1", "H2", "H8", "H10", "H11", "H20", "H29", "H30", "H31", "H33", "H36",
 }
 
-func TestEveryRuleNamesATestThatThereIs(t *testing.T) {
+func TestEveryRuleNamesAnExistingTest(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := goTests(t)
+	tests := goTests(t)
 	for _, c := range suite() {
-		there[c.name] = true
+		tests[c.name] = true
 	}
 	proven := map[string]bool{}
 	for line := range strings.Lines(string(text)) {
@@ -31,8 +31,8 @@ func TestEveryRuleNamesATestThatThereIs(t *testing.T) {
 		if !found {
 			continue
 		}
-		if !there[test] {
-			t.Errorf("there is no test %q, which is to prove %q", test, rule)
+		if !tests[test] {
+			t.Errorf("test %q, the proof of %q, does not exist", test, rule)
 		}
 		proven[strings.Fields(rule)[0]] = true
 	}
@@ -43,21 +43,21 @@ func TestEveryRuleNamesATestThatThereIs(t *testing.T) {
 	}
 }
 
-func TestEveryTestOfTheSuiteHasANameOfItsOwn(t *testing.T) {
+func TestEveryCaseHasAUniqueName(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, c := range suite() {
 		if seen[c.name] {
-			t.Errorf("two tests are called %q", c.name)
+			t.Errorf("two cases have the name %q", c.name)
 		}
 		seen[c.name] = true
 	}
 }
 
-// goTests are the test functions of the stores, by name.
+// goTests returns the names of the stores' test functions.
 func goTests(t *testing.T) map[string]bool {
 	t.Helper()
-	there := map[string]bool{}
+	tests := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
@@ -65,12 +65,12 @@ func goTests(t *testing.T) map[string]bool {
 		}
 		text, err := os.ReadFile(path)
 		for _, m := range declared.FindAllSubmatch(text, -1) {
-			there[string(m[1])] = true
+			tests[string(m[1])] = true
 		}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return there
+	return tests
 }

@@ -9,147 +9,147 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-var states = []test{
-	{"a state is written over, and merged into", func(b *bench) {
-		b.create(b.createOf(home))
-		version, err := b.saveState(session.SaveState{Key: home, State: `{"a": [1], "b": 2}`, ExpectedVersion: 1, Limits: limits, Now: b.now})
-		b.must(err)
-		same(b, "version", version, int64(2))
-		same(b, "state", b.snapshot(home).Session.State, `{"a": [1], "b": 2}`)
-		merged, err := b.mergeState(session.MergeState{Key: home, ExpectedVersion: 2, Limits: limits, Now: b.now, Ops: []session.StateOp{
+var states = []suiteCase{
+	{"a state is overwritten and merged", func(h *harness) {
+		h.create(h.createOf(home))
+		version, err := h.saveState(session.SaveState{Key: home, State: `{"a": [1], "b": 2}`, ExpectedVersion: 1, Limits: limits, Now: h.now})
+		h.must(err)
+		same(h, "version", version, int64(2))
+		same(h, "state", h.snapshot(home).Session.State, `{"a": [1], "b": 2}`)
+		merged, err := h.mergeState(session.MergeState{Key: home, ExpectedVersion: 2, Limits: limits, Now: h.now, Ops: []session.StateOp{
 			{Key: "a", Kind: session.Append, Value: `[2]`}, {Key: "b", Kind: session.Append, Value: `[3]`}, {Key: "c", Kind: session.Replace, Value: `null`},
 		}})
-		b.must(err)
-		s := b.snapshot(home).Session
+		h.must(err)
+		s := h.snapshot(home).Session
 		if merged.Version != 3 || s.Version != 3 || s.State != `{"a":[1,2],"b":[3],"c":null}` {
-			b.Errorf("got version %d of %d, state %s", merged.Version, s.Version, s.State)
+			h.Errorf("got version %d of %d, state %s", merged.Version, s.Version, s.State)
 		}
 		if len(merged.Warnings) != 1 || !strings.Contains(merged.Warnings[0], `"b"`) {
-			b.Errorf("got warnings %q, want one of b", merged.Warnings)
+			h.Errorf("got warnings %q, want one of b", merged.Warnings)
 		}
-		_, err = b.saveState(session.SaveState{Key: home, State: `{}`, ExpectedVersion: 2, Limits: limits, Now: b.now})
-		b.refuses(err, fault.Stale, "VERSION_STALE")
-		_, err = b.mergeState(session.MergeState{Key: home, ExpectedVersion: 2, Limits: limits, Now: b.now})
-		b.refuses(err, fault.Stale, "VERSION_STALE")
+		_, err = h.saveState(session.SaveState{Key: home, State: `{}`, ExpectedVersion: 2, Limits: limits, Now: h.now})
+		h.refuses(err, fault.Stale, "VERSION_STALE")
+		_, err = h.mergeState(session.MergeState{Key: home, ExpectedVersion: 2, Limits: limits, Now: h.now})
+		h.refuses(err, fault.Stale, "VERSION_STALE")
 		big := `{"big":"` + strings.Repeat("x", limits.State) + `"}`
-		_, err = b.saveState(session.SaveState{Key: home, State: big, Limits: limits, Now: b.now})
-		b.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
-		_, err = b.mergeState(session.MergeState{Key: home, Limits: limits, Now: b.now, Ops: []session.StateOp{{Key: "big", Kind: session.Replace, Value: big}}})
-		b.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
-		same(b, "session after refusals", b.snapshot(home).Session, s)
+		_, err = h.saveState(session.SaveState{Key: home, State: big, Limits: limits, Now: h.now})
+		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
+		_, err = h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now, Ops: []session.StateOp{{Key: "big", Kind: session.Replace, Value: big}}})
+		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
+		same(h, "session after refusals", h.snapshot(home).Session, s)
 	}},
-	{"merges that come at once lose nothing", func(b *bench) {
-		b.create(b.createOf(home))
-		together(func(i int) {
-			_, err := b.mergeState(session.MergeState{Key: home, Limits: limits, Now: b.now, Ops: []session.StateOp{
+	{"concurrent merges lose nothing", func(h *harness) {
+		h.create(h.createOf(home))
+		concurrently(func(i int) {
+			_, err := h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now, Ops: []session.StateOp{
 				{Key: fmt.Sprint("k", i), Kind: session.Replace, Value: "true"}, {Key: "all", Kind: session.Append, Value: fmt.Sprintf("[%d]", i)},
 			}})
 			if err != nil {
-				b.Errorf("merge %d: %v", i, err)
+				h.Errorf("merge %d: %v", i, err)
 			}
 		})
-		s := b.snapshot(home).Session
+		s := h.snapshot(home).Session
 		var state map[string]any
-		b.must(json.Unmarshal([]byte(s.State), &state))
-		if all, _ := state["all"].([]any); len(state) != crowd+1 || len(all) != crowd || s.Version != crowd+1 {
-			b.Errorf("got version %d, %s", s.Version, s.State)
+		h.must(json.Unmarshal([]byte(s.State), &state))
+		if all, _ := state["all"].([]any); len(state) != parallelism+1 || len(all) != parallelism || s.Version != parallelism+1 {
+			h.Errorf("got version %d, %s", s.Version, s.State)
 		}
 	}},
-	{"a small write to a large state is kept beside it", func(b *bench) {
-		b.growing(at("bounded by bytes"), 4000)
-		b.growing(at("bounded by writes"), 24_000)
+	{"a small write to a large state is stored separately", func(h *harness) {
+		h.growState(at("bounded by bytes"), 4000)
+		h.growState(at("bounded by writes"), 24_000)
 	}},
-	{"a write that is kept beside the state keeps every byte", func(b *bench) {
-		c := b.createOf(home)
+	{"a separately stored write keeps every byte", func(h *harness) {
+		c := h.createOf(home)
 		c.State = `{"big":"` + strings.Repeat("é", 450) + `"}`
-		b.create(c)
+		h.create(c)
 		for i, value := range []string{`"\u0000<&>"`, `"` + "\u2028" + `"`, `{"n":1.0e+2}`, `[ 1 , 2 ]`} {
-			_, err := b.mergeState(session.MergeState{Key: home, Limits: limits, Now: b.now, Ops: []session.StateOp{{Key: "<k>\u2028\x01'\"", Kind: session.Replace, Value: value}}})
-			b.must(err)
-			s := b.snapshot(home).Session
+			_, err := h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now, Ops: []session.StateOp{{Key: "<k>\u2028\x01'\"", Kind: session.Replace, Value: value}}})
+			h.must(err)
+			s := h.snapshot(home).Session
 			if s.StateBase == s.StateVersion {
-				b.Errorf("write %d was not kept beside the state", i)
+				h.Errorf("write %d was not stored separately", i)
 			}
 			if !strings.HasSuffix(s.State, ":"+value+"}") {
-				b.Errorf("write %d: got state %q, want it to end with %q", i, s.State, value)
+				h.Errorf("write %d: got state %q, want it to end with %q", i, s.State, value)
 			}
 		}
 	}},
-	{"a write of several columns of a state is read as of one moment", func(b *bench) {
-		c := b.createOf(home)
+	{"a multi-column state write is read atomically", func(h *harness) {
+		c := h.createOf(home)
 		c.State = `{"big":"` + strings.Repeat("x", 300) + `"}`
-		b.create(c)
+		h.create(c)
 		done := make(chan struct{})
-		b.beside(func() {
+		h.whileWatching(func() {
 			for i := range 60 {
-				_, err := b.mergeState(session.MergeState{Key: home, Limits: limits, Now: b.now, Ops: []session.StateOp{{Key: "version", Kind: session.Replace, Value: fmt.Sprint(i + 2)}}})
+				_, err := h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now, Ops: []session.StateOp{{Key: "version", Kind: session.Replace, Value: fmt.Sprint(i + 2)}}})
 				if err != nil {
-					b.Error(err)
+					h.Error(err)
 				}
 			}
 			close(done)
 		}, func() bool {
-			s := b.snapshot(home).Session
+			s := h.snapshot(home).Session
 			if want := fmt.Sprintf(`"version":%d}`, s.Version); s.Version > 1 && !strings.HasSuffix(s.State, want) {
-				b.Errorf("got version %d with the state %s", s.Version, s.State[300:])
+				h.Errorf("got version %d with the state %s", s.Version, s.State[300:])
 			}
-			return closed(done)
+			return isClosed(done)
 		})
 	}},
 }
 
-// growing commits 80 steps, 72 of which add a little to a state of a size.
-func (b *bench) growing(key session.Key, size int) {
-	b.Helper()
+// growState commits 80 steps to a session whose state has the size. Of these, 72 append a small value.
+func (h *harness) growState(key session.Key, size int) {
+	h.Helper()
 	const steps = 80
-	start := b.startOf(key)
+	start := h.startOf(key)
 	start.New.State = `{"big":"` + strings.Repeat("x", size) + `","log":[]}`
-	b.start(start)
-	ref := b.claimOf(key)
+	h.start(start)
+	ref := h.claimOf(key)
 	var log []string
 	wholes := 0
 	want := map[int32]string{}
 	for step := int32(1); step <= steps; step++ {
-		commit := b.commitOf(ref, step)
+		commit := h.commitOf(ref, step)
 		commit.Limits.State = 2 * size
 		if step%10 != 0 {
 			log = append(log, fmt.Sprintf(`"entry ö %d"`, step))
 			commit.Ops = []session.StateOp{{Key: "log", Kind: session.Append, Value: "[" + log[len(log)-1] + "]"}, {Key: "gone", Kind: session.Delete}}
 		}
-		b.commit(commit)
-		s := b.snapshot(key).Session
+		h.commit(commit)
+		s := h.snapshot(key).Session
 		want[step] = `{"big":"` + strings.Repeat("x", size) + `","log":[` + strings.Join(log, ",") + `]}`
 		if s.State != want[step] {
-			b.Fatalf("step %d: got state %s", step, s.State)
+			h.Fatalf("step %d: got state %s", step, s.State)
 		}
 		if s.StateBytes > int64(len(s.State))/2 || s.StateWrites > 64 {
-			b.Fatalf("step %d: %d writes of %d bytes are kept beside a state of %d", step, s.StateWrites, s.StateBytes, len(s.State))
+			h.Fatalf("step %d: %d writes of %d bytes are stored beside a state of %d", step, s.StateWrites, s.StateBytes, len(s.State))
 		}
 		if s.StateBase == s.Version {
 			wholes++
 		}
 	}
 	if wholes == 0 || wholes > 6 {
-		b.Errorf("%d of 72 small writes wrote the whole state of %d bytes anew", wholes, size)
+		h.Errorf("%d of 72 small writes wrote the whole state of %d bytes anew", wholes, size)
 	}
-	for _, c := range b.checkpoints(key) {
-		_, state, err := b.Store.Checkpoint(b.Context(), key, c.ID)
-		b.must(err)
+	for _, c := range h.checkpoints(key) {
+		_, state, err := h.Store.Checkpoint(h.Context(), key, c.ID)
+		h.must(err)
 		if state != want[c.Step] {
-			b.Errorf("checkpoint of step %d has the state %s", c.Step, state)
+			h.Errorf("checkpoint of step %d has the state %s", c.Step, state)
 		}
 	}
-	same(b, "rows of states", b.Rows(b.T, key)["states"], 73)
+	same(h, "rows of states", h.Rows(h.T, key)["states"], 73)
 }
 
-// beside runs work and looks again and again until look is true or the test has
-// failed. It waits for both.
-func (b *bench) beside(work func(), looks ...func() bool) {
+// whileWatching runs work, and calls each look repeatedly in a goroutine until it returns true
+// or the test has failed. It waits for all.
+func (h *harness) whileWatching(work func(), looks ...func() bool) {
 	together := make(chan struct{})
 	for _, look := range looks {
 		go func() {
 			defer func() { together <- struct{}{} }()
-			for !look() && !b.Failed() {
+			for !look() && !h.Failed() {
 			}
 		}()
 	}
@@ -159,7 +159,7 @@ func (b *bench) beside(work func(), looks ...func() bool) {
 	}
 }
 
-func closed(c chan struct{}) bool {
+func isClosed(c chan struct{}) bool {
 	select {
 	case <-c:
 		return true

@@ -12,52 +12,50 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// Subject is an empty store, and what a test cannot see through its interface.
+// Subject is an empty store, with access to what its interface hides.
 type Subject struct {
 	Store store.Store
-	// Rows counts the rows that there are of a session, by table. Tables
-	// without any may be left out.
+	// Rows counts the rows of a session by table. It may omit empty tables.
 	Rows func(*testing.T, session.Key) map[string]int
-	// Reopen closes the store and opens what it has left; nil for a store that
-	// keeps nothing.
+	// Reopen closes the store and opens the same database; nil for a store in memory.
 	Reopen func(*testing.T) store.Store
-	// Second opens the same database once more, as another replica does; nil for
-	// a store that only one process has.
+	// Second opens the same database again, as another replica does; nil for a store of
+	// a single process.
 	Second func(*testing.T) store.Store
 }
 
-// Run runs the whole suite. Each test opens a store of its own.
+// Run runs the suite. Each case opens its own store.
 func Run(t *testing.T, open func(*testing.T) Subject) {
 	for _, c := range suite() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			c.run(newBench(t, open(t)))
+			c.run(newHarness(t, open(t)))
 		})
 	}
 }
 
-func suite() (all []test) {
-	for _, group := range [][]test{
-		starts, claims, orphans, handsOver, steps, ends, reads, crowds, lives, stops, waits, takesBack, goesBack, resends, answerRuns, failedSteps, triesAgain, branchesOff, returns, bulks, begins, storedSteps, options, wholes, states, conversations, checks, calls, answers, families, trees,
-		lists, walks, accounts, memories, tenants, batches, replicas, races,
+func suite() (all []suiteCase) {
+	for _, group := range [][]suiteCase{
+		starts, claims, orphans, handovers, steps, ends, reads, concurrency, lifecycle, stops, waitingRuns, rollbacks, edits, resends, answeringRuns, failedSteps, retries, branches, rewinds, bulkAnswers, storedSteps, resumes, roundTrips, states, conversations, checkpointReads, calls, answers, families, deletions,
+		lists, paging, accounts, memories, tenants, batches, replicas, races,
 	} {
 		all = append(all, group...)
 	}
 	return all
 }
 
-type test struct {
+type suiteCase struct {
 	name string
-	run  func(*bench)
+	run  func(*harness)
 }
 
-// bench is a store with one executor, and a clock that moves by hand.
-type bench struct {
+// harness is a store with one executor and a manual clock.
+type harness struct {
 	*testing.T
 	Subject
 	now  session.Millis
 	ids  atomic.Int64
-	held map[session.Key]session.Ref // claims that claimOf has made on its way
+	held map[session.Key]session.Ref // claims that claimOf made while it searched
 }
 
 const (
@@ -67,41 +65,40 @@ const (
 
 var home = session.Key{Tenant: "acme", SessionID: "s1"}
 
-// at names another session of home's tenant.
+// at returns the key of another session of home's tenant.
 func at(id string) session.Key { return session.Key{Tenant: home.Tenant, SessionID: id} }
 
-func newBench(t *testing.T, s Subject) *bench {
-	b := &bench{T: t, Subject: s, now: 1_700_000_000_000}
-	b.announce(executor)
-	return b
+func newHarness(t *testing.T, s Subject) *harness {
+	h := &harness{T: t, Subject: s, now: 1_700_000_000_000}
+	h.announce(executor)
+	return h
 }
 
-// id returns what no earlier call returned.
-func (b *bench) id(prefix string) string { return fmt.Sprintf("%s_%d", prefix, b.ids.Add(1)) }
+// id returns a new id.
+func (h *harness) id(prefix string) string { return fmt.Sprintf("%s_%d", prefix, h.ids.Add(1)) }
 
-func (b *bench) announce(executorID string) {
-	b.Helper()
-	err := b.Store.Announce(b.Context(), executorID, []session.Agent{{Type: agent, Description: "helps"}}, b.now)
-	b.must(err)
+func (h *harness) announce(executorID string) {
+	h.Helper()
+	err := h.Store.Announce(h.Context(), executorID, []session.Agent{{Type: agent, Description: "helps"}}, h.now)
+	h.must(err)
 }
 
-func (b *bench) must(err error) {
-	b.Helper()
+func (h *harness) must(err error) {
+	h.Helper()
 	if err != nil {
-		b.Fatalf("got %v, want no error", err)
+		h.Fatalf("got %v, want no error", err)
 	}
 }
 
-// refuses fails the test unless err is a fault with the reason.
-func (b *bench) refuses(err error, kind fault.Kind, reason string) {
-	b.Helper()
+// refuses fails the test unless err is a fault of the kind with the reason.
+func (h *harness) refuses(err error, kind fault.Kind, reason string) {
+	h.Helper()
 	if fault.ReasonOf(err) != reason || fault.KindOf(err) != kind {
-		b.Errorf("got %v (%v), want %v (%s)", err, fault.KindOf(err), kind, reason)
+		h.Errorf("got %v (%v), want %v (%s)", err, fault.KindOf(err), kind, reason)
 	}
 }
 
-// same fails the test unless got is want in every field. An empty list equals
-// none.
+// same fails the test unless got equals want in every field. An empty list equals nil.
 func same(b testing.TB, what string, got, want any) {
 	b.Helper()
 	if !reflect.DeepEqual(normal(got), normal(want)) {
@@ -109,18 +106,18 @@ func same(b testing.TB, what string, got, want any) {
 	}
 }
 
-// alike is same for tests of both kinds, and ends them.
-func alike(t fataler, what string, got, want any) {
+// mustEqual is same for cases and histories, and ends the test.
+func mustEqual(t failer, what string, got, want any) {
 	if !reflect.DeepEqual(normal(got), normal(want)) {
 		t.Fatalf("%s\n got %+v\nwant %+v", what, flat(reflect.ValueOf(got)), flat(reflect.ValueOf(want)))
 	}
 }
 
-// Flat is a value with nil in place of its empty lists and maps, which stores may keep
-// for each other.
+// Flat returns a copy of the value with nil for empty lists and maps: a store may return
+// either.
 func Flat(value any) any { return normal(value) }
 
-// normal makes empty lists nil where stores may keep either.
+// normal returns a copy of the value with nil for empty lists and maps.
 func normal(value any) any {
 	v := reflect.ValueOf(value)
 	if !v.IsValid() {
@@ -131,7 +128,7 @@ func normal(value any) any {
 	return c.Interface()
 }
 
-// flat copies a value with nil in place of its empty lists and maps.
+// flat is normal for reflected values.
 func flat(v reflect.Value) reflect.Value {
 	c := reflect.New(v.Type()).Elem()
 	switch v.Kind() {
@@ -158,16 +155,16 @@ func flat(v reflect.Value) reflect.Value {
 	return c
 }
 
-// send runs a command on one session and lets what follows from it reach the
-// family, as the server does.
+// send runs a command on one session and applies its consequences to the family, as the
+// server does.
 func send(t testing.TB, s store.Store, f session.Family, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, error)) error {
 	return sendThen(t, s, f, key, need, decide, nil)
 }
 
-// sendThen is send with more to decide of the change of the command's own session; nil
-// for nothing.
+// sendThen is send with a function that extends the change of the command's own session; nil
+// for none.
 func sendThen(t testing.TB, s store.Store, f session.Family, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, error), then func(*session.View, *session.Change) error) error {
-	const deepest = 20 // generations of a test's family
+	const deepest = 20 // generations of a family
 	targets := []session.Target{{Key: key, Need: need}}
 	for range deepest {
 		err := s.Update(t.Context(), targets, weight, func(views []*session.View) ([]*session.Change, error) {
@@ -192,21 +189,21 @@ func sendThen(t testing.TB, s store.Store, f session.Family, key session.Key, ne
 	return errors.New("the family of the session has no end")
 }
 
-// weight is what a test's command is said to weigh.
+// weight is the size of a command in bytes, as passed to the store.
 const weight = 100
 
-// one is a command that looks at its own session only.
-func one(decide func(*session.View) (*session.Change, error)) func(...*session.View) (*session.Change, error) {
+// single adapts a command that sees only its own session.
+func single(decide func(*session.View) (*session.Change, error)) func(...*session.View) (*session.Change, error) {
 	return func(views ...*session.View) (*session.Change, error) { return decide(views[0]) }
 }
 
-// answered is a command that keeps its answer.
-func answered[A any](answer *A, decide func(*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, error) {
-	return keeping(answer, func(views ...*session.View) (*session.Change, A, error) { return decide(views[0]) })
+// capturing adapts a command that sees only its own session, and stores its answer.
+func capturing[A any](answer *A, decide func(*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, error) {
+	return capturingWide(answer, func(views ...*session.View) (*session.Change, A, error) { return decide(views[0]) })
 }
 
-// keeping is answered for a command that may look at more sessions.
-func keeping[A any](answer *A, decide func(...*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, error) {
+// capturingWide is capturing for a command that may see more sessions.
+func capturingWide[A any](answer *A, decide func(...*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, error) {
 	return func(views ...*session.View) (change *session.Change, err error) {
 		change, *answer, err = decide(views...)
 		return change, err

@@ -1,0 +1,72 @@
+package scheduler
+
+import "sync"
+
+// credits counts how many more claims the executor can take.
+type credits struct {
+	more chan struct{} // holds one signal: the number or the end has changed
+
+	mu    sync.Mutex
+	free  int
+	ended error // why no more will come; io.EOF when the executor has closed its side
+}
+
+// maxCredits bounds the number: a faulty client could overflow it.
+const maxCredits = 1 << 20
+
+func newCredits(n int) *credits {
+	return &credits{free: max(n, 0), more: make(chan struct{}, 1)}
+}
+
+// fill adds the executor's grants until its side of the stream ends.
+func (c *credits) fill(stream Stream) {
+	for {
+		n, err := stream.Credits()
+		c.mu.Lock()
+		c.ended = err
+		c.free = min(c.free+max(n, 0), maxCredits)
+		c.mu.Unlock()
+		signal(c.more)
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (c *credits) get() (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.free, c.ended
+}
+
+// take takes at most limit credits, and returns how many. It takes none when the
+// executor has closed its side.
+func (c *credits) take(limit int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended != nil {
+		return 0
+	}
+	n := min(c.free, limit)
+	c.free -= n
+	return n
+}
+
+// giveBack returns unused credits.
+func (c *credits) giveBack(n int) {
+	if n == 0 {
+		return
+	}
+	c.mu.Lock()
+	c.free += n
+	c.mu.Unlock()
+	signal(c.more)
+}
+
+// signal puts a signal into a channel of size one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

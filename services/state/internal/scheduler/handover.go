@@ -1,0 +1,137 @@
+package scheduler
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// maxHandOverBytes bounds a claim made by a command, because other commands wait for the same
+// transaction. The claim loops handle larger ones.
+const maxHandOverBytes = 4 << 20
+
+// HandOver lets a command claim its new run in the write that begins it, for an idle executor
+// of this replica. So no loop has to look for the run. The command takes a credit of the
+// executor only when it begins a run.
+//
+// A HandOver lives as long as its command, in one goroutine. The command calls Reset before
+// each try, Claim after its decision, and Finish at its end. A deferred Abandon covers a panic
+// before Finish. A nil HandOver never claims.
+type HandOver struct {
+	scheduler *Scheduler
+	executor  *claimer       // nil until one is found
+	looked    bool           // an executor was looked for
+	reserved  bool           // a credit of the executor is taken
+	claim     *store.Decided // the last one made
+	current   bool           // the last try has made the claim
+	wrote     bool           // the last try writes something
+	finished  bool
+}
+
+// HandOver looks for an idle executor of the agent. With an empty agent, Claim looks for one
+// once it knows the agent of the run.
+func (s *Scheduler) HandOver(agentType string) *HandOver {
+	h := &HandOver{scheduler: s}
+	if agentType != "" {
+		h.findExecutor(agentType)
+	}
+	return h
+}
+
+func (h *HandOver) findExecutor(agentType string) {
+	h.executor, h.looked = h.scheduler.hub.findIdle(agentType), true
+}
+
+func (h *HandOver) command() session.HandOver {
+	return session.HandOver{
+		Claim: session.Claim{ExecutorID: h.executor.executorID, Now: h.scheduler.millis()},
+		Tail:  h.scheduler.config.tail(), Bytes: maxHandOverBytes,
+	}
+}
+
+// Need adds the rows of a claim to the need of the command.
+func (h *HandOver) Need(n session.Need) session.Need {
+	if h.executor == nil {
+		return n
+	}
+	return h.command().Need(n)
+}
+
+// Reset begins a try of the command. The try has claimed nothing so far.
+func (h *HandOver) Reset() {
+	if h != nil {
+		h.current, h.wrote = false, false
+	}
+}
+
+// Claim claims the new run of the command's own session, and changes own accordingly. It leaves
+// own as it is if own begins no run or no executor is idle. It gives *session.Wider when the
+// view lacks rows for the claim.
+func (h *HandOver) Claim(v *session.View, own *session.Change) error {
+	if h == nil || own == nil {
+		return nil
+	}
+	h.wrote = true
+	if h.executor == nil && !h.looked && own.Begins() {
+		if h.findExecutor(own.NewRun.AgentType); h.executor != nil {
+			return &session.Wider{Targets: []session.Target{{Key: own.Session.Key, Need: h.Need(session.Need{})}}}
+		}
+	}
+	if h.executor == nil || !own.Begins() {
+		return nil
+	}
+	if h.reserved = h.reserved || h.scheduler.hub.reserve(h.executor); !h.reserved { // another command was faster
+		return nil
+	}
+	begun, change, err := h.command().Decide(v, own)
+	if err != nil {
+		return err
+	}
+	h.claim, h.current = nil, change != nil
+	if h.current {
+		h.claim = &store.Decided{View: begun, Change: change}
+	}
+	return nil
+}
+
+// Finish takes the error of the command. It passes a written claim to the stream, releases it
+// if the stream has ended, and gives back an unused credit.
+//
+// A failed command may have written a claim all the same: the answer to the commit was lost, or
+// the command found its own earlier try. Finish releases such a claim in the background. That
+// changes nothing if it was not written.
+func (h *HandOver) Finish(ctx context.Context, err error) {
+	if h.finished = true; !h.reserved {
+		return
+	}
+	written := err == nil && h.current
+	if written && h.executor.outbox.put(*h.claim, h.scheduler.Now()) {
+		return
+	}
+	h.executor.credits.giveBack(1)
+	switch {
+	case written:
+		h.executor.release(ctx, []store.Decided{*h.claim})
+	case h.claim != nil && (err != nil || !h.wrote):
+		h.scheduler.start(func() { h.executor.releaseUncertain(ctx, *h.claim) })
+	}
+}
+
+// Abandon gives the credit back unless Finish was called.
+func (h *HandOver) Abandon() {
+	if !h.finished && h.reserved {
+		h.executor.credits.giveBack(1)
+	}
+}
+
+// releaseUncertain releases a possibly written claim. If that fails, the executor does not list
+// the run as held, and it is requeued as lost.
+func (c *claimer) releaseUncertain(ctx context.Context, claim store.Decided) {
+	ctx, cancel := cleanup(ctx)
+	defer cancel()
+	ref := (&Claim{Decided: claim}).ref()
+	if err := c.Commands.Release(ctx, ref); err == nil {
+		c.Log.WarnContext(ctx, "a claim whose writing was not answered was given back", "session", ref.SessionID, "run", ref.RunID)
+	}
+}

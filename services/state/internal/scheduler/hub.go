@@ -1,0 +1,191 @@
+package scheduler
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// hub wakes waiting claim loops. A signal wakes one loop of the agent, in turn, so work spreads
+// over the executors. Signals for agents without a waiting loop are dropped. The sender never
+// waits.
+type hub struct {
+	now func() time.Time
+
+	mu      sync.Mutex
+	waiters []*waiter // the next in turn comes first
+}
+
+// waiter is a claim loop with free credits.
+type waiter struct {
+	agents map[string]bool
+	woken  chan struct{} // holds one signal, so none is lost while the loop looks for work
+
+	// Guarded by hub.mu.
+	notified int      // runs of the signals since the last take; signals of other replicas count 0, because their loops may be faster
+	idle     *claimer // the loop's claimer, while no queued run is left for it; else nil
+	missing  int      // runs signaled and not found
+}
+
+func newHub(now func() time.Time) *hub { return &hub{now: now} }
+
+// join adds a loop. The loop has to look for work afterwards: there are no signals for
+// earlier runs.
+func (h *hub) join(agents []string) *waiter {
+	w := &waiter{agents: map[string]bool{}, woken: make(chan struct{}, 1)}
+	for _, a := range agents {
+		w.agents[a] = true
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waiters = append(h.waiters, w)
+	return w
+}
+
+// leave removes a loop. Its pending signals go to another one.
+func (h *hub) leave(w *waiter) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waiters = slices.DeleteFunc(h.waiters, func(other *waiter) bool { return other == w })
+	if runs := w.take(); runs > 0 {
+		h.wakeAnother(w, runs)
+	}
+}
+
+// take returns how many runs the loop was notified of since the last take. The loop has
+// to look for them, with limit credits: no other loop is notified.
+func (h *hub) take(w *waiter, limit int) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	runs := w.take()
+	if runs > limit {
+		w.idle = nil
+	}
+	return runs
+}
+
+// markIdle notes the end of a look: no queued run is left for the loop, but for the missing
+// ones. Commands may claim runs for its executor while it has more credits than known runs.
+func (h *hub) markIdle(w *waiter, c *claimer, missing int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.idle, w.missing = c, missing
+}
+
+// markBacklog notes a possible backlog for the loop. No new run overtakes it.
+func (h *hub) markBacklog(w *waiter) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.idle = nil
+}
+
+// hasRoom reports whether a command may claim a run for the loop's executor. The caller
+// holds mu.
+func (h *hub) hasRoom(w *waiter) bool {
+	if w.idle == nil || !w.idle.outbox.accepts(h.now()) {
+		return false
+	}
+	free, ended := w.idle.credits.get()
+	return ended == nil && free > w.notified+w.missing
+}
+
+// findIdle returns an idle executor of the agent with room for a run, in turn; nil if there is
+// none.
+func (h *hub) findIdle(agentType string) *claimer {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, w := range h.waiters {
+		if w.agents[agentType] && h.hasRoom(w) {
+			h.waiters = append(slices.Delete(h.waiters, i, i+1), w)
+			return w.idle
+		}
+	}
+	return nil
+}
+
+// reserve takes a credit of the executor, if it still has room for a run.
+func (h *hub) reserve(c *claimer) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	room := slices.ContainsFunc(h.waiters, func(w *waiter) bool { return w.idle == c && h.hasRoom(w) })
+	return room && c.credits.take(1) == 1
+}
+
+// idle implements Scheduler.Idle.
+func (h *hub) idle(executorID string) (free int, atRest bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range h.waiters {
+		if w.idle != nil && w.idle.executorID == executorID && w.notified+w.missing == 0 && w.idle.outbox.empty() {
+			free, _ = w.idle.credits.get()
+			return free, true
+		}
+	}
+	return 0, false
+}
+
+// take is called under hub.mu.
+func (w *waiter) take() int {
+	select {
+	case <-w.woken:
+	default: // the loop has read the signal itself
+	}
+	runs := w.notified
+	w.notified = 0
+	return runs
+}
+
+// pass wakes another loop of the same agents, because w may leave work behind.
+func (h *hub) pass(w *waiter) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wakeAnother(w, 1)
+}
+
+func (h *hub) wakeAnother(than *waiter, runs int) {
+	h.wake(runs, func(w *waiter) bool { return w != than && w.sharesAgent(than) })
+}
+
+func (w *waiter) sharesAgent(other *waiter) bool {
+	for agent := range w.agents {
+		if other.agents[agent] {
+			return true
+		}
+	}
+	return false
+}
+
+// signal wakes a loop of the agent for a queued run. It reports whether there is one.
+func (h *hub) signal(agentType string) bool { return h.notify(agentType, 1) }
+
+func (h *hub) notify(agentType string, runs int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.wake(runs, func(w *waiter) bool { return w.agents[agentType] })
+}
+
+// wake wakes the first fitting loop without a signal. If all have one, the first will find
+// these runs as well. It reports whether one fits.
+func (h *hub) wake(runs int, fits func(*waiter) bool) bool {
+	var awake *waiter
+	for i, w := range h.waiters {
+		if !fits(w) {
+			continue
+		}
+		select {
+		case w.woken <- struct{}{}:
+			w.notified += runs
+			h.waiters = append(slices.Delete(h.waiters, i, i+1), w)
+			return true
+		default:
+			if awake == nil {
+				awake = w
+			}
+		}
+	}
+	if awake == nil {
+		return false
+	}
+	awake.notified += runs
+	return true
+}

@@ -1,0 +1,153 @@
+package scheduler
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
+)
+
+// Store is the scheduler's part of store.Store.
+type Store interface {
+	UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error)
+	UsageSums(ctx context.Context, tenant string, q store.UsageQuery, limit int) ([]store.UsageSum, error)
+	Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error
+	Stops(ctx context.Context, executorIDs ...string) ([]store.StoppedRun, error)
+}
+
+// Commands ends claims after a failed sending.
+type Commands interface {
+	// Release queues a claimed run again.
+	Release(ctx context.Context, ref session.Ref) error
+
+	// Fail ends a claimed run as failed, with the consequences for its family. bytes is about
+	// how much memory the command needs.
+	Fail(ctx context.Context, ref session.Ref, failure session.Failure, bytes int) error
+}
+
+// Peers are the scheduler's dependencies. All fields but Signals must be set.
+type Peers struct {
+	Store    Store
+	Signals  store.Signaler // between the replicas; nil for a single one
+	Commands Commands
+	Suspects *sweep.Suspects // receives the executors of broken streams
+	Now      func() time.Time
+	Log      *slog.Logger
+}
+
+// Scheduler hands out runs to the executors connected to this replica. Its methods may be
+// called by many goroutines at once.
+type Scheduler struct {
+	config Config
+	Peers
+	hub      *hub
+	stops    *stops
+	replicas *replicas
+
+	mu       sync.Mutex // guards stopped, and streams against Stop
+	stopped  bool
+	stopping chan struct{} // closed by Stop
+	streams  sync.WaitGroup
+}
+
+// New returns a scheduler. It starts nothing.
+func New(c Config, p Peers) *Scheduler {
+	return &Scheduler{
+		config: c, Peers: p, hub: newHub(p.Now), stops: newStops(), replicas: newReplicas(p.Signals), stopping: make(chan struct{}),
+	}
+}
+
+// Run finds stop requests, and exchanges signals with the other replicas, until ctx ends.
+func (s *Scheduler) Run(ctx context.Context) {
+	var loops sync.WaitGroup
+	loops.Go(func() { s.pollStops(ctx) })
+	loops.Go(func() { s.exchangeSignals(ctx) })
+	loops.Wait()
+}
+
+// Stop ends all claim streams with Unavailable (STOPPING), refuses new ones the same way, and
+// waits for their goroutines. If a client reads nothing, its stream ends only with the gRPC
+// server.
+func (s *Scheduler) Stop() {
+	s.mu.Lock()
+	if !s.stopped {
+		s.stopped = true
+		close(s.stopping)
+	}
+	s.mu.Unlock()
+	s.streams.Wait()
+}
+
+// start runs f in a goroutine, and Stop waits for it. It reports false after Stop.
+func (s *Scheduler) start(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return false
+	}
+	s.streams.Go(f)
+	return true
+}
+
+func errStopping() error {
+	return fault.New(fault.Unavailable, "STOPPING", "this state service stops; open the stream again, elsewhere")
+}
+
+// Wake wakes a claim loop for a queued run of the agent: one of this replica, or of
+// another replica when no loop here can take the run.
+func (s *Scheduler) Wake(agentType string) {
+	if !s.hub.signal(agentType) {
+		s.replicas.send(signalQueued + agentType)
+	}
+}
+
+// Notify takes the changes of a committed command. It wakes claim loops for queued runs, unless
+// they are due later, and sends stop requests to the executors of running ones. Nil changes are
+// skipped.
+func (s *Scheduler) Notify(changes []*session.Change) {
+	now := s.millis()
+	for _, c := range changes {
+		if c == nil {
+			continue
+		}
+		for _, r := range []*session.Run{c.NewRun, c.Begun} {
+			if r != nil {
+				s.wakeIfDue(r, now)
+			}
+		}
+		for i := range c.Runs {
+			r := &c.Runs[i]
+			s.wakeIfDue(r, now)
+			if r.Status == session.RunRunning && r.Stop != nil {
+				s.sendStop(store.StoppedRun{ExecutorID: r.ExecutorID, RunID: r.RunID, Stop: *r.Stop})
+			}
+		}
+	}
+}
+
+func (s *Scheduler) wakeIfDue(r *session.Run, now session.Millis) {
+	if r.Status == session.RunQueued && r.DueAt <= now {
+		s.Wake(r.AgentType)
+	}
+}
+
+// sendStop sends a stop request to the run's executor, here or by another replica.
+func (s *Scheduler) sendStop(run store.StoppedRun) {
+	if !s.stops.send(run) {
+		s.replicas.send(signalStop)
+	}
+}
+
+// Connected returns the executors connected to this replica, each once.
+func (s *Scheduler) Connected() []string { return s.stops.connected() }
+
+// Idle returns the free credits of the executor when its claim loop is at rest: it has found
+// all signaled runs, and the stream has sent all claims. Tests wait for it.
+func (s *Scheduler) Idle(executorID string) (free int, atRest bool) { return s.hub.idle(executorID) }
+
+func (s *Scheduler) millis() session.Millis { return session.Millis(s.Now().UnixMilli()) }

@@ -1,0 +1,200 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
+)
+
+// noStore is a store that the test does not call.
+type noStore struct{ Store }
+
+func newScheduler(t *testing.T) *Scheduler {
+	t.Helper()
+	return New(Config{}, Peers{Store: noStore{}, Suspects: sweep.NewSuspects(), Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+}
+
+func TestAnUnreadSignalGoesToAnotherLoop(t *testing.T) {
+	t.Parallel()
+	h := newHub(time.Now)
+	first, second := h.join([]string{"a"}), h.join([]string{"a", "b"})
+	h.signal("a")
+	h.leave(first)
+	select {
+	case <-second.woken:
+	default:
+		t.Error("the signal was lost")
+	}
+	h.signal("c") // no loop serves it
+	h.signal("b")
+	h.signal("b") // the loop is awake
+	if len(second.woken) != 1 {
+		t.Errorf("got %d signals, want 1", len(second.woken))
+	}
+}
+
+func TestAStreamIsBrokenWhenNeitherSideHasEndedIt(t *testing.T) {
+	t.Parallel()
+	s := newScheduler(t)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		gone  bool
+		ended error
+		want  bool
+	}{
+		{false, errors.New("the store failed"), false},
+		{true, nil, true},
+		{true, context.Canceled, true},
+		{true, io.EOF, false}, // it closed its side, and its context ended before the loop noticed
+	} {
+		claims := &claimer{Scheduler: s, credits: newCredits(1)}
+		claims.credits.ended = c.ended
+		ctx := t.Context()
+		if c.gone {
+			ctx = gone
+		}
+		if got := claims.broke(ctx); got != c.want {
+			t.Errorf("gone %v, %v: got broken %v, want %v", c.gone, c.ended, got, c.want)
+		}
+	}
+	s.Stop()
+	if (&claimer{Scheduler: s, credits: newCredits(1)}).broke(gone) {
+		t.Error("a stream that the service has ended counts as broken")
+	}
+}
+
+func TestACreditIsReservedOnce(t *testing.T) {
+	t.Parallel()
+	h := newHub(time.Now)
+	c := &claimer{executorID: "e1", credits: newCredits(1)}
+	h.markIdle(h.join([]string{"a"}), c, 0)
+	first, second := h.findIdle("a"), h.findIdle("a")
+	if first != c || second != c {
+		t.Fatalf("got %v and %v, want the one with a free credit", first, second)
+	}
+	if !h.reserve(first) || h.reserve(second) {
+		t.Error("the credit was not reserved exactly once")
+	}
+}
+
+func TestIdleExecutorsAreFoundInTurn(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	h := newHub(func() time.Time { return now })
+	of := func(id string, credits int) *claimer { return &claimer{executorID: id, credits: newCredits(credits)} }
+	join := func(c *claimer, agents ...string) *waiter {
+		w := h.join(agents)
+		h.markIdle(w, c, 0)
+		return w
+	}
+	first := of("first", 2)
+	w := join(first, "a", "b")
+	join(of("second", 1), "a")
+	join(of("none", 0), "a")
+	deaf := of("deaf", 1)
+	deaf.outbox.more = make(chan struct{}, 1)
+	join(deaf, "a")
+	for range maxUnsent {
+		deaf.outbox.put(store.Decided{}, now)
+	}
+	h.join([]string{"a"}) // has not looked for work yet
+	took := func(agent string) string {
+		if c := h.findIdle(agent); c != nil && h.reserve(c) {
+			return c.executorID
+		}
+		return ""
+	}
+	for i, want := range []string{"first", "second", "first", ""} {
+		if got := took("a"); got != want {
+			t.Errorf("%d: got a credit of %q, want %q", i, got, want)
+		}
+	}
+	deaf.outbox.sent(1, now)
+	now = now.Add(slowAfter + 1)
+	if got := took("a"); got != "" {
+		t.Errorf("got a credit of %q, whose stream sends nothing", got)
+	}
+	deaf.outbox.sent(1, now)
+	if got := took("a"); got != "deaf" {
+		t.Errorf("got a credit of %q, want the executor that reads again", got)
+	}
+	first.credits.giveBack(1)
+	h.signal("b") // its one credit is for that run
+	if got := took("b"); got != "" {
+		t.Errorf("got a credit of %q, which was notified of work", got)
+	}
+	first.credits.giveBack(1)
+	if got := took("b"); got != "first" {
+		t.Errorf("got %q, want its second credit", got)
+	}
+	if runs := h.take(w, 1); runs != 1 {
+		t.Errorf("notified of %d runs, want 1", runs)
+	}
+	h.markIdle(w, first, 1)
+	if got := took("b"); got != "" {
+		t.Errorf("got a credit of %q, which has to look again for a missing run", got)
+	}
+	h.markBacklog(w)
+	first.credits.giveBack(10)
+	if got := took("b"); got != "" {
+		t.Errorf("got a credit of %q, which has work behind", got)
+	}
+	h.markIdle(w, first, 0)
+	if got := took("b"); got != "first" {
+		t.Errorf("got a credit of %q", got)
+	}
+	h.signal("b")
+	h.signal("b")
+	h.take(w, 1) // more than its limit
+	if got := took("b"); got != "" {
+		t.Errorf("got a credit of %q, which has work behind", got)
+	}
+}
+
+func TestAStopThatOvertakesItsClaimIsSentAgain(t *testing.T) {
+	t.Parallel()
+	s := newStops()
+	box := s.join("e1")
+	stop := store.StoppedRun{ExecutorID: "e1", RunID: "r", Stop: session.Stop{Kind: session.StopAbort}}
+	s.send(stop)
+	s.send(stop)
+	if got := s.take(box); len(got) != 1 {
+		t.Errorf("got %v, want the stop once", got)
+	}
+	s.sync([]string{"e1"}, []store.StoppedRun{stop})
+	if got := s.take(box); len(got) != 0 {
+		t.Errorf("got %v, want no stop that was sent", got)
+	}
+	s.forget(box, "r")
+	s.sync([]string{"e1"}, []store.StoppedRun{stop})
+	if got := s.take(box); len(got) != 1 {
+		t.Errorf("got %v, want the stop again once the run was handed over", got)
+	}
+	s.sync([]string{"e1"}, nil) // the run has ended
+	if len(box.sent) != 0 {
+		t.Errorf("got %v stored for runs that have ended", box.sent)
+	}
+	s.leave(box)
+	if s.send(stop); len(s.take(box)) != 0 {
+		t.Error("a stop was left for an executor that has disconnected")
+	}
+}
+
+func TestSignalsNeedAStoreThatCarriesThem(t *testing.T) {
+	t.Parallel()
+	s := newScheduler(t)
+	if s.replicas != nil {
+		t.Fatal("the store carries signals")
+	}
+	s.replicas.send("x")            // does nothing
+	s.exchangeSignals(t.Context())  // returns
+	s.receive("of a newer version") // is ignored
+}

@@ -1,0 +1,143 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// runner runs commands through the store and notifies the scheduler of their changes. It
+// implements scheduler.Commands.
+type runner struct {
+	store     store.Updater
+	scheduler *scheduler.Scheduler
+	clock     clock
+	ids       ids
+	maxFamily int // sessions of one write
+}
+
+// update runs a command on one session without consequences for its family: the session's
+// status stays. bytes is about how much memory the command holds while it waits. decide may be
+// called several times, and the last call counts.
+func update[A any](ctx context.Context, r *runner, target session.Target, bytes int,
+	decide func(*session.View) (*session.Change, A, error)) (A, error) {
+	return run(ctx, r, []session.Target{target}, bytes, func(_ []session.Target, views []*session.View) ([]*session.Change, A, error) {
+		change, answer, err := decide(views[0])
+		if err != nil || change == nil {
+			return nil, answer, err
+		}
+		return []*session.Change{change}, answer, nil
+	})
+}
+
+// spread runs a command on one session, with the consequences for its parents and children.
+func spread[A any](ctx context.Context, r *runner, target session.Target, bytes int, now session.Millis,
+	decide func(...*session.View) (*session.Change, A, error)) (A, error) {
+	return spreadAll(ctx, r, nil, []session.Target{target}, bytes, now, decide, nil)
+}
+
+// spreadAndHandOver is spread for a command that may continue its session. It hands the new run
+// to an idle executor.
+func spreadAndHandOver[A any](ctx context.Context, r *runner, target session.Target, bytes int, now session.Millis,
+	decide func(...*session.View) (*session.Change, A, error)) (A, error) {
+	handOver := r.scheduler.HandOver("")
+	defer handOver.Abandon()
+	answer, err := spreadAll(ctx, r, handOver, []session.Target{target}, bytes, now, decide, nil)
+	handOver.Finish(ctx, err)
+	return answer, err
+}
+
+// spreadAll is spread for a command on several targets, its own session first. handOver may be
+// nil. review, unless nil, sees all changes and may correct the answer.
+func spreadAll[A any](ctx context.Context, r *runner, handOver *scheduler.HandOver, targets []session.Target, bytes int, now session.Millis,
+	decide func(...*session.View) (*session.Change, A, error), review func(changes []*session.Change, answer *A)) (A, error) {
+	abandoned, err := abandonedAnswer()
+	if err != nil {
+		return *new(A), err
+	}
+	return run(ctx, r, targets, bytes, func(targets []session.Target, views []*session.View) ([]*session.Change, A, error) {
+		handOver.Reset()
+		own, answer, err := decide(views...)
+		if err != nil {
+			return nil, answer, err
+		}
+		family := session.Family{Now: now, NewID: r.ids.run, Targets: targets, Abandon: always(abandoned)}
+		changes, err := family.Spread(views, own)
+		if err != nil {
+			return nil, answer, err
+		}
+		if review != nil {
+			review(changes, &answer)
+		}
+		if len(changes) > 0 {
+			err = handOver.Claim(views[0], changes[0])
+		}
+		return changes, answer, err
+	})
+}
+
+// alone adapts a command on its own session only.
+func alone[A any](decide func(*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, A, error) {
+	return func(views ...*session.View) (*session.Change, A, error) { return decide(views[0]) }
+}
+
+// silent adapts a command without an answer.
+func silent(decide func(*session.View) (*session.Change, error)) func(*session.View) (*session.Change, struct{}, error) {
+	return func(v *session.View) (*session.Change, struct{}, error) {
+		change, err := decide(v)
+		return change, struct{}{}, err
+	}
+}
+
+// run runs a command on the sessions of the targets, and repeats it with more sessions while it
+// gives session.Wider. It notifies the scheduler of the written changes.
+//
+// Conflict (FAMILY_TOO_LARGE), and the faults of the command and of the store.
+func run[A any](ctx context.Context, r *runner, targets []session.Target, bytes int,
+	decide func([]session.Target, []*session.View) ([]*session.Change, A, error)) (A, error) {
+	const extraRounds = 8 // for commands in need of more rows of the same sessions
+	var answer A
+	for round := 0; len(targets) <= r.maxFamily; round++ {
+		if round > r.maxFamily+extraRounds {
+			return answer, errors.New("a command repeatedly asks for sessions it already has")
+		}
+		var written []*session.Change
+		err := r.store.Update(ctx, targets, bytes, func(views []*session.View) ([]*session.Change, error) {
+			changes, a, err := decide(targets, views)
+			answer, written = a, changes
+			return changes, err
+		})
+		wider, more := errors.AsType[*session.Wider](err)
+		if !more {
+			if err == nil {
+				r.scheduler.Notify(written)
+			}
+			return answer, err
+		}
+		targets = wider.Widen(targets)
+	}
+	return answer, fault.New(fault.Conflict, "FAMILY_TOO_LARGE",
+		"more than %d sessions of the family have to change together; change its branches one by one, from below", r.maxFamily)
+}
+
+// Fail implements scheduler.Commands.
+func (r *runner) Fail(ctx context.Context, ref session.Ref, failure session.Failure, bytes int) error {
+	command := session.Finish{Ref: ref, Now: r.clock.millis(), Outcome: session.Outcome{Status: session.RunFailed, Failure: &failure}}
+	_, err := spread(ctx, r, session.Target{Key: ref.Key, Need: command.Need()}, bytes, command.Now, alone(command.Decide))
+	return err
+}
+
+// Release implements scheduler.Commands.
+func (r *runner) Release(ctx context.Context, ref session.Ref) error { return r.release(ctx, ref, 0) }
+
+// release queues a claimed run again, due after the delay.
+func (r *runner) release(ctx context.Context, ref session.Ref, delay session.Millis, usage ...session.Usage) error {
+	const releaseBytes = 1024 // without usage
+	command := session.Release{Ref: ref, Delay: delay, Usage: usage, Now: r.clock.millis()}
+	_, err := update(ctx, r, session.Target{Key: ref.Key, Need: command.Need()}, releaseBytes+usageBytes(usage), silent(command.Decide))
+	return err
+}

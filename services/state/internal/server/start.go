@@ -1,0 +1,200 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// startCommand is the command of a StartRun, with its targets: first the run's own session.
+type startCommand struct {
+	targets []session.Target
+	decide  func(views ...*session.View) (*session.Change, session.Started, error)
+}
+
+// StartRun implements statev1.RunServiceServer.
+func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
+	if err := s.limits.checkStart(r); err != nil {
+		return nil, err
+	}
+	post, err := s.newPost(r)
+	if err != nil {
+		return nil, err
+	}
+	command, err := s.newStartCommand(r, post)
+	if err != nil {
+		return nil, err
+	}
+	started, err := s.start(ctx, post, command, proto.Size(r))
+	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
+		return nil, withKnownAgents(ctx, s.registry, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &statev1.StartRunResponse{
+		Session: sessionOut(&started.Session), Run: runOut(post.Key, &started.Run),
+		SessionCreated: started.Created, Repeated: started.Repeated, Waiting: started.Waiting,
+		AbandonedCalls: started.Abandoned,
+	}, nil
+}
+
+// start runs the command, and hands the run over to an idle executor.
+func (s *runService) start(ctx context.Context, post session.Post, command startCommand, bytes int) (session.Started, error) {
+	handOver := s.runner.scheduler.HandOver(post.AgentType)
+	defer handOver.Abandon()
+	command.targets[0].Need = handOver.Need(command.targets[0].Need)
+	started, err := spreadAll(ctx, s.runner, handOver, command.targets, bytes, post.Now, command.decide, func(changes []*session.Change, started *session.Started) {
+		if len(changes) > 0 && changes[0] != nil {
+			started.Session = *changes[0].Session // another run may have begun in the same write
+		}
+	})
+	handOver.Finish(ctx, err)
+	return started, err
+}
+
+// newPost returns the common part of all intents' commands, of a checked request.
+func (s *runService) newPost(r *statev1.StartRunRequest) (session.Post, error) {
+	post := session.Post{
+		Key: session.Key{Tenant: r.GetTenant(), SessionID: s.sessionID(r)}, AgentType: r.GetAgentType(),
+		RequestKey: r.GetRequestKey(), RunID: s.ids.run(), MessageID: s.ids.message(), Now: s.clock.millis(),
+		Seen: r.GetSeenRunId(), OnBusy: busyIn[r.GetOnBusy()], Limits: s.limits.sessionLimits(), Bodies: bodies,
+	}
+	post.Traceparent, post.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
+	if timeout := r.GetTimeoutMs(); timeout > 0 {
+		post.DeadlineAt = post.Now + session.Millis(timeout)
+	}
+	if r.GetAbandonCalls() {
+		answer, err := abandonedAnswer()
+		if err != nil {
+			return post, err
+		}
+		post.Abandon = always(answer)
+	}
+	var err error
+	if post.RequestHash, err = startFingerprint(r); err != nil {
+		return post, err
+	}
+	if post.Expect, err = expectIn(r.GetExpect()); err != nil {
+		return post, err
+	}
+	if post.Answers, err = s.limits.answersIn(r.GetAnswers()); err != nil {
+		return post, err
+	}
+	post.Messages, err = messagesIn(r.GetMessages(), origin{runID: post.RunID, now: post.Now, newID: s.ids})
+	return post, err
+}
+
+// newStartCommand returns the command of the request's intent.
+func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.Post) (startCommand, error) {
+	send := session.Send{Post: post, New: session.Create{
+		ParentID: r.GetParent().GetSessionId(), Child: newChildIn(r.GetParent()), UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(),
+		Tags: r.GetTags(), Metadata: r.GetMetadata(), State: r.GetCustomState(),
+	}}
+	if send.New.State == "" {
+		send.New.State = "{}"
+	}
+	own := func(need session.Need, decide func(...*session.View) (*session.Change, session.Started, error)) (startCommand, error) {
+		return startCommand{[]session.Target{{Key: post.Key, Need: need}}, decide}, nil
+	}
+	switch intent := r.GetIntent().(type) {
+	case *statev1.StartRunRequest_Edit:
+		c := session.Edit{Send: send, Target: intent.Edit.GetMessageId()}
+		return own(c.Need(), c.Decide)
+	case *statev1.StartRunRequest_Regenerate:
+		c := session.Regenerate{Send: send, Target: intent.Regenerate.GetMessageId(), AnswerID: intent.Regenerate.GetAnswerId()}
+		return own(c.Need(), c.Decide)
+	case *statev1.StartRunRequest_Resume:
+		add, err := s.addition(intent.Resume, post.Now)
+		c := session.Resume{Post: post, CheckpointID: intent.Resume.GetCheckpointId(), Addition: add}
+		if err != nil {
+			return startCommand{}, err
+		}
+		return own(c.Need(), alone(c.Decide))
+	case *statev1.StartRunRequest_Retry:
+		add, err := s.addition(intent.Retry, post.Now)
+		c := session.Retry{Post: post, Addition: add}
+		if err != nil {
+			return startCommand{}, err
+		}
+		return own(c.Need(), alone(c.Decide))
+	case *statev1.StartRunRequest_Branch:
+		add, err := s.addition(intent.Branch, post.Now)
+		from := session.Key{Tenant: post.Tenant, SessionID: intent.Branch.GetFromSessionId()}
+		c := session.BranchOff{Post: post, From: from, CheckpointID: intent.Branch.GetCheckpointId(), Addition: add}
+		return startCommand{c.Targets(), c.Decide}, err
+	default:
+		return own(send.Need(), send.Decide)
+	}
+}
+
+// additionRequest is an intent with messages to append, and state to write, before the run
+// begins.
+type additionRequest interface {
+	GetAppendMessages() []*eventv1.Message
+	GetStateOps() []*statev1.StateOp
+}
+
+func (s *runService) addition(r additionRequest, now session.Millis) (add session.Addition, err error) {
+	if add.Ops, err = s.limits.opsIn(r.GetStateOps()); err != nil {
+		return add, err
+	}
+	add.Append, err = messagesIn(r.GetAppendMessages(), origin{now: now, newID: s.ids})
+	return add, err
+}
+
+// sessionID returns the id of the run's session. Without one in the request it makes one: from
+// the request key, so a repeated request finds the same session, or at random.
+func (s *runService) sessionID(r *statev1.StartRunRequest) string {
+	names := []string{r.GetTenant(), r.GetRequestKey()}
+	if branch := r.GetBranch(); branch != nil {
+		names = []string{r.GetTenant(), branch.GetFromSessionId(), branch.GetCheckpointId(), r.GetRequestKey()}
+	}
+	switch {
+	case r.GetSessionId() != "":
+		return r.GetSessionId()
+	case r.GetRequestKey() == "":
+		return s.ids.session()
+	}
+	digest := sha256.Sum256([]byte(strings.Join(names, "\x00")))
+	return "ses_" + hex.EncodeToString(digest[:16])
+}
+
+// startFingerprint returns the fingerprint of a request: of its messages, and of its intent
+// unless it sends or edits.
+func startFingerprint(r *statev1.StartRunRequest) ([]byte, error) {
+	messages, err := fingerprint(r.GetMessages())
+	if err != nil || r.GetIntent() == nil || r.GetEdit() != nil {
+		return messages, err
+	}
+	rest, err := encode(&statev1.StartRunRequest{Intent: r.GetIntent()})
+	if err != nil {
+		return nil, err
+	}
+	digest := sha256.Sum256(append(messages, rest...))
+	return digest[:], nil
+}
+
+// withKnownAgents adds at limit 100 known agents to the fault.
+func withKnownAgents(ctx context.Context, registry store.Registry, err error) error {
+	const limit = 100
+	agents, listErr := registry.Agents(ctx)
+	f, ok := fault.From(err)
+	if listErr != nil || !ok {
+		return err
+	}
+	var types []string
+	for _, a := range agents[:min(limit, len(agents))] {
+		types = append(types, a.Type)
+	}
+	return f.With("availableTypes", strings.Join(types, ","))
+}

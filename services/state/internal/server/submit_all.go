@@ -1,0 +1,204 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// maxAnswers is how many answers a request may have, by the contract.
+const maxAnswers = 1000
+
+// maxOwners bounds the owners of the answered calls: each takes a transaction.
+const maxOwners = 100
+
+var callOutcomes = map[session.SubmitStatus]statev1.SubmittedCall_Outcome{
+	session.Accepted:         statev1.SubmittedCall_OUTCOME_ACCEPTED,
+	session.AlreadyCompleted: statev1.SubmittedCall_OUTCOME_ALREADY_COMPLETED,
+	session.LateAnswer:       statev1.SubmittedCall_OUTCOME_LATE_ANSWER_AFTER_TIMEOUT,
+	session.UnknownCall:      statev1.SubmittedCall_OUTCOME_UNKNOWN_TOOL_CALL,
+	session.NotContinuable:   statev1.SubmittedCall_OUTCOME_OWNER_NOT_CONTINUABLE,
+}
+
+// SubmitCalls implements statev1.CallServiceServer. It answers the calls of one owner session
+// after the other, in the order of the request.
+func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsRequest) (*statev1.SubmitCallsResponse, error) {
+	key, err := checkKey(r.GetTenant(), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	answers, err := s.limits.answersIn(r.GetAnswers())
+	if err != nil {
+		return nil, err
+	}
+	out := &statev1.SubmitCallsResponse{Calls: make([]*statev1.SubmittedCall, len(answers))}
+	for i, a := range answers {
+		out.Calls[i] = &statev1.SubmittedCall{ToolCallId: a.CallID, Outcome: statev1.SubmittedCall_OUTCOME_UNKNOWN_TOOL_CALL}
+	}
+	if err := s.checkSeenRun(ctx, key, r.GetSeenRunId()); err != nil {
+		return nil, err
+	}
+	groups, err := s.groupByOwner(ctx, key, answers)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkOwners(groups); err != nil {
+		return nil, err
+	}
+	continued := ""
+	for _, g := range groups {
+		runID, err := s.submitGroup(ctx, r, g, out.Calls)
+		if err != nil {
+			return nil, err
+		}
+		if g.key == key {
+			continued = runID
+		}
+	}
+	return out, s.describeSession(ctx, key, continued, out)
+}
+
+// describeSession fills in the session of the request, and its run: the one continued by these
+// answers, even if another has begun since.
+func (s *callService) describeSession(ctx context.Context, key session.Key, continued string, out *statev1.SubmitCallsResponse) error {
+	snapshot, err := s.store.Session(ctx, key)
+	if err != nil {
+		return err
+	}
+	run := snapshot.Current
+	if continued != "" && run != nil && run.RunID != continued {
+		if run, err = s.store.Run(ctx, key, continued); err != nil {
+			return err
+		}
+	}
+	out.Session, out.Run, out.OpenCalls = sessionOut(&snapshot.Session), runOut(key, run), int32(snapshot.Open)
+	return nil
+}
+
+// answersIn checks and converts the answers. Invalid (TOO_MANY_ANSWERS), and the faults of
+// answerIn. An oversized answer gets a Refusal instead, used only if its call accepts an
+// answer.
+func (l Limits) answersIn(given []*statev1.SubmittedAnswer) ([]session.Answer, error) {
+	if len(given) > maxAnswers {
+		return nil, invalid("TOO_MANY_ANSWERS", "the request has %d answers; the limit is %d: send the rest in another request", len(given), maxAnswers)
+	}
+	answers := make([]session.Answer, len(given))
+	for i, g := range given {
+		a, err := l.answerIn(g.GetToolCallId(), g.GetAnswer())
+		if errors.Is(err, fault.TooLarge) { // it may repeat the result of a server tool, with a limit of its own
+			a.Refusal, err = err, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		answers[i] = a
+	}
+	return answers, nil
+}
+
+// ownerGroup holds the answers to the calls of one session.
+type ownerGroup struct {
+	key     session.Key
+	answers []session.Answer
+	indexes []int // the indexes of the answers in their request
+}
+
+// groupByOwner groups the answers by the owners of their calls. It leaves out answers to calls
+// unknown to the family.
+func (s *callService) groupByOwner(ctx context.Context, key session.Key, answers []session.Answer) ([]ownerGroup, error) {
+	ids := make([]string, len(answers))
+	for i, a := range answers {
+		ids[i] = a.CallID
+	}
+	owners, err := s.store.Owners(ctx, key, ids)
+	if err != nil {
+		return nil, err
+	}
+	var groups []ownerGroup
+	at := map[string]int{}
+	for i, a := range answers {
+		owner, known := owners[a.CallID]
+		if !known {
+			continue
+		}
+		if _, begun := at[owner]; !begun {
+			at[owner] = len(groups)
+			groups = append(groups, ownerGroup{key: session.Key{Tenant: key.Tenant, SessionID: owner}})
+		}
+		g := &groups[at[owner]]
+		g.answers, g.indexes = append(g.answers, a), append(g.indexes, i)
+	}
+	return groups, nil
+}
+
+// checkOwners gives Invalid (TOO_MANY_ANSWERS).
+func checkOwners(groups []ownerGroup) error {
+	if len(groups) > maxOwners {
+		return invalid("TOO_MANY_ANSWERS", "the answered calls belong to %d sessions; the limit is %d: send the rest in another request", len(groups), maxOwners)
+	}
+	return nil
+}
+
+var goOnIn = map[statev1.GoOn]session.GoOn{
+	statev1.GoOn_GO_ON_ASKED:    session.GoOnAsked,
+	statev1.GoOn_GO_ON_ANSWERED: session.GoOnAnswered,
+}
+
+// checkSeenRun gives Conflict (RUN_STALE) unless the run has written, or helped to write, the
+// newest answer. An empty id is valid.
+func (s *callService) checkSeenRun(ctx context.Context, key session.Key, runID string) error {
+	if runID == "" {
+		return nil
+	}
+	if err := checkID("seen_run_id", runID); err != nil {
+		return err
+	}
+	snapshot, err := s.store.Session(ctx, key)
+	var seen *session.Run
+	if err == nil {
+		seen, err = s.store.Run(ctx, key, runID)
+	}
+	if err != nil && !errors.Is(err, fault.NotFound) {
+		return err
+	}
+	if err != nil || snapshot.Current == nil || snapshot.Current.MessageID != seen.MessageID {
+		return session.Stale(key)
+	}
+	return nil
+}
+
+// submitGroup submits the answers of one session, and writes their outcomes to their indexes in
+// out. It returns the run continued by them; empty for none.
+func (s *callService) submitGroup(ctx context.Context, r *statev1.SubmitCallsRequest, g ownerGroup, out []*statev1.SubmittedCall) (runID string, err error) {
+	size := 0
+	for _, i := range g.indexes {
+		size += proto.Size(r.GetAnswers()[i])
+	}
+	command := session.SubmitAll{Key: g.key, Answers: g.answers, NewRunID: s.ids.run(), Now: s.clock.millis()}
+	if g.key.SessionID == r.GetSessionId() {
+		command.GoOn = goOnIn[r.GetGoOn()]
+		command.Traceparent, command.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
+	}
+	target := session.Target{Key: command.Key, Need: command.Need()}
+	submitted, err := spreadAndHandOver(ctx, s.runner, target, size, command.Now, alone(limitUnread(s.limits, command.Decide)))
+	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" {
+		return "", nil // deleted meanwhile, with its calls
+	}
+	if err != nil {
+		return "", err
+	}
+	for i, answer := range submitted {
+		outcome := out[g.indexes[i]]
+		outcome.Outcome = callOutcomes[answer.Status]
+		if answer.Status != session.UnknownCall {
+			outcome.OwnerSessionId, outcome.RunId = command.SessionID, answer.Call.RunID
+		}
+		runID = answer.RunID // the same for all answers
+	}
+	return runID, nil
+}

@@ -1,0 +1,135 @@
+package postgres
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// loadedSession is a session of a command with its loaded rows.
+type loadedSession struct {
+	session.Target
+	view                  *session.View
+	state, checkpoint     stateRows
+	start, back, lastStep stateRows
+	failed                session.FailedStep
+
+	hot       *hotSession     // made the view without a read; nil when the session is read
+	unchanged bool            // the row is still the one of hot
+	change    *session.Change // decided by the command; nil for none
+}
+
+// loadHot makes the view from the cached session. It reports false when the
+// session has to be read.
+func (s *loadedSession) loadHot(hot *hotSession) (ok bool) {
+	if hot == nil {
+		return false
+	}
+	if s.view, ok = hot.hot.View(s.Need); ok {
+		s.hot = hot
+	}
+	return ok
+}
+
+// discardHot drops the view. The session is then read.
+func (s *loadedSession) discardHot() { *s = loadedSession{Target: s.Target, view: &session.View{}} }
+
+// stateRows are the rows of a custom state: the last whole text, and the writes
+// after it.
+type stateRows struct {
+	whole  string
+	writes []string
+}
+
+// stateRow is a row of states.
+type stateRow struct {
+	whole bool
+	text  string
+}
+
+func (r *stateRow) destinations(to []any) []any { return append(to, &r.whole, &r.text) }
+
+func (s *stateRows) add(r *stateRow) {
+	if r.whole {
+		s.whole, s.writes = r.text, nil
+	} else {
+		s.writes = append(s.writes, r.text)
+	}
+}
+
+func (s *stateRows) scan(row pgx.CollectableRow) error {
+	var r stateRow
+	err := row.Scan(r.destinations(nil)...)
+	s.add(&r)
+	return err
+}
+
+func (s *stateRows) fold() (string, error) {
+	if len(s.writes) == 0 {
+		return s.whole, nil
+	}
+	return session.Fold(s.whole, s.writes)
+}
+
+// complete fills in the parts of the view without rows.
+func (s *loadedSession) complete() error {
+	v := s.view
+	if v.Session == nil {
+		// There was no row to lock, and later queries may have found a session
+		// created meanwhile. A command to create it violates the primary key, and
+		// is then retried on the whole session.
+		*v = session.View{AgentKnown: v.AgentKnown, ExecutorLives: v.ExecutorLives}
+		return nil
+	}
+	if v.Checkpoint != nil && s.Need.CheckpointAt != 0 && s.Need.CheckpointID == "" && v.Checkpoint.Step != v.Session.StepCount {
+		v.Checkpoint = nil // of an earlier step
+	}
+	if s.Need.Retry && v.Session.CurrentRunID != "" {
+		v.Failed = &s.failed
+	}
+	if s.Need.Answer != "" && v.Answer == nil {
+		v.Answer = &session.AnswerRun{}
+	}
+	if s.Need.Busy {
+		v.OnBusy = cmp.Or(v.OnBusy, session.BusyReject)
+	}
+	if err := s.fold(); err != nil {
+		return fmt.Errorf("custom state of session %q: %w", s.SessionID, err)
+	}
+	return nil
+}
+
+// fold makes the custom states of the view from their rows.
+func (s *loadedSession) fold() (err error) {
+	v := s.view
+	if v.Session.State, err = s.state.fold(); err != nil {
+		return err
+	}
+	if v.CheckpointState, err = s.checkpoint.fold(); err != nil {
+		return err
+	}
+	if v.StartState, err = s.start.fold(); err != nil {
+		return err
+	}
+	if v.Back != nil {
+		if v.Back.State, err = s.back.fold(); err != nil {
+			return err
+		}
+	}
+	if v.Failed != nil {
+		v.Failed.State, err = s.lastStep.fold()
+	}
+	return err
+}
+
+// backOf returns View.Back. It is nil when the session had no row to lock and was
+// created before the later queries. complete drops such a view.
+func (s *loadedSession) backOf() *session.Back {
+	if s.view.Back == nil {
+		return &session.Back{}
+	}
+	return s.view.Back
+}

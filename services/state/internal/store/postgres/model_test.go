@@ -1,0 +1,14 @@
+package postgres
+
+import (
+	"testing"
+
+	"github.com/holdfast-run/holdfast/e2e/pgtest"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/storetest"
+)
+
+func TestThePostgresStoreAgreesWithTheModel(t *testing.T) {
+	t.Parallel()
+	storetest.Machine(t, func(t testing.TB) store.Store { return open(t, pgtest.URL(t)).Parts() })
+}

@@ -1,0 +1,65 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// loadAnswer loads the newest run that writes the assistant's message of an id.
+func loadAnswer(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
+	if need.Answer == "" {
+		return nil
+	}
+	v.Answer = &session.AnswerRun{}
+	run, err := readRun(ctx, c, runByMessage, key, need.Answer)
+	if err != nil || run == nil {
+		return err
+	}
+	a := &session.AnswerRun{Run: run, Stands: true}
+	_, err = c.queryRow(ctx, `SELECT run_id = ? FROM messages WHERE tenant = ? AND session_id = ? AND ordinal = ?`,
+		arguments(run.RunID, key.Tenant, key.SessionID, run.StartMessageCount), &a.Stands)
+	if err != nil {
+		return err
+	}
+	before := int64(math.MaxInt64)
+	_, err = c.queryRow(ctx, `SELECT ordinal FROM messages WHERE tenant = ? AND session_id = ? AND ordinal >= ? AND (run_id <> ? OR step > 0) ORDER BY ordinal LIMIT 1`,
+		arguments(key.Tenant, key.SessionID, run.StartMessageCount, run.RunID), &before)
+	if err != nil {
+		return err
+	}
+	a.Asked, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.ordinal < ?
+		AND m.role = 'user' AND m.step = 0 ORDER BY m.ordinal DESC LIMIT ?`, key.Tenant, key.SessionID, before, session.MostAsked)
+	v.Answer = a
+	return err
+}
+
+// loadFailedStep loads the checkpoint from which the newest run can be retried.
+func loadFailedStep(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
+	if !need.Retry || v.Session.CurrentRunID == "" {
+		return nil
+	}
+	run, err := readRun(ctx, c, runByID, key, v.Session.CurrentRunID)
+	if err != nil || run == nil {
+		return err
+	}
+	f := &session.FailedStep{}
+	f.Good, err = readCheckpoint(ctx, c, key, `AND k.step > ? AND k.run_id = ? AND k.status <> 'failed'`, v.Session.StepCount-run.StepCount, run.RunID)
+	if err != nil {
+		return err
+	}
+	if f.Good != nil {
+		if f.State, err = readState(ctx, c, key, f.Good.StateBase, f.Good.StateVersion); err != nil && !errors.Is(err, errNoState) {
+			return err
+		}
+	}
+	v.Failed = f
+	if run.FinishStep == 0 {
+		return nil
+	}
+	f.Messages, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.ordinal >= ?
+		AND m.run_id = ? AND m.step = ? ORDER BY m.ordinal`, key.Tenant, key.SessionID, run.StartMessageCount, run.RunID, run.FinishStep)
+	return err
+}

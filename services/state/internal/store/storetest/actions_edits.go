@@ -1,0 +1,172 @@
+package storetest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// drawMessage draws the id of a message of the session, usually a user's, or an unknown id.
+func (h *history) drawMessage(key session.Key) string {
+	p := h.sessions[key]
+	ids := append([]string{"none"}, p.Messages...)
+	for _, id := range p.Messages {
+		if isUserMessage(id) {
+			ids = append(ids, id, id, id)
+		}
+	}
+	return rapid.SampledFrom(ids).Draw(h.T, "message")
+}
+
+// edit replaces a message. Sometimes the new message has the same id.
+func (h *history) edit(key session.Key) action {
+	if h.sessions[key] == nil {
+		return action{}
+	}
+	c := session.Edit{Send: sendOf(h.drawPost(key)), Target: h.drawMessage(key)}
+	same := isUserMessage(c.Target) && rapid.IntRange(0, 3).Draw(h.T, "same id") == 0
+	if same {
+		c.Messages[0].ID = c.Target
+	}
+	if rapid.Bool().Draw(h.T, "abandon") {
+		c.Abandon = abandonedResponse
+	}
+	a := h.rewindingAction("edit "+c.Target, c, func(p *modelSession, all map[session.Key]*modelSession) string {
+		if !p.hasUserMessage(c.Target) {
+			return h.send(p, all, c.Post)
+		}
+		if r := p.run(p.RunByMessage[c.Target]); same && p.wroteNewestAnswer(r) && p.newestSucceeded() {
+			return ""
+		}
+		return p.rewindToMessage(c.Post, c.Target, false)
+	})
+	return h.completeStart(a, c.Post)
+}
+
+// regenerate answers a message again.
+func (h *history) regenerate(key session.Key) action {
+	if h.sessions[key] == nil {
+		return action{}
+	}
+	c := session.Regenerate{Send: sendOf(h.drawPost(key)), Target: h.drawMessage(key)}
+	if rapid.Bool().Draw(h.T, "nothing new") {
+		c.Messages = nil
+	}
+	if rapid.Bool().Draw(h.T, "abandon") {
+		c.Abandon = abandonedResponse
+	}
+	a := h.rewindingAction("regenerate "+c.Target, c, func(p *modelSession, all map[session.Key]*modelSession) string {
+		there, post := p.hasUserMessage(c.Target), c.Post
+		switch r := p.runOfMessage(c.Target); {
+		case !there && len(c.Messages) > 0:
+			return h.send(p, all, post)
+		case !there:
+			return "MESSAGE_NOT_FOUND"
+		case p.Status == session.Active && p.wroteNewestAnswer(r):
+			return ""
+		}
+		post.Messages = nil // the user's message stays
+		return p.rewindToMessage(post, c.Target, true)
+	})
+	return h.completeStart(a, c.Post)
+}
+
+// runOfMessage returns the run of a message in the conversation; nil for none.
+func (p *modelSession) runOfMessage(id string) *modelRun {
+	if !slices.Contains(p.Messages, id) {
+		return nil
+	}
+	_, of, _ := strings.Cut(id, "@")
+	run, _, _ := strings.Cut(of, "#")
+	return p.run(cmp.Or(p.RunByMessage[id], run))
+}
+
+// hasUserMessage reports whether the id is of a user's message in the conversation.
+func (p *modelSession) hasUserMessage(id string) bool {
+	return isUserMessage(id) && slices.Contains(p.Messages, id)
+}
+
+// newestSucceeded reports whether the newest run neither failed nor was interrupted.
+func (p *modelSession) newestSucceeded() bool {
+	status := p.Runs[len(p.Runs)-1].Status
+	return status != session.RunFailed && status != session.RunInterrupted
+}
+
+// isUserMessage reports whether the id is of a user's message.
+func isUserMessage(id string) bool { return strings.HasPrefix(id, "m") && !strings.Contains(id, "@") }
+
+// stepBefore returns the step of the last message of a step before index at; 0 for none.
+func (p *modelSession) stepBefore(at int) (step int32) {
+	for _, id := range slices.Backward(p.Messages[:at]) {
+		if i := strings.LastIndexAny(id, "~#"); i >= 0 {
+			if _, err := fmt.Sscanf(id[i+1:], "%d", &step); err == nil {
+				return step
+			}
+		}
+	}
+	return 0
+}
+
+// rewindToMessage rewinds to a user's message and begins a run. keep keeps the message.
+func (p *modelSession) rewindToMessage(c session.Post, target string, keep bool) string {
+	at := slices.Index(p.Messages, target)
+	if p.Status == session.Active || len(p.Queue) > 0 {
+		return "SESSION_BUSY"
+	}
+	before := p.stepBefore(at)
+	state, version := map[string]string(nil), int64(0)
+	for _, k := range p.Checkpoints {
+		if k.Messages <= at {
+			state, version = k.State, k.StateVersion
+		}
+	}
+	if r := p.run(p.RunByMessage[target]); r != nil {
+		state, version = p.StartStates[r.ID], r.FromState
+	}
+	if state == nil {
+		return "CHECKPOINT_NOT_FOUND"
+	}
+	kept := []string{}
+	if keep {
+		kept = append(kept, target)
+		p.RunByMessage[target] = c.RunID
+	}
+	for _, id := range p.Messages[at+1:] {
+		_, step, result := strings.Cut(id, "#")
+		for _, call := range p.Calls {
+			if result && call.Consumed && call.Step <= before && fmt.Sprint(call.Taken) == step {
+				kept = append(kept, id)
+				break
+			}
+		}
+	}
+	p.truncate(at)
+	p.Messages = append(p.Messages, kept...)
+	p.Checkpoints = slices.DeleteFunc(p.Checkpoints, func(k modelCheckpoint) bool { return k.StateVersion > version })
+	p.State, p.StateVersion = maps.Clone(state), version
+	for id, call := range p.Calls {
+		switch {
+		case call.Step > before:
+			delete(p.Calls, id)
+		case call.LateReportedAt > before:
+			call.LateReported, call.LateReportedAt = false, 0
+			p.Calls[id] = call
+		}
+	}
+	if c.Abandon != nil {
+		p.setAnswers(p.openCalls(), session.AnswerAbandoned)
+	}
+	p.dropOpenCalls("")
+	p.Interrupted = false
+	p.beginWithMessages(c, session.EntryStart)
+	if keep {
+		p.Runs[len(p.Runs)-1].From, p.Runs[len(p.Runs)-1].FromTurn = at, at
+	}
+	return ""
+}

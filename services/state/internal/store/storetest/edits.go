@@ -1,0 +1,279 @@
+package storetest
+
+import (
+	"fmt"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// edits prove what starts do that rewind the conversation to a user's message.
+var edits = []suiteCase{
+	{"a regenerate rewinds to a message and answers it again", func(h *harness) {
+		first := h.runTurn(home, 1, "one")
+		second := h.runTurn(home, 2, "two")
+		before := h.checkpoints(home)
+		c := h.regenerateOf(home, second.message)
+		c.RequestKey, c.RequestHash = "again", []byte("h")
+		started := h.start(c)
+		s, run := h.session(home)
+		same(h, "messages", h.messageIDs(home), []string{first.message, first.answer, second.message})
+		same(h, "state", s.State, `{"n":"one"}`)
+		if s.Status != session.Active || s.Turn != 3 || s.StepCount != 2 || s.MessageCount != 3 || run.RunID != c.RunID || run.Entry != session.EntryStart ||
+			run.MessageID != c.MessageID || run.StartMessageCount != 2 || run.TurnMessageCount != 2 || s.CheckpointID != before[1].ID {
+			h.Errorf("got %+v,\n%+v", s, run)
+		}
+		same(h, "run of the message", h.messages(home)[2].RunID, c.RunID)
+		same(h, "checkpoints", h.checkpoints(home), before[1:])
+		repeat := h.regenerateOf(home, "whatever")
+		repeat.RequestKey, repeat.RequestHash = "again", []byte("h")
+		repeated := h.start(repeat)
+		if !repeated.Repeated || repeated.Run.RunID != started.Run.RunID {
+			h.Errorf("got %+v, want the first run", repeated)
+		}
+		ref, _ := h.claim(executor)
+		last := h.commitOf(ref, 3)
+		last.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "3"}}
+		last.Outcome = &completed
+		h.commit(last)
+		same(h, "state after the step", h.snapshot(home).Session.State, `{"n":"one","m":3}`)
+		h.start(h.regenerateOf(home, second.message))
+		same(h, "state after the repeated regenerate", h.snapshot(home).Session.State, `{"n":"one"}`)
+		same(h, "usage stays", len(h.usage(home)), 2)
+	}},
+	{"an edit replaces a message", func(h *harness) {
+		h.runTurn(home, 1, "one")
+		h.runTurn(home, 2, "two")
+		same(h, "messages", len(h.messageIDs(home)), 4)
+		c := h.editOf(home, h.messageIDs(home)[0])
+		c.Messages = []session.Message{{ID: h.messageIDs(home)[0], Role: "user", RunID: c.RunID, Body: []byte("anew")}, {ID: h.messageIDs(home)[3], Role: "user", RunID: c.RunID}}
+		want := idsOf(c.Messages)
+		h.start(c)
+		s, run := h.session(home)
+		same(h, "messages", h.messageIDs(home), want)
+		same(h, "the new one", string(h.messages(home)[0].Body), "anew")
+		same(h, "state", s.State, `{}`)
+		same(h, "where the run begins", run.StartMessageCount, int64(0))
+		same(h, "checkpoints", len(h.checkpoints(home)), 0)
+		same(h, "newest checkpoint", s.CheckpointID, "")
+	}},
+	{"the id of a removed message is free, that of a remaining one is not", func(h *harness) {
+		first, second := h.runTurn(home, 1, "one"), h.runTurn(home, 2, "two")
+		before := h.snapshot(home)
+		for _, id := range []string{first.message, first.answer} {
+			c := h.editOf(home, second.message)
+			c.Messages = []session.Message{{ID: id, Role: "user"}}
+			_, err := h.tryStart(c)
+			h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
+		}
+		same(h, "snapshot", h.snapshot(home), before)
+		c := h.editOf(home, second.message)
+		c.Messages[0].ID = second.answer
+		h.start(c)
+		same(h, "messages", h.messageIDs(home), []string{first.message, first.answer, second.answer})
+	}},
+	{"a session is rewound to visible messages only", func(h *harness) {
+		turn := h.runTurn(home, 1, "one")
+		h.append(home, "hidden")
+		for _, id := range []string{"unknown", turn.answer, "hidden"} {
+			_, err := h.tryStart(h.regenerateOf(home, id))
+			h.refuses(err, fault.NotFound, "MESSAGE_NOT_FOUND")
+		}
+		_, err := h.tryStart(h.regenerateOf(at("unknown"), turn.message))
+		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
+		stranger := session.Key{Tenant: "other", SessionID: home.SessionID}
+		h.start(h.startOf(stranger))
+		h.finish(h.claimOf(stranger))
+		_, err = h.tryStart(h.regenerateOf(stranger, turn.message))
+		h.refuses(err, fault.NotFound, "MESSAGE_NOT_FOUND")
+	}},
+	{"a session is rewound in every status but active", func(h *harness) {
+		for name, end := range map[string]func(session.Ref){
+			"completed":   func(ref session.Ref) { h.finish(ref) },
+			"failed":      func(ref session.Ref) { h.fail(ref) },
+			"interrupted": func(ref session.Ref) { h.must(h.interrupt(ref)) },
+			"paused":      func(ref session.Ref) { h.forceStatus(ref.Key, session.Paused) },
+			"suspended":   func(ref session.Ref) { h.commit(h.suspendingCommit(ref, 1, "c1")) },
+		} {
+			key := at(name)
+			sent := h.startOf(key)
+			h.start(sent)
+			_, err := h.tryStart(h.editOf(key, sent.Messages[0].ID))
+			h.refuses(err, fault.Conflict, "SESSION_BUSY")
+			ref := h.claimOf(key)
+			end(ref)
+			c := h.regenerateOf(key, sent.Messages[0].ID)
+			c.OnBusy = session.BusyEnqueue
+			h.start(c)
+			s, _ := h.session(key)
+			same(h, name, s.Status, session.Active)
+			same(h, name+": messages", h.messageIDs(key), []string{sent.Messages[0].ID})
+			same(h, name+": calls", len(h.snapshot(key).Calls), 0)
+			if s.Failure != nil || s.Interruption != nil || s.Suspension != nil || s.ExpiresAt != 0 {
+				h.Errorf("%s: got %+v", name, s)
+			}
+			_, err = h.tryStart(h.editOf(key, sent.Messages[0].ID))
+			h.refuses(err, fault.Conflict, "SESSION_BUSY")
+			same(h, name+": run of another such request", h.start(h.regenerateOf(key, sent.Messages[0].ID)).Run.RunID, c.RunID)
+		}
+	}},
+	{"a session with waiting runs is not rewound", func(h *harness) {
+		sent := h.startOf(home)
+		h.start(sent)
+		ref, _ := h.claim(executor)
+		h.start(h.waitingOf(home))
+		h.commit(h.suspendingCommit(ref, 1, "c1"))
+		_, err := h.tryStart(h.regenerateOf(home, sent.Messages[0].ID))
+		h.refuses(err, fault.Conflict, "SESSION_BUSY")
+	}},
+	{"calls behind the message are deleted and unknown to answers", func(h *harness) {
+		sent := h.startOf(home)
+		h.start(sent)
+		ref, _ := h.claim(executor)
+		c := h.suspendingCommit(ref, 1, "consumed", "late")
+		c.Calls[1].DeadlineAt = h.now + 10
+		h.commit(c)
+		h.submit(h.submitOf(home, "consumed"))
+		h.now += 20
+		h.timeout(home)
+		ref, _ = h.claim(executor)
+		h.commit(h.consumingCommit(ref, 2, "consumed", "late"))
+		same(h, "late answer", h.submit(h.submitOf(home, "late")).Status, session.LateAnswer)
+		h.commit(h.suspendingCommit(ref, 3, "open", "answered"))
+		h.submit(h.submitOf(home, "answered"))
+		h.start(h.regenerateOf(home, sent.Messages[0].ID))
+		same(h, "calls", len(h.snapshot(home).Calls), 0)
+		same(h, "owners", len(h.owners(home, "consumed", "late", "open", "answered")), 0)
+		for _, id := range []string{"consumed", "late", "open", "answered"} {
+			_, err := h.trySubmit(h.submitOf(home, id))
+			h.refuses(err, fault.NotFound, "UNKNOWN_TOOL_CALL")
+		}
+		ref, _ = h.claim(executor)
+		h.commit(h.suspendingCommit(ref, 4, "consumed", "open")) // the ids are free
+		same(h, "answer", h.submit(h.submitOf(home, "open")).Status, session.Accepted)
+	}},
+	{"results of calls before the message remain", func(h *harness) {
+		h.start(h.startOf(home))
+		ref, _ := h.claim(executor)
+		late := h.suspendingCommit(ref, 1, "yes", "late", "open", "given")
+		late.Calls[1].DeadlineAt = h.now + 10
+		h.commit(late)
+		h.submit(h.submitOf(home, "yes"))
+		h.now += 20
+		h.timeout(home)
+		h.stop(home, session.StopInterrupt, "why")
+		second := h.startOf(home)
+		h.start(second)
+		ref, _ = h.claim(executor)
+		c := h.consumingCommit(ref, 2, "yes", "late")
+		result := c.Messages[1].ID
+		h.commit(c)
+		same(h, "late answer", h.submit(h.submitOf(home, "late")).Status, session.LateAnswer)
+		reported := h.consumingCommit(ref, 3)
+		reported.Told, reported.Outcome = []string{"late"}, &completed
+		h.commit(reported)
+		before := len(h.messageIDs(home))
+
+		repeat := h.regenerateOf(home, second.Messages[0].ID)
+		repeat.Abandon, repeat.Answers = abandonedResponse, []session.Answer{{CallID: "given", Kind: session.ClientTool, Response: []byte("given")}}
+		started := h.start(repeat)
+		same(h, "abandoned", started.Abandoned, []string{"open"})
+		same(h, "removed messages", before-len(h.messageIDs(home)), 3)
+		same(h, "messages", h.messageIDs(home)[2:], []string{second.Messages[0].ID, result})
+		_, d := h.claim(executor)
+		remaining := map[string]string{}
+		for _, call := range d.View.Calls {
+			remaining[call.CallID] = fmt.Sprintf("%s %s %v %v", call.Answer, call.Response, call.ConsumedAt > 0, call.Told)
+		}
+		same(h, "calls", remaining, map[string]string{"open": "abandoned gone false false", "given": "client given false false", "late": "timeout timeout true false"})
+	}},
+	{"open calls before the message are dropped unless the start abandons them", func(h *harness) {
+		h.startSuspended(home, "open", "answered")
+		h.submit(h.submitOf(home, "answered"))
+		h.append(home, "m2")
+		h.start(h.regenerateOf(home, "m2"))
+		_, d := h.claim(executor)
+		if len(d.View.Calls) != 1 || d.View.Calls[0].CallID != "answered" {
+			h.Errorf("got %+v, want the answered one", d.View.Calls)
+		}
+		_, err := h.trySubmit(h.submitOf(home, "open"))
+		h.refuses(err, fault.NotFound, "UNKNOWN_TOOL_CALL")
+	}},
+	{"a branch is rewound only to where its state is known", func(h *harness) {
+		first := h.runTurn(home, 1, "one")
+		h.runTurn(home, 2, "two")
+		_, err := h.branch(home, h.checkpoints(home)[0].ID, at("branch"))
+		h.must(err)
+		_, err = h.tryStart(h.regenerateOf(at("branch"), first.message))
+		h.refuses(err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
+		h.runTurn(at("branch"), 1, "three")
+		_, err = h.tryStart(h.regenerateOf(at("branch"), first.message))
+		h.refuses(err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
+		h.append(at("branch"), "aside")
+		h.runTurn(at("branch"), 2, "four")
+		h.start(h.regenerateOf(at("branch"), "aside"))
+		same(h, "state", h.snapshot(at("branch")).Session.State, `{"n":"three"}`)
+		same(h, "messages", len(h.messageIDs(at("branch"))), 7)
+		same(h, "checkpoints", len(h.checkpoints(at("branch"))), 1)
+	}},
+	{"a message sent with others rewinds to the start state of their run", func(h *harness) {
+		c := h.startOf(home)
+		c.Messages = append(c.Messages, session.Message{ID: "second", Role: "user", RunID: c.RunID})
+		h.start(c)
+		ref, _ := h.claim(executor)
+		step := h.commitOf(ref, 1)
+		step.Ops, step.Outcome = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "1"}}, &completed
+		h.commit(step)
+		back := h.editOf(home, "second")
+		back.Messages = []session.Message{{ID: "third", Role: "user", RunID: back.RunID}}
+		h.start(back)
+		same(h, "messages", h.messageIDs(home), []string{c.Messages[0].ID, "third"})
+		same(h, "state", h.snapshot(home).Session.State, `{}`)
+	}},
+	{"a rewound sub-session updates its status in the parent", func(h *harness) {
+		h.startTree()
+		h.awaitChildren("child")
+		sent := h.messageIDs(at("child"))[0]
+		h.must(h.interrupt(h.claimOf(at("child"))))
+		same(h, "status in the parent", h.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.Interrupted)
+		h.start(h.regenerateOf(at("child"), sent))
+		same(h, "status in the parent", h.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.Active)
+		if h.Reopen != nil {
+			h.Store = h.Reopen(h.T)
+			same(h, "messages", h.messageIDs(at("child")), []string{sent})
+		}
+	}},
+}
+
+// exchange holds the ids of a user's message and its answer.
+type exchange struct{ message, answer string }
+
+// runTurn starts a run that answers in one step and writes the value to the state.
+func (h *harness) runTurn(key session.Key, step int32, value string) exchange {
+	h.Helper()
+	sent := h.startOf(key)
+	h.start(sent)
+	ref := h.claimOf(key)
+	c := h.commitOf(ref, step)
+	c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: `"` + value + `"`}}
+	c.Usage, c.Outcome = []session.Usage{modelUsage(1)}, &completed
+	h.commit(c)
+	return exchange{sent.Messages[0].ID, c.Messages[0].ID}
+}
+
+// messageIDs returns the ids of the conversation's messages.
+func (h *harness) messageIDs(key session.Key) []string {
+	h.Helper()
+	return idsOf(h.messages(key))
+}
+
+func (h *harness) interrupt(ref session.Ref) error {
+	_, err := h.tryFinish(ref, session.Outcome{Status: session.RunInterrupted})
+	return err
+}
+
+func (h *harness) fail(ref session.Ref) {
+	h.Helper()
+	_, err := h.tryFinish(ref, session.Outcome{Status: session.RunFailed, Failure: &session.Failure{Error: "no"}})
+	h.must(err)
+}

@@ -1,0 +1,34 @@
+package table
+
+// Description is a table without its structs.
+type Description struct {
+	Name    string
+	Columns map[string]Kind
+}
+
+// Descriptions returns every described table.
+func Descriptions() []Description {
+	return []Description{
+		describe(&Sessions), describe(&States), describe(&Runs), describe(&HeldRuns), describe(&Messages), describe(&Plans), describe(&Results),
+		describe(&Checkpoints), describe(&UsageEntries), describe(&Calls), describe(&SubSessions), describe(&Memories),
+	}
+}
+
+// OfSession returns the names of all tables with rows of a session, except its facets.
+func OfSession() []string {
+	return []string{
+		Sessions.Name, States.Name, Runs.Name, Messages.Name, Plans.Name, Results.Name, Checkpoints.Name, UsageEntries.Name, Calls.Name,
+		SubSessions.Name, HeldRuns.Name,
+	}
+}
+
+func describe[R any](t *Table[R]) Description {
+	d := Description{t.Name, map[string]Kind{}}
+	for _, name := range t.Scope {
+		d.Columns[name] = Text
+	}
+	for _, c := range t.All() {
+		d.Columns[c.Name] = c.Kind
+	}
+	return d
+}
