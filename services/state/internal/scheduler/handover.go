@@ -15,17 +15,17 @@ const maxHandOverBytes = 4 << 20
 // of this replica. So no loop has to look for the run. The command takes a credit of the
 // executor only when it begins a run.
 //
-// A HandOver lives as long as its command, in one goroutine. The command calls Reset before
-// each try, Claim after its decision, and Finish at its end. A deferred Abandon covers a panic
-// before Finish. A nil HandOver never claims.
+// A HandOver lives as long as its command, and is not safe for concurrent use. The command
+// calls Reset before each try, Claim after its decision, and Finish at its end. A deferred
+// Abandon covers a panic before Finish. A nil HandOver never claims.
 type HandOver struct {
 	scheduler *Scheduler
 	executor  *claimer       // nil until one is found
-	looked    bool           // an executor was looked for
+	looked    bool           // findExecutor was called
 	reserved  bool           // a credit of the executor is taken
 	claim     *store.Decided // the last one made
 	current   bool           // the last try has made the claim
-	wrote     bool           // the last try writes something
+	wrote     bool           // the last try changes its own session
 	finished  bool
 }
 
