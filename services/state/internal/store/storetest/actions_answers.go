@@ -76,7 +76,7 @@ func sendAll(h *history, f session.Family, c session.SubmitAll, got *[]session.S
 }
 
 // answerCall applies one answer and returns its outcome; empty for an answer of the wrong
-// kind to an open call. ended says that the session has ended.
+// kind to an open call. ended is true for an ended session.
 func (p *modelSession) answerCall(answer session.Answer, ended bool) session.SubmitStatus {
 	call, known := p.Calls[answer.CallID]
 	wrong := answer.Kind != session.ClientTool

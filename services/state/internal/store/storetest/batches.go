@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// batches prove that commands of one batch behave as if written one by one.
+// batches prove isolation: commands of one batch behave as if written one by one.
 var batches = []suiteCase{
 	{"each of many concurrent commands gets its own result", func(h *harness) {
 		const n = 60
@@ -30,7 +30,7 @@ var batches = []suiteCase{
 					switch i % 6 {
 					case 1:
 						return nil, refusal
-					case 2: // an id in use, which no command of the heart writes
+					case 2: // an id in use; commands of the heart check this
 						return []*session.Change{{Session: &s, Created: true, NewState: true}}, nil
 					case 3:
 						return nil, nil

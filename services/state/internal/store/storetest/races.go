@@ -12,7 +12,7 @@ import (
 // rounds is the number of races in one test.
 const rounds = 8
 
-// races run an answer and a command that ends its call on two replicas. Each race has one
+// races run an answer on one replica and the end of its call on another. Each race has one
 // outcome, and the next step reads the reported answer.
 var races = []suiteCase{
 	{"concurrent submits on two replicas: one is accepted", func(h *harness) {
@@ -264,8 +264,8 @@ func sendOn(h *harness, s store.Store, key session.Key, need session.Need, decid
 	return send(h, s, h.family(), key, need, decide)
 }
 
-// consumeAnswer claims the run that is due, if any, and commits a step that consumes the answer
-// to the call. When the answer has changed meanwhile, it repeats the commit with the next
+// consumeAnswer claims the due run, if any, and commits a step to consume the answer to the
+// call. When the answer has changed meanwhile, it repeats the commit with the next
 // revision, as an executor does.
 func (h *harness) consumeAnswer(s store.Store, callID string) {
 	due := store.Queued{ExecutorID: executor, AgentTypes: []string{agent}, Now: h.now}

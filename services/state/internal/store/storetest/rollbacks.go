@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// rollbacks prove the policy that rolls the live run back.
+// rollbacks prove what a rollback removes and keeps.
 var rollbacks = []suiteCase{
 	{"a rollback removes the live run's work and keeps the messages sent to it", func(h *harness) {
 		h.start(h.startOf(home))
@@ -217,8 +217,8 @@ var rollbacks = []suiteCase{
 	}},
 }
 
-// consumingCommit returns the commit of a step that consumes the answers to the calls. It has a
-// model's message and a result.
+// consumingCommit returns a commit to consume the answers to the calls. It has a model's message
+// and a result.
 func (h *harness) consumingCommit(ref session.Ref, step int32, calls ...string) session.Commit {
 	c := h.commitOf(ref, step)
 	c.Messages = append(c.Messages, session.Message{ID: h.id("result"), Role: "tool", RunID: ref.RunID, Step: step, CreatedAt: h.now, Body: []byte("done")})
