@@ -164,35 +164,7 @@ var races = []suiteCase{
 	}},
 	{"equal starts on two replicas start one run", func(h *harness) {
 		replicas := h.replicaPair()
-		keyed := func(c session.Post, runID string) session.Post {
-			c.RequestKey, c.RequestHash, c.RunID = "k", []byte("h"), runID
-			return c
-		}
-		for name, prepare := range map[string]func(session.Key) func(runID string) intent{
-			"new": func(key session.Key) func(string) intent {
-				c := h.startOf(key)
-				return func(runID string) intent { return session.Send{Post: keyed(c.Post, runID), New: c.New} }
-			},
-			"abandons": func(key session.Key) func(string) intent {
-				h.startSuspended(key, "c1", "c2")
-				c := h.abandoningStart(key, "c1")
-				return func(runID string) intent { return session.Send{Post: keyed(c.Post, runID), New: c.New} }
-			},
-			"rewinds": func(key session.Key) func(string) intent {
-				h.startSuspended(key, "c1", "c2")
-				c := h.regenerateOf(key, h.messageIDs(key)[0])
-				return func(runID string) intent {
-					return session.Regenerate{Send: session.Send{Post: keyed(c.Post, runID)}, Target: c.Target}
-				}
-			},
-			"resumes": func(key session.Key) func(string) intent {
-				h.startSuspended(key, "c1", "c2")
-				c := h.resumeAt(key, h.checkpoints(key)[0].ID)
-				return func(runID string) intent {
-					return resume{session.Resume{Post: keyed(c.Post, runID), CheckpointID: c.CheckpointID}}
-				}
-			},
-		} {
+		for name, prepare := range equalStarts(h) {
 			key := at(name)
 			command := prepare(key)
 			started := make([]session.Started, parallelism)
@@ -241,6 +213,40 @@ var races = []suiteCase{
 			same(h, "messages", len(h.messageIDs(key)), 1)
 		}
 	}},
+}
+
+// equalStarts returns functions to prepare a session, by name. Each returns a function to make
+// equal starts with different run ids.
+func equalStarts(h *harness) map[string]func(session.Key) func(runID string) intent {
+	keyed := func(c session.Post, runID string) session.Post {
+		c.RequestKey, c.RequestHash, c.RunID = "k", []byte("h"), runID
+		return c
+	}
+	return map[string]func(session.Key) func(runID string) intent{
+		"new": func(key session.Key) func(string) intent {
+			c := h.startOf(key)
+			return func(runID string) intent { return session.Send{Post: keyed(c.Post, runID), New: c.New} }
+		},
+		"abandons": func(key session.Key) func(string) intent {
+			h.startSuspended(key, "c1", "c2")
+			c := h.abandoningStart(key, "c1")
+			return func(runID string) intent { return session.Send{Post: keyed(c.Post, runID), New: c.New} }
+		},
+		"rewinds": func(key session.Key) func(string) intent {
+			h.startSuspended(key, "c1", "c2")
+			c := h.regenerateOf(key, h.messageIDs(key)[0])
+			return func(runID string) intent {
+				return session.Regenerate{Send: session.Send{Post: keyed(c.Post, runID)}, Target: c.Target}
+			}
+		},
+		"resumes": func(key session.Key) func(string) intent {
+			h.startSuspended(key, "c1", "c2")
+			c := h.resumeAt(key, h.checkpoints(key)[0].ID)
+			return func(runID string) intent {
+				return resume{session.Resume{Post: keyed(c.Post, runID), CheckpointID: c.CheckpointID}}
+			}
+		},
+	}
 }
 
 // race runs both functions concurrently and waits for them.
