@@ -11,8 +11,8 @@ import (
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
 
-	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
 // DefaultBaseURL is Anthropic's own API.
@@ -80,7 +80,7 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := line.Begin(ctx, m.idle, refusal)
+	calling, call, hangUp := providerhttp.Begin(ctx, m.idle, refusal)
 	defer hangUp()
 	stream := m.messages.NewStreaming(calling, params, option.WithMiddleware(bounded(call)))
 	defer stream.Close()
@@ -98,7 +98,7 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 			return
 		}
 	}
-	if err := stream.Err(); err != nil && (!reply.whole() || !line.IsConnectionFailure(err)) {
+	if err := stream.Err(); err != nil && (!reply.whole() || !providerhttp.IsConnectionFailure(err)) {
 		yield(nil, call.Error(spoken(err)))
 		return
 	}
@@ -115,7 +115,7 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 }
 
 // bounded is the middleware of a call.
-func bounded(call *line.Call) option.Middleware {
+func bounded(call *providerhttp.Call) option.Middleware {
 	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		res, err := call.Send(req, next)
 		if err == nil {

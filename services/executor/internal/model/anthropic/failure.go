@@ -10,8 +10,8 @@ import (
 
 	"github.com/anthropics/anthropic-sdk-go"
 
-	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
 // complaint is what an error body says: {"type":"error","error":{"type","message"}}.
@@ -44,7 +44,7 @@ func refusal(res *http.Response, text []byte) *model.Error {
 	}
 	e.Code, e.Retryable = classify(res.StatusCode, said.kind)
 	specify(e)
-	line.ReadRetryHeaders(e, res.Header)
+	providerhttp.ReadRetryHeaders(e, res.Header)
 	return e
 }
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
 // complaint is what an error says: {"error":{"code","message","status","details"}}
@@ -70,7 +70,7 @@ func refusal(res *http.Response, text []byte) *model.Error {
 		return e
 	}
 	fill(e, said)
-	line.ReadRetryHeaders(e, res.Header)
+	providerhttp.ReadRetryHeaders(e, res.Header)
 	e.RetryAfter = max(e.RetryAfter, said.delay)
 	return e
 }

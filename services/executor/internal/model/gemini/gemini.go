@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
 // DefaultBaseURL is Google's own API.
@@ -71,7 +71,7 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := line.Begin(ctx, m.idle, refusal)
+	calling, call, hangUp := providerhttp.Begin(ctx, m.idle, refusal)
 	defer hangUp()
 	stream, err := m.post(calling, r.Model, body, call)
 	if err != nil {
@@ -94,7 +94,7 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 			return
 		}
 	}
-	if err := events.err(); err != nil && (!reply.finished() || !line.IsConnectionFailure(err)) {
+	if err := events.err(); err != nil && (!reply.finished() || !providerhttp.IsConnectionFailure(err)) {
 		yield(nil, call.Error(err))
 		return
 	}
@@ -111,7 +111,7 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 }
 
 // post gives the body of an event stream.
-func (m *Model) post(ctx context.Context, name string, body []byte, call *line.Call) (io.ReadCloser, error) {
+func (m *Model) post(ctx context.Context, name string, body []byte, call *providerhttp.Call) (io.ReadCloser, error) {
 	// "models/" may be a part of the name; tuned models have another folder.
 	if !strings.HasPrefix(name, "models/") && !strings.HasPrefix(name, "tunedModels/") {
 		name = "models/" + name

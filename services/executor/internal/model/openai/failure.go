@@ -11,8 +11,8 @@ import (
 
 	"github.com/openai/openai-go/v3/packages/ssestream"
 
-	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
 // complaint is what an error body says, in the forms that servers give it:
@@ -76,7 +76,7 @@ func refusal(res *http.Response, text []byte) *model.Error {
 	}
 	e.Code, e.Retryable = classify(res.StatusCode, said)
 	specify(e, said)
-	line.ReadRetryHeaders(e, res.Header)
+	providerhttp.ReadRetryHeaders(e, res.Header)
 	return e
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/openai/openai-go/v3/packages/ssestream"
 	"github.com/openai/openai-go/v3/responses"
 
-	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
 // DefaultBaseURL is OpenAI's own API.
@@ -108,7 +108,7 @@ func (m *Model) chat(ctx context.Context, r model.Request, yield func(model.Even
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := line.Begin(ctx, m.idle, refusal)
+	calling, call, hangUp := providerhttp.Begin(ctx, m.idle, refusal)
 	defer hangUp()
 	stream := m.completions.NewStreaming(calling, params, option.WithMiddleware(bounded(call)))
 	listen(stream, newReply(len(r.Messages)), call, yield)
@@ -120,14 +120,14 @@ func (m *Model) respond(ctx context.Context, r model.Request, yield func(model.E
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := line.Begin(ctx, m.idle, refusal)
+	calling, call, hangUp := providerhttp.Begin(ctx, m.idle, refusal)
 	defer hangUp()
 	stream := m.responses.NewStreaming(calling, params, option.WithMiddleware(bounded(call)))
 	listen(stream, newResponse(len(r.Messages)), call, yield)
 }
 
 // bounded is the middleware of a call.
-func bounded(call *line.Call) option.Middleware {
+func bounded(call *providerhttp.Call) option.Middleware {
 	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		res, err := call.Send(req, next)
 		if err == nil {
@@ -151,7 +151,7 @@ type assembly[T any] interface {
 }
 
 // listen hands on what a stream says, and closes it.
-func listen[T any](stream *ssestream.Stream[T], reply assembly[T], call *line.Call, yield func(model.Event, error) bool) {
+func listen[T any](stream *ssestream.Stream[T], reply assembly[T], call *providerhttp.Call, yield func(model.Event, error) bool) {
 	defer stream.Close()
 	for !reply.whole() && stream.Next() {
 		events, err := reply.take(stream.Current())
@@ -165,7 +165,7 @@ func listen[T any](stream *ssestream.Stream[T], reply assembly[T], call *line.Ca
 			return
 		}
 	}
-	if err := stream.Err(); err != nil && (!reply.finished() || !line.IsConnectionFailure(err)) {
+	if err := stream.Err(); err != nil && (!reply.finished() || !providerhttp.IsConnectionFailure(err)) {
 		yield(nil, call.Error(spoken(err)))
 		return
 	}

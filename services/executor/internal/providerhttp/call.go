@@ -1,6 +1,6 @@
 // Package line handles the HTTP connection of one call to a model provider: it detects idle connections and
 // classifies failures.
-package line
+package providerhttp
 
 import (
 	"context"

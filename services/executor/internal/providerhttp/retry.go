@@ -1,4 +1,4 @@
-package line
+package providerhttp
 
 import (
 	"net/http"
