@@ -15,81 +15,81 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxRefusal limits how much of a response without a stream is read, in bytes.
-const maxRefusal = 64 << 10
+// maxErrorBody limits how much of a response without a stream is read, in bytes.
+const maxErrorBody = 64 << 10
 
 var errIdle = errors.New("no byte came in time")
 
 // Call is the connection of one call. Idle time counts only while a reader waits for bytes, so a slow consumer
 // is never mistaken for a silent server.
 type Call struct {
-	caller  context.Context //nolint:containedctx // a Line lives as long as its call
-	calling context.Context //nolint:containedctx // the same
-	idle    time.Duration
-	timer   *time.Timer
-	refusal func(res *http.Response, text []byte) *model.Error
+	callerCtx context.Context //nolint:containedctx // a Line lives as long as its call
+	callCtx   context.Context //nolint:containedctx // the same
+	idle      time.Duration
+	timer     *time.Timer
+	classify  func(res *http.Response, text []byte) *model.Error
 }
 
-// Begin begins a call under the returned context, which ends after too long a silence. The first silence begins
+// NewCall begins a call under the returned context, which ends after too long a silence. The first silence begins
 // now; hangUp ends the call. refusal classifies a response that is not an event stream by its header and the
 // beginning of its body.
-func Begin(ctx context.Context, idle time.Duration, refusal func(*http.Response, []byte) *model.Error) (calling context.Context, l *Call, hangUp func()) {
-	calling, cancel := context.WithCancelCause(ctx)
-	l = &Call{
-		caller: ctx, calling: calling, idle: idle, refusal: refusal,
+func NewCall(ctx context.Context, idle time.Duration, classify func(*http.Response, []byte) *model.Error) (callCtx context.Context, c *Call, end func()) {
+	callCtx, cancel := context.WithCancelCause(ctx)
+	c = &Call{
+		callerCtx: ctx, callCtx: callCtx, idle: idle, classify: classify,
 		timer: time.AfterFunc(idle, func() { cancel(errIdle) }),
 	}
-	return calling, l, func() {
-		l.timer.Stop()
+	return callCtx, c, func() {
+		c.timer.Stop()
 		cancel(nil)
 	}
 }
 
 // Send is an SDK middleware. It passes only event streams.
-func (l *Call) Send(req *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
+func (c *Call) Send(req *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 	res, err := next(req)
-	l.timer.Stop()
+	c.timer.Stop()
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, connectionError(err)
 	}
 	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	if res.StatusCode == http.StatusOK && media != "application/json" && media != "text/html" {
-		res.Body = &body{ReadCloser: res.Body, line: l}
+		res.Body = &body{ReadCloser: res.Body, call: c}
 		return res, nil
 	}
 	defer res.Body.Close()
-	l.timer.Reset(l.idle)
+	c.timer.Reset(c.idle)
 	// The status is enough if the body breaks off.
-	text, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
-	return nil, l.refusal(res, text)
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
+	return nil, c.classify(res, text)
 }
 
 // body is a response body with idle detection.
 type body struct {
 	io.ReadCloser
-	line *Call
+	call *Call
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	b.line.timer.Reset(b.line.idle)
+	b.call.timer.Reset(b.call.idle)
 	n, err := b.ReadCloser.Read(p)
-	b.line.timer.Stop()
+	b.call.timer.Stop()
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = unreachable(err)
+		err = connectionError(err)
 	}
 	return n, err
 }
 
 // Error returns the error of a call that the SDK ended with err: the error of the caller's context if that has
 // ended, otherwise a *model.Error.
-func (l *Call) Error(err error) error {
-	if l.caller.Err() != nil {
-		return l.caller.Err()
+func (c *Call) Error(err error) error {
+	if c.callerCtx.Err() != nil {
+		return c.callerCtx.Err()
 	}
-	if errors.Is(context.Cause(l.calling), errIdle) {
+	if errors.Is(context.Cause(c.callCtx), errIdle) {
 		return &model.Error{
 			Code: model.CodeTimeout, Retryable: true, Err: err,
-			Message: fmt.Sprintf("the provider gave no byte for %v", l.idle),
+			Message: fmt.Sprintf("the provider gave no byte for %v", c.idle),
 		}
 	}
 	if e, ok := errors.AsType[*model.Error](err); ok {
@@ -105,8 +105,8 @@ func IsConnectionFailure(err error) bool {
 	return ok && e.StatusCode == 0
 }
 
-// unreachable classifies a connection failure.
-func unreachable(err error) *model.Error {
+// connectionError classifies a connection failure.
+func connectionError(err error) *model.Error {
 	e := &model.Error{Code: model.CodeUnavailable, Retryable: true, Message: err.Error(), Err: err}
 	if t, ok := errors.AsType[net.Error](err); ok && t.Timeout() {
 		e.Code = model.CodeTimeout

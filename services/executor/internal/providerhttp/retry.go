@@ -23,11 +23,11 @@ func ReadRetryHeaders(e *model.Error, h http.Header) {
 // from the Date header of the same response, so the clocks need not agree. It returns 0 without a usable value.
 func retryAfter(h http.Header) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
-		return span(ms, time.Millisecond)
+		return toDelay(ms, time.Millisecond)
 	}
 	value := h.Get("Retry-After")
 	if seconds, err := strconv.ParseFloat(value, 64); err == nil {
-		return span(seconds, time.Second)
+		return toDelay(seconds, time.Second)
 	}
 	then, err := http.ParseTime(value)
 	if err != nil {
@@ -43,7 +43,7 @@ func retryAfter(h http.Header) time.Duration {
 // maxRetryAfter caps the requested delay.
 const maxRetryAfter = 24 * time.Hour
 
-func span(n float64, unit time.Duration) time.Duration {
+func toDelay(n float64, unit time.Duration) time.Duration {
 	if !(n > 0) { // also excludes NaN
 		return 0
 	}

@@ -55,7 +55,7 @@ func New(c Config, client *http.Client) (*Model, error) {
 	}
 	options := []option.RequestOption{
 		option.WithBaseURL(base.JoinPath("/").String()),
-		option.WithHTTPClient(model.Direct(client)),
+		option.WithHTTPClient(model.HTTPClient(client)),
 		option.WithMaxRetries(0),
 		option.WithoutOpenTelemetry(),
 	}
@@ -70,24 +70,24 @@ func New(c Config, client *http.Client) (*Model, error) {
 // of ctx, and none holds the API key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
-		m.generate(ctx, r, model.Out(yield, m.key))
+		m.generate(ctx, r, model.FilterEvents(yield, m.key))
 	}
 }
 
 func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
-	params, err := request(r)
+	params, err := newParams(r)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := providerhttp.Begin(ctx, m.idle, refusal)
-	defer hangUp()
-	stream := m.messages.NewStreaming(calling, params, option.WithMiddleware(bounded(call)))
+	callCtx, call, end := providerhttp.NewCall(ctx, m.idle, responseError)
+	defer end()
+	stream := m.messages.NewStreaming(callCtx, params, option.WithMiddleware(callMiddleware(call)))
 	defer stream.Close()
 
-	reply := newReply(len(r.Messages))
-	for !reply.over && stream.Next() {
-		events, err := reply.take(stream.Current())
+	reply := newAssembler(len(r.Messages))
+	for !reply.stopped && stream.Next() {
+		events, err := reply.handle(stream.Current())
 		for _, e := range events {
 			if !yield(e, nil) {
 				return
@@ -98,11 +98,11 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 			return
 		}
 	}
-	if err := stream.Err(); err != nil && (!reply.whole() || !providerhttp.IsConnectionFailure(err)) {
-		yield(nil, call.Error(spoken(err)))
+	if err := stream.Err(); err != nil && (!reply.isComplete() || !providerhttp.IsConnectionFailure(err)) {
+		yield(nil, call.Error(streamError(err)))
 		return
 	}
-	events, err := reply.end()
+	events, err := reply.finish()
 	for _, e := range events {
 		if !yield(e, nil) {
 			return
@@ -110,16 +110,16 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 	}
 	if err != nil {
 		// A body may end quietly because the call was given up.
-		yield(nil, call.Error(spoken(err)))
+		yield(nil, call.Error(streamError(err)))
 	}
 }
 
-// bounded is the middleware of a call.
-func bounded(call *providerhttp.Call) option.Middleware {
+// callMiddleware is the middleware of a call.
+func callMiddleware(call *providerhttp.Call) option.Middleware {
 	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		res, err := call.Send(req, next)
 		if err == nil {
-			res.Body = model.Bounded(res.Body)
+			res.Body = model.LimitEvents(res.Body)
 		}
 		return res, err
 	}

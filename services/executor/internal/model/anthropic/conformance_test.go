@@ -10,8 +10,8 @@ import (
 
 func TestMessagesAreAModel(t *testing.T) {
 	t.Parallel()
-	modeltest.RunWire(t, modeltest.Provider{
-		Folder: "testdata/replies",
+	modeltest.RunHTTP(t, modeltest.Provider{
+		Dir: "testdata/replies",
 		Connect: func(t *testing.T, server *modeltest.Server) model.Model {
 			return connect(t, server, anthropic.Config{})
 		},

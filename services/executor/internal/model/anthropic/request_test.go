@@ -14,13 +14,13 @@ import (
 
 func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 	t.Parallel()
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
 	sequence := connect(t, server, anthropic.Config{}).Generate(t.Context(),
 		modeltest.Conversation(json.RawMessage(`{"type":"thinking","signature":"EqQBCgIYAhIM"}`)))
 	if n := len(server.Requests()); n != 0 {
 		t.Fatalf("got %d requests before the sequence was ranged over", n)
 	}
-	modeltest.Listen(t, sequence)
+	modeltest.Collect(t, sequence)
 	sent := server.Requests()
 	if len(sent) != 1 {
 		t.Fatalf("got %d requests, want 1", len(sent))
@@ -33,7 +33,7 @@ func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 			t.Errorf("got %s %q, want %q", header, got, want)
 		}
 	}
-	modeltest.Golden(t, "testdata/request.json", sent[0].Body)
+	modeltest.CompareGolden(t, "testdata/request.json", sent[0].Body)
 }
 
 func TestTheEnvironmentChangesNothing(t *testing.T) {
@@ -41,8 +41,8 @@ func TestTheEnvironmentChangesNothing(t *testing.T) {
 		t.Setenv(name, "http://elsewhere.invalid")
 	}
 	t.Setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Custom: elsewhere")
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
-	modeltest.Listen(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), modeltest.Ask(modeltest.Text)))
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
+	modeltest.Collect(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), modeltest.NewRequest(modeltest.Text)))
 	sent := server.Requests()
 	if len(sent) != 1 {
 		t.Fatalf("got %d requests, want 1", len(sent))
@@ -56,8 +56,8 @@ func TestTheEnvironmentChangesNothing(t *testing.T) {
 
 func TestARefusalIsNotRetried(t *testing.T) {
 	t.Parallel()
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Overloaded, modeltest.Wire{})
-	modeltest.Listen(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), modeltest.Ask(modeltest.Text)))
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Overloaded, modeltest.Encoding{})
+	modeltest.Collect(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), modeltest.NewRequest(modeltest.Text)))
 	if n := len(server.Requests()); n != 1 {
 		t.Errorf("got %d requests, want 1", n)
 	}
@@ -75,16 +75,16 @@ func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-// sent gives the body of a request.
-func sent(t *testing.T, r model.Request) (body struct {
+// sentBody gives the body of a request.
+func sentBody(t *testing.T, r model.Request) (body struct {
 	MaxTokens int             `json:"max_tokens"`
 	Messages  json.RawMessage `json:"messages"`
 }) {
 	t.Helper()
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
-	heard := modeltest.Listen(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), r))
-	if heard.Err != nil {
-		t.Fatalf("got error %v", heard.Err)
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
+	reply := modeltest.Collect(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), r))
+	if reply.Err != nil {
+		t.Fatalf("got error %v", reply.Err)
 	}
 	if err := json.Unmarshal(server.Requests()[0].Body, &body); err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func sent(t *testing.T, r model.Request) (body struct {
 
 func TestTheCapOnAReplyHasADefault(t *testing.T) {
 	t.Parallel()
-	if got := sent(t, modeltest.Ask("m")).MaxTokens; got != 4096 {
+	if got := sentBody(t, modeltest.NewRequest("m")).MaxTokens; got != 4096 {
 		t.Errorf("got max_tokens %d, want 4096", got)
 	}
 }
@@ -163,7 +163,7 @@ func TestMessagesBecomeTurns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want := strings.ReplaceAll(test.want, "call_ID", "call_8cfaaf9d3955ca0eb20136f7ea07b567")
-			if got := string(sent(t, model.Request{Model: "m", Messages: test.messages}).Messages); got != want {
+			if got := string(sentBody(t, model.Request{Model: "m", Messages: test.messages}).Messages); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
 		})
@@ -207,7 +207,7 @@ func TestFilesAreTranslated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := string(sent(t, model.Request{Model: "m", Messages: []agent.Message{message(agent.RoleUser, test.file)}}).Messages)
+			got := string(sentBody(t, model.Request{Model: "m", Messages: []agent.Message{message(agent.RoleUser, test.file)}}).Messages)
 			if want := `[{"content":[` + test.want + `],"role":"user"}]`; got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
@@ -232,20 +232,20 @@ func TestWhatCannotBeSentIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			heard := modeltest.Listen(t, m.Generate(t.Context(), model.Request{Messages: []agent.Message{refused}}))
-			if e, ok := errors.AsType[*model.Error](heard.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
-				t.Errorf("got error %v, want %s", heard.Err, model.CodeInvalidRequest)
+			reply := modeltest.Collect(t, m.Generate(t.Context(), model.Request{Messages: []agent.Message{refused}}))
+			if e, ok := errors.AsType[*model.Error](reply.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
+				t.Errorf("got error %v, want %s", reply.Err, model.CodeInvalidRequest)
 			}
 		})
 	}
 }
 
-// body gives the members of the request that is sent.
-func body(t *testing.T, r model.Request) map[string]string {
+// requestMembers gives the members of the request that is sent.
+func requestMembers(t *testing.T, r model.Request) map[string]string {
 	t.Helper()
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
-	if heard := modeltest.Listen(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), r)); heard.Err != nil {
-		t.Fatalf("got error %v", heard.Err)
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
+	if reply := modeltest.Collect(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), r)); reply.Err != nil {
+		t.Fatalf("got error %v", reply.Err)
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(server.Requests()[0].Body, &members); err != nil {
@@ -329,9 +329,9 @@ func TestWhatIsAskedForIsSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := modeltest.Ask("m")
+			r := modeltest.NewRequest("m")
 			test.change(&r)
-			got := body(t, r)
+			got := requestMembers(t, r)
 			for member, want := range test.want {
 				if got[member] != want {
 					t.Errorf("got  %s %s\nwant %s", member, got[member], want)
@@ -347,7 +347,7 @@ func TestTheCacheKeepsTheConversation(t *testing.T) {
 	r.Cache = agent.CacheAuto
 	r.Messages = r.Messages[:2]
 	r.Messages[1].Parts = append(r.Messages[1].Parts, agent.Reasoning{ProviderData: json.RawMessage(`{"type":"redacted_thinking","data":"d"}`)})
-	got := body(t, r)
+	got := requestMembers(t, r)
 	const breakpoint = `"cache_control":{"type":"ephemeral"}`
 	for member, want := range map[string]string{
 		"system":   `.",` + breakpoint + `,"type":"text"}]`,
@@ -359,14 +359,14 @@ func TestTheCacheKeepsTheConversation(t *testing.T) {
 		}
 	}
 	r.Cache = agent.CacheNone
-	for member, value := range body(t, r) {
+	for member, value := range requestMembers(t, r) {
 		if strings.Contains(value, "cache_control") {
 			t.Errorf("without a cache: got %s %s", member, value)
 		}
 	}
-	r = modeltest.Ask("m")
+	r = modeltest.NewRequest("m")
 	r.Cache, r.Messages, r.Tools = agent.CacheAuto, nil, nil
-	body(t, r) // nothing to mark is no mistake
+	requestMembers(t, r) // nothing to mark is no mistake
 }
 
 func TestRequestsThatAreNoneAreRefused(t *testing.T) {
@@ -384,9 +384,9 @@ func TestRequestsThatAreNoneAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			heard := modeltest.Listen(t, m.Generate(t.Context(), r))
-			if e, ok := errors.AsType[*model.Error](heard.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
-				t.Errorf("got error %v, want %s", heard.Err, model.CodeInvalidRequest)
+			reply := modeltest.Collect(t, m.Generate(t.Context(), r))
+			if e, ok := errors.AsType[*model.Error](reply.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
+				t.Errorf("got error %v, want %s", reply.Err, model.CodeInvalidRequest)
 			}
 		})
 	}

@@ -7,29 +7,29 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// loose are the keywords that constrained decoding refuses.
-var loose = []string{
+// unsupportedKeywords are the keywords that constrained decoding refuses.
+var unsupportedKeywords = []string{
 	"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
 	"minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties",
 }
 
-// format asks for a reply that is JSON. The API takes only schemas that fit; one that
+// outputFormat asks for a reply that is JSON. The API takes only schemas that strict; one that
 // does not is sent with its objects closed and without the bounds of its values,
 // which the reply is held against anyway when it has come.
-func format(o model.Output) (json.RawMessage, error) {
+func outputFormat(o model.Output) (json.RawMessage, error) {
 	var tree map[string]any
-	numbers := json.NewDecoder(bytes.NewReader(o.Schema))
-	numbers.UseNumber() // they stay as they were written
-	if err := numbers.Decode(&tree); err != nil || tree == nil {
-		return nil, model.Invalid("the schema of the output is not a JSON object: %.100s", o.Schema)
+	decoder := json.NewDecoder(bytes.NewReader(o.Schema))
+	decoder.UseNumber() // they stay as they were written
+	if err := decoder.Decode(&tree); err != nil || tree == nil {
+		return nil, model.InvalidRequest("the schema of the output is not a JSON object: %.100s", o.Schema)
 	}
 	schema := o.Schema
-	if !fits(schema) {
-		walk(tree, func(node map[string]any) {
-			if _, decided := node["additionalProperties"]; !decided && isObject(node) {
+	if !isStrictSchema(schema) {
+		walkSchema(tree, func(node map[string]any) {
+			if _, decided := node["additionalProperties"]; !decided && isObjectSchema(node) {
 				node["additionalProperties"] = false
 			}
-			for _, keyword := range loose {
+			for _, keyword := range unsupportedKeywords {
 				delete(node, keyword)
 			}
 		})
@@ -42,38 +42,38 @@ func format(o model.Output) (json.RawMessage, error) {
 	}{"json_schema", schema})
 }
 
-// fits says whether constrained decoding takes a schema: each object in it must
+// isStrictSchema says whether constrained decoding takes a schema: each object in it must
 // forbid further properties, and values have no bounds.
-func fits(schema json.RawMessage) bool {
+func isStrictSchema(schema json.RawMessage) bool {
 	var tree map[string]any
 	if json.Unmarshal(schema, &tree) != nil || tree == nil {
 		return false
 	}
-	fit := true
-	walk(tree, func(node map[string]any) {
-		if isObject(node) && node["additionalProperties"] != false {
-			fit = false
+	strict := true
+	walkSchema(tree, func(node map[string]any) {
+		if isObjectSchema(node) && node["additionalProperties"] != false {
+			strict = false
 		}
-		for _, keyword := range loose {
+		for _, keyword := range unsupportedKeywords {
 			if _, has := node[keyword]; has {
-				fit = false
+				strict = false
 			}
 		}
 	})
-	return fit
+	return strict
 }
 
-func isObject(schema map[string]any) bool {
+func isObjectSchema(schema map[string]any) bool {
 	_, has := schema["properties"]
 	return has || schema["type"] == "object"
 }
 
-// walk visits a schema and the schemas in it.
-func walk(node any, visit func(map[string]any)) {
+// walkSchema visits a schema and the schemas in it.
+func walkSchema(node any, visit func(map[string]any)) {
 	switch node := node.(type) {
 	case []any:
 		for _, child := range node {
-			walk(child, visit)
+			walkSchema(child, visit)
 		}
 	case map[string]any:
 		visit(node)
@@ -83,12 +83,12 @@ func walk(node any, visit func(map[string]any)) {
 				// Names of the user's, which may be anything.
 				if named, ok := child.(map[string]any); ok {
 					for _, schema := range named {
-						walk(schema, visit)
+						walkSchema(schema, visit)
 					}
 				}
 			case "enum", "const", "default", "examples":
 			default:
-				walk(child, visit)
+				walkSchema(child, visit)
 			}
 		}
 	}

@@ -12,8 +12,8 @@ import (
 
 func TestGeminiIsAModel(t *testing.T) {
 	t.Parallel()
-	modeltest.RunWire(t, modeltest.Provider{
-		Folder: "testdata/replies",
+	modeltest.RunHTTP(t, modeltest.Provider{
+		Dir: "testdata/replies",
 		Connect: func(t *testing.T, server *modeltest.Server) model.Model {
 			return connect(t, server, gemini.Config{})
 		},
@@ -23,13 +23,13 @@ func TestGeminiIsAModel(t *testing.T) {
 
 func TestSilence(t *testing.T) {
 	t.Parallel()
-	modeltest.RunSilence(t, func(t *testing.T, client *http.Client, idle time.Duration) model.Model {
+	modeltest.RunIdleTimeout(t, func(t *testing.T, client *http.Client, idle time.Duration) model.Model {
 		m, err := gemini.New(gemini.Config{IdleTimeout: idle}, client)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return m
-	}, stream(says(`{"text":"a"}`, "")))
+	}, stream(chunk(`{"text":"a"}`, "")))
 }
 
 func TestRedirectsAreNotFollowed(t *testing.T) {

@@ -54,37 +54,37 @@ func New(c Config, client *http.Client) (*Model, error) {
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
 		return nil, fmt.Errorf("gemini: the base URL %q is not an http or https URL", c.BaseURL)
 	}
-	return &Model{base: base, key: c.APIKey, client: model.Direct(client), idle: c.IdleTimeout}, nil
+	return &Model{base: base, key: c.APIKey, client: model.HTTPClient(client), idle: c.IdleTimeout}, nil
 }
 
 // Generate streams one content. All its errors are *model.Error, except for that
 // of ctx, and none holds the API key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
-		m.generate(ctx, r, model.Out(yield, m.key))
+		m.generate(ctx, r, model.FilterEvents(yield, m.key))
 	}
 }
 
 func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
-	body, err := request(r)
+	body, err := newBody(r)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := providerhttp.Begin(ctx, m.idle, refusal)
-	defer hangUp()
-	stream, err := m.post(calling, r.Model, body, call)
+	callCtx, call, end := providerhttp.NewCall(ctx, m.idle, responseError)
+	defer end()
+	stream, err := m.openStream(callCtx, r.Model, body, call)
 	if err != nil {
 		yield(nil, call.Error(err))
 		return
 	}
 	defer stream.Close()
 
-	reply := newReply(len(r.Messages))
-	events := newEvents(stream)
-	for !reply.whole() && events.next() {
-		said, err := reply.take(events.data)
-		for _, e := range said {
+	reply := newAssembler(len(r.Messages))
+	reader := newEventReader(stream)
+	for !reply.isComplete() && reader.next() {
+		events, err := reply.handle(reader.data)
+		for _, e := range events {
 			if !yield(e, nil) {
 				return
 			}
@@ -94,12 +94,12 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 			return
 		}
 	}
-	if err := events.err(); err != nil && (!reply.finished() || !providerhttp.IsConnectionFailure(err)) {
+	if err := reader.err(); err != nil && (!reply.isFinished() || !providerhttp.IsConnectionFailure(err)) {
 		yield(nil, call.Error(err))
 		return
 	}
-	said, err := reply.end()
-	for _, e := range said {
+	events, err := reply.finish()
+	for _, e := range events {
 		if !yield(e, nil) {
 			return
 		}
@@ -110,8 +110,8 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 	}
 }
 
-// post gives the body of an event stream.
-func (m *Model) post(ctx context.Context, name string, body []byte, call *providerhttp.Call) (io.ReadCloser, error) {
+// openStream gives the body of an event stream.
+func (m *Model) openStream(ctx context.Context, name string, body []byte, call *providerhttp.Call) (io.ReadCloser, error) {
 	// "models/" may be a part of the name; tuned models have another folder.
 	if !strings.HasPrefix(name, "models/") && !strings.HasPrefix(name, "tunedModels/") {
 		name = "models/" + name
@@ -120,7 +120,7 @@ func (m *Model) post(ctx context.Context, name string, body []byte, call *provid
 	address.RawQuery = "alt=sse"
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, model.Invalid("the model %q is no part of a URL: %v", name, err)
+		return nil, model.InvalidRequest("the model %q is no part of a URL: %v", name, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream")
@@ -131,5 +131,5 @@ func (m *Model) post(ctx context.Context, name string, body []byte, call *provid
 	if err != nil {
 		return nil, err
 	}
-	return model.Bounded(res.Body), nil
+	return model.LimitEvents(res.Body), nil
 }

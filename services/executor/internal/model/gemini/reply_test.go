@@ -23,7 +23,7 @@ func stream(chunks ...string) string {
 }
 
 // says is a chunk with these parts, and the finish reason where there is one.
-func says(parts, finish string) string {
+func chunk(parts, finish string) string {
 	end := ""
 	if finish != "" {
 		end = `,"finishReason":"` + finish + `"`
@@ -31,13 +31,13 @@ func says(parts, finish string) string {
 	return `{"candidates":[{"content":{"role":"model","parts":[` + parts + `]}` + end + `}]}`
 }
 
-// hear is what comes out of an event stream.
-func hear(t *testing.T, body string, end modeltest.Reply) modeltest.Heard {
+// collect is what comes out of an event stream.
+func collect(t *testing.T, body string, end modeltest.Scenario) modeltest.Reply {
 	t.Helper()
-	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Wire{})
+	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Encoding{})
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
-	return modeltest.Listen(t, connect(t, server, gemini.Config{}).Generate(ctx, modeltest.Ask("m")))
+	return modeltest.Collect(t, connect(t, server, gemini.Config{}).Generate(ctx, modeltest.NewRequest("m")))
 }
 
 func TestFinishReasonsAreTranslated(t *testing.T) {
@@ -49,7 +49,7 @@ func TestFinishReasonsAreTranslated(t *testing.T) {
 	} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
-			if h := hear(t, stream(says(`{"text":"a"}`, reason)), modeltest.Ended); h.Err != nil || h.Finish != want || h.Text != "a" {
+			if h := collect(t, stream(chunk(`{"text":"a"}`, reason)), modeltest.Ended); h.Err != nil || h.Finish != want || h.Text != "a" {
 				t.Errorf("got %+v, want finish %q", h, want)
 			}
 		})
@@ -58,12 +58,12 @@ func TestFinishReasonsAreTranslated(t *testing.T) {
 
 func TestSignaturesKeepTheirPart(t *testing.T) {
 	t.Parallel()
-	h := hear(t, stream(
-		says(`{"text":"hm","thought":true},{"text":"","thought":true,"thoughtSignature":"c2lnMQ=="}`, ""),
-		says(`{"text":"Let me."},{"text":" look","thoughtSignature":"c2lnMg=="},{"text":"."}`, ""),
-		says(`{"functionCall":{"name":"f","args":{"n":9007199254740993,"b":1,"a":2}},"thoughtSignature":"c2lnMw=="}`, ""),
-		says(`{"functionCall":{"name":"g","args":{}}}`, ""),
-		says(`{"text":"","thoughtSignature":"c2lnNA=="}`, "STOP"),
+	h := collect(t, stream(
+		chunk(`{"text":"hm","thought":true},{"text":"","thought":true,"thoughtSignature":"c2lnMQ=="}`, ""),
+		chunk(`{"text":"Let me."},{"text":" look","thoughtSignature":"c2lnMg=="},{"text":"."}`, ""),
+		chunk(`{"functionCall":{"name":"f","args":{"n":9007199254740993,"b":1,"a":2}},"thoughtSignature":"c2lnMw=="}`, ""),
+		chunk(`{"functionCall":{"name":"g","args":{}}}`, ""),
+		chunk(`{"text":"","thoughtSignature":"c2lnNA=="}`, "STOP"),
 	), modeltest.Ended)
 	if h.Err != nil || h.Text != "Let me. look." || h.Finish != model.FinishToolCalls || h.Calls[0].Arguments != `{"n":9007199254740993,"b":1,"a":2}` {
 		t.Errorf("got %+v", h)
@@ -98,28 +98,28 @@ func TestTextsAreUnderstood(t *testing.T) {
 			model.Usage{PromptTokens: 7, CompletionTokens: 4, ReasoningTokens: 3, TotalTokens: 11},
 		},
 		"usage in a chunk of its own": {
-			stream(says(`{"text":"a"}`, "STOP"), `{`+usage+`}`), nil, "a", "stop",
+			stream(chunk(`{"text":"a"}`, "STOP"), `{`+usage+`}`), nil, "a", "stop",
 			model.Usage{PromptTokens: 7, CompletionTokens: 4, ReasoningTokens: 3, TotalTokens: 11},
 		},
-		"no usage":                    {stream(says(`{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
-		"kinds that were not asked":   {stream(says(`{"executableCode":{"code":"x"}},{"inlineData":{"mimeType":"image/png","data":"AA=="}},{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
-		"another candidate":           {stream(says(`{"text":"a"}`, ""), `{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]}}]}`, says("", "STOP")), nil, "a", "stop", model.Usage{}},
-		"thoughts between texts":      {stream(says(`{"text":"a"},{"text":"x","thought":true},{"text":"b"}`, "STOP")), []string{"x"}, "ab", "stop", model.Usage{}},
-		"thoughts and nothing else":   {stream(says(`{"text":"x","thought":true}`, "MAX_TOKENS")), []string{"x"}, "", "length", model.Usage{}},
-		"an unspecified reason first": {stream(says(`{"text":"a"}`, "FINISH_REASON_UNSPECIFIED"), says(`{"text":"b"}`, "STOP")), nil, "ab", "stop", model.Usage{}},
-		"events with names and ids":   {"event: message\nid: 1\nretry: 5\n" + stream(says(`{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
+		"no usage":                    {stream(chunk(`{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
+		"kinds that were not asked":   {stream(chunk(`{"executableCode":{"code":"x"}},{"inlineData":{"mimeType":"image/png","data":"AA=="}},{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
+		"another candidate":           {stream(chunk(`{"text":"a"}`, ""), `{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]}}]}`, chunk("", "STOP")), nil, "a", "stop", model.Usage{}},
+		"thoughts between texts":      {stream(chunk(`{"text":"a"},{"text":"x","thought":true},{"text":"b"}`, "STOP")), []string{"x"}, "ab", "stop", model.Usage{}},
+		"thoughts and nothing else":   {stream(chunk(`{"text":"x","thought":true}`, "MAX_TOKENS")), []string{"x"}, "", "length", model.Usage{}},
+		"an unspecified reason first": {stream(chunk(`{"text":"a"}`, "FINISH_REASON_UNSPECIFIED"), chunk(`{"text":"b"}`, "STOP")), nil, "ab", "stop", model.Usage{}},
+		"events with names and ids":   {"event: message\nid: 1\nretry: 5\n" + stream(chunk(`{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
 		"data of several lines":       {"data: {\"candidates\":\ndata: [{\"content\":{\"parts\":[{\"text\":\"a\"}]},\ndata:\"finishReason\":\"STOP\"}]}\n\n", nil, "a", "stop", model.Usage{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := hear(t, test.stream, modeltest.Ended)
+			h := collect(t, test.stream, modeltest.Ended)
 			if h.Err != nil || h.Text != test.text || !reflect.DeepEqual(h.Reasoning, test.reasoning) || h.Finish != test.finish || h.Usage != test.usage {
 				t.Errorf("got %+v", h)
 			}
 		})
 	}
 	// With its usage it does not wait for the end: this server would wait for ever.
-	h := hear(t, stream(says(`{"text":"a"}`, "STOP"), `{`+usage+`}`), modeltest.Slow)
+	h := collect(t, stream(chunk(`{"text":"a"}`, "STOP"), `{`+usage+`}`), modeltest.Slow)
 	if h.Err != nil || h.Finish != model.FinishStop || h.Usage.TotalTokens != 11 {
 		t.Errorf("got %+v", h)
 	}
@@ -137,28 +137,28 @@ func expect(t *testing.T, err error, code string, retryable bool) *model.Error {
 
 func TestBrokenStreamsAreClassified(t *testing.T) {
 	t.Parallel()
-	said := stream(says(`{"text":"a"}`, ""))
+	prefix := stream(chunk(`{"text":"a"}`, ""))
 	for name, test := range map[string]struct {
 		stream    string
 		code      string
 		retryable bool
 	}{
-		"a chunk that is not JSON":      {said + stream(`{"candidates`), model.CodeInvalidResponse, true},
-		"a call without a name":         {said + stream(says(`{"functionCall":{"args":{}}}`, "STOP")), model.CodeInvalidResponse, true},
-		"a call that is malformed":      {said + stream(says("", "MALFORMED_FUNCTION_CALL")), model.CodeInvalidResponse, true},
-		"a call of nothing":             {said + stream(says("", "UNEXPECTED_TOOL_CALL")), model.CodeInvalidResponse, true},
-		"a rate limit":                  {said + stream(`{"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED"}}`), model.CodeRateLimited, true},
-		"a deadline":                    {said + stream(`{"error":{"code":504,"message":"slow","status":"DEADLINE_EXCEEDED"}}`), model.CodeTimeout, true},
-		"an inner error":                {said + stream(`{"error":{"code":500,"message":"no","status":"INTERNAL"}}`), model.CodeUnavailable, true},
-		"a bad request":                 {said + stream(`{"error":{"code":400,"message":"no","status":"INVALID_ARGUMENT"}}`), model.CodeInvalidRequest, false},
-		"an error without a number":     {said + stream(`{"error":{"message":"no"}}`), model.CodeUnavailable, true},
-		"an error outside of an event":  {said + `{"error":{"code":503,` + "\n" + `"message":"busy","status":"UNAVAILABLE"}}` + "\n", model.CodeOverloaded, true},
-		"a text outside of an event":    {said + "<html>Bad gateway</html>\n", model.CodeInvalidResponse, true},
-		"an event without an empty end": {said + "data: " + says(`{"text":"b"}`, "STOP"), model.CodeUnavailable, true},
+		"a chunk that is not JSON":      {prefix + stream(`{"candidates`), model.CodeInvalidResponse, true},
+		"a call without a name":         {prefix + stream(chunk(`{"functionCall":{"args":{}}}`, "STOP")), model.CodeInvalidResponse, true},
+		"a call that is malformed":      {prefix + stream(chunk("", "MALFORMED_FUNCTION_CALL")), model.CodeInvalidResponse, true},
+		"a call of nothing":             {prefix + stream(chunk("", "UNEXPECTED_TOOL_CALL")), model.CodeInvalidResponse, true},
+		"a rate limit":                  {prefix + stream(`{"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED"}}`), model.CodeRateLimited, true},
+		"a deadline":                    {prefix + stream(`{"error":{"code":504,"message":"slow","status":"DEADLINE_EXCEEDED"}}`), model.CodeTimeout, true},
+		"an inner error":                {prefix + stream(`{"error":{"code":500,"message":"no","status":"INTERNAL"}}`), model.CodeUnavailable, true},
+		"a bad request":                 {prefix + stream(`{"error":{"code":400,"message":"no","status":"INVALID_ARGUMENT"}}`), model.CodeInvalidRequest, false},
+		"an error without a number":     {prefix + stream(`{"error":{"message":"no"}}`), model.CodeUnavailable, true},
+		"an error outside of an event":  {prefix + `{"error":{"code":503,` + "\n" + `"message":"busy","status":"UNAVAILABLE"}}` + "\n", model.CodeOverloaded, true},
+		"a text outside of an event":    {prefix + "<html>Bad gateway</html>\n", model.CodeInvalidResponse, true},
+		"an event without an empty end": {prefix + "data: " + chunk(`{"text":"b"}`, "STOP"), model.CodeUnavailable, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			expect(t, hear(t, test.stream, modeltest.Ended).Err, test.code, test.retryable)
+			expect(t, collect(t, test.stream, modeltest.Ended).Err, test.code, test.retryable)
 		})
 	}
 }
@@ -194,8 +194,8 @@ func TestRefusalsAreClassified(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := modeltest.ServeResponse(t, "HTTP/1.1 "+test.response)
-			heard := modeltest.Listen(t, connect(t, server, gemini.Config{}).Generate(t.Context(), modeltest.Ask("m")))
-			e := expect(t, heard.Err, test.code, test.retryable)
+			reply := modeltest.Collect(t, connect(t, server, gemini.Config{}).Generate(t.Context(), modeltest.NewRequest("m")))
+			e := expect(t, reply.Err, test.code, test.retryable)
 			if e.RetryAfter != test.wait || e.Message != test.message {
 				t.Errorf("got wait %v and message %q, want %v and %q", e.RetryAfter, e.Message, test.wait, test.message)
 			}

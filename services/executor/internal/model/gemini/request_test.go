@@ -14,13 +14,13 @@ import (
 
 func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 	t.Parallel()
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
 	sequence := connect(t, server, gemini.Config{}).Generate(t.Context(),
 		modeltest.Conversation(json.RawMessage(`{"signature":"c2ln","of":"thought"}`)))
 	if n := len(server.Requests()); n != 0 {
 		t.Fatalf("got %d requests before the sequence was ranged over", n)
 	}
-	modeltest.Listen(t, sequence)
+	modeltest.Collect(t, sequence)
 	sent := server.Requests()
 	if len(sent) != 1 {
 		t.Fatalf("got %d requests, want 1", len(sent))
@@ -33,7 +33,7 @@ func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 			t.Errorf("got %s %q, want %q", header, got, want)
 		}
 	}
-	modeltest.Golden(t, "testdata/request.json", sent[0].Body)
+	modeltest.CompareGolden(t, "testdata/request.json", sent[0].Body)
 }
 
 func TestTheEnvironmentChangesNothing(t *testing.T) {
@@ -41,8 +41,8 @@ func TestTheEnvironmentChangesNothing(t *testing.T) {
 		t.Setenv(name, "http://elsewhere.invalid")
 	}
 	t.Setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
-	modeltest.Listen(t, connect(t, server, gemini.Config{}).Generate(t.Context(), modeltest.Ask(modeltest.Text)))
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
+	modeltest.Collect(t, connect(t, server, gemini.Config{}).Generate(t.Context(), modeltest.NewRequest(modeltest.Text)))
 	sent := server.Requests()
 	if len(sent) != 1 || sent[0].Header.Get("X-Goog-Api-Key") != modeltest.Key {
 		t.Fatalf("got requests %+v, want one with the key", sent)
@@ -71,21 +71,21 @@ func TestNamesOfModelsBecomePaths(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
-			heard := modeltest.Listen(t, connect(t, server, gemini.Config{}).Generate(t.Context(), model.Request{Model: name}))
-			if sent := server.Requests(); heard.Err != nil || len(sent) != 1 || sent[0].Path != want {
-				t.Errorf("got %v and error %v, want %s", sent, heard.Err, want)
+			server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
+			reply := modeltest.Collect(t, connect(t, server, gemini.Config{}).Generate(t.Context(), model.Request{Model: name}))
+			if sent := server.Requests(); reply.Err != nil || len(sent) != 1 || sent[0].Path != want {
+				t.Errorf("got %v and error %v, want %s", sent, reply.Err, want)
 			}
 		})
 	}
 }
 
-// asked gives the members of the request that is sent for r.
-func asked(t *testing.T, r model.Request) map[string]string {
+// requestMembers gives the members of the request that is sent for r.
+func requestMembers(t *testing.T, r model.Request) map[string]string {
 	t.Helper()
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
-	if heard := modeltest.Listen(t, connect(t, server, gemini.Config{}).Generate(t.Context(), r)); heard.Err != nil {
-		t.Fatalf("got error %v", heard.Err)
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
+	if reply := modeltest.Collect(t, connect(t, server, gemini.Config{}).Generate(t.Context(), r)); reply.Err != nil {
+		t.Fatalf("got error %v", reply.Err)
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(server.Requests()[0].Body, &members); err != nil {
@@ -124,9 +124,9 @@ func TestWhatIsAskedForIsSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := modeltest.Ask("m")
+			r := modeltest.NewRequest("m")
 			test.change(&r)
-			got := asked(t, r)
+			got := requestMembers(t, r)
 			for member, want := range test.want {
 				if got[member] != want {
 					t.Errorf("got  %s %s\nwant %s", member, got[member], want)
@@ -195,7 +195,7 @@ func TestMessagesBecomeTurns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := asked(t, model.Request{Model: "gemini-2.5-flash", Messages: test.messages})["contents"]; got != test.want {
+			if got := requestMembers(t, model.Request{Model: "gemini-2.5-flash", Messages: test.messages})["contents"]; got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 		})
@@ -213,7 +213,7 @@ func TestACallOfAnotherModelIsExcused(t *testing.T) {
 	}}
 	for name, want := range map[string]int{"gemini-3-pro-preview": 1, "models/gemini-3.5-flash": 1, "gemini-2.5-pro": 0, "gemma-3": 0} {
 		r.Model = name
-		got := asked(t, r)["contents"]
+		got := requestMembers(t, r)["contents"]
 		if n := strings.Count(got, `{"thoughtSignature":"skip_thought_signature_validator","functionCall"`); n != want || strings.Count(got, `"thoughtSignature":"s"`) != 1 {
 			t.Errorf("%s: got %d of\n%s\nwant %d", name, n, got, want)
 		}
@@ -240,9 +240,9 @@ func TestRequestsThatAreNoneAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			heard := modeltest.Listen(t, m.Generate(t.Context(), r))
-			if e, ok := errors.AsType[*model.Error](heard.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
-				t.Errorf("got error %v, want %s", heard.Err, model.CodeInvalidRequest)
+			reply := modeltest.Collect(t, m.Generate(t.Context(), r))
+			if e, ok := errors.AsType[*model.Error](reply.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
+				t.Errorf("got error %v, want %s", reply.Err, model.CodeInvalidRequest)
 			}
 		})
 	}

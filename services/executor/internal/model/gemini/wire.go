@@ -68,9 +68,9 @@ type chunk struct {
 	UsageMetadata  *genai.GenerateContentResponseUsageMetadata  `json:"usageMetadata"`
 }
 
-// memory is the provider data of a reasoning part: the signature of a part of the
+// providerData is the provider data of a reasoning part: the signature of a part of the
 // reply, and which one it belongs to. It stands before that part.
-type memory struct {
+type providerData struct {
 	Signature string `json:"signature"`
 	Of        string `json:"of"`
 	// Bytes is how much of the text behind it is the part.

@@ -58,8 +58,8 @@ func Conversation(providerData json.RawMessage) model.Request {
 	}
 }
 
-// Golden compares the body of a request with a golden file, which -update writes.
-func Golden(t *testing.T, path string, body []byte) {
+// CompareGolden compares the body of a request with a golden file, which -update writes.
+func CompareGolden(t *testing.T, path string, body []byte) {
 	t.Helper()
 	var got bytes.Buffer
 	if err := json.Indent(&got, body, "", "  "); err != nil {
@@ -83,55 +83,55 @@ func Golden(t *testing.T, path string, body []byte) {
 	}
 }
 
-// illegal is the name of no tool, by which models call one, and legal what providers take for it.
-const illegal, legal = "multi_tool.use parallel", "multi_tool_use_parallel"
+// invalidToolName is the name of no tool, by which models call one, and legal what providers take for it.
+const invalidToolName, validToolName = "multi_tool.use parallel", "multi_tool_use_parallel"
 
-// namesCalls sends a conversation with a call of a tool that there is not.
-func (p Provider) namesCalls(t *testing.T) {
+// testUnknownToolName sends a conversation with a call of a tool that there is not.
+func (p Provider) testUnknownToolName(t *testing.T) {
 	t.Parallel()
-	server := NewServer(t, p.Folder, Text, Wire{})
-	request := Ask(Text)
+	server := NewServer(t, p.Dir, Text, Encoding{})
+	request := NewRequest(Text)
 	request.Messages = append(request.Messages,
 		agent.Message{ID: "m2", Role: agent.RoleAssistant, Parts: []agent.Part{
-			agent.ToolCall{ID: "call_1", Name: illegal, Arguments: json.RawMessage(`{}`)},
+			agent.ToolCall{ID: "call_1", Name: invalidToolName, Arguments: json.RawMessage(`{}`)},
 		}},
 		agent.Message{ID: "m3", Role: agent.RoleTool, Parts: []agent.Part{
-			agent.ToolResult{CallID: "call_1", Name: illegal, Error: "there is no such tool"},
+			agent.ToolResult{CallID: "call_1", Name: invalidToolName, Error: "there is no such tool"},
 		}},
 	)
-	Listen(t, p.Connect(t, server).Generate(t.Context(), request))
+	Collect(t, p.Connect(t, server).Generate(t.Context(), request))
 	for _, sent := range server.Requests() {
-		if bytes.Contains(sent.Body, []byte(illegal)) || !bytes.Contains(sent.Body, []byte(legal)) {
-			t.Errorf("got the request %s, want the call of %q in it as one of %q", sent.Body, illegal, legal)
+		if bytes.Contains(sent.Body, []byte(invalidToolName)) || !bytes.Contains(sent.Body, []byte(validToolName)) {
+			t.Errorf("got the request %s, want the call of %q in it as one of %q", sent.Body, invalidToolName, validToolName)
 		}
 	}
 }
 
-// forgetsFiles sends a file that no provider takes, and then a conversation in which it was.
-func (p Provider) forgetsFiles(t *testing.T) {
+// testUnsupportedFiles sends a file that no provider takes, and then a conversation in which it was.
+func (p Provider) testUnsupportedFiles(t *testing.T) {
 	t.Parallel()
-	server := NewServer(t, p.Folder, Text, Wire{})
+	server := NewServer(t, p.Dir, Text, Encoding{})
 	m := p.Connect(t, server)
-	request := Ask(Text)
+	request := NewRequest(Text)
 	request.Messages = []agent.Message{{ID: "m1", Role: agent.RoleUser, Parts: []agent.Part{
 		agent.Text{Text: "Read this."}, agent.File{MediaType: "image/png", URL: "ftp://example.com/a.png", Filename: "drawing.png"},
 	}}}
-	if heard := Listen(t, m.Generate(t.Context(), request)); heard.Err == nil || len(server.Requests()) != 0 {
-		t.Errorf("got error %v and %d requests, want that the file is refused", heard.Err, len(server.Requests()))
+	if reply := Collect(t, m.Generate(t.Context(), request)); reply.Err == nil || len(server.Requests()) != 0 {
+		t.Errorf("got error %v and %d requests, want that the file is refused", reply.Err, len(server.Requests()))
 	}
 	request.Messages = append(request.Messages,
 		agent.Message{ID: "m2", Role: agent.RoleUser, Parts: []agent.Part{agent.Text{Text: "Never mind."}}},
 		agent.Message{ID: "m3", Role: agent.RoleUser, Hidden: true, Parts: []agent.Part{agent.Text{Text: "Go on."}}},
 	)
-	heard := Listen(t, m.Generate(t.Context(), request))
+	reply := Collect(t, m.Generate(t.Context(), request))
 	sent := server.Requests()
-	if heard.Err != nil || len(sent) != 1 {
-		t.Fatalf("got error %v and %d requests, want a reply", heard.Err, len(sent))
+	if reply.Err != nil || len(sent) != 1 {
+		t.Fatalf("got error %v and %d requests, want a reply", reply.Err, len(sent))
 	}
 	if !bytes.Contains(sent[0].Body, []byte("drawing.png")) || bytes.Contains(sent[0].Body, []byte("ftp:")) {
 		t.Errorf("got the request %s, want a note in the place of the file", sent[0].Body)
 	}
-	if _, kept := request.Messages[0].Parts[1].(agent.File); !kept {
+	if _, ok := request.Messages[0].Parts[1].(agent.File); !ok {
 		t.Error("the conversation has changed")
 	}
 }

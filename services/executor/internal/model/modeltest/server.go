@@ -14,17 +14,17 @@ import (
 	"testing"
 )
 
-// Wire is how a Server writes.
-type Wire struct {
+// Encoding is how a Server writes.
+type Encoding struct {
 	// CRLF ends lines in CR LF; they end in LF otherwise.
 	CRLF bool
 	// Comments puts a comment before each event.
 	Comments bool
 	// Write is how many bytes are written at a time; 0 means all.
-	Write int
+	WriteSize int
 }
 
-// Server is a provider that replays one recorded reply from a folder: NAME.sse,
+// Server is a provider that replays one recorded scenario from a folder: NAME.sse,
 // the body of an event stream, or NAME.http, a whole HTTP response. The replies
 // Cut and Slow have the bodies of Ended, and then break the connection, or wait
 // until the client has gone.
@@ -45,10 +45,10 @@ type Request struct {
 }
 
 // NewServer starts a server that ends with the test.
-func NewServer(t *testing.T, folder string, reply Reply, wire Wire) *Server {
+func NewServer(t *testing.T, folder string, scenario Scenario, wire Encoding) *Server {
 	t.Helper()
-	name := reply
-	if reply == Cut || reply == Slow {
+	name := scenario
+	if scenario == Cut || scenario == Slow {
 		name = Ended
 	}
 	stream, err := os.ReadFile(filepath.Join(folder, string(name)+".sse"))
@@ -62,19 +62,19 @@ func NewServer(t *testing.T, folder string, reply Reply, wire Wire) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ServeStream(t, stream, reply, wire)
+	return ServeStream(t, stream, scenario, wire)
 }
 
 // ServeStream starts a server that gives this body of an event stream.
-func ServeStream(t *testing.T, stream []byte, reply Reply, wire Wire) *Server {
+func ServeStream(t *testing.T, stream []byte, scenario Scenario, wire Encoding) *Server {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 		wire.write(w, stream)
-		if reply == Cut {
+		if scenario == Cut {
 			panic(http.ErrAbortHandler)
 		}
-		if reply == Slow {
+		if scenario == Slow {
 			<-r.Context().Done()
 		}
 	})
@@ -131,14 +131,14 @@ func replay(t *testing.T, w http.ResponseWriter, response []byte) {
 }
 
 // write sends a recorded stream, whose lines end in LF.
-func (wire Wire) write(w http.ResponseWriter, stream []byte) {
+func (wire Encoding) write(w http.ResponseWriter, stream []byte) {
 	if wire.Comments {
 		stream = bytes.ReplaceAll(append([]byte("\n\n"), stream...), []byte("\n\n"), []byte("\n\n: keep-alive\n\n"))
 	}
 	if wire.CRLF {
 		stream = bytes.ReplaceAll(stream, []byte("\n"), []byte("\r\n"))
 	}
-	size := wire.Write
+	size := wire.WriteSize
 	if size == 0 {
 		size = max(1, len(stream))
 	}

@@ -15,16 +15,16 @@ const (
 	maxArguments = 8 << 20 // bytes, of one call
 )
 
-// reply puts the chunks of one completion together. It does no I/O.
-type reply struct {
-	ids       *model.IDs
-	thinking  bool
-	refused   bool
-	calls     []*call
-	byIndex   map[int64]*call // the open call of each index on the wire
-	usage     *model.Usage
-	finish    string // the finish_reason, "" before it
-	usageLast bool   // the usage came with or after the finish_reason
+// chatAssembler puts the chunks of one completion together. It does no I/O.
+type chatAssembler struct {
+	ids              *model.CallIDs
+	inReasoning      bool
+	refused          bool
+	calls            []*call
+	openCalls        map[int64]*call // the open call of each index on the wire
+	usage            *model.Usage
+	stopReason       string // the finish_reason, "" before it
+	usageAfterFinish bool   // the usage came with or after the finish_reason
 }
 
 type call struct {
@@ -35,34 +35,34 @@ type call struct {
 	arguments strings.Builder
 }
 
-func newReply(messages int) *reply {
-	return &reply{ids: model.NewIDs(messages), byIndex: make(map[int64]*call)}
+func newChatAssembler(messages int) *chatAssembler {
+	return &chatAssembler{ids: model.NewCallIDs(messages), openCalls: make(map[int64]*call)}
 }
 
-// finished says whether the finish_reason came.
-func (r *reply) finished() bool { return r.finish != "" }
+// isFinished says whether the finish_reason came.
+func (r *chatAssembler) isFinished() bool { return r.stopReason != "" }
 
-// whole says whether nothing more is to be waited for.
-func (r *reply) whole() bool { return r.finished() && r.usageLast }
+// isComplete says whether nothing more is to be waited for.
+func (r *chatAssembler) isComplete() bool { return r.isFinished() && r.usageAfterFinish }
 
-// take gives the events of a chunk.
-func (r *reply) take(chunk openai.ChatCompletionChunk) ([]model.Event, error) {
+// handle gives the events of a chunk.
+func (r *chatAssembler) handle(chunk openai.ChatCompletionChunk) ([]model.Event, error) {
 	var events []model.Event
 	for _, choice := range chunk.Choices {
-		if choice.Index != 0 || r.finished() {
+		if choice.Index != 0 || r.isFinished() {
 			continue
 		}
-		events = append(events, r.say(choice.Delta)...)
+		events = append(events, r.addText(choice.Delta)...)
 		for _, fragment := range choice.Delta.ToolCalls {
-			more, err := r.call(fragment)
+			more, err := r.addCall(fragment)
 			events = append(events, more...)
 			if err != nil {
 				return events, err
 			}
 		}
 		if choice.FinishReason != "" {
-			r.finish = choice.FinishReason
-			more, err := r.close()
+			r.stopReason = choice.FinishReason
+			more, err := r.endBlocks()
 			events = append(events, more...)
 			if err != nil {
 				return events, err
@@ -76,20 +76,20 @@ func (r *reply) take(chunk openai.ChatCompletionChunk) ([]model.Event, error) {
 			ReasoningTokens: u.CompletionTokensDetails.ReasoningTokens,
 			CachedTokens:    u.PromptTokensDetails.CachedTokens,
 		}
-		r.usageLast = r.finished()
+		r.usageAfterFinish = r.isFinished()
 	}
 	return events, nil
 }
 
-// say gives the events of what is thought and said.
-func (r *reply) say(delta openai.ChatCompletionChunkChoiceDelta) []model.Event {
+// addText gives the events of what is thought and said.
+func (r *chatAssembler) addText(delta openai.ChatCompletionChunkChoiceDelta) []model.Event {
 	var events []model.Event
-	if thought := reasoning(delta); thought != "" {
-		r.thinking = true
+	if thought := reasoningText(delta); thought != "" {
+		r.inReasoning = true
 		events = append(events, model.ReasoningDelta{Text: thought})
 	}
 	if delta.Content != "" || delta.Refusal != "" || len(delta.ToolCalls) > 0 {
-		events = append(events, r.stopThinking()...)
+		events = append(events, r.endReasoning()...)
 	}
 	if delta.Content != "" {
 		events = append(events, model.TextDelta{Text: delta.Content})
@@ -101,9 +101,9 @@ func (r *reply) say(delta openai.ChatCompletionChunkChoiceDelta) []model.Event {
 	return events
 }
 
-// reasoning reads the fields that compatible servers have for it. Those that
+// reasoningText reads the fields that compatible servers have for it. Those that
 // fill both put the same text into them.
-func reasoning(delta openai.ChatCompletionChunkChoiceDelta) string {
+func reasoningText(delta openai.ChatCompletionChunkChoiceDelta) string {
 	for _, name := range []string{"reasoning_content", "reasoning"} {
 		var text string
 		if field, ok := delta.JSON.ExtraFields[name]; ok && json.Unmarshal([]byte(field.Raw()), &text) == nil && text != "" {
@@ -113,24 +113,24 @@ func reasoning(delta openai.ChatCompletionChunkChoiceDelta) string {
 	return ""
 }
 
-func (r *reply) stopThinking() []model.Event {
-	if !r.thinking {
+func (r *chatAssembler) endReasoning() []model.Event {
+	if !r.inReasoning {
 		return nil
 	}
-	r.thinking = false
+	r.inReasoning = false
 	return []model.Event{model.ReasoningEnd{}}
 }
 
-// call gives the events of a fragment of a call.
-func (r *reply) call(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) ([]model.Event, error) {
-	c := r.byIndex[fragment.Index]
-	if c == nil || c.another(fragment) {
+// addCall gives the events of a fragment of a call.
+func (r *chatAssembler) addCall(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) ([]model.Event, error) {
+	c := r.openCalls[fragment.Index]
+	if c == nil || c.isNewCall(fragment) {
 		if len(r.calls) == maxCalls {
-			return nil, model.Unreadable("more than %d calls in one reply", maxCalls)
+			return nil, model.InvalidResponse("more than %d calls in one reply", maxCalls)
 		}
 		c = &call{index: len(r.calls)}
 		r.calls = append(r.calls, c)
-		r.byIndex[fragment.Index] = c
+		r.openCalls[fragment.Index] = c
 	}
 	if c.wireID == "" {
 		c.wireID = fragment.ID
@@ -140,23 +140,23 @@ func (r *reply) call(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) ([]
 	}
 	text := fragment.Function.Arguments
 	if c.arguments.Len()+len(text) > maxArguments {
-		return nil, model.Unreadable("the arguments of a call are longer than %d bytes", maxArguments)
+		return nil, model.InvalidResponse("the arguments of a call are longer than %d bytes", maxArguments)
 	}
 	c.arguments.WriteString(text)
 	switch {
 	case c.name == "":
 		return nil, nil // the name may still come
 	case !c.started:
-		return r.start(), nil
+		return r.startCalls(), nil
 	case text != "":
 		return []model.Event{model.CallDelta{Index: c.index, Text: text}}, nil
 	}
 	return nil, nil
 }
 
-// another says whether a fragment with the index of the call begins another one:
+// isNewCall says whether a fragment with the index of the call begins another one:
 // some servers give every call the index 0, and some of these no ids.
-func (c *call) another(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) bool {
+func (c *call) isNewCall(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) bool {
 	if fragment.ID != "" && c.wireID != "" {
 		return fragment.ID != c.wireID
 	}
@@ -164,10 +164,10 @@ func (c *call) another(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) b
 		strings.TrimSpace(fragment.Function.Arguments) != "" && json.Valid([]byte(c.arguments.String()))
 }
 
-// start begins the calls whose names are known, with what of their arguments came
+// startCalls begins the calls whose names are known, with what of their arguments came
 // before. Calls begin in order, so one that waits for its name holds back those
 // after it.
-func (r *reply) start() []model.Event {
+func (r *chatAssembler) startCalls() []model.Event {
 	var events []model.Event
 	for _, next := range r.calls {
 		if next.started {
@@ -177,7 +177,7 @@ func (r *reply) start() []model.Event {
 			return events
 		}
 		next.started = true
-		events = append(events, model.CallStart{Index: next.index, ID: r.ids.Next(next.wireID, next.index), Name: next.name})
+		events = append(events, model.CallStart{Index: next.index, ID: r.ids.Assign(next.wireID, next.index), Name: next.name})
 		if next.arguments.Len() > 0 {
 			events = append(events, model.CallDelta{Index: next.index, Text: next.arguments.String()})
 		}
@@ -185,39 +185,39 @@ func (r *reply) start() []model.Event {
 	return events
 }
 
-// close ends the reasoning and the calls.
-func (r *reply) close() ([]model.Event, error) {
-	events := r.stopThinking()
+// endBlocks ends the reasoning and the calls.
+func (r *chatAssembler) endBlocks() ([]model.Event, error) {
+	events := r.endReasoning()
 	for _, c := range r.calls {
 		if !c.started {
-			return events, model.Unreadable("a call has no name")
+			return events, model.InvalidResponse("a call has no name")
 		}
-		events = append(events, model.CallEnd{Index: c.index, Arguments: model.Arguments(c.arguments.String())})
+		events = append(events, model.CallEnd{Index: c.index, Arguments: model.EncodeArguments(c.arguments.String())})
 	}
 	return events, nil
 }
 
-// end gives the usage and the finish of a reply that is over, or says that it was cut off.
-func (r *reply) end() ([]model.Event, error) {
-	if !r.finished() {
-		return nil, model.CutOff("a finish_reason")
+// finish gives the usage and the finish of a reply that is over, or says that it was cut off.
+func (r *chatAssembler) finish() ([]model.Event, error) {
+	if !r.isFinished() {
+		return nil, model.Truncated("a finish_reason")
 	}
 	var events []model.Event
 	if r.usage != nil {
 		events = append(events, *r.usage)
 	}
-	return append(events, model.Finish{Reason: r.reason()}), nil
+	return append(events, model.Finish{Reason: r.finishReason()}), nil
 }
 
-func (r *reply) reason() model.FinishReason {
-	switch r.finish {
+func (r *chatAssembler) finishReason() model.FinishReason {
+	switch r.stopReason {
 	case "stop", "tool_calls", "function_call":
 		switch {
 		case len(r.calls) > 0:
 			return model.FinishToolCalls // some servers say "stop" here
 		case r.refused:
 			return model.FinishContentFilter
-		case r.finish == "stop":
+		case r.stopReason == "stop":
 			return model.FinishStop
 		}
 	case "length":

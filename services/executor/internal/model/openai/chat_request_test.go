@@ -13,12 +13,12 @@ import (
 
 func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 	t.Parallel()
-	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Wire{})
+	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Encoding{})
 	sequence := connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.Conversation(json.RawMessage(`{"type":"thinking"}`)))
 	if n := len(server.Requests()); n != 0 {
 		t.Fatalf("got %d requests before the sequence was ranged over", n)
 	}
-	modeltest.Listen(t, sequence)
+	modeltest.Collect(t, sequence)
 	sent := server.Requests()
 	if len(sent) != 1 {
 		t.Fatalf("got %d requests, want 1", len(sent))
@@ -29,7 +29,7 @@ func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 	if got, want := sent[0].Header.Get("Authorization"), "Bearer "+modeltest.Key; got != want {
 		t.Errorf("got authorization %q, want %q", got, want)
 	}
-	modeltest.Golden(t, "testdata/chat/request.json", sent[0].Body)
+	modeltest.CompareGolden(t, "testdata/chat/request.json", sent[0].Body)
 }
 
 func TestTheEnvironmentChangesNothing(t *testing.T) {
@@ -37,8 +37,8 @@ func TestTheEnvironmentChangesNothing(t *testing.T) {
 		t.Setenv(name, "http://elsewhere.invalid")
 	}
 	t.Setenv("OPENAI_CUSTOM_HEADERS", "X-Custom: elsewhere")
-	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Wire{})
-	modeltest.Listen(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.Ask(modeltest.Text)))
+	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Encoding{})
+	modeltest.Collect(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.NewRequest(modeltest.Text)))
 	sent := server.Requests()
 	if len(sent) != 1 {
 		t.Fatalf("got %d requests, want 1", len(sent))
@@ -52,8 +52,8 @@ func TestTheEnvironmentChangesNothing(t *testing.T) {
 
 func TestARefusalIsNotRetried(t *testing.T) {
 	t.Parallel()
-	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.ServerError, modeltest.Wire{})
-	modeltest.Listen(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.Ask(modeltest.Text)))
+	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.ServerError, modeltest.Encoding{})
+	modeltest.Collect(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.NewRequest(modeltest.Text)))
 	if n := len(server.Requests()); n != 1 {
 		t.Errorf("got %d requests, want 1", n)
 	}
@@ -71,13 +71,13 @@ func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-// sent gives the messages of the request for a conversation.
-func sent(t *testing.T, messages ...agent.Message) string {
+// sentMessages gives the messages of the request for a conversation.
+func sentMessages(t *testing.T, messages ...agent.Message) string {
 	t.Helper()
-	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Wire{})
-	heard := modeltest.Listen(t, connect(t, server, openai.Config{}).Generate(t.Context(), model.Request{Model: "m", Messages: messages}))
-	if heard.Err != nil {
-		t.Fatalf("got error %v", heard.Err)
+	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Encoding{})
+	reply := modeltest.Collect(t, connect(t, server, openai.Config{}).Generate(t.Context(), model.Request{Model: "m", Messages: messages}))
+	if reply.Err != nil {
+		t.Fatalf("got error %v", reply.Err)
 	}
 	var body struct {
 		Messages json.RawMessage `json:"messages"`
@@ -142,7 +142,7 @@ func TestMessagesAreTranslated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := sent(t, test.message); got != test.want {
+			if got := sentMessages(t, test.message); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 		})
@@ -156,5 +156,5 @@ func TestAChatTakesNoFileByItsAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := model.Request{Messages: []agent.Message{message(agent.RoleUser, agent.File{MediaType: "application/pdf", URL: "https://example.com/a.pdf"})}}
-	expect(t, modeltest.Listen(t, m.Generate(t.Context(), r)).Err, model.CodeInvalidRequest, false)
+	expect(t, modeltest.Collect(t, m.Generate(t.Context(), r)).Err, model.CodeInvalidRequest, false)
 }

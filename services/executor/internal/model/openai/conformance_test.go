@@ -10,8 +10,8 @@ import (
 
 func TestChatCompletionsAreAModel(t *testing.T) {
 	t.Parallel()
-	modeltest.RunWire(t, modeltest.Provider{
-		Folder: "testdata/chat/replies",
+	modeltest.RunHTTP(t, modeltest.Provider{
+		Dir: "testdata/chat/replies",
 		Connect: func(t *testing.T, server *modeltest.Server) model.Model {
 			return connect(t, server, openai.Config{})
 		},
@@ -22,8 +22,8 @@ func TestChatCompletionsAreAModel(t *testing.T) {
 
 func TestResponsesAreAModel(t *testing.T) {
 	t.Parallel()
-	modeltest.RunWire(t, modeltest.Provider{
-		Folder: "testdata/responses/replies",
+	modeltest.RunHTTP(t, modeltest.Provider{
+		Dir: "testdata/responses/replies",
 		Connect: func(t *testing.T, server *modeltest.Server) model.Model {
 			return connect(t, server, openai.Config{API: openai.APIResponses})
 		},

@@ -21,8 +21,8 @@ type attachment struct {
 	name     string // never empty
 }
 
-// attach reads a file. It refuses addresses that are neither data: nor https:.
-func attach(f agent.File) (attachment, error) {
+// newAttachment reads a file. It refuses addresses that are neither data: nor https:.
+func newAttachment(f agent.File) (attachment, error) {
 	media, _, _ := mime.ParseMediaType(f.MediaType)
 	a := attachment{
 		image:    strings.HasPrefix(media, "image/"),
@@ -34,27 +34,27 @@ func attach(f agent.File) (attachment, error) {
 		a.name = "file" // the API wants one beside the data
 	}
 	if !a.embedded && !strings.HasPrefix(f.URL, "https:") {
-		return a, model.Invalid("a file is taken as a data: or https: URL: %q is neither", a.name)
+		return a, model.InvalidRequest("a file is taken as a data: or https: URL: %q is neither", a.name)
 	}
 	if a.embedded && (strings.HasPrefix(media, "text/") || media == "application/json") {
-		data, ok := model.DataURL(f.URL)
+		data, ok := model.DecodeDataURL(f.URL)
 		if !ok || !utf8.Valid(data) {
-			return a, model.Invalid("the file %q of type %s is not a text in UTF-8", a.name, f.MediaType)
+			return a, model.InvalidRequest("the file %q of type %s is not a text in UTF-8", a.name, f.MediaType)
 		}
 		a.text = a.name + ":\n\n" + string(data)
 	}
 	return a, nil
 }
 
-// chatTakes says why a file cannot be sent to chat completions.
-func chatTakes(f agent.File) error {
+// checkChatFile says why a file cannot be sent to chat completions.
+func checkChatFile(f agent.File) error {
 	_, err := chatFile(f)
 	return err
 }
 
 // chatFile gives the part of a file in a user message of chat completions.
 func chatFile(f agent.File) (openai.ChatCompletionContentPartUnionParam, error) {
-	a, err := attach(f)
+	a, err := newAttachment(f)
 	switch {
 	case err != nil:
 		return openai.ChatCompletionContentPartUnionParam{}, err
@@ -63,7 +63,7 @@ func chatFile(f agent.File) (openai.ChatCompletionContentPartUnionParam, error) 
 	case a.text != "":
 		return openai.TextContentPart(a.text), nil
 	case !a.embedded:
-		return openai.ChatCompletionContentPartUnionParam{}, model.Invalid("chat completions take a file of type %s only as a data: URL", f.MediaType)
+		return openai.ChatCompletionContentPartUnionParam{}, model.InvalidRequest("chat completions take a file of type %s only as a data: URL", f.MediaType)
 	}
 	return openai.FileContentPart(openai.ChatCompletionContentPartFileFileParam{
 		FileData: openai.String(a.url), Filename: openai.String(a.name),

@@ -75,7 +75,7 @@ func New(c Config, client *http.Client) (*Model, error) {
 	}
 	options := []option.RequestOption{
 		option.WithBaseURL(base.JoinPath("/").String()),
-		option.WithHTTPClient(model.Direct(client)),
+		option.WithHTTPClient(model.HTTPClient(client)),
 		option.WithMaxRetries(0),
 	}
 	if c.APIKey != "" {
@@ -93,68 +93,68 @@ func New(c Config, client *http.Client) (*Model, error) {
 // ctx, and none holds the API key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
-		out := model.Out(yield, m.key)
+		out := model.FilterEvents(yield, m.key)
 		if m.api == APIResponses {
-			m.respond(ctx, r, out)
+			m.generateResponse(ctx, r, out)
 			return
 		}
-		m.chat(ctx, r, out)
+		m.generateChat(ctx, r, out)
 	}
 }
 
-func (m *Model) chat(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
-	params, err := chatRequest(r)
+func (m *Model) generateChat(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
+	params, err := newChatParams(r)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := providerhttp.Begin(ctx, m.idle, refusal)
-	defer hangUp()
-	stream := m.completions.NewStreaming(calling, params, option.WithMiddleware(bounded(call)))
-	listen(stream, newReply(len(r.Messages)), call, yield)
+	callCtx, call, end := providerhttp.NewCall(ctx, m.idle, responseError)
+	defer end()
+	stream := m.completions.NewStreaming(callCtx, params, option.WithMiddleware(callMiddleware(call)))
+	streamReply(stream, newChatAssembler(len(r.Messages)), call, yield)
 }
 
-func (m *Model) respond(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
-	params, err := responseRequest(r)
+func (m *Model) generateResponse(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
+	params, err := newResponseParams(r)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := providerhttp.Begin(ctx, m.idle, refusal)
-	defer hangUp()
-	stream := m.responses.NewStreaming(calling, params, option.WithMiddleware(bounded(call)))
-	listen(stream, newResponse(len(r.Messages)), call, yield)
+	callCtx, call, end := providerhttp.NewCall(ctx, m.idle, responseError)
+	defer end()
+	stream := m.responses.NewStreaming(callCtx, params, option.WithMiddleware(callMiddleware(call)))
+	streamReply(stream, newResponseAssembler(len(r.Messages)), call, yield)
 }
 
-// bounded is the middleware of a call.
-func bounded(call *providerhttp.Call) option.Middleware {
+// callMiddleware is the middleware of a call.
+func callMiddleware(call *providerhttp.Call) option.Middleware {
 	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		res, err := call.Send(req, next)
 		if err == nil {
-			res.Body = model.Bounded(res.Body)
+			res.Body = model.LimitEvents(res.Body)
 		}
 		return res, err
 	}
 }
 
-// assembly puts the chunks of a stream together.
-type assembly[T any] interface {
+// assembler puts the chunks of a stream together.
+type assembler[T any] interface {
 	// take gives the events of a chunk, also beside an error.
-	take(chunk T) ([]model.Event, error)
+	handle(chunk T) ([]model.Event, error)
 	// end gives the events of the end, or says what is missing.
-	end() ([]model.Event, error)
+	finish() ([]model.Event, error)
 	// finished says whether the reply is known to have ended: what the connection
 	// does then is of no interest.
-	finished() bool
+	isFinished() bool
 	// whole says whether nothing more is to be waited for.
-	whole() bool
+	isComplete() bool
 }
 
-// listen hands on what a stream says, and closes it.
-func listen[T any](stream *ssestream.Stream[T], reply assembly[T], call *providerhttp.Call, yield func(model.Event, error) bool) {
+// streamReply hands on what a stream says, and closes it.
+func streamReply[T any](stream *ssestream.Stream[T], reply assembler[T], call *providerhttp.Call, yield func(model.Event, error) bool) {
 	defer stream.Close()
-	for !reply.whole() && stream.Next() {
-		events, err := reply.take(stream.Current())
+	for !reply.isComplete() && stream.Next() {
+		events, err := reply.handle(stream.Current())
 		for _, e := range events {
 			if !yield(e, nil) {
 				return
@@ -165,11 +165,11 @@ func listen[T any](stream *ssestream.Stream[T], reply assembly[T], call *provide
 			return
 		}
 	}
-	if err := stream.Err(); err != nil && (!reply.finished() || !providerhttp.IsConnectionFailure(err)) {
-		yield(nil, call.Error(spoken(err)))
+	if err := stream.Err(); err != nil && (!reply.isFinished() || !providerhttp.IsConnectionFailure(err)) {
+		yield(nil, call.Error(streamError(err)))
 		return
 	}
-	events, err := reply.end()
+	events, err := reply.finish()
 	for _, e := range events {
 		if !yield(e, nil) {
 			return
@@ -177,6 +177,6 @@ func listen[T any](stream *ssestream.Stream[T], reply assembly[T], call *provide
 	}
 	if err != nil {
 		// A body may end quietly because the call was given up.
-		yield(nil, call.Error(spoken(err)))
+		yield(nil, call.Error(streamError(err)))
 	}
 }

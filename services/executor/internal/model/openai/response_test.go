@@ -18,13 +18,13 @@ import (
 
 func contains(text, part string) bool { return strings.Contains(text, part) }
 
-// thought is an item of reasoning as the API gives it.
-const thought = `{"id":"rs_1","type":"reasoning","encrypted_content":"gAAA","summary":[{"type":"summary_text","text":"I need both."}],"new":[1,{"x":null}]}`
+// reasoningItem is an item of reasoning as the API gives it.
+const reasoningItem = `{"id":"rs_1","type":"reasoning","encrypted_content":"gAAA","summary":[{"type":"summary_text","text":"I need both."}],"new":[1,{"x":null}]}`
 
 func TestTheResponseRequestHoldsTheWholeConversation(t *testing.T) {
 	t.Parallel()
-	server := modeltest.NewServer(t, "testdata/responses/replies", modeltest.Text, modeltest.Wire{})
-	modeltest.Listen(t, connect(t, server, openai.Config{API: openai.APIResponses}).Generate(t.Context(), modeltest.Conversation(json.RawMessage(thought))))
+	server := modeltest.NewServer(t, "testdata/responses/replies", modeltest.Text, modeltest.Encoding{})
+	modeltest.Collect(t, connect(t, server, openai.Config{API: openai.APIResponses}).Generate(t.Context(), modeltest.Conversation(json.RawMessage(reasoningItem))))
 	sent := server.Requests()
 	if len(sent) != 1 {
 		t.Fatalf("got %d requests, want 1", len(sent))
@@ -32,16 +32,16 @@ func TestTheResponseRequestHoldsTheWholeConversation(t *testing.T) {
 	if got, want := sent[0].Method+" "+sent[0].Path, "POST /v1/responses"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if !contains(string(sent[0].Body), thought) {
+	if !contains(string(sent[0].Body), reasoningItem) {
 		t.Errorf("the item of reasoning did not go back as it came:\n%s", sent[0].Body)
 	}
-	modeltest.Golden(t, "testdata/responses/request.json", sent[0].Body)
+	modeltest.CompareGolden(t, "testdata/responses/request.json", sent[0].Body)
 }
 
-// input gives the items of the request for a conversation.
-func input(t *testing.T, messages ...agent.Message) string {
+// inputItems gives the items of the request for a conversation.
+func inputItems(t *testing.T, messages ...agent.Message) string {
 	t.Helper()
-	return asked(t, openai.APIResponses, model.Request{Model: "m", Messages: messages})["input"]
+	return requestMembers(t, openai.APIResponses, model.Request{Model: "m", Messages: messages})["input"]
 }
 
 func TestMessagesBecomeItems(t *testing.T) {
@@ -54,10 +54,10 @@ func TestMessagesBecomeItems(t *testing.T) {
 		want    string
 	}{
 		"reasoning goes before what it led to": {
-			message(agent.RoleAssistant, reasoning(thought), agent.Text{Text: "a"}, reasoning(thought), call),
-			`[` + thought + `,{"content":"a","role":"assistant"},` + thought + `,` + called + `]`,
+			message(agent.RoleAssistant, reasoning(reasoningItem), agent.Text{Text: "a"}, reasoning(reasoningItem), call),
+			`[` + reasoningItem + `,{"content":"a","role":"assistant"},` + reasoningItem + `,` + called + `]`,
 		},
-		"reasoning that nothing follows": {message(agent.RoleAssistant, call, reasoning(thought)), `[` + called + `]`},
+		"reasoning that nothing follows": {message(agent.RoleAssistant, call, reasoning(reasoningItem)), `[` + called + `]`},
 		"reasoning that was not encrypted": {
 			message(agent.RoleAssistant, reasoning(`{"type":"reasoning","id":"rs_1","summary":[]}`), call), `[` + called + `]`,
 		},
@@ -88,7 +88,7 @@ func TestMessagesBecomeItems(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := input(t, test.message); got != test.want {
+			if got := inputItems(t, test.message); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 		})
@@ -100,69 +100,69 @@ func event(name, fields string) string {
 	return "event: " + name + "\ndata: {\"type\":\"" + name + `",` + fields + "}\n\n"
 }
 
-func ended(status, more string) string {
+func responseEnd(status, more string) string {
 	return event("response."+status, `"response":{"status":"`+status+`"`+more+`}`)
 }
 
-// done ends an item that is given whole.
-func done(index int, item string) string {
+// itemDone ends an item that is given whole.
+func itemDone(index int, item string) string {
 	return event("response.output_item.done", fmt.Sprintf(`"output_index":%d,"item":%s`, index, item))
 }
 
-// hearResponse is what comes out of an event stream.
-func hearResponse(t *testing.T, body string, end modeltest.Reply) modeltest.Heard {
+// collectResponse is what comes out of an event stream.
+func collectResponse(t *testing.T, body string, end modeltest.Scenario) modeltest.Reply {
 	t.Helper()
-	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Wire{})
+	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Encoding{})
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
-	return modeltest.Listen(t, connect(t, server, openai.Config{API: openai.APIResponses}).Generate(ctx, modeltest.Ask("m")))
+	return modeltest.Collect(t, connect(t, server, openai.Config{API: openai.APIResponses}).Generate(ctx, modeltest.NewRequest("m")))
 }
 
 func TestResponsesAreUnderstood(t *testing.T) {
 	t.Parallel()
-	said := event("response.output_text.delta", `"output_index":0,"delta":"a"`)
-	began := event("response.output_item.added", `"output_index":0,"item":{"type":"function_call","call_id":"c","name":"f"}`)
+	text := event("response.output_text.delta", `"output_index":0,"delta":"a"`)
+	callStart := event("response.output_item.added", `"output_index":0,"item":{"type":"function_call","call_id":"c","name":"f"}`)
 	for name, test := range map[string]struct {
 		stream string
 		want   string // text | reasoning | calls | finish
 	}{
-		"a message in one piece": {done(0, `{"type":"message","content":[{"type":"output_text","text":"a"}]}`) + ended("completed", ""), "a||[]|stop"},
-		"a refusal in one piece": {done(0, `{"type":"message","content":[{"type":"refusal","refusal":"no"}]}`) + ended("completed", ""), "no||[]|content-filter"},
-		"a refusal":              {event("response.refusal.delta", `"output_index":0,"delta":"no"`) + ended("completed", ""), "no||[]|content-filter"},
-		"a call in one piece":    {done(0, `{"type":"function_call","call_id":"c","name":"f","arguments":"{\"x\":1}"}`) + ended("completed", ""), `||[c f {"x":1}]|tool-calls`},
+		"a message in one piece": {itemDone(0, `{"type":"message","content":[{"type":"output_text","text":"a"}]}`) + responseEnd("completed", ""), "a||[]|stop"},
+		"a refusal in one piece": {itemDone(0, `{"type":"message","content":[{"type":"refusal","refusal":"no"}]}`) + responseEnd("completed", ""), "no||[]|content-filter"},
+		"a refusal":              {event("response.refusal.delta", `"output_index":0,"delta":"no"`) + responseEnd("completed", ""), "no||[]|content-filter"},
+		"a call in one piece":    {itemDone(0, `{"type":"function_call","call_id":"c","name":"f","arguments":"{\"x\":1}"}`) + responseEnd("completed", ""), `||[c f {"x":1}]|tool-calls`},
 		"a call that the limit cut": {
-			began + event("response.function_call_arguments.delta", `"output_index":0,"delta":"{\"x"`) + ended("incomplete", `,"incomplete_details":{"reason":"max_output_tokens"}`),
+			callStart + event("response.function_call_arguments.delta", `"output_index":0,"delta":"{\"x"`) + responseEnd("incomplete", `,"incomplete_details":{"reason":"max_output_tokens"}`),
 			`||[c f "{\"x"]|length`,
 		},
 		"a summary in paragraphs": {
 			event("response.reasoning_summary_text.delta", `"output_index":0,"summary_index":0,"delta":"a"`) +
 				event("response.reasoning_summary_text.delta", `"output_index":0,"summary_index":1,"delta":"b"`) +
-				done(0, thought) + said + ended("completed", ""),
-			"a|a\n\nb " + thought + "|[]|stop",
+				itemDone(0, reasoningItem) + text + responseEnd("completed", ""),
+			"a|a\n\nb " + reasoningItem + "|[]|stop",
 		},
-		"reasoning in one piece":    {done(0, thought) + said + ended("completed", ""), "a|I need both. " + thought + "|[]|stop"},
-		"reasoning that is hidden":  {done(0, `{"type":"reasoning","encrypted_content":"g","summary":[]}`) + said + ended("completed", ""), `a| {"type":"reasoning","encrypted_content":"g","summary":[]}|[]|stop`},
-		"reasoning of nothing":      {done(0, `{"type":"reasoning","summary":[]}`) + said + ended("completed", ""), "a||[]|stop"},
-		"reasoning as a text":       {event("response.reasoning_text.delta", `"output_index":0,"content_index":0,"delta":"hm"`) + done(0, `{"type":"reasoning","summary":[]}`) + said + ended("completed", ""), "a|hm |[]|stop"},
-		"reasoning without its end": {event("response.reasoning_text.delta", `"output_index":1,"content_index":0,"delta":"hm"`) + said + ended("completed", ""), "a|hm |[]|stop"},
+		"reasoning in one piece":    {itemDone(0, reasoningItem) + text + responseEnd("completed", ""), "a|I need both. " + reasoningItem + "|[]|stop"},
+		"reasoning that is hidden":  {itemDone(0, `{"type":"reasoning","encrypted_content":"g","summary":[]}`) + text + responseEnd("completed", ""), `a| {"type":"reasoning","encrypted_content":"g","summary":[]}|[]|stop`},
+		"reasoning of nothing":      {itemDone(0, `{"type":"reasoning","summary":[]}`) + text + responseEnd("completed", ""), "a||[]|stop"},
+		"reasoning as a text":       {event("response.reasoning_text.delta", `"output_index":0,"content_index":0,"delta":"hm"`) + itemDone(0, `{"type":"reasoning","summary":[]}`) + text + responseEnd("completed", ""), "a|hm |[]|stop"},
+		"reasoning without its end": {event("response.reasoning_text.delta", `"output_index":1,"content_index":0,"delta":"hm"`) + text + responseEnd("completed", ""), "a|hm |[]|stop"},
 		"tools of the provider": {
 			event("response.output_item.added", `"output_index":0,"item":{"type":"web_search_call","id":"ws"}`) + event("response.web_search_call.completed", `"output_index":0`) +
-				done(0, `{"type":"web_search_call","id":"ws"}`) + event("response.output_text.delta", `"output_index":1,"delta":"a"`) + ended("completed", ""),
+				itemDone(0, `{"type":"web_search_call","id":"ws"}`) + event("response.output_text.delta", `"output_index":1,"delta":"a"`) + responseEnd("completed", ""),
 			"a||[]|stop",
 		},
-		"an unknown event":         {event("response.something.new", `"x":1`) + said + ended("completed", ""), "a||[]|stop"},
-		"an end without a status":  {said + event("response.completed", `"response":{}`), "a||[]|stop"},
-		"an end with a blank part": {said + ended("completed", `,"usage":null,"incomplete_details":null`), "a||[]|stop"},
+		"an unknown event":         {event("response.something.new", `"x":1`) + text + responseEnd("completed", ""), "a||[]|stop"},
+		"an end without a status":  {text + event("response.completed", `"response":{}`), "a||[]|stop"},
+		"an end with a blank part": {text + responseEnd("completed", `,"usage":null,"incomplete_details":null`), "a||[]|stop"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// The server waits for ever: nothing is to be waited for behind the end.
-			h := hearResponse(t, test.stream, modeltest.Slow)
+			h := collectResponse(t, test.stream, modeltest.Slow)
 			var reasoning []string
 			for i, text := range h.Reasoning {
 				reasoning = append(reasoning, text+" "+string(h.ProviderData[i]))
 			}
-			got := fmt.Sprintf("%s|%s|%s|%s", h.Text, strings.Join(reasoning, ";"), calls(h), h.Finish)
+			got := fmt.Sprintf("%s|%s|%s|%s", h.Text, strings.Join(reasoning, ";"), formatCalls(h), h.Finish)
 			if h.Err != nil || got != test.want {
 				t.Errorf("got  %s, %v\nwant %s", got, h.Err, test.want)
 			}
@@ -172,8 +172,8 @@ func TestResponsesAreUnderstood(t *testing.T) {
 
 func TestBrokenResponsesAreClassified(t *testing.T) {
 	t.Parallel()
-	said := event("response.output_text.delta", `"output_index":0,"delta":"a"`)
-	failed := func(e string) string { return said + ended("failed", `,"error":`+e) }
+	prefix := event("response.output_text.delta", `"output_index":0,"delta":"a"`)
+	failed := func(e string) string { return prefix + responseEnd("failed", `,"error":`+e) }
 	for name, test := range map[string]struct {
 		stream    string
 		code      string
@@ -183,17 +183,17 @@ func TestBrokenResponsesAreClassified(t *testing.T) {
 		"an inner error":              {failed(`{"code":"server_error","message":"no"}`), model.CodeUnavailable, true},
 		"a bad prompt":                {failed(`{"code":"invalid_prompt","message":"no"}`), model.CodeInvalidRequest, false},
 		"a failure without an error":  {failed(`null`), model.CodeUnavailable, true},
-		"an error event":              {said + event("error", `"code":"context_length_exceeded","message":"long","param":"input"`), model.CodeInvalidRequest, false},
-		"an error within an event":    {said + event("error", `"error":{"type":"invalid_request_error","code":"x","message":"no"}`), model.CodeInvalidRequest, false},
+		"an error event":              {prefix + event("error", `"code":"context_length_exceeded","message":"long","param":"input"`), model.CodeInvalidRequest, false},
+		"an error within an event":    {prefix + event("error", `"error":{"type":"invalid_request_error","code":"x","message":"no"}`), model.CodeInvalidRequest, false},
 		"arguments of no call":        {event("response.function_call_arguments.delta", `"output_index":3,"delta":"{}"`), model.CodeInvalidResponse, true},
 		"a call without a name":       {event("response.output_item.added", `"output_index":0,"item":{"type":"function_call","call_id":"c"}`), model.CodeInvalidResponse, true},
-		"an event that is not JSON":   {said + "event: x\ndata: {\"type\n\n", model.CodeInvalidResponse, true},
-		"[DONE] and no end":           {said + "data: [DONE]\n\n", model.CodeUnavailable, true},
-		"a message that is not ended": {said, model.CodeUnavailable, true},
+		"an event that is not JSON":   {prefix + "event: x\ndata: {\"type\n\n", model.CodeInvalidResponse, true},
+		"[DONE] and no end":           {prefix + "data: [DONE]\n\n", model.CodeUnavailable, true},
+		"a message that is not ended": {prefix, model.CodeUnavailable, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			expect(t, hearResponse(t, test.stream, modeltest.Ended).Err, test.code, test.retryable)
+			expect(t, collectResponse(t, test.stream, modeltest.Ended).Err, test.code, test.retryable)
 		})
 	}
 }
@@ -204,12 +204,12 @@ func TestResponsesOfManyItemsAreBounded(t *testing.T) {
 	for n := range 300 {
 		fmt.Fprintf(&body, "%s", event("response.output_item.added", fmt.Sprintf(`"output_index":%d,"item":{"type":"message"}`, n)))
 	}
-	expect(t, hearResponse(t, body.String(), modeltest.Ended).Err, model.CodeInvalidResponse, true)
+	expect(t, collectResponse(t, body.String(), modeltest.Ended).Err, model.CodeInvalidResponse, true)
 }
 
 func TestSilenceOfResponses(t *testing.T) {
 	t.Parallel()
-	modeltest.RunSilence(t, func(t *testing.T, client *http.Client, idle time.Duration) model.Model {
+	modeltest.RunIdleTimeout(t, func(t *testing.T, client *http.Client, idle time.Duration) model.Model {
 		m, err := openai.New(openai.Config{API: openai.APIResponses, IdleTimeout: idle}, client)
 		if err != nil {
 			t.Fatal(err)
@@ -220,13 +220,13 @@ func TestSilenceOfResponses(t *testing.T) {
 
 func TestCallsWithoutIDsAndIndexesAreToldApart(t *testing.T) {
 	t.Parallel()
-	h := hear(t, stream(
-		delta(`"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}]`),
-		delta(`"tool_calls":[{"index":0,"function":{"name":"g","arguments":"{\"x\""}}]`),
-		delta(`"tool_calls":[{"index":0,"function":{"name":"g","arguments":":1}"}}]`),
-		delta(`"tool_calls":[{"index":0,"function":{"name":"g","arguments":""}}]`),
-		finish("tool_calls")), modeltest.Ended)
-	if want := []string{"call_1_0 f {}", `call_1_1 g {"x":1}`}; !reflect.DeepEqual(calls(h), want) || h.Err != nil {
-		t.Errorf("got %q, %v, want %q", calls(h), h.Err, want)
+	h := collectChat(t, stream(
+		deltaChoice(`"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}]`),
+		deltaChoice(`"tool_calls":[{"index":0,"function":{"name":"g","arguments":"{\"x\""}}]`),
+		deltaChoice(`"tool_calls":[{"index":0,"function":{"name":"g","arguments":":1}"}}]`),
+		deltaChoice(`"tool_calls":[{"index":0,"function":{"name":"g","arguments":""}}]`),
+		finishChoice("tool_calls")), modeltest.Ended)
+	if want := []string{"call_1_0 f {}", `call_1_1 g {"x":1}`}; !reflect.DeepEqual(formatCalls(h), want) || h.Err != nil {
+		t.Errorf("got %q, %v, want %q", formatCalls(h), h.Err, want)
 	}
 }

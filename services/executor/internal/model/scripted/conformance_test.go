@@ -18,5 +18,5 @@ func TestTheScriptedModelIsAModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	modeltest.Run(t, func(*testing.T, modeltest.Reply) model.Model { return scripted.New(script) })
+	modeltest.Run(t, func(*testing.T, modeltest.Scenario) model.Model { return scripted.New(script) })
 }

@@ -14,19 +14,19 @@ import (
 // The schemas of the tests: one that constrained decoding takes, and some that it
 // does not.
 const (
-	shut     = `{"type":"object","properties":{"not":{"enum":[{"not":1}]},"list":{"type":"array","items":{"type":"object","properties":{},"additionalProperties":false}}},"required":["not","list"],"additionalProperties":false}`
+	closed   = `{"type":"object","properties":{"not":{"enum":[{"not":1}]},"list":{"type":"array","items":{"type":"object","properties":{},"additionalProperties":false}}},"required":["not","list"],"additionalProperties":false}`
 	open     = `{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}`
 	optional = `{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false}`
 	bound    = `{"type":"object","properties":{"a":{"type":"string","maxLength":2}},"required":["a"],"additionalProperties":false}`
 	within   = `{"type":"object","properties":{"a":{"anyOf":[{"type":"object"},{"type":"null"}]}},"required":["a"],"additionalProperties":false}`
 )
 
-// asked gives the members of the request that is sent for r.
-func asked(t *testing.T, api string, r model.Request) map[string]string {
+// requestMembers gives the members of the request that is sent for r.
+func requestMembers(t *testing.T, api string, r model.Request) map[string]string {
 	t.Helper()
-	server := modeltest.NewServer(t, "testdata/"+api+"/replies", modeltest.Text, modeltest.Wire{})
-	if heard := modeltest.Listen(t, connect(t, server, openai.Config{API: api}).Generate(t.Context(), r)); heard.Err != nil {
-		t.Fatalf("got error %v", heard.Err)
+	server := modeltest.NewServer(t, "testdata/"+api+"/replies", modeltest.Text, modeltest.Encoding{})
+	if reply := modeltest.Collect(t, connect(t, server, openai.Config{API: api}).Generate(t.Context(), r)); reply.Err != nil {
+		t.Fatalf("got error %v", reply.Err)
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(server.Requests()[0].Body, &members); err != nil {
@@ -67,32 +67,32 @@ func TestWhatIsAskedForIsSent(t *testing.T) {
 			members{"tool_choice": ""}, members{"tool_choice": ""},
 		},
 		"JSON": {
-			output(shut, false),
-			members{"response_format": `{"json_schema":{"name":"o","schema":` + sorted(shut) + `},"type":"json_schema"}`},
-			members{"text": `{"format":{"name":"o","schema":` + sorted(shut) + `,"strict":false,"type":"json_schema"}}`},
+			output(closed, false),
+			members{"response_format": `{"json_schema":{"name":"o","schema":` + sortMembers(closed) + `},"type":"json_schema"}`},
+			members{"text": `{"format":{"name":"o","schema":` + sortMembers(closed) + `,"strict":false,"type":"json_schema"}}`},
 		},
 		"strict JSON": {
-			output(shut, true),
-			members{"response_format": `{"json_schema":{"name":"o","strict":true,"schema":` + sorted(shut) + `},"type":"json_schema"}`},
-			members{"text": `{"format":{"name":"o","schema":` + sorted(shut) + `,"strict":true,"type":"json_schema"}}`},
+			output(closed, true),
+			members{"response_format": `{"json_schema":{"name":"o","strict":true,"schema":` + sortMembers(closed) + `},"type":"json_schema"}`},
+			members{"text": `{"format":{"name":"o","schema":` + sortMembers(closed) + `,"strict":true,"type":"json_schema"}}`},
 		},
 		"strict JSON of an open schema": {
 			output(open, true),
-			members{"response_format": `{"json_schema":{"name":"o","schema":` + sorted(open) + `},"type":"json_schema"}`},
-			members{"text": `{"format":{"name":"o","schema":` + sorted(open) + `,"strict":false,"type":"json_schema"}}`},
+			members{"response_format": `{"json_schema":{"name":"o","schema":` + sortMembers(open) + `},"type":"json_schema"}`},
+			members{"text": `{"format":{"name":"o","schema":` + sortMembers(open) + `,"strict":false,"type":"json_schema"}}`},
 		},
 		"strict tools": {
-			tools(shut, open, optional, bound, within),
-			members{"tools": `[{"function":{"name":"f","strict":true,"parameters":` + sorted(shut) + `},"type":"function"},` +
-				`{"function":{"name":"f","parameters":` + sorted(open) + `},"type":"function"},` +
-				`{"function":{"name":"f","parameters":` + sorted(optional) + `},"type":"function"},` +
-				`{"function":{"name":"f","parameters":` + sorted(bound) + `},"type":"function"},` +
-				`{"function":{"name":"f","parameters":` + sorted(within) + `},"type":"function"}]`},
-			members{"tools": `[{"strict":true,"parameters":` + sorted(shut) + `,"name":"f","type":"function"},` +
-				`{"strict":false,"parameters":` + sorted(open) + `,"name":"f","type":"function"},` +
-				`{"strict":false,"parameters":` + sorted(optional) + `,"name":"f","type":"function"},` +
-				`{"strict":false,"parameters":` + sorted(bound) + `,"name":"f","type":"function"},` +
-				`{"strict":false,"parameters":` + sorted(within) + `,"name":"f","type":"function"}]`},
+			tools(closed, open, optional, bound, within),
+			members{"tools": `[{"function":{"name":"f","strict":true,"parameters":` + sortMembers(closed) + `},"type":"function"},` +
+				`{"function":{"name":"f","parameters":` + sortMembers(open) + `},"type":"function"},` +
+				`{"function":{"name":"f","parameters":` + sortMembers(optional) + `},"type":"function"},` +
+				`{"function":{"name":"f","parameters":` + sortMembers(bound) + `},"type":"function"},` +
+				`{"function":{"name":"f","parameters":` + sortMembers(within) + `},"type":"function"}]`},
+			members{"tools": `[{"strict":true,"parameters":` + sortMembers(closed) + `,"name":"f","type":"function"},` +
+				`{"strict":false,"parameters":` + sortMembers(open) + `,"name":"f","type":"function"},` +
+				`{"strict":false,"parameters":` + sortMembers(optional) + `,"name":"f","type":"function"},` +
+				`{"strict":false,"parameters":` + sortMembers(bound) + `,"name":"f","type":"function"},` +
+				`{"strict":false,"parameters":` + sortMembers(within) + `,"name":"f","type":"function"}]`},
 		},
 		"options": {
 			func(r *model.Request) {
@@ -109,10 +109,10 @@ func TestWhatIsAskedForIsSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := modeltest.Ask("m")
+			r := modeltest.NewRequest("m")
 			test.change(&r)
 			for api, want := range map[string]members{openai.APIChat: test.chat, openai.APIResponses: test.responses} {
-				got := asked(t, api, r)
+				got := requestMembers(t, api, r)
 				for member, value := range want {
 					if got[member] != value {
 						t.Errorf("%s: got  %s %s\nwant %s", api, member, got[member], value)
@@ -123,8 +123,8 @@ func TestWhatIsAskedForIsSent(t *testing.T) {
 	}
 }
 
-// sorted gives an object with its own members in order, as schemas are sent.
-func sorted(object string) string {
+// sortMembers gives an object with its own members in order, as schemas are sent.
+func sortMembers(object string) string {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(object), &members); err != nil {
 		panic(err)
@@ -152,9 +152,9 @@ func TestRequestsThatAreNoneAreRefused(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				heard := modeltest.Listen(t, m.Generate(t.Context(), r))
-				if e, ok := errors.AsType[*model.Error](heard.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
-					t.Errorf("%s: got error %v, want %s", api, heard.Err, model.CodeInvalidRequest)
+				reply := modeltest.Collect(t, m.Generate(t.Context(), r))
+				if e, ok := errors.AsType[*model.Error](reply.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
+					t.Errorf("%s: got error %v, want %s", api, reply.Err, model.CodeInvalidRequest)
 				}
 			}
 		})
@@ -181,10 +181,10 @@ func TestInvalidRequestsAreToldApart(t *testing.T) {
 		t.Run(message, func(t *testing.T) {
 			t.Parallel()
 			server := modeltest.ServeResponse(t, "HTTP/1.1 400 Bad Request\n\n"+`{"error":{`+message+`}}`)
-			heard := modeltest.Listen(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.Ask("m")))
-			e, ok := errors.AsType[*model.Error](heard.Err)
+			reply := modeltest.Collect(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.NewRequest("m")))
+			e, ok := errors.AsType[*model.Error](reply.Err)
 			if !ok || e.Retryable || (e.Code != want && !(want == hint && e.Code == model.CodeInvalidRequest && contains(e.Message, hint))) {
-				t.Errorf("got error %v, want %s", heard.Err, want)
+				t.Errorf("got error %v, want %s", reply.Err, want)
 			}
 		})
 	}

@@ -5,24 +5,24 @@ import (
 	"net/http"
 )
 
-// direct follows no redirect: a provider's key and the conversation stay with the host
+// noRedirect follows no redirect: a provider's key and the conversation stay with the host
 // that they are meant for. It has the transport of http.DefaultClient, and no time limit.
-var direct = &http.Client{
+var noRedirect = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// Direct gives the client that a provider is called through: the given one, and for nil
+// HTTPClient gives the client that a provider is called through: the given one, and for nil
 // one that all share and that follows no redirect.
-func Direct(client *http.Client) *http.Client {
+func HTTPClient(client *http.Client) *http.Client {
 	if client == nil {
-		return direct
+		return noRedirect
 	}
 	return client
 }
 
-// Redirected is the error of an answer that leads elsewhere, and nil for other answers.
+// RedirectError is the error of an answer that leads elsewhere, and nil for other answers.
 // Another attempt would be sent there again.
-func Redirected(res *http.Response) *Error {
+func RedirectError(res *http.Response) *Error {
 	if res.StatusCode < 300 || res.StatusCode > 399 {
 		return nil
 	}

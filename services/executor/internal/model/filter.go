@@ -16,37 +16,37 @@ func (r FinishReason) Common() FinishReason {
 	return FinishOther
 }
 
-// Out gives what the events and errors of a provider go through to a consumer: no error
+// FilterEvents gives what the events and errors of a provider go through to a consumer: no error
 // holds the key, and the last call of a reply that was cut before the first of its
 // arguments does not end with {}, which a tool might take. Its end is held back until it
 // is known that more of the reply, or a whole one's finish, follows.
-func Out(yield func(Event, error) bool, key string) func(Event, error) bool {
-	o := &out{yield: yield, key: key, argued: map[int]bool{}}
-	return o.say
+func FilterEvents(yield func(Event, error) bool, key string) func(Event, error) bool {
+	o := &eventFilter{yield: yield, key: key, hasArguments: map[int]bool{}}
+	return o.send
 }
 
-type out struct {
-	yield  func(Event, error) bool
-	key    string
-	argued map[int]bool // calls with arguments, or a part of them
-	held   *CallEnd     // of a call without arguments
+type eventFilter struct {
+	yield        func(Event, error) bool
+	key          string
+	hasArguments map[int]bool // calls with arguments, or a part of them
+	heldEnd      *CallEnd     // of a call without arguments
 }
 
-func (o *out) say(e Event, err error) bool {
+func (o *eventFilter) send(e Event, err error) bool {
 	if err != nil {
 		return o.yield(nil, Redact(err, o.key))
 	}
 	switch e := e.(type) {
 	case CallDelta:
-		o.argued[e.Index] = true
+		o.hasArguments[e.Index] = true
 	case CallEnd:
-		if o.argued[e.Index] || string(e.Arguments) != noArguments {
+		if o.hasArguments[e.Index] || string(e.Arguments) != noArguments {
 			break
 		}
 		if !o.release(false) {
 			return false
 		}
-		o.held = &e
+		o.heldEnd = &e
 		return true
 	case Usage:
 		return o.yield(e, nil) // says nothing about what the model has to say
@@ -59,12 +59,12 @@ func (o *out) say(e Event, err error) bool {
 }
 
 // release lets the end go that was held back; of a call that was cut it is that of a text.
-func (o *out) release(cut bool) bool {
-	if o.held == nil {
+func (o *eventFilter) release(cut bool) bool {
+	if o.heldEnd == nil {
 		return true
 	}
-	end := *o.held
-	o.held = nil
+	end := *o.heldEnd
+	o.heldEnd = nil
 	if cut {
 		end.Arguments = json.RawMessage(`""`)
 	}

@@ -15,49 +15,49 @@ import (
 
 // How texts and arguments are cut where the script does not say it.
 var (
-	textSize      = size{n: 1, words: true}
-	argumentsSize = size{n: 12}
+	textSize      = chunkSize{n: 1, words: true}
+	argumentsSize = chunkSize{n: 12}
 )
 
 // errStopped ends a speech whose listener has gone.
 var errStopped = errors.New("the consumer stopped")
 
-// speech is one reply on its way out.
-type speech struct {
-	yield     func(model.Event, error) bool
-	view      view // of the conversation; the rest of it is not kept
-	replies   int  // it has so far
-	asked     int  // its words
-	character *character
+// replyWriter is one reply on its way out.
+type replyWriter struct {
+	yield       func(model.Event, error) bool
+	data        templateData // of the conversation; the rest of it is not kept
+	replyCount  int          // it has so far
+	promptWords int          // its words
+	script      *modelScript
 
-	stopped   bool // yield returned false
-	chunks    int  // deltas sent
-	calls     int
-	words     int
-	reasoning int // of words
-	usage     *usage
-	finish    model.FinishReason
-	late      *failure // comes when late.After chunks are out
+	stopped      bool // yield returned false
+	chunks       int  // deltas sent
+	calls        int
+	words        int
+	reasoning    int // of words
+	usage        *usage
+	finish       model.FinishReason
+	delayedError *failure // comes when late.After chunks are out
 }
 
-// say sends the whole reply, with its usage and its end.
-func (s *speech) say(ctx context.Context, r reply) error {
+// write sends the whole reply, with its usage and its end.
+func (s *replyWriter) write(ctx context.Context, r reply) error {
 	for _, p := range r {
 		if p.Error != nil && p.Error.After > 0 {
-			s.late = p.Error
+			s.delayedError = p.Error
 			break
 		}
 	}
 	for i, p := range r {
-		if err := s.part(ctx, p); err != nil {
+		if err := s.writePart(ctx, p); err != nil {
 			if _, ok := errors.AsType[*model.Error](err); !ok && ctx.Err() == nil && !s.stopped {
 				return &model.Error{Code: model.CodeInvalidRequest, Message: fmt.Sprintf("part %d of the scripted reply: %v", i+1, err), Err: err}
 			}
 			return err
 		}
 	}
-	if s.late != nil {
-		return s.late.error()
+	if s.delayedError != nil {
+		return s.delayedError.modelError()
 	}
 	if s.finish == "" {
 		s.finish = model.FinishStop
@@ -65,22 +65,22 @@ func (s *speech) say(ctx context.Context, r reply) error {
 			s.finish = model.FinishToolCalls
 		}
 	}
-	if err := s.send(ctx, s.tokens()); err != nil {
+	if err := s.send(ctx, s.tokenUsage()); err != nil {
 		return err
 	}
 	return s.send(ctx, model.Finish{Reason: s.finish})
 }
 
-func (s *speech) part(ctx context.Context, p part) error {
+func (s *replyWriter) writePart(ctx context.Context, p part) error {
 	switch {
 	case p.Text != nil:
-		return s.text(ctx, p, *p.Text, func(chunk string) model.Event { return model.TextDelta{Text: chunk} })
+		return s.writeText(ctx, p, *p.Text, func(chunk string) model.Event { return model.TextDelta{Text: chunk} })
 	case p.Reasoning != nil:
-		return s.think(ctx, p)
+		return s.writeReasoning(ctx, p)
 	case p.Call != nil:
-		return s.call(ctx, p, []call{*p.Call})
+		return s.writeCalls(ctx, p, []call{*p.Call})
 	case p.Calls != nil:
-		return s.call(ctx, p, p.Calls)
+		return s.writeCalls(ctx, p, p.Calls)
 	case p.Wait != nil:
 		return s.pause(ctx, time.Duration(*p.Wait))
 	case p.Usage != nil:
@@ -88,13 +88,13 @@ func (s *speech) part(ctx context.Context, p part) error {
 	case p.Finish != nil:
 		s.finish = model.FinishReason(*p.Finish)
 	case p.Error != nil && p.Error.After == 0:
-		return p.Error.error()
+		return p.Error.modelError()
 	}
 	return nil
 }
 
-func (s *speech) text(ctx context.Context, p part, t text, event func(chunk string) model.Event) error {
-	rendered, err := t.render(s.view)
+func (s *replyWriter) writeText(ctx context.Context, p part, t textTemplate, event func(chunk string) model.Event) error {
+	rendered, err := t.render(s.data)
 	if err != nil {
 		return err
 	}
@@ -106,9 +106,9 @@ func (s *speech) text(ctx context.Context, p part, t text, event func(chunk stri
 	}
 	s.words += countWords(rendered)
 	first := true
-	for chunk := range s.cut(p, textSize).split(rendered) {
+	for chunk := range s.chunkSizeOf(p, textSize).split(rendered) {
 		if !first {
-			if err := s.pause(ctx, s.delay(p)); err != nil {
+			if err := s.pause(ctx, s.delayOf(p)); err != nil {
 				return err
 			}
 		}
@@ -120,9 +120,9 @@ func (s *speech) text(ctx context.Context, p part, t text, event func(chunk stri
 	return nil
 }
 
-func (s *speech) think(ctx context.Context, p part) error {
+func (s *replyWriter) writeReasoning(ctx context.Context, p part) error {
 	before := s.words
-	err := s.text(ctx, p, *p.Reasoning, func(chunk string) model.Event { return model.ReasoningDelta{Text: chunk} })
+	err := s.writeText(ctx, p, *p.Reasoning, func(chunk string) model.Event { return model.ReasoningDelta{Text: chunk} })
 	if err != nil {
 		return err
 	}
@@ -134,44 +134,44 @@ func (s *speech) think(ctx context.Context, p part) error {
 	return s.send(ctx, end)
 }
 
-// call streams calls side by side: their starts, then a fragment of each in
+// writeCalls streams calls side by side: their starts, then a fragment of each in
 // turn, then their ends.
-func (s *speech) call(ctx context.Context, p part, calls []call) error {
+func (s *replyWriter) writeCalls(ctx context.Context, p part, calls []call) error {
 	first := s.calls
 	texts := make([]string, len(calls))
 	fragments := make([][]string, len(calls))
 	for i, c := range calls {
-		arguments, err := c.Arguments.render(s.view)
+		arguments, err := c.Arguments.render(s.data)
 		if err != nil {
 			return err
 		}
 		texts[i] = arguments
 		s.words += countWords(arguments)
-		fragments[i] = slices.Collect(s.cut(p, argumentsSize).split(arguments))
+		fragments[i] = slices.Collect(s.chunkSizeOf(p, argumentsSize).split(arguments))
 	}
 	for i, c := range calls {
 		s.calls++
 		id := c.ID
 		if id == "" {
-			id = fmt.Sprintf("call_%d_%d", s.replies+1, s.calls)
+			id = fmt.Sprintf("call_%d_%d", s.replyCount+1, s.calls)
 		}
 		if err := s.send(ctx, model.CallStart{Index: first + i, ID: id, Name: c.Name}); err != nil {
 			return err
 		}
 	}
-	if err := s.fragments(ctx, p, first, fragments); err != nil {
+	if err := s.writeFragments(ctx, p, first, fragments); err != nil {
 		return err
 	}
 	for i, arguments := range texts {
-		if err := s.send(ctx, model.CallEnd{Index: first + i, Arguments: model.Arguments(arguments)}); err != nil {
+		if err := s.send(ctx, model.CallEnd{Index: first + i, Arguments: model.EncodeArguments(arguments)}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fragments sends a fragment of each text in turn until all are at their end.
-func (s *speech) fragments(ctx context.Context, p part, first int, fragments [][]string) error {
+// writeFragments sends a fragment of each text in turn until all are at their end.
+func (s *replyWriter) writeFragments(ctx context.Context, p part, first int, fragments [][]string) error {
 	for turn, sent := 0, true; sent; turn++ {
 		sent = false
 		for i, list := range fragments {
@@ -182,7 +182,7 @@ func (s *speech) fragments(ctx context.Context, p part, first int, fragments [][
 			if err := s.send(ctx, model.CallDelta{Index: first + i, Text: list[turn]}); err != nil {
 				return err
 			}
-			if err := s.pause(ctx, s.delay(p)); err != nil {
+			if err := s.pause(ctx, s.delayOf(p)); err != nil {
 				return err
 			}
 		}
@@ -190,9 +190,9 @@ func (s *speech) fragments(ctx context.Context, p part, first int, fragments [][
 	return nil
 }
 
-// tokens is the usage: as the script says it, or by counting words.
-func (s *speech) tokens() model.Usage {
-	u := usage{Prompt: int64(s.asked), Completion: int64(s.words), Reasoning: int64(s.reasoning)}
+// tokenUsage is the usage: as the script says it, or by counting words.
+func (s *replyWriter) tokenUsage() model.Usage {
+	u := usage{Prompt: int64(s.promptWords), Completion: int64(s.words), Reasoning: int64(s.reasoning)}
 	if s.usage != nil {
 		u = *s.usage
 	}
@@ -205,12 +205,12 @@ func (s *speech) tokens() model.Usage {
 	}
 }
 
-func (s *speech) send(ctx context.Context, e model.Event) error {
+func (s *replyWriter) send(ctx context.Context, e model.Event) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if s.late != nil && s.chunks >= s.late.After {
-		return s.late.error()
+	if s.delayedError != nil && s.chunks >= s.delayedError.After {
+		return s.delayedError.modelError()
 	}
 	if !s.yield(e, nil) {
 		s.stopped = true
@@ -223,7 +223,7 @@ func (s *speech) send(ctx context.Context, e model.Event) error {
 	return nil
 }
 
-func (s *speech) pause(ctx context.Context, d time.Duration) error {
+func (s *replyWriter) pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
@@ -237,25 +237,25 @@ func (s *speech) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// cut gives the size for a part: its own, its model's for texts, or the fallback.
-func (s *speech) cut(p part, fallback size) size {
+// chunkSizeOf gives the size for a part: its own, its model's for texts, or the fallback.
+func (s *replyWriter) chunkSizeOf(p part, fallback chunkSize) chunkSize {
 	switch {
 	case p.Chunk != nil:
 		return *p.Chunk
-	case s.character.Chunk != (size{}) && fallback == textSize:
-		return s.character.Chunk
+	case s.script.Chunk != (chunkSize{}) && fallback == textSize:
+		return s.script.Chunk
 	}
 	return fallback
 }
 
-func (s *speech) delay(p part) time.Duration {
+func (s *replyWriter) delayOf(p part) time.Duration {
 	if p.Delay != nil {
 		return time.Duration(*p.Delay)
 	}
-	return time.Duration(s.character.Delay)
+	return time.Duration(s.script.Delay)
 }
 
-func (f *failure) error() *model.Error {
+func (f *failure) modelError() *model.Error {
 	return &model.Error{
 		Code: f.Code, Retryable: *f.Retryable, StatusCode: f.Status, RetryAfter: time.Duration(f.RetryAfter), Message: f.Message,
 	}
@@ -263,12 +263,12 @@ func (f *failure) error() *model.Error {
 
 // split cuts a text so that the chunks together are the text. A word keeps the
 // space that follows it.
-func (s size) split(source string) iter.Seq[string] {
+func (s chunkSize) split(source string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for source != "" {
 			end := len(source)
 			if !s.whole {
-				end = s.end(source)
+				end = s.firstEnd(source)
 			}
 			if !yield(source[:end]) {
 				return
@@ -278,20 +278,20 @@ func (s size) split(source string) iter.Seq[string] {
 	}
 }
 
-// end is where the first chunk of the text ends.
-func (s size) end(source string) int {
-	left, spaced := s.n, false
+// firstEnd is where the first chunk of the text ends.
+func (s chunkSize) firstEnd(source string) int {
+	remaining, spaced := s.n, false
 	for i, r := range source {
 		switch {
 		case !s.words:
-			if left == 0 {
+			if remaining == 0 {
 				return i
 			}
-			left--
+			remaining--
 		case unicode.IsSpace(r):
 			spaced = i > 0
 		case spaced:
-			if left--; left == 0 {
+			if remaining--; remaining == 0 {
 				return i
 			}
 			spaced = false

@@ -15,9 +15,9 @@ import (
 // of the provider for its end.
 type Connect func(t *testing.T, client *http.Client, idle time.Duration) model.Model
 
-// RunSilence checks, on a clock of its own, what a model that speaks HTTP makes
+// RunIdleTimeout checks, on a clock of its own, what a model that speaks HTTP makes
 // of silence. first is the beginning of an event stream that says something.
-func RunSilence(t *testing.T, connect Connect, first string) {
+func RunIdleTimeout(t *testing.T, connect Connect, first string) {
 	const idle = time.Minute
 	timeout := model.Error{Code: model.CodeTimeout, Retryable: true}
 
@@ -25,8 +25,8 @@ func RunSilence(t *testing.T, connect Connect, first string) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			heard := Listen(t, connect(t, mute(), idle).Generate(t.Context(), Ask(Slow)))
-			heard.expectError(t, timeout)
+			reply := Collect(t, connect(t, silentClient(), idle).Generate(t.Context(), NewRequest(Slow)))
+			reply.expectError(t, timeout)
 			if took := time.Since(began); took != idle {
 				t.Errorf("it took %v, want %v", took, idle)
 			}
@@ -36,15 +36,15 @@ func RunSilence(t *testing.T, connect Connect, first string) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			client := speak(func(gone <-chan struct{}, w io.Writer) {
-				say(w, first)
+			client := streamingClient(func(done <-chan struct{}, w io.Writer) {
+				writeText(w, first)
 				time.Sleep(idle / 2)
-				say(w, ": keep-alive\n\n")
-				<-gone
+				writeText(w, ": keep-alive\n\n")
+				<-done
 			})
-			heard := Listen(t, connect(t, client, idle).Generate(t.Context(), Ask(Slow)))
-			heard.expectError(t, timeout)
-			if heard.Text == "" {
+			reply := Collect(t, connect(t, client, idle).Generate(t.Context(), NewRequest(Slow)))
+			reply.expectError(t, timeout)
+			if reply.Text == "" {
 				t.Error("got no text before the silence")
 			}
 			if took := time.Since(began); took != idle+idle/2 {
@@ -55,16 +55,16 @@ func RunSilence(t *testing.T, connect Connect, first string) {
 	t.Run("a slow consumer is not taken for a silent provider", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			client := speak(func(_ <-chan struct{}, w io.Writer) { say(w, first) })
-			heard := Listen(t, func(yield func(model.Event, error) bool) {
-				for e, err := range connect(t, client, idle).Generate(t.Context(), Ask(Slow)) {
+			client := streamingClient(func(_ <-chan struct{}, w io.Writer) { writeText(w, first) })
+			reply := Collect(t, func(yield func(model.Event, error) bool) {
+				for e, err := range connect(t, client, idle).Generate(t.Context(), NewRequest(Slow)) {
 					time.Sleep(2 * idle)
 					if !yield(e, err) {
 						return
 					}
 				}
 			})
-			heard.expectError(t, model.Error{Code: model.CodeUnavailable, Retryable: true})
+			reply.expectError(t, model.Error{Code: model.CodeUnavailable, Retryable: true})
 		})
 	})
 }
@@ -73,17 +73,17 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// mute is a client that gets no answer until its request is cancelled.
-func mute() *http.Client {
+// silentClient is a client that gets no answer until its request is cancelled.
+func silentClient() *http.Client {
 	return &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	})}
 }
 
-// speak is a client whose answers have the body that is written by provider,
+// streamingClient is a client whose answers have the body that is written by provider,
 // which is told when nobody reads it any more.
-func speak(provider func(gone <-chan struct{}, w io.Writer)) *http.Client {
+func streamingClient(provider func(done <-chan struct{}, w io.Writer)) *http.Client {
 	return &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		reader, writer := io.Pipe()
 		context.AfterFunc(r.Context(), func() { reader.CloseWithError(r.Context().Err()) })
@@ -100,5 +100,5 @@ func speak(provider func(gone <-chan struct{}, w io.Writer)) *http.Client {
 	})}
 }
 
-// say writes to a client that may have gone.
-func say(w io.Writer, text string) { _, _ = io.WriteString(w, text) }
+// writeText writes to a client that may have done.
+func writeText(w io.Writer, text string) { _, _ = io.WriteString(w, text) }

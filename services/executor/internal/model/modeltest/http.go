@@ -1,0 +1,295 @@
+package modeltest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// Key is the API key of the suite. Recordings of refusals may repeat it, as some
+// providers do.
+const Key = "sk-modeltest-6b1f0c"
+
+// The replies that a provider over HTTP has recordings of besides those of Run.
+const (
+	// OneFragment is Call with its arguments, or all of it, in one piece.
+	OneFragment Scenario = "one_fragment"
+	// UnknownStop contains "Done." and stops for a reason that is not documented.
+	UnknownStop Scenario = "unknown_stop"
+	// Empty contains nothing and stops.
+	Empty Scenario = "empty"
+	// TooLong refuses a conversation that is too long for the model, with HTTP 400.
+	TooLong Scenario = "too_long"
+	// Unsupported refuses to give a scenario of a shape, with HTTP 400.
+	Unsupported Scenario = "unsupported"
+)
+
+// Provider is a model over HTTP, and a folder of what its provider contains.
+type Provider struct {
+	Dir string
+	// Connect makes a model that calls the server with Key.
+	Connect func(t *testing.T, server *Server) model.Model
+	// CallIDs are the ids in the recording of ParallelCalls, in the form in which
+	// they stand there.
+	CallIDs [2]string
+	// Terminator is what the recording of Text ends with and some servers leave out;
+	// empty where the protocol has nothing of the kind.
+	Terminator string
+}
+
+// encodings are the ways to write an event stream that mean the same.
+var encodings = map[string]Encoding{
+	"plain":                   {},
+	"lines that end in CR LF": {CRLF: true},
+	"comments between events": {Comments: true},
+	"a few bytes at a time":   {WriteSize: 7},
+	"all of this at once":     {CRLF: true, Comments: true, WriteSize: 11},
+}
+
+// RunHTTP is the suite of a provider over HTTP: Run, however the stream is
+// written, and what may go wrong on the way.
+func RunHTTP(t *testing.T, p Provider) {
+	for name, wire := range encodings {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			Run(t, func(t *testing.T, scenario Scenario) model.Model {
+				return p.Connect(t, NewServer(t, p.Dir, scenario, wire))
+			})
+			p.testVariants(t, wire)
+		})
+	}
+	t.Run("a file that cannot be sent fails the message that it is of alone", p.testUnsupportedFiles)
+	t.Run("a call of a tool that no tool can be called goes back by another name", p.testUnknownToolName)
+	t.Run("refusals", func(t *testing.T) { t.Parallel(); p.testRefusals(t) })
+	t.Run("a reply that breaks off anywhere is whole or an error", p.testTruncation)
+	t.Run("an event without end is given up", p.testEndlessEvent)
+	t.Run("the connection is closed at once", func(t *testing.T) { t.Parallel(); p.testDisconnects(t) })
+}
+
+func (p Provider) testVariants(t *testing.T, wire Encoding) {
+	collect := func(t *testing.T, scenario Scenario, body []byte, end Scenario) Reply {
+		server := ServeStream(t, body, end, wire)
+		reply := Collect(t, p.Connect(t, server).Generate(t.Context(), NewRequest(scenario)))
+		if n := len(server.Requests()); n != 1 {
+			t.Errorf("got %d requests, want 1", n)
+		}
+		return reply
+	}
+	for scenario, want := range map[Scenario]Reply{
+		OneFragment: completeReplies[Call],
+		UnknownStop: {Text: "Done.", Finish: model.FinishOther},
+		Empty:       {Finish: model.FinishStop},
+	} {
+		t.Run(string(scenario), func(t *testing.T) {
+			t.Parallel()
+			reply := collect(t, scenario, p.recording(t, scenario), Ended)
+			reply.expect(t, want)
+			if reply.Err != nil {
+				t.Errorf("got error %v, want none", reply.Err)
+			}
+		})
+	}
+	for name, ids := range map[string][2]string{
+		"calls without ids":      {"", ""},
+		"calls of the same id":   {p.CallIDs[0], p.CallIDs[0]},
+		"one call without an id": {"", p.CallIDs[1]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			body := p.recording(t, ParallelCalls)
+			for i, id := range ids {
+				given := []byte(`"` + p.CallIDs[i] + `"`)
+				if !bytes.Contains(body, given) {
+					t.Fatalf("the recording has no id %s", given)
+				}
+				body = bytes.ReplaceAll(body, given, []byte(`"`+id+`"`))
+			}
+			// Listen sees to it that the ids differ.
+			collect(t, ParallelCalls, body, Ended).expect(t, completeReplies[ParallelCalls])
+		})
+	}
+	t.Run("a stream without its terminator", func(t *testing.T) {
+		t.Parallel()
+		body, found := bytes.CutSuffix(bytes.TrimSpace(p.recording(t, Text)), []byte(strings.TrimSpace(p.Terminator)))
+		if !found {
+			t.Fatalf("the recording does not end with %q", p.Terminator)
+		}
+		body = append(bytes.TrimSpace(body), "\n\n"...)
+		for _, end := range []Scenario{Ended, Cut} {
+			collect(t, Text, body, end).expect(t, completeReplies[Text])
+		}
+	})
+	t.Run("a stream of nothing", func(t *testing.T) {
+		t.Parallel()
+		reply := collect(t, Text, nil, Ended)
+		reply.expect(t, Reply{})
+		reply.expectError(t, model.Error{Code: model.CodeUnavailable, Retryable: true})
+	})
+	if wire.WriteSize == 0 {
+		t.Run("a huge event", func(t *testing.T) {
+			t.Parallel()
+			huge := strings.Repeat("The sea", 1<<17)
+			body := bytes.Replace(p.recording(t, Text), []byte("The sea"), []byte(huge), 1)
+			collect(t, Text, body, Ended).expect(t, Reply{Text: huge + " is calm today.", Finish: model.FinishStop})
+		})
+	}
+}
+
+// testRefusals checks what becomes of answers that are no streams.
+func (p Provider) testRefusals(t *testing.T) {
+	limited, busy := failedReplies[RateLimited].err, failedReplies[Overloaded].err
+	limited.RetryAfter, busy.StatusCode = 30*time.Second, 503
+	const date = "Date: Sat, 21 Nov 2026 08:00:00 GMT\nRetry-After: Sat, 21 Nov 2026 08:00:30 GMT"
+	for name, test := range map[string]struct {
+		scenario Scenario
+		from, to string // what is changed in the recording
+		want     model.Error
+		contains string
+	}{
+		"wait for seconds":     {RateLimited, "", "", failedReplies[RateLimited].err, ""},
+		"wait until a date":    {RateLimited, "Retry-After: 7", date, limited, ""},
+		"overloaded":           {Overloaded, "", "", failedReplies[Overloaded].err, ""},
+		"unavailable":          {Overloaded, "HTTP/1.1 529", "HTTP/1.1 503", busy, ""},
+		"the key is wrong":     {Unauthenticated, "", "", failedReplies[Unauthenticated].err, ""},
+		"too long":             {TooLong, "", "", failedReplies[Invalid].err, "context policy"},
+		"a shape of the reply": {Unsupported, "", "", model.Error{Code: model.CodeUnsupported, StatusCode: 400}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			response := string(p.recording(t, test.scenario))
+			if !strings.Contains(response, test.from) {
+				t.Fatalf("the recording does not hold %q", test.from)
+			}
+			server := ServeResponse(t, strings.Replace(response, test.from, test.to, 1))
+			reply := Collect(t, p.Connect(t, server).Generate(t.Context(), NewRequest(test.scenario)))
+			reply.expect(t, Reply{})
+			reply.expectError(t, test.want)
+			if !strings.Contains(reply.Err.Error(), test.contains) {
+				t.Errorf("got error %v, want it to speak of a %s", reply.Err, test.contains)
+			}
+			for err := reply.Err; err != nil; err = errors.Unwrap(err) {
+				if strings.Contains(fmt.Sprintf("%+v", err), Key) {
+					t.Errorf("the error holds the key: %+v", err)
+				}
+			}
+			if n := len(server.Requests()); n != 1 {
+				t.Errorf("got %d requests, want 1: retrying is the runtime's", n)
+			}
+		})
+	}
+}
+
+// testTruncation cuts a scenario at many places.
+func (p Provider) testTruncation(t *testing.T) {
+	t.Parallel()
+	body := p.recording(t, ParallelCalls)
+	for size := range slices.Values(truncationPoints(len(body))) {
+		for _, end := range []Scenario{Ended, Cut} {
+			server := ServeStream(t, body[:size], end, Encoding{})
+			reply := Collect(t, p.Connect(t, server).Generate(t.Context(), NewRequest(ParallelCalls)))
+			if reply.Err == nil {
+				reply.expect(t, completeReplies[ParallelCalls])
+				continue
+			}
+			e, ok := errors.AsType[*model.Error](reply.Err)
+			if !ok || !e.Retryable || (e.Code != model.CodeUnavailable && e.Code != model.CodeInvalidResponse) {
+				t.Errorf("%d of %d bytes, %s: got error %v, want a retryable one", size, len(body), end, reply.Err)
+			}
+		}
+	}
+}
+
+// truncationPoints gives places in a text of so many bytes.
+func truncationPoints(size int) []int {
+	const places = 24
+	var at []int
+	for n := range places {
+		at = append(at, n*size/places)
+	}
+	return append(at, size-2, size-1, size)
+}
+
+// testEndlessEvent checks that an event is not read for ever.
+func (p Provider) testEndlessEvent(t *testing.T) {
+	t.Parallel()
+	for name, piece := range map[string]string{"a line": "xxxxxxx", "lines": "data: x\n"} {
+		block := []byte(strings.Repeat(piece, 1<<13))
+		server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, err := w.Write([]byte("event: message\ndata: "))
+			for n := 0; err == nil && n < 1<<14; n++ {
+				_, err = w.Write(block)
+			}
+		})
+		reply := Collect(t, p.Connect(t, server).Generate(t.Context(), NewRequest(Text)))
+		reply.expect(t, Reply{})
+		if e, ok := errors.AsType[*model.Error](reply.Err); !ok || e.Code != model.CodeInvalidResponse {
+			t.Errorf("%s: got error %v, want %s", name, reply.Err, model.CodeInvalidResponse)
+		}
+	}
+}
+
+// testDisconnects checks that a server sees its client go.
+func (p Provider) testDisconnects(t *testing.T) {
+	for name, test := range map[string]struct {
+		sendsStart bool // the server contains the beginning of a scenario
+		stopsEarly bool // the consumer stops; otherwise its context ends
+	}{
+		"when the consumer stops":                 {sendsStart: true, stopsEarly: true},
+		"when the context ends":                   {sendsStart: true},
+		"when the context ends before the answer": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			disconnected := make(chan struct{})
+			server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if test.sendsStart {
+					w.Header().Set("Content-Type", "text/event-stream")
+					Encoding{}.write(w, p.recording(t, Ended))
+				} else {
+					cancel()
+				}
+				<-r.Context().Done()
+				close(disconnected)
+			})
+			for _, err := range p.Connect(t, server).Generate(ctx, NewRequest(Slow)) {
+				if test.stopsEarly {
+					break
+				}
+				cancel()
+				if err != nil && !errors.Is(err, context.Canceled) {
+					t.Errorf("got error %v, want %v", err, context.Canceled)
+				}
+			}
+			select {
+			case <-disconnected:
+			case <-time.After(waitLimit):
+				t.Error("the connection stays open")
+			}
+		})
+	}
+}
+
+// recording gives what the provider contains.
+func (p Provider) recording(t *testing.T, scenario Scenario) []byte {
+	t.Helper()
+	for _, suffix := range []string{".sse", ".http"} {
+		if text, err := os.ReadFile(filepath.Join(p.Dir, string(scenario)+suffix)); err == nil {
+			return text
+		}
+	}
+	t.Fatalf("there is no recording of %s in %s", scenario, p.Dir)
+	return nil
+}
