@@ -5,14 +5,14 @@ import (
 	"net/http"
 )
 
-// noRedirect follows no redirect: a provider's key and the conversation stay with the host
-// that they are meant for. It has the transport of http.DefaultClient, and no time limit.
+// noRedirect follows no redirects, so the API key and the conversation reach no other host. It uses
+// http.DefaultTransport and has no timeout.
 var noRedirect = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// HTTPClient gives the client that a provider is called through: the given one, and for nil
-// one that all share and that follows no redirect.
+// HTTPClient returns client, or for nil a client without a timeout that follows no redirects. Redirects would
+// send the API key and the conversation to another host.
 func HTTPClient(client *http.Client) *http.Client {
 	if client == nil {
 		return noRedirect
@@ -20,15 +20,15 @@ func HTTPClient(client *http.Client) *http.Client {
 	return client
 }
 
-// RedirectError is the error of an answer that leads elsewhere, and nil for other answers.
-// Another attempt would be sent there again.
+// RedirectError returns the error of a redirect response, and nil for other responses. It is not retryable: a
+// retry would be redirected as well.
 func RedirectError(res *http.Response) *Error {
 	if res.StatusCode < 300 || res.StatusCode > 399 {
 		return nil
 	}
 	to := "elsewhere"
 	if target, err := res.Location(); err == nil {
-		to = fmt.Sprintf("to %s://%s", target.Scheme, target.Host) // the rest may hold what is secret
+		to = fmt.Sprintf("to %s://%s", target.Scheme, target.Host) // the path may hold secrets
 	}
 	return &Error{
 		Code: CodeInvalidResponse, StatusCode: res.StatusCode,

@@ -7,10 +7,9 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// OmitUnsupportedFiles gives a conversation in which a note stands in the place of each file that check refuses,
-// but for those of the user's last message: that fails with a request that cannot be sent, and
-// what was said before must not make every later request of the session fail with it. The
-// messages stay as they are.
+// OmitUnsupportedFiles returns a copy of messages in which a note replaces each file that check refuses, so that
+// an old file does not fail every later request of the session. The last visible user message keeps its files
+// and fails with an invalid request.
 func OmitUnsupportedFiles(messages []agent.Message, check func(agent.File) error) []agent.Message {
 	last := -1
 	for i, m := range messages {
@@ -25,7 +24,7 @@ func OmitUnsupportedFiles(messages []agent.Message, check func(agent.File) error
 	return out
 }
 
-// replaceFiles gives parts with notes, and the same where none is needed.
+// replaceFiles returns parts unchanged if check accepts every file.
 func replaceFiles(parts []agent.Part, check func(agent.File) error) []agent.Part {
 	cloned := false
 	for i, p := range parts {

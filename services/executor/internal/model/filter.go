@@ -2,12 +2,12 @@ package model
 
 import "encoding/json"
 
-// Whole reports whether a model that stopped for the reason has said all that it meant to
-// say. The last call of another reply may be without its arguments.
+// Whole reports whether a model that stopped for this reason finished its reply. In an unfinished reply the last
+// call may lack its arguments.
 func (r FinishReason) Whole() bool { return r == FinishStop || r == FinishToolCalls }
 
-// Common gives the reason where it is one of the common set, and FinishOther for another
-// one. The zero reason stays.
+// Common returns FinishOther for a reason outside the common set and every other reason unchanged, the zero
+// reason included.
 func (r FinishReason) Common() FinishReason {
 	switch r {
 	case "", FinishStop, FinishLength, FinishToolCalls, FinishContentFilter, FinishError, FinishOther:
@@ -16,10 +16,9 @@ func (r FinishReason) Common() FinishReason {
 	return FinishOther
 }
 
-// FilterEvents gives what the events and errors of a provider go through to a consumer: no error
-// holds the key, and the last call of a reply that was cut before the first of its
-// arguments does not end with {}, which a tool might take. Its end is held back until it
-// is known that more of the reply, or a whole one's finish, follows.
+// FilterEvents returns a yield function for the events and errors of a provider. It removes key from errors. It
+// also keeps a truncated call from ending with {}, which a tool might accept: the CallEnd of a call without
+// arguments is held back until a further event shows whether the reply was truncated.
 func FilterEvents(yield func(Event, error) bool, key string) func(Event, error) bool {
 	o := &eventFilter{yield: yield, key: key, hasArguments: map[int]bool{}}
 	return o.send
@@ -28,8 +27,8 @@ func FilterEvents(yield func(Event, error) bool, key string) func(Event, error) 
 type eventFilter struct {
 	yield        func(Event, error) bool
 	key          string
-	hasArguments map[int]bool // calls with arguments, or a part of them
-	heldEnd      *CallEnd     // of a call without arguments
+	hasArguments map[int]bool // calls with at least part of their arguments
+	heldEnd      *CallEnd     // CallEnd of a call without arguments
 }
 
 func (o *eventFilter) send(e Event, err error) bool {
@@ -49,7 +48,7 @@ func (o *eventFilter) send(e Event, err error) bool {
 		o.heldEnd = &e
 		return true
 	case Usage:
-		return o.yield(e, nil) // says nothing about what the model has to say
+		return o.yield(e, nil) // does not show whether the reply was truncated
 	case Finish:
 		if !o.release(!e.Reason.Whole()) {
 			return false
@@ -58,7 +57,7 @@ func (o *eventFilter) send(e Event, err error) bool {
 	return o.release(false) && o.yield(e, nil)
 }
 
-// release lets the end go that was held back; of a call that was cut it is that of a text.
+// release yields the held CallEnd. A truncated call gets the arguments "".
 func (o *eventFilter) release(cut bool) bool {
 	if o.heldEnd == nil {
 		return true

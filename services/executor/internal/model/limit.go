@@ -2,19 +2,17 @@ package model
 
 import "io"
 
-// maxEvent is the longest event of a stream that is read, in bytes. It is far
-// above what providers send in one: images in base64 come close.
+// maxEvent limits one event of a stream, in bytes. Providers stay far below it; base64 images come closest.
 const maxEvent = 16 << 20
 
-// LimitEvents gives the body of an event stream whose reader is never made to keep an
-// event without end: an event that is too long ends it with
-// provider_invalid_response.
+// LimitEvents wraps the body of an event stream. Reading fails with provider_invalid_response once an event
+// exceeds the limit, so a reader never buffers an endless event.
 func LimitEvents(body io.ReadCloser) io.ReadCloser { return &eventLimiter{ReadCloser: body} }
 
 type eventLimiter struct {
 	io.ReadCloser
 	size      int  // bytes since the last empty line
-	lineEmpty bool // nothing of the line was read
+	lineEmpty bool // the current line is empty so far
 }
 
 func (b *eventLimiter) Read(p []byte) (int, error) {

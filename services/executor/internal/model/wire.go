@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// What every provider's wire has in common.
+// Conversions and errors shared by the providers.
 
-// noArguments are those of a call that needs none.
+// noArguments is an empty argument object.
 const noArguments = "{}"
 
-// EncodeArguments makes one JSON value of the text of a call's arguments: {} of blank
-// text, a JSON string of text that is not JSON.
+// EncodeArguments turns the text of a call's arguments into one JSON value: {} if blank, a JSON string if it is
+// not valid JSON.
 func EncodeArguments(text string) json.RawMessage {
 	if strings.TrimSpace(text) == "" {
 		return json.RawMessage(noArguments)
@@ -27,8 +27,8 @@ func EncodeArguments(text string) json.RawMessage {
 	return quoted
 }
 
-// ArgumentsObject gives arguments as a JSON object, which servers that parse them insist
-// on; what the model gave instead stands in it under "invalid_arguments".
+// ArgumentsObject returns arguments as a JSON object, for servers that require one. Any other JSON value is put
+// under "invalid_arguments"; invalid JSON becomes {}.
 func ArgumentsObject(arguments json.RawMessage) json.RawMessage {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(arguments, &fields) == nil && fields != nil {
@@ -40,12 +40,11 @@ func ArgumentsObject(arguments json.RawMessage) json.RawMessage {
 	return json.RawMessage(`{"invalid_arguments":` + string(arguments) + `}`)
 }
 
-// maxToolName is the longest name that every provider takes for the tool of a call.
+// maxToolName is the longest tool name accepted by every provider.
 const maxToolName = 64
 
-// ToolName gives the name of a call's tool as every provider takes it in a conversation: models
-// call tools that there are not by names that no tool may have, and a provider would refuse
-// each later request of the session for one of them. It is the same one each time.
+// ToolName returns a tool name that every provider accepts, the same for equal names. Models sometimes call
+// nonexistent tools by names that providers refuse; such a call would fail every later request of the session.
 func ToolName(name string) string {
 	if name == "" {
 		return "unnamed"
@@ -59,7 +58,7 @@ func ToolName(name string) string {
 	return legal[:min(len(legal), maxToolName)]
 }
 
-// PlainText gives the text of a JSON string, and other JSON as it is: null is a value too.
+// PlainText returns the text of a JSON string and any other JSON unchanged, null included.
 func PlainText(value json.RawMessage) string {
 	var text *string
 	if json.Unmarshal(value, &text) == nil && text != nil {
@@ -68,7 +67,7 @@ func PlainText(value json.RawMessage) string {
 	return string(value)
 }
 
-// DecodeDataURL gives the bytes of a data: URL (RFC 2397).
+// DecodeDataURL returns the bytes of a data: URL (RFC 2397).
 func DecodeDataURL(source string) (data []byte, ok bool) {
 	header, body, found := strings.Cut(source, ",")
 	if !found || !strings.HasPrefix(header, "data:") {
@@ -81,25 +80,25 @@ func DecodeDataURL(source string) (data []byte, ok bool) {
 	if !strings.HasSuffix(header, ";base64") {
 		return []byte(plain), true
 	}
-	// The alphabet of either kind, with or without padding, occurs in the wild.
+	// Both alphabets occur in practice, with and without padding.
 	plain = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(plain, "="))
 	data, err = base64.RawStdEncoding.DecodeString(plain)
 	return data, err == nil
 }
 
-// CallIDs gives the calls of one reply ids that tell them apart.
+// CallIDs assigns unique ids to the calls of one reply.
 type CallIDs struct {
 	messages int
 	used     map[string]bool
 }
 
-// NewCallIDs begins a reply to a conversation of so many messages.
+// NewCallIDs starts a reply to a conversation of this many messages.
 func NewCallIDs(messages int) *CallIDs {
 	return &CallIDs{messages: messages, used: make(map[string]bool)}
 }
 
-// Assign gives the id of the call with this index: the provider's, where it gave one
-// that no other call of the reply has.
+// Assign returns the id of the call at index. It is the provider's id, given, unless that is empty or already
+// used in this reply.
 func (i *CallIDs) Assign(given string, index int) string {
 	id := given
 	if id == "" {
@@ -112,9 +111,8 @@ func (i *CallIDs) Assign(given string, index int) string {
 	return id
 }
 
-// MergeOptions adds the options of a request to its body: members that the body does not
-// have, and in objects that both have, optionMembers. Nothing of the body is replaced. It
-// refuses options that are not a JSON object: provider_invalid_request.
+// MergeOptions adds the options of a request to its body. Objects are merged recursively; other members of the
+// body are never replaced. Options that are not a JSON object give provider_invalid_request.
 func MergeOptions(body, options json.RawMessage) (json.RawMessage, error) {
 	if len(options) == 0 {
 		return body, nil
@@ -133,7 +131,7 @@ func mergeObjects(body, options json.RawMessage) (json.RawMessage, bool) {
 	}
 	for key, value := range optionMembers {
 		if current, set := bodyMembers[key]; set {
-			value, _ = mergeObjects(current, value) // two values that are not objects: bodyMembers
+			value, _ = mergeObjects(current, value) // the body's value wins unless both are objects
 		}
 		bodyMembers[key] = value
 	}
@@ -141,17 +139,17 @@ func mergeObjects(body, options json.RawMessage) (json.RawMessage, bool) {
 	return merged, err == nil
 }
 
-// InvalidRequest is the error of a request that cannot be sent.
+// InvalidRequest returns the error of a request that cannot be sent.
 func InvalidRequest(format string, args ...any) *Error {
 	return &Error{Code: CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
 }
 
-// InvalidResponse is the error of an answer that is not the protocol.
+// InvalidResponse returns the error of a response that violates the protocol.
 func InvalidResponse(format string, args ...any) *Error {
 	return &Error{Code: CodeInvalidResponse, Retryable: true, Message: fmt.Sprintf(format, args...)}
 }
 
-// Truncated is the error of a stream that ended before its reply did.
+// Truncated returns the error of a stream that ended in the middle of its reply.
 func Truncated(missing string) *Error {
 	return &Error{
 		Code: CodeUnavailable, Retryable: true,
@@ -159,13 +157,12 @@ func Truncated(missing string) *Error {
 	}
 }
 
-// ContextTooLong adds what to do to the message of a provider that finds the conversation
-// too long for the model.
+// ContextTooLong adds advice to a provider's message about a conversation that exceeds the model's context.
 func ContextTooLong(message string) string {
 	return strings.TrimRight(message, ". ") + ". The conversation is longer than the model takes: give the agent a context policy, a model with a larger context, or less to say"
 }
 
-// Redact gives an error that does not hold the key, whoever repeated it.
+// Redact returns err without the key.
 func Redact(err error, key string) error {
 	e, ok := err.(*Error) //nolint:errorlint // what wraps it is the runtime's, which has no key
 	if !ok || key == "" {

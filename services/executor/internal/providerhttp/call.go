@@ -1,5 +1,5 @@
-// Package line handles the HTTP connection of one call to a model provider: it detects idle connections and
-// classifies failures.
+// Package providerhttp handles the HTTP connection of one call to a model provider: it detects idle connections
+// and classifies failures.
 package providerhttp
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxErrorBody limits how much of a response without a stream is read, in bytes.
+// maxErrorBody limits how much of an error body is read, in bytes.
 const maxErrorBody = 64 << 10
 
 var errIdle = errors.New("no byte came in time")
@@ -30,9 +30,9 @@ type Call struct {
 	classify  func(res *http.Response, text []byte) *model.Error
 }
 
-// NewCall begins a call under the returned context, which ends after too long a silence. The first silence begins
-// now; hangUp ends the call. refusal classifies a response that is not an event stream by its header and the
-// beginning of its body.
+// NewCall starts a call under callCtx. The idle time runs from now on and cancels callCtx when it expires. end
+// releases the call. classify turns a response that is not an event stream into an error; it gets the response
+// and the first maxErrorBody bytes of the body.
 func NewCall(ctx context.Context, idle time.Duration, classify func(*http.Response, []byte) *model.Error) (callCtx context.Context, c *Call, end func()) {
 	callCtx, cancel := context.WithCancelCause(ctx)
 	c = &Call{
@@ -45,7 +45,7 @@ func NewCall(ctx context.Context, idle time.Duration, classify func(*http.Respon
 	}
 }
 
-// Send is an SDK middleware. It passes only event streams.
+// Send is an SDK middleware. It returns event streams and turns every other response into an error.
 func (c *Call) Send(req *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 	res, err := next(req)
 	c.timer.Stop()
@@ -59,7 +59,7 @@ func (c *Call) Send(req *http.Request, next func(*http.Request) (*http.Response,
 	}
 	defer res.Body.Close()
 	c.timer.Reset(c.idle)
-	// The status is enough if the body breaks off.
+	// The status suffices when the body breaks off.
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
 	return nil, c.classify(res, text)
 }
@@ -80,7 +80,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Error returns the error of a call that the SDK ended with err: the error of the caller's context if that has
+// Error returns the error of a call that the SDK ended with err: the caller's context error if its context has
 // ended, otherwise a *model.Error.
 func (c *Call) Error(err error) error {
 	if c.callerCtx.Err() != nil {
@@ -95,7 +95,7 @@ func (c *Call) Error(err error) error {
 	if e, ok := errors.AsType[*model.Error](err); ok {
 		return e
 	}
-	// Connection failures are classified above. The rest is a response that the SDK could not decode.
+	// Connection failures are classified above, so the SDK could not decode the response.
 	return &model.Error{Code: model.CodeInvalidResponse, Retryable: true, Message: err.Error(), Err: err}
 }
 

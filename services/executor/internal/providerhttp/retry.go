@@ -19,8 +19,9 @@ func ReadRetryHeaders(e *model.Error, h http.Header) {
 	}
 }
 
-// retryAfter reads the delay from Retry-After-Ms, or from Retry-After in seconds or as a date. A date counts
-// from the Date header of the same response, so the clocks need not agree. It returns 0 without a usable value.
+// retryAfter reads the delay from Retry-After-Ms, or from Retry-After in seconds or as a date. A date is
+// compared with the Date header of the same response, so the clocks need not agree. Without a usable value it
+// returns 0.
 func retryAfter(h http.Header) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
 		return toDelay(ms, time.Millisecond)

@@ -18,30 +18,30 @@ import (
 // DefaultBaseURL is Anthropic's own API.
 const DefaultBaseURL = "https://api.anthropic.com"
 
-// DefaultIdleTimeout outlasts every silence of a healthy stream by far: it has pings.
+// DefaultIdleTimeout is far longer than any pause of a healthy stream, which sends pings.
 const DefaultIdleTimeout = 5 * time.Minute
 
-// Config says where the models are.
+// Config configures access to the models.
 type Config struct {
 	// BaseURL is the part of the URL before /v1/messages; DefaultBaseURL when empty.
 	BaseURL string `env:"BASE_URL" doc:"where messages are served; empty means Anthropic"`
 	// APIKey is sent as X-Api-Key, or not at all when empty.
 	APIKey string `env:"API_KEY" doc:"the key of the Anthropic API"`
-	// IdleTimeout ends a call that gave no byte for so long; DefaultIdleTimeout when 0.
+	// IdleTimeout ends a call after this long without data; DefaultIdleTimeout when 0.
 	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call that gives no byte for so long; 0 means 5m"`
 }
 
-// Model calls messages. Safe for concurrent use.
+// Model calls the Messages API. Safe for concurrent use.
 type Model struct {
 	messages anthropic.MessageService
-	key      string // for taking it out of errors
+	key      string // removed from errors
 	idle     time.Duration
 }
 
 var _ model.Model = (*Model)(nil)
 
-// New makes a model that calls through client; nil means one that follows no redirect,
-// see model.Direct. It refuses a base URL that is not an absolute http or https URL.
+// New returns a model that calls through client; nil means model.HTTPClient's default. It refuses a base URL
+// that is not an absolute http or https URL.
 func New(c Config, client *http.Client) (*Model, error) {
 	if c.BaseURL == "" {
 		c.BaseURL = DefaultBaseURL
@@ -62,12 +62,12 @@ func New(c Config, client *http.Client) (*Model, error) {
 	if c.APIKey != "" {
 		options = append(options, option.WithAPIKey(c.APIKey))
 	}
-	// anthropic.NewClient would read the environment; the service by itself does not.
+	// anthropic.NewClient would also read the environment.
 	return &Model{messages: anthropic.NewMessageService(options...), key: c.APIKey, idle: c.IdleTimeout}, nil
 }
 
-// Generate streams one message. All its errors are *model.Error, except for that
-// of ctx, and none holds the API key.
+// Generate streams one message. Its errors are *model.Error, apart from those of ctx, and never contain the API
+// key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
 		m.generate(ctx, r, model.FilterEvents(yield, m.key))
@@ -109,12 +109,12 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 		}
 	}
 	if err != nil {
-		// A body may end quietly because the call was given up.
+		// A cancelled call may end its body without an error.
 		yield(nil, call.Error(streamError(err)))
 	}
 }
 
-// callMiddleware is the middleware of a call.
+// callMiddleware sends the requests of a call and limits the events of its stream.
 func callMiddleware(call *providerhttp.Call) option.Middleware {
 	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		res, err := call.Send(req, next)

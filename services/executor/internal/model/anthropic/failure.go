@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
-// apiError is what an error body says: {"type":"error","error":{"type","message"}}.
+// apiError is an error body: {"type":"error","error":{"type","message"}}.
 type apiError struct{ kind, message string }
 
 func parseAPIError(text []byte) apiError {
@@ -24,7 +24,7 @@ func parseAPIError(text []byte) apiError {
 			Message string `json:"message"`
 		} `json:"error"`
 	}
-	// A body in another form, a proxy's perhaps, is its own message.
+	// Any other body, perhaps from a proxy, is its own message.
 	_ = json.Unmarshal(text, &envelope)
 	return apiError{
 		kind:    envelope.Error.Type,
@@ -32,7 +32,7 @@ func parseAPIError(text []byte) apiError {
 	}
 }
 
-// responseError classifies an answer that is not an event stream.
+// responseError classifies a response that is not an event stream.
 func responseError(res *http.Response, text []byte) *model.Error {
 	if e := model.RedirectError(res); e != nil {
 		return e
@@ -48,8 +48,8 @@ func responseError(res *http.Response, text []byte) *model.Error {
 	return e
 }
 
-// streamError makes an error of what the provider apiErr in the middle of a stream, and
-// leaves other errors as they are.
+// streamError classifies an error that the provider sent in the middle of a stream. It returns other errors
+// unchanged.
 func streamError(err error) error {
 	if e, ok := errors.AsType[*anthropic.Error](err); ok {
 		return eventError([]byte(e.RawJSON()))
@@ -71,9 +71,8 @@ var (
 	unsupportedShape = regexp.MustCompile(`(?i)output_config|output_format|structured output|tool_choice`)
 )
 
-// refineCode tells apart what the API calls invalid requests alike: a conversation that
-// is too long, and a shape of the reply, which the runtime asks for, that the model
-// cannot give.
+// refineCode tells two causes of an invalid request apart from the others: a conversation that exceeds the
+// context, and a reply format or tool choice that the model does not support.
 func refineCode(e *model.Error) {
 	switch {
 	case e.Code != model.CodeInvalidRequest:
@@ -84,8 +83,7 @@ func refineCode(e *model.Error) {
 	}
 }
 
-// classify decides by the type of the error where it is known, else by the
-// status, which is 0 in the middle of a stream.
+// classify uses the error type if it is known, otherwise the status, which is 0 in the middle of a stream.
 func classify(status int, kind string) (code string, retryable bool) {
 	switch kind {
 	case "overloaded_error":

@@ -12,13 +12,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// checkFile says why a file cannot be sent.
+// checkFile returns the error of a file that cannot be sent.
 func checkFile(f agent.File) error {
 	_, err := fileBlock(f)
 	return err
 }
 
-// fileBlock gives the block of an image, a PDF or a text.
+// fileBlock returns the block of an image, a PDF or a text.
 func fileBlock(f agent.File) (anthropic.ContentBlockParamUnion, error) {
 	media, _, _ := mime.ParseMediaType(f.MediaType)
 	embedded := strings.HasPrefix(f.URL, "data:")

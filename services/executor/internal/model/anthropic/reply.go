@@ -9,27 +9,27 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// The bounds of one reply.
+// The limits of one reply.
 const (
 	maxOpenBlocks = 256
-	maxArguments  = 8 << 20 // bytes, of one call
+	maxArguments  = 8 << 20 // bytes for each call
 )
 
-// assembler puts the events of one message together. It does no I/O.
+// assembler builds one reply from the events of its stream. It does no I/O.
 type assembler struct {
 	ids        *model.CallIDs
-	openBlocks map[int64]*openBlock // those that are open, by their index on the wire
+	openBlocks map[int64]*openBlock // by their index on the wire
 	calls      int
-	input      int64 // tokens, without the cached ones
+	input      int64 // tokens, excluding the cached
 	cacheWrite int64 // tokens written to the cache
 	cacheRead  int64 // tokens read from the cache
 	output     int64
 	thinking   int64
 	stopReason anthropic.StopReason
-	stopped    bool // message_stop came
+	stopped    bool // message_stop arrived
 }
 
-// openBlock is a content block on its way in.
+// openBlock is an unfinished content block.
 type openBlock struct {
 	kind      string
 	signature string
@@ -43,10 +43,10 @@ func newAssembler(messages int) *assembler {
 	return &assembler{ids: model.NewCallIDs(messages), openBlocks: make(map[int64]*openBlock)}
 }
 
-// isComplete says whether nothing of the reply is missing but its usage.
+// isComplete reports whether everything but the usage has arrived.
 func (r *assembler) isComplete() bool { return r.stopReason != "" && len(r.openBlocks) == 0 }
 
-// handle gives the events of an event.
+// handle returns the model events of a stream event.
 func (r *assembler) handle(e anthropic.MessageStreamEventUnion) ([]model.Event, error) {
 	switch e.Type {
 	case "message_start":
@@ -106,7 +106,7 @@ func (r *assembler) addDelta(index int64, delta anthropic.MessageStreamEventUnio
 		b.signature += delta.Signature
 	case "input_json_delta":
 		if b.kind != "tool_use" || delta.PartialJSON == "" {
-			return nil, nil // a call that the provider runs itself, or nothing
+			return nil, nil // a call that the provider executes, or an empty delta
 		}
 		if b.arguments.Len()+len(delta.PartialJSON) > maxArguments {
 			return nil, model.InvalidResponse("the arguments of a call are longer than %d bytes", maxArguments)
@@ -134,15 +134,14 @@ func (r *assembler) endBlock(index int64) []model.Event {
 	case "tool_use":
 		arguments := b.arguments.String()
 		if arguments == "" {
-			arguments = string(b.input) // whole in the start, where nothing followed it
+			arguments = string(b.input) // without deltas, content_block_start holds them all
 		}
 		return []model.Event{model.CallEnd{Index: b.call, Arguments: model.EncodeArguments(arguments)}}
 	}
 	return nil
 }
 
-// addUsage takes the usage of a message_delta, which is cumulative and may repeat
-// only a part of that of the start.
+// addUsage adds the usage of a message_delta. It is cumulative and may omit counts of message_start.
 func (r *assembler) addUsage(u anthropic.MessageDeltaUsage) {
 	r.input = max(r.input, u.InputTokens)
 	r.cacheWrite = max(r.cacheWrite, u.CacheCreationInputTokens)
@@ -151,7 +150,7 @@ func (r *assembler) addUsage(u anthropic.MessageDeltaUsage) {
 	r.thinking = max(r.thinking, u.OutputTokensDetails.ThinkingTokens)
 }
 
-// finish gives the usage and the finish of a reply that is over, or says that it was cut off.
+// finish returns the usage and the finish of a complete reply, and an error for a truncated one.
 func (r *assembler) finish() ([]model.Event, error) {
 	if !r.isComplete() {
 		return nil, model.Truncated("a stop_reason")
@@ -170,7 +169,7 @@ func (r *assembler) finishReason() model.FinishReason {
 	switch r.stopReason {
 	case anthropic.StopReasonEndTurn, anthropic.StopReasonStopSequence:
 		if r.calls > 0 {
-			return model.FinishToolCalls // some servers say so here
+			return model.FinishToolCalls // some servers report calls this way
 		}
 		return model.FinishStop
 	case anthropic.StopReasonToolUse:
@@ -179,7 +178,7 @@ func (r *assembler) finishReason() model.FinishReason {
 		return model.FinishLength
 	case anthropic.StopReasonRefusal:
 		return model.FinishContentFilter
-	default: // pause_turn, and what is yet to come
+	default: // pause_turn and unknown reasons
 		return model.FinishOther
 	}
 }

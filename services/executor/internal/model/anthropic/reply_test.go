@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/modeltest"
 )
 
-// event is one event of a stream; fields come after its type.
+// event is one event of a stream; fields follow its type.
 func event(name, fields string) string {
 	if fields != "" {
 		fields = "," + fields
@@ -23,12 +23,12 @@ func event(name, fields string) string {
 	return "event: " + name + "\ndata: {\"type\":\"" + name + `"` + fields + "}\n\n"
 }
 
-// start begins a message of nine tokens.
+// messageStart starts a message of nine input tokens.
 func messageStart() string {
 	return event("message_start", `"message":{"usage":{"input_tokens":9,"output_tokens":1}}`)
 }
 
-// contentBlock is a whole content block.
+// contentBlock is a complete content block.
 func contentBlock(index int, content string, deltas ...string) string {
 	var out strings.Builder
 	out.WriteString(event("content_block_start", fmt.Sprintf(`"index":%d,"content_block":%s`, index, content)))
@@ -47,7 +47,7 @@ func stopReason(reason string) string {
 
 func stop(reason string) string { return stopReason(reason) + event("message_stop", "") }
 
-// collect is what comes out of an event stream.
+// collect returns the reply that the model reads from an event stream.
 func collect(t *testing.T, body string, end modeltest.Scenario) modeltest.Reply {
 	t.Helper()
 	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Encoding{})
@@ -134,13 +134,13 @@ func TestAReplyIsWholeAfterItsStopReason(t *testing.T) {
 			t.Errorf("%s: got %+v", end, h)
 		}
 	}
-	// After message_stop nothing is waited for: this server would wait for ever.
+	// The reply must end at message_stop: this server never closes the stream.
 	if h := collect(t, messageStart()+contentBlock(0, plainBlock)+stop("end_turn"), modeltest.Slow); h.Err != nil || h.Finish != model.FinishStop {
 		t.Errorf("got %+v", h)
 	}
 }
 
-// expect compares the class of an error.
+// expect compares the code of an error and whether it is retryable.
 func expect(t *testing.T, err error, code string, retryable bool) *model.Error {
 	t.Helper()
 	e, ok := errors.AsType[*model.Error](err)

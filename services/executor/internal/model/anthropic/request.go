@@ -15,15 +15,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// defaultMaxTokens is the cap on a reply where the request has none: the API
-// insists on one, and every model takes this.
+// defaultMaxTokens is max_tokens if the request sets no limit. The API requires a value; every model accepts
+// this one.
 const defaultMaxTokens = 4096
 
-// callIDPattern is what the API takes for the id of a call.
+// callIDPattern matches the call ids accepted by the API.
 var callIDPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,256}$`)
 
-// newParams puts a conversation into the form of messages. Its error is a
-// *model.Error: provider_invalid_request.
+// newParams converts a request. Its error is a *model.Error: provider_invalid_request.
 func newParams(r model.Request) (anthropic.MessageNewParams, error) {
 	opts, err := parseOptions(r.Options)
 	if err != nil {
@@ -61,7 +60,7 @@ func newParams(r model.Request) (anthropic.MessageNewParams, error) {
 	return mergeOptions(params, r.Options)
 }
 
-// options are the members of a request's options that others depend on.
+// options are the request options that influence other parameters.
 type options struct {
 	MaxTokens int64 `json:"max_tokens"`
 	Thinking  struct {
@@ -80,8 +79,8 @@ func parseOptions(source json.RawMessage) (options, error) {
 	return o, nil
 }
 
-// maxTokens is the cap on a reply, which the API insists on: the request's, else the
-// options', else a default that leaves room behind what the model may think.
+// maxTokens is the request's limit, else that of the options, else a default on top of the thinking budget. The
+// API requires a limit.
 func maxTokens(r model.Request, opts options) int64 {
 	switch {
 	case r.MaxOutputTokens > 0:
@@ -103,7 +102,7 @@ func toolParam(t model.Tool) *anthropic.ToolParam {
 	return out
 }
 
-// setToolChoice says whether a tool must be called.
+// setToolChoice sets whether the model must call a tool.
 func setToolChoice(params *anthropic.MessageNewParams, r model.Request) error {
 	switch {
 	case r.Choice == model.ChoiceRequired && len(r.Tools) == 0:
@@ -116,10 +115,9 @@ func setToolChoice(params *anthropic.MessageNewParams, r model.Request) error {
 	return nil
 }
 
-// refusesThinking says whether the API would refuse a request because of the thinking
-// that its options ask for: where a call is required, and where the turn of the
-// model that now gets its results did not begin with a thought, because another
-// model took it or because it was interrupted.
+// refusesThinking reports whether the API would refuse a request with the thinking of its options. It does so if
+// a call is required, or if the assistant's current turn did not begin with thinking, because another model
+// began it or it was interrupted.
 func refusesThinking(params anthropic.MessageNewParams, opts options) bool {
 	if params.ToolChoice.OfAny != nil {
 		return true
@@ -142,7 +140,7 @@ func addMessages(params *anthropic.MessageNewParams, messages []agent.Message) e
 		last := len(params.Messages) - 1
 		switch {
 		case len(blocks) == 0:
-			// The API refuses messages that say nothing.
+			// The API refuses empty messages.
 		case last >= 0 && params.Messages[last].Role == role:
 			params.Messages[last].Content = append(params.Messages[last].Content, blocks...)
 		default:
@@ -152,8 +150,8 @@ func addMessages(params *anthropic.MessageNewParams, messages []agent.Message) e
 	return nil
 }
 
-// setCacheBreakpoints sets the breakpoints of the cache: behind the tools, the system prompt and
-// the conversation so far, three of the four that the API allows.
+// setCacheBreakpoints marks the end of the tools, the system prompt and the conversation. The API allows four
+// breakpoints.
 func setCacheBreakpoints(params *anthropic.MessageNewParams) {
 	breakpoint := anthropic.NewCacheControlEphemeralParam()
 	if n := len(params.Tools); n > 0 {
@@ -167,7 +165,7 @@ func setCacheBreakpoints(params *anthropic.MessageNewParams) {
 	}
 	content := params.Messages[len(params.Messages)-1].Content
 	for _, block := range slices.Backward(content) {
-		// Thinking cannot be marked.
+		// Thinking blocks cannot be marked.
 		if control := block.GetCacheControl(); control != nil {
 			*control = breakpoint
 			return
@@ -175,8 +173,8 @@ func setCacheBreakpoints(params *anthropic.MessageNewParams) {
 	}
 }
 
-// mergeOptions adds the options of a request to its params. Those of a call that must
-// not think leave their thinking behind, whatever it is.
+// mergeOptions adds the request's options to params. If params disable thinking, the options' thinking is
+// dropped.
 func mergeOptions(params anthropic.MessageNewParams, source json.RawMessage) (anthropic.MessageNewParams, error) {
 	if len(source) == 0 {
 		return params, nil
@@ -188,7 +186,7 @@ func mergeOptions(params anthropic.MessageNewParams, source json.RawMessage) (an
 	if params.Thinking.OfDisabled != nil {
 		var members map[string]json.RawMessage
 		if json.Unmarshal(source, &members) == nil {
-			delete(members, "thinking") // its members would be merged
+			delete(members, "thinking") // merging would mix its members into the disabled one
 			source, _ = json.Marshal(members)
 		}
 	}
@@ -199,8 +197,7 @@ func mergeOptions(params anthropic.MessageNewParams, source json.RawMessage) (an
 	return param.Override[anthropic.MessageNewParams](merged), nil
 }
 
-// inputSchema gives the input schema of a tool, or the one that the API wants for a
-// tool without.
+// inputSchema returns the input schema of a tool, or the API's form of an empty one.
 func inputSchema(t model.Tool) json.RawMessage {
 	if len(t.InputSchema) == 0 {
 		return json.RawMessage(`{"type":"object"}`)
@@ -208,7 +205,7 @@ func inputSchema(t model.Tool) json.RawMessage {
 	return t.InputSchema
 }
 
-// turnBlocks gives whose turn a message belongs to and what it says in it.
+// turnBlocks returns the role of a message's turn and the blocks for it.
 func turnBlocks(m agent.Message) (role anthropic.MessageParamRole, blocks []anthropic.ContentBlockParamUnion, err error) {
 	role = anthropic.MessageParamRoleUser
 	switch m.Role {
@@ -228,7 +225,7 @@ func turnBlocks(m agent.Message) (role anthropic.MessageParamRole, blocks []anth
 	return role, blocks, nil
 }
 
-// partBlocks gives the block of a part; none for a part that says nothing here.
+// partBlocks returns the block of a part, or none if the API has no use for the part.
 func partBlocks(role agent.Role, p agent.Part) ([]anthropic.ContentBlockParamUnion, error) {
 	one := func(b anthropic.ContentBlockParamUnion) []anthropic.ContentBlockParamUnion {
 		return []anthropic.ContentBlockParamUnion{b}
@@ -263,7 +260,7 @@ type providerData struct {
 	Data      string `json:"data,omitempty"`
 }
 
-// The types of thinking.
+// The types of thinking blocks.
 const (
 	typeThinking = "thinking"
 	typeRedacted = "redacted_thinking"
@@ -301,7 +298,7 @@ func toolResultBlock(r agent.ToolResult) *anthropic.ToolResultBlockParam {
 	return out
 }
 
-// validCallID replaces an id that the API would refuse, by the same one each time.
+// validCallID replaces an id refused by the API. Equal ids get equal replacements.
 func validCallID(id string) string {
 	if callIDPattern.MatchString(id) {
 		return id

@@ -75,7 +75,7 @@ func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-// sentBody gives the body of a request.
+// sentBody returns the body of the request sent for r.
 func sentBody(t *testing.T, r model.Request) (body struct {
 	MaxTokens int             `json:"max_tokens"`
 	Messages  json.RawMessage `json:"messages"`
@@ -240,7 +240,7 @@ func TestWhatCannotBeSentIsRefused(t *testing.T) {
 	}
 }
 
-// requestMembers gives the members of the request that is sent.
+// requestMembers returns the members of the request sent for r.
 func requestMembers(t *testing.T, r model.Request) map[string]string {
 	t.Helper()
 	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
@@ -366,7 +366,7 @@ func TestTheCacheKeepsTheConversation(t *testing.T) {
 	}
 	r = modeltest.NewRequest("m")
 	r.Cache, r.Messages, r.Tools = agent.CacheAuto, nil, nil
-	requestMembers(t, r) // nothing to mark is no mistake
+	requestMembers(t, r) // nothing to mark is no error
 }
 
 func TestRequestsThatAreNoneAreRefused(t *testing.T) {

@@ -7,19 +7,18 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// unsupportedKeywords are the keywords that constrained decoding refuses.
+// unsupportedKeywords are refused by constrained decoding.
 var unsupportedKeywords = []string{
 	"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
 	"minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties",
 }
 
-// outputFormat asks for a reply that is JSON. The API takes only schemas that strict; one that
-// does not is sent with its objects closed and without the bounds of its values,
-// which the reply is held against anyway when it has come.
+// outputFormat requests a JSON reply. The API accepts only strict schemas, so it closes the objects of any other
+// schema and drops the bounds of its values. The reply is validated against the original schema later.
 func outputFormat(o model.Output) (json.RawMessage, error) {
 	var tree map[string]any
 	decoder := json.NewDecoder(bytes.NewReader(o.Schema))
-	decoder.UseNumber() // they stay as they were written
+	decoder.UseNumber() // keeps numbers as written
 	if err := decoder.Decode(&tree); err != nil || tree == nil {
 		return nil, model.InvalidRequest("the schema of the output is not a JSON object: %.100s", o.Schema)
 	}
@@ -33,7 +32,7 @@ func outputFormat(o model.Output) (json.RawMessage, error) {
 				delete(node, keyword)
 			}
 		})
-		// What was JSON stays JSON.
+		// A decoded tree can be encoded.
 		schema, _ = json.Marshal(tree)
 	}
 	return json.Marshal(struct {
@@ -42,8 +41,8 @@ func outputFormat(o model.Output) (json.RawMessage, error) {
 	}{"json_schema", schema})
 }
 
-// isStrictSchema says whether constrained decoding takes a schema: each object in it must
-// forbid further properties, and values have no bounds.
+// isStrictSchema reports whether constrained decoding accepts a schema: every object must forbid additional
+// properties, and values have no bounds.
 func isStrictSchema(schema json.RawMessage) bool {
 	var tree map[string]any
 	if json.Unmarshal(schema, &tree) != nil || tree == nil {
@@ -68,7 +67,7 @@ func isObjectSchema(schema map[string]any) bool {
 	return has || schema["type"] == "object"
 }
 
-// walkSchema visits a schema and the schemas in it.
+// walkSchema visits a schema and its subschemas.
 func walkSchema(node any, visit func(map[string]any)) {
 	switch node := node.(type) {
 	case []any:
@@ -80,7 +79,7 @@ func walkSchema(node any, visit func(map[string]any)) {
 		for key, child := range node {
 			switch key {
 			case "properties", "$defs", "definitions":
-				// Names of the user's, which may be anything.
+				// The keys are the user's names, not keywords.
 				if named, ok := child.(map[string]any); ok {
 					for _, schema := range named {
 						walkSchema(schema, visit)

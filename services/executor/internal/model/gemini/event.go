@@ -8,18 +8,18 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxLine is more than any line that model.Bounded lets through.
+// maxLine exceeds every line that model.LimitEvents passes.
 const maxLine = 32 << 20
 
-// eventReader reads an event stream (WHATWG HTML, 9.2), of which only data matters. An
-// event that is not followed by an empty line is none.
+// eventReader reads the data of an event stream (WHATWG HTML, 9.2). An event without a final empty line is
+// ignored.
 type eventReader struct {
 	scanner  *bufio.Scanner
-	data     []byte // of the event; valid until the next
-	unparsed []byte // what stood outside of every field
+	data     []byte // of the current event; valid until the next
+	unparsed []byte // lines that belong to no field
 }
 
-// maxUnparsed is how much is kept of a text that is no event: an error, perhaps.
+// maxUnparsed limits the unparsed text that is kept. It may be an error.
 const maxUnparsed = 64 << 10
 
 func newEventReader(stream io.Reader) *eventReader {
@@ -28,11 +28,11 @@ func newEventReader(stream io.Reader) *eventReader {
 	return &eventReader{scanner: lines}
 }
 
-// next reads an event that has data.
+// next reads the next event with data.
 func (e *eventReader) next() bool {
 	e.data = e.data[:0]
 	for e.scanner.Scan() {
-		text := e.scanner.Bytes() // without its line's end, CR LF or LF
+		text := e.scanner.Bytes() // without CR LF or LF
 		if len(text) == 0 {
 			if len(e.data) > 0 {
 				return true
@@ -47,7 +47,7 @@ func (e *eventReader) next() bool {
 			}
 			e.data = append(e.data, bytes.TrimPrefix(value, []byte(" "))...)
 		case "", "event", "id", "retry":
-			// A comment, or of no interest.
+			// Comments and unused fields.
 		default:
 			if len(e.unparsed)+len(text) <= maxUnparsed {
 				e.unparsed = append(append(e.unparsed, text...), '\n')
@@ -57,8 +57,8 @@ func (e *eventReader) next() bool {
 	return false
 }
 
-// err says why the stream ended: nil where it did as streams do. An error that the
-// API says without the form of an event is one, too.
+// err returns why the stream ended, nil for a regular end. Some servers send an error as plain text instead of
+// an event; err returns it as well.
 func (e *eventReader) err() error {
 	if err := e.scanner.Err(); err != nil {
 		return err

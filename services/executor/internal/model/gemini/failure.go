@@ -12,15 +12,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
-// apiError is what an error says: {"error":{"code","message","status","details"}}
-// (google.rpc.Status).
+// apiError is a google.rpc.Status: {"error":{"code","message","status","details"}}.
 type apiError struct {
-	found   bool // an error in this form was there
-	code    int  // the HTTP status
+	found   bool // the body has this form
+	code    int  // HTTP status
 	status  string
 	message string
-	reason  string        // of an ErrorInfo among the details
-	delay   time.Duration // of a RetryInfo among them
+	reason  string        // from the ErrorInfo of the details
+	delay   time.Duration // from the RetryInfo of the details
 }
 
 func parseAPIError(text []byte) apiError {
@@ -36,11 +35,11 @@ func parseAPIError(text []byte) apiError {
 		} `json:"error"`
 	}
 	body := text
-	// Without alt=sse, and from some proxies, errors come as a list of one.
+	// Without alt=sse, and from some proxies, the error is the only element of a list.
 	if trimmed := strings.TrimSpace(string(text)); strings.HasPrefix(trimmed, "[") && strings.HasSuffix(trimmed, "]") {
 		body = []byte(trimmed[1 : len(trimmed)-1])
 	}
-	// A body in another form, a proxy's perhaps, is its own message.
+	// Any other body, perhaps from a proxy, is its own message.
 	if json.Unmarshal(body, &envelope) != nil || envelope.Error == nil {
 		return apiError{message: strings.TrimSpace(string(text))}
 	}
@@ -55,7 +54,7 @@ func parseAPIError(text []byte) apiError {
 	return apiErr
 }
 
-// responseError classifies an answer that is not an event stream.
+// responseError classifies a response that is not an event stream.
 func responseError(res *http.Response, text []byte) *model.Error {
 	if e := model.RedirectError(res); e != nil {
 		return e
@@ -88,7 +87,8 @@ var (
 	notSupported   = regexp.MustCompile(`(?i)support|not enabled|not allowed`)
 )
 
-// setCode gives an error its code, and tells apart what the API calls invalid alike.
+// setCode classifies an error. It tells two causes of an invalid request apart from the others: a conversation
+// that exceeds the context, and an unsupported feature.
 func setCode(e *model.Error, apiErr apiError) {
 	e.Code, e.Retryable = classify(cmp.Or(e.StatusCode, apiErr.code), apiErr)
 	if e.Code != model.CodeInvalidRequest {
@@ -102,10 +102,10 @@ func setCode(e *model.Error, apiErr apiError) {
 	}
 }
 
-// classify decides by the name of the status where it says more than the number.
+// classify prefers the status name where it is more precise than the HTTP status.
 func classify(status int, apiErr apiError) (code string, retryable bool) {
 	if apiErr.reason == "API_KEY_INVALID" || apiErr.reason == "API_KEY_EXPIRED" {
-		return model.CodeUnauthenticated, false // answered with 400
+		return model.CodeUnauthenticated, false // sent with HTTP 400
 	}
 	switch {
 	case status == http.StatusUnauthorized, apiErr.status == "UNAUTHENTICATED":

@@ -18,16 +18,16 @@ import (
 // DefaultBaseURL is Google's own API.
 const DefaultBaseURL = "https://generativelanguage.googleapis.com/v1beta"
 
-// DefaultIdleTimeout outlasts the silence of a model that thinks.
+// DefaultIdleTimeout outlasts the pause of a thinking model.
 const DefaultIdleTimeout = 5 * time.Minute
 
-// Config says where the models are.
+// Config configures access to the models.
 type Config struct {
 	// BaseURL is the part of the URL before /models; DefaultBaseURL when empty.
 	BaseURL string `env:"BASE_URL" doc:"where the models are served; empty means Google"`
 	// APIKey is sent as X-Goog-Api-Key, or not at all when empty.
 	APIKey string `env:"API_KEY" doc:"the key of the Gemini API"`
-	// IdleTimeout ends a call that gave no byte for so long; DefaultIdleTimeout when 0.
+	// IdleTimeout ends a call after this long without data; DefaultIdleTimeout when 0.
 	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call that gives no byte for so long; 0 means 5m"`
 }
 
@@ -41,8 +41,8 @@ type Model struct {
 
 var _ model.Model = (*Model)(nil)
 
-// New makes a model that calls through client; nil means one that follows no redirect,
-// see model.Direct. It refuses a base URL that is not an absolute http or https URL.
+// New returns a model that calls through client; nil means model.HTTPClient's default. It refuses a base URL
+// that is not an absolute http or https URL.
 func New(c Config, client *http.Client) (*Model, error) {
 	if c.BaseURL == "" {
 		c.BaseURL = DefaultBaseURL
@@ -57,8 +57,8 @@ func New(c Config, client *http.Client) (*Model, error) {
 	return &Model{base: base, key: c.APIKey, client: model.HTTPClient(client), idle: c.IdleTimeout}, nil
 }
 
-// Generate streams one content. All its errors are *model.Error, except for that
-// of ctx, and none holds the API key.
+// Generate streams one reply. Its errors are *model.Error, apart from those of ctx, and never contain the API
+// key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
 		m.generate(ctx, r, model.FilterEvents(yield, m.key))
@@ -105,14 +105,14 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 		}
 	}
 	if err != nil {
-		// A body may end quietly because the call was given up.
+		// A cancelled call may end its body without an error.
 		yield(nil, call.Error(err))
 	}
 }
 
-// openStream gives the body of an event stream.
+// openStream sends the request and returns the body of the event stream.
 func (m *Model) openStream(ctx context.Context, name string, body []byte, call *providerhttp.Call) (io.ReadCloser, error) {
-	// "models/" may be a part of the name; tuned models have another folder.
+	// The name may include its collection; tuned models have another one.
 	if !strings.HasPrefix(name, "models/") && !strings.HasPrefix(name, "tunedModels/") {
 		name = "models/" + name
 	}

@@ -10,30 +10,30 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxCalls is how many calls one reply may have.
+// maxCalls limits the calls of one reply.
 const maxCalls = 256
 
-// assembler puts the chunks of one content together. It does no I/O.
+// assembler builds one reply from the chunks of its stream. It does no I/O.
 type assembler struct {
 	ids              *model.CallIDs
 	calls            int
 	inReasoning      bool
-	stopReason       genai.FinishReason // "" before the end
-	finishMessage    string             // what the API says about the finish
-	promptBlocked    bool               // the prompt was, so there is no reply
+	stopReason       genai.FinishReason // "" until it arrives
+	finishMessage    string             // the API's explanation of the stop
+	promptBlocked    bool               // there will be no reply
 	usage            *model.Usage
-	usageAfterFinish bool // the usage came with or after the finish
+	usageAfterFinish bool // the usage came with or after the stop reason
 }
 
 func newAssembler(messages int) *assembler { return &assembler{ids: model.NewCallIDs(messages)} }
 
-// isFinished says whether the reply is known to have ended.
+// isFinished reports whether the reply has ended. Its usage may be missing.
 func (r *assembler) isFinished() bool { return r.stopReason != "" || r.promptBlocked }
 
-// isComplete says whether nothing more is to be waited for.
+// isComplete reports whether everything has arrived.
 func (r *assembler) isComplete() bool { return r.isFinished() && r.usageAfterFinish }
 
-// handle gives the events of a chunk.
+// handle returns the model events of a chunk.
 func (r *assembler) handle(data []byte) ([]model.Event, error) {
 	if apiErr := parseAPIError(data); apiErr.found {
 		return nil, streamError(apiErr)
@@ -93,7 +93,7 @@ func (r *assembler) addPart(p part) ([]model.Event, error) {
 		}
 		return events, nil
 	case text == "" && p.ThoughtSignature == "":
-		return nil, nil // nothing, or a kind of part that was not asked for
+		return nil, nil // empty, or an unrequested kind of part
 	}
 	events := r.endReasoning("")
 	if p.ThoughtSignature != "" {
@@ -105,7 +105,7 @@ func (r *assembler) addPart(p part) ([]model.Event, error) {
 	return events, nil
 }
 
-// addCall gives the events of a call, which comes in one piece.
+// addCall returns the events of a call. Calls arrive in one piece.
 func (r *assembler) addCall(c functionCall, signature string) ([]model.Event, error) {
 	if c.Name == "" {
 		return nil, model.InvalidResponse("a call has no name")
@@ -127,8 +127,7 @@ func (r *assembler) addCall(c functionCall, signature string) ([]model.Event, er
 	return append(events, model.CallEnd{Index: index, Arguments: model.EncodeArguments(arguments)}), nil
 }
 
-// argumentsText gives the text of arguments: none of none, and without the spaces that the
-// API likes to put in.
+// argumentsText returns arguments without the API's white space, and "" if there are none.
 func argumentsText(args json.RawMessage) string {
 	var text bytes.Buffer
 	if len(args) == 0 || string(args) == "null" || json.Compact(&text, args) != nil {
@@ -149,13 +148,13 @@ func (r *assembler) endReasoning(signature string) []model.Event {
 }
 
 func reasoningEnd(m providerData) model.Event {
-	// Marshalling texts and a number cannot fail.
+	// Marshalling strings and a number cannot fail.
 	data, _ := json.Marshal(m)
 	return model.ReasoningEnd{ProviderData: data}
 }
 
-// finish gives the usage and the finish of a reply that is over, or says that it was
-// cut off, or that the model did not manage to make the call that it began.
+// finish returns the usage and the finish of a complete reply. A truncated reply and a malformed call give an
+// error.
 func (r *assembler) finish() ([]model.Event, error) {
 	if !r.isFinished() {
 		return nil, model.Truncated("a finishReason")
@@ -176,7 +175,7 @@ func (r *assembler) finishReason() model.FinishReason {
 		return model.FinishContentFilter
 	case genai.FinishReasonStop:
 		if r.calls > 0 {
-			return model.FinishToolCalls // the API has no reason of its own for them
+			return model.FinishToolCalls // the API has no finish reason for calls
 		}
 		return model.FinishStop
 	case genai.FinishReasonMaxTokens:

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/modeltest"
 )
 
-// stream makes an event stream of chunks.
+// stream returns an event stream of chunks.
 func stream(chunks ...string) string {
 	var out strings.Builder
 	for _, c := range chunks {
@@ -22,7 +22,7 @@ func stream(chunks ...string) string {
 	return out.String()
 }
 
-// says is a chunk with these parts, and the finish reason where there is one.
+// chunk returns a chunk with these parts, and with a finish reason unless it is empty.
 func chunk(parts, finish string) string {
 	end := ""
 	if finish != "" {
@@ -31,7 +31,7 @@ func chunk(parts, finish string) string {
 	return `{"candidates":[{"content":{"role":"model","parts":[` + parts + `]}` + end + `}]}`
 }
 
-// collect is what comes out of an event stream.
+// collect returns the reply that the model reads from an event stream.
 func collect(t *testing.T, body string, end modeltest.Scenario) modeltest.Reply {
 	t.Helper()
 	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Encoding{})
@@ -118,14 +118,14 @@ func TestTextsAreUnderstood(t *testing.T) {
 			}
 		})
 	}
-	// With its usage it does not wait for the end: this server would wait for ever.
+	// The reply must end at its usage: this server never closes the stream.
 	h := collect(t, stream(chunk(`{"text":"a"}`, "STOP"), `{`+usage+`}`), modeltest.Slow)
 	if h.Err != nil || h.Finish != model.FinishStop || h.Usage.TotalTokens != 11 {
 		t.Errorf("got %+v", h)
 	}
 }
 
-// expect compares the class of an error.
+// expect compares the code of an error and whether it is retryable.
 func expect(t *testing.T, err error, code string, retryable bool) *model.Error {
 	t.Helper()
 	e, ok := errors.AsType[*model.Error](err)

@@ -19,8 +19,7 @@ const (
 	roleModel = "model"
 )
 
-// newBody puts a conversation into the form of generateContent. Its error is a
-// *model.Error: provider_invalid_request.
+// newBody converts a request. Its error is a *model.Error: provider_invalid_request.
 func newBody(r model.Request) (json.RawMessage, error) {
 	b := body{Contents: []turn{}}
 	if r.System != "" {
@@ -44,13 +43,13 @@ func newBody(r model.Request) (json.RawMessage, error) {
 	return model.MergeOptions(source, r.Options)
 }
 
-// setTools names the tools, and whether one of them must be called.
+// setTools declares the tools and sets whether the model must call one.
 func (b *body) setTools(r model.Request) error {
 	if len(r.Tools) == 0 {
 		if r.Choice == model.ChoiceRequired {
 			return model.InvalidRequest("a call is required and there are no tools")
 		}
-		return nil // the API refuses a choice without tools
+		return nil // the API refuses a tool choice without tools
 	}
 	var tool genai.Tool
 	for _, t := range r.Tools {
@@ -74,7 +73,7 @@ func (b *body) setTools(r model.Request) error {
 	return nil
 }
 
-// setGenerationConfig sets how the reply is made.
+// setGenerationConfig sets limit, temperature and format of the reply.
 func (b *body) setGenerationConfig(r model.Request) {
 	if r.MaxOutputTokens > 0 {
 		b.GenerationConfig.MaxOutputTokens = int32(min(r.MaxOutputTokens, 1<<30))
@@ -88,13 +87,13 @@ func (b *body) setGenerationConfig(r model.Request) {
 	}
 }
 
-// addTurn takes a turn into the conversation. Turns of one role are joined, but the
-// results of calls are a turn of their own: the API counts its parts.
+// addTurn appends a turn, merging it into the previous turn of its role. Results stay in a turn of their own,
+// because the API counts its parts.
 func (b *body) addTurn(next turn) {
 	last := len(b.Contents) - 1
 	switch {
 	case len(next.Parts) == 0:
-		// The API refuses turns that say nothing.
+		// The API refuses empty turns.
 	case last >= 0 && b.Contents[last].Role == next.Role && b.Contents[last].hasResults() == next.hasResults():
 		b.Contents[last].Parts = append(b.Contents[last].Parts, next.Parts...)
 	default:
@@ -102,17 +101,16 @@ func (b *body) addTurn(next turn) {
 	}
 }
 
-// hasResults says whether a turn holds results.
+// hasResults reports whether a turn holds results.
 func (t turn) hasResults() bool { return len(t.Parts) > 0 && t.Parts[0].FunctionResponse != nil }
 
-// signatureModels are the models that refuse a turn whose first call is not signed.
+// signatureModels matches the models that refuse a turn whose first call is unsigned.
 var signatureModels = regexp.MustCompile(`^(models/)?gemini-[3-9]`)
 
-// skipSignature is what the API takes as the signature of a call that has none because
-// another model made it, or because its reply was interrupted.
+// skipSignature is the API's placeholder for a missing signature.
 const skipSignature = "skip_thought_signature_validator"
 
-// signFirstCall signs the first call of a turn if nothing did.
+// signFirstCall gives the first call of a turn the placeholder unless it is signed.
 func (t turn) signFirstCall() {
 	for i := range t.Parts {
 		if t.Parts[i].FunctionCall != nil {
@@ -122,7 +120,7 @@ func (t turn) signFirstCall() {
 	}
 }
 
-// newTurn gives what a message says; no part where it says nothing.
+// newTurn converts a message. An empty message gives a turn without parts.
 func newTurn(m agent.Message, demanding bool) (turn, error) {
 	switch m.Role {
 	case agent.RoleUser, agent.RoleSystem, agent.RoleContext:
@@ -143,7 +141,7 @@ func newTurn(m agent.Message, demanding bool) (turn, error) {
 	return turn{}, model.InvalidRequest("the message %s has the unknown role %q", m.ID, m.Role)
 }
 
-// userTurn gives the user's turn.
+// userTurn converts a user, system or context message.
 func userTurn(m agent.Message) (turn, error) {
 	t := turn{Role: roleUser}
 	for _, p := range m.Parts {
@@ -163,10 +161,10 @@ func userTurn(m agent.Message) (turn, error) {
 	return t, nil
 }
 
-// modelTurn gives the model's turn, with each signature at the part it came with.
+// modelTurn converts an assistant message and puts each signature on its part.
 func modelTurn(m agent.Message) turn {
 	t := turn{Role: roleModel}
-	var signed providerData // of what comes next
+	var signed providerData // signature of the next part
 	for _, p := range m.Parts {
 		switch p := p.(type) {
 		case agent.Reasoning:
@@ -200,7 +198,7 @@ func modelTurn(m agent.Message) turn {
 	return t
 }
 
-// parseProviderData reads provider data; nothing of another provider's.
+// parseProviderData returns the zero value for another provider's data.
 func parseProviderData(data json.RawMessage) providerData {
 	var m providerData
 	if json.Unmarshal(data, &m) != nil || m.Signature == "" || m.Bytes < 0 {
@@ -209,7 +207,7 @@ func parseProviderData(data json.RawMessage) providerData {
 	return m
 }
 
-// resultObject gives a result as an object, in the members that the API knows.
+// resultObject returns a result as the object that the API expects.
 func resultObject(r agent.ToolResult) json.RawMessage {
 	var members struct {
 		Error  string          `json:"error,omitempty"`
@@ -230,13 +228,13 @@ func resultObject(r agent.ToolResult) json.RawMessage {
 	return out
 }
 
-// checkFile says why a file cannot be sent.
+// checkFile returns the error of a file that cannot be sent.
 func checkFile(f agent.File) error {
 	_, err := filePart(f)
 	return err
 }
 
-// filePart gives the part of a file: embedded, or by its address, which the API loads.
+// filePart returns the part of a file, embedded or as a URL for the API to load.
 func filePart(f agent.File) (part, error) {
 	media, _, err := mime.ParseMediaType(f.MediaType)
 	if err != nil {

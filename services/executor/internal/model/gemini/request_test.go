@@ -80,7 +80,7 @@ func TestNamesOfModelsBecomePaths(t *testing.T) {
 	}
 }
 
-// requestMembers gives the members of the request that is sent for r.
+// requestMembers returns the members of the request sent for r.
 func requestMembers(t *testing.T, r model.Request) map[string]string {
 	t.Helper()
 	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})

@@ -9,26 +9,26 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// The bounds of one reply.
+// The limits of one reply.
 const (
 	maxCalls     = 256
-	maxArguments = 8 << 20 // bytes, of one call
+	maxArguments = 8 << 20 // bytes for each call
 )
 
-// chatAssembler puts the chunks of one completion together. It does no I/O.
+// chatAssembler builds one reply from the chunks of a chat completion. It does no I/O.
 type chatAssembler struct {
 	ids              *model.CallIDs
 	inReasoning      bool
 	refused          bool
 	calls            []*call
-	openCalls        map[int64]*call // the open call of each index on the wire
+	openCalls        map[int64]*call // by their index on the wire
 	usage            *model.Usage
-	stopReason       string // the finish_reason, "" before it
+	stopReason       string // the finish_reason, "" until it arrives
 	usageAfterFinish bool   // the usage came with or after the finish_reason
 }
 
 type call struct {
-	index     int // among the calls of the reply, in the order of their beginning
+	index     int // among the calls of the reply
 	wireID    string
 	name      string
 	started   bool
@@ -39,13 +39,13 @@ func newChatAssembler(messages int) *chatAssembler {
 	return &chatAssembler{ids: model.NewCallIDs(messages), openCalls: make(map[int64]*call)}
 }
 
-// isFinished says whether the finish_reason came.
+// isFinished reports whether the finish_reason has arrived.
 func (r *chatAssembler) isFinished() bool { return r.stopReason != "" }
 
-// isComplete says whether nothing more is to be waited for.
+// isComplete reports whether everything has arrived.
 func (r *chatAssembler) isComplete() bool { return r.isFinished() && r.usageAfterFinish }
 
-// handle gives the events of a chunk.
+// handle returns the model events of a chunk.
 func (r *chatAssembler) handle(chunk openai.ChatCompletionChunk) ([]model.Event, error) {
 	var events []model.Event
 	for _, choice := range chunk.Choices {
@@ -81,7 +81,7 @@ func (r *chatAssembler) handle(chunk openai.ChatCompletionChunk) ([]model.Event,
 	return events, nil
 }
 
-// addText gives the events of what is thought and said.
+// addText returns the events of reasoning, text and refusal.
 func (r *chatAssembler) addText(delta openai.ChatCompletionChunkChoiceDelta) []model.Event {
 	var events []model.Event
 	if thought := reasoningText(delta); thought != "" {
@@ -101,8 +101,8 @@ func (r *chatAssembler) addText(delta openai.ChatCompletionChunkChoiceDelta) []m
 	return events
 }
 
-// reasoningText reads the fields that compatible servers have for it. Those that
-// fill both put the same text into them.
+// reasoningText returns the reasoning of compatible servers. They use one of two fields, or both for the same
+// text.
 func reasoningText(delta openai.ChatCompletionChunkChoiceDelta) string {
 	for _, name := range []string{"reasoning_content", "reasoning"} {
 		var text string
@@ -121,7 +121,7 @@ func (r *chatAssembler) endReasoning() []model.Event {
 	return []model.Event{model.ReasoningEnd{}}
 }
 
-// addCall gives the events of a fragment of a call.
+// addCall returns the events of a call fragment.
 func (r *chatAssembler) addCall(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) ([]model.Event, error) {
 	c := r.openCalls[fragment.Index]
 	if c == nil || c.isNewCall(fragment) {
@@ -145,7 +145,7 @@ func (r *chatAssembler) addCall(fragment openai.ChatCompletionChunkChoiceDeltaTo
 	c.arguments.WriteString(text)
 	switch {
 	case c.name == "":
-		return nil, nil // the name may still come
+		return nil, nil // wait for the name
 	case !c.started:
 		return r.startCalls(), nil
 	case text != "":
@@ -154,8 +154,8 @@ func (r *chatAssembler) addCall(fragment openai.ChatCompletionChunkChoiceDeltaTo
 	return nil, nil
 }
 
-// isNewCall says whether a fragment with the index of the call begins another one:
-// some servers give every call the index 0, and some of these no ids.
+// isNewCall reports whether a fragment with this call's index starts another call. Some servers give every call
+// the index 0, and some of them omit the ids as well.
 func (c *call) isNewCall(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) bool {
 	if fragment.ID != "" && c.wireID != "" {
 		return fragment.ID != c.wireID
@@ -164,9 +164,8 @@ func (c *call) isNewCall(fragment openai.ChatCompletionChunkChoiceDeltaToolCall)
 		strings.TrimSpace(fragment.Function.Arguments) != "" && json.Valid([]byte(c.arguments.String()))
 }
 
-// startCalls begins the calls whose names are known, with what of their arguments came
-// before. Calls begin in order, so one that waits for its name holds back those
-// after it.
+// startCalls starts the calls with known names, each with the arguments received so far. Calls start in order,
+// so a call without a name holds back the calls after it.
 func (r *chatAssembler) startCalls() []model.Event {
 	var events []model.Event
 	for _, next := range r.calls {
@@ -197,7 +196,7 @@ func (r *chatAssembler) endBlocks() ([]model.Event, error) {
 	return events, nil
 }
 
-// finish gives the usage and the finish of a reply that is over, or says that it was cut off.
+// finish returns the usage and the finish of a complete reply, and an error for a truncated one.
 func (r *chatAssembler) finish() ([]model.Event, error) {
 	if !r.isFinished() {
 		return nil, model.Truncated("a finish_reason")
@@ -214,7 +213,7 @@ func (r *chatAssembler) finishReason() model.FinishReason {
 	case "stop", "tool_calls", "function_call":
 		switch {
 		case len(r.calls) > 0:
-			return model.FinishToolCalls // some servers say "stop" here
+			return model.FinishToolCalls // some servers use "stop" with calls
 		case r.refused:
 			return model.FinishContentFilter
 		case r.stopReason == "stop":

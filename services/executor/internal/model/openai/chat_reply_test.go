@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/openai"
 )
 
-// stream makes an event stream of chunks whose first choice is given.
+// stream returns an event stream of chunks with these first choices.
 func stream(choices ...string) string {
 	var out strings.Builder
 	for _, c := range choices {
@@ -30,7 +30,7 @@ func finishChoice(reason string) string {
 	return `{"index":0,"delta":{},"finish_reason":"` + reason + `"}`
 }
 
-// collectChat is what comes out of an event stream.
+// collectChat returns the reply that the model reads from an event stream.
 func collectChat(t *testing.T, body string, end modeltest.Scenario) modeltest.Reply {
 	t.Helper()
 	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Encoding{})
@@ -39,7 +39,7 @@ func collectChat(t *testing.T, body string, end modeltest.Scenario) modeltest.Re
 	return modeltest.Collect(t, connect(t, server, openai.Config{}).Generate(ctx, modeltest.NewRequest("m")))
 }
 
-// formatCalls gives the calls as ID NAME ARGUMENTS.
+// formatCalls returns the calls as ID NAME ARGUMENTS.
 func formatCalls(h modeltest.Reply) []string {
 	var out []string
 	for _, c := range h.Calls {
@@ -141,14 +141,14 @@ func TestAReplyIsWholeAfterItsFinishReason(t *testing.T) {
 			t.Errorf("%s: got %+v", end, h)
 		}
 	}
-	// With its usage it does not wait for [DONE]: this server would wait for ever.
+	// The reply must end at its usage without [DONE]: this server never closes the stream.
 	h := collectChat(t, stream(deltaChoice(`"content":"a"`), finishChoice("stop"))+`data: {"choices":[],"usage":{"total_tokens":3}}`+"\n\n", modeltest.Slow)
 	if h.Err != nil || h.Finish != model.FinishStop || h.Usage.TotalTokens != 3 {
 		t.Errorf("got %+v", h)
 	}
 }
 
-// expect compares the class of an error.
+// expect compares the code of an error and whether it is retryable.
 func expect(t *testing.T, err error, code string, retryable bool) *model.Error {
 	t.Helper()
 	e, ok := errors.AsType[*model.Error](err)

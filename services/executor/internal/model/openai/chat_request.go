@@ -13,11 +13,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxCallID is the longest id of a call that OpenAI accepts.
+// maxCallID is the longest call id that OpenAI accepts.
 const maxCallID = 40
 
-// newChatParams puts a conversation into the form of chat completions. Its error is a
-// *model.Error: provider_invalid_request.
+// newChatParams converts a request for chat completions. Its error is a *model.Error: provider_invalid_request.
 func newChatParams(r model.Request) (openai.ChatCompletionNewParams, error) {
 	params := openai.ChatCompletionNewParams{
 		Model:         r.Model,
@@ -52,7 +51,7 @@ func newChatParams(r model.Request) (openai.ChatCompletionNewParams, error) {
 	return mergeOptions(params, r.Options)
 }
 
-// mergeOptions adds the options of a request to its params.
+// mergeOptions adds the request's options to params.
 func mergeOptions[T param.ParamStruct, P param.InferPtr[T]](params T, options json.RawMessage) (T, error) {
 	if len(options) == 0 {
 		return params, nil
@@ -83,13 +82,13 @@ func setChatTools(params *openai.ChatCompletionNewParams, r model.Request) error
 	return err
 }
 
-// toolChoice gives the word for the choice of a request; "" where nothing is to be said.
+// toolChoice returns the tool choice of a request, "" for the default.
 func toolChoice(r model.Request) (string, error) {
 	switch {
 	case len(r.Tools) == 0 && r.Choice == model.ChoiceRequired:
 		return "", model.InvalidRequest("a call is required and there are no tools")
 	case len(r.Tools) == 0:
-		return "", nil // the API refuses a choice without tools
+		return "", nil // the API refuses a tool choice without tools
 	}
 	return string(r.Choice), nil
 }
@@ -106,7 +105,7 @@ func chatFormat(o model.Output) (shared.ResponseFormatJSONSchemaParam, error) {
 	return shared.ResponseFormatJSONSchemaParam{JSONSchema: format}, nil
 }
 
-// parseObject reads a JSON object. Raw values keep its numbers as they were written.
+// parseObject reads a JSON object. Raw values keep numbers as written.
 func parseObject(source json.RawMessage) (map[string]any, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(source, &raw); err != nil {
@@ -137,8 +136,8 @@ func chatTool(t model.Tool) (openai.ChatCompletionToolUnionParam, error) {
 	return openai.ChatCompletionFunctionTool(f), nil
 }
 
-// chatMessages gives no message for one that says nothing, and one for each result
-// of a tool message.
+// chatMessages converts a message. An assistant message without text and calls gives none; a tool message gives
+// one message for each result.
 func chatMessages(m agent.Message) ([]openai.ChatCompletionMessageParamUnion, error) {
 	switch m.Role {
 	case agent.RoleSystem, agent.RoleContext:
@@ -178,7 +177,7 @@ func userMessage(m agent.Message) ([]openai.ChatCompletionMessageParamUnion, err
 		}
 	}
 	if plain {
-		// Many compatible servers take texts only in this form.
+		// Many compatible servers accept texts only as a plain string.
 		return []openai.ChatCompletionMessageParamUnion{openai.UserMessage(m.Text())}, nil
 	}
 	return []openai.ChatCompletionMessageParamUnion{openai.UserMessage(parts)}, nil
@@ -206,8 +205,7 @@ func assistantMessage(m agent.Message) []openai.ChatCompletionMessageParamUnion 
 	return []openai.ChatCompletionMessageParamUnion{{OfAssistant: &out}}
 }
 
-// resultText is a result as the model reads it: texts as they are, other values
-// and failures as JSON.
+// resultText returns a result as the model reads it: texts unchanged, other values and failures as JSON.
 func resultText(r agent.ToolResult) string {
 	if r.Success {
 		return model.PlainText(r.Result)
@@ -223,7 +221,7 @@ func resultText(r agent.ToolResult) string {
 	return string(text)
 }
 
-// shortCallID shortens an id that is too long, to the same one each time.
+// shortCallID replaces an id that is too long. Equal ids get equal replacements.
 func shortCallID(id string) string {
 	if len(id) <= maxCallID {
 		return id

@@ -71,7 +71,7 @@ func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-// sentMessages gives the messages of the request for a conversation.
+// sentMessages returns the messages of the request sent for a conversation.
 func sentMessages(t *testing.T, messages ...agent.Message) string {
 	t.Helper()
 	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Encoding{})

@@ -15,13 +15,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
-// apiError is what an error body says, in the forms that servers give it:
-// {"error": {…}}, {"error": "text"}, {"message": "text"}, {"detail": …}.
+// apiError is an error body in one of the forms that servers use: {"error": {…}}, {"error": "text"}, {"message":
+// "text"}, {"detail": …}.
 type apiError struct {
 	message string
 	kind    string // the "type"
 	code    string
-	param   string // the member of the request that it is about
+	param   string // the invalid member of the request
 }
 
 func parseAPIError(text []byte) apiError {
@@ -36,12 +36,12 @@ func parseAPIError(text []byte) apiError {
 	var object struct {
 		Message string          `json:"message"`
 		Type    string          `json:"type"`
-		Code    json.RawMessage `json:"code"` // a text or a number
+		Code    json.RawMessage `json:"code"` // a string or a number
 		Param   json.RawMessage `json:"param"`
 	}
 	var message string
 	if json.Unmarshal(envelope.Error, &message) != nil {
-		// Fields of other types stay empty; the rest is still worth reading.
+		// Fields of unexpected types stay empty.
 		_ = json.Unmarshal(envelope.Error, &object)
 	}
 	return apiError{
@@ -52,7 +52,7 @@ func parseAPIError(text []byte) apiError {
 	}
 }
 
-// fieldText is the text of a member that may have any type; empty where there is none, or null.
+// fieldText returns the text of a member of any type, "" if it is missing or null.
 func fieldText(value json.RawMessage) string {
 	if string(value) == "null" {
 		return ""
@@ -60,7 +60,7 @@ func fieldText(value json.RawMessage) string {
 	return model.PlainText(value)
 }
 
-// responseError classifies an answer that is not an event stream.
+// responseError classifies a response that is not an event stream.
 func responseError(res *http.Response, text []byte) *model.Error {
 	if e := model.RedirectError(res); e != nil {
 		return e
@@ -80,8 +80,8 @@ func responseError(res *http.Response, text []byte) *model.Error {
 	return e
 }
 
-// streamError makes an error of what the provider apiErr in the middle of a stream, and
-// leaves other errors as they are.
+// streamError classifies an error that the provider sent in the middle of a stream. It returns other errors
+// unchanged.
 func streamError(err error) error {
 	if e, ok := errors.AsType[*ssestream.StreamError](err); ok {
 		return eventError(e.Event.Data)
@@ -93,7 +93,7 @@ func streamError(err error) error {
 func eventError(text []byte) *model.Error {
 	apiErr := parseAPIError(text)
 	e := &model.Error{Message: apiErr.message}
-	// OpenRouter and others put the HTTP status that it would have been into the code.
+	// OpenRouter and others use the HTTP status as the code.
 	status, err := strconv.Atoi(apiErr.code)
 	if err == nil && status >= 400 && status < 600 {
 		e.StatusCode = status
@@ -104,15 +104,15 @@ func eventError(text []byte) *model.Error {
 }
 
 var (
-	// tooLong is how servers without a code for it say that a conversation is too long.
+	// contextTooLong matches the messages of servers without a code for this error.
 	contextTooLong = regexp.MustCompile(`(?i)context (length|window|size)|maximum (context|sequence) length|too many (input )?tokens|prompt is too long`)
-	// ofShape names the members of a request that ask for the shape of the reply.
+	// replyShape matches the request members that control format and tool choice.
 	replyShape   = regexp.MustCompile(`(?i)response_format|text\.format|json_schema|tool_choice|structured output`)
 	notSupported = regexp.MustCompile(`(?i)support|not available|not allowed`)
 )
 
-// refineCode tells apart what servers call an invalid request alike: a conversation
-// that is too long, and a shape of the reply that the model cannot give.
+// refineCode tells two causes of an invalid request apart from the others: a conversation that exceeds the
+// context, and a reply format or tool choice that the model does not support.
 func refineCode(e *model.Error, apiErr apiError) {
 	if e.Code != model.CodeInvalidRequest {
 		return
@@ -125,11 +125,11 @@ func refineCode(e *model.Error, apiErr apiError) {
 	}
 }
 
-// classify decides by the status where there is one, else by the name of the error.
+// classify uses the status if there is one, otherwise the name of the error.
 func classify(status int, apiErr apiError) (code string, retryable bool) {
 	switch {
 	case apiErr.code == "insufficient_quota" || apiErr.kind == "insufficient_quota":
-		// Answered with 429, but waiting does not bring the money.
+		// HTTP 429, but waiting does not refill the account.
 		return model.CodeRateLimited, false
 	case status == http.StatusUnauthorized:
 		return model.CodeUnauthenticated, false

@@ -11,17 +11,17 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// attachment is a file on its way into a request.
+// attachment is a file prepared for a request.
 type attachment struct {
 	image bool
-	// text is what a text file holds, with its name: every model reads that.
+	// text is the name and content of an embedded text file. Every model reads text.
 	text     string
 	embedded bool // the URL is a data: URL
 	url      string
 	name     string // never empty
 }
 
-// newAttachment reads a file. It refuses addresses that are neither data: nor https:.
+// newAttachment reads a file. It refuses URLs other than data: and https:.
 func newAttachment(f agent.File) (attachment, error) {
 	media, _, _ := mime.ParseMediaType(f.MediaType)
 	a := attachment{
@@ -31,7 +31,7 @@ func newAttachment(f agent.File) (attachment, error) {
 		name:     f.Filename,
 	}
 	if a.name == "" {
-		a.name = "file" // the API wants one beside the data
+		a.name = "file" // the API requires a name with the data
 	}
 	if !a.embedded && !strings.HasPrefix(f.URL, "https:") {
 		return a, model.InvalidRequest("a file is taken as a data: or https: URL: %q is neither", a.name)
@@ -46,13 +46,13 @@ func newAttachment(f agent.File) (attachment, error) {
 	return a, nil
 }
 
-// checkChatFile says why a file cannot be sent to chat completions.
+// checkChatFile returns the error of a file that chat completions cannot receive.
 func checkChatFile(f agent.File) error {
 	_, err := chatFile(f)
 	return err
 }
 
-// chatFile gives the part of a file in a user message of chat completions.
+// chatFile returns the part of a file in a user message.
 func chatFile(f agent.File) (openai.ChatCompletionContentPartUnionParam, error) {
 	a, err := newAttachment(f)
 	switch {

@@ -20,16 +20,16 @@ import (
 // DefaultBaseURL is OpenAI's own API.
 const DefaultBaseURL = "https://api.openai.com/v1"
 
-// DefaultIdleTimeout outlasts the silence of a model that reasons.
+// DefaultIdleTimeout outlasts the pause of a reasoning model.
 const DefaultIdleTimeout = 5 * time.Minute
 
-// The APIs. APIChat is the one that compatible servers speak.
+// The APIs. Compatible servers offer APIChat.
 const (
 	APIChat      = "chat"
 	APIResponses = "responses"
 )
 
-// Config says where the models are.
+// Config configures access to the models.
 type Config struct {
 	// BaseURL is the part of the URL before /chat/completions or /responses;
 	// DefaultBaseURL when empty.
@@ -38,14 +38,14 @@ type Config struct {
 	API string `env:"API" doc:"which API is spoken: chat (chat completions) or responses; empty means chat"`
 	// APIKey is sent as a bearer token, or not at all when empty.
 	APIKey string `env:"API_KEY" doc:"the key of the OpenAI API, or of the server at the base URL"`
-	// IdleTimeout ends a call that gave no byte for so long; DefaultIdleTimeout when 0.
+	// IdleTimeout ends a call after this long without data; DefaultIdleTimeout when 0.
 	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call that gives no byte for so long; 0 means 5m"`
 }
 
 // Model calls one of the APIs. Safe for concurrent use.
 type Model struct {
 	api         string
-	key         string // for taking it out of errors
+	key         string // removed from errors
 	completions openai.ChatCompletionService
 	responses   responses.ResponseService
 	idle        time.Duration
@@ -53,9 +53,8 @@ type Model struct {
 
 var _ model.Model = (*Model)(nil)
 
-// New makes a model that calls through client; nil means one that follows no redirect,
-// see model.Direct. It refuses a base URL that is not an absolute http or https URL, and an
-// unknown API.
+// New returns a model that calls through client; nil means model.HTTPClient's default. It refuses an unknown
+// API, and a base URL that is not an absolute http or https URL.
 func New(c Config, client *http.Client) (*Model, error) {
 	if c.BaseURL == "" {
 		c.BaseURL = DefaultBaseURL
@@ -81,7 +80,7 @@ func New(c Config, client *http.Client) (*Model, error) {
 	if c.APIKey != "" {
 		options = append(options, option.WithAPIKey(c.APIKey))
 	}
-	// openai.NewClient would read the environment; the services by themselves do not.
+	// openai.NewClient would also read the environment.
 	return &Model{
 		api: c.API, key: c.APIKey, idle: c.IdleTimeout,
 		completions: openai.NewChatCompletionService(options...),
@@ -89,8 +88,8 @@ func New(c Config, client *http.Client) (*Model, error) {
 	}, nil
 }
 
-// Generate streams one reply. All its errors are *model.Error, except for that of
-// ctx, and none holds the API key.
+// Generate streams one reply. Its errors are *model.Error, apart from those of ctx, and never contain the API
+// key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
 		out := model.FilterEvents(yield, m.key)
@@ -126,7 +125,7 @@ func (m *Model) generateResponse(ctx context.Context, r model.Request, yield fun
 	streamReply(stream, newResponseAssembler(len(r.Messages)), call, yield)
 }
 
-// callMiddleware is the middleware of a call.
+// callMiddleware sends the requests of a call and limits the events of its stream.
 func callMiddleware(call *providerhttp.Call) option.Middleware {
 	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		res, err := call.Send(req, next)
@@ -137,20 +136,19 @@ func callMiddleware(call *providerhttp.Call) option.Middleware {
 	}
 }
 
-// assembler puts the chunks of a stream together.
+// assembler builds one reply from the chunks of a stream.
 type assembler[T any] interface {
-	// take gives the events of a chunk, also beside an error.
+	// handle returns the model events of a chunk, possibly together with an error.
 	handle(chunk T) ([]model.Event, error)
-	// end gives the events of the end, or says what is missing.
+	// finish returns the last events, or an error if the reply was truncated.
 	finish() ([]model.Event, error)
-	// finished says whether the reply is known to have ended: what the connection
-	// does then is of no interest.
+	// isFinished reports whether the reply has ended. Connection failures no longer matter then.
 	isFinished() bool
-	// whole says whether nothing more is to be waited for.
+	// isComplete reports whether everything has arrived.
 	isComplete() bool
 }
 
-// streamReply hands on what a stream says, and closes it.
+// streamReply yields the events of a stream and closes it.
 func streamReply[T any](stream *ssestream.Stream[T], reply assembler[T], call *providerhttp.Call, yield func(model.Event, error) bool) {
 	defer stream.Close()
 	for !reply.isComplete() && stream.Next() {
@@ -176,7 +174,7 @@ func streamReply[T any](stream *ssestream.Stream[T], reply assembler[T], call *p
 		}
 	}
 	if err != nil {
-		// A body may end quietly because the call was given up.
+		// A cancelled call may end its body without an error.
 		yield(nil, call.Error(streamError(err)))
 	}
 }

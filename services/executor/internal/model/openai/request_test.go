@@ -11,8 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/openai"
 )
 
-// The schemas of the tests: one that constrained decoding takes, and some that it
-// does not.
+// Schemas: the first is accepted by constrained decoding, the others are not.
 const (
 	closed   = `{"type":"object","properties":{"not":{"enum":[{"not":1}]},"list":{"type":"array","items":{"type":"object","properties":{},"additionalProperties":false}}},"required":["not","list"],"additionalProperties":false}`
 	open     = `{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}`
@@ -21,7 +20,7 @@ const (
 	within   = `{"type":"object","properties":{"a":{"anyOf":[{"type":"object"},{"type":"null"}]}},"required":["a"],"additionalProperties":false}`
 )
 
-// requestMembers gives the members of the request that is sent for r.
+// requestMembers returns the members of the request sent for r.
 func requestMembers(t *testing.T, api string, r model.Request) map[string]string {
 	t.Helper()
 	server := modeltest.NewServer(t, "testdata/"+api+"/replies", modeltest.Text, modeltest.Encoding{})
@@ -123,7 +122,7 @@ func TestWhatIsAskedForIsSent(t *testing.T) {
 	}
 }
 
-// sortMembers gives an object with its own members in order, as schemas are sent.
+// sortMembers returns an object with sorted members, as schemas are sent.
 func sortMembers(object string) string {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(object), &members); err != nil {

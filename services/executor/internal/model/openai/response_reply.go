@@ -10,23 +10,23 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// responseAssembler puts the events of one response together. It does no I/O.
+// responseAssembler builds one reply from the events of a response. It does no I/O.
 type responseAssembler struct {
 	ids              *model.CallIDs
-	items            map[int64]*item // those that are open, by their index on the wire
+	items            map[int64]*item // open items by their index on the wire
 	calls            int
 	inReasoning      bool
 	refused          bool
-	status           string // completed or incomplete, "" before the end
-	incompleteReason string // why it is incomplete
+	status           string // completed or incomplete, "" until it arrives
+	incompleteReason string // "" for a complete response
 	usage            *model.Usage
 }
 
-// item is an output item on its way in.
+// item is an unfinished output item.
 type item struct {
-	call        int // the Index of a call; -1 for what is none
+	call        int // Index of the call; -1 for other items
 	streamed    bool
-	summaryPart int64 // the part of the summary that is being failure
+	summaryPart int64 // current part of the summary
 	arguments   strings.Builder
 }
 
@@ -36,10 +36,10 @@ func newResponseAssembler(messages int) *responseAssembler {
 
 func (r *responseAssembler) isFinished() bool { return r.status != "" }
 
-// isComplete is the same: the usage is in the event of the end.
+// isComplete equals isFinished: the last event includes the usage.
 func (r *responseAssembler) isComplete() bool { return r.isFinished() }
 
-// handle gives the events of an event.
+// handle returns the model events of a stream event.
 func (r *responseAssembler) handle(e responses.ResponseStreamEventUnion) ([]model.Event, error) {
 	switch e.Type {
 	case "response.output_item.added":
@@ -68,7 +68,7 @@ func (r *responseAssembler) handle(e responses.ResponseStreamEventUnion) ([]mode
 	return nil, nil
 }
 
-// failureError classifies what an event says about a failure.
+// failureError classifies the failure reported by an event.
 func failureError(failure string) error {
 	return eventError([]byte(`{"error":` + cmp.Or(failure, "null") + `}`))
 }
@@ -101,7 +101,7 @@ func (r *responseAssembler) startCall(index int64, start responses.ResponseOutpu
 	return events, nil
 }
 
-// addText says a text. What is failure while the model thinks ends the thought.
+// addText returns the events of a text. Text ends the reasoning block.
 func (r *responseAssembler) addText(index int64, delta string) []model.Event {
 	if delta == "" {
 		return nil
@@ -118,13 +118,13 @@ func (r *responseAssembler) addReasoning(index, part int64, delta string) []mode
 		return nil
 	}
 	if i.streamed && part != i.summaryPart {
-		delta = "\n\n" + delta // the parts of a summary are paragraphs
+		delta = "\n\n" + delta // separate the paragraphs of a summary
 	}
 	i.streamed, i.summaryPart, r.inReasoning = true, part, true
 	return []model.Event{model.ReasoningDelta{Text: delta}}
 }
 
-// addArguments takes a fragment of the arguments of a call that has begun.
+// addArguments returns the events of a fragment of an open call's arguments.
 func (r *responseAssembler) addArguments(index int64, delta string) ([]model.Event, error) {
 	i := r.items[index]
 	if i == nil || i.call < 0 {
@@ -140,7 +140,7 @@ func (r *responseAssembler) addArguments(index int64, delta string) ([]model.Eve
 	return []model.Event{model.CallDelta{Index: i.call, Text: delta}}, nil
 }
 
-// endItem ends an item, saying what of it was not failure piece by piece.
+// endItem ends an item. It adds the content if the item was not streamed.
 func (r *responseAssembler) endItem(index int64, end responses.ResponseOutputItemUnion) ([]model.Event, error) {
 	i, err := r.openItem(index)
 	if err != nil {
@@ -177,7 +177,7 @@ func (r *responseAssembler) endItem(index int64, end responses.ResponseOutputIte
 }
 
 func (r *responseAssembler) endCall(i *item, index int64, end responses.ResponseOutputItemUnion) ([]model.Event, error) {
-	events, err := r.startCall(index, end) // some servers give a call in one piece
+	events, err := r.startCall(index, end) // some servers send a call in one piece
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func (r *responseAssembler) endReasoning(data json.RawMessage) []model.Event {
 }
 
 func (r *responseAssembler) setOutcome(end responses.Response) {
-	// Some servers leave the status out; the event says it, too.
+	// Some servers omit the status, which the event type implies.
 	r.status = cmp.Or(string(end.Status), "completed")
 	r.incompleteReason = end.IncompleteDetails.Reason
 	if r.incompleteReason != "" {
@@ -216,7 +216,7 @@ func (r *responseAssembler) setOutcome(end responses.Response) {
 	}
 }
 
-// endCalls ends what is open at the end: an incomplete response may stop within a call.
+// endCalls ends the open blocks: an incomplete response may stop within a call.
 func (r *responseAssembler) endCalls() []model.Event {
 	events := r.endReasoning(nil)
 	for call := range r.calls {
@@ -230,7 +230,7 @@ func (r *responseAssembler) endCalls() []model.Event {
 	return events
 }
 
-// finish gives the usage and the finish of a response that is over, or says that it was cut off.
+// finish returns the usage and the finish of a complete response, and an error for a truncated one.
 func (r *responseAssembler) finish() ([]model.Event, error) {
 	if !r.isFinished() {
 		return nil, model.Truncated("response.completed")

@@ -12,12 +12,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// modelsWithoutReasoning are the models that refuse to be asked for encrypted reasoning,
-// because they have none.
+// modelsWithoutReasoning matches the models that refuse a request for encrypted reasoning.
 var modelsWithoutReasoning = regexp.MustCompile(`^(gpt-3|gpt-4|chatgpt-|gpt-5(\.\d+)?-chat)`)
 
-// newResponseParams puts a conversation into the form of responses. Its error is a
-// *model.Error: provider_invalid_request.
+// newResponseParams converts a request for responses. Its error is a *model.Error: provider_invalid_request.
 func newResponseParams(r model.Request) (responses.ResponseNewParams, error) {
 	params := responses.ResponseNewParams{Model: r.Model, Store: openai.Bool(false)}
 	if !modelsWithoutReasoning.MatchString(r.Model) {
@@ -42,7 +40,7 @@ func newResponseParams(r model.Request) (responses.ResponseNewParams, error) {
 		}
 		params.Text.Format.OfJSONSchema = &responses.ResponseFormatTextJSONSchemaConfigParam{
 			Name: r.Output.Name, Schema: schema,
-			// Left out, it would mean true.
+			// The API's default is true.
 			Strict: openai.Bool(r.Output.Strict && isStrictSchema(r.Output.Schema)),
 		}
 	}
@@ -60,9 +58,9 @@ func setResponseTools(params *responses.ResponseNewParams, r model.Request) erro
 	for _, t := range r.Tools {
 		tool := &responses.FunctionToolParam{
 			Name: t.Name,
-			// Left out, it would mean true.
+			// The API's default is true.
 			Strict: openai.Bool(t.Strict && isStrictSchema(t.InputSchema)),
-			// The API insists on a schema.
+			// The API requires a schema.
 			Parameters: map[string]any{"type": "object", "properties": map[string]any{}},
 		}
 		if t.Description != "" {
@@ -84,7 +82,7 @@ func setResponseTools(params *responses.ResponseNewParams, r model.Request) erro
 	return err
 }
 
-// responseItems gives the items of a message; none for one that says nothing.
+// responseItems converts a message. An empty message gives no items.
 func responseItems(m agent.Message) ([]responses.ResponseInputItemUnionParam, error) {
 	switch m.Role {
 	case agent.RoleSystem, agent.RoleContext:
@@ -131,7 +129,7 @@ func userItems(m agent.Message) ([]responses.ResponseInputItemUnionParam, error)
 	}, nil
 }
 
-// checkResponseFile says why a file cannot be sent to responses.
+// checkResponseFile returns the error of a file that responses cannot receive.
 func checkResponseFile(f agent.File) error {
 	_, err := responseFile(f)
 	return err
@@ -156,8 +154,7 @@ func responseFile(f agent.File) (responses.ResponseInputContentUnionParam, error
 	}}, nil
 }
 
-// assistantItems gives the items of a reply in their order. The API refuses
-// reasoning that nothing follows, so that is left out.
+// assistantItems converts an assistant message in order. It drops trailing reasoning, which the API refuses.
 func assistantItems(m agent.Message) []responses.ResponseInputItemUnionParam {
 	var items, pending []responses.ResponseInputItemUnionParam
 	add := func(item responses.ResponseInputItemUnionParam) {
@@ -182,9 +179,8 @@ func assistantItems(m agent.Message) []responses.ResponseInputItemUnionParam {
 	return items
 }
 
-// isReasoningItem says whether provider data is an item of reasoning that can go
-// back: without its encrypted content the API, which stored nothing, would look
-// for it and fail.
+// isReasoningItem reports whether data is a reasoning item that can be sent back. Without encrypted content the
+// API would look up the item, which it did not store, and fail.
 func isReasoningItem(data json.RawMessage) bool {
 	var item struct {
 		Type      string `json:"type"`

@@ -18,7 +18,7 @@ import (
 
 func contains(text, part string) bool { return strings.Contains(text, part) }
 
-// reasoningItem is an item of reasoning as the API gives it.
+// reasoningItem is a reasoning item as the API sends it.
 const reasoningItem = `{"id":"rs_1","type":"reasoning","encrypted_content":"gAAA","summary":[{"type":"summary_text","text":"I need both."}],"new":[1,{"x":null}]}`
 
 func TestTheResponseRequestHoldsTheWholeConversation(t *testing.T) {
@@ -38,7 +38,7 @@ func TestTheResponseRequestHoldsTheWholeConversation(t *testing.T) {
 	modeltest.CompareGolden(t, "testdata/responses/request.json", sent[0].Body)
 }
 
-// inputItems gives the items of the request for a conversation.
+// inputItems returns the items of the request sent for a conversation.
 func inputItems(t *testing.T, messages ...agent.Message) string {
 	t.Helper()
 	return requestMembers(t, openai.APIResponses, model.Request{Model: "m", Messages: messages})["input"]
@@ -95,7 +95,7 @@ func TestMessagesBecomeItems(t *testing.T) {
 	}
 }
 
-// event is one event of a response; fields come after its type.
+// event is one event of a response; fields follow its type.
 func event(name, fields string) string {
 	return "event: " + name + "\ndata: {\"type\":\"" + name + `",` + fields + "}\n\n"
 }
@@ -104,12 +104,12 @@ func responseEnd(status, more string) string {
 	return event("response."+status, `"response":{"status":"`+status+`"`+more+`}`)
 }
 
-// itemDone ends an item that is given whole.
+// itemDone ends an item with its whole content.
 func itemDone(index int, item string) string {
 	return event("response.output_item.done", fmt.Sprintf(`"output_index":%d,"item":%s`, index, item))
 }
 
-// collectResponse is what comes out of an event stream.
+// collectResponse returns the reply that the model reads from an event stream.
 func collectResponse(t *testing.T, body string, end modeltest.Scenario) modeltest.Reply {
 	t.Helper()
 	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Encoding{})
@@ -156,7 +156,7 @@ func TestResponsesAreUnderstood(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// The server waits for ever: nothing is to be waited for behind the end.
+			// The reply must end at its last event: this server never closes the stream.
 			h := collectResponse(t, test.stream, modeltest.Slow)
 			var reasoning []string
 			for i, text := range h.Reasoning {

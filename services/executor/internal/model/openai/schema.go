@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// unsupportedKeywords are the keywords that constrained decoding refuses.
+// unsupportedKeywords are refused by constrained decoding.
 var unsupportedKeywords = []string{
 	"allOf", "oneOf", "not", "if", "then", "else", "patternProperties", "propertyNames",
 	"dependentRequired", "dependentSchemas", "minLength", "maxLength",
 }
 
-// isStrictSchema says whether constrained decoding takes a schema: each object in it must
-// forbid further properties and require all that it has. Where it does not, a
-// strict request would be refused, and asking without is the next best.
+// isStrictSchema reports whether constrained decoding accepts a schema: every object must forbid additional
+// properties and require all its properties. The API refuses strict requests with other schemas, so they are
+// sent without Strict.
 func isStrictSchema(schema json.RawMessage) bool {
 	var tree map[string]any
 	return json.Unmarshal(schema, &tree) == nil && tree["type"] == "object" && isStrictNode(tree)
@@ -29,7 +29,7 @@ func isStrictNode(node any) bool {
 	return true
 }
 
-// followsStrictRules looks at one schema, not at those in it.
+// followsStrictRules checks one schema without its subschemas.
 func followsStrictRules(schema map[string]any) bool {
 	for _, keyword := range unsupportedKeywords {
 		if _, has := schema[keyword]; has {
@@ -48,9 +48,9 @@ func hasStrictChildren(schema map[string]any) bool {
 	for key, child := range schema {
 		switch key {
 		case "enum", "const", "default", "examples":
-			// Values, whatever they look like.
+			// Values, not schemas.
 		case "properties", "$defs", "definitions":
-			// Names of the user's, which may be anything.
+			// The keys are the user's names, not keywords.
 			for _, named := range asObject(child) {
 				if !isStrictNode(named) {
 					return false
