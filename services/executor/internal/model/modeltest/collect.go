@@ -9,36 +9,34 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Reply is a scenario, put together.
+// Reply is a collected reply.
 type Reply struct {
 	Text string
-	// Reasoning is a text for each block.
+	// Reasoning has one text for each reasoning block.
 	Reasoning []string
-	// ProviderData is that of each block of reasoning.
+	// ProviderData has one value for each reasoning block.
 	ProviderData []json.RawMessage
 	Calls        []ReplyCall
 	Usage        model.Usage
 	Finish       model.FinishReason
 	Err          error
-	// Deltas is how many pieces the text came in.
+	// Deltas is the number of text deltas.
 	Deltas int
 }
 
-// ReplyCall is a call, put together.
+// ReplyCall is a call of a collected reply.
 type ReplyCall struct {
 	ID, Name string
 	// Arguments is the JSON of CallEnd.
 	Arguments string
 
-	text  string // the deltas
+	text  string // the joined deltas
 	ended bool
 }
 
-// Collect puts a scenario together and checks that the sequence keeps its contract:
-// deltas are not empty; a block of reasoning stands together; calls begin in the
-// order of their indexes, 0 first, with ids of their own, and their deltas,
-// joined, are their arguments; usage comes at most once; after Finish, or an
-// error, nothing comes; one of the two does.
+// Collect reads a reply and checks the contract of its sequence. Deltas are not empty. A reasoning block is
+// contiguous. Calls start in the order of their indexes from 0 and have unique ids; their joined deltas equal
+// their arguments. Usage comes at most once. The sequence ends with Finish or an error, and nothing follows.
 func Collect(t testing.TB, sequence iter.Seq2[model.Event, error]) Reply {
 	t.Helper()
 	r := collector{TB: t}
@@ -153,7 +151,7 @@ func (r *collector) addCall(e model.Event) {
 	}
 }
 
-// openCall gives a call that began and did not end.
+// openCall returns the call at index, which must not have ended.
 func (r *collector) openCall(index int) *ReplyCall {
 	r.Helper()
 	if index < 0 || index >= len(r.Calls) || r.Calls[index].ended {

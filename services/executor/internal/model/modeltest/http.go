@@ -16,38 +16,35 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Key is the API key of the suite. Recordings of refusals may repeat it, as some
-// providers do.
+// Key is the API key of the suite. Recorded error messages may repeat it, as those of some providers do.
 const Key = "sk-modeltest-6b1f0c"
 
-// The replies that a provider over HTTP has recordings of besides those of Run.
+// The additional scenarios of RunHTTP.
 const (
-	// OneFragment is Call with its arguments, or all of it, in one piece.
+	// OneFragment is Call with its arguments, or the whole call, in one piece.
 	OneFragment Scenario = "one_fragment"
-	// UnknownStop contains "Done." and stops for a reason that is not documented.
+	// UnknownStop is the text "Done." with an undocumented finish reason.
 	UnknownStop Scenario = "unknown_stop"
-	// Empty contains nothing and stops.
+	// Empty is an empty reply.
 	Empty Scenario = "empty"
-	// TooLong refuses a conversation that is too long for the model, with HTTP 400.
+	// TooLong is HTTP 400 for a conversation that exceeds the context.
 	TooLong Scenario = "too_long"
-	// Unsupported refuses to give a scenario of a shape, with HTTP 400.
+	// Unsupported is HTTP 400 for an unsupported reply format.
 	Unsupported Scenario = "unsupported"
 )
 
-// Provider is a model over HTTP, and a folder of what its provider contains.
+// Provider is a model over HTTP with its recordings.
 type Provider struct {
 	Dir string
-	// Connect makes a model that calls the server with Key.
+	// Connect returns a model that calls the server with Key.
 	Connect func(t *testing.T, server *Server) model.Model
-	// CallIDs are the ids in the recording of ParallelCalls, in the form in which
-	// they stand there.
+	// CallIDs are the ids in the recording of ParallelCalls, as written there.
 	CallIDs [2]string
-	// Terminator is what the recording of Text ends with and some servers leave out;
-	// empty where the protocol has nothing of the kind.
+	// Terminator is the end of the recording of Text that some servers omit; empty if the protocol has none.
 	Terminator string
 }
 
-// encodings are the ways to write an event stream that mean the same.
+// encodings are equivalent encodings of an event stream.
 var encodings = map[string]Encoding{
 	"plain":                   {},
 	"lines that end in CR LF": {CRLF: true},
@@ -56,8 +53,7 @@ var encodings = map[string]Encoding{
 	"all of this at once":     {CRLF: true, Comments: true, WriteSize: 11},
 }
 
-// RunHTTP is the suite of a provider over HTTP: Run, however the stream is
-// written, and what may go wrong on the way.
+// RunHTTP runs Run for every encoding of the stream, and the tests of connection faults.
 func RunHTTP(t *testing.T, p Provider) {
 	for name, wire := range encodings {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +110,7 @@ func (p Provider) testVariants(t *testing.T, wire Encoding) {
 				}
 				body = bytes.ReplaceAll(body, given, []byte(`"`+id+`"`))
 			}
-			// Listen sees to it that the ids differ.
+			// Collect checks that the ids differ.
 			collect(t, ParallelCalls, body, Ended).expect(t, completeReplies[ParallelCalls])
 		})
 	}
@@ -145,14 +141,14 @@ func (p Provider) testVariants(t *testing.T, wire Encoding) {
 	}
 }
 
-// testRefusals checks what becomes of answers that are no streams.
+// testRefusals checks the errors of responses that are not event streams.
 func (p Provider) testRefusals(t *testing.T) {
 	limited, busy := failedReplies[RateLimited].err, failedReplies[Overloaded].err
 	limited.RetryAfter, busy.StatusCode = 30*time.Second, 503
 	const date = "Date: Sat, 21 Nov 2026 08:00:00 GMT\nRetry-After: Sat, 21 Nov 2026 08:00:30 GMT"
 	for name, test := range map[string]struct {
 		scenario Scenario
-		from, to string // what is changed in the recording
+		from, to string // replaced in the recording
 		want     model.Error
 		contains string
 	}{
@@ -189,7 +185,7 @@ func (p Provider) testRefusals(t *testing.T) {
 	}
 }
 
-// testTruncation cuts a scenario at many places.
+// testTruncation truncates a reply at many places.
 func (p Provider) testTruncation(t *testing.T) {
 	t.Parallel()
 	body := p.recording(t, ParallelCalls)
@@ -209,7 +205,7 @@ func (p Provider) testTruncation(t *testing.T) {
 	}
 }
 
-// truncationPoints gives places in a text of so many bytes.
+// truncationPoints returns places in a body of this size.
 func truncationPoints(size int) []int {
 	const places = 24
 	var at []int
@@ -219,7 +215,7 @@ func truncationPoints(size int) []int {
 	return append(at, size-2, size-1, size)
 }
 
-// testEndlessEvent checks that an event is not read for ever.
+// testEndlessEvent checks that the model does not read an endless event.
 func (p Provider) testEndlessEvent(t *testing.T) {
 	t.Parallel()
 	for name, piece := range map[string]string{"a line": "xxxxxxx", "lines": "data: x\n"} {
@@ -239,11 +235,11 @@ func (p Provider) testEndlessEvent(t *testing.T) {
 	}
 }
 
-// testDisconnects checks that a server sees its client go.
+// testDisconnects checks that the model closes its connection.
 func (p Provider) testDisconnects(t *testing.T) {
 	for name, test := range map[string]struct {
-		sendsStart bool // the server contains the beginning of a scenario
-		stopsEarly bool // the consumer stops; otherwise its context ends
+		sendsStart bool // the server sends the start of a reply
+		stopsEarly bool // the consumer stops, instead of its context ending
 	}{
 		"when the consumer stops":                 {sendsStart: true, stopsEarly: true},
 		"when the context ends":                   {sendsStart: true},
@@ -282,7 +278,7 @@ func (p Provider) testDisconnects(t *testing.T) {
 	}
 }
 
-// recording gives what the provider contains.
+// recording returns the recording of a scenario.
 func (p Provider) recording(t *testing.T, scenario Scenario) []byte {
 	t.Helper()
 	for _, suffix := range []string{".sse", ".http"} {

@@ -11,12 +11,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Connect makes a model that calls through client and takes so long a silence
-// of the provider for its end.
+// Connect returns a model that calls through client with this idle timeout.
 type Connect func(t *testing.T, client *http.Client, idle time.Duration) model.Model
 
-// RunIdleTimeout checks, on a clock of its own, what a model that speaks HTTP makes
-// of silence. first is the beginning of an event stream that says something.
+// RunIdleTimeout checks, with a fake clock, how a model handles a silent provider. first is the start of an
+// event stream with some text.
 func RunIdleTimeout(t *testing.T, connect Connect, first string) {
 	const idle = time.Minute
 	timeout := model.Error{Code: model.CodeTimeout, Retryable: true}
@@ -73,7 +72,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// silentClient is a client that gets no answer until its request is cancelled.
+// silentClient returns a client that gets no response until its request is cancelled.
 func silentClient() *http.Client {
 	return &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
@@ -81,8 +80,8 @@ func silentClient() *http.Client {
 	})}
 }
 
-// streamingClient is a client whose answers have the body that is written by provider,
-// which is told when nobody reads it any more.
+// streamingClient returns a client whose responses are written by provider. done is closed when the request is
+// cancelled.
 func streamingClient(provider func(done <-chan struct{}, w io.Writer)) *http.Client {
 	return &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		reader, writer := io.Pipe()
@@ -100,5 +99,5 @@ func streamingClient(provider func(done <-chan struct{}, w io.Writer)) *http.Cli
 	})}
 }
 
-// writeText writes to a client that may have done.
+// writeText ignores errors: the client may have disconnected.
 func writeText(w io.Writer, text string) { _, _ = io.WriteString(w, text) }

@@ -16,55 +16,54 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// waitLimit is how long the suite waits for what must happen soon. Many tests may share
-// few processors.
+// waitLimit is how long the suite waits for something that should happen soon. It is generous, because many
+// tests may share few processors.
 const waitLimit = 90 * time.Second
 
-// Scenario names a logical scenario.
+// Scenario names a reply that the suite expects, and its recording.
 type Scenario string
 
-// The replies that a harness provides.
+// The scenarios of Run.
 const (
-	// Text says "The sea is calm today." in two or more pieces and stops.
+	// Text is "The sea is calm today." in two or more pieces.
 	Text Scenario = "text"
-	// Reasoning thinks "Two and two make four." and says "Four."
+	// Reasoning is the reasoning "Two and two make four." and the text "Four."
 	Reasoning Scenario = "reasoning"
 	// Call calls weather {"city":"Zürich"}.
 	Call Scenario = "call"
-	// ParallelCalls calls weather {"city":"Oslo"} and weather {"city":"Rome"},
-	// interleaved where the wire can.
+	// ParallelCalls calls weather {"city":"Oslo"} and weather {"city":"Rome"}, interleaved if the protocol
+	// allows it.
 	ParallelCalls Scenario = "parallel_calls"
 	// EmptyCall calls clock without arguments.
 	EmptyCall Scenario = "empty_call"
-	// BrokenCall calls weather with {"city": as its arguments, and no more of them.
+	// BrokenCall calls weather with the incomplete arguments {"city":
 	BrokenCall Scenario = "broken_call"
-	// TextThenCall says "Let me look." and calls weather {"city":"Oslo"}.
+	// TextThenCall is the text "Let me look." and a call weather {"city":"Oslo"}.
 	TextThenCall Scenario = "text_then_call"
-	// Usage says "Counted." for 11 prompt tokens, 4 of them cached, and 7
-	// completion tokens, 3 of them reasoning.
+	// Usage is the text "Counted." with 11 prompt tokens, 4 of them cached, and 7 completion tokens, 3 of them
+	// reasoning.
 	Usage Scenario = "usage"
-	// Length says "Once upon a" and is at its limit.
+	// Length is the text "Once upon a", cut at the length limit.
 	Length Scenario = "length"
-	// Filtered says "I cannot" and is stopped by a filter.
+	// Filtered is the text "I cannot", cut by a content filter.
 	Filtered Scenario = "filtered"
-	// CutCall calls clock without arguments, begins a call of weather and is at its limit
-	// before the arguments.
+	// CutCall calls clock without arguments, starts a call of weather and reaches the length limit before the
+	// arguments.
 	CutCall Scenario = "cut_call"
-	// HalfCall calls weather with {"city": and is at its limit.
+	// HalfCall calls weather with {"city": and reaches the length limit.
 	HalfCall Scenario = "half_call"
-	// FilteredCall begins a call of clock and is stopped by a filter.
+	// FilteredCall starts a call of clock and is cut by a content filter.
 	FilteredCall Scenario = "filtered_call"
-	// Interrupted says "The sea " and then that it is overloaded.
+	// Interrupted is the text "The sea " and an overload error.
 	Interrupted Scenario = "interrupted"
-	// Cut says "The sea " and then the connection breaks.
+	// Cut is the text "The sea ", then the connection breaks.
 	Cut Scenario = "cut"
-	// Ended says "The sea " and then the body ends, as if that were all.
+	// Ended is the text "The sea ", then a regular end of the body.
 	Ended Scenario = "ended"
-	// Slow says "The sea " and then nothing for an hour.
+	// Slow is the text "The sea ", then nothing for an hour.
 	Slow Scenario = "slow"
 
-	// The rest is refused before anything is text: with HTTP 429 and 7 s to
-	// wait, 401, 403, 404, 400, 500 and 529.
+	// The others are HTTP errors: 429 with a Retry-After of 7 s, 401, 403, 404, 400, 500 and 529.
 	RateLimited     Scenario = "rate_limited"
 	Unauthenticated Scenario = "unauthenticated"
 	Denied          Scenario = "denied"
@@ -74,11 +73,11 @@ const (
 	Overloaded      Scenario = "overloaded"
 )
 
-// Harness makes a model that makes the scenario to every request. The suite names
-// the model of its requests after the scenario.
+// Harness returns a model that gives the scenario's reply to every request. The suite also sends the scenario as
+// the name of the model.
 type Harness func(t *testing.T, scenario Scenario) model.Model
 
-// Run is the suite.
+// Run runs the suite.
 func Run(t *testing.T, harness Harness) {
 	for scenario, want := range completeReplies {
 		t.Run(string(scenario), func(t *testing.T) {
@@ -141,7 +140,7 @@ func Run(t *testing.T, harness Harness) {
 	})
 }
 
-// completeReplies is what is reply of the replies that come to their end.
+// completeReplies are the expected replies of the scenarios without an error.
 var completeReplies = map[Scenario]Reply{
 	Text:      {Text: "The sea is calm today.", Finish: model.FinishStop},
 	Reasoning: {Reasoning: []string{"Two and two make four."}, Text: "Four.", Finish: model.FinishStop},
@@ -167,7 +166,7 @@ var completeReplies = map[Scenario]Reply{
 	FilteredCall: {Finish: model.FinishContentFilter, Calls: []ReplyCall{{Name: "clock", Arguments: `""`}}},
 }
 
-// failedReplies is what is reply of the others.
+// failedReplies are the expected texts and errors of the other scenarios.
 var failedReplies = map[Scenario]struct {
 	text string
 	err  model.Error
@@ -184,7 +183,7 @@ var failedReplies = map[Scenario]struct {
 	Overloaded:      {"", model.Error{Code: model.CodeOverloaded, Retryable: true, StatusCode: 529}},
 }
 
-// NewRequest is the request of the suite: the shortest that there is.
+// NewRequest returns a minimal request for a scenario.
 func NewRequest(scenario Scenario) model.Request {
 	return model.Request{
 		Model:    string(scenario),
@@ -224,15 +223,15 @@ func checkStop(t *testing.T, m model.Model) {
 			if err != nil {
 				t.Errorf("got error %v, want a first event", err)
 			}
-			break // an event after this would panic
+			break // another event would panic
 		}
 	})
 }
 
-// checkLeaks runs f and fails where it, or a goroutine that it started, does not end.
+// checkLeaks runs f and fails if f or a goroutine started by it does not end.
 func checkLeaks(ctx context.Context, t *testing.T, f func(context.Context)) {
 	t.Helper()
-	// Goroutines inherit the labels of those that start them.
+	// Goroutines inherit the labels of their creator.
 	label := fmt.Sprintf("%p", t)
 	done := make(chan struct{})
 	go func() {
@@ -245,7 +244,7 @@ func checkLeaks(ctx context.Context, t *testing.T, f func(context.Context)) {
 	case <-deadline:
 		t.Fatalf("the sequence did not end within %v", waitLimit)
 	}
-	tick := time.NewTicker(20 * time.Millisecond) // a profile is of all goroutines, also those of other tests
+	tick := time.NewTicker(20 * time.Millisecond) // profiles are expensive: they cover the goroutines of other tests too
 	defer tick.Stop()
 	for {
 		var profile strings.Builder
@@ -263,8 +262,8 @@ func checkLeaks(ctx context.Context, t *testing.T, f func(context.Context)) {
 	}
 }
 
-// expect compares what was reply with what was to be reply, leaving out what
-// differs between providers: ids, usage, pieces and provider data.
+// expect compares a reply, except for ids, usage, the number of deltas and provider data, which differ between
+// providers.
 func (h Reply) expect(t *testing.T, want Reply) {
 	t.Helper()
 	got := Reply{Text: h.Text, Reasoning: h.Reasoning, Finish: h.Finish}

@@ -17,9 +17,9 @@ var update = flag.Bool("update", false, "write the golden files of requests anew
 // pixel is a PNG image of one pixel.
 const pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
 
-// Conversation is a request with a bit of everything: a system prompt, an image,
-// reasoning with the provider's data, a text with two calls, their results in a
-// message each, one of them failed, a fact for the model, a second question.
+// Conversation returns a request with every kind of message: a system prompt, an image, reasoning with provider
+// data, a text with two calls, their results in separate messages, one of them failed, a context message and a
+// second question.
 func Conversation(providerData json.RawMessage) model.Request {
 	temperature := 0.5
 	return model.Request{
@@ -58,7 +58,7 @@ func Conversation(providerData json.RawMessage) model.Request {
 	}
 }
 
-// CompareGolden compares the body of a request with a golden file, which -update writes.
+// CompareGolden compares the body of a request with a golden file. The flag -update writes the file.
 func CompareGolden(t *testing.T, path string, body []byte) {
 	t.Helper()
 	var got bytes.Buffer
@@ -83,10 +83,10 @@ func CompareGolden(t *testing.T, path string, body []byte) {
 	}
 }
 
-// invalidToolName is the name of no tool, by which models call one, and legal what providers take for it.
+// invalidToolName is a name that no tool may have, and validToolName its form in requests.
 const invalidToolName, validToolName = "multi_tool.use parallel", "multi_tool_use_parallel"
 
-// testUnknownToolName sends a conversation with a call of a tool that there is not.
+// testUnknownToolName sends a conversation with a call of a nonexistent tool.
 func (p Provider) testUnknownToolName(t *testing.T) {
 	t.Parallel()
 	server := NewServer(t, p.Dir, Text, Encoding{})
@@ -107,7 +107,7 @@ func (p Provider) testUnknownToolName(t *testing.T) {
 	}
 }
 
-// testUnsupportedFiles sends a file that no provider takes, and then a conversation in which it was.
+// testUnsupportedFiles sends an unsupported file, and then a conversation that contains it.
 func (p Provider) testUnsupportedFiles(t *testing.T) {
 	t.Parallel()
 	server := NewServer(t, p.Dir, Text, Encoding{})

@@ -14,37 +14,36 @@ import (
 	"testing"
 )
 
-// Encoding is how a Server writes.
+// Encoding is how a Server encodes an event stream.
 type Encoding struct {
-	// CRLF ends lines in CR LF; they end in LF otherwise.
+	// CRLF ends lines with CR LF instead of LF.
 	CRLF bool
 	// Comments puts a comment before each event.
 	Comments bool
-	// Write is how many bytes are written at a time; 0 means all.
+	// WriteSize is the number of bytes for each write; 0 means all.
 	WriteSize int
 }
 
-// Server is a provider that replays one recorded scenario from a folder: NAME.sse,
-// the body of an event stream, or NAME.http, a whole HTTP response. The replies
-// Cut and Slow have the bodies of Ended, and then break the connection, or wait
-// until the client has gone.
+// Server is a provider that replays one recording from a directory: NAME.sse, the body of an event stream, or
+// NAME.http, a whole HTTP response. The scenarios Cut and Slow use the recording of Ended and then break the
+// connection or wait until the client disconnects.
 type Server struct {
 	*httptest.Server
-	// Client has connections of its own, which are closed at the end of the test.
+	// Client has its own connections, closed at the end of the test.
 	Client *http.Client
 
 	mu       sync.Mutex
 	requests []Request
 }
 
-// Request is a request that a Server got.
+// Request is a request received by a Server.
 type Request struct {
 	Method, Path string
 	Header       http.Header
 	Body         []byte
 }
 
-// NewServer starts a server that ends with the test.
+// NewServer starts a server that replays a scenario until the test ends.
 func NewServer(t *testing.T, folder string, scenario Scenario, wire Encoding) *Server {
 	t.Helper()
 	name := scenario
@@ -65,7 +64,7 @@ func NewServer(t *testing.T, folder string, scenario Scenario, wire Encoding) *S
 	return ServeStream(t, stream, scenario, wire)
 }
 
-// ServeStream starts a server that gives this body of an event stream.
+// ServeStream starts a server that sends this event stream.
 func ServeStream(t *testing.T, stream []byte, scenario Scenario, wire Encoding) *Server {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -80,7 +79,7 @@ func ServeStream(t *testing.T, stream []byte, scenario Scenario, wire Encoding) 
 	})
 }
 
-// ServeResponse starts a server that gives this HTTP response.
+// ServeResponse starts a server that sends this HTTP response.
 func ServeResponse(t *testing.T, response string) *Server {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, _ *http.Request) { replay(t, w, []byte(response)) })
@@ -107,7 +106,7 @@ func serve(t *testing.T, answer http.HandlerFunc) *Server {
 	return s
 }
 
-// Requests gives the requests so far.
+// Requests returns the requests received so far.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,11 +125,11 @@ func replay(t *testing.T, w http.ResponseWriter, response []byte) {
 		w.Header()[key] = values
 	}
 	w.WriteHeader(res.StatusCode)
-	// A client that has gone is the test's affair.
+	// The test checks whether the client disconnected too early.
 	_, _ = io.Copy(w, res.Body)
 }
 
-// write sends a recorded stream, whose lines end in LF.
+// write sends a recorded stream with LF line ends.
 func (wire Encoding) write(w http.ResponseWriter, stream []byte) {
 	if wire.Comments {
 		stream = bytes.ReplaceAll(append([]byte("\n\n"), stream...), []byte("\n\n"), []byte("\n\n: keep-alive\n\n"))

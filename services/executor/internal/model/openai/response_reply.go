@@ -230,7 +230,7 @@ func (r *responseAssembler) endCalls() []model.Event {
 	return events
 }
 
-// finish returns the usage and the finish of a complete response, and an error for a truncated one.
+// finish returns the usage and the finish of an ended response, and an error for a truncated one.
 func (r *responseAssembler) finish() ([]model.Event, error) {
 	if !r.isFinished() {
 		return nil, model.Truncated("response.completed")

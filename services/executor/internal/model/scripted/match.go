@@ -11,18 +11,18 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// conversation is what rules and templates look at.
+// conversation is the input of rules and templates.
 type conversation struct {
 	templateData
 	lastRole    role
 	step        int // 1 + the assistant messages after the last user message
-	replyCount  int // the assistant messages
+	replyCount  int // assistant messages
 	wordCount   int
-	newResults  map[string]bool // tools whose results came after the last reply …
-	newFailures map[string]bool // … and those of them with a failed one
+	newResults  map[string]bool // tools with a result after the last reply
+	newFailures map[string]bool // tools with a failed one
 	offered     map[string]bool // tools that may be called
-	forced      bool            // one of them must be
-	output      bool            // the reply is to be JSON
+	forced      bool            // the choice is ChoiceRequired
+	output      bool            // a JSON reply is requested
 }
 
 func newConversation(r model.Request) conversation {
@@ -56,7 +56,7 @@ func newConversation(r model.Request) conversation {
 			c.lastRole = "tool"
 			c.addResults(m)
 		case agent.RoleSystem, agent.RoleContext:
-			// Neither is a turn of the conversation.
+			// Not a turn of the conversation.
 		}
 	}
 	c.UserCount = len(c.Users)
@@ -82,8 +82,8 @@ func (c *conversation) addResults(m agent.Message) {
 	}
 }
 
-// matches says whether the conversation is as the condition wants it, leaving out
-// attempts, and gives what lastUser matched.
+// matches reports whether the conversation meets every condition except attempts. match is the match of
+// lastUser.
 func (c *condition) matches(conv conversation) (match []string, ok bool) {
 	if c == nil {
 		return nil, true
@@ -105,13 +105,13 @@ func (c *condition) matches(conv conversation) (match []string, ok bool) {
 		(c.System == nil || c.System.MatchString(conv.System))
 }
 
-// hasResult says whether the conversation has a result of the tool.
+// hasResult reports whether the conversation has a result of the tool.
 func (c *conversation) hasResult(tool string) bool {
 	_, ok := c.Results[tool]
 	return ok
 }
 
-// countWords is len(strings.Fields(s)) without the slice.
+// countWords is len(strings.Fields(s)) without allocating the slice.
 func countWords(s string) int {
 	n := 0
 	for range strings.FieldsSeq(s) {
@@ -120,7 +120,7 @@ func countWords(s string) int {
 	return n
 }
 
-// namedGroups gives the named groups of a match of the condition's lastUser.
+// namedGroups returns the named groups of a match of lastUser.
 func (c *condition) namedGroups(match []string) map[string]string {
 	groups := make(map[string]string)
 	if c == nil || c.LastUser == nil {
@@ -134,21 +134,21 @@ func (c *condition) namedGroups(match []string) map[string]string {
 	return groups
 }
 
-// maxAttempts is how many conversations are counted at a time.
+// maxAttempts limits the conversations counted at a time.
 const maxAttempts = 4096
 
-// attempts counts how often rules met conversations. Safe for concurrent use.
+// attempts counts how often a rule was tried with a conversation. Safe for concurrent use.
 type attempts struct {
 	mu     sync.Mutex
 	counts map[[sha256.Size]byte]int
-	oldest [][sha256.Size]byte // the keys of counts, first come first
+	oldest [][sha256.Size]byte // the keys of counts, oldest first
 }
 
-// count says whether this is at most the nth time that the rule meets the conversation.
+// count counts one attempt of the rule with the conversation of r. It reports whether this is one of the first
+// n.
 func (a *attempts) count(n, rule int, r model.Request) bool {
 	hash := sha256.New()
-	// A request of the runtime always marshals; were it not to, the counts of
-	// its rule would be shared, which is harmless.
+	// The runtime's messages always marshal. Otherwise conversations would share a count, which is harmless.
 	messages, _ := json.Marshal(r.Messages)
 	fmt.Fprintf(hash, "%d %q %q %s", rule, r.Model, r.System, messages)
 	key := [sha256.Size]byte(hash.Sum(nil))

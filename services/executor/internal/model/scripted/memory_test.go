@@ -22,7 +22,7 @@ func TestACallThatWaitsCostsLittle(t *testing.T) {
       - wait: 1h
       - call: {name: f, arguments: {city: '{{.LastUser}}'}}
 `)
-	// A conversation of some length, which belongs to the caller.
+	// A long conversation, which belongs to the caller.
 	var conversation []agent.Message
 	for n := range 20 {
 		conversation = append(conversation, user(fmt.Sprint("Question ", n, strings.Repeat(" and more", 20))), assistant(agent.Text{Text: "Answer."}))
@@ -56,10 +56,10 @@ func TestACallThatWaitsCostsLittle(t *testing.T) {
 	}
 }
 
-// memoryInUse gives the bytes that the heap and the stacks hold after a collection.
+// memoryInUse returns the bytes of heap and stacks after a collection.
 func memoryInUse() int {
 	runtime.GC()
-	runtime.GC() // stacks shrink in the first and are free after it
+	runtime.GC() // the first collection shrinks stacks, the second frees them
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
 	return int(s.HeapAlloc + s.StackInuse)

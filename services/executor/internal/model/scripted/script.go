@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Script is a parsed script. It is never changed after Parse.
+// Script is a parsed script. It is immutable.
 type Script struct {
 	models map[string]*modelScript
 }
@@ -34,7 +34,7 @@ type rule struct {
 	Reply reply      `yaml:"reply"`
 }
 
-// condition holds where each of its set fields holds.
+// condition holds if all its set fields hold.
 type condition struct {
 	LastUser   *pattern `yaml:"lastUser"`
 	LastRole   role     `yaml:"lastRole"`
@@ -52,7 +52,7 @@ type condition struct {
 
 type reply []part
 
-// part is one entry of a reply: one of the kinds, with its options.
+// part is one entry of a reply: one kind with its options.
 type part struct {
 	Text      *textTemplate `yaml:"text"`
 	Reasoning *textTemplate `yaml:"reasoning"`
@@ -92,7 +92,7 @@ type failure struct {
 	After      int      `yaml:"after"`
 }
 
-// Parse reads a script. Its errors name the line and column and show them.
+// Parse reads a script. Its errors show the line and column.
 func Parse(source []byte) (*Script, error) {
 	var file struct {
 		Models map[string]*modelScript `yaml:"models"`
@@ -115,7 +115,7 @@ func Parse(source []byte) (*Script, error) {
 	return &Script{models: file.Models}, nil
 }
 
-// UnmarshalYAML checks what the fields alone cannot: that rules can be reached.
+// UnmarshalYAML also checks that every rule can be reached.
 func (c *modelScript) UnmarshalYAML(node ast.Node) error {
 	type plain modelScript
 	if err := decode(node, (*plain)(c)); err != nil {
@@ -132,7 +132,7 @@ func (c *modelScript) UnmarshalYAML(node ast.Node) error {
 	return nil
 }
 
-// UnmarshalYAML refuses rules that say nothing.
+// UnmarshalYAML refuses rules without a reply.
 func (r *rule) UnmarshalYAML(node ast.Node) error {
 	type plain rule
 	if err := decode(node, (*plain)(r)); err != nil {
@@ -159,7 +159,7 @@ func (c *condition) UnmarshalYAML(node ast.Node) error {
 	return nil
 }
 
-// UnmarshalYAML takes a text for a reply of this one text.
+// UnmarshalYAML accepts a text as a reply with this text.
 func (r *reply) UnmarshalYAML(node ast.Node) error {
 	if _, ok := scalarText(node); ok {
 		var t textTemplate
@@ -172,7 +172,7 @@ func (r *reply) UnmarshalYAML(node ast.Node) error {
 	return decode(node, (*[]part)(r))
 }
 
-// UnmarshalYAML checks that a part is of one kind and that its options fit it.
+// UnmarshalYAML checks that a part has one kind and only options of that kind.
 func (p *part) UnmarshalYAML(node ast.Node) error {
 	type plain part
 	if err := decode(node, (*plain)(p)); err != nil {
@@ -201,7 +201,7 @@ func (p *part) UnmarshalYAML(node ast.Node) error {
 	return nil
 }
 
-// UnmarshalYAML refuses calls of nothing.
+// UnmarshalYAML refuses calls without a name.
 func (c *call) UnmarshalYAML(node ast.Node) error {
 	type plain call
 	if err := decode(node, (*plain)(c)); err != nil {
@@ -213,7 +213,7 @@ func (c *call) UnmarshalYAML(node ast.Node) error {
 	return nil
 }
 
-// isRetryable isProse whether a code is retryable another attempt, and whether it is known at all.
+// isRetryable reports whether errors with a code are retryable, and whether the code is known.
 func isRetryable(code string) (retryable, known bool) {
 	switch code {
 	case model.CodeRateLimited, model.CodeOverloaded, model.CodeUnavailable, model.CodeTimeout, model.CodeInvalidResponse:
@@ -225,7 +225,7 @@ func isRetryable(code string) (retryable, known bool) {
 	return false, false
 }
 
-// UnmarshalYAML fills in what an error leaves open.
+// UnmarshalYAML fills in defaults.
 func (f *failure) UnmarshalYAML(node ast.Node) error {
 	type plain failure
 	if err := decode(node, (*plain)(f)); err != nil {
@@ -252,14 +252,14 @@ func (f *failure) UnmarshalYAML(node ast.Node) error {
 
 type role string
 
-// UnmarshalYAML takes the roles that can be the last.
+// UnmarshalYAML accepts the possible roles of a last message.
 func (r *role) UnmarshalYAML(node ast.Node) error {
 	return parseOneOf(r, node, "user", "tool", "assistant")
 }
 
 type finish model.FinishReason
 
-// UnmarshalYAML takes the finish reasons.
+// UnmarshalYAML accepts the finish reasons.
 func (f *finish) UnmarshalYAML(node ast.Node) error {
 	return parseOneOf(f, node, finish(model.FinishStop), finish(model.FinishLength), finish(model.FinishToolCalls),
 		finish(model.FinishContentFilter), finish(model.FinishError), finish(model.FinishOther))
@@ -290,10 +290,10 @@ func (p *pattern) UnmarshalYAML(node ast.Node) error {
 	return nil
 }
 
-// chunkSize isProse how a text is cut into chunks. The zero size leaves it open.
+// chunkSize is the size of the chunks of a text. Zero means unset.
 type chunkSize struct {
 	n     int
-	words bool // else runes
+	words bool // unit is words, otherwise runes
 	whole bool
 }
 
@@ -331,7 +331,7 @@ func decode(node ast.Node, target any) error {
 	return yaml.NodeToValue(node, target, yaml.Strict())
 }
 
-// scalarText gives the text of a node that holds one value.
+// scalarText returns the text of a scalar node.
 func scalarText(node ast.Node) (string, bool) {
 	switch n := node.(type) {
 	case *ast.StringNode:
@@ -348,7 +348,7 @@ func scalarText(node ast.Node) (string, bool) {
 	return "", false
 }
 
-// nodeError is an error that shows the line.
+// nodeError returns an error with the position of the node.
 func nodeError(node ast.Node, format string, args ...any) error {
 	return &yaml.SyntaxError{Message: fmt.Sprintf(format, args...), Token: node.GetToken()}
 }

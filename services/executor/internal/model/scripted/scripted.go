@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Model says what its script tells it to say.
+// Model replies from its script.
 type Model struct {
 	script   *Script
 	attempts attempts
@@ -19,15 +19,14 @@ type Model struct {
 
 var _ model.Model = (*Model)(nil)
 
-// New makes a model of a script. It keeps nothing but the counts of "attempts".
+// New returns a model of a script. Its only state is the counts of "attempts".
 func New(script *Script) *Model {
 	return &Model{script: script, attempts: attempts{counts: make(map[[sha256.Size]byte]int)}}
 }
 
-// Generate replies as the first rule that matches says. A name that the script
-// does not know fails with provider_not_found, a conversation that no rule
-// matches and a template that cannot be rendered with provider_invalid_request;
-// none is retryable.
+// Generate yields the reply of the first matching rule. An unknown model gives provider_not_found. A
+// conversation without a matching rule and a failing template give provider_invalid_request. None of these is
+// retryable.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
 		if err := ctx.Err(); err != nil {
@@ -46,8 +45,8 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 	}
 }
 
-// selectReply chooses the reply. It is a function of its own so that what it looked at
-// is not kept while the reply waits.
+// selectReply finds the reply. It is a separate function so that a waiting reply does not keep the conversation
+// in memory.
 func (m *Model) selectReply(r model.Request) (*replyWriter, reply, error) {
 	character, ok := m.script.models[r.Model]
 	if !ok {
@@ -66,7 +65,7 @@ func (m *Model) selectReply(r model.Request) (*replyWriter, reply, error) {
 	return &replyWriter{data: conv.templateData, replyCount: conv.replyCount, promptWords: conv.wordCount, script: character}, rule.Reply, nil
 }
 
-// matchRule gives the first rule that matches, with its match in conv; nil when none does.
+// matchRule returns the first matching rule and sets its match in conv; nil if none matches.
 func (m *Model) matchRule(c *modelScript, conv *conversation, r model.Request) *rule {
 	for i := range c.Rules {
 		rule := &c.Rules[i]

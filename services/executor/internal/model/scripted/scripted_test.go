@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/scripted"
 )
 
-// parse makes the model "m" of its rules, which are indented by two.
+// parse returns a model "m" with these rules, indented by two.
 func parse(t *testing.T, rules string) *scripted.Model {
 	t.Helper()
 	script, err := scripted.Parse([]byte("models:\n  m:\n    rules:" + strings.ReplaceAll("\n"+rules, "\n", "\n    ")))
@@ -49,7 +49,7 @@ func toolFailure(tool, reason string) agent.Message {
 	return agent.Message{Role: agent.RoleTool, Parts: []agent.Part{agent.ToolResult{Name: tool, Error: reason}}}
 }
 
-// rulePerCondition has a rule for each condition, which says its name.
+// rulePerCondition has a rule for each condition. Its reply names the condition.
 const rulePerCondition = `
   - when: {toolFailed: weather}
     reply: failed
@@ -89,7 +89,7 @@ func TestTheFirstRuleThatMatchesReplies(t *testing.T) {
 			if got := modeltest.Collect(t, m.Generate(t.Context(), newRequest(messages...))).Text; got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
-			// What is there for the model alone changes nothing.
+			// A context message changes nothing.
 			messages = append(messages, agent.Message{Role: agent.RoleContext, Parts: []agent.Part{agent.Text{Text: "Hello"}}})
 			if got := modeltest.Collect(t, m.Generate(t.Context(), newRequest(messages...))).Text; got != want {
 				t.Errorf("with a context message: got %q, want %q", got, want)

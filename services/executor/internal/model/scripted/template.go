@@ -13,12 +13,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxText is the longest text that one template, or one part, gives.
+// maxText limits the text of one template or part, in bytes.
 const maxText = 16 << 20
 
 var errTooLong = fmt.Errorf("the text is longer than %d bytes", maxText)
 
-// templateData is what templates see.
+// templateData is the input of templates.
 type templateData struct {
 	LastUser   string
 	Users      []string
@@ -30,7 +30,7 @@ type templateData struct {
 	Group      map[string]string
 }
 
-// textTemplate is a template.
+// textTemplate is the template of a text.
 type textTemplate struct{ parsed *template.Template }
 
 // UnmarshalYAML parses the template.
@@ -58,7 +58,7 @@ func (t textTemplate) render(v templateData) (string, error) {
 	return out.String(), err
 }
 
-// limitedBuffer refuses to grow beyond maxText: a template may loop.
+// limitedBuffer grows to at most maxText: a template may loop.
 type limitedBuffer struct{ bytes.Buffer }
 
 func (l *limitedBuffer) Write(p []byte) (int, error) {
@@ -76,20 +76,19 @@ func templateFuncs() template.FuncMap {
 	}
 }
 
-// jsonField takes a value out of a JSON text: texts as they are, the rest as JSON.
-// What is not there is empty.
+// jsonField reads a value from a JSON text: strings without quotes, other values as JSON. A missing value is "".
 func jsonField(source string, keys ...string) string {
 	value := json.RawMessage(source)
 	for _, key := range keys {
 		var object map[string]json.RawMessage
-		// Where there is no object, there is no value for the key.
+		// Anything but an object has no value for the key.
 		_ = json.Unmarshal(value, &object)
 		value = object[key]
 	}
 	return model.PlainText(value)
 }
 
-// jsonValue is any value, kept as JSON.
+// jsonValue is any value as JSON.
 type jsonValue struct{ json json.RawMessage }
 
 // UnmarshalYAML turns the value into JSON.
@@ -104,10 +103,10 @@ func (d *jsonValue) UnmarshalYAML(node ast.Node) (err error) {
 	return nil
 }
 
-// arguments gives the text of a call's arguments.
+// arguments are the arguments of a call: text or tree.
 type arguments struct {
-	text *textTemplate // sent as it is
-	tree any           // or JSON, whose texts are templates
+	text *textTemplate // template for the whole text
+	tree any           // JSON with templates as its texts
 }
 
 // UnmarshalYAML parses the templates.
@@ -134,7 +133,7 @@ func (a *arguments) UnmarshalYAML(node ast.Node) error {
 	return nil
 }
 
-// render gives the arguments' text: "" where there are none.
+// render returns the text of the arguments, "" without any.
 func (a *arguments) render(v templateData) (string, error) {
 	switch {
 	case a == nil:
@@ -153,8 +152,7 @@ func (a *arguments) render(v templateData) (string, error) {
 	return string(out), err
 }
 
-// mapLeaves gives a copy of a tree of maps and lists in which each leaf of type
-// T is replaced.
+// mapLeaves copies a tree of maps and lists and replaces its leaves of type T.
 func mapLeaves[T any](tree any, replace func(T) (any, error)) (any, error) {
 	switch node := tree.(type) {
 	case T:

@@ -13,34 +13,34 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// How texts and arguments are cut where the script does not say it.
+// The default chunk sizes.
 var (
 	textSize      = chunkSize{n: 1, words: true}
 	argumentsSize = chunkSize{n: 12}
 )
 
-// errStopped ends a speech whose listener has gone.
+// errStopped ends a reply after its consumer has stopped.
 var errStopped = errors.New("the consumer stopped")
 
-// replyWriter is one reply on its way out.
+// replyWriter writes one reply.
 type replyWriter struct {
 	yield       func(model.Event, error) bool
-	data        templateData // of the conversation; the rest of it is not kept
-	replyCount  int          // it has so far
-	promptWords int          // its words
+	data        templateData // the only part of the conversation in use
+	replyCount  int          // replies in the conversation
+	promptWords int          // words of the conversation
 	script      *modelScript
 
 	stopped      bool // yield returned false
-	chunks       int  // deltas sent
+	chunks       int  // deltas written
 	calls        int
 	words        int
-	reasoning    int // of words
+	reasoning    int // words of reasoning
 	usage        *usage
 	finish       model.FinishReason
-	delayedError *failure // comes when late.After chunks are out
+	delayedError *failure // ends the reply after delayedError.After chunks
 }
 
-// write sends the whole reply, with its usage and its end.
+// write yields the whole reply with its usage and finish.
 func (s *replyWriter) write(ctx context.Context, r reply) error {
 	for _, p := range r {
 		if p.Error != nil && p.Error.After > 0 {
@@ -134,8 +134,7 @@ func (s *replyWriter) writeReasoning(ctx context.Context, p part) error {
 	return s.send(ctx, end)
 }
 
-// writeCalls streams calls side by side: their starts, then a fragment of each in
-// turn, then their ends.
+// writeCalls yields parallel calls: their starts, then their fragments in turn, then their ends.
 func (s *replyWriter) writeCalls(ctx context.Context, p part, calls []call) error {
 	first := s.calls
 	texts := make([]string, len(calls))
@@ -170,7 +169,7 @@ func (s *replyWriter) writeCalls(ctx context.Context, p part, calls []call) erro
 	return nil
 }
 
-// writeFragments sends a fragment of each text in turn until all are at their end.
+// writeFragments yields one fragment of each text in turn until all are written.
 func (s *replyWriter) writeFragments(ctx context.Context, p part, first int, fragments [][]string) error {
 	for turn, sent := 0, true; sent; turn++ {
 		sent = false
@@ -190,7 +189,7 @@ func (s *replyWriter) writeFragments(ctx context.Context, p part, first int, fra
 	return nil
 }
 
-// tokenUsage is the usage: as the script says it, or by counting words.
+// tokenUsage returns the usage of the script, or else a count of words.
 func (s *replyWriter) tokenUsage() model.Usage {
 	u := usage{Prompt: int64(s.promptWords), Completion: int64(s.words), Reasoning: int64(s.reasoning)}
 	if s.usage != nil {
@@ -237,7 +236,7 @@ func (s *replyWriter) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// chunkSizeOf gives the size for a part: its own, its model's for texts, or the fallback.
+// chunkSizeOf returns the chunk size of a part: its own, for texts that of its model, or the fallback.
 func (s *replyWriter) chunkSizeOf(p part, fallback chunkSize) chunkSize {
 	switch {
 	case p.Chunk != nil:
@@ -261,8 +260,7 @@ func (f *failure) modelError() *model.Error {
 	}
 }
 
-// split cuts a text so that the chunks together are the text. A word keeps the
-// space that follows it.
+// split cuts a text into chunks. Together they are the whole text. A word includes the space after it.
 func (s chunkSize) split(source string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for source != "" {
@@ -278,7 +276,7 @@ func (s chunkSize) split(source string) iter.Seq[string] {
 	}
 }
 
-// firstEnd is where the first chunk of the text ends.
+// firstEnd returns the end of the first chunk.
 func (s chunkSize) firstEnd(source string) int {
 	remaining, spaced := s.n, false
 	for i, r := range source {
