@@ -26,12 +26,12 @@ func RedirectError(res *http.Response) *Error {
 	if res.StatusCode < 300 || res.StatusCode > 399 {
 		return nil
 	}
-	to := "elsewhere"
+	to := "to another address"
 	if target, err := res.Location(); err == nil {
 		to = fmt.Sprintf("to %s://%s", target.Scheme, target.Host) // the path may hold secrets
 	}
 	return &Error{
 		Code: CodeInvalidResponse, StatusCode: res.StatusCode,
-		Message: "the provider redirects " + to + ", which is not followed, since the key and the conversation would go along: set the base URL to where the models are served",
+		Message: "the provider redirects " + to + "; a redirect would send the API key and the conversation there, so it is not followed: set the base URL to the final address",
 	}
 }

@@ -30,7 +30,7 @@ func (b *eventLimiter) Read(p []byte) (int, error) {
 		}
 	}
 	if b.size > maxEvent {
-		return 0, InvalidResponse("an event of the stream is longer than %d bytes", maxEvent)
+		return 0, InvalidResponse("a stream event exceeds %d bytes", maxEvent)
 	}
 	return n, err
 }

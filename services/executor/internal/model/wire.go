@@ -153,18 +153,18 @@ func InvalidResponse(format string, args ...any) *Error {
 func Truncated(missing string) *Error {
 	return &Error{
 		Code: CodeUnavailable, Retryable: true,
-		Message: "the reply was cut off: the stream ended without " + missing,
+		Message: "the reply was truncated: the stream ended without " + missing,
 	}
 }
 
 // ContextTooLong adds advice to a provider's message about a conversation that exceeds the model's context.
 func ContextTooLong(message string) string {
-	return strings.TrimRight(message, ". ") + ". The conversation is longer than the model takes: give the agent a context policy, a model with a larger context, or less to say"
+	return strings.TrimRight(message, ". ") + ". The conversation exceeds the model's context: give the agent a context policy or a model with a larger context, or send shorter messages"
 }
 
 // Redact returns err without the key.
 func Redact(err error, key string) error {
-	e, ok := err.(*Error) //nolint:errorlint // what wraps it is the runtime's, which has no key
+	e, ok := err.(*Error) //nolint:errorlint // only the runtime wraps it, and it has no key
 	if !ok || key == "" {
 		return err
 	}

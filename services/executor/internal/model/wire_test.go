@@ -38,7 +38,7 @@ func TestOptionsReplaceNothing(t *testing.T) {
 	}
 }
 
-func TestOnlyATextIsGivenWithoutItsQuotes(t *testing.T) {
+func TestOnlyStringsLoseTheirQuotes(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{
 		`"here"`: "here", ` "" `: "", `"null"`: "null", `null`: "null", ` null`: " null", `0`: "0", `false`: "false", `{"a":null}`: `{"a":null}`, `[]`: "[]", ``: "",
@@ -49,7 +49,7 @@ func TestOnlyATextIsGivenWithoutItsQuotes(t *testing.T) {
 	}
 }
 
-func TestIDsOfOneReplyAreNeverTheSame(t *testing.T) {
+func TestCallIDsOfAReplyAreUnique(t *testing.T) {
 	t.Parallel()
 	ids := model.NewCallIDs(3)
 	var got []string
@@ -61,7 +61,7 @@ func TestIDsOfOneReplyAreNeverTheSame(t *testing.T) {
 	}
 }
 
-func TestAKeyIsTakenOutOfErrors(t *testing.T) {
+func TestErrorsAreRedacted(t *testing.T) {
 	t.Parallel()
 	wrapped := errors.New("dial with sk-1: refused")
 	err := model.Redact(&model.Error{Code: "c", StatusCode: 401, Message: "no such key: sk-1, sk-1.", Err: wrapped}, "sk-1")
@@ -97,7 +97,7 @@ func TestDataURLsAreDecoded(t *testing.T) {
 	}
 }
 
-func TestNamesOfCallsAreThoseThatProvidersTake(t *testing.T) {
+func TestToolNamesAreMadeValid(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		"get_weather-2": "get_weather-2", "multi_tool_use.parallel": "multi_tool_use_parallel", "wétter 天": "w_tter__", "": "unnamed",

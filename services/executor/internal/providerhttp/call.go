@@ -18,12 +18,12 @@ import (
 // maxErrorBody limits how much of an error body is read, in bytes.
 const maxErrorBody = 64 << 10
 
-var errIdle = errors.New("no byte came in time")
+var errIdle = errors.New("no data within the idle timeout")
 
 // Call is the connection of one call. Idle time counts only while a reader waits for bytes, so a slow consumer
 // is never mistaken for a silent server.
 type Call struct {
-	callerCtx context.Context //nolint:containedctx // a Line lives as long as its call
+	callerCtx context.Context //nolint:containedctx // a Call lives as long as its contexts
 	callCtx   context.Context //nolint:containedctx // the same
 	idle      time.Duration
 	timer     *time.Timer
@@ -89,7 +89,7 @@ func (c *Call) Error(err error) error {
 	if errors.Is(context.Cause(c.callCtx), errIdle) {
 		return &model.Error{
 			Code: model.CodeTimeout, Retryable: true, Err: err,
-			Message: fmt.Sprintf("the provider gave no byte for %v", c.idle),
+			Message: fmt.Sprintf("the provider sent no data for %v", c.idle),
 		}
 	}
 	if e, ok := errors.AsType[*model.Error](err); ok {

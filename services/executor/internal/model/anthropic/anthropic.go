@@ -24,11 +24,11 @@ const DefaultIdleTimeout = 5 * time.Minute
 // Config configures access to the models.
 type Config struct {
 	// BaseURL is the part of the URL before /v1/messages; DefaultBaseURL when empty.
-	BaseURL string `env:"BASE_URL" doc:"where messages are served; empty means Anthropic"`
+	BaseURL string `env:"BASE_URL" doc:"base URL of the Messages API; empty means Anthropic's"`
 	// APIKey is sent as X-Api-Key, or not at all when empty.
 	APIKey string `env:"API_KEY" doc:"the key of the Anthropic API"`
 	// IdleTimeout ends a call after this long without data; DefaultIdleTimeout when 0.
-	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call that gives no byte for so long; 0 means 5m"`
+	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call after this long without data; 0 means 5m"`
 }
 
 // Model calls the Messages API. Safe for concurrent use.

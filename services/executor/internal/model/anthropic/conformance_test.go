@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/modeltest"
 )
 
-func TestMessagesAreAModel(t *testing.T) {
+func TestTheModelConforms(t *testing.T) {
 	t.Parallel()
 	modeltest.RunHTTP(t, modeltest.Provider{
 		Dir: "testdata/replies",

@@ -23,7 +23,7 @@ func fileBlock(f agent.File) (anthropic.ContentBlockParamUnion, error) {
 	media, _, _ := mime.ParseMediaType(f.MediaType)
 	embedded := strings.HasPrefix(f.URL, "data:")
 	if !embedded && !strings.HasPrefix(f.URL, "https:") {
-		return anthropic.ContentBlockParamUnion{}, model.InvalidRequest("messages take a file as a data: or https: URL")
+		return anthropic.ContentBlockParamUnion{}, model.InvalidRequest("files must have a data: or https: URL")
 	}
 	var data []byte
 	if embedded {
@@ -45,7 +45,7 @@ func fileBlock(f agent.File) (anthropic.ContentBlockParamUnion, error) {
 	case (strings.HasPrefix(media, "text/") || media == "application/json") && embedded && utf8.Valid(data):
 		return documentBlock(f, anthropic.DocumentBlockParamSourceUnion{OfText: &anthropic.PlainTextSourceParam{Data: string(data)}}), nil
 	}
-	return anthropic.ContentBlockParamUnion{}, model.InvalidRequest("messages take images, PDFs, and texts as data: URLs, not a file of type %s", f.MediaType)
+	return anthropic.ContentBlockParamUnion{}, model.InvalidRequest("the Messages API accepts images, PDFs and embedded texts, not files of type %s", f.MediaType)
 }
 
 func documentBlock(f agent.File, source anthropic.DocumentBlockParamSourceUnion) anthropic.ContentBlockParamUnion {

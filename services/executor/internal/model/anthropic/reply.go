@@ -71,7 +71,7 @@ func (r *assembler) handle(e anthropic.MessageStreamEventUnion) ([]model.Event, 
 
 func (r *assembler) startBlock(index int64, start anthropic.ContentBlockStartEventContentBlockUnion) ([]model.Event, error) {
 	if len(r.openBlocks) == maxOpenBlocks {
-		return nil, model.InvalidResponse("more than %d blocks at a time", maxOpenBlocks)
+		return nil, model.InvalidResponse("more than %d open blocks", maxOpenBlocks)
 	}
 	b := &openBlock{kind: start.Type, signature: start.Signature, data: start.Data}
 	r.openBlocks[index] = b
@@ -95,7 +95,7 @@ func (r *assembler) startBlock(index int64, start anthropic.ContentBlockStartEve
 func (r *assembler) addDelta(index int64, delta anthropic.MessageStreamEventUnionDelta) ([]model.Event, error) {
 	b := r.openBlocks[index]
 	if b == nil {
-		return nil, model.InvalidResponse("a delta of the block %d, which is not open", index)
+		return nil, model.InvalidResponse("a delta for block %d, which is not open", index)
 	}
 	switch delta.Type {
 	case "text_delta":
@@ -109,7 +109,7 @@ func (r *assembler) addDelta(index int64, delta anthropic.MessageStreamEventUnio
 			return nil, nil // a call that the provider executes, or an empty delta
 		}
 		if b.arguments.Len()+len(delta.PartialJSON) > maxArguments {
-			return nil, model.InvalidResponse("the arguments of a call are longer than %d bytes", maxArguments)
+			return nil, model.InvalidResponse("the arguments of a call exceed %d bytes", maxArguments)
 		}
 		b.arguments.WriteString(delta.PartialJSON)
 		return []model.Event{model.CallDelta{Index: b.call, Text: delta.PartialJSON}}, nil

@@ -72,7 +72,7 @@ func TestStopReasonsAreTranslated(t *testing.T) {
 	}
 }
 
-func TestThinkingKeepsWhatMustGoBack(t *testing.T) {
+func TestThinkingKeepsItsProviderData(t *testing.T) {
 	t.Parallel()
 	h := collect(t, messageStart()+
 		contentBlock(0, `{"type":"thinking","thinking":"","signature":""}`, `{"type":"thinking_delta","thinking":"hm"}`, `{"type":"signature_delta","signature":"Eq"}`, `{"type":"signature_delta","signature":"QB"}`)+
@@ -93,7 +93,7 @@ func TestThinkingKeepsWhatMustGoBack(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotTheAgentsIsPassedOver(t *testing.T) {
+func TestProviderToolsAndUnknownEventsAreIgnored(t *testing.T) {
 	t.Parallel()
 	h := collect(t, messageStart()+event("ping", "")+
 		contentBlock(0, `{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}`, `{"type":"input_json_delta","partial_json":"{}"}`)+
@@ -106,7 +106,7 @@ func TestWhatIsNotTheAgentsIsPassedOver(t *testing.T) {
 	}
 }
 
-func TestArgumentsMayBeWholeAtTheStart(t *testing.T) {
+func TestArgumentsMayComeWithTheStart(t *testing.T) {
 	t.Parallel()
 	h := collect(t, messageStart()+contentBlock(0, `{"type":"tool_use","id":"t","name":"f","input":{"x":1}}`)+stop("tool_use"), modeltest.Ended)
 	if h.Err != nil || len(h.Calls) != 1 || h.Calls[0].ID != "t" || h.Calls[0].Arguments != `{"x":1}` {
@@ -127,7 +127,7 @@ func TestUsageIsCumulative(t *testing.T) {
 	}
 }
 
-func TestAReplyIsWholeAfterItsStopReason(t *testing.T) {
+func TestAReplyIsCompleteAfterItsStopReason(t *testing.T) {
 	t.Parallel()
 	for _, end := range []modeltest.Scenario{modeltest.Cut, modeltest.Ended} {
 		if h := collect(t, messageStart()+contentBlock(0, plainBlock)+stopReason("end_turn"), end); h.Err != nil || h.Finish != model.FinishStop {
@@ -163,12 +163,12 @@ func TestBrokenStreamsAreClassified(t *testing.T) {
 		"an open block at the end":         {prefix + open + stop("end_turn"), model.CodeUnavailable, true},
 		"message_stop without stop_reason": {prefix + event("message_stop", ""), model.CodeUnavailable, true},
 		"an event that is not JSON":        {prefix + "event: message_delta\ndata: {\"type\n\n", model.CodeInvalidResponse, true},
-		"a delta of no block":              {prefix + event("content_block_delta", `"index":4,"delta":{"type":"text_delta","text":"x"}`), model.CodeInvalidResponse, true},
+		"a delta without a block":          {prefix + event("content_block_delta", `"index":4,"delta":{"type":"text_delta","text":"x"}`), model.CodeInvalidResponse, true},
 		"a call without a name":            {prefix + contentBlock(1, `{"type":"tool_use","id":"t"}`), model.CodeInvalidResponse, true},
 		"overloaded":                       {prefix + event("error", `"error":{"type":"overloaded_error","message":"Overloaded"}`), model.CodeOverloaded, true},
 		"a rate limit":                     {prefix + event("error", `"error":{"type":"rate_limit_error","message":"slow"}`), model.CodeRateLimited, true},
-		"too slow":                         {prefix + event("error", `"error":{"type":"timeout_error","message":"slow"}`), model.CodeTimeout, true},
-		"a bad request":                    {prefix + event("error", `"error":{"type":"invalid_request_error","message":"no"}`), model.CodeInvalidRequest, false},
+		"a timeout":                        {prefix + event("error", `"error":{"type":"timeout_error","message":"slow"}`), model.CodeTimeout, true},
+		"an invalid request":               {prefix + event("error", `"error":{"type":"invalid_request_error","message":"no"}`), model.CodeInvalidRequest, false},
 		"an unknown error":                 {prefix + event("error", `"error":{"type":"something_new","message":"no"}`), model.CodeUnavailable, true},
 		"an error without a type":          {prefix + event("error", `"message":"no"`), model.CodeUnavailable, true},
 		"an error that is not JSON":        {prefix + "event: error\ndata: oops\n\n", model.CodeUnavailable, true},
@@ -180,7 +180,7 @@ func TestBrokenStreamsAreClassified(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreClassified(t *testing.T) {
+func TestErrorResponsesAreClassified(t *testing.T) {
 	t.Parallel()
 	const date = "Date: Sat, 21 Nov 2026 08:00:00 GMT\n"
 	for name, test := range map[string]struct {
@@ -190,16 +190,16 @@ func TestRefusalsAreClassified(t *testing.T) {
 		wait      time.Duration
 		message   string
 	}{
-		"wait until a date":      {"529 Overloaded\n" + date + "Retry-After: Sat, 21 Nov 2026 08:00:30 GMT\n\nbusy", model.CodeOverloaded, true, 30 * time.Second, "busy"},
-		"wait for milliseconds":  {"429 Slow\nRetry-After-Ms: 1500\nRetry-After: 2\n\nbusy", model.CodeRateLimited, true, 1500 * time.Millisecond, "busy"},
-		"a proxy's page":         {"502 Bad Gateway\nContent-Type: text/html\n\n<h1>502</h1>", model.CodeUnavailable, true, 0, "<h1>502</h1>"},
-		"no body":                {"504 Gateway Timeout\n\n", model.CodeUnavailable, true, 0, "Gateway Timeout"},
-		"no money":               {"402 Payment Required\n\n" + `{"error":{"type":"billing_error","message":"pay"}}`, model.CodeDenied, false, 0, "pay"},
-		"too large":              {"413 Too Large\n\n" + `{"error":{"type":"request_too_large","message":"large"}}`, model.CodeInvalidRequest, false, 0, "large"},
-		"a conflict":             {"409 Conflict\n\nx", model.CodeUnavailable, true, 0, "x"},
-		"told not to retry":      {"500 Oops\nX-Should-Retry: false\n\nx", model.CodeUnavailable, false, 0, "x"},
-		"a message in one piece": {"200 OK\nContent-Type: application/json\n\n" + `{"type":"message"}`, model.CodeInvalidResponse, true, 0, `{"type":"message"}`},
-		"an error behind 200":    {"200 OK\nContent-Type: application/json\n\n" + `{"error":{"type":"authentication_error","message":"no"}}`, model.CodeUnauthenticated, false, 0, "no"},
+		"delay until a date":       {"529 Overloaded\n" + date + "Retry-After: Sat, 21 Nov 2026 08:00:30 GMT\n\nbusy", model.CodeOverloaded, true, 30 * time.Second, "busy"},
+		"delay in milliseconds":    {"429 Slow\nRetry-After-Ms: 1500\nRetry-After: 2\n\nbusy", model.CodeRateLimited, true, 1500 * time.Millisecond, "busy"},
+		"a proxy's page":           {"502 Bad Gateway\nContent-Type: text/html\n\n<h1>502</h1>", model.CodeUnavailable, true, 0, "<h1>502</h1>"},
+		"no body":                  {"504 Gateway Timeout\n\n", model.CodeUnavailable, true, 0, "Gateway Timeout"},
+		"no credit":                {"402 Payment Required\n\n" + `{"error":{"type":"billing_error","message":"pay"}}`, model.CodeDenied, false, 0, "pay"},
+		"too large":                {"413 Too Large\n\n" + `{"error":{"type":"request_too_large","message":"large"}}`, model.CodeInvalidRequest, false, 0, "large"},
+		"a conflict":               {"409 Conflict\n\nx", model.CodeUnavailable, true, 0, "x"},
+		"told not to retry":        {"500 Oops\nX-Should-Retry: false\n\nx", model.CodeUnavailable, false, 0, "x"},
+		"an unstreamed message":    {"200 OK\nContent-Type: application/json\n\n" + `{"type":"message"}`, model.CodeInvalidResponse, true, 0, `{"type":"message"}`},
+		"an error with status 200": {"200 OK\nContent-Type: application/json\n\n" + `{"error":{"type":"authentication_error","message":"no"}}`, model.CodeUnauthenticated, false, 0, "no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -213,7 +213,7 @@ func TestRefusalsAreClassified(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotThereIsUnavailable(t *testing.T) {
+func TestAnUnreachableServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
 	m := connect(t, server, anthropic.Config{})
@@ -221,7 +221,7 @@ func TestAServerThatIsNotThereIsUnavailable(t *testing.T) {
 	expect(t, modeltest.Collect(t, m.Generate(t.Context(), modeltest.NewRequest("m"))).Err, model.CodeUnavailable, true)
 }
 
-func TestSilence(t *testing.T) {
+func TestCallsTimeOutWhenIdle(t *testing.T) {
 	t.Parallel()
 	modeltest.RunIdleTimeout(t, func(t *testing.T, client *http.Client, idle time.Duration) model.Model {
 		m, err := anthropic.New(anthropic.Config{IdleTimeout: idle}, client)

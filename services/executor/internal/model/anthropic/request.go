@@ -73,7 +73,7 @@ func parseOptions(source json.RawMessage) (options, error) {
 	var o options
 	if len(source) > 0 {
 		if err := json.Unmarshal(source, &o); err != nil {
-			return o, model.InvalidRequest("the provider options cannot be read: %v", err)
+			return o, model.InvalidRequest("cannot decode the provider options: %v", err)
 		}
 	}
 	return o, nil
@@ -106,7 +106,7 @@ func toolParam(t model.Tool) *anthropic.ToolParam {
 func setToolChoice(params *anthropic.MessageNewParams, r model.Request) error {
 	switch {
 	case r.Choice == model.ChoiceRequired && len(r.Tools) == 0:
-		return model.InvalidRequest("a call is required and there are no tools")
+		return model.InvalidRequest("a tool call is required but the request has no tools")
 	case r.Choice == model.ChoiceRequired:
 		params.ToolChoice.OfAny = &anthropic.ToolChoiceAnyParam{}
 	case r.Choice == model.ChoiceNone && len(r.Tools) > 0:
@@ -181,7 +181,7 @@ func mergeOptions(params anthropic.MessageNewParams, source json.RawMessage) (an
 	}
 	body, err := json.Marshal(params)
 	if err != nil {
-		return params, model.InvalidRequest("the request cannot be written: %v", err)
+		return params, model.InvalidRequest("cannot encode the request: %v", err)
 	}
 	if params.Thinking.OfDisabled != nil {
 		var members map[string]json.RawMessage

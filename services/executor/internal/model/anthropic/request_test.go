@@ -18,7 +18,7 @@ func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 	sequence := connect(t, server, anthropic.Config{}).Generate(t.Context(),
 		modeltest.Conversation(json.RawMessage(`{"type":"thinking","signature":"EqQBCgIYAhIM"}`)))
 	if n := len(server.Requests()); n != 0 {
-		t.Fatalf("got %d requests before the sequence was ranged over", n)
+		t.Fatalf("got %d requests before the iteration", n)
 	}
 	modeltest.Collect(t, sequence)
 	sent := server.Requests()
@@ -49,12 +49,12 @@ func TestTheEnvironmentChangesNothing(t *testing.T) {
 	}
 	for name, values := range sent[0].Header {
 		if strings.Contains(strings.Join(values, " "), "elsewhere") {
-			t.Errorf("the environment got into the header %s: %q", name, values)
+			t.Errorf("the header %s comes from the environment: %q", name, values)
 		}
 	}
 }
 
-func TestARefusalIsNotRetried(t *testing.T) {
+func TestErrorsAreNotRetried(t *testing.T) {
 	t.Parallel()
 	server := modeltest.NewServer(t, "testdata/replies", modeltest.Overloaded, modeltest.Encoding{})
 	modeltest.Collect(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), modeltest.NewRequest(modeltest.Text)))
@@ -63,7 +63,7 @@ func TestARefusalIsNotRetried(t *testing.T) {
 	}
 }
 
-func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
+func TestAnInvalidBaseURLIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"api.example.com", "ftp://example.com", "http://", "::"} {
 		if _, err := anthropic.New(anthropic.Config{BaseURL: bad}, nil); err == nil {
@@ -92,7 +92,7 @@ func sentBody(t *testing.T, r model.Request) (body struct {
 	return body
 }
 
-func TestTheCapOnAReplyHasADefault(t *testing.T) {
+func TestMaxTokensHasADefault(t *testing.T) {
 	t.Parallel()
 	if got := sentBody(t, modeltest.NewRequest("m")).MaxTokens; got != 4096 {
 		t.Errorf("got max_tokens %d, want 4096", got)
@@ -120,18 +120,18 @@ func TestMessagesBecomeTurns(t *testing.T) {
 			[]agent.Message{message(agent.RoleUser, text("a")), message(agent.RoleSystem, text("b")), message(agent.RoleUser, text("c"))},
 			`[{"content":[{"text":"a","type":"text"},{"text":"b","type":"text"},{"text":"c","type":"text"}],"role":"user"}]`,
 		},
-		"results stand before what the user says": {
+		"results come before the user's text": {
 			[]agent.Message{message(agent.RoleAssistant, call), message(agent.RoleTool, result), message(agent.RoleUser, text("and?"))},
 			`[{"content":[` + called + `],"role":"assistant"},{"content":[` + ok + `,{"text":"and?","type":"text"}],"role":"user"}]`,
 		},
-		"messages that say nothing are left out": {
+		"empty messages are omitted": {
 			[]agent.Message{
 				message(agent.RoleUser, text("a")), message(agent.RoleAssistant, text(" \n"), agent.Reasoning{Text: "unsigned"}),
 				message(agent.RoleAssistant), message(agent.RoleUser, text("b")),
 			},
 			`[{"content":[{"text":"a","type":"text"},{"text":"b","type":"text"}],"role":"user"}]`,
 		},
-		"thinking goes back as it came": {
+		"thinking is sent back unchanged": {
 			[]agent.Message{message(agent.RoleAssistant,
 				agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(`{"type":"thinking","signature":"s"}`)},
 				agent.Reasoning{ProviderData: json.RawMessage(`{"type":"thinking","signature":"t"}`)},
@@ -148,11 +148,11 @@ func TestMessagesBecomeTurns(t *testing.T) {
 			[]agent.Message{message(agent.RoleTool, agent.ToolResult{CallID: "c", Success: true, Result: json.RawMessage(`""`)})},
 			`[{"content":[{"tool_use_id":"c","type":"tool_result"}],"role":"user"}]`,
 		},
-		"arguments that are no object": {
+		"arguments that are not an object": {
 			[]agent.Message{message(agent.RoleAssistant, agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`"{\"a"`)})},
 			`[{"content":[{"id":"c","input":{"invalid_arguments":"{\"a"},"name":"f","type":"tool_use"}],"role":"assistant"}]`,
 		},
-		"ids that the API would refuse": {
+		"invalid call ids": {
 			[]agent.Message{
 				message(agent.RoleAssistant, agent.ToolCall{ID: "run.1/2", Name: "f", Arguments: json.RawMessage(`{}`)}),
 				message(agent.RoleTool, agent.ToolResult{CallID: "run.1/2", Success: true, Result: json.RawMessage(`"ok"`)}),
@@ -180,7 +180,7 @@ func TestFilesAreTranslated(t *testing.T) {
 			agent.File{MediaType: "image/png", URL: "data:image/png;base64,AQID"},
 			`{"source":{"data":"AQID","media_type":"image/png","type":"base64"},"type":"image"}`,
 		},
-		"an image in the other alphabet, without padding": {
+		"an image in base64url without padding": {
 			agent.File{MediaType: "image/png", URL: "data:image/png;base64,_-8"},
 			`{"source":{"data":"/+8=","media_type":"image/png","type":"base64"},"type":"image"}`,
 		},
@@ -188,7 +188,7 @@ func TestFilesAreTranslated(t *testing.T) {
 			agent.File{MediaType: "image/gif; x=y", URL: "data:image/gif,%01%02%03"},
 			`{"source":{"data":"AQID","media_type":"image/gif","type":"base64"},"type":"image"}`,
 		},
-		"an image by its address": {
+		"an image URL": {
 			agent.File{MediaType: "image/png", URL: "https://example.com/a.png"},
 			`{"source":{"url":"https://example.com/a.png","type":"url"},"type":"image"}`,
 		},
@@ -196,7 +196,7 @@ func TestFilesAreTranslated(t *testing.T) {
 			agent.File{MediaType: "application/pdf", URL: "data:application/pdf;base64,JVBERg==", Filename: "a.pdf"},
 			`{"source":{"data":"JVBERg==","media_type":"application/pdf","type":"base64"},"title":"a.pdf","type":"document"}`,
 		},
-		"a PDF by its address": {
+		"a PDF URL": {
 			agent.File{MediaType: "application/pdf", URL: "https://example.com/a.pdf"},
 			`{"source":{"url":"https://example.com/a.pdf","type":"url"},"type":"document"}`,
 		},
@@ -215,20 +215,20 @@ func TestFilesAreTranslated(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeSentIsRefused(t *testing.T) {
+func TestUnsupportedContentIsRefused(t *testing.T) {
 	t.Parallel()
 	m, err := anthropic.New(anthropic.Config{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, refused := range map[string]agent.Message{
-		"a sound":                     message(agent.RoleUser, agent.File{MediaType: "audio/wav", URL: "data:audio/wav;base64,AQID"}),
+		"an audio file":               message(agent.RoleUser, agent.File{MediaType: "audio/wav", URL: "data:audio/wav;base64,AQID"}),
 		"a text that is not embedded": message(agent.RoleUser, agent.File{MediaType: "text/plain", URL: "https://example.com/a.txt"}),
 		"a text that is not UTF-8":    message(agent.RoleUser, agent.File{MediaType: "text/plain", URL: "data:text/plain,%ff"}),
 		"a file over plain HTTP":      message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "http://example.com/a.png"}),
 		"broken base64":               message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "data:image/png;base64,A*"}),
 		"a data: URL without data":    message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "data:image/png;base64"}),
-		"a role of its own":           message("narrator", agent.Text{Text: "x"}),
+		"an unknown role":             message("narrator", agent.Text{Text: "x"}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -258,7 +258,7 @@ func requestMembers(t *testing.T, r model.Request) map[string]string {
 	return out
 }
 
-func TestWhatIsAskedForIsSent(t *testing.T) {
+func TestRequestOptionsAreSent(t *testing.T) {
 	t.Parallel()
 	const open = `{"type":"object","properties":{"maximum":{"type":"object","properties":{"n":{"const":9007199254740993,"maximum":2}}},"list":{"type":"array","maxItems":3}}}`
 	const bound = `{"type":"object","properties":{"a":{"type":"string","maxLength":2}},"additionalProperties":false}`
@@ -275,10 +275,10 @@ func TestWhatIsAskedForIsSent(t *testing.T) {
 		change func(*model.Request)
 		want   map[string]string
 	}{
-		"nothing":         {func(*model.Request) {}, map[string]string{"tool_choice": "", "output_config": "", "thinking": ""}},
-		"a call":          {func(r *model.Request) { r.Choice = model.ChoiceRequired }, map[string]string{"tool_choice": `{"type":"any"}`}},
-		"no call":         {func(r *model.Request) { r.Choice = model.ChoiceNone }, map[string]string{"tool_choice": `{"type":"none"}`}},
-		"no call of none": {func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil }, map[string]string{"tool_choice": ""}},
+		"defaults":              {func(*model.Request) {}, map[string]string{"tool_choice": "", "output_config": "", "thinking": ""}},
+		"a call":                {func(r *model.Request) { r.Choice = model.ChoiceRequired }, map[string]string{"tool_choice": `{"type":"any"}`}},
+		"no call":               {func(r *model.Request) { r.Choice = model.ChoiceNone }, map[string]string{"tool_choice": `{"type":"none"}`}},
+		"no call without tools": {func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil }, map[string]string{"tool_choice": ""}},
 		"JSON of an open schema": {
 			func(r *model.Request) { r.Output = &model.Output{Name: "o", Schema: json.RawMessage(open)} },
 			map[string]string{"output_config": `{"format":{"type":"json_schema","schema":{"additionalProperties":false,"properties":{"list":{"type":"array"},"maximum":{"additionalProperties":false,"properties":{"n":{"const":9007199254740993}},"type":"object"}},"type":"object"}}}`},
@@ -306,23 +306,23 @@ func TestWhatIsAskedForIsSent(t *testing.T) {
 			func(r *model.Request) { r.Options = enabled },
 			map[string]string{"thinking": `{"type":"enabled","budget_tokens":10000}`, "max_tokens": "14096", "metadata": `{"user_id":"u"}`},
 		},
-		"thinking where a call is required": {
+		"thinking with a required call": {
 			func(r *model.Request) { r.Options, r.Choice = enabled, model.ChoiceRequired },
 			map[string]string{"thinking": `{"type":"disabled"}`, "metadata": `{"user_id":"u"}`},
 		},
-		"thinking in a turn that began without": {
+		"thinking in a turn begun without it": {
 			func(r *model.Request) { r.Options, r.Messages = enabled, called },
 			map[string]string{"thinking": `{"type":"disabled"}`},
 		},
-		"thinking in a turn that began with it": {
+		"thinking in a turn begun with it": {
 			func(r *model.Request) { r.Options, r.Messages = enabled, thought },
 			map[string]string{"thinking": `{"type":"enabled","budget_tokens":10000}`},
 		},
-		"a cap in the options": {
+		"max_tokens in the options": {
 			func(r *model.Request) { r.Options = json.RawMessage(`{"max_tokens":64000,"stream":false}`) },
 			map[string]string{"max_tokens": "64000", "stream": "true"},
 		},
-		"two caps": {
+		"max_tokens in both": {
 			func(r *model.Request) { r.Options, r.MaxOutputTokens = json.RawMessage(`{"max_tokens":64000}`), 7 },
 			map[string]string{"max_tokens": "7"},
 		},
@@ -341,7 +341,7 @@ func TestWhatIsAskedForIsSent(t *testing.T) {
 	}
 }
 
-func TestTheCacheKeepsTheConversation(t *testing.T) {
+func TestCacheBreakpointsAreSet(t *testing.T) {
 	t.Parallel()
 	r := modeltest.Conversation(nil)
 	r.Cache = agent.CacheAuto
@@ -369,18 +369,18 @@ func TestTheCacheKeepsTheConversation(t *testing.T) {
 	requestMembers(t, r) // nothing to mark is no error
 }
 
-func TestRequestsThatAreNoneAreRefused(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	m, err := anthropic.New(anthropic.Config{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, r := range map[string]model.Request{
-		"a call of no tool":           {Choice: model.ChoiceRequired},
-		"options that are no object":  {Options: json.RawMessage(`[]`)},
-		"options that are null":       {Options: json.RawMessage(`null`)},
-		"a cap that is no number":     {Options: json.RawMessage(`{"max_tokens":"x"}`)},
-		"an output that is no schema": {Output: &model.Output{Schema: json.RawMessage(`{`)}, Options: json.RawMessage(`{}`)},
+		"a required call without tools":     {Choice: model.ChoiceRequired},
+		"options that are not an object":    {Options: json.RawMessage(`[]`)},
+		"options that are null":             {Options: json.RawMessage(`null`)},
+		"max_tokens that is not a number":   {Options: json.RawMessage(`{"max_tokens":"x"}`)},
+		"an output without a schema object": {Output: &model.Output{Schema: json.RawMessage(`{`)}, Options: json.RawMessage(`{}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

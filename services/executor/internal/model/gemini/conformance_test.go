@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/modeltest"
 )
 
-func TestGeminiIsAModel(t *testing.T) {
+func TestTheModelConforms(t *testing.T) {
 	t.Parallel()
 	modeltest.RunHTTP(t, modeltest.Provider{
 		Dir: "testdata/replies",
@@ -21,7 +21,7 @@ func TestGeminiIsAModel(t *testing.T) {
 	})
 }
 
-func TestSilence(t *testing.T) {
+func TestCallsTimeOutWhenIdle(t *testing.T) {
 	t.Parallel()
 	modeltest.RunIdleTimeout(t, func(t *testing.T, client *http.Client, idle time.Duration) model.Model {
 		m, err := gemini.New(gemini.Config{IdleTimeout: idle}, client)

@@ -67,7 +67,7 @@ func (e *eventReader) err() error {
 		return streamError(apiErr)
 	}
 	if len(e.unparsed) > 0 {
-		return model.InvalidResponse("what came is not an event stream: %.200s", e.unparsed)
+		return model.InvalidResponse("the response is not an event stream: %.200s", e.unparsed)
 	}
 	return nil
 }

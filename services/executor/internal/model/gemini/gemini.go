@@ -24,11 +24,11 @@ const DefaultIdleTimeout = 5 * time.Minute
 // Config configures access to the models.
 type Config struct {
 	// BaseURL is the part of the URL before /models; DefaultBaseURL when empty.
-	BaseURL string `env:"BASE_URL" doc:"where the models are served; empty means Google"`
+	BaseURL string `env:"BASE_URL" doc:"base URL of the Gemini API; empty means Google's"`
 	// APIKey is sent as X-Goog-Api-Key, or not at all when empty.
 	APIKey string `env:"API_KEY" doc:"the key of the Gemini API"`
 	// IdleTimeout ends a call after this long without data; DefaultIdleTimeout when 0.
-	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call that gives no byte for so long; 0 means 5m"`
+	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call after this long without data; 0 means 5m"`
 }
 
 // Model calls streamGenerateContent. Safe for concurrent use.
@@ -120,7 +120,7 @@ func (m *Model) openStream(ctx context.Context, name string, body []byte, call *
 	address.RawQuery = "alt=sse"
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, model.InvalidRequest("the model %q is no part of a URL: %v", name, err)
+		return nil, model.InvalidRequest("the model name %q cannot be part of a URL: %v", name, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream")

@@ -40,7 +40,7 @@ func (r *assembler) handle(data []byte) ([]model.Event, error) {
 	}
 	var c chunk
 	if err := json.Unmarshal(data, &c); err != nil {
-		return nil, model.InvalidResponse("a chunk that cannot be read: %v", err)
+		return nil, model.InvalidResponse("cannot decode a chunk: %v", err)
 	}
 	var events []model.Event
 	for _, candidate := range c.Candidates {
@@ -164,7 +164,7 @@ func (r *assembler) finish() ([]model.Event, error) {
 		events = append(events, *r.usage)
 	}
 	if r.stopReason == genai.FinishReasonMalformedFunctionCall || r.stopReason == genai.FinishReasonUnexpectedToolCall {
-		return events, model.InvalidResponse("%s", cmp.Or(r.finishMessage, "the model made a call that is none: "+string(r.stopReason)))
+		return events, model.InvalidResponse("%s", cmp.Or(r.finishMessage, "the model made an invalid call: "+string(r.stopReason)))
 	}
 	return append(events, model.Finish{Reason: r.finishReason()}), nil
 }

@@ -56,7 +56,7 @@ func TestFinishReasonsAreTranslated(t *testing.T) {
 	}
 }
 
-func TestSignaturesKeepTheirPart(t *testing.T) {
+func TestSignaturesStayWithTheirPart(t *testing.T) {
 	t.Parallel()
 	h := collect(t, stream(
 		chunk(`{"text":"hm","thought":true},{"text":"","thought":true,"thoughtSignature":"c2lnMQ=="}`, ""),
@@ -83,7 +83,7 @@ func TestSignaturesKeepTheirPart(t *testing.T) {
 	}
 }
 
-func TestTextsAreUnderstood(t *testing.T) {
+func TestRepliesAreParsed(t *testing.T) {
 	t.Parallel()
 	const usage = `"usageMetadata":{"promptTokenCount":5,"toolUsePromptTokenCount":2,"candidatesTokenCount":1,"thoughtsTokenCount":3,"totalTokenCount":11}`
 	for name, test := range map[string]struct {
@@ -93,19 +93,19 @@ func TestTextsAreUnderstood(t *testing.T) {
 		finish    model.FinishReason
 		usage     model.Usage
 	}{
-		"a prompt that is blocked": {
+		"a blocked prompt": {
 			stream(`{"promptFeedback":{"blockReason":"SAFETY"},` + usage + `}`), nil, "", "content-filter",
 			model.Usage{PromptTokens: 7, CompletionTokens: 4, ReasoningTokens: 3, TotalTokens: 11},
 		},
-		"usage in a chunk of its own": {
+		"usage in a separate chunk": {
 			stream(chunk(`{"text":"a"}`, "STOP"), `{`+usage+`}`), nil, "a", "stop",
 			model.Usage{PromptTokens: 7, CompletionTokens: 4, ReasoningTokens: 3, TotalTokens: 11},
 		},
 		"no usage":                    {stream(chunk(`{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
-		"kinds that were not asked":   {stream(chunk(`{"executableCode":{"code":"x"}},{"inlineData":{"mimeType":"image/png","data":"AA=="}},{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
-		"another candidate":           {stream(chunk(`{"text":"a"}`, ""), `{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]}}]}`, chunk("", "STOP")), nil, "a", "stop", model.Usage{}},
+		"unrequested kinds of parts":  {stream(chunk(`{"executableCode":{"code":"x"}},{"inlineData":{"mimeType":"image/png","data":"AA=="}},{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
+		"a second candidate":          {stream(chunk(`{"text":"a"}`, ""), `{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]}}]}`, chunk("", "STOP")), nil, "a", "stop", model.Usage{}},
 		"thoughts between texts":      {stream(chunk(`{"text":"a"},{"text":"x","thought":true},{"text":"b"}`, "STOP")), []string{"x"}, "ab", "stop", model.Usage{}},
-		"thoughts and nothing else":   {stream(chunk(`{"text":"x","thought":true}`, "MAX_TOKENS")), []string{"x"}, "", "length", model.Usage{}},
+		"thoughts only":               {stream(chunk(`{"text":"x","thought":true}`, "MAX_TOKENS")), []string{"x"}, "", "length", model.Usage{}},
 		"an unspecified reason first": {stream(chunk(`{"text":"a"}`, "FINISH_REASON_UNSPECIFIED"), chunk(`{"text":"b"}`, "STOP")), nil, "ab", "stop", model.Usage{}},
 		"events with names and ids":   {"event: message\nid: 1\nretry: 5\n" + stream(chunk(`{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
 		"data of several lines":       {"data: {\"candidates\":\ndata: [{\"content\":{\"parts\":[{\"text\":\"a\"}]},\ndata:\"finishReason\":\"STOP\"}]}\n\n", nil, "a", "stop", model.Usage{}},
@@ -143,18 +143,18 @@ func TestBrokenStreamsAreClassified(t *testing.T) {
 		code      string
 		retryable bool
 	}{
-		"a chunk that is not JSON":      {prefix + stream(`{"candidates`), model.CodeInvalidResponse, true},
-		"a call without a name":         {prefix + stream(chunk(`{"functionCall":{"args":{}}}`, "STOP")), model.CodeInvalidResponse, true},
-		"a call that is malformed":      {prefix + stream(chunk("", "MALFORMED_FUNCTION_CALL")), model.CodeInvalidResponse, true},
-		"a call of nothing":             {prefix + stream(chunk("", "UNEXPECTED_TOOL_CALL")), model.CodeInvalidResponse, true},
-		"a rate limit":                  {prefix + stream(`{"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED"}}`), model.CodeRateLimited, true},
-		"a deadline":                    {prefix + stream(`{"error":{"code":504,"message":"slow","status":"DEADLINE_EXCEEDED"}}`), model.CodeTimeout, true},
-		"an inner error":                {prefix + stream(`{"error":{"code":500,"message":"no","status":"INTERNAL"}}`), model.CodeUnavailable, true},
-		"a bad request":                 {prefix + stream(`{"error":{"code":400,"message":"no","status":"INVALID_ARGUMENT"}}`), model.CodeInvalidRequest, false},
-		"an error without a number":     {prefix + stream(`{"error":{"message":"no"}}`), model.CodeUnavailable, true},
-		"an error outside of an event":  {prefix + `{"error":{"code":503,` + "\n" + `"message":"busy","status":"UNAVAILABLE"}}` + "\n", model.CodeOverloaded, true},
-		"a text outside of an event":    {prefix + "<html>Bad gateway</html>\n", model.CodeInvalidResponse, true},
-		"an event without an empty end": {prefix + "data: " + chunk(`{"text":"b"}`, "STOP"), model.CodeUnavailable, true},
+		"a chunk that is not JSON":            {prefix + stream(`{"candidates`), model.CodeInvalidResponse, true},
+		"a call without a name":               {prefix + stream(chunk(`{"functionCall":{"args":{}}}`, "STOP")), model.CodeInvalidResponse, true},
+		"a malformed call":                    {prefix + stream(chunk("", "MALFORMED_FUNCTION_CALL")), model.CodeInvalidResponse, true},
+		"an unexpected call":                  {prefix + stream(chunk("", "UNEXPECTED_TOOL_CALL")), model.CodeInvalidResponse, true},
+		"a rate limit":                        {prefix + stream(`{"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED"}}`), model.CodeRateLimited, true},
+		"a deadline":                          {prefix + stream(`{"error":{"code":504,"message":"slow","status":"DEADLINE_EXCEEDED"}}`), model.CodeTimeout, true},
+		"an internal error":                   {prefix + stream(`{"error":{"code":500,"message":"no","status":"INTERNAL"}}`), model.CodeUnavailable, true},
+		"an invalid request":                  {prefix + stream(`{"error":{"code":400,"message":"no","status":"INVALID_ARGUMENT"}}`), model.CodeInvalidRequest, false},
+		"an error without a number":           {prefix + stream(`{"error":{"message":"no"}}`), model.CodeUnavailable, true},
+		"an error outside an event":           {prefix + `{"error":{"code":503,` + "\n" + `"message":"busy","status":"UNAVAILABLE"}}` + "\n", model.CodeOverloaded, true},
+		"a text outside an event":             {prefix + "<html>Bad gateway</html>\n", model.CodeInvalidResponse, true},
+		"an event without a final empty line": {prefix + "data: " + chunk(`{"text":"b"}`, "STOP"), model.CodeUnavailable, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -163,7 +163,7 @@ func TestBrokenStreamsAreClassified(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreClassified(t *testing.T) {
+func TestErrorResponsesAreClassified(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		response  string
@@ -172,24 +172,24 @@ func TestRefusalsAreClassified(t *testing.T) {
 		wait      time.Duration
 		message   string
 	}{
-		"wait as the details say": {
+		"delay in the details": {
 			"429 Too Many Requests\n\n" + `{"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure"},{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"34.07s"}]}}`,
 			model.CodeRateLimited, true, 34070 * time.Millisecond, "slow",
 		},
-		"wait for the longer": {
+		"the longer of two delays": {
 			"429 Too Many Requests\nRetry-After: 60\n\n" + `{"error":{"message":"slow","details":[{"retryDelay":"34s"}]}}`,
 			model.CodeRateLimited, true, time.Minute, "slow",
 		},
-		"a key that is none": {
+		"an invalid key": {
 			"400 Bad Request\n\n" + `{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}]}}`,
 			model.CodeUnauthenticated, false, 0, "API key not valid. Please pass a valid API key.",
 		},
-		"an error in a list":  {"503 Unavailable\n\n" + `[{"error":{"code":503,"message":"busy","status":"UNAVAILABLE"}}]`, model.CodeOverloaded, true, 0, "busy"},
-		"an inner deadline":   {"504 Gateway Timeout\n\n" + `{"error":{"message":"slow","status":"DEADLINE_EXCEEDED"}}`, model.CodeTimeout, true, 0, "slow"},
-		"a proxy's page":      {"502 Bad Gateway\nContent-Type: text/html\n\n<h1>502</h1>", model.CodeUnavailable, true, 0, "<h1>502</h1>"},
-		"no body":             {"504 Gateway Timeout\n\n", model.CodeUnavailable, true, 0, "Gateway Timeout"},
-		"an error behind 200": {"200 OK\nContent-Type: application/json\n\n" + `{"error":{"message":"no","status":"PERMISSION_DENIED"}}`, model.CodeDenied, false, 0, "no"},
-		"a whole answer":      {"200 OK\nContent-Type: application/json\n\n" + `{"candidates":[]}`, model.CodeInvalidResponse, true, 0, `{"candidates":[]}`},
+		"an error in a list":       {"503 Unavailable\n\n" + `[{"error":{"code":503,"message":"busy","status":"UNAVAILABLE"}}]`, model.CodeOverloaded, true, 0, "busy"},
+		"an internal deadline":     {"504 Gateway Timeout\n\n" + `{"error":{"message":"slow","status":"DEADLINE_EXCEEDED"}}`, model.CodeTimeout, true, 0, "slow"},
+		"a proxy's page":           {"502 Bad Gateway\nContent-Type: text/html\n\n<h1>502</h1>", model.CodeUnavailable, true, 0, "<h1>502</h1>"},
+		"no body":                  {"504 Gateway Timeout\n\n", model.CodeUnavailable, true, 0, "Gateway Timeout"},
+		"an error with status 200": {"200 OK\nContent-Type: application/json\n\n" + `{"error":{"message":"no","status":"PERMISSION_DENIED"}}`, model.CodeDenied, false, 0, "no"},
+		"an unstreamed reply":      {"200 OK\nContent-Type: application/json\n\n" + `{"candidates":[]}`, model.CodeInvalidResponse, true, 0, `{"candidates":[]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

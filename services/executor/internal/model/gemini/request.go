@@ -38,7 +38,7 @@ func newBody(r model.Request) (json.RawMessage, error) {
 	}
 	source, err := json.Marshal(b)
 	if err != nil {
-		return nil, model.InvalidRequest("the request cannot be written: %v", err)
+		return nil, model.InvalidRequest("cannot encode the request: %v", err)
 	}
 	return model.MergeOptions(source, r.Options)
 }
@@ -47,7 +47,7 @@ func newBody(r model.Request) (json.RawMessage, error) {
 func (b *body) setTools(r model.Request) error {
 	if len(r.Tools) == 0 {
 		if r.Choice == model.ChoiceRequired {
-			return model.InvalidRequest("a call is required and there are no tools")
+			return model.InvalidRequest("a tool call is required but the request has no tools")
 		}
 		return nil // the API refuses a tool choice without tools
 	}
@@ -238,7 +238,7 @@ func checkFile(f agent.File) error {
 func filePart(f agent.File) (part, error) {
 	media, _, err := mime.ParseMediaType(f.MediaType)
 	if err != nil {
-		return part{}, model.InvalidRequest("the file %q has no media type: %q", f.Filename, f.MediaType)
+		return part{}, model.InvalidRequest("the file %q has the invalid media type %q", f.Filename, f.MediaType)
 	}
 	switch {
 	case strings.HasPrefix(f.URL, "data:"):
@@ -250,5 +250,5 @@ func filePart(f agent.File) (part, error) {
 	case strings.HasPrefix(f.URL, "https:"):
 		return part{FileData: &genai.FileData{MIMEType: media, FileURI: f.URL}}, nil
 	}
-	return part{}, model.InvalidRequest("a file is taken as a data: or https: URL: %q is neither", f.Filename)
+	return part{}, model.InvalidRequest("the file %q must have a data: or https: URL", f.Filename)
 }

@@ -18,7 +18,7 @@ func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 	sequence := connect(t, server, gemini.Config{}).Generate(t.Context(),
 		modeltest.Conversation(json.RawMessage(`{"signature":"c2ln","of":"thought"}`)))
 	if n := len(server.Requests()); n != 0 {
-		t.Fatalf("got %d requests before the sequence was ranged over", n)
+		t.Fatalf("got %d requests before the iteration", n)
 	}
 	modeltest.Collect(t, sequence)
 	sent := server.Requests()
@@ -49,7 +49,7 @@ func TestTheEnvironmentChangesNothing(t *testing.T) {
 	}
 }
 
-func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
+func TestAnInvalidBaseURLIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"api.example.com/v1", "ftp://example.com", "http://", "::"} {
 		if _, err := gemini.New(gemini.Config{BaseURL: bad}, nil); err == nil {
@@ -61,7 +61,7 @@ func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-func TestNamesOfModelsBecomePaths(t *testing.T) {
+func TestModelNamesBecomePaths(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		"gemini-x":        "/v1beta/models/gemini-x:streamGenerateContent",
@@ -98,16 +98,16 @@ func requestMembers(t *testing.T, r model.Request) map[string]string {
 	return out
 }
 
-func TestWhatIsAskedForIsSent(t *testing.T) {
+func TestRequestOptionsAreSent(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(*model.Request)
 		want   map[string]string
 	}{
-		"nothing":         {func(*model.Request) {}, map[string]string{"toolConfig": "", "generationConfig": ""}},
-		"a call":          {func(r *model.Request) { r.Choice = model.ChoiceRequired }, map[string]string{"toolConfig": `{"functionCallingConfig":{"mode":"ANY"}}`}},
-		"no call":         {func(r *model.Request) { r.Choice = model.ChoiceNone }, map[string]string{"toolConfig": `{"functionCallingConfig":{"mode":"NONE"}}`}},
-		"no call of none": {func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil }, map[string]string{"toolConfig": "", "tools": ""}},
+		"defaults":              {func(*model.Request) {}, map[string]string{"toolConfig": "", "generationConfig": ""}},
+		"a call":                {func(r *model.Request) { r.Choice = model.ChoiceRequired }, map[string]string{"toolConfig": `{"functionCallingConfig":{"mode":"ANY"}}`}},
+		"no call":               {func(r *model.Request) { r.Choice = model.ChoiceNone }, map[string]string{"toolConfig": `{"functionCallingConfig":{"mode":"NONE"}}`}},
+		"no call without tools": {func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil }, map[string]string{"toolConfig": "", "tools": ""}},
 		"JSON": {
 			func(r *model.Request) {
 				r.Output = &model.Output{Name: "o", Schema: json.RawMessage(`{"type":"object","maxProperties":9007199254740993}`)}
@@ -166,15 +166,15 @@ func TestMessagesBecomeTurns(t *testing.T) {
 			[]agent.Message{result(agent.ToolResult{Success: true, Result: json.RawMessage(`1`)}), result(agent.ToolResult{Success: true, Result: json.RawMessage(`"fine"`)}), message(agent.RoleUser, text("and?"))},
 			`[{"role":"user","parts":[{"functionResponse":{"id":"c","name":"f","response":{"output":1}}},{"functionResponse":{"id":"c","name":"f","response":{"output":"fine"}}}]},{"role":"user","parts":[{"text":"and?"}]}]`,
 		},
-		"a result of nothing":           {[]agent.Message{result(agent.ToolResult{Success: true})}, answer(`{"output":null}`)},
-		"a result that is no JSON":      {[]agent.Message{result(agent.ToolResult{Success: true, Result: json.RawMessage(`{`)})}, answer(`{"output":"{"}`)},
-		"a failed result":               {[]agent.Message{result(agent.ToolResult{Error: "no"})}, answer(`{"error":"no"}`)},
-		"a failure that left a result":  {[]agent.Message{result(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)})}, answer(`{"error":"no","output":[1]}`)},
-		"arguments that are no object":  {[]agent.Message{message(agent.RoleAssistant, call(`"{\"a"`))}, `[{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":{"invalid_arguments":"{\"a"}}}]}]`},
-		"arguments of any number":       {[]agent.Message{message(agent.RoleAssistant, call(`{"b":9007199254740993,"a":1.0}`))}, `[{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":{"b":9007199254740993,"a":1.0}}}]}]`},
-		"another provider's reasoning":  {[]agent.Message{message(agent.RoleAssistant, signed(`{"type":"thinking","signature":"s"}`), signed(`["x"]`), signed(``), text("a"))}, `[{"role":"model","parts":[{"text":"a"}]}]`},
-		"reasoning alone is no message": {[]agent.Message{message(agent.RoleAssistant, signed(``))}, `[]`},
-		"signatures go back to their parts": {
+		"an empty result":                  {[]agent.Message{result(agent.ToolResult{Success: true})}, answer(`{"output":null}`)},
+		"a result that is not JSON":        {[]agent.Message{result(agent.ToolResult{Success: true, Result: json.RawMessage(`{`)})}, answer(`{"output":"{"}`)},
+		"a failed result":                  {[]agent.Message{result(agent.ToolResult{Error: "no"})}, answer(`{"error":"no"}`)},
+		"a failure with a result":          {[]agent.Message{result(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)})}, answer(`{"error":"no","output":[1]}`)},
+		"arguments that are not an object": {[]agent.Message{message(agent.RoleAssistant, call(`"{\"a"`))}, `[{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":{"invalid_arguments":"{\"a"}}}]}]`},
+		"arguments of any number":          {[]agent.Message{message(agent.RoleAssistant, call(`{"b":9007199254740993,"a":1.0}`))}, `[{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":{"b":9007199254740993,"a":1.0}}}]}]`},
+		"another provider's reasoning":     {[]agent.Message{message(agent.RoleAssistant, signed(`{"type":"thinking","signature":"s"}`), signed(`["x"]`), signed(``), text("a"))}, `[{"role":"model","parts":[{"text":"a"}]}]`},
+		"reasoning alone is no message":    {[]agent.Message{message(agent.RoleAssistant, signed(``))}, `[]`},
+		"signatures are sent back on their parts": {
 			[]agent.Message{message(agent.RoleAssistant,
 				signed(`{"signature":"1","of":"thought"}`), text("Let me."),
 				signed(`{"signature":"2","of":"text","bytes":5}`), text(" look."),
@@ -186,12 +186,12 @@ func TestMessagesBecomeTurns(t *testing.T) {
 				`{"thoughtSignature":"3","functionCall":{"id":"c","name":"f","args":{}}},{"functionCall":{"id":"c","name":"f","args":{}}},` +
 				`{"text":"","thoughtSignature":"4"}]}]`,
 		},
-		"a signature of a text that is shorter": {
+		"a signature of a longer text": {
 			[]agent.Message{message(agent.RoleAssistant, signed(`{"signature":"2","of":"text","bytes":5}`), text("a"), signed(`{"signature":"3","of":"call"}`), text("b"), call(`{}`))},
 			`[{"role":"model","parts":[{"text":"a"},{"text":"b"},{"functionCall":{"id":"c","name":"f","args":{}}}]}]`,
 		},
-		"a file that is embedded": {[]agent.Message{message(agent.RoleUser, agent.File{MediaType: "text/csv; charset=utf-8", URL: "data:text/csv,a%2Cb"})}, `[{"role":"user","parts":[{"inlineData":{"data":"YSxi","mimeType":"text/csv"}}]}]`},
-		"a file by its address":   {[]agent.Message{message(agent.RoleUser, agent.File{MediaType: "video/mp4", URL: "https://example.com/a.mp4"})}, `[{"role":"user","parts":[{"fileData":{"fileUri":"https://example.com/a.mp4","mimeType":"video/mp4"}}]}]`},
+		"an embedded file": {[]agent.Message{message(agent.RoleUser, agent.File{MediaType: "text/csv; charset=utf-8", URL: "data:text/csv,a%2Cb"})}, `[{"role":"user","parts":[{"inlineData":{"data":"YSxi","mimeType":"text/csv"}}]}]`},
+		"a file URL":       {[]agent.Message{message(agent.RoleUser, agent.File{MediaType: "video/mp4", URL: "https://example.com/a.mp4"})}, `[{"role":"user","parts":[{"fileData":{"fileUri":"https://example.com/a.mp4","mimeType":"video/mp4"}}]}]`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -202,7 +202,7 @@ func TestMessagesBecomeTurns(t *testing.T) {
 	}
 }
 
-func TestACallOfAnotherModelIsExcused(t *testing.T) {
+func TestUnsignedCallsGetAPlaceholder(t *testing.T) {
 	t.Parallel()
 	call := agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`{}`)}
 	signature := agent.Reasoning{ProviderData: json.RawMessage(`{"signature":"s","of":"call"}`)}
@@ -220,7 +220,7 @@ func TestACallOfAnotherModelIsExcused(t *testing.T) {
 	}
 }
 
-func TestRequestsThatAreNoneAreRefused(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	m, err := gemini.New(gemini.Config{}, nil)
 	if err != nil {
@@ -230,13 +230,13 @@ func TestRequestsThatAreNoneAreRefused(t *testing.T) {
 		return model.Request{Messages: []agent.Message{message(agent.RoleUser, agent.File{MediaType: media, URL: address})}}
 	}
 	for name, r := range map[string]model.Request{
-		"a call of no tool":           {Choice: model.ChoiceRequired},
-		"options that are no object":  {Options: json.RawMessage(`[]`)},
-		"an output that is no schema": {Output: &model.Output{Schema: json.RawMessage(`{`)}},
-		"a role of its own":           {Messages: []agent.Message{message("narrator", agent.Text{Text: "x"})}},
-		"a file over plain HTTP":      file("image/png", "http://example.com/a.png"),
-		"a file without a type":       file("", "https://example.com/a.png"),
-		"broken base64":               file("image/png", "data:image/png;base64,A*"),
+		"a required call without tools":     {Choice: model.ChoiceRequired},
+		"options that are not an object":    {Options: json.RawMessage(`[]`)},
+		"an output without a schema object": {Output: &model.Output{Schema: json.RawMessage(`{`)}},
+		"an unknown role":                   {Messages: []agent.Message{message("narrator", agent.Text{Text: "x"})}},
+		"a file over plain HTTP":            file("image/png", "http://example.com/a.png"),
+		"a file without a type":             file("", "https://example.com/a.png"),
+		"broken base64":                     file("image/png", "data:image/png;base64,A*"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

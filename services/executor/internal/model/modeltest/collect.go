@@ -46,7 +46,7 @@ func Collect(t testing.TB, sequence iter.Seq2[model.Event, error]) Reply {
 		}
 		if err != nil {
 			if e != nil {
-				t.Errorf("got the event %#v beside the error %v", e, err)
+				t.Errorf("got the event %#v together with the error %v", e, err)
 			}
 			r.Err, r.ended = err, true
 			continue
@@ -146,7 +146,7 @@ func (r *collector) addCall(e model.Event) {
 			return
 		}
 		if c.text != c.Arguments && strings.TrimSpace(c.text) != "" {
-			r.Errorf("got the deltas %q of the arguments %q", c.text, c.Arguments)
+			r.Errorf("the deltas %q do not match the arguments %q", c.text, c.Arguments)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func (r *collector) addCall(e model.Event) {
 func (r *collector) openCall(index int) *ReplyCall {
 	r.Helper()
 	if index < 0 || index >= len(r.Calls) || r.Calls[index].ended {
-		r.Errorf("got an event of the call %d, which is not open", index)
+		r.Errorf("got an event for call %d, which is not open", index)
 		return nil
 	}
 	return &r.Calls[index]

@@ -47,10 +47,10 @@ type Provider struct {
 // encodings are equivalent encodings of an event stream.
 var encodings = map[string]Encoding{
 	"plain":                   {},
-	"lines that end in CR LF": {CRLF: true},
+	"CR LF line ends":         {CRLF: true},
 	"comments between events": {Comments: true},
 	"a few bytes at a time":   {WriteSize: 7},
-	"all of this at once":     {CRLF: true, Comments: true, WriteSize: 11},
+	"all combined":            {CRLF: true, Comments: true, WriteSize: 11},
 }
 
 // RunHTTP runs Run for every encoding of the stream, and the tests of connection faults.
@@ -64,12 +64,12 @@ func RunHTTP(t *testing.T, p Provider) {
 			p.testVariants(t, wire)
 		})
 	}
-	t.Run("a file that cannot be sent fails the message that it is of alone", p.testUnsupportedFiles)
-	t.Run("a call of a tool that no tool can be called goes back by another name", p.testUnknownToolName)
-	t.Run("refusals", func(t *testing.T) { t.Parallel(); p.testRefusals(t) })
-	t.Run("a reply that breaks off anywhere is whole or an error", p.testTruncation)
-	t.Run("an event without end is given up", p.testEndlessEvent)
-	t.Run("the connection is closed at once", func(t *testing.T) { t.Parallel(); p.testDisconnects(t) })
+	t.Run("an unsupported file fails only its own message", p.testUnsupportedFiles)
+	t.Run("an invalid tool name is replaced", p.testUnknownToolName)
+	t.Run("error responses", func(t *testing.T) { t.Parallel(); p.testRefusals(t) })
+	t.Run("a truncated reply is complete or an error", p.testTruncation)
+	t.Run("an endless event is refused", p.testEndlessEvent)
+	t.Run("the connection is closed soon", func(t *testing.T) { t.Parallel(); p.testDisconnects(t) })
 }
 
 func (p Provider) testVariants(t *testing.T, wire Encoding) {
@@ -125,7 +125,7 @@ func (p Provider) testVariants(t *testing.T, wire Encoding) {
 			collect(t, Text, body, end).expect(t, completeReplies[Text])
 		}
 	})
-	t.Run("a stream of nothing", func(t *testing.T) {
+	t.Run("an empty stream", func(t *testing.T) {
 		t.Parallel()
 		reply := collect(t, Text, nil, Ended)
 		reply.expect(t, Reply{})
@@ -152,34 +152,34 @@ func (p Provider) testRefusals(t *testing.T) {
 		want     model.Error
 		contains string
 	}{
-		"wait for seconds":     {RateLimited, "", "", failedReplies[RateLimited].err, ""},
-		"wait until a date":    {RateLimited, "Retry-After: 7", date, limited, ""},
-		"overloaded":           {Overloaded, "", "", failedReplies[Overloaded].err, ""},
-		"unavailable":          {Overloaded, "HTTP/1.1 529", "HTTP/1.1 503", busy, ""},
-		"the key is wrong":     {Unauthenticated, "", "", failedReplies[Unauthenticated].err, ""},
-		"too long":             {TooLong, "", "", failedReplies[Invalid].err, "context policy"},
-		"a shape of the reply": {Unsupported, "", "", model.Error{Code: model.CodeUnsupported, StatusCode: 400}, ""},
+		"delay in seconds":   {RateLimited, "", "", failedReplies[RateLimited].err, ""},
+		"delay until a date": {RateLimited, "Retry-After: 7", date, limited, ""},
+		"overloaded":         {Overloaded, "", "", failedReplies[Overloaded].err, ""},
+		"unavailable":        {Overloaded, "HTTP/1.1 529", "HTTP/1.1 503", busy, ""},
+		"invalid key":        {Unauthenticated, "", "", failedReplies[Unauthenticated].err, ""},
+		"too long":           {TooLong, "", "", failedReplies[Invalid].err, "context policy"},
+		"unsupported format": {Unsupported, "", "", model.Error{Code: model.CodeUnsupported, StatusCode: 400}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			response := string(p.recording(t, test.scenario))
 			if !strings.Contains(response, test.from) {
-				t.Fatalf("the recording does not hold %q", test.from)
+				t.Fatalf("the recording does not contain %q", test.from)
 			}
 			server := ServeResponse(t, strings.Replace(response, test.from, test.to, 1))
 			reply := Collect(t, p.Connect(t, server).Generate(t.Context(), NewRequest(test.scenario)))
 			reply.expect(t, Reply{})
 			reply.expectError(t, test.want)
 			if !strings.Contains(reply.Err.Error(), test.contains) {
-				t.Errorf("got error %v, want it to speak of a %s", reply.Err, test.contains)
+				t.Errorf("got error %v, want it to contain %q", reply.Err, test.contains)
 			}
 			for err := reply.Err; err != nil; err = errors.Unwrap(err) {
 				if strings.Contains(fmt.Sprintf("%+v", err), Key) {
-					t.Errorf("the error holds the key: %+v", err)
+					t.Errorf("the error contains the key: %+v", err)
 				}
 			}
 			if n := len(server.Requests()); n != 1 {
-				t.Errorf("got %d requests, want 1: retrying is the runtime's", n)
+				t.Errorf("got %d requests, want 1: the runtime retries, not the model", n)
 			}
 		})
 	}
@@ -286,6 +286,6 @@ func (p Provider) recording(t *testing.T, scenario Scenario) []byte {
 			return text
 		}
 	}
-	t.Fatalf("there is no recording of %s in %s", scenario, p.Dir)
+	t.Fatalf("no recording of %s in %s", scenario, p.Dir)
 	return nil
 }

@@ -20,7 +20,7 @@ func RunIdleTimeout(t *testing.T, connect Connect, first string) {
 	const idle = time.Minute
 	timeout := model.Error{Code: model.CodeTimeout, Retryable: true}
 
-	t.Run("a provider that never answers is given up", func(t *testing.T) {
+	t.Run("a provider that never responds times out", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
@@ -31,7 +31,7 @@ func RunIdleTimeout(t *testing.T, connect Connect, first string) {
 			}
 		})
 	})
-	t.Run("a stream that falls silent is given up", func(t *testing.T) {
+	t.Run("a stream without further data times out", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
@@ -44,14 +44,14 @@ func RunIdleTimeout(t *testing.T, connect Connect, first string) {
 			reply := Collect(t, connect(t, client, idle).Generate(t.Context(), NewRequest(Slow)))
 			reply.expectError(t, timeout)
 			if reply.Text == "" {
-				t.Error("got no text before the silence")
+				t.Error("got no text before the timeout")
 			}
 			if took := time.Since(began); took != idle+idle/2 {
 				t.Errorf("it took %v, want %v", took, idle+idle/2)
 			}
 		})
 	})
-	t.Run("a slow consumer is not taken for a silent provider", func(t *testing.T) {
+	t.Run("a slow consumer causes no timeout", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			client := streamingClient(func(_ <-chan struct{}, w io.Writer) { writeText(w, first) })

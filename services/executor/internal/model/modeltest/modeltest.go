@@ -103,15 +103,15 @@ func Run(t *testing.T, harness Harness) {
 			reply.expectError(t, want.err)
 		})
 	}
-	t.Run("a cancelled call ends soon and leaves nothing behind", func(t *testing.T) {
+	t.Run("a cancelled call ends soon without leaks", func(t *testing.T) {
 		t.Parallel()
 		checkCancel(t, harness(t, Slow))
 	})
-	t.Run("a consumer that stops is not called again and leaves nothing behind", func(t *testing.T) {
+	t.Run("a stopped consumer gets no further events, and nothing leaks", func(t *testing.T) {
 		t.Parallel()
 		checkStop(t, harness(t, Slow))
 	})
-	t.Run("a call that is cancelled before it begins says nothing", func(t *testing.T) {
+	t.Run("a call cancelled before its start yields no events", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -121,7 +121,7 @@ func Run(t *testing.T, harness Harness) {
 			t.Errorf("got error %v, want context.Canceled", reply.Err)
 		}
 	})
-	t.Run("calls at the same time do not mix", func(t *testing.T) {
+	t.Run("concurrent calls do not mix", func(t *testing.T) {
 		t.Parallel()
 		m := harness(t, ParallelCalls)
 		var wg sync.WaitGroup
@@ -132,7 +132,7 @@ func Run(t *testing.T, harness Harness) {
 		}
 		wg.Wait()
 	})
-	t.Run("a sequence may be ranged over again", func(t *testing.T) {
+	t.Run("a sequence can be iterated twice", func(t *testing.T) {
 		t.Parallel()
 		sequence := harness(t, Text).Generate(t.Context(), NewRequest(Text))
 		Collect(t, sequence).expect(t, completeReplies[Text])
@@ -257,7 +257,7 @@ func checkLeaks(ctx context.Context, t *testing.T, f func(context.Context)) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("goroutines are left behind:\n%s", profile.String())
+			t.Fatalf("leaked goroutines:\n%s", profile.String())
 		}
 	}
 }

@@ -30,7 +30,7 @@ func RunRedirect(t *testing.T, connect func(t *testing.T, baseURL string) model.
 				t.Fatal(err)
 			}
 			if err := reply.Err; err == nil || !strings.Contains(err.Error(), address.Host) || strings.Contains(err.Error(), "secret") {
-				t.Errorf("got the error %v, want one that names the host, and not the path", err)
+				t.Errorf("got the error %v, want one with the host and without the path", err)
 			}
 			if followed.Load() {
 				t.Error("the redirect was followed")

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-var update = flag.Bool("update", false, "write the golden files of requests anew")
+var update = flag.Bool("update", false, "rewrite the golden files of requests")
 
 // pixel is a PNG image of one pixel.
 const pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
@@ -102,7 +102,7 @@ func (p Provider) testUnknownToolName(t *testing.T) {
 	Collect(t, p.Connect(t, server).Generate(t.Context(), request))
 	for _, sent := range server.Requests() {
 		if bytes.Contains(sent.Body, []byte(invalidToolName)) || !bytes.Contains(sent.Body, []byte(validToolName)) {
-			t.Errorf("got the request %s, want the call of %q in it as one of %q", sent.Body, invalidToolName, validToolName)
+			t.Errorf("got the request %s, want the call of %q renamed to %q", sent.Body, invalidToolName, validToolName)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (p Provider) testUnsupportedFiles(t *testing.T) {
 		agent.Text{Text: "Read this."}, agent.File{MediaType: "image/png", URL: "ftp://example.com/a.png", Filename: "drawing.png"},
 	}}}
 	if reply := Collect(t, m.Generate(t.Context(), request)); reply.Err == nil || len(server.Requests()) != 0 {
-		t.Errorf("got error %v and %d requests, want that the file is refused", reply.Err, len(server.Requests()))
+		t.Errorf("got error %v and %d requests, want the file to be refused", reply.Err, len(server.Requests()))
 	}
 	request.Messages = append(request.Messages,
 		agent.Message{ID: "m2", Role: agent.RoleUser, Parts: []agent.Part{agent.Text{Text: "Never mind."}}},
@@ -129,7 +129,7 @@ func (p Provider) testUnsupportedFiles(t *testing.T) {
 		t.Fatalf("got error %v and %d requests, want a reply", reply.Err, len(sent))
 	}
 	if !bytes.Contains(sent[0].Body, []byte("drawing.png")) || bytes.Contains(sent[0].Body, []byte("ftp:")) {
-		t.Errorf("got the request %s, want a note in the place of the file", sent[0].Body)
+		t.Errorf("got the request %s, want a note in place of the file", sent[0].Body)
 	}
 	if _, ok := request.Messages[0].Parts[1].(agent.File); !ok {
 		t.Error("the conversation has changed")

@@ -125,7 +125,7 @@ func replay(t *testing.T, w http.ResponseWriter, response []byte) {
 		w.Header()[key] = values
 	}
 	w.WriteHeader(res.StatusCode)
-	// The test checks whether the client disconnected too early.
+	// The client may have disconnected.
 	_, _ = io.Copy(w, res.Body)
 }
 

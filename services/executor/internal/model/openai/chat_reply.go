@@ -140,7 +140,7 @@ func (r *chatAssembler) addCall(fragment openai.ChatCompletionChunkChoiceDeltaTo
 	}
 	text := fragment.Function.Arguments
 	if c.arguments.Len()+len(text) > maxArguments {
-		return nil, model.InvalidResponse("the arguments of a call are longer than %d bytes", maxArguments)
+		return nil, model.InvalidResponse("the arguments of a call exceed %d bytes", maxArguments)
 	}
 	c.arguments.WriteString(text)
 	switch {

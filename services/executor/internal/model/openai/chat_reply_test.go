@@ -48,7 +48,7 @@ func formatCalls(h modeltest.Reply) []string {
 	return out
 }
 
-func TestCallsOfCompatibleServersAreUnderstood(t *testing.T) {
+func TestCallsOfCompatibleServersAreParsed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		stream string
@@ -74,7 +74,7 @@ func TestCallsOfCompatibleServersAreUnderstood(t *testing.T) {
 			stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"arguments":"{\"x\""}}]`), deltaChoice(`"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":"{}"}}]`), deltaChoice(`"tool_calls":[{"index":0,"function":{"name":"f","arguments":":1}"}}]`), finishChoice("tool_calls")),
 			[]string{`a f {"x":1}`, "b g {}"},
 		},
-		"stop where calls are": {
+		"stop with calls": {
 			stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]`), finishChoice("stop")),
 			[]string{"a f {}"},
 		},
@@ -82,7 +82,7 @@ func TestCallsOfCompatibleServersAreUnderstood(t *testing.T) {
 			stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":" "}}]`), finishChoice("stop")),
 			[]string{"a f {}"},
 		},
-		"the finish reason beside the last fragment": {
+		"the finish reason with the last fragment": {
 			stream(`{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}`),
 			[]string{"a f {}"},
 		},
@@ -97,7 +97,7 @@ func TestCallsOfCompatibleServersAreUnderstood(t *testing.T) {
 	}
 }
 
-func TestTextsOfCompatibleServersAreUnderstood(t *testing.T) {
+func TestTextsOfCompatibleServersAreParsed(t *testing.T) {
 	t.Parallel()
 	usage := `data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}` + "\n\n"
 	for name, test := range map[string]struct {
@@ -107,17 +107,17 @@ func TestTextsOfCompatibleServersAreUnderstood(t *testing.T) {
 		finish    model.FinishReason
 		total     int64
 	}{
-		"reasoning by its other name":        {stream(deltaChoice(`"reasoning":"hm"`), deltaChoice(`"content":"a"`), finishChoice("stop")), []string{"hm"}, "a", "stop", 0},
-		"reasoning by both names":            {stream(deltaChoice(`"reasoning":"hm","reasoning_content":"hm"`), deltaChoice(`"content":"a"`), finishChoice("stop")), []string{"hm"}, "a", "stop", 0},
-		"reasoning that is null":             {stream(deltaChoice(`"reasoning_content":null,"content":"a"`), finishChoice("stop")), nil, "a", "stop", 0},
-		"reasoning and nothing else":         {stream(deltaChoice(`"reasoning_content":"hm"`), finishChoice("length")), []string{"hm"}, "", "length", 0},
+		"reasoning in the other field":       {stream(deltaChoice(`"reasoning":"hm"`), deltaChoice(`"content":"a"`), finishChoice("stop")), []string{"hm"}, "a", "stop", 0},
+		"reasoning in both fields":           {stream(deltaChoice(`"reasoning":"hm","reasoning_content":"hm"`), deltaChoice(`"content":"a"`), finishChoice("stop")), []string{"hm"}, "a", "stop", 0},
+		"null reasoning":                     {stream(deltaChoice(`"reasoning_content":null,"content":"a"`), finishChoice("stop")), nil, "a", "stop", 0},
+		"reasoning only":                     {stream(deltaChoice(`"reasoning_content":"hm"`), finishChoice("length")), []string{"hm"}, "", "length", 0},
 		"reasoning twice":                    {stream(deltaChoice(`"reasoning":"a"`), deltaChoice(`"content":"b"`), deltaChoice(`"reasoning":"c"`), finishChoice("stop")), []string{"a", "c"}, "b", "stop", 0},
 		"a refusal":                          {stream(deltaChoice(`"refusal":"I will"`), deltaChoice(`"refusal":" not"`), finishChoice("stop")), nil, "I will not", "content-filter", 0},
 		"an unknown finish reason":           {stream(deltaChoice(`"content":"a"`), finishChoice("eos")), nil, "a", "other", 0},
 		"tool_calls without any":             {stream(deltaChoice(`"content":"a"`), finishChoice("tool_calls")), nil, "a", "other", 0},
 		"error as a finish reason":           {stream(deltaChoice(`"content":"a"`), finishChoice("error")), nil, "a", "error", 0},
-		"another choice":                     {stream(deltaChoice(`"content":"a"`), `{"index":1,"delta":{"content":"b"},"finish_reason":"stop"}`, finishChoice("stop")), nil, "a", "stop", 0},
-		"words after the finish reason":      {stream(deltaChoice(`"content":"a"`), finishChoice("stop"), deltaChoice(`"content":""`), finishChoice("length")), nil, "a", "stop", 0},
+		"a second choice":                    {stream(deltaChoice(`"content":"a"`), `{"index":1,"delta":{"content":"b"},"finish_reason":"stop"}`, finishChoice("stop")), nil, "a", "stop", 0},
+		"text after the finish reason":       {stream(deltaChoice(`"content":"a"`), finishChoice("stop"), deltaChoice(`"content":""`), finishChoice("length")), nil, "a", "stop", 0},
 		"usage before the finish reason":     {usage + stream(deltaChoice(`"content":"a"`), finishChoice("stop")), nil, "a", "stop", 3},
 		"usage and no [DONE]":                {stream(deltaChoice(`"content":"a"`), finishChoice("stop")) + usage, nil, "a", "stop", 3},
 		"[DONE] and no usage":                {stream(deltaChoice(`"content":"a"`), finishChoice("stop")) + "data: [DONE]\n\n", nil, "a", "stop", 0},
@@ -133,7 +133,7 @@ func TestTextsOfCompatibleServersAreUnderstood(t *testing.T) {
 	}
 }
 
-func TestAReplyIsWholeAfterItsFinishReason(t *testing.T) {
+func TestAReplyIsCompleteAfterItsFinishReason(t *testing.T) {
 	t.Parallel()
 	for _, end := range []modeltest.Scenario{modeltest.Cut, modeltest.Ended} {
 		h := collectChat(t, stream(deltaChoice(`"content":"a"`), finishChoice("stop")), end)
@@ -172,7 +172,7 @@ func TestBrokenStreamsAreClassified(t *testing.T) {
 		"a call without a name":          {stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"arguments":"{}"}}]`), finishChoice("tool_calls")), model.CodeInvalidResponse, true},
 		"an error with a status":         {prefix + `data: {"error":{"message":"slow down","code":429}}` + "\n\n", model.CodeRateLimited, true},
 		"an error with a type":           {prefix + `data: {"error":{"message":"too long","type":"invalid_request_error","code":null}}` + "\n\n", model.CodeInvalidRequest, false},
-		"an error that is a text":        {prefix + `data: {"error":"out of memory"}` + "\n\n", model.CodeUnavailable, true},
+		"an error that is a string":      {prefix + `data: {"error":"out of memory"}` + "\n\n", model.CodeUnavailable, true},
 		"an error after the finish":      {prefix + stream(finishChoice("stop")) + `data: {"error":{"message":"no"}}` + "\n\n", model.CodeUnavailable, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestBrokenStreamsAreClassified(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreClassified(t *testing.T) {
+func TestErrorResponsesAreClassified(t *testing.T) {
 	t.Parallel()
 	const date = "Date: Sat, 21 Nov 2026 08:00:00 GMT\n"
 	for name, test := range map[string]struct {
@@ -192,24 +192,24 @@ func TestRefusalsAreClassified(t *testing.T) {
 		wait      time.Duration
 		message   string
 	}{
-		"no money":                   {"429 Too Many Requests\n\n" + `{"error":{"message":"pay","code":"insufficient_quota"}}`, model.CodeRateLimited, false, 0, "pay"},
-		"wait for milliseconds":      {"429 Too Many Requests\nRetry-After-Ms: 1500\nRetry-After: 2\n\n{}", model.CodeRateLimited, true, 1500 * time.Millisecond, "{}"},
-		"wait for parts of a second": {"503 Unavailable\nRetry-After: 0.25\n\nbusy", model.CodeOverloaded, true, 250 * time.Millisecond, "busy"},
-		"wait until a date":          {"503 Unavailable\n" + date + "Retry-After: Sat, 21 Nov 2026 08:00:30 GMT\n\nbusy", model.CodeOverloaded, true, 30 * time.Second, "busy"},
-		"wait until a date that was": {"503 Unavailable\n" + date + "Retry-After: Sat, 21 Nov 2026 07:00:30 GMT\n\nbusy", model.CodeOverloaded, true, 0, "busy"},
-		"wait for ages":              {"503 Unavailable\nRetry-After: 1e300\n\nbusy", model.CodeOverloaded, true, 24 * time.Hour, "busy"},
-		"wait for nonsense":          {"503 Unavailable\nRetry-After: -3\n\nbusy", model.CodeOverloaded, true, 0, "busy"},
-		"a proxy's page":             {"502 Bad Gateway\nContent-Type: text/html\n\n<h1>502</h1>", model.CodeUnavailable, true, 0, "<h1>502</h1>"},
-		"no body":                    {"504 Gateway Timeout\n\n", model.CodeUnavailable, true, 0, "Gateway Timeout"},
-		"an error that is a text":    {"400 Bad Request\n\n" + `{"error":"bad"}`, model.CodeInvalidRequest, false, 0, "bad"},
-		"a detail":                   {"422 Unprocessable\n\n" + `{"detail":[{"loc":1}]}`, model.CodeInvalidRequest, false, 0, `[{"loc":1}]`},
-		"too large":                  {"413 Too Large\n\n" + `{"message":"large"}`, model.CodeInvalidRequest, false, 0, "large"},
-		"a conflict":                 {"409 Conflict\n\nx", model.CodeUnavailable, true, 0, "x"},
-		"told not to retry":          {"500 Oops\nX-Should-Retry: false\n\nx", model.CodeUnavailable, false, 0, "x"},
-		"told to retry":              {"400 Oops\nX-Should-Retry: true\n\nx", model.CodeInvalidRequest, true, 0, "x"},
-		"an error behind 200":        {"200 OK\nContent-Type: application/json\n\n" + `{"error":{"message":"no","type":"authentication_error"}}`, model.CodeUnauthenticated, false, 0, "no"},
-		"a completion in one piece":  {"200 OK\nContent-Type: application/json\n\n" + `{"choices":[]}`, model.CodeInvalidResponse, true, 0, `{"choices":[]}`},
-		"a page behind 200":          {"200 OK\nContent-Type: text/html\n\nWelcome", model.CodeInvalidResponse, true, 0, "Welcome"},
+		"no credit":                 {"429 Too Many Requests\n\n" + `{"error":{"message":"pay","code":"insufficient_quota"}}`, model.CodeRateLimited, false, 0, "pay"},
+		"delay in milliseconds":     {"429 Too Many Requests\nRetry-After-Ms: 1500\nRetry-After: 2\n\n{}", model.CodeRateLimited, true, 1500 * time.Millisecond, "{}"},
+		"delay of a fraction":       {"503 Unavailable\nRetry-After: 0.25\n\nbusy", model.CodeOverloaded, true, 250 * time.Millisecond, "busy"},
+		"delay until a date":        {"503 Unavailable\n" + date + "Retry-After: Sat, 21 Nov 2026 08:00:30 GMT\n\nbusy", model.CodeOverloaded, true, 30 * time.Second, "busy"},
+		"delay until a past date":   {"503 Unavailable\n" + date + "Retry-After: Sat, 21 Nov 2026 07:00:30 GMT\n\nbusy", model.CodeOverloaded, true, 0, "busy"},
+		"excessive delay":           {"503 Unavailable\nRetry-After: 1e300\n\nbusy", model.CodeOverloaded, true, 24 * time.Hour, "busy"},
+		"invalid delay":             {"503 Unavailable\nRetry-After: -3\n\nbusy", model.CodeOverloaded, true, 0, "busy"},
+		"a proxy's page":            {"502 Bad Gateway\nContent-Type: text/html\n\n<h1>502</h1>", model.CodeUnavailable, true, 0, "<h1>502</h1>"},
+		"no body":                   {"504 Gateway Timeout\n\n", model.CodeUnavailable, true, 0, "Gateway Timeout"},
+		"an error that is a string": {"400 Bad Request\n\n" + `{"error":"bad"}`, model.CodeInvalidRequest, false, 0, "bad"},
+		"a detail":                  {"422 Unprocessable\n\n" + `{"detail":[{"loc":1}]}`, model.CodeInvalidRequest, false, 0, `[{"loc":1}]`},
+		"too large":                 {"413 Too Large\n\n" + `{"message":"large"}`, model.CodeInvalidRequest, false, 0, "large"},
+		"a conflict":                {"409 Conflict\n\nx", model.CodeUnavailable, true, 0, "x"},
+		"told not to retry":         {"500 Oops\nX-Should-Retry: false\n\nx", model.CodeUnavailable, false, 0, "x"},
+		"told to retry":             {"400 Oops\nX-Should-Retry: true\n\nx", model.CodeInvalidRequest, true, 0, "x"},
+		"an error with status 200":  {"200 OK\nContent-Type: application/json\n\n" + `{"error":{"message":"no","type":"authentication_error"}}`, model.CodeUnauthenticated, false, 0, "no"},
+		"an unstreamed completion":  {"200 OK\nContent-Type: application/json\n\n" + `{"choices":[]}`, model.CodeInvalidResponse, true, 0, `{"choices":[]}`},
+		"a page with status 200":    {"200 OK\nContent-Type: text/html\n\nWelcome", model.CodeInvalidResponse, true, 0, "Welcome"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -223,7 +223,7 @@ func TestRefusalsAreClassified(t *testing.T) {
 	}
 }
 
-func TestARefusalIsNotReadWithoutEnd(t *testing.T) {
+func TestErrorBodiesAreLimited(t *testing.T) {
 	t.Parallel()
 	server := modeltest.ServeResponse(t, "HTTP/1.1 500 Oops\n\n"+strings.Repeat("x", 1<<20))
 	reply := modeltest.Collect(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.NewRequest("m")))
@@ -232,7 +232,7 @@ func TestARefusalIsNotReadWithoutEnd(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotThereIsUnavailable(t *testing.T) {
+func TestAnUnreachableServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Encoding{})
 	m := connect(t, server, openai.Config{})
@@ -240,7 +240,7 @@ func TestAServerThatIsNotThereIsUnavailable(t *testing.T) {
 	expect(t, modeltest.Collect(t, m.Generate(t.Context(), modeltest.NewRequest("m"))).Err, model.CodeUnavailable, true)
 }
 
-func TestSilence(t *testing.T) {
+func TestCallsTimeOutWhenIdle(t *testing.T) {
 	t.Parallel()
 	modeltest.RunIdleTimeout(t, func(t *testing.T, client *http.Client, idle time.Duration) model.Model {
 		m, err := openai.New(openai.Config{IdleTimeout: idle}, client)

@@ -58,7 +58,7 @@ func mergeOptions[T param.ParamStruct, P param.InferPtr[T]](params T, options js
 	}
 	body, err := json.Marshal(params)
 	if err != nil {
-		return params, model.InvalidRequest("the request cannot be written: %v", err)
+		return params, model.InvalidRequest("cannot encode the request: %v", err)
 	}
 	merged, err := model.MergeOptions(body, options)
 	if err != nil {
@@ -86,7 +86,7 @@ func setChatTools(params *openai.ChatCompletionNewParams, r model.Request) error
 func toolChoice(r model.Request) (string, error) {
 	switch {
 	case len(r.Tools) == 0 && r.Choice == model.ChoiceRequired:
-		return "", model.InvalidRequest("a call is required and there are no tools")
+		return "", model.InvalidRequest("a tool call is required but the request has no tools")
 	case len(r.Tools) == 0:
 		return "", nil // the API refuses a tool choice without tools
 	}

@@ -16,7 +16,7 @@ func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Encoding{})
 	sequence := connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.Conversation(json.RawMessage(`{"type":"thinking"}`)))
 	if n := len(server.Requests()); n != 0 {
-		t.Fatalf("got %d requests before the sequence was ranged over", n)
+		t.Fatalf("got %d requests before the iteration", n)
 	}
 	modeltest.Collect(t, sequence)
 	sent := server.Requests()
@@ -45,12 +45,12 @@ func TestTheEnvironmentChangesNothing(t *testing.T) {
 	}
 	for name, values := range sent[0].Header {
 		if strings.Contains(strings.Join(values, " "), "elsewhere") {
-			t.Errorf("the environment got into the header %s: %q", name, values)
+			t.Errorf("the header %s comes from the environment: %q", name, values)
 		}
 	}
 }
 
-func TestARefusalIsNotRetried(t *testing.T) {
+func TestErrorsAreNotRetried(t *testing.T) {
 	t.Parallel()
 	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.ServerError, modeltest.Encoding{})
 	modeltest.Collect(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.NewRequest(modeltest.Text)))
@@ -59,7 +59,7 @@ func TestARefusalIsNotRetried(t *testing.T) {
 	}
 }
 
-func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
+func TestAnInvalidBaseURLIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"api.example.com/v1", "ftp://example.com", "http://", "::"} {
 		if _, err := openai.New(openai.Config{BaseURL: bad}, nil); err == nil {
@@ -110,7 +110,7 @@ func TestMessagesAreTranslated(t *testing.T) {
 			message(agent.RoleUser, agent.Text{Text: "a"}, agent.Text{Text: "b"}),
 			`[{"content":"ab","role":"user"}]`,
 		},
-		"an image by its address": {
+		"an image URL": {
 			message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "https://example.com/a.png"}),
 			`[{"content":[{"image_url":{"url":"https://example.com/a.png"},"type":"image_url"}],"role":"user"}]`,
 		},
@@ -125,17 +125,17 @@ func TestMessagesAreTranslated(t *testing.T) {
 		"reasoning alone is no message": {
 			message(agent.RoleAssistant, agent.Reasoning{Text: "hm"}), ``,
 		},
-		"arguments that are an object":   {call(`{"a": 1.0}`), called(`{"a": 1.0}`)},
-		"arguments that are not JSON":    {call(`"{\"a"`), called(`{"invalid_arguments":"{\"a"}`)},
-		"arguments that are no object":   {call(`[1]`), called(`{"invalid_arguments":[1]}`)},
-		"arguments that are null":        {call(`null`), called(`{"invalid_arguments":null}`)},
-		"arguments that are missing":     {call(``), called(`{}`)},
-		"a result that is a text":        {result(agent.ToolResult{Success: true, Result: json.RawMessage(`"fine"`)}), `[{"content":"fine","tool_call_id":"c","role":"tool"}]`},
-		"a result that is a number":      {result(agent.ToolResult{Success: true, Result: json.RawMessage(`3`)}), `[{"content":"3","tool_call_id":"c","role":"tool"}]`},
-		"a result that is nothing":       {result(agent.ToolResult{Success: true}), `[{"content":"","tool_call_id":"c","role":"tool"}]`},
-		"a failure that left a result":   {result(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)}), `[{"content":"{\"error\":\"no\",\"result\":[1]}","tool_call_id":"c","role":"tool"}]`},
-		"a system message in the middle": {message(agent.RoleSystem, agent.Text{Text: "s"}), `[{"content":"s","role":"system"}]`},
-		"an id of a call that is too long": {
+		"arguments that are an object":     {call(`{"a": 1.0}`), called(`{"a": 1.0}`)},
+		"arguments that are not JSON":      {call(`"{\"a"`), called(`{"invalid_arguments":"{\"a"}`)},
+		"arguments that are not an object": {call(`[1]`), called(`{"invalid_arguments":[1]}`)},
+		"arguments that are null":          {call(`null`), called(`{"invalid_arguments":null}`)},
+		"arguments that are missing":       {call(``), called(`{}`)},
+		"a string result":                  {result(agent.ToolResult{Success: true, Result: json.RawMessage(`"fine"`)}), `[{"content":"fine","tool_call_id":"c","role":"tool"}]`},
+		"a number result":                  {result(agent.ToolResult{Success: true, Result: json.RawMessage(`3`)}), `[{"content":"3","tool_call_id":"c","role":"tool"}]`},
+		"an empty result":                  {result(agent.ToolResult{Success: true}), `[{"content":"","tool_call_id":"c","role":"tool"}]`},
+		"a failure with a result":          {result(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)}), `[{"content":"{\"error\":\"no\",\"result\":[1]}","tool_call_id":"c","role":"tool"}]`},
+		"a system message in the middle":   {message(agent.RoleSystem, agent.Text{Text: "s"}), `[{"content":"s","role":"system"}]`},
+		"a call id that is too long": {
 			message(agent.RoleTool, agent.ToolResult{CallID: strings.Repeat("x", 41), Success: true, Result: json.RawMessage(`1`)}),
 			`[{"content":"1","tool_call_id":"call_3164596df4fdd018b2c567ec8c03e79b","role":"tool"}]`,
 		},
@@ -149,7 +149,7 @@ func TestMessagesAreTranslated(t *testing.T) {
 	}
 }
 
-func TestAChatTakesNoFileByItsAddress(t *testing.T) {
+func TestChatRefusesFileURLs(t *testing.T) {
 	t.Parallel()
 	m, err := openai.New(openai.Config{}, nil)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/openai"
 )
 
-func TestChatCompletionsAreAModel(t *testing.T) {
+func TestChatCompletionsConform(t *testing.T) {
 	t.Parallel()
 	modeltest.RunHTTP(t, modeltest.Provider{
 		Dir: "testdata/chat/replies",
@@ -20,7 +20,7 @@ func TestChatCompletionsAreAModel(t *testing.T) {
 	})
 }
 
-func TestResponsesAreAModel(t *testing.T) {
+func TestResponsesConform(t *testing.T) {
 	t.Parallel()
 	modeltest.RunHTTP(t, modeltest.Provider{
 		Dir: "testdata/responses/replies",

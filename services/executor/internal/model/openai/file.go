@@ -34,12 +34,12 @@ func newAttachment(f agent.File) (attachment, error) {
 		a.name = "file" // the API requires a name with the data
 	}
 	if !a.embedded && !strings.HasPrefix(f.URL, "https:") {
-		return a, model.InvalidRequest("a file is taken as a data: or https: URL: %q is neither", a.name)
+		return a, model.InvalidRequest("the file %q must have a data: or https: URL", a.name)
 	}
 	if a.embedded && (strings.HasPrefix(media, "text/") || media == "application/json") {
 		data, ok := model.DecodeDataURL(f.URL)
 		if !ok || !utf8.Valid(data) {
-			return a, model.InvalidRequest("the file %q of type %s is not a text in UTF-8", a.name, f.MediaType)
+			return a, model.InvalidRequest("the file %q of type %s is not UTF-8 text", a.name, f.MediaType)
 		}
 		a.text = a.name + ":\n\n" + string(data)
 	}
@@ -63,7 +63,7 @@ func chatFile(f agent.File) (openai.ChatCompletionContentPartUnionParam, error) 
 	case a.text != "":
 		return openai.TextContentPart(a.text), nil
 	case !a.embedded:
-		return openai.ChatCompletionContentPartUnionParam{}, model.InvalidRequest("chat completions take a file of type %s only as a data: URL", f.MediaType)
+		return openai.ChatCompletionContentPartUnionParam{}, model.InvalidRequest("chat completions accept files of type %s only as data: URLs", f.MediaType)
 	}
 	return openai.FileContentPart(openai.ChatCompletionContentPartFileFileParam{
 		FileData: openai.String(a.url), Filename: openai.String(a.name),

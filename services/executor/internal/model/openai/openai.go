@@ -33,13 +33,13 @@ const (
 type Config struct {
 	// BaseURL is the part of the URL before /chat/completions or /responses;
 	// DefaultBaseURL when empty.
-	BaseURL string `env:"BASE_URL" doc:"where the models are served; empty means OpenAI"`
+	BaseURL string `env:"BASE_URL" doc:"base URL of the API; empty means OpenAI's"`
 	// API is APIChat or APIResponses; APIChat when empty.
-	API string `env:"API" doc:"which API is spoken: chat (chat completions) or responses; empty means chat"`
+	API string `env:"API" doc:"the API to use: chat (chat completions) or responses; empty means chat"`
 	// APIKey is sent as a bearer token, or not at all when empty.
 	APIKey string `env:"API_KEY" doc:"the key of the OpenAI API, or of the server at the base URL"`
 	// IdleTimeout ends a call after this long without data; DefaultIdleTimeout when 0.
-	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call that gives no byte for so long; 0 means 5m"`
+	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call after this long without data; 0 means 5m"`
 }
 
 // Model calls one of the APIs. Safe for concurrent use.

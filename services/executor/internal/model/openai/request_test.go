@@ -38,7 +38,7 @@ func requestMembers(t *testing.T, api string, r model.Request) map[string]string
 	return out
 }
 
-func TestWhatIsAskedForIsSent(t *testing.T) {
+func TestRequestOptionsAreSent(t *testing.T) {
 	t.Parallel()
 	type members map[string]string
 	tools := func(strict ...string) func(*model.Request) {
@@ -58,10 +58,10 @@ func TestWhatIsAskedForIsSent(t *testing.T) {
 		change          func(*model.Request)
 		chat, responses members
 	}{
-		"nothing": {func(*model.Request) {}, members{"tool_choice": "", "response_format": ""}, members{"tool_choice": "", "text": "", "store": "false", "include": `["reasoning.encrypted_content"]`}},
-		"a call":  {func(r *model.Request) { r.Choice = model.ChoiceRequired }, members{"tool_choice": `"required"`}, members{"tool_choice": `"required"`}},
-		"no call": {func(r *model.Request) { r.Choice = model.ChoiceNone }, members{"tool_choice": `"none"`}, members{"tool_choice": `"none"`}},
-		"no call of none": {
+		"defaults": {func(*model.Request) {}, members{"tool_choice": "", "response_format": ""}, members{"tool_choice": "", "text": "", "store": "false", "include": `["reasoning.encrypted_content"]`}},
+		"a call":   {func(r *model.Request) { r.Choice = model.ChoiceRequired }, members{"tool_choice": `"required"`}, members{"tool_choice": `"required"`}},
+		"no call":  {func(r *model.Request) { r.Choice = model.ChoiceNone }, members{"tool_choice": `"none"`}, members{"tool_choice": `"none"`}},
+		"no call without tools": {
 			func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil },
 			members{"tool_choice": ""}, members{"tool_choice": ""},
 		},
@@ -132,17 +132,17 @@ func sortMembers(object string) string {
 	return string(out)
 }
 
-func TestRequestsThatAreNoneAreRefused(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]model.Request{
-		"a call of no tool":           {Choice: model.ChoiceRequired},
-		"options that are no object":  {Options: json.RawMessage(`[]`)},
-		"an output that is no schema": {Output: &model.Output{Schema: json.RawMessage(`[]`)}},
-		"a schema that is no object":  {Tools: []model.Tool{{Name: "f", InputSchema: json.RawMessage(`[]`)}}},
-		"a role of its own":           {Messages: []agent.Message{message("narrator", agent.Text{Text: "x"})}},
-		"a file over plain HTTP":      {Messages: []agent.Message{message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "http://example.com/a.png"})}},
-		"a text that is not UTF-8":    {Messages: []agent.Message{message(agent.RoleUser, agent.File{MediaType: "text/plain", URL: "data:text/plain,%ff"})}},
-		"a text that is not decoded":  {Messages: []agent.Message{message(agent.RoleUser, agent.File{MediaType: "text/plain", URL: "data:text/plain;base64,A*"})}},
+		"a required call without tools":     {Choice: model.ChoiceRequired},
+		"options that are not an object":    {Options: json.RawMessage(`[]`)},
+		"an output without a schema object": {Output: &model.Output{Schema: json.RawMessage(`[]`)}},
+		"a schema that is not an object":    {Tools: []model.Tool{{Name: "f", InputSchema: json.RawMessage(`[]`)}}},
+		"an unknown role":                   {Messages: []agent.Message{message("narrator", agent.Text{Text: "x"})}},
+		"a file over plain HTTP":            {Messages: []agent.Message{message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "http://example.com/a.png"})}},
+		"a text that is not UTF-8":          {Messages: []agent.Message{message(agent.RoleUser, agent.File{MediaType: "text/plain", URL: "data:text/plain,%ff"})}},
+		"a text in broken base64":           {Messages: []agent.Message{message(agent.RoleUser, agent.File{MediaType: "text/plain", URL: "data:text/plain;base64,A*"})}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -163,9 +163,9 @@ func TestRequestsThatAreNoneAreRefused(t *testing.T) {
 	}
 }
 
-func TestInvalidRequestsAreToldApart(t *testing.T) {
+func TestInvalidRequestErrorsAreClassified(t *testing.T) {
 	t.Parallel()
-	const hint = "The conversation is longer than the model takes"
+	const hint = "The conversation exceeds the model's context"
 	for message, want := range map[string]string{
 		`"param":"response_format","message":"Invalid schema for response_format 'o'"`: model.CodeUnsupported,
 		`"param":"tool_choice","code":"unsupported_value","message":"no"`:              model.CodeUnsupported,

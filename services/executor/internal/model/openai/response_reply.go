@@ -77,7 +77,7 @@ func (r *responseAssembler) openItem(index int64) (*item, error) {
 	i := r.items[index]
 	if i == nil {
 		if len(r.items) == maxCalls {
-			return nil, model.InvalidResponse("more than %d items at a time", maxCalls)
+			return nil, model.InvalidResponse("more than %d open items", maxCalls)
 		}
 		i = &item{call: -1}
 		r.items[index] = i
@@ -128,10 +128,10 @@ func (r *responseAssembler) addReasoning(index, part int64, delta string) []mode
 func (r *responseAssembler) addArguments(index int64, delta string) ([]model.Event, error) {
 	i := r.items[index]
 	if i == nil || i.call < 0 {
-		return nil, model.InvalidResponse("arguments of the item %d, which is not an open call", index)
+		return nil, model.InvalidResponse("arguments for item %d, which is not an open call", index)
 	}
 	if i.arguments.Len()+len(delta) > maxArguments {
-		return nil, model.InvalidResponse("the arguments of a call are longer than %d bytes", maxArguments)
+		return nil, model.InvalidResponse("the arguments of a call exceed %d bytes", maxArguments)
 	}
 	if delta == "" {
 		return nil, nil

@@ -33,7 +33,7 @@ func TestTheResponseRequestHoldsTheWholeConversation(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if !contains(string(sent[0].Body), reasoningItem) {
-		t.Errorf("the item of reasoning did not go back as it came:\n%s", sent[0].Body)
+		t.Errorf("the reasoning item was changed:\n%s", sent[0].Body)
 	}
 	modeltest.CompareGolden(t, "testdata/responses/request.json", sent[0].Body)
 }
@@ -53,12 +53,12 @@ func TestMessagesBecomeItems(t *testing.T) {
 		message agent.Message
 		want    string
 	}{
-		"reasoning goes before what it led to": {
+		"reasoning precedes its text or call": {
 			message(agent.RoleAssistant, reasoning(reasoningItem), agent.Text{Text: "a"}, reasoning(reasoningItem), call),
 			`[` + reasoningItem + `,{"content":"a","role":"assistant"},` + reasoningItem + `,` + called + `]`,
 		},
-		"reasoning that nothing follows": {message(agent.RoleAssistant, call, reasoning(reasoningItem)), `[` + called + `]`},
-		"reasoning that was not encrypted": {
+		"trailing reasoning": {message(agent.RoleAssistant, call, reasoning(reasoningItem)), `[` + called + `]`},
+		"unencrypted reasoning": {
 			message(agent.RoleAssistant, reasoning(`{"type":"reasoning","id":"rs_1","summary":[]}`), call), `[` + called + `]`,
 		},
 		"another provider's reasoning": {
@@ -69,15 +69,15 @@ func TestMessagesBecomeItems(t *testing.T) {
 			message(agent.RoleTool, agent.ToolResult{CallID: "c", Error: "no"}),
 			`[{"output":"{\"error\":\"no\"}","call_id":"c","type":"function_call_output"}]`,
 		},
-		"an image by its address": {
+		"an image URL": {
 			message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "https://example.com/a.png"}),
 			`[{"content":[{"detail":"auto","image_url":"https://example.com/a.png","type":"input_image"}],"role":"user"}]`,
 		},
-		"a file by its address": {
+		"a file URL": {
 			message(agent.RoleUser, agent.File{MediaType: "application/pdf", URL: "https://example.com/a.pdf"}),
 			`[{"content":[{"file_url":"https://example.com/a.pdf","type":"input_file"}],"role":"user"}]`,
 		},
-		"a file that is embedded": {
+		"an embedded file": {
 			message(agent.RoleUser, agent.File{MediaType: "application/pdf", URL: "data:application/pdf;base64,JVBERg=="}),
 			`[{"content":[{"file_data":"data:application/pdf;base64,JVBERg==","filename":"file","type":"input_file"}],"role":"user"}]`,
 		},
@@ -118,7 +118,7 @@ func collectResponse(t *testing.T, body string, end modeltest.Scenario) modeltes
 	return modeltest.Collect(t, connect(t, server, openai.Config{API: openai.APIResponses}).Generate(ctx, modeltest.NewRequest("m")))
 }
 
-func TestResponsesAreUnderstood(t *testing.T) {
+func TestResponsesAreParsed(t *testing.T) {
 	t.Parallel()
 	text := event("response.output_text.delta", `"output_index":0,"delta":"a"`)
 	callStart := event("response.output_item.added", `"output_index":0,"item":{"type":"function_call","call_id":"c","name":"f"}`)
@@ -126,11 +126,11 @@ func TestResponsesAreUnderstood(t *testing.T) {
 		stream string
 		want   string // text | reasoning | calls | finish
 	}{
-		"a message in one piece": {itemDone(0, `{"type":"message","content":[{"type":"output_text","text":"a"}]}`) + responseEnd("completed", ""), "a||[]|stop"},
-		"a refusal in one piece": {itemDone(0, `{"type":"message","content":[{"type":"refusal","refusal":"no"}]}`) + responseEnd("completed", ""), "no||[]|content-filter"},
-		"a refusal":              {event("response.refusal.delta", `"output_index":0,"delta":"no"`) + responseEnd("completed", ""), "no||[]|content-filter"},
-		"a call in one piece":    {itemDone(0, `{"type":"function_call","call_id":"c","name":"f","arguments":"{\"x\":1}"}`) + responseEnd("completed", ""), `||[c f {"x":1}]|tool-calls`},
-		"a call that the limit cut": {
+		"an unstreamed message": {itemDone(0, `{"type":"message","content":[{"type":"output_text","text":"a"}]}`) + responseEnd("completed", ""), "a||[]|stop"},
+		"an unstreamed refusal": {itemDone(0, `{"type":"message","content":[{"type":"refusal","refusal":"no"}]}`) + responseEnd("completed", ""), "no||[]|content-filter"},
+		"a refusal":             {event("response.refusal.delta", `"output_index":0,"delta":"no"`) + responseEnd("completed", ""), "no||[]|content-filter"},
+		"an unstreamed call":    {itemDone(0, `{"type":"function_call","call_id":"c","name":"f","arguments":"{\"x\":1}"}`) + responseEnd("completed", ""), `||[c f {"x":1}]|tool-calls`},
+		"a call cut by the limit": {
 			callStart + event("response.function_call_arguments.delta", `"output_index":0,"delta":"{\"x"`) + responseEnd("incomplete", `,"incomplete_details":{"reason":"max_output_tokens"}`),
 			`||[c f "{\"x"]|length`,
 		},
@@ -140,19 +140,19 @@ func TestResponsesAreUnderstood(t *testing.T) {
 				itemDone(0, reasoningItem) + text + responseEnd("completed", ""),
 			"a|a\n\nb " + reasoningItem + "|[]|stop",
 		},
-		"reasoning in one piece":    {itemDone(0, reasoningItem) + text + responseEnd("completed", ""), "a|I need both. " + reasoningItem + "|[]|stop"},
-		"reasoning that is hidden":  {itemDone(0, `{"type":"reasoning","encrypted_content":"g","summary":[]}`) + text + responseEnd("completed", ""), `a| {"type":"reasoning","encrypted_content":"g","summary":[]}|[]|stop`},
-		"reasoning of nothing":      {itemDone(0, `{"type":"reasoning","summary":[]}`) + text + responseEnd("completed", ""), "a||[]|stop"},
+		"unstreamed reasoning":      {itemDone(0, reasoningItem) + text + responseEnd("completed", ""), "a|I need both. " + reasoningItem + "|[]|stop"},
+		"hidden reasoning":          {itemDone(0, `{"type":"reasoning","encrypted_content":"g","summary":[]}`) + text + responseEnd("completed", ""), `a| {"type":"reasoning","encrypted_content":"g","summary":[]}|[]|stop`},
+		"empty reasoning":           {itemDone(0, `{"type":"reasoning","summary":[]}`) + text + responseEnd("completed", ""), "a||[]|stop"},
 		"reasoning as a text":       {event("response.reasoning_text.delta", `"output_index":0,"content_index":0,"delta":"hm"`) + itemDone(0, `{"type":"reasoning","summary":[]}`) + text + responseEnd("completed", ""), "a|hm |[]|stop"},
 		"reasoning without its end": {event("response.reasoning_text.delta", `"output_index":1,"content_index":0,"delta":"hm"`) + text + responseEnd("completed", ""), "a|hm |[]|stop"},
-		"tools of the provider": {
+		"provider tools": {
 			event("response.output_item.added", `"output_index":0,"item":{"type":"web_search_call","id":"ws"}`) + event("response.web_search_call.completed", `"output_index":0`) +
 				itemDone(0, `{"type":"web_search_call","id":"ws"}`) + event("response.output_text.delta", `"output_index":1,"delta":"a"`) + responseEnd("completed", ""),
 			"a||[]|stop",
 		},
-		"an unknown event":         {event("response.something.new", `"x":1`) + text + responseEnd("completed", ""), "a||[]|stop"},
-		"an end without a status":  {text + event("response.completed", `"response":{}`), "a||[]|stop"},
-		"an end with a blank part": {text + responseEnd("completed", `,"usage":null,"incomplete_details":null`), "a||[]|stop"},
+		"an unknown event":        {event("response.something.new", `"x":1`) + text + responseEnd("completed", ""), "a||[]|stop"},
+		"an end without a status": {text + event("response.completed", `"response":{}`), "a||[]|stop"},
+		"an end with null fields": {text + responseEnd("completed", `,"usage":null,"incomplete_details":null`), "a||[]|stop"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -179,17 +179,17 @@ func TestBrokenResponsesAreClassified(t *testing.T) {
 		code      string
 		retryable bool
 	}{
-		"a rate limit":                {failed(`{"code":"rate_limit_exceeded","message":"slow"}`), model.CodeRateLimited, true},
-		"an inner error":              {failed(`{"code":"server_error","message":"no"}`), model.CodeUnavailable, true},
-		"a bad prompt":                {failed(`{"code":"invalid_prompt","message":"no"}`), model.CodeInvalidRequest, false},
-		"a failure without an error":  {failed(`null`), model.CodeUnavailable, true},
-		"an error event":              {prefix + event("error", `"code":"context_length_exceeded","message":"long","param":"input"`), model.CodeInvalidRequest, false},
-		"an error within an event":    {prefix + event("error", `"error":{"type":"invalid_request_error","code":"x","message":"no"}`), model.CodeInvalidRequest, false},
-		"arguments of no call":        {event("response.function_call_arguments.delta", `"output_index":3,"delta":"{}"`), model.CodeInvalidResponse, true},
-		"a call without a name":       {event("response.output_item.added", `"output_index":0,"item":{"type":"function_call","call_id":"c"}`), model.CodeInvalidResponse, true},
-		"an event that is not JSON":   {prefix + "event: x\ndata: {\"type\n\n", model.CodeInvalidResponse, true},
-		"[DONE] and no end":           {prefix + "data: [DONE]\n\n", model.CodeUnavailable, true},
-		"a message that is not ended": {prefix, model.CodeUnavailable, true},
+		"a rate limit":               {failed(`{"code":"rate_limit_exceeded","message":"slow"}`), model.CodeRateLimited, true},
+		"an internal error":          {failed(`{"code":"server_error","message":"no"}`), model.CodeUnavailable, true},
+		"an invalid prompt":          {failed(`{"code":"invalid_prompt","message":"no"}`), model.CodeInvalidRequest, false},
+		"a failure without an error": {failed(`null`), model.CodeUnavailable, true},
+		"an error event":             {prefix + event("error", `"code":"context_length_exceeded","message":"long","param":"input"`), model.CodeInvalidRequest, false},
+		"an error within an event":   {prefix + event("error", `"error":{"type":"invalid_request_error","code":"x","message":"no"}`), model.CodeInvalidRequest, false},
+		"arguments without a call":   {event("response.function_call_arguments.delta", `"output_index":3,"delta":"{}"`), model.CodeInvalidResponse, true},
+		"a call without a name":      {event("response.output_item.added", `"output_index":0,"item":{"type":"function_call","call_id":"c"}`), model.CodeInvalidResponse, true},
+		"an event that is not JSON":  {prefix + "event: x\ndata: {\"type\n\n", model.CodeInvalidResponse, true},
+		"[DONE] and no end":          {prefix + "data: [DONE]\n\n", model.CodeUnavailable, true},
+		"an unfinished message":      {prefix, model.CodeUnavailable, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -198,7 +198,7 @@ func TestBrokenResponsesAreClassified(t *testing.T) {
 	}
 }
 
-func TestResponsesOfManyItemsAreBounded(t *testing.T) {
+func TestOpenItemsAreLimited(t *testing.T) {
 	t.Parallel()
 	var body strings.Builder
 	for n := range 300 {
@@ -207,7 +207,7 @@ func TestResponsesOfManyItemsAreBounded(t *testing.T) {
 	expect(t, collectResponse(t, body.String(), modeltest.Ended).Err, model.CodeInvalidResponse, true)
 }
 
-func TestSilenceOfResponses(t *testing.T) {
+func TestResponsesTimeOutWhenIdle(t *testing.T) {
 	t.Parallel()
 	modeltest.RunIdleTimeout(t, func(t *testing.T, client *http.Client, idle time.Duration) model.Model {
 		m, err := openai.New(openai.Config{API: openai.APIResponses, IdleTimeout: idle}, client)
@@ -218,7 +218,7 @@ func TestSilenceOfResponses(t *testing.T) {
 	}, event("response.output_text.delta", `"output_index":0,"delta":"a"`))
 }
 
-func TestCallsWithoutIDsAndIndexesAreToldApart(t *testing.T) {
+func TestCallsWithoutIDsAndIndexesAreDistinguished(t *testing.T) {
 	t.Parallel()
 	h := collectChat(t, stream(
 		deltaChoice(`"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}]`),

@@ -12,7 +12,7 @@ import (
 //go:embed testdata/replies.yaml
 var replies []byte
 
-func TestTheScriptedModelIsAModel(t *testing.T) {
+func TestTheScriptedModelConforms(t *testing.T) {
 	t.Parallel()
 	script, err := scripted.Parse(replies)
 	if err != nil {

@@ -22,7 +22,7 @@
 //
 //	lastUser: REGEX      the text of the last user message
 //	lastRole: user|tool|assistant
-//	toolResult: NAME     a result of this tool arrived after the last reply
+//	toolResult: NAME     a result of this tool arrived after the last reply, failed or not
 //	toolFailed: NAME     a failed result did; put this rule before its toolResult
 //	hasResult: NAME      the conversation contains a result of this tool
 //	offers: NAME         this tool may be called

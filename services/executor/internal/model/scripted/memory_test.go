@@ -13,7 +13,7 @@ import (
 )
 
 // Not parallel: it measures the memory of the process.
-func TestACallThatWaitsCostsLittle(t *testing.T) {
+func TestAWaitingCallUsesLittleMemory(t *testing.T) {
 	const calls = 2000
 	m := parse(t, `
   - when: {lastUser: '(?P<what>sea)'}
@@ -52,7 +52,7 @@ func TestACallThatWaitsCostsLittle(t *testing.T) {
 	each := (memoryInUse() - before) / calls
 	t.Logf("%d bytes each", each)
 	if each > 16<<10 {
-		t.Errorf("got %d bytes for each call that waits, want no more than 16 KiB", each)
+		t.Errorf("got %d bytes for each waiting call, want at most 16 KiB", each)
 	}
 }
 

@@ -151,7 +151,7 @@ func (c *condition) UnmarshalYAML(node ast.Node) error {
 		return err
 	}
 	if *c == (condition{}) {
-		return nodeError(node, "an empty \"when\": leave it out for a rule that always matches")
+		return nodeError(node, "an empty \"when\": omit it for a rule that always matches")
 	}
 	if c.UserTurns < 0 || c.Step < 0 || c.Attempts < 0 {
 		return nodeError(node, "userTurns, step and attempts count from 1")
@@ -190,7 +190,7 @@ func (p *part) UnmarshalYAML(node ast.Node) error {
 	isProse := p.Text != nil || p.Reasoning != nil
 	switch {
 	case kinds != 1:
-		return nodeError(node, "a part is exactly one of text, reasoning, call, calls, wait, usage, finish, error; this one is %d of them", kinds)
+		return nodeError(node, "a part must have exactly one of text, reasoning, call, calls, wait, usage, finish, error; this one has %d", kinds)
 	case p.Repeat != nil && (!isProse || *p.Repeat < 1):
 		return nodeError(node, "repeat belongs to text and reasoning and is at least 1")
 	case p.ProviderData != nil && p.Reasoning == nil:
@@ -236,13 +236,13 @@ func (f *failure) UnmarshalYAML(node ast.Node) error {
 	}
 	retryable, known := isRetryable(f.Code)
 	if !known && f.Retryable == nil {
-		return nodeError(node, "the error code %q is not one that models give: say whether it is retryable", f.Code)
+		return nodeError(node, "unknown error code %q: set retryable as well", f.Code)
 	}
 	if f.Retryable == nil {
 		f.Retryable = &retryable
 	}
 	if f.Message == "" {
-		f.Message = "the script says so"
+		f.Message = "scripted error"
 	}
 	if f.After < 0 {
 		return nodeError(node, "after counts from 1")
@@ -268,7 +268,7 @@ func (f *finish) UnmarshalYAML(node ast.Node) error {
 func parseOneOf[T ~string](target *T, node ast.Node, allowed ...T) error {
 	value, ok := scalarText(node)
 	if !ok || !slices.Contains(allowed, T(value)) {
-		return nodeError(node, "%q is none of %q", value, allowed)
+		return nodeError(node, "%q is not one of %q", value, allowed)
 	}
 	*target = T(value)
 	return nil
@@ -280,7 +280,7 @@ type pattern struct{ *regexp.Regexp }
 func (p *pattern) UnmarshalYAML(node ast.Node) error {
 	source, ok := scalarText(node)
 	if !ok {
-		return nodeError(node, "a pattern is a text")
+		return nodeError(node, "a pattern must be a string")
 	}
 	compiled, err := regexp.Compile(source)
 	if err != nil {

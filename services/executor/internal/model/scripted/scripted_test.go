@@ -70,7 +70,7 @@ const rulePerCondition = `
   - reply: rest
 `
 
-func TestTheFirstRuleThatMatchesReplies(t *testing.T) {
+func TestTheFirstMatchingRuleReplies(t *testing.T) {
 	t.Parallel()
 	m := parse(t, rulePerCondition)
 	call := assistant(agent.ToolCall{Name: "weather"})
@@ -103,7 +103,7 @@ func TestTheFirstRuleThatMatchesReplies(t *testing.T) {
 	}
 }
 
-func TestRulesSeeWhatTheRequestAsksFor(t *testing.T) {
+func TestRulesMatchTheRequestOptions(t *testing.T) {
 	t.Parallel()
 	m := parse(t, `
   - when: {forced: true, offers: __finish__, hasResult: weather}
@@ -249,7 +249,7 @@ func TestAttemptsAreCountedByConversation(t *testing.T) {
 	}
 }
 
-func TestOfManyConversationsTheOldestAttemptsAreForgotten(t *testing.T) {
+func TestTheOldestAttemptCountsAreDropped(t *testing.T) {
 	t.Parallel()
 	m := parse(t, "  - when: {attempts: 1}\n    reply: first\n  - reply: later\n")
 	try := func(n int) string {
@@ -269,7 +269,7 @@ func TestOfManyConversationsTheOldestAttemptsAreForgotten(t *testing.T) {
 	}
 }
 
-func TestPiecesAreCutAsTheScriptSays(t *testing.T) {
+func TestChunksFollowTheScript(t *testing.T) {
 	t.Parallel()
 	for options, want := range map[string][]string{
 		"":                                {"One ", "two,  ", "drei\n", "vier"},
@@ -316,7 +316,7 @@ func TestParallelCallsInterleave(t *testing.T) {
 	}
 }
 
-func TestDelaysAreKept(t *testing.T) {
+func TestDelaysFollowTheScript(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		script, err := scripted.Parse([]byte(`
@@ -362,7 +362,7 @@ func TestACancelledDelayEndsAtOnce(t *testing.T) {
 	})
 }
 
-func TestAnErrorComesWhereTheScriptSays(t *testing.T) {
+func TestErrorsFollowTheScript(t *testing.T) {
 	t.Parallel()
 	const failure = "error: {code: provider_timeout, message: too slow, retryable: false, status: 504, retryAfter: 3s"
 	want := model.Error{Code: model.CodeTimeout, StatusCode: 504, RetryAfter: 3 * time.Second, Message: "too slow"}
@@ -388,7 +388,7 @@ func TestAnErrorComesWhereTheScriptSays(t *testing.T) {
 	}
 }
 
-func TestWordsAreCountedWhereTheScriptGivesNoUsage(t *testing.T) {
+func TestWordsCountAsTokensByDefault(t *testing.T) {
 	t.Parallel()
 	m := parse(t, "  - reply:\n      - reasoning: Two words.\n        providerData: {signature: abc}\n      - text: And three more.\n")
 	reply := modeltest.Collect(t, m.Generate(t.Context(), newRequest(user("How are you?"))))
@@ -400,14 +400,14 @@ func TestWordsAreCountedWhereTheScriptGivesNoUsage(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeAnsweredIsAnError(t *testing.T) {
+func TestUnanswerableRequestsFail(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ rules, model, code, message string }{
 		"an unknown model":        {"  - reply: a\n", "n", model.CodeNotFound, `the script has no model "n", only ["m"]`},
 		"no rule matches":         {"  - when: {userTurns: 7}\n    reply: a\n", "m", model.CodeInvalidRequest, "no rule of the scripted model"},
 		"an unknown field":        {"  - reply: 'a {{.Nope}}'\n", "m", model.CodeInvalidRequest, "part 1 of the scripted reply"},
-		"a text without end":      {"  - reply: '{{range 1000000000}}aaaaaaaaaaaaaaaaaaaaaaaa{{end}}'\n", "m", model.CodeInvalidRequest, "longer than"},
-		"too many repetitions":    {"  - reply:\n      - text: aaaa\n        repeat: 1000000000\n", "m", model.CodeInvalidRequest, "longer than"},
+		"an endless text":         {"  - reply: '{{range 1000000000}}aaaaaaaaaaaaaaaaaaaaaaaa{{end}}'\n", "m", model.CodeInvalidRequest, "exceeds"},
+		"too many repetitions":    {"  - reply:\n      - text: aaaa\n        repeat: 1000000000\n", "m", model.CodeInvalidRequest, "exceeds"},
 		"a template of arguments": {"  - reply:\n      - call: {name: f, arguments: {a: '{{index .Match 9}}'}}\n", "m", model.CodeInvalidRequest, "part 1 of the scripted reply"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 // maxText limits the text of one template or part, in bytes.
 const maxText = 16 << 20
 
-var errTooLong = fmt.Errorf("the text is longer than %d bytes", maxText)
+var errTooLong = fmt.Errorf("the text exceeds %d bytes", maxText)
 
 // templateData is the input of templates.
 type templateData struct {
@@ -98,7 +98,7 @@ func (d *jsonValue) UnmarshalYAML(node ast.Node) (err error) {
 		return err
 	}
 	if d.json, err = json.Marshal(value); err != nil {
-		return nodeError(node, "cannot be JSON: %v", err)
+		return nodeError(node, "cannot be encoded as JSON: %v", err)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (a *arguments) UnmarshalYAML(node ast.Node) error {
 		return nodeError(node, "arguments are a mapping or a text")
 	}
 	if _, err := json.Marshal(value); err != nil {
-		return nodeError(node, "cannot be JSON: %v", err)
+		return nodeError(node, "cannot be encoded as JSON: %v", err)
 	}
 	tree, err := mapLeaves(value, func(s string) (any, error) { return parseText(s) })
 	if err != nil {
