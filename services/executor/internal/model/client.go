@@ -5,19 +5,15 @@ import (
 	"net/http"
 )
 
-// noRedirect follows no redirects, so the API key and the conversation reach no other host. It uses
-// http.DefaultTransport and has no timeout.
-var noRedirect = &http.Client{
-	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-}
-
-// HTTPClient returns client, or for nil a client without a timeout that follows no redirects. Redirects would
-// send the API key and the conversation to another host.
+// HTTPClient returns client, or for nil a client with http.DefaultTransport and without a timeout that follows
+// no redirects. A redirect would send the API key and the conversation to another host.
 func HTTPClient(client *http.Client) *http.Client {
-	if client == nil {
-		return noRedirect
+	if client != nil {
+		return client
 	}
-	return client
+	return &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // RedirectError returns the error of a redirect response, and nil for other responses. It is not retryable: a

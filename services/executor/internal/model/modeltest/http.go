@@ -55,13 +55,15 @@ var encodings = map[string]Encoding{
 
 // RunHTTP runs Run for every encoding of the stream, and the tests of connection faults.
 func RunHTTP(t *testing.T, p Provider) {
-	for name, wire := range encodings {
+	for name, encoding := range encodings {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			Run(t, func(t *testing.T, scenario Scenario) model.Model {
-				return p.Connect(t, NewServer(t, p.Dir, scenario, wire))
+				return p.Connect(t, NewServer(t, p.Dir, scenario, encoding))
 			})
-			p.testVariants(t, wire)
+			p.testScenarios(t, encoding)
+			p.testCallIDs(t, encoding)
+			p.testStreams(t, encoding)
 		})
 	}
 	t.Run("an unsupported file fails only its own message", p.testUnsupportedFiles)
@@ -72,15 +74,18 @@ func RunHTTP(t *testing.T, p Provider) {
 	t.Run("the connection is closed soon", func(t *testing.T) { t.Parallel(); p.testDisconnects(t) })
 }
 
-func (p Provider) testVariants(t *testing.T, wire Encoding) {
-	collect := func(t *testing.T, scenario Scenario, body []byte, end Scenario) Reply {
-		server := ServeStream(t, body, end, wire)
-		reply := Collect(t, p.Connect(t, server).Generate(t.Context(), NewRequest(scenario)))
-		if n := len(server.Requests()); n != 1 {
-			t.Errorf("got %d requests, want 1", n)
-		}
-		return reply
+// collect returns the reply to a scenario from a server with the given stream, which ends like end.
+func (p Provider) collect(t *testing.T, scenario Scenario, stream []byte, end Scenario, encoding Encoding) Reply {
+	t.Helper()
+	server := ServeStream(t, stream, end, encoding)
+	reply := Collect(t, p.Connect(t, server).Generate(t.Context(), NewRequest(scenario)))
+	if n := len(server.Requests()); n != 1 {
+		t.Errorf("got %d requests, want 1", n)
 	}
+	return reply
+}
+
+func (p Provider) testScenarios(t *testing.T, encoding Encoding) {
 	for scenario, want := range map[Scenario]Reply{
 		OneFragment: completeReplies[Call],
 		UnknownStop: {Text: "Done.", Finish: model.FinishOther},
@@ -88,13 +93,16 @@ func (p Provider) testVariants(t *testing.T, wire Encoding) {
 	} {
 		t.Run(string(scenario), func(t *testing.T) {
 			t.Parallel()
-			reply := collect(t, scenario, p.recording(t, scenario), Ended)
+			reply := p.collect(t, scenario, p.recording(t, scenario), Ended, encoding)
 			reply.expect(t, want)
 			if reply.Err != nil {
 				t.Errorf("got error %v, want none", reply.Err)
 			}
 		})
 	}
+}
+
+func (p Provider) testCallIDs(t *testing.T, encoding Encoding) {
 	for name, ids := range map[string][2]string{
 		"calls without ids":      {"", ""},
 		"calls of the same id":   {p.CallIDs[0], p.CallIDs[0]},
@@ -111,9 +119,12 @@ func (p Provider) testVariants(t *testing.T, wire Encoding) {
 				body = bytes.ReplaceAll(body, given, []byte(`"`+id+`"`))
 			}
 			// Collect checks that the ids differ.
-			collect(t, ParallelCalls, body, Ended).expect(t, completeReplies[ParallelCalls])
+			p.collect(t, ParallelCalls, body, Ended, encoding).expect(t, completeReplies[ParallelCalls])
 		})
 	}
+}
+
+func (p Provider) testStreams(t *testing.T, encoding Encoding) {
 	t.Run("a stream without its terminator", func(t *testing.T) {
 		t.Parallel()
 		body, found := bytes.CutSuffix(bytes.TrimSpace(p.recording(t, Text)), []byte(strings.TrimSpace(p.Terminator)))
@@ -122,21 +133,21 @@ func (p Provider) testVariants(t *testing.T, wire Encoding) {
 		}
 		body = append(bytes.TrimSpace(body), "\n\n"...)
 		for _, end := range []Scenario{Ended, Cut} {
-			collect(t, Text, body, end).expect(t, completeReplies[Text])
+			p.collect(t, Text, body, end, encoding).expect(t, completeReplies[Text])
 		}
 	})
 	t.Run("an empty stream", func(t *testing.T) {
 		t.Parallel()
-		reply := collect(t, Text, nil, Ended)
+		reply := p.collect(t, Text, nil, Ended, encoding)
 		reply.expect(t, Reply{})
 		reply.expectError(t, model.Error{Code: model.CodeUnavailable, Retryable: true})
 	})
-	if wire.WriteSize == 0 {
+	if encoding.WriteSize == 0 {
 		t.Run("a huge event", func(t *testing.T) {
 			t.Parallel()
 			huge := strings.Repeat("The sea", 1<<17)
 			body := bytes.Replace(p.recording(t, Text), []byte("The sea"), []byte(huge), 1)
-			collect(t, Text, body, Ended).expect(t, Reply{Text: huge + " is calm today.", Finish: model.FinishStop})
+			p.collect(t, Text, body, Ended, encoding).expect(t, Reply{Text: huge + " is calm today.", Finish: model.FinishStop})
 		})
 	}
 }

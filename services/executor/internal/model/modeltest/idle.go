@@ -14,58 +14,63 @@ import (
 // Connect returns a model that calls through client with this idle timeout.
 type Connect func(t *testing.T, client *http.Client, idle time.Duration) model.Model
 
+// idleTimeout is the idle timeout of the tested models.
+const idleTimeout = time.Minute
+
 // RunIdleTimeout checks, with a fake clock, how a model handles a silent provider. first is the start of an
 // event stream with some text.
 func RunIdleTimeout(t *testing.T, connect Connect, first string) {
-	const idle = time.Minute
-	timeout := model.Error{Code: model.CodeTimeout, Retryable: true}
+	for name, test := range map[string]func(*testing.T, Connect, string){
+		"a provider that never responds times out": testNoResponse,
+		"a stream without further data times out":  testSilentStream,
+		"a slow consumer causes no timeout":        testSlowConsumer,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { test(t, connect, first) })
+		})
+	}
+}
 
-	t.Run("a provider that never responds times out", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			began := time.Now()
-			reply := Collect(t, connect(t, silentClient(), idle).Generate(t.Context(), NewRequest(Slow)))
-			reply.expectError(t, timeout)
-			if took := time.Since(began); took != idle {
-				t.Errorf("it took %v, want %v", took, idle)
-			}
-		})
+func testNoResponse(t *testing.T, connect Connect, _ string) {
+	expectTimeout(t, connect(t, silentClient(), idleTimeout), idleTimeout)
+}
+
+func testSilentStream(t *testing.T, connect Connect, first string) {
+	client := streamingClient(func(done <-chan struct{}, w io.Writer) {
+		writeText(w, first)
+		time.Sleep(idleTimeout / 2)
+		writeText(w, ": keep-alive\n\n")
+		<-done
 	})
-	t.Run("a stream without further data times out", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			began := time.Now()
-			client := streamingClient(func(done <-chan struct{}, w io.Writer) {
-				writeText(w, first)
-				time.Sleep(idle / 2)
-				writeText(w, ": keep-alive\n\n")
-				<-done
-			})
-			reply := Collect(t, connect(t, client, idle).Generate(t.Context(), NewRequest(Slow)))
-			reply.expectError(t, timeout)
-			if reply.Text == "" {
-				t.Error("got no text before the timeout")
+	if reply := expectTimeout(t, connect(t, client, idleTimeout), idleTimeout+idleTimeout/2); reply.Text == "" {
+		t.Error("got no text before the timeout")
+	}
+}
+
+func testSlowConsumer(t *testing.T, connect Connect, first string) {
+	client := streamingClient(func(_ <-chan struct{}, w io.Writer) { writeText(w, first) })
+	reply := Collect(t, func(yield func(model.Event, error) bool) {
+		for e, err := range connect(t, client, idleTimeout).Generate(t.Context(), NewRequest(Slow)) {
+			time.Sleep(2 * idleTimeout)
+			if !yield(e, err) {
+				return
 			}
-			if took := time.Since(began); took != idle+idle/2 {
-				t.Errorf("it took %v, want %v", took, idle+idle/2)
-			}
-		})
+		}
 	})
-	t.Run("a slow consumer causes no timeout", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			client := streamingClient(func(_ <-chan struct{}, w io.Writer) { writeText(w, first) })
-			reply := Collect(t, func(yield func(model.Event, error) bool) {
-				for e, err := range connect(t, client, idle).Generate(t.Context(), NewRequest(Slow)) {
-					time.Sleep(2 * idle)
-					if !yield(e, err) {
-						return
-					}
-				}
-			})
-			reply.expectError(t, model.Error{Code: model.CodeUnavailable, Retryable: true})
-		})
-	})
+	reply.expectError(t, model.Error{Code: model.CodeUnavailable, Retryable: true})
+}
+
+// expectTimeout checks that a call times out after exactly this time.
+func expectTimeout(t *testing.T, m model.Model, after time.Duration) Reply {
+	t.Helper()
+	start := time.Now()
+	reply := Collect(t, m.Generate(t.Context(), NewRequest(Slow)))
+	reply.expectError(t, model.Error{Code: model.CodeTimeout, Retryable: true})
+	if took := time.Since(start); took != after {
+		t.Errorf("the call took %v, want %v", took, after)
+	}
+	return reply
 }
 
 type roundTrip func(*http.Request) (*http.Response, error)

@@ -79,6 +79,11 @@ type Harness func(t *testing.T, scenario Scenario) model.Model
 
 // Run runs the suite.
 func Run(t *testing.T, harness Harness) {
+	runScenarios(t, harness)
+	runSequences(t, harness)
+}
+
+func runScenarios(t *testing.T, harness Harness) {
 	for scenario, want := range completeReplies {
 		t.Run(string(scenario), func(t *testing.T) {
 			t.Parallel()
@@ -103,6 +108,10 @@ func Run(t *testing.T, harness Harness) {
 			reply.expectError(t, want.err)
 		})
 	}
+}
+
+// runSequences checks cancellation, concurrency and reuse of sequences.
+func runSequences(t *testing.T, harness Harness) {
 	t.Run("a cancelled call ends soon without leaks", func(t *testing.T) {
 		t.Parallel()
 		checkCancel(t, harness(t, Slow))

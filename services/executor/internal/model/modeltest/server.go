@@ -44,7 +44,7 @@ type Request struct {
 }
 
 // NewServer starts a server that replays a scenario until the test ends.
-func NewServer(t *testing.T, folder string, scenario Scenario, wire Encoding) *Server {
+func NewServer(t *testing.T, folder string, scenario Scenario, encoding Encoding) *Server {
 	t.Helper()
 	name := scenario
 	if scenario == Cut || scenario == Slow {
@@ -61,15 +61,15 @@ func NewServer(t *testing.T, folder string, scenario Scenario, wire Encoding) *S
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ServeStream(t, stream, scenario, wire)
+	return ServeStream(t, stream, scenario, encoding)
 }
 
 // ServeStream starts a server that sends this event stream.
-func ServeStream(t *testing.T, stream []byte, scenario Scenario, wire Encoding) *Server {
+func ServeStream(t *testing.T, stream []byte, scenario Scenario, encoding Encoding) *Server {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-		wire.write(w, stream)
+		encoding.write(w, stream)
 		if scenario == Cut {
 			panic(http.ErrAbortHandler)
 		}
@@ -130,14 +130,14 @@ func replay(t *testing.T, w http.ResponseWriter, response []byte) {
 }
 
 // write sends a recorded stream with LF line ends.
-func (wire Encoding) write(w http.ResponseWriter, stream []byte) {
-	if wire.Comments {
+func (encoding Encoding) write(w http.ResponseWriter, stream []byte) {
+	if encoding.Comments {
 		stream = bytes.ReplaceAll(append([]byte("\n\n"), stream...), []byte("\n\n"), []byte("\n\n: keep-alive\n\n"))
 	}
-	if wire.CRLF {
+	if encoding.CRLF {
 		stream = bytes.ReplaceAll(stream, []byte("\n"), []byte("\r\n"))
 	}
-	size := wire.WriteSize
+	size := encoding.WriteSize
 	if size == 0 {
 		size = max(1, len(stream))
 	}
