@@ -103,63 +103,69 @@ func message(role agent.Role, parts ...agent.Part) agent.Message {
 	return agent.Message{ID: "m", Role: role, Parts: parts}
 }
 
+const (
+	sentCall   = `{"id":"c","input":{},"name":"f","type":"tool_use"}`
+	sentResult = `{"tool_use_id":"c","content":[{"text":"ok","type":"text"}],"type":"tool_result"}`
+)
+
+var (
+	toolCall   = agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`{}`)}
+	toolResult = agent.ToolResult{CallID: "c", Success: true, Result: json.RawMessage(`"ok"`)}
+)
+
+// translatedTurns are messages and their turns.
+var translatedTurns = map[string]struct {
+	messages []agent.Message
+	want     string
+}{
+	"neighbours are merged": {
+		[]agent.Message{message(agent.RoleUser, agent.Text{Text: "a"}), message(agent.RoleSystem, agent.Text{Text: "b"}), message(agent.RoleUser, agent.Text{Text: "c"})},
+		`[{"content":[{"text":"a","type":"text"},{"text":"b","type":"text"},{"text":"c","type":"text"}],"role":"user"}]`,
+	},
+	"results come before the user's text": {
+		[]agent.Message{message(agent.RoleAssistant, toolCall), message(agent.RoleTool, toolResult), message(agent.RoleUser, agent.Text{Text: "and?"})},
+		`[{"content":[` + sentCall + `],"role":"assistant"},{"content":[` + sentResult + `,{"text":"and?","type":"text"}],"role":"user"}]`,
+	},
+	"empty messages are omitted": {
+		[]agent.Message{
+			message(agent.RoleUser, agent.Text{Text: "a"}), message(agent.RoleAssistant, agent.Text{Text: " \n"}, agent.Reasoning{Text: "unsigned"}),
+			message(agent.RoleAssistant), message(agent.RoleUser, agent.Text{Text: "b"}),
+		},
+		`[{"content":[{"text":"a","type":"text"},{"text":"b","type":"text"}],"role":"user"}]`,
+	},
+	"thinking is sent back unchanged": {
+		[]agent.Message{message(agent.RoleAssistant,
+			agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(`{"type":"thinking","signature":"s"}`)},
+			agent.Reasoning{ProviderData: json.RawMessage(`{"type":"thinking","signature":"t"}`)},
+			agent.Reasoning{ProviderData: json.RawMessage(`{"type":"redacted_thinking","data":"d"}`)},
+			agent.Reasoning{Text: "another provider's", ProviderData: json.RawMessage(`["x"]`)},
+			toolCall)},
+		`[{"content":[{"signature":"s","thinking":"hm","type":"thinking"},{"signature":"t","thinking":"","type":"thinking"},{"data":"d","type":"redacted_thinking"},` + sentCall + `],"role":"assistant"}]`,
+	},
+	"a failed result": {
+		[]agent.Message{message(agent.RoleTool, agent.ToolResult{CallID: "c", Error: "no", Result: json.RawMessage(`{"code":7}`)})},
+		`[{"content":[{"tool_use_id":"c","is_error":true,"content":[{"text":"no","type":"text"},{"text":"{\"code\":7}","type":"text"}],"type":"tool_result"}],"role":"user"}]`,
+	},
+	"an empty result": {
+		[]agent.Message{message(agent.RoleTool, agent.ToolResult{CallID: "c", Success: true, Result: json.RawMessage(`""`)})},
+		`[{"content":[{"tool_use_id":"c","type":"tool_result"}],"role":"user"}]`,
+	},
+	"arguments that are not an object": {
+		[]agent.Message{message(agent.RoleAssistant, agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`"{\"a"`)})},
+		`[{"content":[{"id":"c","input":{"invalid_arguments":"{\"a"},"name":"f","type":"tool_use"}],"role":"assistant"}]`,
+	},
+	"invalid call ids": {
+		[]agent.Message{
+			message(agent.RoleAssistant, agent.ToolCall{ID: "run.1/2", Name: "f", Arguments: json.RawMessage(`{}`)}),
+			message(agent.RoleTool, agent.ToolResult{CallID: "run.1/2", Success: true, Result: json.RawMessage(`"ok"`)}),
+		},
+		strings.ReplaceAll(`[{"content":[`+sentCall+`],"role":"assistant"},{"content":[`+sentResult+`],"role":"user"}]`, `"c"`, `"call_ID"`),
+	},
+}
+
 func TestMessagesBecomeTurns(t *testing.T) {
 	t.Parallel()
-	text := func(s string) agent.Part { return agent.Text{Text: s} }
-	call := agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`{}`)}
-	result := agent.ToolResult{CallID: "c", Success: true, Result: json.RawMessage(`"ok"`)}
-	const (
-		called = `{"id":"c","input":{},"name":"f","type":"tool_use"}`
-		ok     = `{"tool_use_id":"c","content":[{"text":"ok","type":"text"}],"type":"tool_result"}`
-	)
-	for name, test := range map[string]struct {
-		messages []agent.Message
-		want     string
-	}{
-		"neighbours are merged": {
-			[]agent.Message{message(agent.RoleUser, text("a")), message(agent.RoleSystem, text("b")), message(agent.RoleUser, text("c"))},
-			`[{"content":[{"text":"a","type":"text"},{"text":"b","type":"text"},{"text":"c","type":"text"}],"role":"user"}]`,
-		},
-		"results come before the user's text": {
-			[]agent.Message{message(agent.RoleAssistant, call), message(agent.RoleTool, result), message(agent.RoleUser, text("and?"))},
-			`[{"content":[` + called + `],"role":"assistant"},{"content":[` + ok + `,{"text":"and?","type":"text"}],"role":"user"}]`,
-		},
-		"empty messages are omitted": {
-			[]agent.Message{
-				message(agent.RoleUser, text("a")), message(agent.RoleAssistant, text(" \n"), agent.Reasoning{Text: "unsigned"}),
-				message(agent.RoleAssistant), message(agent.RoleUser, text("b")),
-			},
-			`[{"content":[{"text":"a","type":"text"},{"text":"b","type":"text"}],"role":"user"}]`,
-		},
-		"thinking is sent back unchanged": {
-			[]agent.Message{message(agent.RoleAssistant,
-				agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(`{"type":"thinking","signature":"s"}`)},
-				agent.Reasoning{ProviderData: json.RawMessage(`{"type":"thinking","signature":"t"}`)},
-				agent.Reasoning{ProviderData: json.RawMessage(`{"type":"redacted_thinking","data":"d"}`)},
-				agent.Reasoning{Text: "another provider's", ProviderData: json.RawMessage(`["x"]`)},
-				call)},
-			`[{"content":[{"signature":"s","thinking":"hm","type":"thinking"},{"signature":"t","thinking":"","type":"thinking"},{"data":"d","type":"redacted_thinking"},` + called + `],"role":"assistant"}]`,
-		},
-		"a failed result": {
-			[]agent.Message{message(agent.RoleTool, agent.ToolResult{CallID: "c", Error: "no", Result: json.RawMessage(`{"code":7}`)})},
-			`[{"content":[{"tool_use_id":"c","is_error":true,"content":[{"text":"no","type":"text"},{"text":"{\"code\":7}","type":"text"}],"type":"tool_result"}],"role":"user"}]`,
-		},
-		"an empty result": {
-			[]agent.Message{message(agent.RoleTool, agent.ToolResult{CallID: "c", Success: true, Result: json.RawMessage(`""`)})},
-			`[{"content":[{"tool_use_id":"c","type":"tool_result"}],"role":"user"}]`,
-		},
-		"arguments that are not an object": {
-			[]agent.Message{message(agent.RoleAssistant, agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`"{\"a"`)})},
-			`[{"content":[{"id":"c","input":{"invalid_arguments":"{\"a"},"name":"f","type":"tool_use"}],"role":"assistant"}]`,
-		},
-		"invalid call ids": {
-			[]agent.Message{
-				message(agent.RoleAssistant, agent.ToolCall{ID: "run.1/2", Name: "f", Arguments: json.RawMessage(`{}`)}),
-				message(agent.RoleTool, agent.ToolResult{CallID: "run.1/2", Success: true, Result: json.RawMessage(`"ok"`)}),
-			},
-			strings.ReplaceAll(`[{"content":[`+called+`],"role":"assistant"},{"content":[`+ok+`],"role":"user"}]`, `"c"`, `"call_ID"`),
-		},
-	} {
+	for name, test := range translatedTurns {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want := strings.ReplaceAll(test.want, "call_ID", "call_8cfaaf9d3955ca0eb20136f7ea07b567")
@@ -258,75 +264,87 @@ func requestMembers(t *testing.T, r model.Request) map[string]string {
 	return out
 }
 
+const (
+	openSchema   = `{"type":"object","properties":{"maximum":{"type":"object","properties":{"n":{"const":9007199254740993,"maximum":2}}},"list":{"type":"array","maxItems":3}}}`
+	boundSchema  = `{"type":"object","properties":{"a":{"type":"string","maxLength":2}},"additionalProperties":false}`
+	closedSchema = `{"type":"object","properties":{"additional":{"type":"string"}},"additionalProperties":false}`
+)
+
+var (
+	thinkingOptions = json.RawMessage(`{"thinking":{"type":"enabled","budget_tokens":10000},"metadata":{"user_id":"u"}}`)
+	plainTurn       = []agent.Message{
+		message(agent.RoleUser, agent.Text{Text: "a"}),
+		message(agent.RoleAssistant, toolCall),
+		message(agent.RoleTool, toolResult),
+	}
+	thinkingTurn = []agent.Message{
+		plainTurn[0],
+		message(agent.RoleAssistant, agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(`{"type":"thinking","signature":"s"}`)}, toolCall),
+		plainTurn[2],
+	}
+)
+
+// sentOptions are changes of a request and the members that they set.
+var sentOptions = map[string]struct {
+	change func(*model.Request)
+	want   map[string]string
+}{
+	"defaults":              {func(*model.Request) {}, map[string]string{"tool_choice": "", "output_config": "", "thinking": ""}},
+	"a call":                {func(r *model.Request) { r.Choice = model.ChoiceRequired }, map[string]string{"tool_choice": `{"type":"any"}`}},
+	"no call":               {func(r *model.Request) { r.Choice = model.ChoiceNone }, map[string]string{"tool_choice": `{"type":"none"}`}},
+	"no call without tools": {func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil }, map[string]string{"tool_choice": ""}},
+	"JSON of an open schema": {
+		func(r *model.Request) { r.Output = &model.Output{Name: "o", Schema: json.RawMessage(openSchema)} },
+		map[string]string{"output_config": `{"format":{"type":"json_schema","schema":{"additionalProperties":false,"properties":{"list":{"type":"array"},"maximum":{"additionalProperties":false,"properties":{"n":{"const":9007199254740993}},"type":"object"}},"type":"object"}}}`},
+	},
+	"JSON of a closed schema": {
+		func(r *model.Request) {
+			r.Output = &model.Output{Name: "o", Schema: json.RawMessage(closedSchema), Strict: true}
+		},
+		map[string]string{"output_config": `{"format":{"type":"json_schema","schema":` + closedSchema + `}}`},
+	},
+	"JSON and an effort": {
+		func(r *model.Request) {
+			r.Output = &model.Output{Name: "o", Schema: json.RawMessage(closedSchema)}
+			r.Options = json.RawMessage(`{"output_config":{"effort":"low","format":1}}`)
+		},
+		map[string]string{"output_config": `{"effort":"low","format":{"type":"json_schema","schema":` + closedSchema + `}}`},
+	},
+	"strict tools": {
+		func(r *model.Request) {
+			r.Tools = []model.Tool{{Name: "f", InputSchema: json.RawMessage(closedSchema), Strict: true}, {Name: "g", InputSchema: json.RawMessage(openSchema), Strict: true}, {Name: "h", InputSchema: json.RawMessage(boundSchema), Strict: true}}
+		},
+		map[string]string{"tools": `[{"input_schema":` + closedSchema + `,"name":"f","strict":true},{"input_schema":` + openSchema + `,"name":"g"},{"input_schema":` + boundSchema + `,"name":"h"}]`},
+	},
+	"thinking": {
+		func(r *model.Request) { r.Options = thinkingOptions },
+		map[string]string{"thinking": `{"type":"enabled","budget_tokens":10000}`, "max_tokens": "14096", "metadata": `{"user_id":"u"}`},
+	},
+	"thinking with a required call": {
+		func(r *model.Request) { r.Options, r.Choice = thinkingOptions, model.ChoiceRequired },
+		map[string]string{"thinking": `{"type":"disabled"}`, "metadata": `{"user_id":"u"}`},
+	},
+	"thinking in a turn begun without it": {
+		func(r *model.Request) { r.Options, r.Messages = thinkingOptions, plainTurn },
+		map[string]string{"thinking": `{"type":"disabled"}`},
+	},
+	"thinking in a turn begun with it": {
+		func(r *model.Request) { r.Options, r.Messages = thinkingOptions, thinkingTurn },
+		map[string]string{"thinking": `{"type":"enabled","budget_tokens":10000}`},
+	},
+	"max_tokens in the options": {
+		func(r *model.Request) { r.Options = json.RawMessage(`{"max_tokens":64000,"stream":false}`) },
+		map[string]string{"max_tokens": "64000", "stream": "true"},
+	},
+	"max_tokens in both": {
+		func(r *model.Request) { r.Options, r.MaxOutputTokens = json.RawMessage(`{"max_tokens":64000}`), 7 },
+		map[string]string{"max_tokens": "7"},
+	},
+}
+
 func TestRequestOptionsAreSent(t *testing.T) {
 	t.Parallel()
-	const open = `{"type":"object","properties":{"maximum":{"type":"object","properties":{"n":{"const":9007199254740993,"maximum":2}}},"list":{"type":"array","maxItems":3}}}`
-	const bound = `{"type":"object","properties":{"a":{"type":"string","maxLength":2}},"additionalProperties":false}`
-	const shut = `{"type":"object","properties":{"additional":{"type":"string"}},"additionalProperties":false}`
-	enabled := json.RawMessage(`{"thinking":{"type":"enabled","budget_tokens":10000},"metadata":{"user_id":"u"}}`)
-	called := []agent.Message{
-		message(agent.RoleUser, agent.Text{Text: "a"}),
-		message(agent.RoleAssistant, agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`{}`)}),
-		message(agent.RoleTool, agent.ToolResult{CallID: "c", Success: true, Result: json.RawMessage(`1`)}),
-	}
-	thought := []agent.Message{called[0], message(agent.RoleAssistant,
-		agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(`{"type":"thinking","signature":"s"}`)}, called[1].Parts[0]), called[2]}
-	for name, test := range map[string]struct {
-		change func(*model.Request)
-		want   map[string]string
-	}{
-		"defaults":              {func(*model.Request) {}, map[string]string{"tool_choice": "", "output_config": "", "thinking": ""}},
-		"a call":                {func(r *model.Request) { r.Choice = model.ChoiceRequired }, map[string]string{"tool_choice": `{"type":"any"}`}},
-		"no call":               {func(r *model.Request) { r.Choice = model.ChoiceNone }, map[string]string{"tool_choice": `{"type":"none"}`}},
-		"no call without tools": {func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil }, map[string]string{"tool_choice": ""}},
-		"JSON of an open schema": {
-			func(r *model.Request) { r.Output = &model.Output{Name: "o", Schema: json.RawMessage(open)} },
-			map[string]string{"output_config": `{"format":{"type":"json_schema","schema":{"additionalProperties":false,"properties":{"list":{"type":"array"},"maximum":{"additionalProperties":false,"properties":{"n":{"const":9007199254740993}},"type":"object"}},"type":"object"}}}`},
-		},
-		"JSON of a closed schema": {
-			func(r *model.Request) {
-				r.Output = &model.Output{Name: "o", Schema: json.RawMessage(shut), Strict: true}
-			},
-			map[string]string{"output_config": `{"format":{"type":"json_schema","schema":` + shut + `}}`},
-		},
-		"JSON and an effort": {
-			func(r *model.Request) {
-				r.Output = &model.Output{Name: "o", Schema: json.RawMessage(shut)}
-				r.Options = json.RawMessage(`{"output_config":{"effort":"low","format":1}}`)
-			},
-			map[string]string{"output_config": `{"effort":"low","format":{"type":"json_schema","schema":` + shut + `}}`},
-		},
-		"strict tools": {
-			func(r *model.Request) {
-				r.Tools = []model.Tool{{Name: "f", InputSchema: json.RawMessage(shut), Strict: true}, {Name: "g", InputSchema: json.RawMessage(open), Strict: true}, {Name: "h", InputSchema: json.RawMessage(bound), Strict: true}}
-			},
-			map[string]string{"tools": `[{"input_schema":` + shut + `,"name":"f","strict":true},{"input_schema":` + open + `,"name":"g"},{"input_schema":` + bound + `,"name":"h"}]`},
-		},
-		"thinking": {
-			func(r *model.Request) { r.Options = enabled },
-			map[string]string{"thinking": `{"type":"enabled","budget_tokens":10000}`, "max_tokens": "14096", "metadata": `{"user_id":"u"}`},
-		},
-		"thinking with a required call": {
-			func(r *model.Request) { r.Options, r.Choice = enabled, model.ChoiceRequired },
-			map[string]string{"thinking": `{"type":"disabled"}`, "metadata": `{"user_id":"u"}`},
-		},
-		"thinking in a turn begun without it": {
-			func(r *model.Request) { r.Options, r.Messages = enabled, called },
-			map[string]string{"thinking": `{"type":"disabled"}`},
-		},
-		"thinking in a turn begun with it": {
-			func(r *model.Request) { r.Options, r.Messages = enabled, thought },
-			map[string]string{"thinking": `{"type":"enabled","budget_tokens":10000}`},
-		},
-		"max_tokens in the options": {
-			func(r *model.Request) { r.Options = json.RawMessage(`{"max_tokens":64000,"stream":false}`) },
-			map[string]string{"max_tokens": "64000", "stream": "true"},
-		},
-		"max_tokens in both": {
-			func(r *model.Request) { r.Options, r.MaxOutputTokens = json.RawMessage(`{"max_tokens":64000}`), 7 },
-			map[string]string{"max_tokens": "7"},
-		},
-	} {
+	for name, test := range sentOptions {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := modeltest.NewRequest("m")

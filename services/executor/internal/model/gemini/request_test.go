@@ -140,59 +140,68 @@ func message(role agent.Role, parts ...agent.Part) agent.Message {
 	return agent.Message{ID: "m", Role: role, Parts: parts}
 }
 
+func functionCall(arguments string) agent.ToolCall {
+	return agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(arguments)}
+}
+
+func resultMessage(r agent.ToolResult) agent.Message {
+	r.CallID, r.Name = "c", "f"
+	return message(agent.RoleTool, r)
+}
+
+// resultTurn returns the turn of a result.
+func resultTurn(response string) string {
+	return `[{"role":"user","parts":[{"functionResponse":{"id":"c","name":"f","response":` + response + `}}]}]`
+}
+
+func signed(data string) agent.Part {
+	return agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(data)}
+}
+
+// translatedTurns are messages and their turns.
+var translatedTurns = map[string]struct {
+	messages []agent.Message
+	want     string
+}{
+	"turns of one role are joined": {
+		[]agent.Message{message(agent.RoleUser, agent.Text{Text: "a"}), message(agent.RoleSystem, agent.Text{Text: "b"}), message(agent.RoleContext, agent.Text{Text: "c"}), message(agent.RoleUser)},
+		`[{"role":"user","parts":[{"text":"a"},{"text":"b"},{"text":"c"}]}]`,
+	},
+	"results are a turn of their own": {
+		[]agent.Message{resultMessage(agent.ToolResult{Success: true, Result: json.RawMessage(`1`)}), resultMessage(agent.ToolResult{Success: true, Result: json.RawMessage(`"fine"`)}), message(agent.RoleUser, agent.Text{Text: "and?"})},
+		`[{"role":"user","parts":[{"functionResponse":{"id":"c","name":"f","response":{"output":1}}},{"functionResponse":{"id":"c","name":"f","response":{"output":"fine"}}}]},{"role":"user","parts":[{"text":"and?"}]}]`,
+	},
+	"an empty result":                  {[]agent.Message{resultMessage(agent.ToolResult{Success: true})}, resultTurn(`{"output":null}`)},
+	"a result that is not JSON":        {[]agent.Message{resultMessage(agent.ToolResult{Success: true, Result: json.RawMessage(`{`)})}, resultTurn(`{"output":"{"}`)},
+	"a failed result":                  {[]agent.Message{resultMessage(agent.ToolResult{Error: "no"})}, resultTurn(`{"error":"no"}`)},
+	"a failure with a result":          {[]agent.Message{resultMessage(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)})}, resultTurn(`{"error":"no","output":[1]}`)},
+	"arguments that are not an object": {[]agent.Message{message(agent.RoleAssistant, functionCall(`"{\"a"`))}, `[{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":{"invalid_arguments":"{\"a"}}}]}]`},
+	"arguments of any number":          {[]agent.Message{message(agent.RoleAssistant, functionCall(`{"b":9007199254740993,"a":1.0}`))}, `[{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":{"b":9007199254740993,"a":1.0}}}]}]`},
+	"another provider's reasoning":     {[]agent.Message{message(agent.RoleAssistant, signed(`{"type":"thinking","signature":"s"}`), signed(`["x"]`), signed(``), agent.Text{Text: "a"})}, `[{"role":"model","parts":[{"text":"a"}]}]`},
+	"reasoning alone is no message":    {[]agent.Message{message(agent.RoleAssistant, signed(``))}, `[]`},
+	"signatures are sent back on their parts": {
+		[]agent.Message{message(agent.RoleAssistant,
+			signed(`{"signature":"1","of":"thought"}`), agent.Text{Text: "Let me."},
+			signed(`{"signature":"2","of":"text","bytes":5}`), agent.Text{Text: " look."},
+			signed(`{"signature":"3","of":"call"}`), functionCall(`{}`), functionCall(`{}`),
+			signed(`{"signature":"4","of":"text"}`),
+		)},
+		`[{"role":"model","parts":[{"text":"hm","thought":true,"thoughtSignature":"1"},{"text":"Let me."},` +
+			`{"text":" look","thoughtSignature":"2"},{"text":"."},` +
+			`{"thoughtSignature":"3","functionCall":{"id":"c","name":"f","args":{}}},{"functionCall":{"id":"c","name":"f","args":{}}},` +
+			`{"text":"","thoughtSignature":"4"}]}]`,
+	},
+	"a signature of a longer text": {
+		[]agent.Message{message(agent.RoleAssistant, signed(`{"signature":"2","of":"text","bytes":5}`), agent.Text{Text: "a"}, signed(`{"signature":"3","of":"call"}`), agent.Text{Text: "b"}, functionCall(`{}`))},
+		`[{"role":"model","parts":[{"text":"a"},{"text":"b"},{"functionCall":{"id":"c","name":"f","args":{}}}]}]`,
+	},
+	"an embedded file": {[]agent.Message{message(agent.RoleUser, agent.File{MediaType: "text/csv; charset=utf-8", URL: "data:text/csv,a%2Cb"})}, `[{"role":"user","parts":[{"inlineData":{"data":"YSxi","mimeType":"text/csv"}}]}]`},
+	"a file URL":       {[]agent.Message{message(agent.RoleUser, agent.File{MediaType: "video/mp4", URL: "https://example.com/a.mp4"})}, `[{"role":"user","parts":[{"fileData":{"fileUri":"https://example.com/a.mp4","mimeType":"video/mp4"}}]}]`},
+}
+
 func TestMessagesBecomeTurns(t *testing.T) {
 	t.Parallel()
-	text := func(s string) agent.Part { return agent.Text{Text: s} }
-	call := func(arguments string) agent.ToolCall {
-		return agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(arguments)}
-	}
-	result := func(r agent.ToolResult) agent.Message {
-		r.CallID, r.Name = "c", "f"
-		return message(agent.RoleTool, r)
-	}
-	signed := func(data string) agent.Part { return agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(data)} }
-	answer := func(response string) string {
-		return `[{"role":"user","parts":[{"functionResponse":{"id":"c","name":"f","response":` + response + `}}]}]`
-	}
-	for name, test := range map[string]struct {
-		messages []agent.Message
-		want     string
-	}{
-		"turns of one role are joined": {
-			[]agent.Message{message(agent.RoleUser, text("a")), message(agent.RoleSystem, text("b")), message(agent.RoleContext, text("c")), message(agent.RoleUser)},
-			`[{"role":"user","parts":[{"text":"a"},{"text":"b"},{"text":"c"}]}]`,
-		},
-		"results are a turn of their own": {
-			[]agent.Message{result(agent.ToolResult{Success: true, Result: json.RawMessage(`1`)}), result(agent.ToolResult{Success: true, Result: json.RawMessage(`"fine"`)}), message(agent.RoleUser, text("and?"))},
-			`[{"role":"user","parts":[{"functionResponse":{"id":"c","name":"f","response":{"output":1}}},{"functionResponse":{"id":"c","name":"f","response":{"output":"fine"}}}]},{"role":"user","parts":[{"text":"and?"}]}]`,
-		},
-		"an empty result":                  {[]agent.Message{result(agent.ToolResult{Success: true})}, answer(`{"output":null}`)},
-		"a result that is not JSON":        {[]agent.Message{result(agent.ToolResult{Success: true, Result: json.RawMessage(`{`)})}, answer(`{"output":"{"}`)},
-		"a failed result":                  {[]agent.Message{result(agent.ToolResult{Error: "no"})}, answer(`{"error":"no"}`)},
-		"a failure with a result":          {[]agent.Message{result(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)})}, answer(`{"error":"no","output":[1]}`)},
-		"arguments that are not an object": {[]agent.Message{message(agent.RoleAssistant, call(`"{\"a"`))}, `[{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":{"invalid_arguments":"{\"a"}}}]}]`},
-		"arguments of any number":          {[]agent.Message{message(agent.RoleAssistant, call(`{"b":9007199254740993,"a":1.0}`))}, `[{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":{"b":9007199254740993,"a":1.0}}}]}]`},
-		"another provider's reasoning":     {[]agent.Message{message(agent.RoleAssistant, signed(`{"type":"thinking","signature":"s"}`), signed(`["x"]`), signed(``), text("a"))}, `[{"role":"model","parts":[{"text":"a"}]}]`},
-		"reasoning alone is no message":    {[]agent.Message{message(agent.RoleAssistant, signed(``))}, `[]`},
-		"signatures are sent back on their parts": {
-			[]agent.Message{message(agent.RoleAssistant,
-				signed(`{"signature":"1","of":"thought"}`), text("Let me."),
-				signed(`{"signature":"2","of":"text","bytes":5}`), text(" look."),
-				signed(`{"signature":"3","of":"call"}`), call(`{}`), call(`{}`),
-				signed(`{"signature":"4","of":"text"}`),
-			)},
-			`[{"role":"model","parts":[{"text":"hm","thought":true,"thoughtSignature":"1"},{"text":"Let me."},` +
-				`{"text":" look","thoughtSignature":"2"},{"text":"."},` +
-				`{"thoughtSignature":"3","functionCall":{"id":"c","name":"f","args":{}}},{"functionCall":{"id":"c","name":"f","args":{}}},` +
-				`{"text":"","thoughtSignature":"4"}]}]`,
-		},
-		"a signature of a longer text": {
-			[]agent.Message{message(agent.RoleAssistant, signed(`{"signature":"2","of":"text","bytes":5}`), text("a"), signed(`{"signature":"3","of":"call"}`), text("b"), call(`{}`))},
-			`[{"role":"model","parts":[{"text":"a"},{"text":"b"},{"functionCall":{"id":"c","name":"f","args":{}}}]}]`,
-		},
-		"an embedded file": {[]agent.Message{message(agent.RoleUser, agent.File{MediaType: "text/csv; charset=utf-8", URL: "data:text/csv,a%2Cb"})}, `[{"role":"user","parts":[{"inlineData":{"data":"YSxi","mimeType":"text/csv"}}]}]`},
-		"a file URL":       {[]agent.Message{message(agent.RoleUser, agent.File{MediaType: "video/mp4", URL: "https://example.com/a.mp4"})}, `[{"role":"user","parts":[{"fileData":{"fileUri":"https://example.com/a.mp4","mimeType":"video/mp4"}}]}]`},
-	} {
+	for name, test := range translatedTurns {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if got := requestMembers(t, model.Request{Model: "gemini-2.5-flash", Messages: test.messages})["contents"]; got != test.want {

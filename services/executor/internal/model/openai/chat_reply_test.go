@@ -48,45 +48,48 @@ func formatCalls(h modeltest.Reply) []string {
 	return out
 }
 
+// compatibleCalls are streams of calls as various servers send them.
+var compatibleCalls = map[string]struct {
+	stream string
+	want   []string
+}{
+	"ids are missing": {
+		stream(deltaChoice(`"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}},{"index":1,"function":{"name":"g","arguments":"{}"}}]`), finishChoice("tool_calls")),
+		[]string{"call_1_0 f {}", "call_1_1 g {}"},
+	},
+	"every call has the index 0": {
+		stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]`), deltaChoice(`"tool_calls":[{"index":0,"id":"b","function":{"name":"g","arguments":"{}"}}]`), finishChoice("tool_calls")),
+		[]string{"a f {}", "b g {}"},
+	},
+	"no call has an index": {
+		stream(deltaChoice(`"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}},{"id":"b","function":{"name":"g","arguments":"{}"}}]`), finishChoice("tool_calls")),
+		[]string{"a f {}", "b g {}"},
+	},
+	"id and name in every fragment": {
+		stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\""}}]`), deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":":1}"}}]`), finishChoice("tool_calls")),
+		[]string{`a f {"x":1}`},
+	},
+	"the name comes after the arguments began": {
+		stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"arguments":"{\"x\""}}]`), deltaChoice(`"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":"{}"}}]`), deltaChoice(`"tool_calls":[{"index":0,"function":{"name":"f","arguments":":1}"}}]`), finishChoice("tool_calls")),
+		[]string{`a f {"x":1}`, "b g {}"},
+	},
+	"stop with calls": {
+		stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]`), finishChoice("stop")),
+		[]string{"a f {}"},
+	},
+	"blank arguments": {
+		stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":" "}}]`), finishChoice("stop")),
+		[]string{"a f {}"},
+	},
+	"the finish reason with the last fragment": {
+		stream(`{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}`),
+		[]string{"a f {}"},
+	},
+}
+
 func TestCallsOfCompatibleServersAreParsed(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		stream string
-		want   []string
-	}{
-		"ids are missing": {
-			stream(deltaChoice(`"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}},{"index":1,"function":{"name":"g","arguments":"{}"}}]`), finishChoice("tool_calls")),
-			[]string{"call_1_0 f {}", "call_1_1 g {}"},
-		},
-		"every call has the index 0": {
-			stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]`), deltaChoice(`"tool_calls":[{"index":0,"id":"b","function":{"name":"g","arguments":"{}"}}]`), finishChoice("tool_calls")),
-			[]string{"a f {}", "b g {}"},
-		},
-		"no call has an index": {
-			stream(deltaChoice(`"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}},{"id":"b","function":{"name":"g","arguments":"{}"}}]`), finishChoice("tool_calls")),
-			[]string{"a f {}", "b g {}"},
-		},
-		"id and name in every fragment": {
-			stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\""}}]`), deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":":1}"}}]`), finishChoice("tool_calls")),
-			[]string{`a f {"x":1}`},
-		},
-		"the name comes after the arguments began": {
-			stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"arguments":"{\"x\""}}]`), deltaChoice(`"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":"{}"}}]`), deltaChoice(`"tool_calls":[{"index":0,"function":{"name":"f","arguments":":1}"}}]`), finishChoice("tool_calls")),
-			[]string{`a f {"x":1}`, "b g {}"},
-		},
-		"stop with calls": {
-			stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]`), finishChoice("stop")),
-			[]string{"a f {}"},
-		},
-		"blank arguments": {
-			stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":" "}}]`), finishChoice("stop")),
-			[]string{"a f {}"},
-		},
-		"the finish reason with the last fragment": {
-			stream(`{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}`),
-			[]string{"a f {}"},
-		},
-	} {
+	for name, test := range compatibleCalls {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			reply := collectChat(t, test.stream, modeltest.Ended)

@@ -92,54 +92,64 @@ func message(role agent.Role, parts ...agent.Part) agent.Message {
 	return agent.Message{ID: "m", Role: role, Parts: parts}
 }
 
+func callMessage(arguments string) agent.Message {
+	return message(agent.RoleAssistant, agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(arguments)})
+}
+
+// sentCall returns callMessage as it is sent.
+func sentCall(arguments string) string {
+	text, _ := json.Marshal(arguments)
+	return `[{"tool_calls":[{"id":"c","function":{"arguments":` + string(text) + `,"name":"f"},"type":"function"}],"role":"assistant"}]`
+}
+
+func resultMessage(r agent.ToolResult) agent.Message {
+	r.CallID = "c"
+	return message(agent.RoleTool, r)
+}
+
+// translatedMessages are messages and their form in chat completions.
+var translatedMessages = map[string]struct {
+	message agent.Message
+	want    string
+}{
+	"texts of a message are joined": {
+		message(agent.RoleUser, agent.Text{Text: "a"}, agent.Text{Text: "b"}),
+		`[{"content":"ab","role":"user"}]`,
+	},
+	"an image URL": {
+		message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "https://example.com/a.png"}),
+		`[{"content":[{"image_url":{"url":"https://example.com/a.png"},"type":"image_url"}],"role":"user"}]`,
+	},
+	"a file without a name": {
+		message(agent.RoleUser, agent.File{MediaType: "application/pdf", URL: "data:application/pdf;base64,JVBERg=="}),
+		`[{"content":[{"file":{"file_data":"data:application/pdf;base64,JVBERg==","filename":"file"},"type":"file"}],"role":"user"}]`,
+	},
+	"a text file": {
+		message(agent.RoleUser, agent.File{MediaType: "text/csv; charset=utf-8", URL: "data:text/csv;base64,YSxi", Filename: "a.csv"}, agent.Text{Text: "Sum?"}),
+		`[{"content":[{"text":"a.csv:\n\na,b","type":"text"},{"text":"Sum?","type":"text"}],"role":"user"}]`,
+	},
+	"reasoning alone is no message": {
+		message(agent.RoleAssistant, agent.Reasoning{Text: "hm"}), ``,
+	},
+	"arguments that are an object":     {callMessage(`{"a": 1.0}`), sentCall(`{"a": 1.0}`)},
+	"arguments that are not JSON":      {callMessage(`"{\"a"`), sentCall(`{"invalid_arguments":"{\"a"}`)},
+	"arguments that are not an object": {callMessage(`[1]`), sentCall(`{"invalid_arguments":[1]}`)},
+	"arguments that are null":          {callMessage(`null`), sentCall(`{"invalid_arguments":null}`)},
+	"arguments that are missing":       {callMessage(``), sentCall(`{}`)},
+	"a string result":                  {resultMessage(agent.ToolResult{Success: true, Result: json.RawMessage(`"fine"`)}), `[{"content":"fine","tool_call_id":"c","role":"tool"}]`},
+	"a number result":                  {resultMessage(agent.ToolResult{Success: true, Result: json.RawMessage(`3`)}), `[{"content":"3","tool_call_id":"c","role":"tool"}]`},
+	"an empty result":                  {resultMessage(agent.ToolResult{Success: true}), `[{"content":"","tool_call_id":"c","role":"tool"}]`},
+	"a failure with a result":          {resultMessage(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)}), `[{"content":"{\"error\":\"no\",\"result\":[1]}","tool_call_id":"c","role":"tool"}]`},
+	"a system message in the middle":   {message(agent.RoleSystem, agent.Text{Text: "s"}), `[{"content":"s","role":"system"}]`},
+	"a call id that is too long": {
+		message(agent.RoleTool, agent.ToolResult{CallID: strings.Repeat("x", 41), Success: true, Result: json.RawMessage(`1`)}),
+		`[{"content":"1","tool_call_id":"call_3164596df4fdd018b2c567ec8c03e79b","role":"tool"}]`,
+	},
+}
+
 func TestMessagesAreTranslated(t *testing.T) {
 	t.Parallel()
-	call := func(arguments string) agent.Message {
-		return message(agent.RoleAssistant, agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(arguments)})
-	}
-	called := func(arguments string) string {
-		text, _ := json.Marshal(arguments)
-		return `[{"tool_calls":[{"id":"c","function":{"arguments":` + string(text) + `,"name":"f"},"type":"function"}],"role":"assistant"}]`
-	}
-	result := func(r agent.ToolResult) agent.Message { r.CallID = "c"; return message(agent.RoleTool, r) }
-	for name, test := range map[string]struct {
-		message agent.Message
-		want    string
-	}{
-		"texts of a message are joined": {
-			message(agent.RoleUser, agent.Text{Text: "a"}, agent.Text{Text: "b"}),
-			`[{"content":"ab","role":"user"}]`,
-		},
-		"an image URL": {
-			message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "https://example.com/a.png"}),
-			`[{"content":[{"image_url":{"url":"https://example.com/a.png"},"type":"image_url"}],"role":"user"}]`,
-		},
-		"a file without a name": {
-			message(agent.RoleUser, agent.File{MediaType: "application/pdf", URL: "data:application/pdf;base64,JVBERg=="}),
-			`[{"content":[{"file":{"file_data":"data:application/pdf;base64,JVBERg==","filename":"file"},"type":"file"}],"role":"user"}]`,
-		},
-		"a text file": {
-			message(agent.RoleUser, agent.File{MediaType: "text/csv; charset=utf-8", URL: "data:text/csv;base64,YSxi", Filename: "a.csv"}, agent.Text{Text: "Sum?"}),
-			`[{"content":[{"text":"a.csv:\n\na,b","type":"text"},{"text":"Sum?","type":"text"}],"role":"user"}]`,
-		},
-		"reasoning alone is no message": {
-			message(agent.RoleAssistant, agent.Reasoning{Text: "hm"}), ``,
-		},
-		"arguments that are an object":     {call(`{"a": 1.0}`), called(`{"a": 1.0}`)},
-		"arguments that are not JSON":      {call(`"{\"a"`), called(`{"invalid_arguments":"{\"a"}`)},
-		"arguments that are not an object": {call(`[1]`), called(`{"invalid_arguments":[1]}`)},
-		"arguments that are null":          {call(`null`), called(`{"invalid_arguments":null}`)},
-		"arguments that are missing":       {call(``), called(`{}`)},
-		"a string result":                  {result(agent.ToolResult{Success: true, Result: json.RawMessage(`"fine"`)}), `[{"content":"fine","tool_call_id":"c","role":"tool"}]`},
-		"a number result":                  {result(agent.ToolResult{Success: true, Result: json.RawMessage(`3`)}), `[{"content":"3","tool_call_id":"c","role":"tool"}]`},
-		"an empty result":                  {result(agent.ToolResult{Success: true}), `[{"content":"","tool_call_id":"c","role":"tool"}]`},
-		"a failure with a result":          {result(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)}), `[{"content":"{\"error\":\"no\",\"result\":[1]}","tool_call_id":"c","role":"tool"}]`},
-		"a system message in the middle":   {message(agent.RoleSystem, agent.Text{Text: "s"}), `[{"content":"s","role":"system"}]`},
-		"a call id that is too long": {
-			message(agent.RoleTool, agent.ToolResult{CallID: strings.Repeat("x", 41), Success: true, Result: json.RawMessage(`1`)}),
-			`[{"content":"1","tool_call_id":"call_3164596df4fdd018b2c567ec8c03e79b","role":"tool"}]`,
-		},
-	} {
+	for name, test := range translatedMessages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if got := sentMessages(t, test.message); got != test.want {

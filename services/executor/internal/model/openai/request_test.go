@@ -38,74 +38,81 @@ func requestMembers(t *testing.T, api string, r model.Request) map[string]string
 	return out
 }
 
+type members map[string]string
+
+// withTools returns a change that sets strict tools with these schemas.
+func withTools(schemas ...string) func(*model.Request) {
+	return func(r *model.Request) {
+		r.Tools = nil
+		for _, schema := range schemas {
+			r.Tools = append(r.Tools, model.Tool{Name: "f", InputSchema: json.RawMessage(schema), Strict: true})
+		}
+	}
+}
+
+func withOutput(schema string, strict bool) func(*model.Request) {
+	return func(r *model.Request) {
+		r.Output = &model.Output{Name: "o", Schema: json.RawMessage(schema), Strict: strict}
+	}
+}
+
+// sentOptions are changes of a request and the members that they set.
+var sentOptions = map[string]struct {
+	change          func(*model.Request)
+	chat, responses members
+}{
+	"defaults": {func(*model.Request) {}, members{"tool_choice": "", "response_format": ""}, members{"tool_choice": "", "text": "", "store": "false", "include": `["reasoning.encrypted_content"]`}},
+	"a call":   {func(r *model.Request) { r.Choice = model.ChoiceRequired }, members{"tool_choice": `"required"`}, members{"tool_choice": `"required"`}},
+	"no call":  {func(r *model.Request) { r.Choice = model.ChoiceNone }, members{"tool_choice": `"none"`}, members{"tool_choice": `"none"`}},
+	"no call without tools": {
+		func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil },
+		members{"tool_choice": ""}, members{"tool_choice": ""},
+	},
+	"JSON": {
+		withOutput(closed, false),
+		members{"response_format": `{"json_schema":{"name":"o","schema":` + sortMembers(closed) + `},"type":"json_schema"}`},
+		members{"text": `{"format":{"name":"o","schema":` + sortMembers(closed) + `,"strict":false,"type":"json_schema"}}`},
+	},
+	"strict JSON": {
+		withOutput(closed, true),
+		members{"response_format": `{"json_schema":{"name":"o","strict":true,"schema":` + sortMembers(closed) + `},"type":"json_schema"}`},
+		members{"text": `{"format":{"name":"o","schema":` + sortMembers(closed) + `,"strict":true,"type":"json_schema"}}`},
+	},
+	"strict JSON of an open schema": {
+		withOutput(open, true),
+		members{"response_format": `{"json_schema":{"name":"o","schema":` + sortMembers(open) + `},"type":"json_schema"}`},
+		members{"text": `{"format":{"name":"o","schema":` + sortMembers(open) + `,"strict":false,"type":"json_schema"}}`},
+	},
+	"strict tools": {
+		withTools(closed, open, optional, bound, within),
+		members{"tools": `[{"function":{"name":"f","strict":true,"parameters":` + sortMembers(closed) + `},"type":"function"},` +
+			`{"function":{"name":"f","parameters":` + sortMembers(open) + `},"type":"function"},` +
+			`{"function":{"name":"f","parameters":` + sortMembers(optional) + `},"type":"function"},` +
+			`{"function":{"name":"f","parameters":` + sortMembers(bound) + `},"type":"function"},` +
+			`{"function":{"name":"f","parameters":` + sortMembers(within) + `},"type":"function"}]`},
+		members{"tools": `[{"strict":true,"parameters":` + sortMembers(closed) + `,"name":"f","type":"function"},` +
+			`{"strict":false,"parameters":` + sortMembers(open) + `,"name":"f","type":"function"},` +
+			`{"strict":false,"parameters":` + sortMembers(optional) + `,"name":"f","type":"function"},` +
+			`{"strict":false,"parameters":` + sortMembers(bound) + `,"name":"f","type":"function"},` +
+			`{"strict":false,"parameters":` + sortMembers(within) + `,"name":"f","type":"function"}]`},
+	},
+	"options": {
+		func(r *model.Request) {
+			r.MaxOutputTokens = 7
+			r.Options = json.RawMessage(`{"reasoning_effort":"low","max_completion_tokens":1,"stream":false,"stream_options":{"include_usage":false,"x":1},"store":true,"model":"other","text":{"verbosity":"low"},"max_output_tokens":1}`)
+		},
+		members{"reasoning_effort": `"low"`, "max_completion_tokens": "7", "stream": "true", "stream_options": `{"include_usage":true,"x":1}`, "store": "true", "model": `"m"`},
+		members{"reasoning_effort": `"low"`, "max_output_tokens": "7", "stream": "true", "store": "false", "model": `"m"`, "text": `{"verbosity":"low"}`},
+	},
+	"a model without reasoning": {
+		func(r *model.Request) { r.Model = "gpt-4.1-mini" },
+		members{}, members{"include": "", "store": "false"},
+	},
+}
+
 func TestRequestOptionsAreSent(t *testing.T) {
 	t.Parallel()
-	type members map[string]string
-	tools := func(strict ...string) func(*model.Request) {
-		return func(r *model.Request) {
-			r.Tools = nil
-			for _, schema := range strict {
-				r.Tools = append(r.Tools, model.Tool{Name: "f", InputSchema: json.RawMessage(schema), Strict: true})
-			}
-		}
-	}
-	output := func(schema string, strict bool) func(*model.Request) {
-		return func(r *model.Request) {
-			r.Output = &model.Output{Name: "o", Schema: json.RawMessage(schema), Strict: strict}
-		}
-	}
-	for name, test := range map[string]struct {
-		change          func(*model.Request)
-		chat, responses members
-	}{
-		"defaults": {func(*model.Request) {}, members{"tool_choice": "", "response_format": ""}, members{"tool_choice": "", "text": "", "store": "false", "include": `["reasoning.encrypted_content"]`}},
-		"a call":   {func(r *model.Request) { r.Choice = model.ChoiceRequired }, members{"tool_choice": `"required"`}, members{"tool_choice": `"required"`}},
-		"no call":  {func(r *model.Request) { r.Choice = model.ChoiceNone }, members{"tool_choice": `"none"`}, members{"tool_choice": `"none"`}},
-		"no call without tools": {
-			func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil },
-			members{"tool_choice": ""}, members{"tool_choice": ""},
-		},
-		"JSON": {
-			output(closed, false),
-			members{"response_format": `{"json_schema":{"name":"o","schema":` + sortMembers(closed) + `},"type":"json_schema"}`},
-			members{"text": `{"format":{"name":"o","schema":` + sortMembers(closed) + `,"strict":false,"type":"json_schema"}}`},
-		},
-		"strict JSON": {
-			output(closed, true),
-			members{"response_format": `{"json_schema":{"name":"o","strict":true,"schema":` + sortMembers(closed) + `},"type":"json_schema"}`},
-			members{"text": `{"format":{"name":"o","schema":` + sortMembers(closed) + `,"strict":true,"type":"json_schema"}}`},
-		},
-		"strict JSON of an open schema": {
-			output(open, true),
-			members{"response_format": `{"json_schema":{"name":"o","schema":` + sortMembers(open) + `},"type":"json_schema"}`},
-			members{"text": `{"format":{"name":"o","schema":` + sortMembers(open) + `,"strict":false,"type":"json_schema"}}`},
-		},
-		"strict tools": {
-			tools(closed, open, optional, bound, within),
-			members{"tools": `[{"function":{"name":"f","strict":true,"parameters":` + sortMembers(closed) + `},"type":"function"},` +
-				`{"function":{"name":"f","parameters":` + sortMembers(open) + `},"type":"function"},` +
-				`{"function":{"name":"f","parameters":` + sortMembers(optional) + `},"type":"function"},` +
-				`{"function":{"name":"f","parameters":` + sortMembers(bound) + `},"type":"function"},` +
-				`{"function":{"name":"f","parameters":` + sortMembers(within) + `},"type":"function"}]`},
-			members{"tools": `[{"strict":true,"parameters":` + sortMembers(closed) + `,"name":"f","type":"function"},` +
-				`{"strict":false,"parameters":` + sortMembers(open) + `,"name":"f","type":"function"},` +
-				`{"strict":false,"parameters":` + sortMembers(optional) + `,"name":"f","type":"function"},` +
-				`{"strict":false,"parameters":` + sortMembers(bound) + `,"name":"f","type":"function"},` +
-				`{"strict":false,"parameters":` + sortMembers(within) + `,"name":"f","type":"function"}]`},
-		},
-		"options": {
-			func(r *model.Request) {
-				r.MaxOutputTokens = 7
-				r.Options = json.RawMessage(`{"reasoning_effort":"low","max_completion_tokens":1,"stream":false,"stream_options":{"include_usage":false,"x":1},"store":true,"model":"other","text":{"verbosity":"low"},"max_output_tokens":1}`)
-			},
-			members{"reasoning_effort": `"low"`, "max_completion_tokens": "7", "stream": "true", "stream_options": `{"include_usage":true,"x":1}`, "store": "true", "model": `"m"`},
-			members{"reasoning_effort": `"low"`, "max_output_tokens": "7", "stream": "true", "store": "false", "model": `"m"`, "text": `{"verbosity":"low"}`},
-		},
-		"a model without reasoning": {
-			func(r *model.Request) { r.Model = "gpt-4.1-mini" },
-			members{}, members{"include": "", "store": "false"},
-		},
-	} {
+	for name, test := range sentOptions {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := modeltest.NewRequest("m")

@@ -44,48 +44,57 @@ func inputItems(t *testing.T, messages ...agent.Message) string {
 	return requestMembers(t, openai.APIResponses, model.Request{Model: "m", Messages: messages})["input"]
 }
 
+// sentBrokenCall is brokenCall as an item.
+const sentBrokenCall = `{"arguments":"{\"invalid_arguments\":\"{\\\"a\"}","call_id":"c","name":"f","type":"function_call"}`
+
+var brokenCall = agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`"{\"a"`)}
+
+func reasoning(data string) agent.Part {
+	return agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(data)}
+}
+
+// translatedItems are messages and their items.
+var translatedItems = map[string]struct {
+	message agent.Message
+	want    string
+}{
+	"reasoning precedes its text or call": {
+		message(agent.RoleAssistant, reasoning(reasoningItem), agent.Text{Text: "a"}, reasoning(reasoningItem), brokenCall),
+		`[` + reasoningItem + `,{"content":"a","role":"assistant"},` + reasoningItem + `,` + sentBrokenCall + `]`,
+	},
+	"trailing reasoning": {message(agent.RoleAssistant, brokenCall, reasoning(reasoningItem)), `[` + sentBrokenCall + `]`},
+	"unencrypted reasoning": {
+		message(agent.RoleAssistant, reasoning(`{"type":"reasoning","id":"rs_1","summary":[]}`), brokenCall), `[` + sentBrokenCall + `]`,
+	},
+	"another provider's reasoning": {
+		message(agent.RoleAssistant, reasoning(`{"type":"thinking","signature":"s"}`), reasoning(`["x"]`), reasoning(``), brokenCall), `[` + sentBrokenCall + `]`,
+	},
+	"a system message in the middle": {message(agent.RoleSystem, agent.Text{Text: "s"}), `[{"content":"s","role":"system"}]`},
+	"a failed result": {
+		message(agent.RoleTool, agent.ToolResult{CallID: "c", Error: "no"}),
+		`[{"output":"{\"error\":\"no\"}","call_id":"c","type":"function_call_output"}]`,
+	},
+	"an image URL": {
+		message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "https://example.com/a.png"}),
+		`[{"content":[{"detail":"auto","image_url":"https://example.com/a.png","type":"input_image"}],"role":"user"}]`,
+	},
+	"a file URL": {
+		message(agent.RoleUser, agent.File{MediaType: "application/pdf", URL: "https://example.com/a.pdf"}),
+		`[{"content":[{"file_url":"https://example.com/a.pdf","type":"input_file"}],"role":"user"}]`,
+	},
+	"an embedded file": {
+		message(agent.RoleUser, agent.File{MediaType: "application/pdf", URL: "data:application/pdf;base64,JVBERg=="}),
+		`[{"content":[{"file_data":"data:application/pdf;base64,JVBERg==","filename":"file","type":"input_file"}],"role":"user"}]`,
+	},
+	"a text": {
+		message(agent.RoleUser, agent.File{MediaType: "text/csv", URL: "data:text/csv;base64,YSxi", Filename: "a.csv"}),
+		`[{"content":[{"text":"a.csv:\n\na,b","type":"input_text"}],"role":"user"}]`,
+	},
+}
+
 func TestMessagesBecomeItems(t *testing.T) {
 	t.Parallel()
-	call := agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`"{\"a"`)}
-	const called = `{"arguments":"{\"invalid_arguments\":\"{\\\"a\"}","call_id":"c","name":"f","type":"function_call"}`
-	reasoning := func(data string) agent.Part { return agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(data)} }
-	for name, test := range map[string]struct {
-		message agent.Message
-		want    string
-	}{
-		"reasoning precedes its text or call": {
-			message(agent.RoleAssistant, reasoning(reasoningItem), agent.Text{Text: "a"}, reasoning(reasoningItem), call),
-			`[` + reasoningItem + `,{"content":"a","role":"assistant"},` + reasoningItem + `,` + called + `]`,
-		},
-		"trailing reasoning": {message(agent.RoleAssistant, call, reasoning(reasoningItem)), `[` + called + `]`},
-		"unencrypted reasoning": {
-			message(agent.RoleAssistant, reasoning(`{"type":"reasoning","id":"rs_1","summary":[]}`), call), `[` + called + `]`,
-		},
-		"another provider's reasoning": {
-			message(agent.RoleAssistant, reasoning(`{"type":"thinking","signature":"s"}`), reasoning(`["x"]`), reasoning(``), call), `[` + called + `]`,
-		},
-		"a system message in the middle": {message(agent.RoleSystem, agent.Text{Text: "s"}), `[{"content":"s","role":"system"}]`},
-		"a failed result": {
-			message(agent.RoleTool, agent.ToolResult{CallID: "c", Error: "no"}),
-			`[{"output":"{\"error\":\"no\"}","call_id":"c","type":"function_call_output"}]`,
-		},
-		"an image URL": {
-			message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "https://example.com/a.png"}),
-			`[{"content":[{"detail":"auto","image_url":"https://example.com/a.png","type":"input_image"}],"role":"user"}]`,
-		},
-		"a file URL": {
-			message(agent.RoleUser, agent.File{MediaType: "application/pdf", URL: "https://example.com/a.pdf"}),
-			`[{"content":[{"file_url":"https://example.com/a.pdf","type":"input_file"}],"role":"user"}]`,
-		},
-		"an embedded file": {
-			message(agent.RoleUser, agent.File{MediaType: "application/pdf", URL: "data:application/pdf;base64,JVBERg=="}),
-			`[{"content":[{"file_data":"data:application/pdf;base64,JVBERg==","filename":"file","type":"input_file"}],"role":"user"}]`,
-		},
-		"a text": {
-			message(agent.RoleUser, agent.File{MediaType: "text/csv", URL: "data:text/csv;base64,YSxi", Filename: "a.csv"}),
-			`[{"content":[{"text":"a.csv:\n\na,b","type":"input_text"}],"role":"user"}]`,
-		},
-	} {
+	for name, test := range translatedItems {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if got := inputItems(t, test.message); got != test.want {
@@ -118,42 +127,48 @@ func collectResponse(t *testing.T, body string, end modeltest.Scenario) modeltes
 	return modeltest.Collect(t, connect(t, server, openai.Config{API: openai.APIResponses}).Generate(ctx, modeltest.NewRequest("m")))
 }
 
+var (
+	textItem  = event("response.output_text.delta", `"output_index":0,"delta":"a"`)
+	callStart = event("response.output_item.added", `"output_index":0,"item":{"type":"function_call","call_id":"c","name":"f"}`)
+)
+
+// parsedResponses are event streams and their replies.
+var parsedResponses = map[string]struct {
+	stream string
+	want   string // text | reasoning | calls | finish
+}{
+	"an unstreamed message": {itemDone(0, `{"type":"message","content":[{"type":"output_text","text":"a"}]}`) + responseEnd("completed", ""), "a||[]|stop"},
+	"an unstreamed refusal": {itemDone(0, `{"type":"message","content":[{"type":"refusal","refusal":"no"}]}`) + responseEnd("completed", ""), "no||[]|content-filter"},
+	"a refusal":             {event("response.refusal.delta", `"output_index":0,"delta":"no"`) + responseEnd("completed", ""), "no||[]|content-filter"},
+	"an unstreamed call":    {itemDone(0, `{"type":"function_call","call_id":"c","name":"f","arguments":"{\"x\":1}"}`) + responseEnd("completed", ""), `||[c f {"x":1}]|tool-calls`},
+	"a call cut by the limit": {
+		callStart + event("response.function_call_arguments.delta", `"output_index":0,"delta":"{\"x"`) + responseEnd("incomplete", `,"incomplete_details":{"reason":"max_output_tokens"}`),
+		`||[c f "{\"x"]|length`,
+	},
+	"a summary in paragraphs": {
+		event("response.reasoning_summary_text.delta", `"output_index":0,"summary_index":0,"delta":"a"`) +
+			event("response.reasoning_summary_text.delta", `"output_index":0,"summary_index":1,"delta":"b"`) +
+			itemDone(0, reasoningItem) + textItem + responseEnd("completed", ""),
+		"a|a\n\nb " + reasoningItem + "|[]|stop",
+	},
+	"unstreamed reasoning":      {itemDone(0, reasoningItem) + textItem + responseEnd("completed", ""), "a|I need both. " + reasoningItem + "|[]|stop"},
+	"hidden reasoning":          {itemDone(0, `{"type":"reasoning","encrypted_content":"g","summary":[]}`) + textItem + responseEnd("completed", ""), `a| {"type":"reasoning","encrypted_content":"g","summary":[]}|[]|stop`},
+	"empty reasoning":           {itemDone(0, `{"type":"reasoning","summary":[]}`) + textItem + responseEnd("completed", ""), "a||[]|stop"},
+	"reasoning as a text":       {event("response.reasoning_text.delta", `"output_index":0,"content_index":0,"delta":"hm"`) + itemDone(0, `{"type":"reasoning","summary":[]}`) + textItem + responseEnd("completed", ""), "a|hm |[]|stop"},
+	"reasoning without its end": {event("response.reasoning_text.delta", `"output_index":1,"content_index":0,"delta":"hm"`) + textItem + responseEnd("completed", ""), "a|hm |[]|stop"},
+	"provider tools": {
+		event("response.output_item.added", `"output_index":0,"item":{"type":"web_search_call","id":"ws"}`) + event("response.web_search_call.completed", `"output_index":0`) +
+			itemDone(0, `{"type":"web_search_call","id":"ws"}`) + event("response.output_text.delta", `"output_index":1,"delta":"a"`) + responseEnd("completed", ""),
+		"a||[]|stop",
+	},
+	"an unknown event":        {event("response.something.new", `"x":1`) + textItem + responseEnd("completed", ""), "a||[]|stop"},
+	"an end without a status": {textItem + event("response.completed", `"response":{}`), "a||[]|stop"},
+	"an end with null fields": {textItem + responseEnd("completed", `,"usage":null,"incomplete_details":null`), "a||[]|stop"},
+}
+
 func TestResponsesAreParsed(t *testing.T) {
 	t.Parallel()
-	text := event("response.output_text.delta", `"output_index":0,"delta":"a"`)
-	callStart := event("response.output_item.added", `"output_index":0,"item":{"type":"function_call","call_id":"c","name":"f"}`)
-	for name, test := range map[string]struct {
-		stream string
-		want   string // text | reasoning | calls | finish
-	}{
-		"an unstreamed message": {itemDone(0, `{"type":"message","content":[{"type":"output_text","text":"a"}]}`) + responseEnd("completed", ""), "a||[]|stop"},
-		"an unstreamed refusal": {itemDone(0, `{"type":"message","content":[{"type":"refusal","refusal":"no"}]}`) + responseEnd("completed", ""), "no||[]|content-filter"},
-		"a refusal":             {event("response.refusal.delta", `"output_index":0,"delta":"no"`) + responseEnd("completed", ""), "no||[]|content-filter"},
-		"an unstreamed call":    {itemDone(0, `{"type":"function_call","call_id":"c","name":"f","arguments":"{\"x\":1}"}`) + responseEnd("completed", ""), `||[c f {"x":1}]|tool-calls`},
-		"a call cut by the limit": {
-			callStart + event("response.function_call_arguments.delta", `"output_index":0,"delta":"{\"x"`) + responseEnd("incomplete", `,"incomplete_details":{"reason":"max_output_tokens"}`),
-			`||[c f "{\"x"]|length`,
-		},
-		"a summary in paragraphs": {
-			event("response.reasoning_summary_text.delta", `"output_index":0,"summary_index":0,"delta":"a"`) +
-				event("response.reasoning_summary_text.delta", `"output_index":0,"summary_index":1,"delta":"b"`) +
-				itemDone(0, reasoningItem) + text + responseEnd("completed", ""),
-			"a|a\n\nb " + reasoningItem + "|[]|stop",
-		},
-		"unstreamed reasoning":      {itemDone(0, reasoningItem) + text + responseEnd("completed", ""), "a|I need both. " + reasoningItem + "|[]|stop"},
-		"hidden reasoning":          {itemDone(0, `{"type":"reasoning","encrypted_content":"g","summary":[]}`) + text + responseEnd("completed", ""), `a| {"type":"reasoning","encrypted_content":"g","summary":[]}|[]|stop`},
-		"empty reasoning":           {itemDone(0, `{"type":"reasoning","summary":[]}`) + text + responseEnd("completed", ""), "a||[]|stop"},
-		"reasoning as a text":       {event("response.reasoning_text.delta", `"output_index":0,"content_index":0,"delta":"hm"`) + itemDone(0, `{"type":"reasoning","summary":[]}`) + text + responseEnd("completed", ""), "a|hm |[]|stop"},
-		"reasoning without its end": {event("response.reasoning_text.delta", `"output_index":1,"content_index":0,"delta":"hm"`) + text + responseEnd("completed", ""), "a|hm |[]|stop"},
-		"provider tools": {
-			event("response.output_item.added", `"output_index":0,"item":{"type":"web_search_call","id":"ws"}`) + event("response.web_search_call.completed", `"output_index":0`) +
-				itemDone(0, `{"type":"web_search_call","id":"ws"}`) + event("response.output_text.delta", `"output_index":1,"delta":"a"`) + responseEnd("completed", ""),
-			"a||[]|stop",
-		},
-		"an unknown event":        {event("response.something.new", `"x":1`) + text + responseEnd("completed", ""), "a||[]|stop"},
-		"an end without a status": {text + event("response.completed", `"response":{}`), "a||[]|stop"},
-		"an end with null fields": {text + responseEnd("completed", `,"usage":null,"incomplete_details":null`), "a||[]|stop"},
-	} {
+	for name, test := range parsedResponses {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// The reply must end at its last event: this server never closes the stream.

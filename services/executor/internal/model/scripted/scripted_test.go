@@ -103,9 +103,8 @@ func TestTheFirstMatchingRuleReplies(t *testing.T) {
 	}
 }
 
-func TestRulesMatchTheRequestOptions(t *testing.T) {
-	t.Parallel()
-	m := parse(t, `
+// requestRules have a rule for each condition on a request.
+const requestRules = `
   - when: {forced: true, offers: __finish__, hasResult: weather}
     reply:
       - call: {name: __finish__, arguments: {output: '{{field .Results.weather "sky"}}'}}
@@ -120,7 +119,11 @@ func TestRulesMatchTheRequestOptions(t *testing.T) {
     reply:
       - call: {name: weather}
   - reply: rest
-`)
+`
+
+func TestRulesMatchTheRequestOptions(t *testing.T) {
+	t.Parallel()
+	m := parse(t, requestRules)
 	weather, finish := model.Tool{Name: "weather"}, model.Tool{Name: "__finish__"}
 	known := []agent.Message{user("a"), assistant(agent.ToolCall{Name: "weather"}), toolResult("weather", `{"sky":"blue"}`), assistant(), user("b")}
 	for want, requests := range map[string][]model.Request{
