@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// HTTPClient returns client, or for nil a client with http.DefaultTransport and without a timeout that follows
-// no redirects. A redirect would send the API key and the conversation to another host.
+// HTTPClient returns client, or for nil a client on http.DefaultTransport without a timeout. That client follows
+// no redirects: a redirect would send the API key and the conversation to another host.
 func HTTPClient(client *http.Client) *http.Client {
 	if client != nil {
 		return client

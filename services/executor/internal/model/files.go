@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// OmitUnsupportedFiles returns a copy of messages in which a note replaces each file that check refuses, so that
-// an old file does not fail every later request of the session. The last visible user message keeps its files
-// and fails with an invalid request.
+// OmitUnsupportedFiles returns a copy of messages with a note in place of each file refused by check. Otherwise
+// an old file would fail every later request of the session. The last visible user message keeps its files and
+// fails with an invalid request.
 func OmitUnsupportedFiles(messages []agent.Message, check func(agent.File) error) []agent.Message {
 	last := -1
 	for i, m := range messages {

@@ -17,8 +17,8 @@ func (r FinishReason) Common() FinishReason {
 }
 
 // FilterEvents returns a yield function for the events and errors of a provider. It removes key from errors. It
-// also keeps a truncated call from ending with {}, which a tool might accept: the CallEnd of a call without
-// arguments is held back until a further event shows whether the reply was truncated.
+// also keeps a truncated call from ending with {}, because a tool might accept that: the CallEnd of a call
+// without arguments is held back until a further event shows whether the reply was truncated.
 func FilterEvents(yield func(Event, error) bool, key string) func(Event, error) bool {
 	o := &eventFilter{yield: yield, key: key, hasArguments: map[int]bool{}}
 	return o.send

@@ -6,7 +6,7 @@ import "io"
 const maxEvent = 16 << 20
 
 // LimitEvents wraps the body of an event stream. Reading fails with provider_invalid_response once an event
-// exceeds the limit, so a reader never buffers an endless event.
+// exceeds 16 MiB, so a reader never buffers an endless event.
 func LimitEvents(body io.ReadCloser) io.ReadCloser { return &eventLimiter{ReadCloser: body} }
 
 type eventLimiter struct {

@@ -14,9 +14,9 @@ import (
 
 // Model generates one reply to a conversation.
 type Model interface {
-	// Generate calls the model and yields its reply in pieces. The sequence ends after Finish or with an error,
-	// which is an *Error if the provider's failure could be classified. It ends soon after ctx ends or the
-	// consumer stops. Each iteration makes one call; no call is made before. Safe for concurrent use.
+	// Generate calls the model and yields its reply in pieces. The sequence ends after Finish or with an error.
+	// The error is an *Error if the provider's failure could be classified. The sequence ends soon after ctx
+	// ends or the consumer stops. Each iteration over it makes one call. Safe for concurrent use.
 	Generate(ctx context.Context, r Request) iter.Seq2[Event, error]
 }
 
@@ -31,7 +31,7 @@ type Request struct {
 	Tools    []Tool
 	// Choice controls whether the model must call a tool. Empty is ChoiceAuto.
 	Choice Choice
-	// Output requests a JSON reply; nil means text. It excludes ChoiceRequired.
+	// Output requests a JSON reply; nil means text. It cannot be combined with ChoiceRequired.
 	Output *Output
 	// MaxOutputTokens limits the reply; 0 leaves the limit to the implementation.
 	MaxOutputTokens int

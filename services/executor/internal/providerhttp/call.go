@@ -30,7 +30,7 @@ type Call struct {
 	classify  func(res *http.Response, text []byte) *model.Error
 }
 
-// NewCall starts a call under callCtx. The idle time runs from now on and cancels callCtx when it expires. end
+// NewCall starts a call under callCtx. The idle timer starts now and cancels callCtx when it expires. end
 // releases the call. classify turns a response that is not an event stream into an error; it gets the response
 // and the first maxErrorBody bytes of the body.
 func NewCall(ctx context.Context, idle time.Duration, classify func(*http.Response, []byte) *model.Error) (callCtx context.Context, c *Call, end func()) {
@@ -45,7 +45,8 @@ func NewCall(ctx context.Context, idle time.Duration, classify func(*http.Respon
 	}
 }
 
-// Send is an SDK middleware. It returns event streams and turns every other response into an error.
+// Send is an SDK middleware. It returns event streams and turns every other response into an error. Status 200
+// with a type other than JSON or HTML counts as an event stream.
 func (c *Call) Send(req *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 	res, err := next(req)
 	c.timer.Stop()

@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// ReadRetryHeaders reads the retry headers of a refusal: the delay, and X-Should-Retry, which overrides the status.
+// ReadRetryHeaders reads the retry headers of an error response: the delay, and X-Should-Retry, which overrides
+// the status.
 func ReadRetryHeaders(e *model.Error, h http.Header) {
 	e.RetryAfter = retryAfter(h)
 	switch h.Get("X-Should-Retry") {

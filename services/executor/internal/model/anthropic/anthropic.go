@@ -18,7 +18,7 @@ import (
 // DefaultBaseURL is Anthropic's own API.
 const DefaultBaseURL = "https://api.anthropic.com"
 
-// DefaultIdleTimeout is far longer than any pause of a healthy stream, which sends pings.
+// DefaultIdleTimeout is far longer than any pause of a healthy stream: the API sends pings.
 const DefaultIdleTimeout = 5 * time.Minute
 
 // Config configures access to the models.
@@ -66,8 +66,8 @@ func New(c Config, client *http.Client) (*Model, error) {
 	return &Model{messages: anthropic.NewMessageService(options...), key: c.APIKey, idle: c.IdleTimeout}, nil
 }
 
-// Generate streams one message. Its errors are *model.Error, apart from those of ctx, and never contain the API
-// key.
+// Generate streams one reply. Apart from the error of ctx, its errors are *model.Error. They never contain the
+// API key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
 		m.generate(ctx, r, model.FilterEvents(yield, m.key))

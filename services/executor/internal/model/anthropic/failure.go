@@ -71,8 +71,8 @@ var (
 	unsupportedShape = regexp.MustCompile(`(?i)output_config|output_format|structured output|tool_choice`)
 )
 
-// refineCode tells two causes of an invalid request apart from the others: a conversation that exceeds the
-// context, and a reply format or tool choice that the model does not support.
+// refineCode recognizes two causes of an invalid request. A conversation that exceeds the context gets advice;
+// an unsupported reply format or tool choice gets provider_unsupported.
 func refineCode(e *model.Error) {
 	switch {
 	case e.Code != model.CodeInvalidRequest:
@@ -83,7 +83,7 @@ func refineCode(e *model.Error) {
 	}
 }
 
-// classify uses the error type if it is known, otherwise the status, which is 0 in the middle of a stream.
+// classify uses the error type if it is known, otherwise the status. In the middle of a stream the status is 0.
 func classify(status int, kind string) (code string, retryable bool) {
 	switch kind {
 	case "overloaded_error":

@@ -79,8 +79,8 @@ func parseOptions(source json.RawMessage) (options, error) {
 	return o, nil
 }
 
-// maxTokens is the request's limit, else that of the options, else a default on top of the thinking budget. The
-// API requires a limit.
+// maxTokens is the request's limit, else the options' max_tokens, else a default on top of the thinking budget.
+// The API requires a limit.
 func maxTokens(r model.Request, opts options) int64 {
 	switch {
 	case r.MaxOutputTokens > 0:

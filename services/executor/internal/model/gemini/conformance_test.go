@@ -43,7 +43,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	})
 }
 
-// connect returns a model of the server.
+// connect returns a model that calls the server.
 func connect(t *testing.T, server *modeltest.Server, c gemini.Config) *gemini.Model {
 	t.Helper()
 	c.BaseURL = server.URL + "/v1beta"

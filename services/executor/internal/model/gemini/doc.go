@@ -9,12 +9,12 @@
 //
 // A conversation has two roles, user and model. System and context messages keep their place as the user's.
 // Results of calls form a turn of their own, because the API counts the parts of the turn after a call. A result
-// is {"output": …}; that of a failed call is {"error": "…", "output": …}.
+// is {"output": …}, or {"error": "…", "output": …} for a failed call.
 //
 // # Thoughts
 //
-// Thoughts are reasoning. They need the options {"generationConfig": {"thinkingConfig": {"includeThoughts":
-// true}}}, which models without thinking refuse. Some models sign parts of a reply (a call, a text, a thought)
+// Thoughts become reasoning parts. They need the options {"generationConfig": {"thinkingConfig":
+// {"includeThoughts": true}}}; models without thinking refuse these. Some models sign parts of a reply (a call, a text, a thought)
 // and require each signature back on its part. A signature is stored as the provider data of a reasoning part
 // without text, directly before the signed part:
 //
@@ -32,8 +32,8 @@
 //
 // # End of a reply
 //
-// A reply is complete once its finishReason has arrived, or once the prompt was blocked, which gives an empty
-// reply with content-filter. It ends at the usage, which comes with the finishReason or after it, or at the end
-// of the body. The API has no finish reason for calls, so a reply with calls and the reason STOP ends with
+// A reply is complete once its finishReason has arrived, or once the prompt was blocked. A blocked prompt
+// gives an empty reply with content-filter. The reply ends at the usage, with or after the finishReason, or at
+// the end of the body. The API has no finish reason for calls, so a reply with calls and the reason STOP ends with
 // tool-calls. A malformed call (MALFORMED_FUNCTION_CALL) gives provider_invalid_response, which is retryable.
 package gemini

@@ -19,7 +19,7 @@ type eventReader struct {
 	unparsed []byte // lines that belong to no field
 }
 
-// maxUnparsed limits the unparsed text that is kept. It may be an error.
+// maxUnparsed limits the stored unparsed text, in bytes. It may be an error.
 const maxUnparsed = 64 << 10
 
 func newEventReader(stream io.Reader) *eventReader {
@@ -57,8 +57,8 @@ func (e *eventReader) next() bool {
 	return false
 }
 
-// err returns why the stream ended, nil for a regular end. Some servers send an error as plain text instead of
-// an event; err returns it as well.
+// err returns why the stream ended, nil for a regular end. It also recognizes an API error sent outside an
+// event.
 func (e *eventReader) err() error {
 	if err := e.scanner.Err(); err != nil {
 		return err

@@ -87,8 +87,8 @@ var (
 	notSupported   = regexp.MustCompile(`(?i)support|not enabled|not allowed`)
 )
 
-// setCode classifies an error. It tells two causes of an invalid request apart from the others: a conversation
-// that exceeds the context, and an unsupported feature.
+// setCode classifies an error. It recognizes two causes of an invalid request: a conversation that exceeds the
+// context gets advice, an unsupported feature gets provider_unsupported.
 func setCode(e *model.Error, apiErr apiError) {
 	e.Code, e.Retryable = classify(cmp.Or(e.StatusCode, apiErr.code), apiErr)
 	if e.Code != model.CodeInvalidRequest {

@@ -57,8 +57,8 @@ func New(c Config, client *http.Client) (*Model, error) {
 	return &Model{base: base, key: c.APIKey, client: model.HTTPClient(client), idle: c.IdleTimeout}, nil
 }
 
-// Generate streams one reply. Its errors are *model.Error, apart from those of ctx, and never contain the API
-// key.
+// Generate streams one reply. Apart from the error of ctx, its errors are *model.Error. They never contain the
+// API key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
 		m.generate(ctx, r, model.FilterEvents(yield, m.key))

@@ -121,13 +121,13 @@ func (t turn) signFirstCall() {
 }
 
 // newTurn converts a message. An empty message gives a turn without parts.
-func newTurn(m agent.Message, demanding bool) (turn, error) {
+func newTurn(m agent.Message, needsSignature bool) (turn, error) {
 	switch m.Role {
 	case agent.RoleUser, agent.RoleSystem, agent.RoleContext:
 		return userTurn(m)
 	case agent.RoleAssistant:
 		t := modelTurn(m)
-		if demanding {
+		if needsSignature {
 			t.signFirstCall()
 		}
 		return t, nil

@@ -24,7 +24,7 @@ type turn struct {
 	Parts []part `json:"parts"`
 }
 
-// part has one of its fields set, and for some models a thought signature.
+// part is one kind of content, for some models with a thought signature.
 type part struct {
 	Text             *string           `json:"text,omitempty"`
 	Thought          bool              `json:"thought,omitempty"`

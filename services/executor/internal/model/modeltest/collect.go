@@ -151,7 +151,7 @@ func (r *collector) addCall(e model.Event) {
 	}
 }
 
-// openCall returns the call at index, which must not have ended.
+// openCall returns the call at index. It fails the test if the call has ended.
 func (r *collector) openCall(index int) *ReplyCall {
 	r.Helper()
 	if index < 0 || index >= len(r.Calls) || r.Calls[index].ended {

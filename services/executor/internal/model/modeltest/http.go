@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Key is the API key of the suite. Recorded error messages may repeat it, as those of some providers do.
+// Key is the API key of the suite. Recorded error messages may repeat it, because some providers do.
 const Key = "sk-modeltest-6b1f0c"
 
 // The additional scenarios of RunHTTP.
@@ -68,13 +68,13 @@ func RunHTTP(t *testing.T, p Provider) {
 	}
 	t.Run("an unsupported file fails only its own message", p.testUnsupportedFiles)
 	t.Run("an invalid tool name is replaced", p.testUnknownToolName)
-	t.Run("error responses", func(t *testing.T) { t.Parallel(); p.testRefusals(t) })
+	t.Run("error responses", func(t *testing.T) { t.Parallel(); p.testErrorResponses(t) })
 	t.Run("a truncated reply is complete or an error", p.testTruncation)
 	t.Run("an endless event is refused", p.testEndlessEvent)
 	t.Run("the connection is closed soon", func(t *testing.T) { t.Parallel(); p.testDisconnects(t) })
 }
 
-// collect returns the reply to a scenario from a server with the given stream, which ends like end.
+// collect returns the reply to a scenario from a server that sends stream and then ends like the scenario end.
 func (p Provider) collect(t *testing.T, scenario Scenario, stream []byte, end Scenario, encoding Encoding) Reply {
 	t.Helper()
 	server := ServeStream(t, stream, end, encoding)
@@ -152,8 +152,8 @@ func (p Provider) testStreams(t *testing.T, encoding Encoding) {
 	}
 }
 
-// testRefusals checks the errors of responses that are not event streams.
-func (p Provider) testRefusals(t *testing.T) {
+// testErrorResponses checks the errors of responses that are not event streams.
+func (p Provider) testErrorResponses(t *testing.T) {
 	limited, busy := failedReplies[RateLimited].err, failedReplies[Overloaded].err
 	limited.RetryAfter, busy.StatusCode = 30*time.Second, 503
 	const date = "Date: Sat, 21 Nov 2026 08:00:00 GMT\nRetry-After: Sat, 21 Nov 2026 08:00:30 GMT"

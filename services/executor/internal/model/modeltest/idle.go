@@ -85,7 +85,7 @@ func silentClient() *http.Client {
 	})}
 }
 
-// streamingClient returns a client whose responses are written by provider. done is closed when the request is
+// streamingClient returns a client with responses written by provider. done is closed when the request is
 // cancelled.
 func streamingClient(provider func(done <-chan struct{}, w io.Writer)) *http.Client {
 	return &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {

@@ -40,8 +40,7 @@ const (
 	BrokenCall Scenario = "broken_call"
 	// TextThenCall is the text "Let me look." and a call weather {"city":"Oslo"}.
 	TextThenCall Scenario = "text_then_call"
-	// Usage is the text "Counted." with 11 prompt tokens, 4 of them cached, and 7 completion tokens, 3 of them
-	// reasoning.
+	// Usage is the text "Counted." with 11 prompt tokens (4 cached) and 7 completion tokens (3 reasoning).
 	Usage Scenario = "usage"
 	// Length is the text "Once upon a", cut at the length limit.
 	Length Scenario = "length"
@@ -271,8 +270,8 @@ func checkLeaks(ctx context.Context, t *testing.T, f func(context.Context)) {
 	}
 }
 
-// expect compares a reply, except for ids, usage, the number of deltas and provider data, which differ between
-// providers.
+// expect compares a reply. It ignores ids, usage, the number of deltas and provider data, because they differ
+// between providers.
 func (h Reply) expect(t *testing.T, want Reply) {
 	t.Helper()
 	got := Reply{Text: h.Text, Reasoning: h.Reasoning, Finish: h.Finish}

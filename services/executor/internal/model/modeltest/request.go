@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "rewrite the golden files of requests")
 const pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
 
 // Conversation returns a request with every kind of message: a system prompt, an image, reasoning with provider
-// data, a text with two calls, their results in separate messages, one of them failed, a context message and a
+// data, a text with two calls, their results in separate messages (the second failed), a context message and a
 // second question.
 func Conversation(providerData json.RawMessage) model.Request {
 	temperature := 0.5

@@ -44,15 +44,15 @@ type Request struct {
 }
 
 // NewServer starts a server that replays a scenario until the test ends.
-func NewServer(t *testing.T, folder string, scenario Scenario, encoding Encoding) *Server {
+func NewServer(t *testing.T, dir string, scenario Scenario, encoding Encoding) *Server {
 	t.Helper()
 	name := scenario
 	if scenario == Cut || scenario == Slow {
 		name = Ended
 	}
-	stream, err := os.ReadFile(filepath.Join(folder, string(name)+".sse"))
+	stream, err := os.ReadFile(filepath.Join(dir, string(name)+".sse"))
 	if errors.Is(err, fs.ErrNotExist) {
-		response, err := os.ReadFile(filepath.Join(folder, string(name)+".http"))
+		response, err := os.ReadFile(filepath.Join(dir, string(name)+".http"))
 		if err != nil {
 			t.Fatal(err)
 		}

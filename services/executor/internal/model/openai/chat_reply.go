@@ -101,8 +101,8 @@ func (r *chatAssembler) addText(delta openai.ChatCompletionChunkChoiceDelta) []m
 	return events
 }
 
-// reasoningText returns the reasoning of compatible servers. They use one of two fields, or both for the same
-// text.
+// reasoningText returns the reasoning of compatible servers. They send it in either field, or in both with the
+// same text.
 func reasoningText(delta openai.ChatCompletionChunkChoiceDelta) string {
 	for _, name := range []string{"reasoning_content", "reasoning"} {
 		var text string
@@ -155,7 +155,7 @@ func (r *chatAssembler) addCall(fragment openai.ChatCompletionChunkChoiceDeltaTo
 }
 
 // isNewCall reports whether a fragment with this call's index starts another call. Some servers give every call
-// the index 0, and some of them omit the ids as well.
+// the index 0 and may omit the ids as well.
 func (c *call) isNewCall(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) bool {
 	if fragment.ID != "" && c.wireID != "" {
 		return fragment.ID != c.wireID

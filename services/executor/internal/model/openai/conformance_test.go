@@ -47,7 +47,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// connect returns a model of the server.
+// connect returns a model that calls the server.
 func connect(t *testing.T, server *modeltest.Server, c openai.Config) *openai.Model {
 	t.Helper()
 	c.BaseURL = server.URL + "/v1"

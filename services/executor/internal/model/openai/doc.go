@@ -8,7 +8,7 @@
 // # End of a reply
 //
 // A chat completion is complete once its finish_reason has arrived. Fragments of calls may interleave until
-// then, so calls end there. Usage may follow in a separate chunk, then [DONE], which some servers never send.
+// then, so calls end there. Usage may follow in a separate chunk, then [DONE], but some servers never send it.
 // The reply therefore ends at the first of: usage after the finish_reason, [DONE], the end of the body. A body
 // that ends before the finish_reason was truncated.
 //

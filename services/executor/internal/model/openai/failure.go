@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
-// apiError is an error body in one of the forms that servers use: {"error": {…}}, {"error": "text"}, {"message":
-// "text"}, {"detail": …}.
+// apiError is an error body. Servers use several forms: {"error": {…}}, {"error": "text"}, {"message": "text"},
+// {"detail": …}.
 type apiError struct {
 	message string
 	kind    string // the "type"
@@ -111,8 +111,8 @@ var (
 	notSupported = regexp.MustCompile(`(?i)support|not available|not allowed`)
 )
 
-// refineCode tells two causes of an invalid request apart from the others: a conversation that exceeds the
-// context, and a reply format or tool choice that the model does not support.
+// refineCode recognizes two causes of an invalid request. A conversation that exceeds the context gets advice;
+// an unsupported reply format or tool choice gets provider_unsupported.
 func refineCode(e *model.Error, apiErr apiError) {
 	if e.Code != model.CodeInvalidRequest {
 		return

@@ -42,7 +42,7 @@ type Config struct {
 	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call after this long without data; 0 means 5m"`
 }
 
-// Model calls one of the APIs. Safe for concurrent use.
+// Model calls chat completions or responses. Safe for concurrent use.
 type Model struct {
 	api         string
 	key         string // removed from errors
@@ -88,8 +88,8 @@ func New(c Config, client *http.Client) (*Model, error) {
 	}, nil
 }
 
-// Generate streams one reply. Its errors are *model.Error, apart from those of ctx, and never contain the API
-// key.
+// Generate streams one reply. Apart from the error of ctx, its errors are *model.Error. They never contain the
+// API key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
 		out := model.FilterEvents(yield, m.key)

@@ -200,7 +200,7 @@ func (r *responseAssembler) endReasoning(data json.RawMessage) []model.Event {
 }
 
 func (r *responseAssembler) setOutcome(end responses.Response) {
-	// Some servers omit the status, which the event type implies.
+	// Some servers omit the status; the event type implies it.
 	r.status = cmp.Or(string(end.Status), "completed")
 	r.incompleteReason = end.IncompleteDetails.Reason
 	if r.incompleteReason != "" {

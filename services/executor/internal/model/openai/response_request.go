@@ -154,7 +154,8 @@ func responseFile(f agent.File) (responses.ResponseInputContentUnionParam, error
 	}}, nil
 }
 
-// assistantItems converts an assistant message in order. It drops trailing reasoning, which the API refuses.
+// assistantItems converts an assistant message in order. It drops trailing reasoning, because the API refuses
+// it.
 func assistantItems(m agent.Message) []responses.ResponseInputItemUnionParam {
 	var items, pending []responses.ResponseInputItemUnionParam
 	add := func(item responses.ResponseInputItemUnionParam) {
@@ -179,8 +180,8 @@ func assistantItems(m agent.Message) []responses.ResponseInputItemUnionParam {
 	return items
 }
 
-// isReasoningItem reports whether data is a reasoning item that can be sent back. Without encrypted content the
-// API would look up the item, which it did not store, and fail.
+// isReasoningItem reports whether data is a reasoning item that can be sent back. The API stores no items, so
+// without the encrypted content it would look up the item and fail.
 func isReasoningItem(data json.RawMessage) bool {
 	var item struct {
 		Type      string `json:"type"`

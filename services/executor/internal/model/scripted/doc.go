@@ -60,9 +60,9 @@
 //
 // Replies ignore the request's tool choice and output: a script that should honour them needs rules for that.
 //
-// An error ends the reply at its position; "after: N" ends it after N chunks, at any position. The default code
-// is provider_unavailable, and "retryable" defaults to that of the code. "retryAfter" plays the role of a
-// provider's Retry-After.
+// An error ends the reply at its position. With "after: N" it ends the reply after N chunks, or at the end of a
+// shorter reply. The default code is provider_unavailable, and "retryable" follows from the code by default.
+// "retryAfter" plays the role of a provider's Retry-After.
 //
 // A wait costs a timer, a few kilobytes and no extra goroutine. In a testing/synctest bubble the clock advances
 // at once.

@@ -144,8 +144,8 @@ type attempts struct {
 	oldest [][sha256.Size]byte // the keys of counts, oldest first
 }
 
-// count counts one attempt of the rule with the conversation of r. It reports whether this is one of the first
-// n.
+// count counts one attempt of the rule with the conversation of r. It reports whether at most n attempts were
+// made so far.
 func (a *attempts) count(n, rule int, r model.Request) bool {
 	hash := sha256.New()
 	// The runtime's messages always marshal. Otherwise conversations would share a count, which is harmless.

@@ -236,7 +236,7 @@ func (s *replyWriter) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// chunkSizeOf returns the chunk size of a part: its own, for texts that of its model, or the fallback.
+// chunkSizeOf returns the chunk size of a part: its own, else for texts its model's, else the fallback.
 func (s *replyWriter) chunkSizeOf(p part, fallback chunkSize) chunkSize {
 	switch {
 	case p.Chunk != nil:
