@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// Model generates one reply to a conversation.
+// Model generates replies.
 type Model interface {
 	// Generate calls the model and yields its reply in pieces. The sequence ends after Finish or with an error.
 	// The error is an *Error if the provider's failure could be classified. The sequence ends soon after ctx
@@ -20,7 +20,7 @@ type Model interface {
 	Generate(ctx context.Context, r Request) iter.Seq2[Event, error]
 }
 
-// Request is one call of a model.
+// Request is one call.
 type Request struct {
 	// Model is the provider's name for the model.
 	Model  string
@@ -46,7 +46,7 @@ type Request struct {
 // Choice controls whether a model must call a tool.
 type Choice string
 
-// The choices.
+// The tool choices.
 const (
 	ChoiceAuto     Choice = ""
 	ChoiceRequired Choice = "required" // any one of the tools

@@ -10,7 +10,6 @@ import (
 
 // Conversions and errors shared by the providers.
 
-// noArguments is an empty argument object.
 const noArguments = "{}"
 
 // EncodeArguments turns the text of a call's arguments into one JSON value: {} if blank, a JSON string if it is

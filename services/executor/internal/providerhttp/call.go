@@ -65,7 +65,6 @@ func (c *Call) Send(req *http.Request, next func(*http.Request) (*http.Response,
 	return nil, c.classify(res, text)
 }
 
-// body is a response body with idle detection.
 type body struct {
 	io.ReadCloser
 	call *Call
@@ -100,13 +99,12 @@ func (c *Call) Error(err error) error {
 	return &model.Error{Code: model.CodeInvalidResponse, Retryable: true, Message: err.Error(), Err: err}
 }
 
-// IsConnectionFailure reports whether err is a connection failure rather than a response.
+// IsConnectionFailure reports whether err comes from the connection, not from a response.
 func IsConnectionFailure(err error) bool {
 	e, ok := errors.AsType[*model.Error](err)
 	return ok && e.StatusCode == 0
 }
 
-// connectionError classifies a connection failure.
 func connectionError(err error) *model.Error {
 	e := &model.Error{Code: model.CodeUnavailable, Retryable: true, Message: err.Error(), Err: err}
 	if t, ok := errors.AsType[net.Error](err); ok && t.Timeout() {

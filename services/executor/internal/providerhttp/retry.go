@@ -42,7 +42,6 @@ func retryAfter(h http.Header) time.Duration {
 	return max(0, then.Sub(now))
 }
 
-// maxRetryAfter caps the requested delay.
 const maxRetryAfter = 24 * time.Hour
 
 func toDelay(n float64, unit time.Duration) time.Duration {

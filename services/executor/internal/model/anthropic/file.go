@@ -12,13 +12,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// checkFile returns the error of a file that cannot be sent.
+// checkFile returns the error of an unsupported file.
 func checkFile(f agent.File) error {
 	_, err := fileBlock(f)
 	return err
 }
 
-// fileBlock returns the block of an image, a PDF or a text.
 func fileBlock(f agent.File) (anthropic.ContentBlockParamUnion, error) {
 	media, _, _ := mime.ParseMediaType(f.MediaType)
 	embedded := strings.HasPrefix(f.URL, "data:")

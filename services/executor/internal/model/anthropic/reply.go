@@ -46,7 +46,6 @@ func newAssembler(messages int) *assembler {
 // isComplete reports whether everything but the usage has arrived.
 func (r *assembler) isComplete() bool { return r.stopReason != "" && len(r.openBlocks) == 0 }
 
-// handle returns the model events of a stream event.
 func (r *assembler) handle(e anthropic.MessageStreamEventUnion) ([]model.Event, error) {
 	switch e.Type {
 	case "message_start":
@@ -198,7 +197,7 @@ func reasoningDelta(s string) []model.Event {
 }
 
 func reasoningEnd(m providerData) []model.Event {
-	// Marshalling a struct of strings cannot fail.
+	// Marshalling strings cannot fail.
 	data, _ := json.Marshal(m)
 	return []model.Event{model.ReasoningEnd{ProviderData: data}}
 }

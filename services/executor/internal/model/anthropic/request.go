@@ -102,7 +102,6 @@ func toolParam(t model.Tool) *anthropic.ToolParam {
 	return out
 }
 
-// setToolChoice sets whether the model must call a tool.
 func setToolChoice(params *anthropic.MessageNewParams, r model.Request) error {
 	switch {
 	case r.Choice == model.ChoiceRequired && len(r.Tools) == 0:
@@ -130,7 +129,6 @@ func refusesThinking(params anthropic.MessageNewParams, opts options) bool {
 	return first.OfThinking == nil && first.OfRedactedThinking == nil
 }
 
-// addMessages adds the messages as turns.
 func addMessages(params *anthropic.MessageNewParams, messages []agent.Message) error {
 	for _, m := range messages {
 		role, blocks, err := turnBlocks(m)
@@ -260,7 +258,6 @@ type providerData struct {
 	Data      string `json:"data,omitempty"`
 }
 
-// The types of thinking blocks.
 const (
 	typeThinking = "thinking"
 	typeRedacted = "redacted_thinking"

@@ -10,7 +10,6 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxCalls limits the calls of one reply.
 const maxCalls = 256
 
 // assembler builds one reply from the chunks of its stream. It does no I/O.
@@ -33,7 +32,6 @@ func (r *assembler) isFinished() bool { return r.stopReason != "" || r.promptBlo
 // isComplete reports whether everything has arrived.
 func (r *assembler) isComplete() bool { return r.isFinished() && r.usageAfterFinish }
 
-// handle returns the model events of a chunk.
 func (r *assembler) handle(data []byte) ([]model.Event, error) {
 	if apiErr := parseAPIError(data); apiErr.found {
 		return nil, streamError(apiErr)

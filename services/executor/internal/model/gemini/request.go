@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// The roles of turns.
 const (
 	roleUser  = "user"
 	roleModel = "model"
@@ -73,7 +72,6 @@ func (b *body) setTools(r model.Request) error {
 	return nil
 }
 
-// setGenerationConfig sets limit, temperature and format of the reply.
 func (b *body) setGenerationConfig(r model.Request) {
 	if r.MaxOutputTokens > 0 {
 		b.GenerationConfig.MaxOutputTokens = int32(min(r.MaxOutputTokens, 1<<30))
@@ -101,7 +99,6 @@ func (b *body) addTurn(next turn) {
 	}
 }
 
-// hasResults reports whether a turn holds results.
 func (t turn) hasResults() bool { return len(t.Parts) > 0 && t.Parts[0].FunctionResponse != nil }
 
 // signatureModels matches the models that refuse a turn whose first call is unsigned.
@@ -141,7 +138,6 @@ func newTurn(m agent.Message, needsSignature bool) (turn, error) {
 	return turn{}, model.InvalidRequest("the message %s has the unknown role %q", m.ID, m.Role)
 }
 
-// userTurn converts a user, system or context message.
 func userTurn(m agent.Message) (turn, error) {
 	t := turn{Role: roleUser}
 	for _, p := range m.Parts {
@@ -207,7 +203,6 @@ func parseProviderData(data json.RawMessage) providerData {
 	return m
 }
 
-// resultObject returns a result as the object that the API expects.
 func resultObject(r agent.ToolResult) json.RawMessage {
 	var members struct {
 		Error  string          `json:"error,omitempty"`
@@ -228,7 +223,7 @@ func resultObject(r agent.ToolResult) json.RawMessage {
 	return out
 }
 
-// checkFile returns the error of a file that cannot be sent.
+// checkFile returns the error of an unsupported file.
 func checkFile(f agent.File) error {
 	_, err := filePart(f)
 	return err

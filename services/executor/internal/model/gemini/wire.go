@@ -9,7 +9,6 @@ import (
 // Wire types. The SDK's types decode arguments into float64, lose the order of members and omit empty texts, so
 // everything that must be sent back unchanged has its own type here.
 
-// body is a request.
 type body struct {
 	SystemInstruction *turn                  `json:"systemInstruction,omitempty"`
 	Contents          []turn                 `json:"contents"`
@@ -54,7 +53,6 @@ type functionResponse struct {
 	Response json.RawMessage `json:"response"`
 }
 
-// chunk is an event of the response.
 type chunk struct {
 	Candidates []struct {
 		Content       turn               `json:"content"`

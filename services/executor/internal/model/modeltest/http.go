@@ -196,7 +196,6 @@ func (p Provider) testErrorResponses(t *testing.T) {
 	}
 }
 
-// testTruncation truncates a reply at many places.
 func (p Provider) testTruncation(t *testing.T) {
 	t.Parallel()
 	body := p.recording(t, ParallelCalls)
@@ -289,7 +288,6 @@ func (p Provider) testDisconnects(t *testing.T) {
 	}
 }
 
-// recording returns the recording of a scenario.
 func (p Provider) recording(t *testing.T, scenario Scenario) []byte {
 	t.Helper()
 	for _, suffix := range []string{".sse", ".http"} {

@@ -14,7 +14,6 @@ import (
 // Connect returns a model that calls through client with this idle timeout.
 type Connect func(t *testing.T, client *http.Client, idle time.Duration) model.Model
 
-// idleTimeout is the idle timeout of the tested models.
 const idleTimeout = time.Minute
 
 // RunIdleTimeout checks, with a fake clock, how a model handles a silent provider. first is the start of an

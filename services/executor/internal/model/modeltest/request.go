@@ -14,7 +14,6 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files of requests")
 
-// pixel is a PNG image of one pixel.
 const pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
 
 // Conversation returns a request with every kind of message: a system prompt, an image, reasoning with provider

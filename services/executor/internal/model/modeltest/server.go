@@ -113,7 +113,6 @@ func (s *Server) Requests() []Request {
 	return append([]Request(nil), s.requests...)
 }
 
-// replay writes a recorded HTTP response.
 func replay(t *testing.T, w http.ResponseWriter, response []byte) {
 	res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(response)), nil)
 	if err != nil {

@@ -45,7 +45,6 @@ func (r *chatAssembler) isFinished() bool { return r.stopReason != "" }
 // isComplete reports whether everything has arrived.
 func (r *chatAssembler) isComplete() bool { return r.isFinished() && r.usageAfterFinish }
 
-// handle returns the model events of a chunk.
 func (r *chatAssembler) handle(chunk openai.ChatCompletionChunk) ([]model.Event, error) {
 	var events []model.Event
 	for _, choice := range chunk.Choices {
@@ -81,7 +80,6 @@ func (r *chatAssembler) handle(chunk openai.ChatCompletionChunk) ([]model.Event,
 	return events, nil
 }
 
-// addText returns the events of reasoning, text and refusal.
 func (r *chatAssembler) addText(delta openai.ChatCompletionChunkChoiceDelta) []model.Event {
 	var events []model.Event
 	if thought := reasoningText(delta); thought != "" {
@@ -121,7 +119,6 @@ func (r *chatAssembler) endReasoning() []model.Event {
 	return []model.Event{model.ReasoningEnd{}}
 }
 
-// addCall returns the events of a call fragment.
 func (r *chatAssembler) addCall(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) ([]model.Event, error) {
 	c := r.openCalls[fragment.Index]
 	if c == nil || c.isNewCall(fragment) {
@@ -184,7 +181,6 @@ func (r *chatAssembler) startCalls() []model.Event {
 	return events
 }
 
-// endBlocks ends the reasoning and the calls.
 func (r *chatAssembler) endBlocks() ([]model.Event, error) {
 	events := r.endReasoning()
 	for _, c := range r.calls {

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxCallID is the longest call id that OpenAI accepts.
+// maxCallID is OpenAI's limit.
 const maxCallID = 40
 
 // newChatParams converts a request for chat completions. Its error is a *model.Error: provider_invalid_request.

@@ -89,7 +89,6 @@ func streamError(err error) error {
 	return err
 }
 
-// eventError classifies an error in the middle of a stream.
 func eventError(text []byte) *model.Error {
 	apiErr := parseAPIError(text)
 	e := &model.Error{Message: apiErr.message}

@@ -11,7 +11,6 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// attachment is a file prepared for a request.
 type attachment struct {
 	image bool
 	// text is the name and content of an embedded text file. Every model reads text.
@@ -46,13 +45,11 @@ func newAttachment(f agent.File) (attachment, error) {
 	return a, nil
 }
 
-// checkChatFile returns the error of a file that chat completions cannot receive.
 func checkChatFile(f agent.File) error {
 	_, err := chatFile(f)
 	return err
 }
 
-// chatFile returns the part of a file in a user message.
 func chatFile(f agent.File) (openai.ChatCompletionContentPartUnionParam, error) {
 	a, err := newAttachment(f)
 	switch {

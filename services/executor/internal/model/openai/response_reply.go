@@ -22,7 +22,6 @@ type responseAssembler struct {
 	usage            *model.Usage
 }
 
-// item is an unfinished output item.
 type item struct {
 	call        int // Index of the call; -1 for other items
 	streamed    bool
@@ -39,7 +38,6 @@ func (r *responseAssembler) isFinished() bool { return r.status != "" }
 // isComplete equals isFinished: the last event includes the usage.
 func (r *responseAssembler) isComplete() bool { return r.isFinished() }
 
-// handle returns the model events of a stream event.
 func (r *responseAssembler) handle(e responses.ResponseStreamEventUnion) ([]model.Event, error) {
 	switch e.Type {
 	case "response.output_item.added":
@@ -68,7 +66,6 @@ func (r *responseAssembler) handle(e responses.ResponseStreamEventUnion) ([]mode
 	return nil, nil
 }
 
-// failureError classifies the failure reported by an event.
 func failureError(failure string) error {
 	return eventError([]byte(`{"error":` + cmp.Or(failure, "null") + `}`))
 }
@@ -124,7 +121,6 @@ func (r *responseAssembler) addReasoning(index, part int64, delta string) []mode
 	return []model.Event{model.ReasoningDelta{Text: delta}}
 }
 
-// addArguments returns the events of a fragment of an open call's arguments.
 func (r *responseAssembler) addArguments(index int64, delta string) ([]model.Event, error) {
 	i := r.items[index]
 	if i == nil || i.call < 0 {

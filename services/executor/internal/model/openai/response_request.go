@@ -129,7 +129,6 @@ func userItems(m agent.Message) ([]responses.ResponseInputItemUnionParam, error)
 	}, nil
 }
 
-// checkResponseFile returns the error of a file that responses cannot receive.
 func checkResponseFile(f agent.File) error {
 	_, err := responseFile(f)
 	return err

@@ -20,9 +20,9 @@ type conversation struct {
 	wordCount   int
 	newResults  map[string]bool // tools with a result after the last reply
 	newFailures map[string]bool // tools with a failed one
-	offered     map[string]bool // tools that may be called
-	forced      bool            // the choice is ChoiceRequired
-	output      bool            // a JSON reply is requested
+	offered     map[string]bool
+	forced      bool // the choice is ChoiceRequired
+	output      bool // a JSON reply is requested
 }
 
 func newConversation(r model.Request) conversation {
@@ -56,7 +56,7 @@ func newConversation(r model.Request) conversation {
 			c.lastRole = "tool"
 			c.addResults(m)
 		case agent.RoleSystem, agent.RoleContext:
-			// Not a turn of the conversation.
+			// Not turns of the conversation.
 		}
 	}
 	c.UserCount = len(c.Users)
@@ -105,7 +105,6 @@ func (c *condition) matches(conv conversation) (match []string, ok bool) {
 		(c.System == nil || c.System.MatchString(conv.System))
 }
 
-// hasResult reports whether the conversation has a result of the tool.
 func (c *conversation) hasResult(tool string) bool {
 	_, ok := c.Results[tool]
 	return ok
@@ -120,7 +119,6 @@ func countWords(s string) int {
 	return n
 }
 
-// namedGroups returns the named groups of a match of lastUser.
 func (c *condition) namedGroups(match []string) map[string]string {
 	groups := make(map[string]string)
 	if c == nil || c.LastUser == nil {

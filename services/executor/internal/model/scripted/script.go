@@ -22,7 +22,6 @@ type Script struct {
 	models map[string]*modelScript
 }
 
-// modelScript is one model of a script.
 type modelScript struct {
 	Chunk chunkSize `yaml:"chunk"`
 	Delay duration  `yaml:"delay"`
@@ -331,7 +330,6 @@ func decode(node ast.Node, target any) error {
 	return yaml.NodeToValue(node, target, yaml.Strict())
 }
 
-// scalarText returns the text of a scalar node.
 func scalarText(node ast.Node) (string, bool) {
 	switch n := node.(type) {
 	case *ast.StringNode:

@@ -30,7 +30,6 @@ type templateData struct {
 	Group      map[string]string
 }
 
-// textTemplate is the template of a text.
 type textTemplate struct{ parsed *template.Template }
 
 // UnmarshalYAML parses the template.
@@ -88,7 +87,6 @@ func jsonField(source string, keys ...string) string {
 	return model.PlainText(value)
 }
 
-// jsonValue is any value as JSON.
 type jsonValue struct{ json json.RawMessage }
 
 // UnmarshalYAML turns the value into JSON.

@@ -19,10 +19,8 @@ var (
 	argumentsSize = chunkSize{n: 12}
 )
 
-// errStopped ends a reply after its consumer has stopped.
 var errStopped = errors.New("the consumer stopped")
 
-// replyWriter writes one reply.
 type replyWriter struct {
 	yield       func(model.Event, error) bool
 	data        templateData // the only part of the conversation in use
@@ -276,7 +274,6 @@ func (s chunkSize) split(source string) iter.Seq[string] {
 	}
 }
 
-// firstEnd returns the end of the first chunk.
 func (s chunkSize) firstEnd(source string) int {
 	remaining, spaced := s.n, false
 	for i, r := range source {
