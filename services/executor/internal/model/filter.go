@@ -20,8 +20,8 @@ func (r FinishReason) Common() FinishReason {
 // also keeps a truncated call from ending with {}, because a tool might accept that: the CallEnd of a call
 // without arguments is held back until a further event shows whether the reply was truncated.
 func FilterEvents(yield func(Event, error) bool, key string) func(Event, error) bool {
-	o := &eventFilter{yield: yield, key: key, hasArguments: map[int]bool{}}
-	return o.send
+	f := &eventFilter{yield: yield, key: key, hasArguments: map[int]bool{}}
+	return f.send
 }
 
 type eventFilter struct {
@@ -31,41 +31,41 @@ type eventFilter struct {
 	heldEnd      *CallEnd     // CallEnd of a call without arguments
 }
 
-func (o *eventFilter) send(e Event, err error) bool {
+func (f *eventFilter) send(e Event, err error) bool {
 	if err != nil {
-		return o.yield(nil, Redact(err, o.key))
+		return f.yield(nil, Redact(err, f.key))
 	}
 	switch e := e.(type) {
 	case CallDelta:
-		o.hasArguments[e.Index] = true
+		f.hasArguments[e.Index] = true
 	case CallEnd:
-		if o.hasArguments[e.Index] || string(e.Arguments) != noArguments {
+		if f.hasArguments[e.Index] || string(e.Arguments) != noArguments {
 			break
 		}
-		if !o.release(false) {
+		if !f.release(false) {
 			return false
 		}
-		o.heldEnd = &e
+		f.heldEnd = &e
 		return true
 	case Usage:
-		return o.yield(e, nil) // does not show whether the reply was truncated
+		return f.yield(e, nil) // does not show whether the reply was truncated
 	case Finish:
-		if !o.release(!e.Reason.Whole()) {
+		if !f.release(!e.Reason.Whole()) {
 			return false
 		}
 	}
-	return o.release(false) && o.yield(e, nil)
+	return f.release(false) && f.yield(e, nil)
 }
 
 // release yields the held CallEnd. A truncated call gets the arguments "".
-func (o *eventFilter) release(cut bool) bool {
-	if o.heldEnd == nil {
+func (f *eventFilter) release(cut bool) bool {
+	if f.heldEnd == nil {
 		return true
 	}
-	end := *o.heldEnd
-	o.heldEnd = nil
+	end := *f.heldEnd
+	f.heldEnd = nil
 	if cut {
 		end.Arguments = json.RawMessage(`""`)
 	}
-	return o.yield(end, nil)
+	return f.yield(end, nil)
 }

@@ -98,15 +98,15 @@ func NewCallIDs(messages int) *CallIDs {
 
 // Assign returns the id of the call at index. It is the provider's id, given, unless that is empty or already
 // used in this reply.
-func (i *CallIDs) Assign(given string, index int) string {
+func (c *CallIDs) Assign(given string, index int) string {
 	id := given
 	if id == "" {
-		id = fmt.Sprintf("call_%d_%d", i.messages, index)
+		id = fmt.Sprintf("call_%d_%d", c.messages, index)
 	}
-	for first, n := id, 2; i.used[id]; n++ {
+	for first, n := id, 2; c.used[id]; n++ {
 		id = fmt.Sprintf("%s_%d", first, n)
 	}
-	i.used[id] = true
+	c.used[id] = true
 	return id
 }
 

@@ -44,36 +44,36 @@ func newAssembler(messages int) *assembler {
 }
 
 // isComplete reports whether everything but the usage has arrived.
-func (r *assembler) isComplete() bool { return r.stopReason != "" && len(r.openBlocks) == 0 }
+func (a *assembler) isComplete() bool { return a.stopReason != "" && len(a.openBlocks) == 0 }
 
-func (r *assembler) handle(e anthropic.MessageStreamEventUnion) ([]model.Event, error) {
+func (a *assembler) handle(e anthropic.MessageStreamEventUnion) ([]model.Event, error) {
 	switch e.Type {
 	case "message_start":
 		u := e.Message.Usage
-		r.input, r.cacheWrite, r.cacheRead, r.output = u.InputTokens, u.CacheCreationInputTokens, u.CacheReadInputTokens, u.OutputTokens
+		a.input, a.cacheWrite, a.cacheRead, a.output = u.InputTokens, u.CacheCreationInputTokens, u.CacheReadInputTokens, u.OutputTokens
 	case "content_block_start":
-		return r.startBlock(e.Index, e.ContentBlock)
+		return a.startBlock(e.Index, e.ContentBlock)
 	case "content_block_delta":
-		return r.addDelta(e.Index, e.Delta)
+		return a.addDelta(e.Index, e.Delta)
 	case "content_block_stop":
-		return r.endBlock(e.Index), nil
+		return a.endBlock(e.Index), nil
 	case "message_delta":
 		if e.Delta.StopReason != "" {
-			r.stopReason = e.Delta.StopReason
+			a.stopReason = e.Delta.StopReason
 		}
-		r.addUsage(e.Usage)
+		a.addUsage(e.Usage)
 	case "message_stop":
-		r.stopped = true
+		a.stopped = true
 	}
 	return nil, nil
 }
 
-func (r *assembler) startBlock(index int64, start anthropic.ContentBlockStartEventContentBlockUnion) ([]model.Event, error) {
-	if len(r.openBlocks) == maxOpenBlocks {
+func (a *assembler) startBlock(index int64, start anthropic.ContentBlockStartEventContentBlockUnion) ([]model.Event, error) {
+	if len(a.openBlocks) == maxOpenBlocks {
 		return nil, model.InvalidResponse("more than %d open blocks", maxOpenBlocks)
 	}
 	b := &openBlock{kind: start.Type, signature: start.Signature, data: start.Data}
-	r.openBlocks[index] = b
+	a.openBlocks[index] = b
 	switch b.kind {
 	case "text":
 		return textDelta(start.Text), nil
@@ -83,16 +83,16 @@ func (r *assembler) startBlock(index int64, start anthropic.ContentBlockStartEve
 		if start.Name == "" {
 			return nil, model.InvalidResponse("a call has no name")
 		}
-		b.call = r.calls
+		b.call = a.calls
 		b.input = json.RawMessage(start.JSON.Input.Raw())
-		r.calls++
-		return []model.Event{model.CallStart{Index: b.call, ID: r.ids.Assign(start.ID, b.call), Name: start.Name}}, nil
+		a.calls++
+		return []model.Event{model.CallStart{Index: b.call, ID: a.ids.Assign(start.ID, b.call), Name: start.Name}}, nil
 	}
 	return nil, nil
 }
 
-func (r *assembler) addDelta(index int64, delta anthropic.MessageStreamEventUnionDelta) ([]model.Event, error) {
-	b := r.openBlocks[index]
+func (a *assembler) addDelta(index int64, delta anthropic.MessageStreamEventUnionDelta) ([]model.Event, error) {
+	b := a.openBlocks[index]
 	if b == nil {
 		return nil, model.InvalidResponse("a delta for block %d, which is not open", index)
 	}
@@ -116,9 +116,9 @@ func (r *assembler) addDelta(index int64, delta anthropic.MessageStreamEventUnio
 	return nil, nil
 }
 
-func (r *assembler) endBlock(index int64) []model.Event {
-	b := r.openBlocks[index]
-	delete(r.openBlocks, index)
+func (a *assembler) endBlock(index int64) []model.Event {
+	b := a.openBlocks[index]
+	delete(a.openBlocks, index)
 	if b == nil {
 		return nil
 	}
@@ -141,33 +141,33 @@ func (r *assembler) endBlock(index int64) []model.Event {
 }
 
 // addUsage adds the usage of a message_delta. It is cumulative and may omit counts of message_start.
-func (r *assembler) addUsage(u anthropic.MessageDeltaUsage) {
-	r.input = max(r.input, u.InputTokens)
-	r.cacheWrite = max(r.cacheWrite, u.CacheCreationInputTokens)
-	r.cacheRead = max(r.cacheRead, u.CacheReadInputTokens)
-	r.output = max(r.output, u.OutputTokens)
-	r.thinking = max(r.thinking, u.OutputTokensDetails.ThinkingTokens)
+func (a *assembler) addUsage(u anthropic.MessageDeltaUsage) {
+	a.input = max(a.input, u.InputTokens)
+	a.cacheWrite = max(a.cacheWrite, u.CacheCreationInputTokens)
+	a.cacheRead = max(a.cacheRead, u.CacheReadInputTokens)
+	a.output = max(a.output, u.OutputTokens)
+	a.thinking = max(a.thinking, u.OutputTokensDetails.ThinkingTokens)
 }
 
 // finish returns the usage and the finish of a complete reply, and an error for a truncated one.
-func (r *assembler) finish() ([]model.Event, error) {
-	if !r.isComplete() {
+func (a *assembler) finish() ([]model.Event, error) {
+	if !a.isComplete() {
 		return nil, model.Truncated("a stop_reason")
 	}
-	prompt := r.input + r.cacheWrite + r.cacheRead
+	prompt := a.input + a.cacheWrite + a.cacheRead
 	return []model.Event{
 		model.Usage{
-			PromptTokens: prompt, CompletionTokens: r.output, TotalTokens: prompt + r.output,
-			ReasoningTokens: r.thinking, CachedTokens: r.cacheRead,
+			PromptTokens: prompt, CompletionTokens: a.output, TotalTokens: prompt + a.output,
+			ReasoningTokens: a.thinking, CachedTokens: a.cacheRead,
 		},
-		model.Finish{Reason: r.finishReason()},
+		model.Finish{Reason: a.finishReason()},
 	}, nil
 }
 
-func (r *assembler) finishReason() model.FinishReason {
-	switch r.stopReason {
+func (a *assembler) finishReason() model.FinishReason {
+	switch a.stopReason {
 	case anthropic.StopReasonEndTurn, anthropic.StopReasonStopSequence:
-		if r.calls > 0 {
+		if a.calls > 0 {
 			return model.FinishToolCalls // some servers report calls this way
 		}
 		return model.FinishStop

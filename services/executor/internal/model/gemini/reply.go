@@ -27,12 +27,12 @@ type assembler struct {
 func newAssembler(messages int) *assembler { return &assembler{ids: model.NewCallIDs(messages)} }
 
 // isFinished reports whether the reply has ended. Its usage may be missing.
-func (r *assembler) isFinished() bool { return r.stopReason != "" || r.promptBlocked }
+func (a *assembler) isFinished() bool { return a.stopReason != "" || a.promptBlocked }
 
 // isComplete reports whether everything has arrived.
-func (r *assembler) isComplete() bool { return r.isFinished() && r.usageAfterFinish }
+func (a *assembler) isComplete() bool { return a.isFinished() && a.usageAfterFinish }
 
-func (r *assembler) handle(data []byte) ([]model.Event, error) {
+func (a *assembler) handle(data []byte) ([]model.Event, error) {
 	if apiErr := parseAPIError(data); apiErr.found {
 		return nil, streamError(apiErr)
 	}
@@ -42,28 +42,28 @@ func (r *assembler) handle(data []byte) ([]model.Event, error) {
 	}
 	var events []model.Event
 	for _, candidate := range c.Candidates {
-		if candidate.Index != 0 || r.isFinished() {
+		if candidate.Index != 0 || a.isFinished() {
 			continue
 		}
 		for _, p := range candidate.Content.Parts {
-			more, err := r.addPart(p)
+			more, err := a.addPart(p)
 			events = append(events, more...)
 			if err != nil {
 				return events, err
 			}
 		}
 		if candidate.FinishReason != "" && candidate.FinishReason != genai.FinishReasonUnspecified {
-			r.stopReason, r.finishMessage = candidate.FinishReason, candidate.FinishMessage
-			events = append(events, r.endReasoning("")...)
+			a.stopReason, a.finishMessage = candidate.FinishReason, candidate.FinishMessage
+			events = append(events, a.endReasoning("")...)
 		}
 	}
 	if c.PromptFeedback != nil && c.PromptFeedback.BlockReason != "" {
-		r.promptBlocked = true
-		events = append(events, r.endReasoning("")...)
+		a.promptBlocked = true
+		events = append(events, a.endReasoning("")...)
 	}
 	if u := c.UsageMetadata; u != nil {
-		r.usageAfterFinish = r.isFinished()
-		r.usage = &model.Usage{
+		a.usageAfterFinish = a.isFinished()
+		a.usage = &model.Usage{
 			PromptTokens:     int64(u.PromptTokenCount + u.ToolUsePromptTokenCount),
 			CompletionTokens: int64(u.CandidatesTokenCount + u.ThoughtsTokenCount),
 			ReasoningTokens:  int64(u.ThoughtsTokenCount),
@@ -74,26 +74,26 @@ func (r *assembler) handle(data []byte) ([]model.Event, error) {
 	return events, nil
 }
 
-func (r *assembler) addPart(p part) ([]model.Event, error) {
+func (a *assembler) addPart(p part) ([]model.Event, error) {
 	text := p.text()
 	switch {
 	case p.FunctionCall != nil:
-		return r.addCall(*p.FunctionCall, p.ThoughtSignature)
+		return a.addCall(*p.FunctionCall, p.ThoughtSignature)
 	case p.Thought:
 		var events []model.Event
 		if text != "" {
-			r.inReasoning = true
+			a.inReasoning = true
 			events = append(events, model.ReasoningDelta{Text: text})
 		}
 		if p.ThoughtSignature != "" {
-			r.inReasoning = true // a block may consist of its end alone
-			events = append(events, r.endReasoning(p.ThoughtSignature)...)
+			a.inReasoning = true // a block may consist of its end alone
+			events = append(events, a.endReasoning(p.ThoughtSignature)...)
 		}
 		return events, nil
 	case text == "" && p.ThoughtSignature == "":
 		return nil, nil // empty, or an unrequested kind of part
 	}
-	events := r.endReasoning("")
+	events := a.endReasoning("")
 	if p.ThoughtSignature != "" {
 		events = append(events, reasoningEnd(providerData{Signature: p.ThoughtSignature, Of: ofText, Bytes: len(text)}))
 	}
@@ -104,20 +104,20 @@ func (r *assembler) addPart(p part) ([]model.Event, error) {
 }
 
 // addCall returns the events of a call. Calls arrive in one piece.
-func (r *assembler) addCall(c functionCall, signature string) ([]model.Event, error) {
+func (a *assembler) addCall(c functionCall, signature string) ([]model.Event, error) {
 	if c.Name == "" {
 		return nil, model.InvalidResponse("a call has no name")
 	}
-	if r.calls == maxCalls {
+	if a.calls == maxCalls {
 		return nil, model.InvalidResponse("more than %d calls in one reply", maxCalls)
 	}
-	events := r.endReasoning("")
+	events := a.endReasoning("")
 	if signature != "" {
 		events = append(events, reasoningEnd(providerData{Signature: signature, Of: ofCall}))
 	}
-	index := r.calls
-	r.calls++
-	events = append(events, model.CallStart{Index: index, ID: r.ids.Assign(c.ID, index), Name: c.Name})
+	index := a.calls
+	a.calls++
+	events = append(events, model.CallStart{Index: index, ID: a.ids.Assign(c.ID, index), Name: c.Name})
 	arguments := argumentsText(c.Args)
 	if arguments != "" {
 		events = append(events, model.CallDelta{Index: index, Text: arguments})
@@ -134,11 +134,11 @@ func argumentsText(args json.RawMessage) string {
 	return model.PlainText(text.Bytes())
 }
 
-func (r *assembler) endReasoning(signature string) []model.Event {
-	if !r.inReasoning {
+func (a *assembler) endReasoning(signature string) []model.Event {
+	if !a.inReasoning {
 		return nil
 	}
-	r.inReasoning = false
+	a.inReasoning = false
 	if signature == "" {
 		return []model.Event{model.ReasoningEnd{}}
 	}
@@ -153,26 +153,26 @@ func reasoningEnd(m providerData) model.Event {
 
 // finish returns the usage and the finish of a complete reply. A truncated reply and a malformed call give an
 // error.
-func (r *assembler) finish() ([]model.Event, error) {
-	if !r.isFinished() {
+func (a *assembler) finish() ([]model.Event, error) {
+	if !a.isFinished() {
 		return nil, model.Truncated("a finishReason")
 	}
 	var events []model.Event
-	if r.usage != nil {
-		events = append(events, *r.usage)
+	if a.usage != nil {
+		events = append(events, *a.usage)
 	}
-	if r.stopReason == genai.FinishReasonMalformedFunctionCall || r.stopReason == genai.FinishReasonUnexpectedToolCall {
-		return events, model.InvalidResponse("%s", cmp.Or(r.finishMessage, "the model made an invalid call: "+string(r.stopReason)))
+	if a.stopReason == genai.FinishReasonMalformedFunctionCall || a.stopReason == genai.FinishReasonUnexpectedToolCall {
+		return events, model.InvalidResponse("%s", cmp.Or(a.finishMessage, "the model made an invalid call: "+string(a.stopReason)))
 	}
-	return append(events, model.Finish{Reason: r.finishReason()}), nil
+	return append(events, model.Finish{Reason: a.finishReason()}), nil
 }
 
-func (r *assembler) finishReason() model.FinishReason {
-	switch r.stopReason {
+func (a *assembler) finishReason() model.FinishReason {
+	switch a.stopReason {
 	case "": // the prompt was blocked
 		return model.FinishContentFilter
 	case genai.FinishReasonStop:
-		if r.calls > 0 {
+		if a.calls > 0 {
 			return model.FinishToolCalls // the API has no finish reason for calls
 		}
 		return model.FinishStop

@@ -272,10 +272,10 @@ func checkLeaks(ctx context.Context, t *testing.T, f func(context.Context)) {
 
 // expect compares a reply. It ignores ids, usage, the number of deltas and provider data, because they differ
 // between providers.
-func (h Reply) expect(t *testing.T, want Reply) {
+func (r Reply) expect(t *testing.T, want Reply) {
 	t.Helper()
-	got := Reply{Text: h.Text, Reasoning: h.Reasoning, Finish: h.Finish}
-	for _, c := range h.Calls {
+	got := Reply{Text: r.Text, Reasoning: r.Reasoning, Finish: r.Finish}
+	for _, c := range r.Calls {
 		got.Calls = append(got.Calls, ReplyCall{Name: c.Name, Arguments: c.Arguments})
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -283,11 +283,11 @@ func (h Reply) expect(t *testing.T, want Reply) {
 	}
 }
 
-func (h Reply) expectError(t *testing.T, want model.Error) {
+func (r Reply) expectError(t *testing.T, want model.Error) {
 	t.Helper()
-	got, ok := errors.AsType[*model.Error](h.Err)
+	got, ok := errors.AsType[*model.Error](r.Err)
 	if !ok {
-		t.Fatalf("got error %T %v, want a *model.Error", h.Err, h.Err)
+		t.Fatalf("got error %T %v, want a *model.Error", r.Err, r.Err)
 	}
 	if got.Message == "" {
 		t.Error("got an error without a message")

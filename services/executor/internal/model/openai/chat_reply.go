@@ -40,28 +40,28 @@ func newChatAssembler(messages int) *chatAssembler {
 }
 
 // isFinished reports whether the finish_reason has arrived.
-func (r *chatAssembler) isFinished() bool { return r.stopReason != "" }
+func (a *chatAssembler) isFinished() bool { return a.stopReason != "" }
 
 // isComplete reports whether everything has arrived.
-func (r *chatAssembler) isComplete() bool { return r.isFinished() && r.usageAfterFinish }
+func (a *chatAssembler) isComplete() bool { return a.isFinished() && a.usageAfterFinish }
 
-func (r *chatAssembler) handle(chunk openai.ChatCompletionChunk) ([]model.Event, error) {
+func (a *chatAssembler) handle(chunk openai.ChatCompletionChunk) ([]model.Event, error) {
 	var events []model.Event
 	for _, choice := range chunk.Choices {
-		if choice.Index != 0 || r.isFinished() {
+		if choice.Index != 0 || a.isFinished() {
 			continue
 		}
-		events = append(events, r.addText(choice.Delta)...)
+		events = append(events, a.addText(choice.Delta)...)
 		for _, fragment := range choice.Delta.ToolCalls {
-			more, err := r.addCall(fragment)
+			more, err := a.addCall(fragment)
 			events = append(events, more...)
 			if err != nil {
 				return events, err
 			}
 		}
 		if choice.FinishReason != "" {
-			r.stopReason = choice.FinishReason
-			more, err := r.endBlocks()
+			a.stopReason = choice.FinishReason
+			more, err := a.endBlocks()
 			events = append(events, more...)
 			if err != nil {
 				return events, err
@@ -70,30 +70,30 @@ func (r *chatAssembler) handle(chunk openai.ChatCompletionChunk) ([]model.Event,
 	}
 	if chunk.JSON.Usage.Valid() {
 		u := chunk.Usage
-		r.usage = &model.Usage{
+		a.usage = &model.Usage{
 			PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens, TotalTokens: u.TotalTokens,
 			ReasoningTokens: u.CompletionTokensDetails.ReasoningTokens,
 			CachedTokens:    u.PromptTokensDetails.CachedTokens,
 		}
-		r.usageAfterFinish = r.isFinished()
+		a.usageAfterFinish = a.isFinished()
 	}
 	return events, nil
 }
 
-func (r *chatAssembler) addText(delta openai.ChatCompletionChunkChoiceDelta) []model.Event {
+func (a *chatAssembler) addText(delta openai.ChatCompletionChunkChoiceDelta) []model.Event {
 	var events []model.Event
 	if thought := reasoningText(delta); thought != "" {
-		r.inReasoning = true
+		a.inReasoning = true
 		events = append(events, model.ReasoningDelta{Text: thought})
 	}
 	if delta.Content != "" || delta.Refusal != "" || len(delta.ToolCalls) > 0 {
-		events = append(events, r.endReasoning()...)
+		events = append(events, a.endReasoning()...)
 	}
 	if delta.Content != "" {
 		events = append(events, model.TextDelta{Text: delta.Content})
 	}
 	if delta.Refusal != "" {
-		r.refused = true
+		a.refused = true
 		events = append(events, model.TextDelta{Text: delta.Refusal})
 	}
 	return events
@@ -111,23 +111,23 @@ func reasoningText(delta openai.ChatCompletionChunkChoiceDelta) string {
 	return ""
 }
 
-func (r *chatAssembler) endReasoning() []model.Event {
-	if !r.inReasoning {
+func (a *chatAssembler) endReasoning() []model.Event {
+	if !a.inReasoning {
 		return nil
 	}
-	r.inReasoning = false
+	a.inReasoning = false
 	return []model.Event{model.ReasoningEnd{}}
 }
 
-func (r *chatAssembler) addCall(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) ([]model.Event, error) {
-	c := r.openCalls[fragment.Index]
+func (a *chatAssembler) addCall(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) ([]model.Event, error) {
+	c := a.openCalls[fragment.Index]
 	if c == nil || c.isNewCall(fragment) {
-		if len(r.calls) == maxCalls {
+		if len(a.calls) == maxCalls {
 			return nil, model.InvalidResponse("more than %d calls in one reply", maxCalls)
 		}
-		c = &call{index: len(r.calls)}
-		r.calls = append(r.calls, c)
-		r.openCalls[fragment.Index] = c
+		c = &call{index: len(a.calls)}
+		a.calls = append(a.calls, c)
+		a.openCalls[fragment.Index] = c
 	}
 	if c.wireID == "" {
 		c.wireID = fragment.ID
@@ -144,7 +144,7 @@ func (r *chatAssembler) addCall(fragment openai.ChatCompletionChunkChoiceDeltaTo
 	case c.name == "":
 		return nil, nil // wait for the name
 	case !c.started:
-		return r.startCalls(), nil
+		return a.startCalls(), nil
 	case text != "":
 		return []model.Event{model.CallDelta{Index: c.index, Text: text}}, nil
 	}
@@ -163,9 +163,9 @@ func (c *call) isNewCall(fragment openai.ChatCompletionChunkChoiceDeltaToolCall)
 
 // startCalls starts the calls with known names, each with the arguments received so far. Calls start in order,
 // so a call without a name holds back the calls after it.
-func (r *chatAssembler) startCalls() []model.Event {
+func (a *chatAssembler) startCalls() []model.Event {
 	var events []model.Event
-	for _, next := range r.calls {
+	for _, next := range a.calls {
 		if next.started {
 			continue
 		}
@@ -173,7 +173,7 @@ func (r *chatAssembler) startCalls() []model.Event {
 			return events
 		}
 		next.started = true
-		events = append(events, model.CallStart{Index: next.index, ID: r.ids.Assign(next.wireID, next.index), Name: next.name})
+		events = append(events, model.CallStart{Index: next.index, ID: a.ids.Assign(next.wireID, next.index), Name: next.name})
 		if next.arguments.Len() > 0 {
 			events = append(events, model.CallDelta{Index: next.index, Text: next.arguments.String()})
 		}
@@ -181,9 +181,9 @@ func (r *chatAssembler) startCalls() []model.Event {
 	return events
 }
 
-func (r *chatAssembler) endBlocks() ([]model.Event, error) {
-	events := r.endReasoning()
-	for _, c := range r.calls {
+func (a *chatAssembler) endBlocks() ([]model.Event, error) {
+	events := a.endReasoning()
+	for _, c := range a.calls {
 		if !c.started {
 			return events, model.InvalidResponse("a call has no name")
 		}
@@ -193,26 +193,26 @@ func (r *chatAssembler) endBlocks() ([]model.Event, error) {
 }
 
 // finish returns the usage and the finish of a complete reply, and an error for a truncated one.
-func (r *chatAssembler) finish() ([]model.Event, error) {
-	if !r.isFinished() {
+func (a *chatAssembler) finish() ([]model.Event, error) {
+	if !a.isFinished() {
 		return nil, model.Truncated("a finish_reason")
 	}
 	var events []model.Event
-	if r.usage != nil {
-		events = append(events, *r.usage)
+	if a.usage != nil {
+		events = append(events, *a.usage)
 	}
-	return append(events, model.Finish{Reason: r.finishReason()}), nil
+	return append(events, model.Finish{Reason: a.finishReason()}), nil
 }
 
-func (r *chatAssembler) finishReason() model.FinishReason {
-	switch r.stopReason {
+func (a *chatAssembler) finishReason() model.FinishReason {
+	switch a.stopReason {
 	case "stop", "tool_calls", "function_call":
 		switch {
-		case len(r.calls) > 0:
+		case len(a.calls) > 0:
 			return model.FinishToolCalls // some servers use "stop" with calls
-		case r.refused:
+		case a.refused:
 			return model.FinishContentFilter
-		case r.stopReason == "stop":
+		case a.stopReason == "stop":
 			return model.FinishStop
 		}
 	case "length":

@@ -33,31 +33,31 @@ func newResponseAssembler(messages int) *responseAssembler {
 	return &responseAssembler{ids: model.NewCallIDs(messages), items: make(map[int64]*item)}
 }
 
-func (r *responseAssembler) isFinished() bool { return r.status != "" }
+func (a *responseAssembler) isFinished() bool { return a.status != "" }
 
 // isComplete equals isFinished: the last event includes the usage.
-func (r *responseAssembler) isComplete() bool { return r.isFinished() }
+func (a *responseAssembler) isComplete() bool { return a.isFinished() }
 
-func (r *responseAssembler) handle(e responses.ResponseStreamEventUnion) ([]model.Event, error) {
+func (a *responseAssembler) handle(e responses.ResponseStreamEventUnion) ([]model.Event, error) {
 	switch e.Type {
 	case "response.output_item.added":
-		return r.startCall(e.OutputIndex, e.Item)
+		return a.startCall(e.OutputIndex, e.Item)
 	case "response.output_text.delta":
-		return r.addText(e.OutputIndex, e.Delta), nil
+		return a.addText(e.OutputIndex, e.Delta), nil
 	case "response.refusal.delta":
-		r.refused = true
-		return r.addText(e.OutputIndex, e.Delta), nil
+		a.refused = true
+		return a.addText(e.OutputIndex, e.Delta), nil
 	case "response.reasoning_summary_text.delta":
-		return r.addReasoning(e.OutputIndex, e.SummaryIndex, e.Delta), nil
+		return a.addReasoning(e.OutputIndex, e.SummaryIndex, e.Delta), nil
 	case "response.reasoning_text.delta":
-		return r.addReasoning(e.OutputIndex, e.ContentIndex, e.Delta), nil
+		return a.addReasoning(e.OutputIndex, e.ContentIndex, e.Delta), nil
 	case "response.function_call_arguments.delta":
-		return r.addArguments(e.OutputIndex, e.Delta)
+		return a.addArguments(e.OutputIndex, e.Delta)
 	case "response.output_item.done":
-		return r.endItem(e.OutputIndex, e.Item)
+		return a.endItem(e.OutputIndex, e.Item)
 	case "response.completed", "response.incomplete":
-		r.setOutcome(e.Response)
-		return r.endCalls(), nil
+		a.setOutcome(e.Response)
+		return a.endCalls(), nil
 	case "response.failed":
 		return nil, failureError(e.Response.Error.RawJSON())
 	case "error":
@@ -70,59 +70,59 @@ func failureError(failure string) error {
 	return eventError([]byte(`{"error":` + cmp.Or(failure, "null") + `}`))
 }
 
-func (r *responseAssembler) openItem(index int64) (*item, error) {
-	i := r.items[index]
+func (a *responseAssembler) openItem(index int64) (*item, error) {
+	i := a.items[index]
 	if i == nil {
-		if len(r.items) == maxCalls {
+		if len(a.items) == maxCalls {
 			return nil, model.InvalidResponse("more than %d open items", maxCalls)
 		}
 		i = &item{call: -1}
-		r.items[index] = i
+		a.items[index] = i
 	}
 	return i, nil
 }
 
-func (r *responseAssembler) startCall(index int64, start responses.ResponseOutputItemUnion) ([]model.Event, error) {
-	i, err := r.openItem(index)
+func (a *responseAssembler) startCall(index int64, start responses.ResponseOutputItemUnion) ([]model.Event, error) {
+	i, err := a.openItem(index)
 	if err != nil || start.Type != "function_call" || i.call >= 0 {
 		return nil, err
 	}
 	if start.Name == "" {
 		return nil, model.InvalidResponse("a call has no name")
 	}
-	i.call = r.calls
-	r.calls++
-	events := append(r.endReasoning(nil), model.CallStart{
-		Index: i.call, ID: r.ids.Assign(start.CallID, i.call), Name: start.Name,
+	i.call = a.calls
+	a.calls++
+	events := append(a.endReasoning(nil), model.CallStart{
+		Index: i.call, ID: a.ids.Assign(start.CallID, i.call), Name: start.Name,
 	})
 	return events, nil
 }
 
 // addText returns the events of a text. Text ends the reasoning block.
-func (r *responseAssembler) addText(index int64, delta string) []model.Event {
+func (a *responseAssembler) addText(index int64, delta string) []model.Event {
 	if delta == "" {
 		return nil
 	}
-	if i, err := r.openItem(index); err == nil {
+	if i, err := a.openItem(index); err == nil {
 		i.streamed = true
 	}
-	return append(r.endReasoning(nil), model.TextDelta{Text: delta})
+	return append(a.endReasoning(nil), model.TextDelta{Text: delta})
 }
 
-func (r *responseAssembler) addReasoning(index, part int64, delta string) []model.Event {
-	i, err := r.openItem(index)
+func (a *responseAssembler) addReasoning(index, part int64, delta string) []model.Event {
+	i, err := a.openItem(index)
 	if delta == "" || err != nil {
 		return nil
 	}
 	if i.streamed && part != i.summaryPart {
 		delta = "\n\n" + delta // separate the paragraphs of a summary
 	}
-	i.streamed, i.summaryPart, r.inReasoning = true, part, true
+	i.streamed, i.summaryPart, a.inReasoning = true, part, true
 	return []model.Event{model.ReasoningDelta{Text: delta}}
 }
 
-func (r *responseAssembler) addArguments(index int64, delta string) ([]model.Event, error) {
-	i := r.items[index]
+func (a *responseAssembler) addArguments(index int64, delta string) ([]model.Event, error) {
+	i := a.items[index]
 	if i == nil || i.call < 0 {
 		return nil, model.InvalidResponse("arguments for item %d, which is not an open call", index)
 	}
@@ -137,8 +137,8 @@ func (r *responseAssembler) addArguments(index int64, delta string) ([]model.Eve
 }
 
 // endItem ends an item. It adds the content if the item was not streamed.
-func (r *responseAssembler) endItem(index int64, end responses.ResponseOutputItemUnion) ([]model.Event, error) {
-	i, err := r.openItem(index)
+func (a *responseAssembler) endItem(index int64, end responses.ResponseOutputItemUnion) ([]model.Event, error) {
+	i, err := a.openItem(index)
 	if err != nil {
 		return nil, err
 	}
@@ -147,38 +147,38 @@ func (r *responseAssembler) endItem(index int64, end responses.ResponseOutputIte
 	case "message":
 		if !i.streamed {
 			for _, c := range end.Content {
-				r.refused = r.refused || c.Refusal != ""
-				events = append(events, r.addText(index, c.Text+c.Refusal)...)
+				a.refused = a.refused || c.Refusal != ""
+				events = append(events, a.addText(index, c.Text+c.Refusal)...)
 			}
 		}
 	case "reasoning":
 		if !i.streamed {
 			for n, s := range end.Summary {
-				events = append(events, r.addReasoning(index, int64(n), s.Text)...)
+				events = append(events, a.addReasoning(index, int64(n), s.Text)...)
 			}
 		}
 		var data json.RawMessage
 		if raw := json.RawMessage(end.RawJSON()); isReasoningItem(raw) {
 			data = raw
 		}
-		r.inReasoning = r.inReasoning || data != nil // a block may consist of its end alone
-		events = append(events, r.endReasoning(data)...)
+		a.inReasoning = a.inReasoning || data != nil // a block may consist of its end alone
+		events = append(events, a.endReasoning(data)...)
 	case "function_call":
-		if events, err = r.endCall(i, index, end); err != nil {
+		if events, err = a.endCall(i, index, end); err != nil {
 			return events, err
 		}
 	}
-	delete(r.items, index)
+	delete(a.items, index)
 	return events, nil
 }
 
-func (r *responseAssembler) endCall(i *item, index int64, end responses.ResponseOutputItemUnion) ([]model.Event, error) {
-	events, err := r.startCall(index, end) // some servers send a call in one piece
+func (a *responseAssembler) endCall(i *item, index int64, end responses.ResponseOutputItemUnion) ([]model.Event, error) {
+	events, err := a.startCall(index, end) // some servers send a call in one piece
 	if err != nil {
 		return nil, err
 	}
 	if i.arguments.Len() == 0 {
-		more, err := r.addArguments(index, end.Arguments.OfString)
+		more, err := a.addArguments(index, end.Arguments.OfString)
 		if err != nil {
 			return events, err
 		}
@@ -187,24 +187,24 @@ func (r *responseAssembler) endCall(i *item, index int64, end responses.Response
 	return append(events, model.CallEnd{Index: i.call, Arguments: model.EncodeArguments(i.arguments.String())}), nil
 }
 
-func (r *responseAssembler) endReasoning(data json.RawMessage) []model.Event {
-	if !r.inReasoning {
+func (a *responseAssembler) endReasoning(data json.RawMessage) []model.Event {
+	if !a.inReasoning {
 		return nil
 	}
-	r.inReasoning = false
+	a.inReasoning = false
 	return []model.Event{model.ReasoningEnd{ProviderData: data}}
 }
 
-func (r *responseAssembler) setOutcome(end responses.Response) {
+func (a *responseAssembler) setOutcome(end responses.Response) {
 	// Some servers omit the status; the event type implies it.
-	r.status = cmp.Or(string(end.Status), "completed")
-	r.incompleteReason = end.IncompleteDetails.Reason
-	if r.incompleteReason != "" {
-		r.status = "incomplete"
+	a.status = cmp.Or(string(end.Status), "completed")
+	a.incompleteReason = end.IncompleteDetails.Reason
+	if a.incompleteReason != "" {
+		a.status = "incomplete"
 	}
 	if end.JSON.Usage.Valid() {
 		u := end.Usage
-		r.usage = &model.Usage{
+		a.usage = &model.Usage{
 			PromptTokens: u.InputTokens, CompletionTokens: u.OutputTokens, TotalTokens: u.TotalTokens,
 			ReasoningTokens: u.OutputTokensDetails.ReasoningTokens,
 			CachedTokens:    u.InputTokensDetails.CachedTokens,
@@ -213,42 +213,42 @@ func (r *responseAssembler) setOutcome(end responses.Response) {
 }
 
 // endCalls ends the open blocks: an incomplete response may stop within a call.
-func (r *responseAssembler) endCalls() []model.Event {
-	events := r.endReasoning(nil)
-	for call := range r.calls {
-		for _, i := range r.items {
+func (a *responseAssembler) endCalls() []model.Event {
+	events := a.endReasoning(nil)
+	for call := range a.calls {
+		for _, i := range a.items {
 			if i.call == call {
 				events = append(events, model.CallEnd{Index: call, Arguments: model.EncodeArguments(i.arguments.String())})
 			}
 		}
 	}
-	clear(r.items)
+	clear(a.items)
 	return events
 }
 
 // finish returns the usage and the finish of an ended response, and an error for a truncated one.
-func (r *responseAssembler) finish() ([]model.Event, error) {
-	if !r.isFinished() {
+func (a *responseAssembler) finish() ([]model.Event, error) {
+	if !a.isFinished() {
 		return nil, model.Truncated("response.completed")
 	}
 	var events []model.Event
-	if r.usage != nil {
-		events = append(events, *r.usage)
+	if a.usage != nil {
+		events = append(events, *a.usage)
 	}
-	return append(events, model.Finish{Reason: r.finishReason()}), nil
+	return append(events, model.Finish{Reason: a.finishReason()}), nil
 }
 
-func (r *responseAssembler) finishReason() model.FinishReason {
+func (a *responseAssembler) finishReason() model.FinishReason {
 	switch {
-	case r.incompleteReason == "max_output_tokens":
+	case a.incompleteReason == "max_output_tokens":
 		return model.FinishLength
-	case r.incompleteReason == "content_filter":
+	case a.incompleteReason == "content_filter":
 		return model.FinishContentFilter
-	case r.status != "completed":
+	case a.status != "completed":
 		return model.FinishOther
-	case r.calls > 0:
+	case a.calls > 0:
 		return model.FinishToolCalls
-	case r.refused:
+	case a.refused:
 		return model.FinishContentFilter
 	}
 	return model.FinishStop

@@ -90,12 +90,12 @@ func jsonField(source string, keys ...string) string {
 type jsonValue struct{ json json.RawMessage }
 
 // UnmarshalYAML turns the value into JSON.
-func (d *jsonValue) UnmarshalYAML(node ast.Node) (err error) {
+func (v *jsonValue) UnmarshalYAML(node ast.Node) (err error) {
 	var value any
 	if err := decode(node, &value); err != nil {
 		return err
 	}
-	if d.json, err = json.Marshal(value); err != nil {
+	if v.json, err = json.Marshal(value); err != nil {
 		return nodeError(node, "cannot be encoded as JSON: %v", err)
 	}
 	return nil

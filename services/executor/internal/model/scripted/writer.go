@@ -39,60 +39,60 @@ type replyWriter struct {
 }
 
 // write yields the whole reply with its usage and finish.
-func (s *replyWriter) write(ctx context.Context, r reply) error {
+func (w *replyWriter) write(ctx context.Context, r reply) error {
 	for _, p := range r {
 		if p.Error != nil && p.Error.After > 0 {
-			s.delayedError = p.Error
+			w.delayedError = p.Error
 			break
 		}
 	}
 	for i, p := range r {
-		if err := s.writePart(ctx, p); err != nil {
-			if _, ok := errors.AsType[*model.Error](err); !ok && ctx.Err() == nil && !s.stopped {
+		if err := w.writePart(ctx, p); err != nil {
+			if _, ok := errors.AsType[*model.Error](err); !ok && ctx.Err() == nil && !w.stopped {
 				return &model.Error{Code: model.CodeInvalidRequest, Message: fmt.Sprintf("part %d of the scripted reply: %v", i+1, err), Err: err}
 			}
 			return err
 		}
 	}
-	if s.delayedError != nil {
-		return s.delayedError.modelError()
+	if w.delayedError != nil {
+		return w.delayedError.modelError()
 	}
-	if s.finish == "" {
-		s.finish = model.FinishStop
-		if s.calls > 0 {
-			s.finish = model.FinishToolCalls
+	if w.finish == "" {
+		w.finish = model.FinishStop
+		if w.calls > 0 {
+			w.finish = model.FinishToolCalls
 		}
 	}
-	if err := s.send(ctx, s.tokenUsage()); err != nil {
+	if err := w.send(ctx, w.tokenUsage()); err != nil {
 		return err
 	}
-	return s.send(ctx, model.Finish{Reason: s.finish})
+	return w.send(ctx, model.Finish{Reason: w.finish})
 }
 
-func (s *replyWriter) writePart(ctx context.Context, p part) error {
+func (w *replyWriter) writePart(ctx context.Context, p part) error {
 	switch {
 	case p.Text != nil:
-		return s.writeText(ctx, p, *p.Text, func(chunk string) model.Event { return model.TextDelta{Text: chunk} })
+		return w.writeText(ctx, p, *p.Text, func(chunk string) model.Event { return model.TextDelta{Text: chunk} })
 	case p.Reasoning != nil:
-		return s.writeReasoning(ctx, p)
+		return w.writeReasoning(ctx, p)
 	case p.Call != nil:
-		return s.writeCalls(ctx, p, []call{*p.Call})
+		return w.writeCalls(ctx, p, []call{*p.Call})
 	case p.Calls != nil:
-		return s.writeCalls(ctx, p, p.Calls)
+		return w.writeCalls(ctx, p, p.Calls)
 	case p.Wait != nil:
-		return s.pause(ctx, time.Duration(*p.Wait))
+		return w.pause(ctx, time.Duration(*p.Wait))
 	case p.Usage != nil:
-		s.usage = p.Usage
+		w.usage = p.Usage
 	case p.Finish != nil:
-		s.finish = model.FinishReason(*p.Finish)
+		w.finish = model.FinishReason(*p.Finish)
 	case p.Error != nil && p.Error.After == 0:
 		return p.Error.modelError()
 	}
 	return nil
 }
 
-func (s *replyWriter) writeText(ctx context.Context, p part, t textTemplate, event func(chunk string) model.Event) error {
-	rendered, err := t.render(s.data)
+func (w *replyWriter) writeText(ctx context.Context, p part, t textTemplate, event func(chunk string) model.Event) error {
+	rendered, err := t.render(w.data)
 	if err != nil {
 		return err
 	}
@@ -102,65 +102,65 @@ func (s *replyWriter) writeText(ctx context.Context, p part, t textTemplate, eve
 		}
 		rendered = strings.Repeat(rendered, *p.Repeat)
 	}
-	s.words += countWords(rendered)
+	w.words += countWords(rendered)
 	first := true
-	for chunk := range s.chunkSizeOf(p, textSize).split(rendered) {
+	for chunk := range w.chunkSizeOf(p, textSize).split(rendered) {
 		if !first {
-			if err := s.pause(ctx, s.delayOf(p)); err != nil {
+			if err := w.pause(ctx, w.delayOf(p)); err != nil {
 				return err
 			}
 		}
 		first = false
-		if err := s.send(ctx, event(chunk)); err != nil {
+		if err := w.send(ctx, event(chunk)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *replyWriter) writeReasoning(ctx context.Context, p part) error {
-	before := s.words
-	err := s.writeText(ctx, p, *p.Reasoning, func(chunk string) model.Event { return model.ReasoningDelta{Text: chunk} })
+func (w *replyWriter) writeReasoning(ctx context.Context, p part) error {
+	before := w.words
+	err := w.writeText(ctx, p, *p.Reasoning, func(chunk string) model.Event { return model.ReasoningDelta{Text: chunk} })
 	if err != nil {
 		return err
 	}
-	s.reasoning += s.words - before
+	w.reasoning += w.words - before
 	var end model.ReasoningEnd
 	if p.ProviderData != nil {
 		end.ProviderData = p.ProviderData.json
 	}
-	return s.send(ctx, end)
+	return w.send(ctx, end)
 }
 
 // writeCalls yields parallel calls: their starts, then their fragments in turn, then their ends.
-func (s *replyWriter) writeCalls(ctx context.Context, p part, calls []call) error {
-	first := s.calls
+func (w *replyWriter) writeCalls(ctx context.Context, p part, calls []call) error {
+	first := w.calls
 	texts := make([]string, len(calls))
 	fragments := make([][]string, len(calls))
 	for i, c := range calls {
-		arguments, err := c.Arguments.render(s.data)
+		arguments, err := c.Arguments.render(w.data)
 		if err != nil {
 			return err
 		}
 		texts[i] = arguments
-		s.words += countWords(arguments)
-		fragments[i] = slices.Collect(s.chunkSizeOf(p, argumentsSize).split(arguments))
+		w.words += countWords(arguments)
+		fragments[i] = slices.Collect(w.chunkSizeOf(p, argumentsSize).split(arguments))
 	}
 	for i, c := range calls {
-		s.calls++
+		w.calls++
 		id := c.ID
 		if id == "" {
-			id = fmt.Sprintf("call_%d_%d", s.replyCount+1, s.calls)
+			id = fmt.Sprintf("call_%d_%d", w.replyCount+1, w.calls)
 		}
-		if err := s.send(ctx, model.CallStart{Index: first + i, ID: id, Name: c.Name}); err != nil {
+		if err := w.send(ctx, model.CallStart{Index: first + i, ID: id, Name: c.Name}); err != nil {
 			return err
 		}
 	}
-	if err := s.writeFragments(ctx, p, first, fragments); err != nil {
+	if err := w.writeFragments(ctx, p, first, fragments); err != nil {
 		return err
 	}
 	for i, arguments := range texts {
-		if err := s.send(ctx, model.CallEnd{Index: first + i, Arguments: model.EncodeArguments(arguments)}); err != nil {
+		if err := w.send(ctx, model.CallEnd{Index: first + i, Arguments: model.EncodeArguments(arguments)}); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (s *replyWriter) writeCalls(ctx context.Context, p part, calls []call) erro
 }
 
 // writeFragments yields one fragment of each text in turn until all are written.
-func (s *replyWriter) writeFragments(ctx context.Context, p part, first int, fragments [][]string) error {
+func (w *replyWriter) writeFragments(ctx context.Context, p part, first int, fragments [][]string) error {
 	for turn, sent := 0, true; sent; turn++ {
 		sent = false
 		for i, list := range fragments {
@@ -176,10 +176,10 @@ func (s *replyWriter) writeFragments(ctx context.Context, p part, first int, fra
 				continue
 			}
 			sent = true
-			if err := s.send(ctx, model.CallDelta{Index: first + i, Text: list[turn]}); err != nil {
+			if err := w.send(ctx, model.CallDelta{Index: first + i, Text: list[turn]}); err != nil {
 				return err
 			}
-			if err := s.pause(ctx, s.delayOf(p)); err != nil {
+			if err := w.pause(ctx, w.delayOf(p)); err != nil {
 				return err
 			}
 		}
@@ -188,10 +188,10 @@ func (s *replyWriter) writeFragments(ctx context.Context, p part, first int, fra
 }
 
 // tokenUsage returns the usage of the script, or else a count of words.
-func (s *replyWriter) tokenUsage() model.Usage {
-	u := usage{Prompt: int64(s.promptWords), Completion: int64(s.words), Reasoning: int64(s.reasoning)}
-	if s.usage != nil {
-		u = *s.usage
+func (w *replyWriter) tokenUsage() model.Usage {
+	u := usage{Prompt: int64(w.promptWords), Completion: int64(w.words), Reasoning: int64(w.reasoning)}
+	if w.usage != nil {
+		u = *w.usage
 	}
 	if u.Total == 0 {
 		u.Total = u.Prompt + u.Completion
@@ -202,25 +202,25 @@ func (s *replyWriter) tokenUsage() model.Usage {
 	}
 }
 
-func (s *replyWriter) send(ctx context.Context, e model.Event) error {
+func (w *replyWriter) send(ctx context.Context, e model.Event) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if s.delayedError != nil && s.chunks >= s.delayedError.After {
-		return s.delayedError.modelError()
+	if w.delayedError != nil && w.chunks >= w.delayedError.After {
+		return w.delayedError.modelError()
 	}
-	if !s.yield(e, nil) {
-		s.stopped = true
+	if !w.yield(e, nil) {
+		w.stopped = true
 		return errStopped
 	}
 	switch e.(type) {
 	case model.TextDelta, model.ReasoningDelta, model.CallDelta:
-		s.chunks++
+		w.chunks++
 	}
 	return nil
 }
 
-func (s *replyWriter) pause(ctx context.Context, d time.Duration) error {
+func (w *replyWriter) pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
@@ -235,21 +235,21 @@ func (s *replyWriter) pause(ctx context.Context, d time.Duration) error {
 }
 
 // chunkSizeOf returns the chunk size of a part: its own, else for texts its model's, else the fallback.
-func (s *replyWriter) chunkSizeOf(p part, fallback chunkSize) chunkSize {
+func (w *replyWriter) chunkSizeOf(p part, fallback chunkSize) chunkSize {
 	switch {
 	case p.Chunk != nil:
 		return *p.Chunk
-	case s.script.Chunk != (chunkSize{}) && fallback == textSize:
-		return s.script.Chunk
+	case w.script.Chunk != (chunkSize{}) && fallback == textSize:
+		return w.script.Chunk
 	}
 	return fallback
 }
 
-func (s *replyWriter) delayOf(p part) time.Duration {
+func (w *replyWriter) delayOf(p part) time.Duration {
 	if p.Delay != nil {
 		return time.Duration(*p.Delay)
 	}
-	return time.Duration(s.script.Delay)
+	return time.Duration(w.script.Delay)
 }
 
 func (f *failure) modelError() *model.Error {
