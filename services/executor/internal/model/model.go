@@ -1,6 +1,5 @@
-// Package model is the door to language models: one interface, implemented by
-// scripted, openai (chat completions and responses), anthropic and gemini, each of
-// which passes modeltest whole.
+// Package model is the interface to language models. The packages scripted, openai (chat completions and
+// responses), anthropic and gemini implement it and pass the modeltest suite.
 package model
 
 import (
@@ -13,100 +12,95 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// Model makes one reply to a conversation.
+// Model generates replies.
 type Model interface {
-	// Generate calls the model and yields its reply piece by piece. The
-	// sequence ends after Finish, or with an error, which is an *Error where
-	// the provider's failure could be classified. It ends soon after ctx does,
-	// and when the consumer stops. Every sequence makes one call; nothing is
-	// called before it is ranged over. Safe for concurrent use.
+	// Generate calls the model and yields its reply in pieces. The sequence ends after Finish or with an error.
+	// The error is an *Error if the provider's failure could be classified. The sequence ends soon after ctx
+	// ends or the consumer stops. Each iteration over it makes one call. Safe for concurrent use.
 	Generate(ctx context.Context, r Request) iter.Seq2[Event, error]
 }
 
-// Request is one call of a model.
+// Request is one call.
 type Request struct {
-	// Model is the provider's name of the model.
+	// Model is the provider's name for the model.
 	Model  string
 	System string
-	// Messages is the conversation. Every call in it has its result: the
-	// results of one assistant message follow it before anything else.
+	// Messages is the conversation. The results of an assistant message's calls follow it directly, one for each
+	// call.
 	Messages []agent.Message
 	Tools    []Tool
-	// Choice says whether and which tool the model must call. Empty is ChoiceAuto.
+	// Choice controls whether the model must call a tool. Empty is ChoiceAuto.
 	Choice Choice
-	// Output asks for a reply that is JSON; nil for text. Not together with a Choice
-	// that asks for a call.
+	// Output requests a JSON reply; nil means text. It cannot be combined with ChoiceRequired.
 	Output *Output
-	// MaxOutputTokens is left to the implementation when 0.
+	// MaxOutputTokens limits the reply; 0 leaves the limit to the implementation.
 	MaxOutputTokens int
 	Temperature     *float64
-	// Cache asks the provider to keep the unchanged beginning of the request, where it
-	// has to be asked.
+	// Cache asks the provider to cache the request's prefix, if the provider needs to be asked.
 	Cache agent.Cache
-	// Options are members that go into the provider's request as they are, a JSON
-	// object; they replace nothing that the implementation sets. Nil for none.
+	// Options is a JSON object of extra members for the provider's request. They never replace members set by
+	// the implementation. Nil means none.
 	Options json.RawMessage
 }
 
-// Choice says whether a model must call a tool.
+// Choice controls whether a model must call a tool.
 type Choice string
 
-// The choices.
+// The tool choices.
 const (
 	ChoiceAuto     Choice = ""
-	ChoiceRequired Choice = "required" // one of the tools, whichever
+	ChoiceRequired Choice = "required" // any one of the tools
 	ChoiceNone     Choice = "none"
 )
 
-// Output is the shape of a reply that is JSON.
+// Output describes a JSON reply.
 type Output struct {
 	// Name has 1 to 64 characters of A-Z a-z 0-9 _ -.
 	Name string
-	// Schema is a JSON Schema: an object.
+	// Schema is a JSON Schema object.
 	Schema json.RawMessage
-	// Strict asks for constrained decoding; where the provider has none it is left out.
+	// Strict requests constrained decoding; providers without it ignore Strict.
 	Strict bool
 }
 
-// Tool is a tool as the model is told about it.
+// Tool describes a tool to the model.
 type Tool struct {
 	Name        string
 	Description string
-	// InputSchema is a JSON Schema: an object.
+	// InputSchema is a JSON Schema object.
 	InputSchema json.RawMessage
-	// Strict asks for constrained arguments; where the provider has none it is left out.
+	// Strict requests constrained arguments; providers without them ignore Strict.
 	Strict bool
 }
 
-// Event is a piece of a reply: TextDelta, ReasoningDelta, ReasoningEnd,
-// CallStart, CallDelta, CallEnd, Usage or Finish. The pieces of one block
-// stand together or, for calls, name their block by Index; blocks begin in
-// the order of the reply.
+// Event is a piece of a reply: TextDelta, ReasoningDelta, ReasoningEnd, CallStart, CallDelta, CallEnd, Usage or
+// Finish. The pieces of a text or reasoning block are contiguous. The pieces of calls may interleave and carry
+// an Index. Blocks begin in the order of the reply.
 type Event interface{ isEvent() }
 
-// TextDelta is more text. Never empty.
+// TextDelta is a piece of text. Never empty.
 type TextDelta struct{ Text string }
 
-// ReasoningDelta is more of the reasoning block. Never empty.
+// ReasoningDelta is a piece of a reasoning block. Never empty.
 type ReasoningDelta struct{ Text string }
 
-// ReasoningEnd ends a reasoning block; a block may consist of it alone.
+// ReasoningEnd ends a reasoning block. A block may consist of ReasoningEnd alone.
 type ReasoningEnd struct {
-	// ProviderData goes back with the next request: see agent.Reasoning.
+	// ProviderData is sent back with the next request: see agent.Reasoning.
 	ProviderData json.RawMessage
 }
 
-// CallStart begins a tool call.
+// CallStart starts a tool call.
 type CallStart struct {
-	// Index tells the calls of one reply apart.
+	// Index identifies the call within the reply.
 	Index int
-	// ID is the provider's id of the call, made up where it gave none; it may
-	// repeat ids of former replies.
+	// ID is the provider's call id, or a generated id if the provider gave none. It may repeat an id of an
+	// earlier reply.
 	ID   string
 	Name string
 }
 
-// CallDelta is more of the text of a call's arguments. Never empty.
+// CallDelta is a piece of a call's arguments. Never empty.
 type CallDelta struct {
 	Index int
 	Text  string
@@ -115,13 +109,12 @@ type CallDelta struct {
 // CallEnd ends a call.
 type CallEnd struct {
 	Index int
-	// Arguments is one JSON value: {} where the model gave none, a JSON string
-	// that holds the model's text where that was not JSON, and an empty one where the
-	// reply was cut before the first of it.
+	// Arguments is one JSON value: {} if the model gave no arguments, a JSON string if its text was not valid
+	// JSON, and "" if the reply was truncated before the first argument byte.
 	Arguments json.RawMessage
 }
 
-// Usage is the tokens of the reply, at most once, before Finish.
+// Usage is the token count of the reply. It comes at most once, before Finish.
 type Usage struct {
 	PromptTokens, CompletionTokens, ReasoningTokens, CachedTokens, TotalTokens int64
 }
@@ -138,7 +131,7 @@ func (CallEnd) isEvent()        {}
 func (Usage) isEvent()          {}
 func (Finish) isEvent()         {}
 
-// FinishReason says why a model stopped, in the AI SDK's common set.
+// FinishReason is the reason why a model stopped, from the AI SDK's common set.
 type FinishReason string
 
 // The finish reasons.
@@ -151,18 +144,18 @@ const (
 	FinishOther         FinishReason = "other"
 )
 
-// The codes of provider errors. Those after the colon are retryable.
+// The codes of provider errors.
 const (
 	CodeRateLimited     = "provider_rate_limited"     // 429: retryable
 	CodeOverloaded      = "provider_overloaded"       // 529, 503: retryable
-	CodeUnavailable     = "provider_unavailable"      // 5xx, 408, 409, cut connections: retryable
+	CodeUnavailable     = "provider_unavailable"      // 5xx, 408, 409, broken connections: retryable
 	CodeTimeout         = "provider_timeout"          // no answer in time: retryable
 	CodeInvalidRequest  = "provider_invalid_request"  // 400, 413, 422
 	CodeUnauthenticated = "provider_unauthenticated"  // 401
 	CodeDenied          = "provider_denied"           // 403
 	CodeNotFound        = "provider_not_found"        // 404: no such model
-	CodeInvalidResponse = "provider_invalid_response" // what came is not the protocol: retryable, but for redirects
-	CodeUnsupported     = "provider_unsupported"      // the model cannot do what the request asks for
+	CodeInvalidResponse = "provider_invalid_response" // not the provider's protocol: retryable, except redirects
+	CodeUnsupported     = "provider_unsupported"      // the model does not support a feature of the request
 )
 
 // Error is a classified failure of a provider.
@@ -170,11 +163,11 @@ type Error struct {
 	// Code is one of the codes above.
 	Code      string
 	Retryable bool
-	// StatusCode is the HTTP status; 0 when there was none.
+	// StatusCode is the HTTP status; 0 without one.
 	StatusCode int
-	// RetryAfter is how long the provider asked to wait; 0 when it did not.
+	// RetryAfter is the delay requested by the provider; 0 without one.
 	RetryAfter time.Duration
-	// Message is the provider's own text: for developers, not for users.
+	// Message is the provider's own text, for developers rather than users.
 	Message string
 	Err     error
 }

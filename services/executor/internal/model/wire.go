@@ -8,14 +8,13 @@ import (
 	"strings"
 )
 
-// What every provider's wire has in common.
+// Conversions and errors shared by the providers.
 
-// noArguments are those of a call that needs none.
 const noArguments = "{}"
 
-// Arguments makes one JSON value of the text of a call's arguments: {} of blank
-// text, a JSON string of text that is not JSON.
-func Arguments(text string) json.RawMessage {
+// EncodeArguments turns the text of a call's arguments into one JSON value: {} if blank, a JSON string if it is
+// not valid JSON.
+func EncodeArguments(text string) json.RawMessage {
 	if strings.TrimSpace(text) == "" {
 		return json.RawMessage(noArguments)
 	}
@@ -27,9 +26,9 @@ func Arguments(text string) json.RawMessage {
 	return quoted
 }
 
-// Object gives arguments as a JSON object, which servers that parse them insist
-// on; what the model gave instead stands in it under "invalid_arguments".
-func Object(arguments json.RawMessage) json.RawMessage {
+// ArgumentsObject returns arguments as a JSON object, for servers that require one. Any other JSON value is put
+// under "invalid_arguments"; invalid JSON becomes {}.
+func ArgumentsObject(arguments json.RawMessage) json.RawMessage {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(arguments, &fields) == nil && fields != nil {
 		return arguments
@@ -40,13 +39,12 @@ func Object(arguments json.RawMessage) json.RawMessage {
 	return json.RawMessage(`{"invalid_arguments":` + string(arguments) + `}`)
 }
 
-// maxCallName is the longest name that every provider takes for the tool of a call.
-const maxCallName = 64
+// maxToolName is the longest tool name accepted by every provider.
+const maxToolName = 64
 
-// CallName gives the name of a call's tool as every provider takes it in a conversation: models
-// call tools that there are not by names that no tool may have, and a provider would refuse
-// each later request of the session for one of them. It is the same one each time.
-func CallName(name string) string {
+// ToolName returns a tool name that every provider accepts, the same for equal names. Models sometimes call
+// nonexistent tools by names that providers refuse; such a call would fail every later request of the session.
+func ToolName(name string) string {
 	if name == "" {
 		return "unnamed"
 	}
@@ -56,11 +54,11 @@ func CallName(name string) string {
 		}
 		return '_'
 	}, name)
-	return legal[:min(len(legal), maxCallName)]
+	return legal[:min(len(legal), maxToolName)]
 }
 
-// Plain gives the text of a JSON string, and other JSON as it is: null is a value too.
-func Plain(value json.RawMessage) string {
+// PlainText returns the text of a JSON string and any other JSON unchanged, null included.
+func PlainText(value json.RawMessage) string {
 	var text *string
 	if json.Unmarshal(value, &text) == nil && text != nil {
 		return *text
@@ -68,8 +66,8 @@ func Plain(value json.RawMessage) string {
 	return string(value)
 }
 
-// DataURL gives the bytes of a data: URL (RFC 2397).
-func DataURL(source string) (data []byte, ok bool) {
+// DecodeDataURL returns the bytes of a data: URL (RFC 2397).
+func DecodeDataURL(source string) (data []byte, ok bool) {
 	header, body, found := strings.Cut(source, ",")
 	if !found || !strings.HasPrefix(header, "data:") {
 		return nil, false
@@ -81,93 +79,91 @@ func DataURL(source string) (data []byte, ok bool) {
 	if !strings.HasSuffix(header, ";base64") {
 		return []byte(plain), true
 	}
-	// The alphabet of either kind, with or without padding, occurs in the wild.
+	// Both alphabets occur in practice, with and without padding.
 	plain = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(plain, "="))
 	data, err = base64.RawStdEncoding.DecodeString(plain)
 	return data, err == nil
 }
 
-// IDs gives the calls of one reply ids that tell them apart.
-type IDs struct {
+// CallIDs assigns unique ids to the calls of one reply.
+type CallIDs struct {
 	messages int
-	given    map[string]bool
+	used     map[string]bool
 }
 
-// NewIDs begins a reply to a conversation of so many messages.
-func NewIDs(messages int) *IDs {
-	return &IDs{messages: messages, given: make(map[string]bool)}
+// NewCallIDs starts a reply to a conversation of this many messages.
+func NewCallIDs(messages int) *CallIDs {
+	return &CallIDs{messages: messages, used: make(map[string]bool)}
 }
 
-// Next gives the id of the call with this index: the provider's, where it gave one
-// that no other call of the reply has.
-func (i *IDs) Next(given string, index int) string {
+// Assign returns the id of the call at index. It is the provider's id, given, unless that is empty or already
+// used in this reply.
+func (c *CallIDs) Assign(given string, index int) string {
 	id := given
 	if id == "" {
-		id = fmt.Sprintf("call_%d_%d", i.messages, index)
+		id = fmt.Sprintf("call_%d_%d", c.messages, index)
 	}
-	for first, n := id, 2; i.given[id]; n++ {
+	for first, n := id, 2; c.used[id]; n++ {
 		id = fmt.Sprintf("%s_%d", first, n)
 	}
-	i.given[id] = true
+	c.used[id] = true
 	return id
 }
 
-// Merge adds the options of a request to its body: members that the body does not
-// have, and in objects that both have, theirs. Nothing of the body is replaced. It
-// refuses options that are not a JSON object: provider_invalid_request.
-func Merge(body, options json.RawMessage) (json.RawMessage, error) {
+// MergeOptions adds the options of a request to its body. Objects are merged recursively; other members of the
+// body are never replaced. Options that are not a JSON object give provider_invalid_request.
+func MergeOptions(body, options json.RawMessage) (json.RawMessage, error) {
 	if len(options) == 0 {
 		return body, nil
 	}
-	merged, ok := merge(body, options)
+	merged, ok := mergeObjects(body, options)
 	if !ok {
-		return nil, Invalid("the provider options are not a JSON object: %.100s", options)
+		return nil, InvalidRequest("the provider options are not a JSON object: %.100s", options)
 	}
 	return merged, nil
 }
 
-func merge(body, options json.RawMessage) (json.RawMessage, bool) {
-	var ours, theirs map[string]json.RawMessage
-	if json.Unmarshal(body, &ours) != nil || json.Unmarshal(options, &theirs) != nil || ours == nil || theirs == nil {
+func mergeObjects(body, options json.RawMessage) (json.RawMessage, bool) {
+	var bodyMembers, optionMembers map[string]json.RawMessage
+	if json.Unmarshal(body, &bodyMembers) != nil || json.Unmarshal(options, &optionMembers) != nil || bodyMembers == nil || optionMembers == nil {
 		return body, false
 	}
-	for key, value := range theirs {
-		if own, set := ours[key]; set {
-			value, _ = merge(own, value) // two values that are not objects: ours
+	for key, value := range optionMembers {
+		if current, set := bodyMembers[key]; set {
+			value, _ = mergeObjects(current, value) // the body's value wins unless both are objects
 		}
-		ours[key] = value
+		bodyMembers[key] = value
 	}
-	merged, err := json.Marshal(ours)
+	merged, err := json.Marshal(bodyMembers)
 	return merged, err == nil
 }
 
-// Invalid is the error of a request that cannot be sent.
-func Invalid(format string, args ...any) *Error {
+// InvalidRequest returns the error of a request that cannot be sent.
+func InvalidRequest(format string, args ...any) *Error {
 	return &Error{Code: CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
 }
 
-// Unreadable is the error of an answer that is not the protocol.
-func Unreadable(format string, args ...any) *Error {
+// InvalidResponse returns the error of a response that violates the protocol.
+func InvalidResponse(format string, args ...any) *Error {
 	return &Error{Code: CodeInvalidResponse, Retryable: true, Message: fmt.Sprintf(format, args...)}
 }
 
-// CutOff is the error of a stream that ended before its reply did.
-func CutOff(missing string) *Error {
+// Truncated returns the error of a stream that ended in the middle of its reply.
+func Truncated(missing string) *Error {
 	return &Error{
 		Code: CodeUnavailable, Retryable: true,
-		Message: "the reply was cut off: the stream ended without " + missing,
+		Message: "the reply was truncated: the stream ended without " + missing,
 	}
 }
 
-// TooLong adds what to do to the message of a provider that finds the conversation
-// too long for the model.
-func TooLong(said string) string {
-	return strings.TrimRight(said, ". ") + ". The conversation is longer than the model takes: give the agent a context policy, a model with a larger context, or less to say"
+// ContextTooLong adds advice to a provider's message about a conversation that exceeds the model's context.
+func ContextTooLong(message string) string {
+	return strings.TrimRight(message, ". ") + ". The conversation exceeds the model's context: give the agent a context policy or a model with a larger context, or send shorter messages"
 }
 
-// Redact gives an error that does not hold the key, whoever repeated it.
+// Redact returns err without the key.
 func Redact(err error, key string) error {
-	e, ok := err.(*Error) //nolint:errorlint // what wraps it is the runtime's, which has no key
+	e, ok := err.(*Error) //nolint:errorlint // only the runtime wraps it, and it has no key
 	if !ok || key == "" {
 		return err
 	}

@@ -24,44 +24,44 @@ func TestOptionsReplaceNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := model.Merge(json.RawMessage(test.body), json.RawMessage(test.options))
+			got, err := model.MergeOptions(json.RawMessage(test.body), json.RawMessage(test.options))
 			if err != nil || string(got) != test.want {
 				t.Errorf("got %s, %v, want %s", got, err, test.want)
 			}
 		})
 	}
 	for _, bad := range []string{"[]", "1", "{", "null"} {
-		_, err := model.Merge(json.RawMessage(`{}`), json.RawMessage(bad))
+		_, err := model.MergeOptions(json.RawMessage(`{}`), json.RawMessage(bad))
 		if e, ok := errors.AsType[*model.Error](err); !ok || e.Code != model.CodeInvalidRequest {
 			t.Errorf("%s: got error %v, want %s", bad, err, model.CodeInvalidRequest)
 		}
 	}
 }
 
-func TestOnlyATextIsGivenWithoutItsQuotes(t *testing.T) {
+func TestOnlyStringsLoseTheirQuotes(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{
 		`"here"`: "here", ` "" `: "", `"null"`: "null", `null`: "null", ` null`: " null", `0`: "0", `false`: "false", `{"a":null}`: `{"a":null}`, `[]`: "[]", ``: "",
 	} {
-		if got := model.Plain(json.RawMessage(value)); got != want {
+		if got := model.PlainText(json.RawMessage(value)); got != want {
 			t.Errorf("%q: got %q, want %q", value, got, want)
 		}
 	}
 }
 
-func TestIDsOfOneReplyAreNeverTheSame(t *testing.T) {
+func TestCallIDsOfAReplyAreUnique(t *testing.T) {
 	t.Parallel()
-	ids := model.NewIDs(3)
+	ids := model.NewCallIDs(3)
 	var got []string
 	for i, given := range []string{"a", "", "a", "a", "a_2", "", "call_3_1"} {
-		got = append(got, ids.Next(given, i))
+		got = append(got, ids.Assign(given, i))
 	}
 	if want := "a call_3_1 a_2 a_3 a_2_2 call_3_5 call_3_1_2"; strings.Join(got, " ") != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func TestAKeyIsTakenOutOfErrors(t *testing.T) {
+func TestErrorsAreRedacted(t *testing.T) {
 	t.Parallel()
 	wrapped := errors.New("dial with sk-1: refused")
 	err := model.Redact(&model.Error{Code: "c", StatusCode: 401, Message: "no such key: sk-1, sk-1.", Err: wrapped}, "sk-1")
@@ -86,24 +86,24 @@ func TestDataURLsAreDecoded(t *testing.T) {
 		"data:image/png;base64,%2F-8%3D": "\xff\xef",
 		"data:,":                         "",
 	} {
-		if got, ok := model.DataURL(source); !ok || string(got) != want {
+		if got, ok := model.DecodeDataURL(source); !ok || string(got) != want {
 			t.Errorf("%s: got %q, %t, want %q", source, got, ok, want)
 		}
 	}
 	for _, bad := range []string{"https://example.com/,a", "data:text/plain", "data:;base64,A*", "data:,%zz"} {
-		if got, ok := model.DataURL(bad); ok {
+		if got, ok := model.DecodeDataURL(bad); ok {
 			t.Errorf("%s: got %q, want none", bad, got)
 		}
 	}
 }
 
-func TestNamesOfCallsAreThoseThatProvidersTake(t *testing.T) {
+func TestToolNamesAreMadeValid(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		"get_weather-2": "get_weather-2", "multi_tool_use.parallel": "multi_tool_use_parallel", "wétter 天": "w_tter__", "": "unnamed",
 		strings.Repeat("n", 65): strings.Repeat("n", 64),
 	} {
-		if got := model.CallName(name); got != want {
+		if got := model.ToolName(name); got != want {
 			t.Errorf("%q: got %q, want %q", name, got, want)
 		}
 	}

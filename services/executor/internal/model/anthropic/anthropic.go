@@ -11,37 +11,37 @@ import (
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
 
-	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
 // DefaultBaseURL is Anthropic's own API.
 const DefaultBaseURL = "https://api.anthropic.com"
 
-// DefaultIdleTimeout outlasts every silence of a healthy stream by far: it has pings.
+// DefaultIdleTimeout is far longer than any pause of a healthy stream: the API sends pings.
 const DefaultIdleTimeout = 5 * time.Minute
 
-// Config says where the models are.
+// Config configures access to the models.
 type Config struct {
 	// BaseURL is the part of the URL before /v1/messages; DefaultBaseURL when empty.
-	BaseURL string `env:"BASE_URL" doc:"where messages are served; empty means Anthropic"`
+	BaseURL string `env:"BASE_URL" doc:"base URL of the Messages API; empty means Anthropic's"`
 	// APIKey is sent as X-Api-Key, or not at all when empty.
 	APIKey string `env:"API_KEY" doc:"the key of the Anthropic API"`
-	// IdleTimeout ends a call that gave no byte for so long; DefaultIdleTimeout when 0.
-	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call that gives no byte for so long; 0 means 5m"`
+	// IdleTimeout ends a call after this long without data; DefaultIdleTimeout when 0.
+	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call after this long without data; 0 means 5m"`
 }
 
-// Model calls messages. Safe for concurrent use.
+// Model calls the Messages API. Safe for concurrent use.
 type Model struct {
 	messages anthropic.MessageService
-	key      string // for taking it out of errors
+	key      string // removed from errors
 	idle     time.Duration
 }
 
 var _ model.Model = (*Model)(nil)
 
-// New makes a model that calls through client; nil means one that follows no redirect,
-// see model.Direct. It refuses a base URL that is not an absolute http or https URL.
+// New returns a model that calls through client; nil means model.HTTPClient's default. It refuses a base URL
+// that is not an absolute http or https URL.
 func New(c Config, client *http.Client) (*Model, error) {
 	if c.BaseURL == "" {
 		c.BaseURL = DefaultBaseURL
@@ -55,39 +55,39 @@ func New(c Config, client *http.Client) (*Model, error) {
 	}
 	options := []option.RequestOption{
 		option.WithBaseURL(base.JoinPath("/").String()),
-		option.WithHTTPClient(model.Direct(client)),
+		option.WithHTTPClient(model.HTTPClient(client)),
 		option.WithMaxRetries(0),
 		option.WithoutOpenTelemetry(),
 	}
 	if c.APIKey != "" {
 		options = append(options, option.WithAPIKey(c.APIKey))
 	}
-	// anthropic.NewClient would read the environment; the service by itself does not.
+	// anthropic.NewClient would also read the environment.
 	return &Model{messages: anthropic.NewMessageService(options...), key: c.APIKey, idle: c.IdleTimeout}, nil
 }
 
-// Generate streams one message. All its errors are *model.Error, except for that
-// of ctx, and none holds the API key.
+// Generate streams one reply. Apart from the error of ctx, its errors are *model.Error. They never contain the
+// API key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
-		m.generate(ctx, r, model.Out(yield, m.key))
+		m.generate(ctx, r, model.FilterEvents(yield, m.key))
 	}
 }
 
 func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
-	params, err := request(r)
+	params, err := newParams(r)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := line.Begin(ctx, m.idle, refusal)
-	defer hangUp()
-	stream := m.messages.NewStreaming(calling, params, option.WithMiddleware(bounded(call)))
+	callCtx, call, end := providerhttp.NewCall(ctx, m.idle, responseError)
+	defer end()
+	stream := m.messages.NewStreaming(callCtx, params, option.WithMiddleware(callMiddleware(call)))
 	defer stream.Close()
 
-	reply := newReply(len(r.Messages))
-	for !reply.over && stream.Next() {
-		events, err := reply.take(stream.Current())
+	reply := newAssembler(len(r.Messages))
+	for !reply.stopped && stream.Next() {
+		events, err := reply.handle(stream.Current())
 		for _, e := range events {
 			if !yield(e, nil) {
 				return
@@ -98,28 +98,28 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 			return
 		}
 	}
-	if err := stream.Err(); err != nil && (!reply.whole() || !line.IsConnectionFailure(err)) {
-		yield(nil, call.Error(spoken(err)))
+	if err := stream.Err(); err != nil && (!reply.isComplete() || !providerhttp.IsConnectionFailure(err)) {
+		yield(nil, call.Error(streamError(err)))
 		return
 	}
-	events, err := reply.end()
+	events, err := reply.finish()
 	for _, e := range events {
 		if !yield(e, nil) {
 			return
 		}
 	}
 	if err != nil {
-		// A body may end quietly because the call was given up.
-		yield(nil, call.Error(spoken(err)))
+		// A cancelled call may end its body without an error.
+		yield(nil, call.Error(streamError(err)))
 	}
 }
 
-// bounded is the middleware of a call.
-func bounded(call *line.Call) option.Middleware {
+// callMiddleware sends the requests of a call and limits the events of its stream.
+func callMiddleware(call *providerhttp.Call) option.Middleware {
 	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		res, err := call.Send(req, next)
 		if err == nil {
-			res.Body = model.Bounded(res.Body)
+			res.Body = model.LimitEvents(res.Body)
 		}
 		return res, err
 	}

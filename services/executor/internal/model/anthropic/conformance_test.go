@@ -8,10 +8,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/modeltest"
 )
 
-func TestMessagesAreAModel(t *testing.T) {
+func TestTheModelConforms(t *testing.T) {
 	t.Parallel()
-	modeltest.RunWire(t, modeltest.Provider{
-		Folder: "testdata/replies",
+	modeltest.RunHTTP(t, modeltest.Provider{
+		Dir: "testdata/replies",
 		Connect: func(t *testing.T, server *modeltest.Server) model.Model {
 			return connect(t, server, anthropic.Config{})
 		},
@@ -31,7 +31,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	})
 }
 
-// connect makes a model that calls the server.
+// connect returns a model that calls the server.
 func connect(t *testing.T, server *modeltest.Server, c anthropic.Config) *anthropic.Model {
 	t.Helper()
 	c.BaseURL = server.URL

@@ -1,50 +1,42 @@
-// Package anthropic is the door to Anthropic's messages, through the official SDK.
+// Package anthropic calls Anthropic's Messages API through the official SDK.
 //
-// The SDK builds requests and reads the event stream. What it would decide on
-// its own is taken from it: it retries nothing, because the runtime does; it
-// reads nothing from the environment and traces nothing, because the executor
-// does; and answers that are not an event stream never reach it, because it
-// reads them whole. A middleware of each call, the line, turns those into a
-// model.Error.
+// The SDK builds requests and reads the event stream. It does not retry, because the runtime does. It does not
+// read the environment, and it does not trace, because the executor does. The SDK would read a response that is
+// not an event stream whole, so a middleware (providerhttp.Call) turns such responses into a model.Error first.
 //
 // # Turns
 //
-// Messages takes turns: user and assistant alternate, and the results of an
-// assistant's calls stand first in the user's next turn. The conversation of
-// the runtime has a message for each result and may have several of one role in
-// a row, so neighbours are merged into one turn, tool messages being the
-// user's. Messages of the roles system and context stay where they are, as the
-// user's: moving them into the system prompt would spoil the provider's cache.
+// In the Messages API, user and assistant turns alternate, and the results of an assistant's calls come first in
+// the next user turn. The runtime's conversation has one message for each result and may have several messages
+// of one role in a row. The package therefore merges neighbours into one turn and counts tool messages as the
+// user's. System and context messages keep their place as the user's: moving them into the system prompt would
+// invalidate the provider's cache.
 //
 // # Reasoning
 //
-// A thinking block of a turn that uses tools must be returned unchanged with
-// its signature, and a redacted one as it came. The provider data of a
-// reasoning part is this, as JSON:
+// In a turn with tool calls, thinking blocks must be sent back unchanged with their signature, and redacted
+// blocks as received. The provider data of a reasoning part is JSON:
 //
-//	{"type":"thinking","signature":"…"}          the text is the part's
+//	{"type":"thinking","signature":"…"}          the text is in the part
 //	{"type":"redacted_thinking","data":"…"}
 //
-// Reasoning without such data, unfinished or another provider's, is not sent.
+// Reasoning without such data is not sent. It is unfinished or comes from another provider.
 //
-// The API refuses to think where a call is required, and in a turn whose earlier
-// part did not begin with a thought. Where the options ask for thinking, such a
-// request is made without.
+// The API refuses thinking if a call is required, or if the current turn began without a thinking block. If the
+// options enable thinking, such a request disables it.
 //
-// # What is asked for
+// # Requests
 //
-// An Output becomes the native output format, which is always constrained, Strict or
-// not. It takes only schemas whose objects forbid further properties and whose
-// values have no bounds; one that does not is sent closed and without its bounds. A
-// strict tool is sent as such where its schema fits, as a plain one elsewhere. What
-// the API refuses of a format or a choice is provider_unsupported.
+// An Output becomes the native output format. It is always constrained, Strict or not. The format accepts
+// only schemas with closed objects and without bounds on values; other schemas are sent closed and without their
+// bounds. A strict tool is sent as strict if its schema qualifies, otherwise as a plain tool. If the API refuses
+// the format or the tool choice, the error is provider_unsupported.
 //
-// The cache is told to keep the tools, the system prompt and the conversation so
-// far, with three of its four breakpoints. A cap that only the options have counts
-// before the default.
+// Cache breakpoints follow the tools, the system prompt and the conversation: three of the four that the API
+// allows. If only the options set max_tokens, their value replaces the default.
 //
-// # When a reply is whole
+// # End of a reply
 //
-// A reply is whole when its stop_reason came and all its blocks ended; it ends
-// at message_stop, or at the end of the body. A body that ends before was cut off.
+// A reply is complete once its stop_reason has arrived and all its blocks have ended. It ends at message_stop or
+// at the end of the body. A body that ends earlier was truncated.
 package anthropic

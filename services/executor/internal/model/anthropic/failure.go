@@ -10,82 +10,79 @@ import (
 
 	"github.com/anthropics/anthropic-sdk-go"
 
-	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
-// complaint is what an error body says: {"type":"error","error":{"type","message"}}.
-type complaint struct{ kind, message string }
+// apiError is an error body: {"type":"error","error":{"type","message"}}.
+type apiError struct{ kind, message string }
 
-func readComplaint(text []byte) complaint {
+func parseAPIError(text []byte) apiError {
 	var envelope struct {
 		Error struct {
 			Type    string `json:"type"`
 			Message string `json:"message"`
 		} `json:"error"`
 	}
-	// A body in another form, a proxy's perhaps, is its own message.
+	// Any other body, perhaps from a proxy, is its own message.
 	_ = json.Unmarshal(text, &envelope)
-	return complaint{
+	return apiError{
 		kind:    envelope.Error.Type,
 		message: cmp.Or(envelope.Error.Message, strings.TrimSpace(string(text))),
 	}
 }
 
-// refusal classifies an answer that is not an event stream.
-func refusal(res *http.Response, text []byte) *model.Error {
-	if e := model.Redirected(res); e != nil {
+// responseError classifies a response that is not an event stream.
+func responseError(res *http.Response, text []byte) *model.Error {
+	if e := model.RedirectError(res); e != nil {
 		return e
 	}
-	said := readComplaint(text)
+	apiErr := parseAPIError(text)
 	e := &model.Error{
 		StatusCode: res.StatusCode,
-		Message:    cmp.Or(said.message, http.StatusText(res.StatusCode)),
+		Message:    cmp.Or(apiErr.message, http.StatusText(res.StatusCode)),
 	}
-	e.Code, e.Retryable = classify(res.StatusCode, said.kind)
-	specify(e)
-	line.ReadRetryHeaders(e, res.Header)
+	e.Code, e.Retryable = classify(res.StatusCode, apiErr.kind)
+	refineCode(e)
+	providerhttp.ReadRetryHeaders(e, res.Header)
 	return e
 }
 
-// spoken makes an error of what the provider said in the middle of a stream, and
-// leaves other errors as they are.
-func spoken(err error) error {
+// streamError classifies an error that the provider sent in the middle of a stream. It returns other errors
+// unchanged.
+func streamError(err error) error {
 	if e, ok := errors.AsType[*anthropic.Error](err); ok {
-		return interruption([]byte(e.RawJSON()))
+		return eventError([]byte(e.RawJSON()))
 	}
 	return err
 }
 
-// interruption classifies an error event in the middle of a stream.
-func interruption(text []byte) *model.Error {
-	said := readComplaint(text)
-	e := &model.Error{Message: said.message}
-	e.Code, e.Retryable = classify(0, said.kind)
-	specify(e)
+func eventError(text []byte) *model.Error {
+	apiErr := parseAPIError(text)
+	e := &model.Error{Message: apiErr.message}
+	e.Code, e.Retryable = classify(0, apiErr.kind)
+	refineCode(e)
 	return e
 }
 
 var (
-	tooLong = regexp.MustCompile(`(?i)prompt is too long|exceeds? (the )?context|context (limit|window)|too many tokens`)
-	ofShape = regexp.MustCompile(`(?i)output_config|output_format|structured output|tool_choice`)
+	contextTooLong   = regexp.MustCompile(`(?i)prompt is too long|exceeds? (the )?context|context (limit|window)|too many tokens`)
+	unsupportedShape = regexp.MustCompile(`(?i)output_config|output_format|structured output|tool_choice`)
 )
 
-// specify tells apart what the API calls invalid requests alike: a conversation that
-// is too long, and a shape of the reply, which the runtime asks for, that the model
-// cannot give.
-func specify(e *model.Error) {
+// refineCode recognizes two causes of an invalid request. A conversation that exceeds the context gets advice;
+// an unsupported reply format or tool choice gets provider_unsupported.
+func refineCode(e *model.Error) {
 	switch {
 	case e.Code != model.CodeInvalidRequest:
-	case tooLong.MatchString(e.Message):
-		e.Message = model.TooLong(e.Message)
-	case ofShape.MatchString(e.Message):
+	case contextTooLong.MatchString(e.Message):
+		e.Message = model.ContextTooLong(e.Message)
+	case unsupportedShape.MatchString(e.Message):
 		e.Code = model.CodeUnsupported
 	}
 }
 
-// classify decides by the type of the error where it is known, else by the
-// status, which is 0 in the middle of a stream.
+// classify uses the error type if it is known, otherwise the status. In the middle of a stream the status is 0.
 func classify(status int, kind string) (code string, retryable bool) {
 	switch kind {
 	case "overloaded_error":

@@ -12,24 +12,23 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// takes says why a file cannot be sent.
-func takes(f agent.File) error {
-	_, err := file(f)
+// checkFile returns the error of an unsupported file.
+func checkFile(f agent.File) error {
+	_, err := fileBlock(f)
 	return err
 }
 
-// file gives the block of an image, a PDF or a text.
-func file(f agent.File) (anthropic.ContentBlockParamUnion, error) {
+func fileBlock(f agent.File) (anthropic.ContentBlockParamUnion, error) {
 	media, _, _ := mime.ParseMediaType(f.MediaType)
 	embedded := strings.HasPrefix(f.URL, "data:")
 	if !embedded && !strings.HasPrefix(f.URL, "https:") {
-		return anthropic.ContentBlockParamUnion{}, model.Invalid("messages take a file as a data: or https: URL")
+		return anthropic.ContentBlockParamUnion{}, model.InvalidRequest("files must have a data: or https: URL")
 	}
 	var data []byte
 	if embedded {
 		var ok bool
-		if data, ok = model.DataURL(f.URL); !ok {
-			return anthropic.ContentBlockParamUnion{}, model.Invalid("the file %q has a data: URL that cannot be decoded", f.Filename)
+		if data, ok = model.DecodeDataURL(f.URL); !ok {
+			return anthropic.ContentBlockParamUnion{}, model.InvalidRequest("the file %q has a data: URL that cannot be decoded", f.Filename)
 		}
 	}
 	encoded := base64.StdEncoding.EncodeToString(data)
@@ -39,16 +38,16 @@ func file(f agent.File) (anthropic.ContentBlockParamUnion, error) {
 	case strings.HasPrefix(media, "image/"):
 		return anthropic.NewImageBlock(anthropic.URLImageSourceParam{URL: f.URL}), nil
 	case media == "application/pdf" && embedded:
-		return document(f, anthropic.DocumentBlockParamSourceUnion{OfBase64: &anthropic.Base64PDFSourceParam{Data: encoded}}), nil
+		return documentBlock(f, anthropic.DocumentBlockParamSourceUnion{OfBase64: &anthropic.Base64PDFSourceParam{Data: encoded}}), nil
 	case media == "application/pdf":
-		return document(f, anthropic.DocumentBlockParamSourceUnion{OfURL: &anthropic.URLPDFSourceParam{URL: f.URL}}), nil
+		return documentBlock(f, anthropic.DocumentBlockParamSourceUnion{OfURL: &anthropic.URLPDFSourceParam{URL: f.URL}}), nil
 	case (strings.HasPrefix(media, "text/") || media == "application/json") && embedded && utf8.Valid(data):
-		return document(f, anthropic.DocumentBlockParamSourceUnion{OfText: &anthropic.PlainTextSourceParam{Data: string(data)}}), nil
+		return documentBlock(f, anthropic.DocumentBlockParamSourceUnion{OfText: &anthropic.PlainTextSourceParam{Data: string(data)}}), nil
 	}
-	return anthropic.ContentBlockParamUnion{}, model.Invalid("messages take images, PDFs, and texts as data: URLs, not a file of type %s", f.MediaType)
+	return anthropic.ContentBlockParamUnion{}, model.InvalidRequest("the Messages API accepts images, PDFs and embedded texts, not files of type %s", f.MediaType)
 }
 
-func document(f agent.File, source anthropic.DocumentBlockParamSourceUnion) anthropic.ContentBlockParamUnion {
+func documentBlock(f agent.File, source anthropic.DocumentBlockParamSourceUnion) anthropic.ContentBlockParamUnion {
 	d := &anthropic.DocumentBlockParam{Source: source}
 	if f.Filename != "" {
 		d.Title = anthropic.String(f.Filename)

@@ -9,28 +9,28 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// The bounds of one reply.
+// The limits of one reply.
 const (
 	maxOpenBlocks = 256
-	maxArguments  = 8 << 20 // bytes, of one call
+	maxArguments  = 8 << 20 // bytes for each call
 )
 
-// reply puts the events of one message together. It does no I/O.
-type reply struct {
-	ids     *model.IDs
-	blocks  map[int64]*open // those that are open, by their index on the wire
-	calls   int
-	input   int64 // tokens, without the cached ones
-	wrote   int64 // tokens written to the cache
-	read    int64 // tokens read from the cache
-	output  int64
-	thought int64
-	stop    anthropic.StopReason
-	over    bool // message_stop came
+// assembler builds one reply from the events of its stream. It does no I/O.
+type assembler struct {
+	ids        *model.CallIDs
+	openBlocks map[int64]*openBlock // by their index on the wire
+	calls      int
+	input      int64 // tokens, excluding the cached
+	cacheWrite int64 // tokens written to the cache
+	cacheRead  int64 // tokens read from the cache
+	output     int64
+	thinking   int64
+	stopReason anthropic.StopReason
+	stopped    bool // message_stop arrived
 }
 
-// open is a content block on its way in.
-type open struct {
+// openBlock is an unfinished content block.
+type openBlock struct {
 	kind      string
 	signature string
 	data      string
@@ -39,77 +39,76 @@ type open struct {
 	arguments strings.Builder
 }
 
-func newReply(messages int) *reply {
-	return &reply{ids: model.NewIDs(messages), blocks: make(map[int64]*open)}
+func newAssembler(messages int) *assembler {
+	return &assembler{ids: model.NewCallIDs(messages), openBlocks: make(map[int64]*openBlock)}
 }
 
-// whole says whether nothing of the reply is missing but its usage.
-func (r *reply) whole() bool { return r.stop != "" && len(r.blocks) == 0 }
+// isComplete reports whether everything but the usage has arrived.
+func (a *assembler) isComplete() bool { return a.stopReason != "" && len(a.openBlocks) == 0 }
 
-// take gives the events of an event.
-func (r *reply) take(e anthropic.MessageStreamEventUnion) ([]model.Event, error) {
+func (a *assembler) handle(e anthropic.MessageStreamEventUnion) ([]model.Event, error) {
 	switch e.Type {
 	case "message_start":
 		u := e.Message.Usage
-		r.input, r.wrote, r.read, r.output = u.InputTokens, u.CacheCreationInputTokens, u.CacheReadInputTokens, u.OutputTokens
+		a.input, a.cacheWrite, a.cacheRead, a.output = u.InputTokens, u.CacheCreationInputTokens, u.CacheReadInputTokens, u.OutputTokens
 	case "content_block_start":
-		return r.begin(e.Index, e.ContentBlock)
+		return a.startBlock(e.Index, e.ContentBlock)
 	case "content_block_delta":
-		return r.add(e.Index, e.Delta)
+		return a.addDelta(e.Index, e.Delta)
 	case "content_block_stop":
-		return r.finish(e.Index), nil
+		return a.endBlock(e.Index), nil
 	case "message_delta":
 		if e.Delta.StopReason != "" {
-			r.stop = e.Delta.StopReason
+			a.stopReason = e.Delta.StopReason
 		}
-		r.count(e.Usage)
+		a.addUsage(e.Usage)
 	case "message_stop":
-		r.over = true
+		a.stopped = true
 	}
 	return nil, nil
 }
 
-func (r *reply) begin(index int64, start anthropic.ContentBlockStartEventContentBlockUnion) ([]model.Event, error) {
-	if len(r.blocks) == maxOpenBlocks {
-		return nil, model.Unreadable("more than %d blocks at a time", maxOpenBlocks)
+func (a *assembler) startBlock(index int64, start anthropic.ContentBlockStartEventContentBlockUnion) ([]model.Event, error) {
+	if len(a.openBlocks) == maxOpenBlocks {
+		return nil, model.InvalidResponse("more than %d open blocks", maxOpenBlocks)
 	}
-	b := &open{kind: start.Type, signature: start.Signature, data: start.Data}
-	r.blocks[index] = b
+	b := &openBlock{kind: start.Type, signature: start.Signature, data: start.Data}
+	a.openBlocks[index] = b
 	switch b.kind {
 	case "text":
-		return text(start.Text), nil
+		return textDelta(start.Text), nil
 	case typeThinking:
-		return thought(start.Thinking), nil
+		return reasoningDelta(start.Thinking), nil
 	case "tool_use":
 		if start.Name == "" {
-			return nil, model.Unreadable("a call has no name")
+			return nil, model.InvalidResponse("a call has no name")
 		}
-		b.call = r.calls
+		b.call = a.calls
 		b.input = json.RawMessage(start.JSON.Input.Raw())
-		r.calls++
-		return []model.Event{model.CallStart{Index: b.call, ID: r.ids.Next(start.ID, b.call), Name: start.Name}}, nil
+		a.calls++
+		return []model.Event{model.CallStart{Index: b.call, ID: a.ids.Assign(start.ID, b.call), Name: start.Name}}, nil
 	}
 	return nil, nil
 }
 
-func (r *reply) add(index int64, delta anthropic.MessageStreamEventUnionDelta) ([]model.Event, error) {
-	b := r.blocks[index]
+func (a *assembler) addDelta(index int64, delta anthropic.MessageStreamEventUnionDelta) ([]model.Event, error) {
+	b := a.openBlocks[index]
 	if b == nil {
-		return nil, model.Unreadable("a delta of the block %d, which is not open", index)
+		return nil, model.InvalidResponse("a delta for block %d, which is not open", index)
 	}
 	switch delta.Type {
 	case "text_delta":
-		return text(delta.Text), nil
+		return textDelta(delta.Text), nil
 	case "thinking_delta":
-		return thought(delta.Thinking), nil
+		return reasoningDelta(delta.Thinking), nil
 	case "signature_delta":
 		b.signature += delta.Signature
 	case "input_json_delta":
 		if b.kind != "tool_use" || delta.PartialJSON == "" {
-			return nil, nil // a call that the provider runs itself, or nothing
+			return nil, nil // a call that the provider executes, or an empty delta
 		}
 		if b.arguments.Len()+len(delta.PartialJSON) > maxArguments {
-			return nil, model.Unreadable("the arguments of a call are longer than %d bytes", maxArguments)
+			return nil, model.InvalidResponse("the arguments of a call exceed %d bytes", maxArguments)
 		}
 		b.arguments.WriteString(delta.PartialJSON)
 		return []model.Event{model.CallDelta{Index: b.call, Text: delta.PartialJSON}}, nil
@@ -117,9 +116,9 @@ func (r *reply) add(index int64, delta anthropic.MessageStreamEventUnionDelta) (
 	return nil, nil
 }
 
-func (r *reply) finish(index int64) []model.Event {
-	b := r.blocks[index]
-	delete(r.blocks, index)
+func (a *assembler) endBlock(index int64) []model.Event {
+	b := a.openBlocks[index]
+	delete(a.openBlocks, index)
 	if b == nil {
 		return nil
 	}
@@ -128,49 +127,48 @@ func (r *reply) finish(index int64) []model.Event {
 		if b.signature == "" {
 			return []model.Event{model.ReasoningEnd{}}
 		}
-		return remember(memory{Type: typeThinking, Signature: b.signature})
+		return reasoningEnd(providerData{Type: typeThinking, Signature: b.signature})
 	case typeRedacted:
-		return remember(memory{Type: typeRedacted, Data: b.data})
+		return reasoningEnd(providerData{Type: typeRedacted, Data: b.data})
 	case "tool_use":
 		arguments := b.arguments.String()
 		if arguments == "" {
-			arguments = string(b.input) // whole in the start, where nothing followed it
+			arguments = string(b.input) // without deltas, content_block_start holds them all
 		}
-		return []model.Event{model.CallEnd{Index: b.call, Arguments: model.Arguments(arguments)}}
+		return []model.Event{model.CallEnd{Index: b.call, Arguments: model.EncodeArguments(arguments)}}
 	}
 	return nil
 }
 
-// count takes the usage of a message_delta, which is cumulative and may repeat
-// only a part of that of the start.
-func (r *reply) count(u anthropic.MessageDeltaUsage) {
-	r.input = max(r.input, u.InputTokens)
-	r.wrote = max(r.wrote, u.CacheCreationInputTokens)
-	r.read = max(r.read, u.CacheReadInputTokens)
-	r.output = max(r.output, u.OutputTokens)
-	r.thought = max(r.thought, u.OutputTokensDetails.ThinkingTokens)
+// addUsage adds the usage of a message_delta. It is cumulative and may omit counts of message_start.
+func (a *assembler) addUsage(u anthropic.MessageDeltaUsage) {
+	a.input = max(a.input, u.InputTokens)
+	a.cacheWrite = max(a.cacheWrite, u.CacheCreationInputTokens)
+	a.cacheRead = max(a.cacheRead, u.CacheReadInputTokens)
+	a.output = max(a.output, u.OutputTokens)
+	a.thinking = max(a.thinking, u.OutputTokensDetails.ThinkingTokens)
 }
 
-// end gives the usage and the finish of a reply that is over, or says that it was cut off.
-func (r *reply) end() ([]model.Event, error) {
-	if !r.whole() {
-		return nil, model.CutOff("a stop_reason")
+// finish returns the usage and the finish of a complete reply, and an error for a truncated one.
+func (a *assembler) finish() ([]model.Event, error) {
+	if !a.isComplete() {
+		return nil, model.Truncated("a stop_reason")
 	}
-	prompt := r.input + r.wrote + r.read
+	prompt := a.input + a.cacheWrite + a.cacheRead
 	return []model.Event{
 		model.Usage{
-			PromptTokens: prompt, CompletionTokens: r.output, TotalTokens: prompt + r.output,
-			ReasoningTokens: r.thought, CachedTokens: r.read,
+			PromptTokens: prompt, CompletionTokens: a.output, TotalTokens: prompt + a.output,
+			ReasoningTokens: a.thinking, CachedTokens: a.cacheRead,
 		},
-		model.Finish{Reason: r.reason()},
+		model.Finish{Reason: a.finishReason()},
 	}, nil
 }
 
-func (r *reply) reason() model.FinishReason {
-	switch r.stop {
+func (a *assembler) finishReason() model.FinishReason {
+	switch a.stopReason {
 	case anthropic.StopReasonEndTurn, anthropic.StopReasonStopSequence:
-		if r.calls > 0 {
-			return model.FinishToolCalls // some servers say so here
+		if a.calls > 0 {
+			return model.FinishToolCalls // some servers report calls this way
 		}
 		return model.FinishStop
 	case anthropic.StopReasonToolUse:
@@ -179,27 +177,27 @@ func (r *reply) reason() model.FinishReason {
 		return model.FinishLength
 	case anthropic.StopReasonRefusal:
 		return model.FinishContentFilter
-	default: // pause_turn, and what is yet to come
+	default: // pause_turn and unknown reasons
 		return model.FinishOther
 	}
 }
 
-func text(s string) []model.Event {
+func textDelta(s string) []model.Event {
 	if s == "" {
 		return nil
 	}
 	return []model.Event{model.TextDelta{Text: s}}
 }
 
-func thought(s string) []model.Event {
+func reasoningDelta(s string) []model.Event {
 	if s == "" {
 		return nil
 	}
 	return []model.Event{model.ReasoningDelta{Text: s}}
 }
 
-func remember(m memory) []model.Event {
-	// Marshalling a struct of strings cannot fail.
+func reasoningEnd(m providerData) []model.Event {
+	// Marshalling strings cannot fail.
 	data, _ := json.Marshal(m)
 	return []model.Event{model.ReasoningEnd{ProviderData: data}}
 }

@@ -15,21 +15,20 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// defaultMaxTokens is the cap on a reply where the request has none: the API
-// insists on one, and every model takes this.
+// defaultMaxTokens is max_tokens if the request sets no limit. The API requires a value; every model accepts
+// this one.
 const defaultMaxTokens = 4096
 
-// legalCallID is what the API takes for the id of a call.
-var legalCallID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,256}$`)
+// callIDPattern matches the call ids accepted by the API.
+var callIDPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,256}$`)
 
-// request puts a conversation into the form of messages. Its error is a
-// *model.Error: provider_invalid_request.
-func request(r model.Request) (anthropic.MessageNewParams, error) {
-	chosen, err := readOptions(r.Options)
+// newParams converts a request. Its error is a *model.Error: provider_invalid_request.
+func newParams(r model.Request) (anthropic.MessageNewParams, error) {
+	opts, err := parseOptions(r.Options)
 	if err != nil {
 		return anthropic.MessageNewParams{}, err
 	}
-	params := anthropic.MessageNewParams{Model: r.Model, MaxTokens: maxTokens(r, chosen)}
+	params := anthropic.MessageNewParams{Model: r.Model, MaxTokens: maxTokens(r, opts)}
 	if r.Temperature != nil {
 		params.Temperature = anthropic.Float(*r.Temperature)
 	}
@@ -37,31 +36,31 @@ func request(r model.Request) (anthropic.MessageNewParams, error) {
 		params.System = []anthropic.TextBlockParam{{Text: r.System}}
 	}
 	for _, t := range r.Tools {
-		params.Tools = append(params.Tools, anthropic.ToolUnionParam{OfTool: tool(t)})
+		params.Tools = append(params.Tools, anthropic.ToolUnionParam{OfTool: toolParam(t)})
 	}
-	if err := choose(&params, r); err != nil {
+	if err := setToolChoice(&params, r); err != nil {
 		return params, err
 	}
 	if r.Output != nil {
-		shape, err := format(*r.Output)
+		shape, err := outputFormat(*r.Output)
 		if err != nil {
 			return params, err
 		}
 		params.OutputConfig.Format = param.Override[anthropic.JSONOutputFormatParam](shape)
 	}
-	if err := converse(&params, model.Former(r.Messages, takes)); err != nil {
+	if err := addMessages(&params, model.OmitUnsupportedFiles(r.Messages, checkFile)); err != nil {
 		return params, err
 	}
-	if chosen.Thinking.Type != "" && mustNotThink(params, chosen) {
+	if opts.Thinking.Type != "" && refusesThinking(params, opts) {
 		params.Thinking.OfDisabled = &anthropic.ThinkingConfigDisabledParam{}
 	}
 	if r.Cache == agent.CacheAuto {
-		mark(&params)
+		setCacheBreakpoints(&params)
 	}
-	return withOptions(params, r.Options)
+	return mergeOptions(params, r.Options)
 }
 
-// options are the members of a request's options that others depend on.
+// options are the request options that influence other parameters.
 type options struct {
 	MaxTokens int64 `json:"max_tokens"`
 	Thinking  struct {
@@ -70,44 +69,43 @@ type options struct {
 	} `json:"thinking"`
 }
 
-func readOptions(source json.RawMessage) (options, error) {
+func parseOptions(source json.RawMessage) (options, error) {
 	var o options
 	if len(source) > 0 {
 		if err := json.Unmarshal(source, &o); err != nil {
-			return o, model.Invalid("the provider options cannot be read: %v", err)
+			return o, model.InvalidRequest("cannot decode the provider options: %v", err)
 		}
 	}
 	return o, nil
 }
 
-// maxTokens is the cap on a reply, which the API insists on: the request's, else the
-// options', else a default that leaves room behind what the model may think.
-func maxTokens(r model.Request, chosen options) int64 {
+// maxTokens is the request's limit, else the options' max_tokens, else a default on top of the thinking budget.
+// The API requires a limit.
+func maxTokens(r model.Request, opts options) int64 {
 	switch {
 	case r.MaxOutputTokens > 0:
 		return int64(r.MaxOutputTokens)
-	case chosen.MaxTokens > 0:
-		return chosen.MaxTokens
+	case opts.MaxTokens > 0:
+		return opts.MaxTokens
 	}
-	return defaultMaxTokens + chosen.Thinking.Budget
+	return defaultMaxTokens + opts.Thinking.Budget
 }
 
-func tool(t model.Tool) *anthropic.ToolParam {
-	out := &anthropic.ToolParam{Name: t.Name, InputSchema: param.Override[anthropic.ToolInputSchemaParam](schema(t))}
+func toolParam(t model.Tool) *anthropic.ToolParam {
+	out := &anthropic.ToolParam{Name: t.Name, InputSchema: param.Override[anthropic.ToolInputSchemaParam](inputSchema(t))}
 	if t.Description != "" {
 		out.Description = anthropic.String(t.Description)
 	}
-	if t.Strict && fits(t.InputSchema) {
+	if t.Strict && isStrictSchema(t.InputSchema) {
 		out.Strict = anthropic.Bool(true)
 	}
 	return out
 }
 
-// choose says whether a tool must be called.
-func choose(params *anthropic.MessageNewParams, r model.Request) error {
+func setToolChoice(params *anthropic.MessageNewParams, r model.Request) error {
 	switch {
 	case r.Choice == model.ChoiceRequired && len(r.Tools) == 0:
-		return model.Invalid("a call is required and there are no tools")
+		return model.InvalidRequest("a tool call is required but the request has no tools")
 	case r.Choice == model.ChoiceRequired:
 		params.ToolChoice.OfAny = &anthropic.ToolChoiceAnyParam{}
 	case r.Choice == model.ChoiceNone && len(r.Tools) > 0:
@@ -116,33 +114,31 @@ func choose(params *anthropic.MessageNewParams, r model.Request) error {
 	return nil
 }
 
-// mustNotThink says whether the API would refuse a request because of the thinking
-// that its options ask for: where a call is required, and where the turn of the
-// model that now gets its results did not begin with a thought, because another
-// model took it or because it was interrupted.
-func mustNotThink(params anthropic.MessageNewParams, chosen options) bool {
+// refusesThinking reports whether the API would refuse a request with the thinking of its options. It does so if
+// a call is required, or if the assistant's current turn did not begin with thinking, because another model
+// began it or it was interrupted.
+func refusesThinking(params anthropic.MessageNewParams, opts options) bool {
 	if params.ToolChoice.OfAny != nil {
 		return true
 	}
 	last := len(params.Messages) - 1
-	if chosen.Thinking.Type != "enabled" || last < 1 || params.Messages[last].Content[0].OfToolResult == nil {
+	if opts.Thinking.Type != "enabled" || last < 1 || params.Messages[last].Content[0].OfToolResult == nil {
 		return false
 	}
 	first := params.Messages[last-1].Content[0]
 	return first.OfThinking == nil && first.OfRedactedThinking == nil
 }
 
-// converse adds the messages as turns.
-func converse(params *anthropic.MessageNewParams, messages []agent.Message) error {
+func addMessages(params *anthropic.MessageNewParams, messages []agent.Message) error {
 	for _, m := range messages {
-		role, blocks, err := turn(m)
+		role, blocks, err := turnBlocks(m)
 		if err != nil {
 			return err
 		}
 		last := len(params.Messages) - 1
 		switch {
 		case len(blocks) == 0:
-			// The API refuses messages that say nothing.
+			// The API refuses empty messages.
 		case last >= 0 && params.Messages[last].Role == role:
 			params.Messages[last].Content = append(params.Messages[last].Content, blocks...)
 		default:
@@ -152,9 +148,9 @@ func converse(params *anthropic.MessageNewParams, messages []agent.Message) erro
 	return nil
 }
 
-// mark sets the breakpoints of the cache: behind the tools, the system prompt and
-// the conversation so far, three of the four that the API allows.
-func mark(params *anthropic.MessageNewParams) {
+// setCacheBreakpoints marks the end of the tools, the system prompt and the conversation. The API allows four
+// breakpoints.
+func setCacheBreakpoints(params *anthropic.MessageNewParams) {
 	breakpoint := anthropic.NewCacheControlEphemeralParam()
 	if n := len(params.Tools); n > 0 {
 		params.Tools[n-1].OfTool.CacheControl = breakpoint
@@ -167,7 +163,7 @@ func mark(params *anthropic.MessageNewParams) {
 	}
 	content := params.Messages[len(params.Messages)-1].Content
 	for _, block := range slices.Backward(content) {
-		// Thinking cannot be marked.
+		// Thinking blocks cannot be marked.
 		if control := block.GetCacheControl(); control != nil {
 			*control = breakpoint
 			return
@@ -175,51 +171,50 @@ func mark(params *anthropic.MessageNewParams) {
 	}
 }
 
-// withOptions adds the options of a request to its params. Those of a call that must
-// not think leave their thinking behind, whatever it is.
-func withOptions(params anthropic.MessageNewParams, source json.RawMessage) (anthropic.MessageNewParams, error) {
+// mergeOptions adds the request's options to params. If params disable thinking, the options' thinking is
+// dropped.
+func mergeOptions(params anthropic.MessageNewParams, source json.RawMessage) (anthropic.MessageNewParams, error) {
 	if len(source) == 0 {
 		return params, nil
 	}
 	body, err := json.Marshal(params)
 	if err != nil {
-		return params, model.Invalid("the request cannot be written: %v", err)
+		return params, model.InvalidRequest("cannot encode the request: %v", err)
 	}
 	if params.Thinking.OfDisabled != nil {
 		var members map[string]json.RawMessage
 		if json.Unmarshal(source, &members) == nil {
-			delete(members, "thinking") // its members would be merged
+			delete(members, "thinking") // merging would mix its members into the disabled one
 			source, _ = json.Marshal(members)
 		}
 	}
-	merged, err := model.Merge(body, source)
+	merged, err := model.MergeOptions(body, source)
 	if err != nil {
 		return params, err
 	}
 	return param.Override[anthropic.MessageNewParams](merged), nil
 }
 
-// schema gives the input schema of a tool, or the one that the API wants for a
-// tool without.
-func schema(t model.Tool) json.RawMessage {
+// inputSchema returns the input schema of a tool, or the API's form of an empty one.
+func inputSchema(t model.Tool) json.RawMessage {
 	if len(t.InputSchema) == 0 {
 		return json.RawMessage(`{"type":"object"}`)
 	}
 	return t.InputSchema
 }
 
-// turn gives whose turn a message belongs to and what it says in it.
-func turn(m agent.Message) (role anthropic.MessageParamRole, blocks []anthropic.ContentBlockParamUnion, err error) {
+// turnBlocks returns the role of a message's turn and the blocks for it.
+func turnBlocks(m agent.Message) (role anthropic.MessageParamRole, blocks []anthropic.ContentBlockParamUnion, err error) {
 	role = anthropic.MessageParamRoleUser
 	switch m.Role {
 	case agent.RoleUser, agent.RoleTool, agent.RoleSystem, agent.RoleContext:
 	case agent.RoleAssistant:
 		role = anthropic.MessageParamRoleAssistant
 	default:
-		return "", nil, model.Invalid("the message %s has the unknown role %q", m.ID, m.Role)
+		return "", nil, model.InvalidRequest("the message %s has the unknown role %q", m.ID, m.Role)
 	}
 	for _, p := range m.Parts {
-		b, err := block(m.Role, p)
+		b, err := partBlocks(m.Role, p)
 		if err != nil {
 			return "", nil, err
 		}
@@ -228,8 +223,8 @@ func turn(m agent.Message) (role anthropic.MessageParamRole, blocks []anthropic.
 	return role, blocks, nil
 }
 
-// block gives the block of a part; none for a part that says nothing here.
-func block(role agent.Role, p agent.Part) ([]anthropic.ContentBlockParamUnion, error) {
+// partBlocks returns the block of a part, or none if the API has no use for the part.
+func partBlocks(role agent.Role, p agent.Part) ([]anthropic.ContentBlockParamUnion, error) {
 	one := func(b anthropic.ContentBlockParamUnion) []anthropic.ContentBlockParamUnion {
 		return []anthropic.ContentBlockParamUnion{b}
 	}
@@ -241,36 +236,35 @@ func block(role agent.Role, p agent.Part) ([]anthropic.ContentBlockParamUnion, e
 		}
 	case agent.Reasoning:
 		if role == agent.RoleAssistant {
-			return thinking(p), nil
+			return thinkingBlocks(p), nil
 		}
 	case agent.ToolCall:
-		return one(anthropic.NewToolUseBlock(callID(p.ID), model.Object(p.Arguments), model.CallName(p.Name))), nil
+		return one(anthropic.NewToolUseBlock(validCallID(p.ID), model.ArgumentsObject(p.Arguments), model.ToolName(p.Name))), nil
 	case agent.ToolResult:
-		return one(anthropic.ContentBlockParamUnion{OfToolResult: result(p)}), nil
+		return one(anthropic.ContentBlockParamUnion{OfToolResult: toolResultBlock(p)}), nil
 	case agent.File:
 		if role != agent.RoleAssistant {
-			b, err := file(p)
+			b, err := fileBlock(p)
 			return one(b), err
 		}
 	}
 	return nil, nil
 }
 
-// memory is the provider data of a reasoning part.
-type memory struct {
+// providerData is the provider data of a reasoning part.
+type providerData struct {
 	Type      string `json:"type"`
 	Signature string `json:"signature,omitempty"`
 	Data      string `json:"data,omitempty"`
 }
 
-// The types of thinking.
 const (
 	typeThinking = "thinking"
 	typeRedacted = "redacted_thinking"
 )
 
-func thinking(r agent.Reasoning) []anthropic.ContentBlockParamUnion {
-	var m memory
+func thinkingBlocks(r agent.Reasoning) []anthropic.ContentBlockParamUnion {
+	var m providerData
 	if json.Unmarshal(r.ProviderData, &m) != nil {
 		return nil
 	}
@@ -283,15 +277,15 @@ func thinking(r agent.Reasoning) []anthropic.ContentBlockParamUnion {
 	return nil
 }
 
-func result(r agent.ToolResult) *anthropic.ToolResultBlockParam {
-	out := &anthropic.ToolResultBlockParam{ToolUseID: callID(r.CallID)}
+func toolResultBlock(r agent.ToolResult) *anthropic.ToolResultBlockParam {
+	out := &anthropic.ToolResultBlockParam{ToolUseID: validCallID(r.CallID)}
 	var texts []string
 	if !r.Success {
 		out.IsError = anthropic.Bool(true)
 		texts = append(texts, r.Error)
 	}
 	if len(r.Result) > 0 {
-		texts = append(texts, model.Plain(r.Result))
+		texts = append(texts, model.PlainText(r.Result))
 	}
 	for _, text := range slices.DeleteFunc(texts, func(s string) bool { return strings.TrimSpace(s) == "" }) {
 		out.Content = append(out.Content, anthropic.ToolResultBlockParamContentUnion{
@@ -301,9 +295,9 @@ func result(r agent.ToolResult) *anthropic.ToolResultBlockParam {
 	return out
 }
 
-// callID replaces an id that the API would refuse, by the same one each time.
-func callID(id string) string {
-	if legalCallID.MatchString(id) {
+// validCallID replaces an id refused by the API. Equal ids get equal replacements.
+func validCallID(id string) string {
+	if callIDPattern.MatchString(id) {
 		return id
 	}
 	sum := sha256.Sum256([]byte(id))

@@ -14,13 +14,13 @@ import (
 
 func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 	t.Parallel()
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
 	sequence := connect(t, server, anthropic.Config{}).Generate(t.Context(),
 		modeltest.Conversation(json.RawMessage(`{"type":"thinking","signature":"EqQBCgIYAhIM"}`)))
 	if n := len(server.Requests()); n != 0 {
-		t.Fatalf("got %d requests before the sequence was ranged over", n)
+		t.Fatalf("got %d requests before the iteration", n)
 	}
-	modeltest.Listen(t, sequence)
+	modeltest.Collect(t, sequence)
 	sent := server.Requests()
 	if len(sent) != 1 {
 		t.Fatalf("got %d requests, want 1", len(sent))
@@ -33,7 +33,7 @@ func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 			t.Errorf("got %s %q, want %q", header, got, want)
 		}
 	}
-	modeltest.Golden(t, "testdata/request.json", sent[0].Body)
+	modeltest.CompareGolden(t, "testdata/request.json", sent[0].Body)
 }
 
 func TestTheEnvironmentChangesNothing(t *testing.T) {
@@ -41,29 +41,29 @@ func TestTheEnvironmentChangesNothing(t *testing.T) {
 		t.Setenv(name, "http://elsewhere.invalid")
 	}
 	t.Setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Custom: elsewhere")
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
-	modeltest.Listen(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), modeltest.Ask(modeltest.Text)))
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
+	modeltest.Collect(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), modeltest.NewRequest(modeltest.Text)))
 	sent := server.Requests()
 	if len(sent) != 1 {
 		t.Fatalf("got %d requests, want 1", len(sent))
 	}
 	for name, values := range sent[0].Header {
 		if strings.Contains(strings.Join(values, " "), "elsewhere") {
-			t.Errorf("the environment got into the header %s: %q", name, values)
+			t.Errorf("the header %s comes from the environment: %q", name, values)
 		}
 	}
 }
 
-func TestARefusalIsNotRetried(t *testing.T) {
+func TestErrorsAreNotRetried(t *testing.T) {
 	t.Parallel()
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Overloaded, modeltest.Wire{})
-	modeltest.Listen(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), modeltest.Ask(modeltest.Text)))
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Overloaded, modeltest.Encoding{})
+	modeltest.Collect(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), modeltest.NewRequest(modeltest.Text)))
 	if n := len(server.Requests()); n != 1 {
 		t.Errorf("got %d requests, want 1", n)
 	}
 }
 
-func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
+func TestAnInvalidBaseURLIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"api.example.com", "ftp://example.com", "http://", "::"} {
 		if _, err := anthropic.New(anthropic.Config{BaseURL: bad}, nil); err == nil {
@@ -75,16 +75,16 @@ func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-// sent gives the body of a request.
-func sent(t *testing.T, r model.Request) (body struct {
+// sentBody returns the body of the request sent for r.
+func sentBody(t *testing.T, r model.Request) (body struct {
 	MaxTokens int             `json:"max_tokens"`
 	Messages  json.RawMessage `json:"messages"`
 }) {
 	t.Helper()
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
-	heard := modeltest.Listen(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), r))
-	if heard.Err != nil {
-		t.Fatalf("got error %v", heard.Err)
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
+	reply := modeltest.Collect(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), r))
+	if reply.Err != nil {
+		t.Fatalf("got error %v", reply.Err)
 	}
 	if err := json.Unmarshal(server.Requests()[0].Body, &body); err != nil {
 		t.Fatal(err)
@@ -92,9 +92,9 @@ func sent(t *testing.T, r model.Request) (body struct {
 	return body
 }
 
-func TestTheCapOnAReplyHasADefault(t *testing.T) {
+func TestMaxTokensHasADefault(t *testing.T) {
 	t.Parallel()
-	if got := sent(t, modeltest.Ask("m")).MaxTokens; got != 4096 {
+	if got := sentBody(t, modeltest.NewRequest("m")).MaxTokens; got != 4096 {
 		t.Errorf("got max_tokens %d, want 4096", got)
 	}
 }
@@ -103,67 +103,73 @@ func message(role agent.Role, parts ...agent.Part) agent.Message {
 	return agent.Message{ID: "m", Role: role, Parts: parts}
 }
 
+const (
+	sentCall   = `{"id":"c","input":{},"name":"f","type":"tool_use"}`
+	sentResult = `{"tool_use_id":"c","content":[{"text":"ok","type":"text"}],"type":"tool_result"}`
+)
+
+var (
+	toolCall   = agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`{}`)}
+	toolResult = agent.ToolResult{CallID: "c", Success: true, Result: json.RawMessage(`"ok"`)}
+)
+
+// translatedTurns are messages and their turns.
+var translatedTurns = map[string]struct {
+	messages []agent.Message
+	want     string
+}{
+	"neighbours are merged": {
+		[]agent.Message{message(agent.RoleUser, agent.Text{Text: "a"}), message(agent.RoleSystem, agent.Text{Text: "b"}), message(agent.RoleUser, agent.Text{Text: "c"})},
+		`[{"content":[{"text":"a","type":"text"},{"text":"b","type":"text"},{"text":"c","type":"text"}],"role":"user"}]`,
+	},
+	"results come before the user's text": {
+		[]agent.Message{message(agent.RoleAssistant, toolCall), message(agent.RoleTool, toolResult), message(agent.RoleUser, agent.Text{Text: "and?"})},
+		`[{"content":[` + sentCall + `],"role":"assistant"},{"content":[` + sentResult + `,{"text":"and?","type":"text"}],"role":"user"}]`,
+	},
+	"empty messages are omitted": {
+		[]agent.Message{
+			message(agent.RoleUser, agent.Text{Text: "a"}), message(agent.RoleAssistant, agent.Text{Text: " \n"}, agent.Reasoning{Text: "unsigned"}),
+			message(agent.RoleAssistant), message(agent.RoleUser, agent.Text{Text: "b"}),
+		},
+		`[{"content":[{"text":"a","type":"text"},{"text":"b","type":"text"}],"role":"user"}]`,
+	},
+	"thinking is sent back unchanged": {
+		[]agent.Message{message(agent.RoleAssistant,
+			agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(`{"type":"thinking","signature":"s"}`)},
+			agent.Reasoning{ProviderData: json.RawMessage(`{"type":"thinking","signature":"t"}`)},
+			agent.Reasoning{ProviderData: json.RawMessage(`{"type":"redacted_thinking","data":"d"}`)},
+			agent.Reasoning{Text: "another provider's", ProviderData: json.RawMessage(`["x"]`)},
+			toolCall)},
+		`[{"content":[{"signature":"s","thinking":"hm","type":"thinking"},{"signature":"t","thinking":"","type":"thinking"},{"data":"d","type":"redacted_thinking"},` + sentCall + `],"role":"assistant"}]`,
+	},
+	"a failed result": {
+		[]agent.Message{message(agent.RoleTool, agent.ToolResult{CallID: "c", Error: "no", Result: json.RawMessage(`{"code":7}`)})},
+		`[{"content":[{"tool_use_id":"c","is_error":true,"content":[{"text":"no","type":"text"},{"text":"{\"code\":7}","type":"text"}],"type":"tool_result"}],"role":"user"}]`,
+	},
+	"an empty result": {
+		[]agent.Message{message(agent.RoleTool, agent.ToolResult{CallID: "c", Success: true, Result: json.RawMessage(`""`)})},
+		`[{"content":[{"tool_use_id":"c","type":"tool_result"}],"role":"user"}]`,
+	},
+	"arguments that are not an object": {
+		[]agent.Message{message(agent.RoleAssistant, agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`"{\"a"`)})},
+		`[{"content":[{"id":"c","input":{"invalid_arguments":"{\"a"},"name":"f","type":"tool_use"}],"role":"assistant"}]`,
+	},
+	"invalid call ids": {
+		[]agent.Message{
+			message(agent.RoleAssistant, agent.ToolCall{ID: "run.1/2", Name: "f", Arguments: json.RawMessage(`{}`)}),
+			message(agent.RoleTool, agent.ToolResult{CallID: "run.1/2", Success: true, Result: json.RawMessage(`"ok"`)}),
+		},
+		strings.ReplaceAll(`[{"content":[`+sentCall+`],"role":"assistant"},{"content":[`+sentResult+`],"role":"user"}]`, `"c"`, `"call_ID"`),
+	},
+}
+
 func TestMessagesBecomeTurns(t *testing.T) {
 	t.Parallel()
-	text := func(s string) agent.Part { return agent.Text{Text: s} }
-	call := agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`{}`)}
-	result := agent.ToolResult{CallID: "c", Success: true, Result: json.RawMessage(`"ok"`)}
-	const (
-		called = `{"id":"c","input":{},"name":"f","type":"tool_use"}`
-		ok     = `{"tool_use_id":"c","content":[{"text":"ok","type":"text"}],"type":"tool_result"}`
-	)
-	for name, test := range map[string]struct {
-		messages []agent.Message
-		want     string
-	}{
-		"neighbours are merged": {
-			[]agent.Message{message(agent.RoleUser, text("a")), message(agent.RoleSystem, text("b")), message(agent.RoleUser, text("c"))},
-			`[{"content":[{"text":"a","type":"text"},{"text":"b","type":"text"},{"text":"c","type":"text"}],"role":"user"}]`,
-		},
-		"results stand before what the user says": {
-			[]agent.Message{message(agent.RoleAssistant, call), message(agent.RoleTool, result), message(agent.RoleUser, text("and?"))},
-			`[{"content":[` + called + `],"role":"assistant"},{"content":[` + ok + `,{"text":"and?","type":"text"}],"role":"user"}]`,
-		},
-		"messages that say nothing are left out": {
-			[]agent.Message{
-				message(agent.RoleUser, text("a")), message(agent.RoleAssistant, text(" \n"), agent.Reasoning{Text: "unsigned"}),
-				message(agent.RoleAssistant), message(agent.RoleUser, text("b")),
-			},
-			`[{"content":[{"text":"a","type":"text"},{"text":"b","type":"text"}],"role":"user"}]`,
-		},
-		"thinking goes back as it came": {
-			[]agent.Message{message(agent.RoleAssistant,
-				agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(`{"type":"thinking","signature":"s"}`)},
-				agent.Reasoning{ProviderData: json.RawMessage(`{"type":"thinking","signature":"t"}`)},
-				agent.Reasoning{ProviderData: json.RawMessage(`{"type":"redacted_thinking","data":"d"}`)},
-				agent.Reasoning{Text: "another provider's", ProviderData: json.RawMessage(`["x"]`)},
-				call)},
-			`[{"content":[{"signature":"s","thinking":"hm","type":"thinking"},{"signature":"t","thinking":"","type":"thinking"},{"data":"d","type":"redacted_thinking"},` + called + `],"role":"assistant"}]`,
-		},
-		"a failed result": {
-			[]agent.Message{message(agent.RoleTool, agent.ToolResult{CallID: "c", Error: "no", Result: json.RawMessage(`{"code":7}`)})},
-			`[{"content":[{"tool_use_id":"c","is_error":true,"content":[{"text":"no","type":"text"},{"text":"{\"code\":7}","type":"text"}],"type":"tool_result"}],"role":"user"}]`,
-		},
-		"an empty result": {
-			[]agent.Message{message(agent.RoleTool, agent.ToolResult{CallID: "c", Success: true, Result: json.RawMessage(`""`)})},
-			`[{"content":[{"tool_use_id":"c","type":"tool_result"}],"role":"user"}]`,
-		},
-		"arguments that are no object": {
-			[]agent.Message{message(agent.RoleAssistant, agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`"{\"a"`)})},
-			`[{"content":[{"id":"c","input":{"invalid_arguments":"{\"a"},"name":"f","type":"tool_use"}],"role":"assistant"}]`,
-		},
-		"ids that the API would refuse": {
-			[]agent.Message{
-				message(agent.RoleAssistant, agent.ToolCall{ID: "run.1/2", Name: "f", Arguments: json.RawMessage(`{}`)}),
-				message(agent.RoleTool, agent.ToolResult{CallID: "run.1/2", Success: true, Result: json.RawMessage(`"ok"`)}),
-			},
-			strings.ReplaceAll(`[{"content":[`+called+`],"role":"assistant"},{"content":[`+ok+`],"role":"user"}]`, `"c"`, `"call_ID"`),
-		},
-	} {
+	for name, test := range translatedTurns {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want := strings.ReplaceAll(test.want, "call_ID", "call_8cfaaf9d3955ca0eb20136f7ea07b567")
-			if got := string(sent(t, model.Request{Model: "m", Messages: test.messages}).Messages); got != want {
+			if got := string(sentBody(t, model.Request{Model: "m", Messages: test.messages}).Messages); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
 		})
@@ -180,7 +186,7 @@ func TestFilesAreTranslated(t *testing.T) {
 			agent.File{MediaType: "image/png", URL: "data:image/png;base64,AQID"},
 			`{"source":{"data":"AQID","media_type":"image/png","type":"base64"},"type":"image"}`,
 		},
-		"an image in the other alphabet, without padding": {
+		"an image in base64url without padding": {
 			agent.File{MediaType: "image/png", URL: "data:image/png;base64,_-8"},
 			`{"source":{"data":"/+8=","media_type":"image/png","type":"base64"},"type":"image"}`,
 		},
@@ -188,7 +194,7 @@ func TestFilesAreTranslated(t *testing.T) {
 			agent.File{MediaType: "image/gif; x=y", URL: "data:image/gif,%01%02%03"},
 			`{"source":{"data":"AQID","media_type":"image/gif","type":"base64"},"type":"image"}`,
 		},
-		"an image by its address": {
+		"an image URL": {
 			agent.File{MediaType: "image/png", URL: "https://example.com/a.png"},
 			`{"source":{"url":"https://example.com/a.png","type":"url"},"type":"image"}`,
 		},
@@ -196,7 +202,7 @@ func TestFilesAreTranslated(t *testing.T) {
 			agent.File{MediaType: "application/pdf", URL: "data:application/pdf;base64,JVBERg==", Filename: "a.pdf"},
 			`{"source":{"data":"JVBERg==","media_type":"application/pdf","type":"base64"},"title":"a.pdf","type":"document"}`,
 		},
-		"a PDF by its address": {
+		"a PDF URL": {
 			agent.File{MediaType: "application/pdf", URL: "https://example.com/a.pdf"},
 			`{"source":{"url":"https://example.com/a.pdf","type":"url"},"type":"document"}`,
 		},
@@ -207,7 +213,7 @@ func TestFilesAreTranslated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := string(sent(t, model.Request{Model: "m", Messages: []agent.Message{message(agent.RoleUser, test.file)}}).Messages)
+			got := string(sentBody(t, model.Request{Model: "m", Messages: []agent.Message{message(agent.RoleUser, test.file)}}).Messages)
 			if want := `[{"content":[` + test.want + `],"role":"user"}]`; got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
@@ -215,37 +221,37 @@ func TestFilesAreTranslated(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeSentIsRefused(t *testing.T) {
+func TestUnsupportedContentIsRefused(t *testing.T) {
 	t.Parallel()
 	m, err := anthropic.New(anthropic.Config{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, refused := range map[string]agent.Message{
-		"a sound":                     message(agent.RoleUser, agent.File{MediaType: "audio/wav", URL: "data:audio/wav;base64,AQID"}),
+		"an audio file":               message(agent.RoleUser, agent.File{MediaType: "audio/wav", URL: "data:audio/wav;base64,AQID"}),
 		"a text that is not embedded": message(agent.RoleUser, agent.File{MediaType: "text/plain", URL: "https://example.com/a.txt"}),
 		"a text that is not UTF-8":    message(agent.RoleUser, agent.File{MediaType: "text/plain", URL: "data:text/plain,%ff"}),
 		"a file over plain HTTP":      message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "http://example.com/a.png"}),
 		"broken base64":               message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "data:image/png;base64,A*"}),
 		"a data: URL without data":    message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "data:image/png;base64"}),
-		"a role of its own":           message("narrator", agent.Text{Text: "x"}),
+		"an unknown role":             message("narrator", agent.Text{Text: "x"}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			heard := modeltest.Listen(t, m.Generate(t.Context(), model.Request{Messages: []agent.Message{refused}}))
-			if e, ok := errors.AsType[*model.Error](heard.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
-				t.Errorf("got error %v, want %s", heard.Err, model.CodeInvalidRequest)
+			reply := modeltest.Collect(t, m.Generate(t.Context(), model.Request{Messages: []agent.Message{refused}}))
+			if e, ok := errors.AsType[*model.Error](reply.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
+				t.Errorf("got error %v, want %s", reply.Err, model.CodeInvalidRequest)
 			}
 		})
 	}
 }
 
-// body gives the members of the request that is sent.
-func body(t *testing.T, r model.Request) map[string]string {
+// requestMembers returns the members of the request sent for r.
+func requestMembers(t *testing.T, r model.Request) map[string]string {
 	t.Helper()
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
-	if heard := modeltest.Listen(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), r)); heard.Err != nil {
-		t.Fatalf("got error %v", heard.Err)
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
+	if reply := modeltest.Collect(t, connect(t, server, anthropic.Config{}).Generate(t.Context(), r)); reply.Err != nil {
+		t.Fatalf("got error %v", reply.Err)
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(server.Requests()[0].Body, &members); err != nil {
@@ -258,80 +264,92 @@ func body(t *testing.T, r model.Request) map[string]string {
 	return out
 }
 
-func TestWhatIsAskedForIsSent(t *testing.T) {
-	t.Parallel()
-	const open = `{"type":"object","properties":{"maximum":{"type":"object","properties":{"n":{"const":9007199254740993,"maximum":2}}},"list":{"type":"array","maxItems":3}}}`
-	const bound = `{"type":"object","properties":{"a":{"type":"string","maxLength":2}},"additionalProperties":false}`
-	const shut = `{"type":"object","properties":{"additional":{"type":"string"}},"additionalProperties":false}`
-	enabled := json.RawMessage(`{"thinking":{"type":"enabled","budget_tokens":10000},"metadata":{"user_id":"u"}}`)
-	called := []agent.Message{
+const (
+	openSchema   = `{"type":"object","properties":{"maximum":{"type":"object","properties":{"n":{"const":9007199254740993,"maximum":2}}},"list":{"type":"array","maxItems":3}}}`
+	boundSchema  = `{"type":"object","properties":{"a":{"type":"string","maxLength":2}},"additionalProperties":false}`
+	closedSchema = `{"type":"object","properties":{"additional":{"type":"string"}},"additionalProperties":false}`
+)
+
+var (
+	thinkingOptions = json.RawMessage(`{"thinking":{"type":"enabled","budget_tokens":10000},"metadata":{"user_id":"u"}}`)
+	plainTurn       = []agent.Message{
 		message(agent.RoleUser, agent.Text{Text: "a"}),
-		message(agent.RoleAssistant, agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`{}`)}),
-		message(agent.RoleTool, agent.ToolResult{CallID: "c", Success: true, Result: json.RawMessage(`1`)}),
+		message(agent.RoleAssistant, toolCall),
+		message(agent.RoleTool, toolResult),
 	}
-	thought := []agent.Message{called[0], message(agent.RoleAssistant,
-		agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(`{"type":"thinking","signature":"s"}`)}, called[1].Parts[0]), called[2]}
-	for name, test := range map[string]struct {
-		change func(*model.Request)
-		want   map[string]string
-	}{
-		"nothing":         {func(*model.Request) {}, map[string]string{"tool_choice": "", "output_config": "", "thinking": ""}},
-		"a call":          {func(r *model.Request) { r.Choice = model.ChoiceRequired }, map[string]string{"tool_choice": `{"type":"any"}`}},
-		"no call":         {func(r *model.Request) { r.Choice = model.ChoiceNone }, map[string]string{"tool_choice": `{"type":"none"}`}},
-		"no call of none": {func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil }, map[string]string{"tool_choice": ""}},
-		"JSON of an open schema": {
-			func(r *model.Request) { r.Output = &model.Output{Name: "o", Schema: json.RawMessage(open)} },
-			map[string]string{"output_config": `{"format":{"type":"json_schema","schema":{"additionalProperties":false,"properties":{"list":{"type":"array"},"maximum":{"additionalProperties":false,"properties":{"n":{"const":9007199254740993}},"type":"object"}},"type":"object"}}}`},
+	thinkingTurn = []agent.Message{
+		plainTurn[0],
+		message(agent.RoleAssistant, agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(`{"type":"thinking","signature":"s"}`)}, toolCall),
+		plainTurn[2],
+	}
+)
+
+// sentOptions are changes of a request and the members that they set.
+var sentOptions = map[string]struct {
+	change func(*model.Request)
+	want   map[string]string
+}{
+	"defaults":              {func(*model.Request) {}, map[string]string{"tool_choice": "", "output_config": "", "thinking": ""}},
+	"a call":                {func(r *model.Request) { r.Choice = model.ChoiceRequired }, map[string]string{"tool_choice": `{"type":"any"}`}},
+	"no call":               {func(r *model.Request) { r.Choice = model.ChoiceNone }, map[string]string{"tool_choice": `{"type":"none"}`}},
+	"no call without tools": {func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil }, map[string]string{"tool_choice": ""}},
+	"JSON of an open schema": {
+		func(r *model.Request) { r.Output = &model.Output{Name: "o", Schema: json.RawMessage(openSchema)} },
+		map[string]string{"output_config": `{"format":{"type":"json_schema","schema":{"additionalProperties":false,"properties":{"list":{"type":"array"},"maximum":{"additionalProperties":false,"properties":{"n":{"const":9007199254740993}},"type":"object"}},"type":"object"}}}`},
+	},
+	"JSON of a closed schema": {
+		func(r *model.Request) {
+			r.Output = &model.Output{Name: "o", Schema: json.RawMessage(closedSchema), Strict: true}
 		},
-		"JSON of a closed schema": {
-			func(r *model.Request) {
-				r.Output = &model.Output{Name: "o", Schema: json.RawMessage(shut), Strict: true}
-			},
-			map[string]string{"output_config": `{"format":{"type":"json_schema","schema":` + shut + `}}`},
+		map[string]string{"output_config": `{"format":{"type":"json_schema","schema":` + closedSchema + `}}`},
+	},
+	"JSON and an effort": {
+		func(r *model.Request) {
+			r.Output = &model.Output{Name: "o", Schema: json.RawMessage(closedSchema)}
+			r.Options = json.RawMessage(`{"output_config":{"effort":"low","format":1}}`)
 		},
-		"JSON and an effort": {
-			func(r *model.Request) {
-				r.Output = &model.Output{Name: "o", Schema: json.RawMessage(shut)}
-				r.Options = json.RawMessage(`{"output_config":{"effort":"low","format":1}}`)
-			},
-			map[string]string{"output_config": `{"effort":"low","format":{"type":"json_schema","schema":` + shut + `}}`},
+		map[string]string{"output_config": `{"effort":"low","format":{"type":"json_schema","schema":` + closedSchema + `}}`},
+	},
+	"strict tools": {
+		func(r *model.Request) {
+			r.Tools = []model.Tool{{Name: "f", InputSchema: json.RawMessage(closedSchema), Strict: true}, {Name: "g", InputSchema: json.RawMessage(openSchema), Strict: true}, {Name: "h", InputSchema: json.RawMessage(boundSchema), Strict: true}}
 		},
-		"strict tools": {
-			func(r *model.Request) {
-				r.Tools = []model.Tool{{Name: "f", InputSchema: json.RawMessage(shut), Strict: true}, {Name: "g", InputSchema: json.RawMessage(open), Strict: true}, {Name: "h", InputSchema: json.RawMessage(bound), Strict: true}}
-			},
-			map[string]string{"tools": `[{"input_schema":` + shut + `,"name":"f","strict":true},{"input_schema":` + open + `,"name":"g"},{"input_schema":` + bound + `,"name":"h"}]`},
-		},
-		"thinking": {
-			func(r *model.Request) { r.Options = enabled },
-			map[string]string{"thinking": `{"type":"enabled","budget_tokens":10000}`, "max_tokens": "14096", "metadata": `{"user_id":"u"}`},
-		},
-		"thinking where a call is required": {
-			func(r *model.Request) { r.Options, r.Choice = enabled, model.ChoiceRequired },
-			map[string]string{"thinking": `{"type":"disabled"}`, "metadata": `{"user_id":"u"}`},
-		},
-		"thinking in a turn that began without": {
-			func(r *model.Request) { r.Options, r.Messages = enabled, called },
-			map[string]string{"thinking": `{"type":"disabled"}`},
-		},
-		"thinking in a turn that began with it": {
-			func(r *model.Request) { r.Options, r.Messages = enabled, thought },
-			map[string]string{"thinking": `{"type":"enabled","budget_tokens":10000}`},
-		},
-		"a cap in the options": {
-			func(r *model.Request) { r.Options = json.RawMessage(`{"max_tokens":64000,"stream":false}`) },
-			map[string]string{"max_tokens": "64000", "stream": "true"},
-		},
-		"two caps": {
-			func(r *model.Request) { r.Options, r.MaxOutputTokens = json.RawMessage(`{"max_tokens":64000}`), 7 },
-			map[string]string{"max_tokens": "7"},
-		},
-	} {
+		map[string]string{"tools": `[{"input_schema":` + closedSchema + `,"name":"f","strict":true},{"input_schema":` + openSchema + `,"name":"g"},{"input_schema":` + boundSchema + `,"name":"h"}]`},
+	},
+	"thinking": {
+		func(r *model.Request) { r.Options = thinkingOptions },
+		map[string]string{"thinking": `{"type":"enabled","budget_tokens":10000}`, "max_tokens": "14096", "metadata": `{"user_id":"u"}`},
+	},
+	"thinking with a required call": {
+		func(r *model.Request) { r.Options, r.Choice = thinkingOptions, model.ChoiceRequired },
+		map[string]string{"thinking": `{"type":"disabled"}`, "metadata": `{"user_id":"u"}`},
+	},
+	"thinking in a turn begun without it": {
+		func(r *model.Request) { r.Options, r.Messages = thinkingOptions, plainTurn },
+		map[string]string{"thinking": `{"type":"disabled"}`},
+	},
+	"thinking in a turn begun with it": {
+		func(r *model.Request) { r.Options, r.Messages = thinkingOptions, thinkingTurn },
+		map[string]string{"thinking": `{"type":"enabled","budget_tokens":10000}`},
+	},
+	"max_tokens in the options": {
+		func(r *model.Request) { r.Options = json.RawMessage(`{"max_tokens":64000,"stream":false}`) },
+		map[string]string{"max_tokens": "64000", "stream": "true"},
+	},
+	"max_tokens in both": {
+		func(r *model.Request) { r.Options, r.MaxOutputTokens = json.RawMessage(`{"max_tokens":64000}`), 7 },
+		map[string]string{"max_tokens": "7"},
+	},
+}
+
+func TestRequestOptionsAreSent(t *testing.T) {
+	t.Parallel()
+	for name, test := range sentOptions {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := modeltest.Ask("m")
+			r := modeltest.NewRequest("m")
 			test.change(&r)
-			got := body(t, r)
+			got := requestMembers(t, r)
 			for member, want := range test.want {
 				if got[member] != want {
 					t.Errorf("got  %s %s\nwant %s", member, got[member], want)
@@ -341,13 +359,13 @@ func TestWhatIsAskedForIsSent(t *testing.T) {
 	}
 }
 
-func TestTheCacheKeepsTheConversation(t *testing.T) {
+func TestCacheBreakpointsAreSet(t *testing.T) {
 	t.Parallel()
 	r := modeltest.Conversation(nil)
 	r.Cache = agent.CacheAuto
 	r.Messages = r.Messages[:2]
 	r.Messages[1].Parts = append(r.Messages[1].Parts, agent.Reasoning{ProviderData: json.RawMessage(`{"type":"redacted_thinking","data":"d"}`)})
-	got := body(t, r)
+	got := requestMembers(t, r)
 	const breakpoint = `"cache_control":{"type":"ephemeral"}`
 	for member, want := range map[string]string{
 		"system":   `.",` + breakpoint + `,"type":"text"}]`,
@@ -359,34 +377,34 @@ func TestTheCacheKeepsTheConversation(t *testing.T) {
 		}
 	}
 	r.Cache = agent.CacheNone
-	for member, value := range body(t, r) {
+	for member, value := range requestMembers(t, r) {
 		if strings.Contains(value, "cache_control") {
 			t.Errorf("without a cache: got %s %s", member, value)
 		}
 	}
-	r = modeltest.Ask("m")
+	r = modeltest.NewRequest("m")
 	r.Cache, r.Messages, r.Tools = agent.CacheAuto, nil, nil
-	body(t, r) // nothing to mark is no mistake
+	requestMembers(t, r) // nothing to mark is no error
 }
 
-func TestRequestsThatAreNoneAreRefused(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	m, err := anthropic.New(anthropic.Config{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, r := range map[string]model.Request{
-		"a call of no tool":           {Choice: model.ChoiceRequired},
-		"options that are no object":  {Options: json.RawMessage(`[]`)},
-		"options that are null":       {Options: json.RawMessage(`null`)},
-		"a cap that is no number":     {Options: json.RawMessage(`{"max_tokens":"x"}`)},
-		"an output that is no schema": {Output: &model.Output{Schema: json.RawMessage(`{`)}, Options: json.RawMessage(`{}`)},
+		"a required call without tools":     {Choice: model.ChoiceRequired},
+		"options that are not an object":    {Options: json.RawMessage(`[]`)},
+		"options that are null":             {Options: json.RawMessage(`null`)},
+		"max_tokens that is not a number":   {Options: json.RawMessage(`{"max_tokens":"x"}`)},
+		"an output without a schema object": {Output: &model.Output{Schema: json.RawMessage(`{`)}, Options: json.RawMessage(`{}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			heard := modeltest.Listen(t, m.Generate(t.Context(), r))
-			if e, ok := errors.AsType[*model.Error](heard.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
-				t.Errorf("got error %v, want %s", heard.Err, model.CodeInvalidRequest)
+			reply := modeltest.Collect(t, m.Generate(t.Context(), r))
+			if e, ok := errors.AsType[*model.Error](reply.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
+				t.Errorf("got error %v, want %s", reply.Err, model.CodeInvalidRequest)
 			}
 		})
 	}

@@ -7,33 +7,32 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// loose are the keywords that constrained decoding refuses.
-var loose = []string{
+// unsupportedKeywords are refused by constrained decoding.
+var unsupportedKeywords = []string{
 	"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
 	"minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties",
 }
 
-// format asks for a reply that is JSON. The API takes only schemas that fit; one that
-// does not is sent with its objects closed and without the bounds of its values,
-// which the reply is held against anyway when it has come.
-func format(o model.Output) (json.RawMessage, error) {
+// outputFormat requests a JSON reply. The API accepts only strict schemas, so it closes the objects of any other
+// schema and drops the bounds of its values. The reply is validated against the original schema later.
+func outputFormat(o model.Output) (json.RawMessage, error) {
 	var tree map[string]any
-	numbers := json.NewDecoder(bytes.NewReader(o.Schema))
-	numbers.UseNumber() // they stay as they were written
-	if err := numbers.Decode(&tree); err != nil || tree == nil {
-		return nil, model.Invalid("the schema of the output is not a JSON object: %.100s", o.Schema)
+	decoder := json.NewDecoder(bytes.NewReader(o.Schema))
+	decoder.UseNumber() // keeps numbers as written
+	if err := decoder.Decode(&tree); err != nil || tree == nil {
+		return nil, model.InvalidRequest("the schema of the output is not a JSON object: %.100s", o.Schema)
 	}
 	schema := o.Schema
-	if !fits(schema) {
-		walk(tree, func(node map[string]any) {
-			if _, decided := node["additionalProperties"]; !decided && isObject(node) {
+	if !isStrictSchema(schema) {
+		walkSchema(tree, func(node map[string]any) {
+			if _, decided := node["additionalProperties"]; !decided && isObjectSchema(node) {
 				node["additionalProperties"] = false
 			}
-			for _, keyword := range loose {
+			for _, keyword := range unsupportedKeywords {
 				delete(node, keyword)
 			}
 		})
-		// What was JSON stays JSON.
+		// A decoded tree can be encoded.
 		schema, _ = json.Marshal(tree)
 	}
 	return json.Marshal(struct {
@@ -42,53 +41,53 @@ func format(o model.Output) (json.RawMessage, error) {
 	}{"json_schema", schema})
 }
 
-// fits says whether constrained decoding takes a schema: each object in it must
-// forbid further properties, and values have no bounds.
-func fits(schema json.RawMessage) bool {
+// isStrictSchema reports whether constrained decoding accepts a schema: every object must forbid additional
+// properties, and values have no bounds.
+func isStrictSchema(schema json.RawMessage) bool {
 	var tree map[string]any
 	if json.Unmarshal(schema, &tree) != nil || tree == nil {
 		return false
 	}
-	fit := true
-	walk(tree, func(node map[string]any) {
-		if isObject(node) && node["additionalProperties"] != false {
-			fit = false
+	strict := true
+	walkSchema(tree, func(node map[string]any) {
+		if isObjectSchema(node) && node["additionalProperties"] != false {
+			strict = false
 		}
-		for _, keyword := range loose {
+		for _, keyword := range unsupportedKeywords {
 			if _, has := node[keyword]; has {
-				fit = false
+				strict = false
 			}
 		}
 	})
-	return fit
+	return strict
 }
 
-func isObject(schema map[string]any) bool {
+func isObjectSchema(schema map[string]any) bool {
 	_, has := schema["properties"]
 	return has || schema["type"] == "object"
 }
 
-// walk visits a schema and the schemas in it.
-func walk(node any, visit func(map[string]any)) {
+// walkSchema visits a schema and its subschemas.
+func walkSchema(node any, visit func(map[string]any)) {
 	switch node := node.(type) {
 	case []any:
 		for _, child := range node {
-			walk(child, visit)
+			walkSchema(child, visit)
 		}
 	case map[string]any:
 		visit(node)
 		for key, child := range node {
 			switch key {
 			case "properties", "$defs", "definitions":
-				// Names of the user's, which may be anything.
+				// The keys are the user's names, not keywords.
 				if named, ok := child.(map[string]any); ok {
 					for _, schema := range named {
-						walk(schema, visit)
+						walkSchema(schema, visit)
 					}
 				}
 			case "enum", "const", "default", "examples":
 			default:
-				walk(child, visit)
+				walkSchema(child, visit)
 			}
 		}
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/modeltest"
 )
 
-func TestGeminiIsAModel(t *testing.T) {
+func TestTheModelConforms(t *testing.T) {
 	t.Parallel()
-	modeltest.RunWire(t, modeltest.Provider{
-		Folder: "testdata/replies",
+	modeltest.RunHTTP(t, modeltest.Provider{
+		Dir: "testdata/replies",
 		Connect: func(t *testing.T, server *modeltest.Server) model.Model {
 			return connect(t, server, gemini.Config{})
 		},
@@ -21,15 +21,15 @@ func TestGeminiIsAModel(t *testing.T) {
 	})
 }
 
-func TestSilence(t *testing.T) {
+func TestCallsTimeOutWhenIdle(t *testing.T) {
 	t.Parallel()
-	modeltest.RunSilence(t, func(t *testing.T, client *http.Client, idle time.Duration) model.Model {
+	modeltest.RunIdleTimeout(t, func(t *testing.T, client *http.Client, idle time.Duration) model.Model {
 		m, err := gemini.New(gemini.Config{IdleTimeout: idle}, client)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return m
-	}, stream(says(`{"text":"a"}`, "")))
+	}, stream(chunk(`{"text":"a"}`, "")))
 }
 
 func TestRedirectsAreNotFollowed(t *testing.T) {
@@ -43,7 +43,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	})
 }
 
-// connect makes a model that calls the server.
+// connect returns a model that calls the server.
 func connect(t *testing.T, server *modeltest.Server, c gemini.Config) *gemini.Model {
 	t.Helper()
 	c.BaseURL = server.URL + "/v1beta"

@@ -8,31 +8,31 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxLine is more than any line that model.Bounded lets through.
+// maxLine exceeds every line that model.LimitEvents passes.
 const maxLine = 32 << 20
 
-// events reads an event stream (WHATWG HTML, 9.2), of which only data matters. An
-// event that is not followed by an empty line is none.
-type events struct {
-	lines *bufio.Scanner
-	data  []byte // of the event; valid until the next
-	stray []byte // what stood outside of every field
+// eventReader reads the data of an event stream (WHATWG HTML, 9.2). An event without a final empty line is
+// ignored.
+type eventReader struct {
+	scanner  *bufio.Scanner
+	data     []byte // of the current event; valid until the next
+	unparsed []byte // lines that belong to no field
 }
 
-// maxStray is how much is kept of a text that is no event: an error, perhaps.
-const maxStray = 64 << 10
+// maxUnparsed limits the stored unparsed text, in bytes. It may be an error.
+const maxUnparsed = 64 << 10
 
-func newEvents(stream io.Reader) *events {
+func newEventReader(stream io.Reader) *eventReader {
 	lines := bufio.NewScanner(stream)
 	lines.Buffer(nil, maxLine)
-	return &events{lines: lines}
+	return &eventReader{scanner: lines}
 }
 
-// next reads an event that has data.
-func (e *events) next() bool {
+// next reads the next event with data.
+func (e *eventReader) next() bool {
 	e.data = e.data[:0]
-	for e.lines.Scan() {
-		text := e.lines.Bytes() // without its line's end, CR LF or LF
+	for e.scanner.Scan() {
+		text := e.scanner.Bytes() // without CR LF or LF
 		if len(text) == 0 {
 			if len(e.data) > 0 {
 				return true
@@ -47,27 +47,27 @@ func (e *events) next() bool {
 			}
 			e.data = append(e.data, bytes.TrimPrefix(value, []byte(" "))...)
 		case "", "event", "id", "retry":
-			// A comment, or of no interest.
+			// Comments and unused fields.
 		default:
-			if len(e.stray)+len(text) <= maxStray {
-				e.stray = append(append(e.stray, text...), '\n')
+			if len(e.unparsed)+len(text) <= maxUnparsed {
+				e.unparsed = append(append(e.unparsed, text...), '\n')
 			}
 		}
 	}
 	return false
 }
 
-// err says why the stream ended: nil where it did as streams do. An error that the
-// API says without the form of an event is one, too.
-func (e *events) err() error {
-	if err := e.lines.Err(); err != nil {
+// err returns why the stream ended, nil for a regular end. It also recognizes an API error sent outside an
+// event.
+func (e *eventReader) err() error {
+	if err := e.scanner.Err(); err != nil {
 		return err
 	}
-	if said := readComplaint(e.stray); said.there {
-		return interruption(said)
+	if apiErr := parseAPIError(e.unparsed); apiErr.found {
+		return streamError(apiErr)
 	}
-	if len(e.stray) > 0 {
-		return model.Unreadable("what came is not an event stream: %.200s", e.stray)
+	if len(e.unparsed) > 0 {
+		return model.InvalidResponse("the response is not an event stream: %.200s", e.unparsed)
 	}
 	return nil
 }

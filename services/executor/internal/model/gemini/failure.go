@@ -8,22 +8,21 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
-// complaint is what an error says: {"error":{"code","message","status","details"}}
-// (google.rpc.Status).
-type complaint struct {
-	there   bool // an error in this form was there
-	code    int  // the HTTP status
+// apiError is a google.rpc.Status: {"error":{"code","message","status","details"}}.
+type apiError struct {
+	found   bool // the body has this form
+	code    int  // HTTP status
 	status  string
 	message string
-	reason  string        // of an ErrorInfo among the details
-	delay   time.Duration // of a RetryInfo among them
+	reason  string        // from the ErrorInfo of the details
+	delay   time.Duration // from the RetryInfo of the details
 }
 
-func readComplaint(text []byte) complaint {
+func parseAPIError(text []byte) apiError {
 	var envelope struct {
 		Error *struct {
 			Code    int    `json:"code"`
@@ -36,89 +35,90 @@ func readComplaint(text []byte) complaint {
 		} `json:"error"`
 	}
 	body := text
-	// Without alt=sse, and from some proxies, errors come as a list of one.
+	// Without alt=sse, and from some proxies, the error is the only element of a list.
 	if trimmed := strings.TrimSpace(string(text)); strings.HasPrefix(trimmed, "[") && strings.HasSuffix(trimmed, "]") {
 		body = []byte(trimmed[1 : len(trimmed)-1])
 	}
-	// A body in another form, a proxy's perhaps, is its own message.
+	// Any other body, perhaps from a proxy, is its own message.
 	if json.Unmarshal(body, &envelope) != nil || envelope.Error == nil {
-		return complaint{message: strings.TrimSpace(string(text))}
+		return apiError{message: strings.TrimSpace(string(text))}
 	}
 	e := envelope.Error
-	said := complaint{there: true, code: e.Code, status: e.Status, message: cmp.Or(e.Message, e.Status, string(text))}
+	apiErr := apiError{found: true, code: e.Code, status: e.Status, message: cmp.Or(e.Message, e.Status, string(text))}
 	for _, d := range e.Details {
-		said.reason = cmp.Or(said.reason, d.Reason)
+		apiErr.reason = cmp.Or(apiErr.reason, d.Reason)
 		if delay, err := time.ParseDuration(d.RetryDelay); err == nil && delay > 0 {
-			said.delay = delay
+			apiErr.delay = delay
 		}
 	}
-	return said
+	return apiErr
 }
 
-// refusal classifies an answer that is not an event stream.
-func refusal(res *http.Response, text []byte) *model.Error {
-	if e := model.Redirected(res); e != nil {
+// responseError classifies a response that is not an event stream.
+func responseError(res *http.Response, text []byte) *model.Error {
+	if e := model.RedirectError(res); e != nil {
 		return e
 	}
-	said := readComplaint(text)
+	apiErr := parseAPIError(text)
 	e := &model.Error{
 		StatusCode: res.StatusCode,
-		Message:    cmp.Or(said.message, http.StatusText(res.StatusCode)),
+		Message:    cmp.Or(apiErr.message, http.StatusText(res.StatusCode)),
 	}
-	if res.StatusCode == http.StatusOK && !said.there {
+	if res.StatusCode == http.StatusOK && !apiErr.found {
 		e.Code, e.Retryable = model.CodeInvalidResponse, true
 		return e
 	}
-	fill(e, said)
-	line.ReadRetryHeaders(e, res.Header)
-	e.RetryAfter = max(e.RetryAfter, said.delay)
+	setCode(e, apiErr)
+	providerhttp.ReadRetryHeaders(e, res.Header)
+	e.RetryAfter = max(e.RetryAfter, apiErr.delay)
 	return e
 }
 
-// interruption classifies an error in the middle of a stream.
-func interruption(said complaint) *model.Error {
-	e := &model.Error{Message: said.message, RetryAfter: said.delay}
-	fill(e, said)
+// streamError classifies an error in the middle of a stream.
+func streamError(apiErr apiError) *model.Error {
+	e := &model.Error{Message: apiErr.message, RetryAfter: apiErr.delay}
+	setCode(e, apiErr)
 	return e
 }
 
 var (
-	tooLong     = regexp.MustCompile(`(?i)token count|number of tokens|context (length|window)|too many tokens`)
-	unsupported = regexp.MustCompile(`(?i)(response.?(mime.?type|json.?schema|schema)|function calling|tool.?config|mode ANY)`)
-	refuses     = regexp.MustCompile(`(?i)support|not enabled|not allowed`)
+	contextTooLong = regexp.MustCompile(`(?i)token count|number of tokens|context (length|window)|too many tokens`)
+	replyShape     = regexp.MustCompile(`(?i)(response.?(mime.?type|json.?schema|schema)|function calling|tool.?config|mode ANY)`)
+	notSupported   = regexp.MustCompile(`(?i)support|not enabled|not allowed`)
 )
 
-// fill gives an error its code, and tells apart what the API calls invalid alike.
-func fill(e *model.Error, said complaint) {
-	e.Code, e.Retryable = classify(cmp.Or(e.StatusCode, said.code), said)
+// setCode classifies an error. It recognizes two causes of an invalid request: a conversation that exceeds the
+// context gets advice, an unsupported feature gets provider_unsupported.
+func setCode(e *model.Error, apiErr apiError) {
+	e.Code, e.Retryable = classify(cmp.Or(e.StatusCode, apiErr.code), apiErr)
 	if e.Code != model.CodeInvalidRequest {
 		return
 	}
 	switch {
-	case tooLong.MatchString(said.message):
-		e.Message = model.TooLong(e.Message)
-	case unsupported.MatchString(said.message) && refuses.MatchString(said.message):
+	case contextTooLong.MatchString(apiErr.message):
+		e.Message = model.ContextTooLong(e.Message)
+	case replyShape.MatchString(apiErr.message) && notSupported.MatchString(apiErr.message):
 		e.Code = model.CodeUnsupported
 	}
 }
 
-// classify decides by the name of the status where it says more than the number.
-func classify(status int, said complaint) (code string, retryable bool) {
-	if said.reason == "API_KEY_INVALID" || said.reason == "API_KEY_EXPIRED" {
-		return model.CodeUnauthenticated, false // answered with 400
+// classify prefers the status name where it is more precise than the HTTP status.
+func classify(status int, apiErr apiError) (code string, retryable bool) {
+	if apiErr.reason == "API_KEY_INVALID" || apiErr.reason == "API_KEY_EXPIRED" {
+		return model.CodeUnauthenticated, false // sent with HTTP 400
 	}
 	switch {
-	case status == http.StatusUnauthorized, said.status == "UNAUTHENTICATED":
+	case status == http.StatusUnauthorized, apiErr.status == "UNAUTHENTICATED":
 		return model.CodeUnauthenticated, false
-	case status == http.StatusForbidden, said.status == "PERMISSION_DENIED":
+	case status == http.StatusForbidden, apiErr.status == "PERMISSION_DENIED":
 		return model.CodeDenied, false
-	case status == http.StatusNotFound, said.status == "NOT_FOUND":
+	case status == http.StatusNotFound, apiErr.status == "NOT_FOUND":
 		return model.CodeNotFound, false
-	case status == http.StatusTooManyRequests, said.status == "RESOURCE_EXHAUSTED":
+	case status == http.StatusTooManyRequests, apiErr.status == "RESOURCE_EXHAUSTED":
 		return model.CodeRateLimited, true
-	case status == http.StatusServiceUnavailable, status == 529, said.status == "UNAVAILABLE":
+	case status == http.StatusServiceUnavailable, status == 529, apiErr.status == "UNAVAILABLE":
 		return model.CodeOverloaded, true
-	case status == http.StatusGatewayTimeout && said.there, said.status == "DEADLINE_EXCEEDED":
+	case status == http.StatusGatewayTimeout && apiErr.found, apiErr.status == "DEADLINE_EXCEEDED":
 		return model.CodeTimeout, true
 	case status == http.StatusRequestTimeout, status == http.StatusConflict, status == 499, status >= 500:
 		return model.CodeUnavailable, true

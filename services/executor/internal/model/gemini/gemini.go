@@ -11,24 +11,24 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
 // DefaultBaseURL is Google's own API.
 const DefaultBaseURL = "https://generativelanguage.googleapis.com/v1beta"
 
-// DefaultIdleTimeout outlasts the silence of a model that thinks.
+// DefaultIdleTimeout outlasts the pause of a thinking model.
 const DefaultIdleTimeout = 5 * time.Minute
 
-// Config says where the models are.
+// Config configures access to the models.
 type Config struct {
 	// BaseURL is the part of the URL before /models; DefaultBaseURL when empty.
-	BaseURL string `env:"BASE_URL" doc:"where the models are served; empty means Google"`
+	BaseURL string `env:"BASE_URL" doc:"base URL of the Gemini API; empty means Google's"`
 	// APIKey is sent as X-Goog-Api-Key, or not at all when empty.
 	APIKey string `env:"API_KEY" doc:"the key of the Gemini API"`
-	// IdleTimeout ends a call that gave no byte for so long; DefaultIdleTimeout when 0.
-	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call that gives no byte for so long; 0 means 5m"`
+	// IdleTimeout ends a call after this long without data; DefaultIdleTimeout when 0.
+	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call after this long without data; 0 means 5m"`
 }
 
 // Model calls streamGenerateContent. Safe for concurrent use.
@@ -41,8 +41,8 @@ type Model struct {
 
 var _ model.Model = (*Model)(nil)
 
-// New makes a model that calls through client; nil means one that follows no redirect,
-// see model.Direct. It refuses a base URL that is not an absolute http or https URL.
+// New returns a model that calls through client; nil means model.HTTPClient's default. It refuses a base URL
+// that is not an absolute http or https URL.
 func New(c Config, client *http.Client) (*Model, error) {
 	if c.BaseURL == "" {
 		c.BaseURL = DefaultBaseURL
@@ -54,37 +54,37 @@ func New(c Config, client *http.Client) (*Model, error) {
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
 		return nil, fmt.Errorf("gemini: the base URL %q is not an http or https URL", c.BaseURL)
 	}
-	return &Model{base: base, key: c.APIKey, client: model.Direct(client), idle: c.IdleTimeout}, nil
+	return &Model{base: base, key: c.APIKey, client: model.HTTPClient(client), idle: c.IdleTimeout}, nil
 }
 
-// Generate streams one content. All its errors are *model.Error, except for that
-// of ctx, and none holds the API key.
+// Generate streams one reply. Apart from the error of ctx, its errors are *model.Error. They never contain the
+// API key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
-		m.generate(ctx, r, model.Out(yield, m.key))
+		m.generate(ctx, r, model.FilterEvents(yield, m.key))
 	}
 }
 
 func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
-	body, err := request(r)
+	body, err := newBody(r)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := line.Begin(ctx, m.idle, refusal)
-	defer hangUp()
-	stream, err := m.post(calling, r.Model, body, call)
+	callCtx, call, end := providerhttp.NewCall(ctx, m.idle, responseError)
+	defer end()
+	stream, err := m.openStream(callCtx, r.Model, body, call)
 	if err != nil {
 		yield(nil, call.Error(err))
 		return
 	}
 	defer stream.Close()
 
-	reply := newReply(len(r.Messages))
-	events := newEvents(stream)
-	for !reply.whole() && events.next() {
-		said, err := reply.take(events.data)
-		for _, e := range said {
+	reply := newAssembler(len(r.Messages))
+	reader := newEventReader(stream)
+	for !reply.isComplete() && reader.next() {
+		events, err := reply.handle(reader.data)
+		for _, e := range events {
 			if !yield(e, nil) {
 				return
 			}
@@ -94,25 +94,25 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 			return
 		}
 	}
-	if err := events.err(); err != nil && (!reply.finished() || !line.IsConnectionFailure(err)) {
+	if err := reader.err(); err != nil && (!reply.isFinished() || !providerhttp.IsConnectionFailure(err)) {
 		yield(nil, call.Error(err))
 		return
 	}
-	said, err := reply.end()
-	for _, e := range said {
+	events, err := reply.finish()
+	for _, e := range events {
 		if !yield(e, nil) {
 			return
 		}
 	}
 	if err != nil {
-		// A body may end quietly because the call was given up.
+		// A cancelled call may end its body without an error.
 		yield(nil, call.Error(err))
 	}
 }
 
-// post gives the body of an event stream.
-func (m *Model) post(ctx context.Context, name string, body []byte, call *line.Call) (io.ReadCloser, error) {
-	// "models/" may be a part of the name; tuned models have another folder.
+// openStream sends the request and returns the body of the event stream.
+func (m *Model) openStream(ctx context.Context, name string, body []byte, call *providerhttp.Call) (io.ReadCloser, error) {
+	// The name may include its collection; tuned models have another one.
 	if !strings.HasPrefix(name, "models/") && !strings.HasPrefix(name, "tunedModels/") {
 		name = "models/" + name
 	}
@@ -120,7 +120,7 @@ func (m *Model) post(ctx context.Context, name string, body []byte, call *line.C
 	address.RawQuery = "alt=sse"
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, model.Invalid("the model %q is no part of a URL: %v", name, err)
+		return nil, model.InvalidRequest("the model name %q cannot be part of a URL: %v", name, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream")
@@ -131,5 +131,5 @@ func (m *Model) post(ctx context.Context, name string, body []byte, call *line.C
 	if err != nil {
 		return nil, err
 	}
-	return model.Bounded(res.Body), nil
+	return model.LimitEvents(res.Body), nil
 }

@@ -10,62 +10,60 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxCalls is how many calls one reply may have.
 const maxCalls = 256
 
-// reply puts the chunks of one content together. It does no I/O.
-type reply struct {
-	ids       *model.IDs
-	calls     int
-	thinking  bool
-	finish    genai.FinishReason // "" before the end
-	explained string             // what the API says about the finish
-	blocked   bool               // the prompt was, so there is no reply
-	usage     *model.Usage
-	usageLast bool // the usage came with or after the finish
+// assembler builds one reply from the chunks of its stream. It does no I/O.
+type assembler struct {
+	ids              *model.CallIDs
+	calls            int
+	inReasoning      bool
+	stopReason       genai.FinishReason // "" until it arrives
+	finishMessage    string             // the API's explanation of the stop
+	promptBlocked    bool               // there will be no reply
+	usage            *model.Usage
+	usageAfterFinish bool // the usage came with or after the stop reason
 }
 
-func newReply(messages int) *reply { return &reply{ids: model.NewIDs(messages)} }
+func newAssembler(messages int) *assembler { return &assembler{ids: model.NewCallIDs(messages)} }
 
-// finished says whether the reply is known to have ended.
-func (r *reply) finished() bool { return r.finish != "" || r.blocked }
+// isFinished reports whether the reply has ended. Its usage may be missing.
+func (a *assembler) isFinished() bool { return a.stopReason != "" || a.promptBlocked }
 
-// whole says whether nothing more is to be waited for.
-func (r *reply) whole() bool { return r.finished() && r.usageLast }
+// isComplete reports whether everything has arrived.
+func (a *assembler) isComplete() bool { return a.isFinished() && a.usageAfterFinish }
 
-// take gives the events of a chunk.
-func (r *reply) take(data []byte) ([]model.Event, error) {
-	if said := readComplaint(data); said.there {
-		return nil, interruption(said)
+func (a *assembler) handle(data []byte) ([]model.Event, error) {
+	if apiErr := parseAPIError(data); apiErr.found {
+		return nil, streamError(apiErr)
 	}
 	var c chunk
 	if err := json.Unmarshal(data, &c); err != nil {
-		return nil, model.Unreadable("a chunk that cannot be read: %v", err)
+		return nil, model.InvalidResponse("cannot decode a chunk: %v", err)
 	}
 	var events []model.Event
 	for _, candidate := range c.Candidates {
-		if candidate.Index != 0 || r.finished() {
+		if candidate.Index != 0 || a.isFinished() {
 			continue
 		}
 		for _, p := range candidate.Content.Parts {
-			more, err := r.part(p)
+			more, err := a.addPart(p)
 			events = append(events, more...)
 			if err != nil {
 				return events, err
 			}
 		}
 		if candidate.FinishReason != "" && candidate.FinishReason != genai.FinishReasonUnspecified {
-			r.finish, r.explained = candidate.FinishReason, candidate.FinishMessage
-			events = append(events, r.stopThinking("")...)
+			a.stopReason, a.finishMessage = candidate.FinishReason, candidate.FinishMessage
+			events = append(events, a.endReasoning("")...)
 		}
 	}
 	if c.PromptFeedback != nil && c.PromptFeedback.BlockReason != "" {
-		r.blocked = true
-		events = append(events, r.stopThinking("")...)
+		a.promptBlocked = true
+		events = append(events, a.endReasoning("")...)
 	}
 	if u := c.UsageMetadata; u != nil {
-		r.usageLast = r.finished()
-		r.usage = &model.Usage{
+		a.usageAfterFinish = a.isFinished()
+		a.usage = &model.Usage{
 			PromptTokens:     int64(u.PromptTokenCount + u.ToolUsePromptTokenCount),
 			CompletionTokens: int64(u.CandidatesTokenCount + u.ThoughtsTokenCount),
 			ReasoningTokens:  int64(u.ThoughtsTokenCount),
@@ -76,28 +74,28 @@ func (r *reply) take(data []byte) ([]model.Event, error) {
 	return events, nil
 }
 
-func (r *reply) part(p part) ([]model.Event, error) {
+func (a *assembler) addPart(p part) ([]model.Event, error) {
 	text := p.text()
 	switch {
 	case p.FunctionCall != nil:
-		return r.call(*p.FunctionCall, p.ThoughtSignature)
+		return a.addCall(*p.FunctionCall, p.ThoughtSignature)
 	case p.Thought:
 		var events []model.Event
 		if text != "" {
-			r.thinking = true
+			a.inReasoning = true
 			events = append(events, model.ReasoningDelta{Text: text})
 		}
 		if p.ThoughtSignature != "" {
-			r.thinking = true // a block may consist of its end alone
-			events = append(events, r.stopThinking(p.ThoughtSignature)...)
+			a.inReasoning = true // a block may consist of its end alone
+			events = append(events, a.endReasoning(p.ThoughtSignature)...)
 		}
 		return events, nil
 	case text == "" && p.ThoughtSignature == "":
-		return nil, nil // nothing, or a kind of part that was not asked for
+		return nil, nil // empty, or an unrequested kind of part
 	}
-	events := r.stopThinking("")
+	events := a.endReasoning("")
 	if p.ThoughtSignature != "" {
-		events = append(events, remember(memory{Signature: p.ThoughtSignature, Of: ofText, Bytes: len(text)}))
+		events = append(events, reasoningEnd(providerData{Signature: p.ThoughtSignature, Of: ofText, Bytes: len(text)}))
 	}
 	if text != "" {
 		events = append(events, model.TextDelta{Text: text})
@@ -105,78 +103,77 @@ func (r *reply) part(p part) ([]model.Event, error) {
 	return events, nil
 }
 
-// call gives the events of a call, which comes in one piece.
-func (r *reply) call(c functionCall, signature string) ([]model.Event, error) {
+// addCall returns the events of a call. Calls arrive in one piece.
+func (a *assembler) addCall(c functionCall, signature string) ([]model.Event, error) {
 	if c.Name == "" {
-		return nil, model.Unreadable("a call has no name")
+		return nil, model.InvalidResponse("a call has no name")
 	}
-	if r.calls == maxCalls {
-		return nil, model.Unreadable("more than %d calls in one reply", maxCalls)
+	if a.calls == maxCalls {
+		return nil, model.InvalidResponse("more than %d calls in one reply", maxCalls)
 	}
-	events := r.stopThinking("")
+	events := a.endReasoning("")
 	if signature != "" {
-		events = append(events, remember(memory{Signature: signature, Of: ofCall}))
+		events = append(events, reasoningEnd(providerData{Signature: signature, Of: ofCall}))
 	}
-	index := r.calls
-	r.calls++
-	events = append(events, model.CallStart{Index: index, ID: r.ids.Next(c.ID, index), Name: c.Name})
-	arguments := argue(c.Args)
+	index := a.calls
+	a.calls++
+	events = append(events, model.CallStart{Index: index, ID: a.ids.Assign(c.ID, index), Name: c.Name})
+	arguments := argumentsText(c.Args)
 	if arguments != "" {
 		events = append(events, model.CallDelta{Index: index, Text: arguments})
 	}
-	return append(events, model.CallEnd{Index: index, Arguments: model.Arguments(arguments)}), nil
+	return append(events, model.CallEnd{Index: index, Arguments: model.EncodeArguments(arguments)}), nil
 }
 
-// argue gives the text of arguments: none of none, and without the spaces that the
-// API likes to put in.
-func argue(args json.RawMessage) string {
+// argumentsText returns arguments without the API's white space, and "" if there are none.
+func argumentsText(args json.RawMessage) string {
 	var text bytes.Buffer
 	if len(args) == 0 || string(args) == "null" || json.Compact(&text, args) != nil {
 		return ""
 	}
-	return model.Plain(text.Bytes())
+	return model.PlainText(text.Bytes())
 }
 
-func (r *reply) stopThinking(signature string) []model.Event {
-	if !r.thinking {
+func (a *assembler) endReasoning(signature string) []model.Event {
+	if !a.inReasoning {
 		return nil
 	}
-	r.thinking = false
+	a.inReasoning = false
 	if signature == "" {
 		return []model.Event{model.ReasoningEnd{}}
 	}
-	return []model.Event{remember(memory{Signature: signature, Of: ofThought})}
+	return []model.Event{reasoningEnd(providerData{Signature: signature, Of: ofThought})}
 }
 
-func remember(m memory) model.Event {
-	// Marshalling texts and a number cannot fail.
+func reasoningEnd(m providerData) model.Event {
+	// Marshalling strings and a number cannot fail.
 	data, _ := json.Marshal(m)
 	return model.ReasoningEnd{ProviderData: data}
 }
 
-// end gives the usage and the finish of a reply that is over, or says that it was
-// cut off, or that the model did not manage to make the call that it began.
-func (r *reply) end() ([]model.Event, error) {
-	if !r.finished() {
-		return nil, model.CutOff("a finishReason")
+// finish returns the usage and the finish of a complete reply. A truncated reply and a malformed call give an
+// error.
+func (a *assembler) finish() ([]model.Event, error) {
+	if !a.isFinished() {
+		return nil, model.Truncated("a finishReason")
 	}
 	var events []model.Event
-	if r.usage != nil {
-		events = append(events, *r.usage)
+	if a.usage != nil {
+		events = append(events, *a.usage)
 	}
-	if r.finish == genai.FinishReasonMalformedFunctionCall || r.finish == genai.FinishReasonUnexpectedToolCall {
-		return events, model.Unreadable("%s", cmp.Or(r.explained, "the model made a call that is none: "+string(r.finish)))
+	if a.stopReason == genai.FinishReasonMalformedFunctionCall || a.stopReason == genai.FinishReasonUnexpectedToolCall {
+		return events, model.InvalidResponse("%s", cmp.Or(a.finishMessage, "the model made an invalid call: "+string(a.stopReason)))
 	}
-	return append(events, model.Finish{Reason: r.reason()}), nil
+	return append(events, model.Finish{Reason: a.finishReason()}), nil
 }
 
-func (r *reply) reason() model.FinishReason {
-	switch r.finish {
+func (a *assembler) finishReason() model.FinishReason {
+	switch a.stopReason {
 	case "": // the prompt was blocked
 		return model.FinishContentFilter
 	case genai.FinishReasonStop:
-		if r.calls > 0 {
-			return model.FinishToolCalls // the API has no reason of its own for them
+		if a.calls > 0 {
+			return model.FinishToolCalls // the API has no finish reason for calls
 		}
 		return model.FinishStop
 	case genai.FinishReasonMaxTokens:

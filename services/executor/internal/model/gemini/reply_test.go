@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/modeltest"
 )
 
-// stream makes an event stream of chunks.
+// stream returns an event stream of chunks.
 func stream(chunks ...string) string {
 	var out strings.Builder
 	for _, c := range chunks {
@@ -22,8 +22,8 @@ func stream(chunks ...string) string {
 	return out.String()
 }
 
-// says is a chunk with these parts, and the finish reason where there is one.
-func says(parts, finish string) string {
+// chunk returns a chunk with these parts, and with a finish reason unless it is empty.
+func chunk(parts, finish string) string {
 	end := ""
 	if finish != "" {
 		end = `,"finishReason":"` + finish + `"`
@@ -31,13 +31,13 @@ func says(parts, finish string) string {
 	return `{"candidates":[{"content":{"role":"model","parts":[` + parts + `]}` + end + `}]}`
 }
 
-// hear is what comes out of an event stream.
-func hear(t *testing.T, body string, end modeltest.Reply) modeltest.Heard {
+// collect returns the reply that the model reads from an event stream.
+func collect(t *testing.T, body string, end modeltest.Scenario) modeltest.Reply {
 	t.Helper()
-	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Wire{})
+	server := modeltest.ServeStream(t, []byte(body), end, modeltest.Encoding{})
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
-	return modeltest.Listen(t, connect(t, server, gemini.Config{}).Generate(ctx, modeltest.Ask("m")))
+	return modeltest.Collect(t, connect(t, server, gemini.Config{}).Generate(ctx, modeltest.NewRequest("m")))
 }
 
 func TestFinishReasonsAreTranslated(t *testing.T) {
@@ -49,21 +49,21 @@ func TestFinishReasonsAreTranslated(t *testing.T) {
 	} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
-			if h := hear(t, stream(says(`{"text":"a"}`, reason)), modeltest.Ended); h.Err != nil || h.Finish != want || h.Text != "a" {
+			if h := collect(t, stream(chunk(`{"text":"a"}`, reason)), modeltest.Ended); h.Err != nil || h.Finish != want || h.Text != "a" {
 				t.Errorf("got %+v, want finish %q", h, want)
 			}
 		})
 	}
 }
 
-func TestSignaturesKeepTheirPart(t *testing.T) {
+func TestSignaturesStayWithTheirPart(t *testing.T) {
 	t.Parallel()
-	h := hear(t, stream(
-		says(`{"text":"hm","thought":true},{"text":"","thought":true,"thoughtSignature":"c2lnMQ=="}`, ""),
-		says(`{"text":"Let me."},{"text":" look","thoughtSignature":"c2lnMg=="},{"text":"."}`, ""),
-		says(`{"functionCall":{"name":"f","args":{"n":9007199254740993,"b":1,"a":2}},"thoughtSignature":"c2lnMw=="}`, ""),
-		says(`{"functionCall":{"name":"g","args":{}}}`, ""),
-		says(`{"text":"","thoughtSignature":"c2lnNA=="}`, "STOP"),
+	h := collect(t, stream(
+		chunk(`{"text":"hm","thought":true},{"text":"","thought":true,"thoughtSignature":"c2lnMQ=="}`, ""),
+		chunk(`{"text":"Let me."},{"text":" look","thoughtSignature":"c2lnMg=="},{"text":"."}`, ""),
+		chunk(`{"functionCall":{"name":"f","args":{"n":9007199254740993,"b":1,"a":2}},"thoughtSignature":"c2lnMw=="}`, ""),
+		chunk(`{"functionCall":{"name":"g","args":{}}}`, ""),
+		chunk(`{"text":"","thoughtSignature":"c2lnNA=="}`, "STOP"),
 	), modeltest.Ended)
 	if h.Err != nil || h.Text != "Let me. look." || h.Finish != model.FinishToolCalls || h.Calls[0].Arguments != `{"n":9007199254740993,"b":1,"a":2}` {
 		t.Errorf("got %+v", h)
@@ -83,7 +83,7 @@ func TestSignaturesKeepTheirPart(t *testing.T) {
 	}
 }
 
-func TestTextsAreUnderstood(t *testing.T) {
+func TestRepliesAreParsed(t *testing.T) {
 	t.Parallel()
 	const usage = `"usageMetadata":{"promptTokenCount":5,"toolUsePromptTokenCount":2,"candidatesTokenCount":1,"thoughtsTokenCount":3,"totalTokenCount":11}`
 	for name, test := range map[string]struct {
@@ -93,39 +93,39 @@ func TestTextsAreUnderstood(t *testing.T) {
 		finish    model.FinishReason
 		usage     model.Usage
 	}{
-		"a prompt that is blocked": {
+		"a blocked prompt": {
 			stream(`{"promptFeedback":{"blockReason":"SAFETY"},` + usage + `}`), nil, "", "content-filter",
 			model.Usage{PromptTokens: 7, CompletionTokens: 4, ReasoningTokens: 3, TotalTokens: 11},
 		},
-		"usage in a chunk of its own": {
-			stream(says(`{"text":"a"}`, "STOP"), `{`+usage+`}`), nil, "a", "stop",
+		"usage in a separate chunk": {
+			stream(chunk(`{"text":"a"}`, "STOP"), `{`+usage+`}`), nil, "a", "stop",
 			model.Usage{PromptTokens: 7, CompletionTokens: 4, ReasoningTokens: 3, TotalTokens: 11},
 		},
-		"no usage":                    {stream(says(`{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
-		"kinds that were not asked":   {stream(says(`{"executableCode":{"code":"x"}},{"inlineData":{"mimeType":"image/png","data":"AA=="}},{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
-		"another candidate":           {stream(says(`{"text":"a"}`, ""), `{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]}}]}`, says("", "STOP")), nil, "a", "stop", model.Usage{}},
-		"thoughts between texts":      {stream(says(`{"text":"a"},{"text":"x","thought":true},{"text":"b"}`, "STOP")), []string{"x"}, "ab", "stop", model.Usage{}},
-		"thoughts and nothing else":   {stream(says(`{"text":"x","thought":true}`, "MAX_TOKENS")), []string{"x"}, "", "length", model.Usage{}},
-		"an unspecified reason first": {stream(says(`{"text":"a"}`, "FINISH_REASON_UNSPECIFIED"), says(`{"text":"b"}`, "STOP")), nil, "ab", "stop", model.Usage{}},
-		"events with names and ids":   {"event: message\nid: 1\nretry: 5\n" + stream(says(`{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
+		"no usage":                    {stream(chunk(`{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
+		"unrequested kinds of parts":  {stream(chunk(`{"executableCode":{"code":"x"}},{"inlineData":{"mimeType":"image/png","data":"AA=="}},{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
+		"a second candidate":          {stream(chunk(`{"text":"a"}`, ""), `{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]}}]}`, chunk("", "STOP")), nil, "a", "stop", model.Usage{}},
+		"thoughts between texts":      {stream(chunk(`{"text":"a"},{"text":"x","thought":true},{"text":"b"}`, "STOP")), []string{"x"}, "ab", "stop", model.Usage{}},
+		"thoughts only":               {stream(chunk(`{"text":"x","thought":true}`, "MAX_TOKENS")), []string{"x"}, "", "length", model.Usage{}},
+		"an unspecified reason first": {stream(chunk(`{"text":"a"}`, "FINISH_REASON_UNSPECIFIED"), chunk(`{"text":"b"}`, "STOP")), nil, "ab", "stop", model.Usage{}},
+		"events with names and ids":   {"event: message\nid: 1\nretry: 5\n" + stream(chunk(`{"text":"a"}`, "STOP")), nil, "a", "stop", model.Usage{}},
 		"data of several lines":       {"data: {\"candidates\":\ndata: [{\"content\":{\"parts\":[{\"text\":\"a\"}]},\ndata:\"finishReason\":\"STOP\"}]}\n\n", nil, "a", "stop", model.Usage{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := hear(t, test.stream, modeltest.Ended)
+			h := collect(t, test.stream, modeltest.Ended)
 			if h.Err != nil || h.Text != test.text || !reflect.DeepEqual(h.Reasoning, test.reasoning) || h.Finish != test.finish || h.Usage != test.usage {
 				t.Errorf("got %+v", h)
 			}
 		})
 	}
-	// With its usage it does not wait for the end: this server would wait for ever.
-	h := hear(t, stream(says(`{"text":"a"}`, "STOP"), `{`+usage+`}`), modeltest.Slow)
+	// The reply must end at its usage: this server never closes the stream.
+	h := collect(t, stream(chunk(`{"text":"a"}`, "STOP"), `{`+usage+`}`), modeltest.Slow)
 	if h.Err != nil || h.Finish != model.FinishStop || h.Usage.TotalTokens != 11 {
 		t.Errorf("got %+v", h)
 	}
 }
 
-// expect compares the class of an error.
+// expect compares the code of an error and whether it is retryable.
 func expect(t *testing.T, err error, code string, retryable bool) *model.Error {
 	t.Helper()
 	e, ok := errors.AsType[*model.Error](err)
@@ -137,33 +137,33 @@ func expect(t *testing.T, err error, code string, retryable bool) *model.Error {
 
 func TestBrokenStreamsAreClassified(t *testing.T) {
 	t.Parallel()
-	said := stream(says(`{"text":"a"}`, ""))
+	prefix := stream(chunk(`{"text":"a"}`, ""))
 	for name, test := range map[string]struct {
 		stream    string
 		code      string
 		retryable bool
 	}{
-		"a chunk that is not JSON":      {said + stream(`{"candidates`), model.CodeInvalidResponse, true},
-		"a call without a name":         {said + stream(says(`{"functionCall":{"args":{}}}`, "STOP")), model.CodeInvalidResponse, true},
-		"a call that is malformed":      {said + stream(says("", "MALFORMED_FUNCTION_CALL")), model.CodeInvalidResponse, true},
-		"a call of nothing":             {said + stream(says("", "UNEXPECTED_TOOL_CALL")), model.CodeInvalidResponse, true},
-		"a rate limit":                  {said + stream(`{"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED"}}`), model.CodeRateLimited, true},
-		"a deadline":                    {said + stream(`{"error":{"code":504,"message":"slow","status":"DEADLINE_EXCEEDED"}}`), model.CodeTimeout, true},
-		"an inner error":                {said + stream(`{"error":{"code":500,"message":"no","status":"INTERNAL"}}`), model.CodeUnavailable, true},
-		"a bad request":                 {said + stream(`{"error":{"code":400,"message":"no","status":"INVALID_ARGUMENT"}}`), model.CodeInvalidRequest, false},
-		"an error without a number":     {said + stream(`{"error":{"message":"no"}}`), model.CodeUnavailable, true},
-		"an error outside of an event":  {said + `{"error":{"code":503,` + "\n" + `"message":"busy","status":"UNAVAILABLE"}}` + "\n", model.CodeOverloaded, true},
-		"a text outside of an event":    {said + "<html>Bad gateway</html>\n", model.CodeInvalidResponse, true},
-		"an event without an empty end": {said + "data: " + says(`{"text":"b"}`, "STOP"), model.CodeUnavailable, true},
+		"a chunk that is not JSON":            {prefix + stream(`{"candidates`), model.CodeInvalidResponse, true},
+		"a call without a name":               {prefix + stream(chunk(`{"functionCall":{"args":{}}}`, "STOP")), model.CodeInvalidResponse, true},
+		"a malformed call":                    {prefix + stream(chunk("", "MALFORMED_FUNCTION_CALL")), model.CodeInvalidResponse, true},
+		"an unexpected call":                  {prefix + stream(chunk("", "UNEXPECTED_TOOL_CALL")), model.CodeInvalidResponse, true},
+		"a rate limit":                        {prefix + stream(`{"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED"}}`), model.CodeRateLimited, true},
+		"a deadline":                          {prefix + stream(`{"error":{"code":504,"message":"slow","status":"DEADLINE_EXCEEDED"}}`), model.CodeTimeout, true},
+		"an internal error":                   {prefix + stream(`{"error":{"code":500,"message":"no","status":"INTERNAL"}}`), model.CodeUnavailable, true},
+		"an invalid request":                  {prefix + stream(`{"error":{"code":400,"message":"no","status":"INVALID_ARGUMENT"}}`), model.CodeInvalidRequest, false},
+		"an error without a number":           {prefix + stream(`{"error":{"message":"no"}}`), model.CodeUnavailable, true},
+		"an error outside an event":           {prefix + `{"error":{"code":503,` + "\n" + `"message":"busy","status":"UNAVAILABLE"}}` + "\n", model.CodeOverloaded, true},
+		"a text outside an event":             {prefix + "<html>Bad gateway</html>\n", model.CodeInvalidResponse, true},
+		"an event without a final empty line": {prefix + "data: " + chunk(`{"text":"b"}`, "STOP"), model.CodeUnavailable, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			expect(t, hear(t, test.stream, modeltest.Ended).Err, test.code, test.retryable)
+			expect(t, collect(t, test.stream, modeltest.Ended).Err, test.code, test.retryable)
 		})
 	}
 }
 
-func TestRefusalsAreClassified(t *testing.T) {
+func TestErrorResponsesAreClassified(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		response  string
@@ -172,30 +172,30 @@ func TestRefusalsAreClassified(t *testing.T) {
 		wait      time.Duration
 		message   string
 	}{
-		"wait as the details say": {
+		"delay in the details": {
 			"429 Too Many Requests\n\n" + `{"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure"},{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"34.07s"}]}}`,
 			model.CodeRateLimited, true, 34070 * time.Millisecond, "slow",
 		},
-		"wait for the longer": {
+		"the longer of two delays": {
 			"429 Too Many Requests\nRetry-After: 60\n\n" + `{"error":{"message":"slow","details":[{"retryDelay":"34s"}]}}`,
 			model.CodeRateLimited, true, time.Minute, "slow",
 		},
-		"a key that is none": {
+		"an invalid key": {
 			"400 Bad Request\n\n" + `{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}]}}`,
 			model.CodeUnauthenticated, false, 0, "API key not valid. Please pass a valid API key.",
 		},
-		"an error in a list":  {"503 Unavailable\n\n" + `[{"error":{"code":503,"message":"busy","status":"UNAVAILABLE"}}]`, model.CodeOverloaded, true, 0, "busy"},
-		"an inner deadline":   {"504 Gateway Timeout\n\n" + `{"error":{"message":"slow","status":"DEADLINE_EXCEEDED"}}`, model.CodeTimeout, true, 0, "slow"},
-		"a proxy's page":      {"502 Bad Gateway\nContent-Type: text/html\n\n<h1>502</h1>", model.CodeUnavailable, true, 0, "<h1>502</h1>"},
-		"no body":             {"504 Gateway Timeout\n\n", model.CodeUnavailable, true, 0, "Gateway Timeout"},
-		"an error behind 200": {"200 OK\nContent-Type: application/json\n\n" + `{"error":{"message":"no","status":"PERMISSION_DENIED"}}`, model.CodeDenied, false, 0, "no"},
-		"a whole answer":      {"200 OK\nContent-Type: application/json\n\n" + `{"candidates":[]}`, model.CodeInvalidResponse, true, 0, `{"candidates":[]}`},
+		"an error in a list":       {"503 Unavailable\n\n" + `[{"error":{"code":503,"message":"busy","status":"UNAVAILABLE"}}]`, model.CodeOverloaded, true, 0, "busy"},
+		"an internal deadline":     {"504 Gateway Timeout\n\n" + `{"error":{"message":"slow","status":"DEADLINE_EXCEEDED"}}`, model.CodeTimeout, true, 0, "slow"},
+		"a proxy's page":           {"502 Bad Gateway\nContent-Type: text/html\n\n<h1>502</h1>", model.CodeUnavailable, true, 0, "<h1>502</h1>"},
+		"no body":                  {"504 Gateway Timeout\n\n", model.CodeUnavailable, true, 0, "Gateway Timeout"},
+		"an error with status 200": {"200 OK\nContent-Type: application/json\n\n" + `{"error":{"message":"no","status":"PERMISSION_DENIED"}}`, model.CodeDenied, false, 0, "no"},
+		"an unstreamed reply":      {"200 OK\nContent-Type: application/json\n\n" + `{"candidates":[]}`, model.CodeInvalidResponse, true, 0, `{"candidates":[]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := modeltest.ServeResponse(t, "HTTP/1.1 "+test.response)
-			heard := modeltest.Listen(t, connect(t, server, gemini.Config{}).Generate(t.Context(), modeltest.Ask("m")))
-			e := expect(t, heard.Err, test.code, test.retryable)
+			reply := modeltest.Collect(t, connect(t, server, gemini.Config{}).Generate(t.Context(), modeltest.NewRequest("m")))
+			e := expect(t, reply.Err, test.code, test.retryable)
 			if e.RetryAfter != test.wait || e.Message != test.message {
 				t.Errorf("got wait %v and message %q, want %v and %q", e.RetryAfter, e.Message, test.wait, test.message)
 			}

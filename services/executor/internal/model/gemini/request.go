@@ -13,44 +13,42 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// The roles of turns.
 const (
 	roleUser  = "user"
 	roleModel = "model"
 )
 
-// request puts a conversation into the form of generateContent. Its error is a
-// *model.Error: provider_invalid_request.
-func request(r model.Request) (json.RawMessage, error) {
+// newBody converts a request. Its error is a *model.Error: provider_invalid_request.
+func newBody(r model.Request) (json.RawMessage, error) {
 	b := body{Contents: []turn{}}
 	if r.System != "" {
 		b.SystemInstruction = &turn{Parts: []part{{Text: &r.System}}}
 	}
-	if err := b.offer(r); err != nil {
+	if err := b.setTools(r); err != nil {
 		return nil, err
 	}
-	b.configure(r)
-	for _, m := range model.Former(r.Messages, takes) {
-		next, err := newTurn(m, demanding.MatchString(r.Model))
+	b.setGenerationConfig(r)
+	for _, m := range model.OmitUnsupportedFiles(r.Messages, checkFile) {
+		next, err := newTurn(m, signatureModels.MatchString(r.Model))
 		if err != nil {
 			return nil, err
 		}
-		b.add(next)
+		b.addTurn(next)
 	}
 	source, err := json.Marshal(b)
 	if err != nil {
-		return nil, model.Invalid("the request cannot be written: %v", err)
+		return nil, model.InvalidRequest("cannot encode the request: %v", err)
 	}
-	return model.Merge(source, r.Options)
+	return model.MergeOptions(source, r.Options)
 }
 
-// offer names the tools, and whether one of them must be called.
-func (b *body) offer(r model.Request) error {
+// setTools declares the tools and sets whether the model must call one.
+func (b *body) setTools(r model.Request) error {
 	if len(r.Tools) == 0 {
 		if r.Choice == model.ChoiceRequired {
-			return model.Invalid("a call is required and there are no tools")
+			return model.InvalidRequest("a tool call is required but the request has no tools")
 		}
-		return nil // the API refuses a choice without tools
+		return nil // the API refuses a tool choice without tools
 	}
 	var tool genai.Tool
 	for _, t := range r.Tools {
@@ -74,8 +72,7 @@ func (b *body) offer(r model.Request) error {
 	return nil
 }
 
-// configure sets how the reply is made.
-func (b *body) configure(r model.Request) {
+func (b *body) setGenerationConfig(r model.Request) {
 	if r.MaxOutputTokens > 0 {
 		b.GenerationConfig.MaxOutputTokens = int32(min(r.MaxOutputTokens, 1<<30))
 	}
@@ -88,63 +85,60 @@ func (b *body) configure(r model.Request) {
 	}
 }
 
-// add takes a turn into the conversation. Turns of one role are joined, but the
-// results of calls are a turn of their own: the API counts its parts.
-func (b *body) add(next turn) {
+// addTurn appends a turn, merging it into the previous turn of its role. Results stay in a turn of their own,
+// because the API counts its parts.
+func (b *body) addTurn(next turn) {
 	last := len(b.Contents) - 1
 	switch {
 	case len(next.Parts) == 0:
-		// The API refuses turns that say nothing.
-	case last >= 0 && b.Contents[last].Role == next.Role && b.Contents[last].answers() == next.answers():
+		// The API refuses empty turns.
+	case last >= 0 && b.Contents[last].Role == next.Role && b.Contents[last].hasResults() == next.hasResults():
 		b.Contents[last].Parts = append(b.Contents[last].Parts, next.Parts...)
 	default:
 		b.Contents = append(b.Contents, next)
 	}
 }
 
-// answers says whether a turn holds results.
-func (t turn) answers() bool { return len(t.Parts) > 0 && t.Parts[0].FunctionResponse != nil }
+func (t turn) hasResults() bool { return len(t.Parts) > 0 && t.Parts[0].FunctionResponse != nil }
 
-// demanding are the models that refuse a turn whose first call is not signed.
-var demanding = regexp.MustCompile(`^(models/)?gemini-[3-9]`)
+// signatureModels matches the models that refuse a turn whose first call is unsigned.
+var signatureModels = regexp.MustCompile(`^(models/)?gemini-[3-9]`)
 
-// unsigned is what the API takes as the signature of a call that has none because
-// another model made it, or because its reply was interrupted.
-const unsigned = "skip_thought_signature_validator"
+// skipSignature is the API's placeholder for a missing signature.
+const skipSignature = "skip_thought_signature_validator"
 
-// excuse signs the first call of a turn if nothing did.
-func (t turn) excuse() {
+// signFirstCall gives the first call of a turn the placeholder unless it is signed.
+func (t turn) signFirstCall() {
 	for i := range t.Parts {
 		if t.Parts[i].FunctionCall != nil {
-			t.Parts[i].ThoughtSignature = cmp.Or(t.Parts[i].ThoughtSignature, unsigned)
+			t.Parts[i].ThoughtSignature = cmp.Or(t.Parts[i].ThoughtSignature, skipSignature)
 			return
 		}
 	}
 }
 
-// newTurn gives what a message says; no part where it says nothing.
-func newTurn(m agent.Message, demanding bool) (turn, error) {
+// newTurn converts a message. An empty message gives a turn without parts.
+func newTurn(m agent.Message, needsSignature bool) (turn, error) {
 	switch m.Role {
 	case agent.RoleUser, agent.RoleSystem, agent.RoleContext:
-		return said(m)
+		return userTurn(m)
 	case agent.RoleAssistant:
-		t := replied(m)
-		if demanding {
-			t.excuse()
+		t := modelTurn(m)
+		if needsSignature {
+			t.signFirstCall()
 		}
 		return t, nil
 	case agent.RoleTool:
 		t := turn{Role: roleUser}
 		for _, r := range m.Results() {
-			t.Parts = append(t.Parts, part{FunctionResponse: &functionResponse{ID: r.CallID, Name: model.CallName(r.Name), Response: outcome(r)}})
+			t.Parts = append(t.Parts, part{FunctionResponse: &functionResponse{ID: r.CallID, Name: model.ToolName(r.Name), Response: resultObject(r)}})
 		}
 		return t, nil
 	}
-	return turn{}, model.Invalid("the message %s has the unknown role %q", m.ID, m.Role)
+	return turn{}, model.InvalidRequest("the message %s has the unknown role %q", m.ID, m.Role)
 }
 
-// said gives the user's turn.
-func said(m agent.Message) (turn, error) {
+func userTurn(m agent.Message) (turn, error) {
 	t := turn{Role: roleUser}
 	for _, p := range m.Parts {
 		switch p := p.(type) {
@@ -153,7 +147,7 @@ func said(m agent.Message) (turn, error) {
 				t.Parts = append(t.Parts, part{Text: &p.Text})
 			}
 		case agent.File:
-			f, err := file(p)
+			f, err := filePart(p)
 			if err != nil {
 				return t, err
 			}
@@ -163,14 +157,14 @@ func said(m agent.Message) (turn, error) {
 	return t, nil
 }
 
-// replied gives the model's turn, with each signature at the part it came with.
-func replied(m agent.Message) turn {
+// modelTurn converts an assistant message and puts each signature on its part.
+func modelTurn(m agent.Message) turn {
 	t := turn{Role: roleModel}
-	var signed memory // of what comes next
+	var signed providerData // signature of the next part
 	for _, p := range m.Parts {
 		switch p := p.(type) {
 		case agent.Reasoning:
-			signed = recall(p.ProviderData)
+			signed = parseProviderData(p.ProviderData)
 			switch {
 			case signed.Of == ofThought:
 				t.Parts = append(t.Parts, part{Text: &p.Text, Thought: true, ThoughtSignature: signed.Signature})
@@ -187,30 +181,29 @@ func replied(m agent.Message) turn {
 			if rest != "" {
 				t.Parts = append(t.Parts, part{Text: &rest})
 			}
-			signed = memory{}
+			signed = providerData{}
 		case agent.ToolCall:
-			call := part{FunctionCall: &functionCall{ID: p.ID, Name: model.CallName(p.Name), Args: model.Object(p.Arguments)}}
+			call := part{FunctionCall: &functionCall{ID: p.ID, Name: model.ToolName(p.Name), Args: model.ArgumentsObject(p.Arguments)}}
 			if signed.Of == ofCall {
 				call.ThoughtSignature = signed.Signature
 			}
 			t.Parts = append(t.Parts, call)
-			signed = memory{}
+			signed = providerData{}
 		}
 	}
 	return t
 }
 
-// recall reads provider data; nothing of another provider's.
-func recall(data json.RawMessage) memory {
-	var m memory
+// parseProviderData returns the zero value for another provider's data.
+func parseProviderData(data json.RawMessage) providerData {
+	var m providerData
 	if json.Unmarshal(data, &m) != nil || m.Signature == "" || m.Bytes < 0 {
-		return memory{}
+		return providerData{}
 	}
 	return m
 }
 
-// outcome gives a result as an object, in the members that the API knows.
-func outcome(r agent.ToolResult) json.RawMessage {
+func resultObject(r agent.ToolResult) json.RawMessage {
 	var members struct {
 		Error  string          `json:"error,omitempty"`
 		Output json.RawMessage `json:"output,omitempty"`
@@ -230,27 +223,27 @@ func outcome(r agent.ToolResult) json.RawMessage {
 	return out
 }
 
-// takes says why a file cannot be sent.
-func takes(f agent.File) error {
-	_, err := file(f)
+// checkFile returns the error of an unsupported file.
+func checkFile(f agent.File) error {
+	_, err := filePart(f)
 	return err
 }
 
-// file gives the part of a file: embedded, or by its address, which the API loads.
-func file(f agent.File) (part, error) {
+// filePart returns the part of a file, embedded or as a URL for the API to load.
+func filePart(f agent.File) (part, error) {
 	media, _, err := mime.ParseMediaType(f.MediaType)
 	if err != nil {
-		return part{}, model.Invalid("the file %q has no media type: %q", f.Filename, f.MediaType)
+		return part{}, model.InvalidRequest("the file %q has the invalid media type %q", f.Filename, f.MediaType)
 	}
 	switch {
 	case strings.HasPrefix(f.URL, "data:"):
-		data, ok := model.DataURL(f.URL)
+		data, ok := model.DecodeDataURL(f.URL)
 		if !ok {
-			return part{}, model.Invalid("the file %q has a data: URL that cannot be decoded", f.Filename)
+			return part{}, model.InvalidRequest("the file %q has a data: URL that cannot be decoded", f.Filename)
 		}
 		return part{InlineData: &genai.Blob{MIMEType: media, Data: data}}, nil
 	case strings.HasPrefix(f.URL, "https:"):
 		return part{FileData: &genai.FileData{MIMEType: media, FileURI: f.URL}}, nil
 	}
-	return part{}, model.Invalid("a file is taken as a data: or https: URL: %q is neither", f.Filename)
+	return part{}, model.InvalidRequest("the file %q must have a data: or https: URL", f.Filename)
 }

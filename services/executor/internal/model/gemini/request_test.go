@@ -14,13 +14,13 @@ import (
 
 func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 	t.Parallel()
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
 	sequence := connect(t, server, gemini.Config{}).Generate(t.Context(),
 		modeltest.Conversation(json.RawMessage(`{"signature":"c2ln","of":"thought"}`)))
 	if n := len(server.Requests()); n != 0 {
-		t.Fatalf("got %d requests before the sequence was ranged over", n)
+		t.Fatalf("got %d requests before the iteration", n)
 	}
-	modeltest.Listen(t, sequence)
+	modeltest.Collect(t, sequence)
 	sent := server.Requests()
 	if len(sent) != 1 {
 		t.Fatalf("got %d requests, want 1", len(sent))
@@ -33,7 +33,7 @@ func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 			t.Errorf("got %s %q, want %q", header, got, want)
 		}
 	}
-	modeltest.Golden(t, "testdata/request.json", sent[0].Body)
+	modeltest.CompareGolden(t, "testdata/request.json", sent[0].Body)
 }
 
 func TestTheEnvironmentChangesNothing(t *testing.T) {
@@ -41,15 +41,15 @@ func TestTheEnvironmentChangesNothing(t *testing.T) {
 		t.Setenv(name, "http://elsewhere.invalid")
 	}
 	t.Setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
-	modeltest.Listen(t, connect(t, server, gemini.Config{}).Generate(t.Context(), modeltest.Ask(modeltest.Text)))
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
+	modeltest.Collect(t, connect(t, server, gemini.Config{}).Generate(t.Context(), modeltest.NewRequest(modeltest.Text)))
 	sent := server.Requests()
 	if len(sent) != 1 || sent[0].Header.Get("X-Goog-Api-Key") != modeltest.Key {
 		t.Fatalf("got requests %+v, want one with the key", sent)
 	}
 }
 
-func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
+func TestAnInvalidBaseURLIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"api.example.com/v1", "ftp://example.com", "http://", "::"} {
 		if _, err := gemini.New(gemini.Config{BaseURL: bad}, nil); err == nil {
@@ -61,7 +61,7 @@ func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-func TestNamesOfModelsBecomePaths(t *testing.T) {
+func TestModelNamesBecomePaths(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		"gemini-x":        "/v1beta/models/gemini-x:streamGenerateContent",
@@ -71,21 +71,21 @@ func TestNamesOfModelsBecomePaths(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
-			heard := modeltest.Listen(t, connect(t, server, gemini.Config{}).Generate(t.Context(), model.Request{Model: name}))
-			if sent := server.Requests(); heard.Err != nil || len(sent) != 1 || sent[0].Path != want {
-				t.Errorf("got %v and error %v, want %s", sent, heard.Err, want)
+			server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
+			reply := modeltest.Collect(t, connect(t, server, gemini.Config{}).Generate(t.Context(), model.Request{Model: name}))
+			if sent := server.Requests(); reply.Err != nil || len(sent) != 1 || sent[0].Path != want {
+				t.Errorf("got %v and error %v, want %s", sent, reply.Err, want)
 			}
 		})
 	}
 }
 
-// asked gives the members of the request that is sent for r.
-func asked(t *testing.T, r model.Request) map[string]string {
+// requestMembers returns the members of the request sent for r.
+func requestMembers(t *testing.T, r model.Request) map[string]string {
 	t.Helper()
-	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Wire{})
-	if heard := modeltest.Listen(t, connect(t, server, gemini.Config{}).Generate(t.Context(), r)); heard.Err != nil {
-		t.Fatalf("got error %v", heard.Err)
+	server := modeltest.NewServer(t, "testdata/replies", modeltest.Text, modeltest.Encoding{})
+	if reply := modeltest.Collect(t, connect(t, server, gemini.Config{}).Generate(t.Context(), r)); reply.Err != nil {
+		t.Fatalf("got error %v", reply.Err)
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(server.Requests()[0].Body, &members); err != nil {
@@ -98,16 +98,16 @@ func asked(t *testing.T, r model.Request) map[string]string {
 	return out
 }
 
-func TestWhatIsAskedForIsSent(t *testing.T) {
+func TestRequestOptionsAreSent(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(*model.Request)
 		want   map[string]string
 	}{
-		"nothing":         {func(*model.Request) {}, map[string]string{"toolConfig": "", "generationConfig": ""}},
-		"a call":          {func(r *model.Request) { r.Choice = model.ChoiceRequired }, map[string]string{"toolConfig": `{"functionCallingConfig":{"mode":"ANY"}}`}},
-		"no call":         {func(r *model.Request) { r.Choice = model.ChoiceNone }, map[string]string{"toolConfig": `{"functionCallingConfig":{"mode":"NONE"}}`}},
-		"no call of none": {func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil }, map[string]string{"toolConfig": "", "tools": ""}},
+		"defaults":              {func(*model.Request) {}, map[string]string{"toolConfig": "", "generationConfig": ""}},
+		"a call":                {func(r *model.Request) { r.Choice = model.ChoiceRequired }, map[string]string{"toolConfig": `{"functionCallingConfig":{"mode":"ANY"}}`}},
+		"no call":               {func(r *model.Request) { r.Choice = model.ChoiceNone }, map[string]string{"toolConfig": `{"functionCallingConfig":{"mode":"NONE"}}`}},
+		"no call without tools": {func(r *model.Request) { r.Choice, r.Tools = model.ChoiceNone, nil }, map[string]string{"toolConfig": "", "tools": ""}},
 		"JSON": {
 			func(r *model.Request) {
 				r.Output = &model.Output{Name: "o", Schema: json.RawMessage(`{"type":"object","maxProperties":9007199254740993}`)}
@@ -124,9 +124,9 @@ func TestWhatIsAskedForIsSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := modeltest.Ask("m")
+			r := modeltest.NewRequest("m")
 			test.change(&r)
-			got := asked(t, r)
+			got := requestMembers(t, r)
 			for member, want := range test.want {
 				if got[member] != want {
 					t.Errorf("got  %s %s\nwant %s", member, got[member], want)
@@ -140,69 +140,78 @@ func message(role agent.Role, parts ...agent.Part) agent.Message {
 	return agent.Message{ID: "m", Role: role, Parts: parts}
 }
 
+func functionCall(arguments string) agent.ToolCall {
+	return agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(arguments)}
+}
+
+func resultMessage(r agent.ToolResult) agent.Message {
+	r.CallID, r.Name = "c", "f"
+	return message(agent.RoleTool, r)
+}
+
+// resultTurn returns the turn of a result.
+func resultTurn(response string) string {
+	return `[{"role":"user","parts":[{"functionResponse":{"id":"c","name":"f","response":` + response + `}}]}]`
+}
+
+func signed(data string) agent.Part {
+	return agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(data)}
+}
+
+// translatedTurns are messages and their turns.
+var translatedTurns = map[string]struct {
+	messages []agent.Message
+	want     string
+}{
+	"turns of one role are joined": {
+		[]agent.Message{message(agent.RoleUser, agent.Text{Text: "a"}), message(agent.RoleSystem, agent.Text{Text: "b"}), message(agent.RoleContext, agent.Text{Text: "c"}), message(agent.RoleUser)},
+		`[{"role":"user","parts":[{"text":"a"},{"text":"b"},{"text":"c"}]}]`,
+	},
+	"results are a turn of their own": {
+		[]agent.Message{resultMessage(agent.ToolResult{Success: true, Result: json.RawMessage(`1`)}), resultMessage(agent.ToolResult{Success: true, Result: json.RawMessage(`"fine"`)}), message(agent.RoleUser, agent.Text{Text: "and?"})},
+		`[{"role":"user","parts":[{"functionResponse":{"id":"c","name":"f","response":{"output":1}}},{"functionResponse":{"id":"c","name":"f","response":{"output":"fine"}}}]},{"role":"user","parts":[{"text":"and?"}]}]`,
+	},
+	"an empty result":                  {[]agent.Message{resultMessage(agent.ToolResult{Success: true})}, resultTurn(`{"output":null}`)},
+	"a result that is not JSON":        {[]agent.Message{resultMessage(agent.ToolResult{Success: true, Result: json.RawMessage(`{`)})}, resultTurn(`{"output":"{"}`)},
+	"a failed result":                  {[]agent.Message{resultMessage(agent.ToolResult{Error: "no"})}, resultTurn(`{"error":"no"}`)},
+	"a failure with a result":          {[]agent.Message{resultMessage(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)})}, resultTurn(`{"error":"no","output":[1]}`)},
+	"arguments that are not an object": {[]agent.Message{message(agent.RoleAssistant, functionCall(`"{\"a"`))}, `[{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":{"invalid_arguments":"{\"a"}}}]}]`},
+	"arguments of any number":          {[]agent.Message{message(agent.RoleAssistant, functionCall(`{"b":9007199254740993,"a":1.0}`))}, `[{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":{"b":9007199254740993,"a":1.0}}}]}]`},
+	"another provider's reasoning":     {[]agent.Message{message(agent.RoleAssistant, signed(`{"type":"thinking","signature":"s"}`), signed(`["x"]`), signed(``), agent.Text{Text: "a"})}, `[{"role":"model","parts":[{"text":"a"}]}]`},
+	"reasoning alone is no message":    {[]agent.Message{message(agent.RoleAssistant, signed(``))}, `[]`},
+	"signatures are sent back on their parts": {
+		[]agent.Message{message(agent.RoleAssistant,
+			signed(`{"signature":"1","of":"thought"}`), agent.Text{Text: "Let me."},
+			signed(`{"signature":"2","of":"text","bytes":5}`), agent.Text{Text: " look."},
+			signed(`{"signature":"3","of":"call"}`), functionCall(`{}`), functionCall(`{}`),
+			signed(`{"signature":"4","of":"text"}`),
+		)},
+		`[{"role":"model","parts":[{"text":"hm","thought":true,"thoughtSignature":"1"},{"text":"Let me."},` +
+			`{"text":" look","thoughtSignature":"2"},{"text":"."},` +
+			`{"thoughtSignature":"3","functionCall":{"id":"c","name":"f","args":{}}},{"functionCall":{"id":"c","name":"f","args":{}}},` +
+			`{"text":"","thoughtSignature":"4"}]}]`,
+	},
+	"a signature of a longer text": {
+		[]agent.Message{message(agent.RoleAssistant, signed(`{"signature":"2","of":"text","bytes":5}`), agent.Text{Text: "a"}, signed(`{"signature":"3","of":"call"}`), agent.Text{Text: "b"}, functionCall(`{}`))},
+		`[{"role":"model","parts":[{"text":"a"},{"text":"b"},{"functionCall":{"id":"c","name":"f","args":{}}}]}]`,
+	},
+	"an embedded file": {[]agent.Message{message(agent.RoleUser, agent.File{MediaType: "text/csv; charset=utf-8", URL: "data:text/csv,a%2Cb"})}, `[{"role":"user","parts":[{"inlineData":{"data":"YSxi","mimeType":"text/csv"}}]}]`},
+	"a file URL":       {[]agent.Message{message(agent.RoleUser, agent.File{MediaType: "video/mp4", URL: "https://example.com/a.mp4"})}, `[{"role":"user","parts":[{"fileData":{"fileUri":"https://example.com/a.mp4","mimeType":"video/mp4"}}]}]`},
+}
+
 func TestMessagesBecomeTurns(t *testing.T) {
 	t.Parallel()
-	text := func(s string) agent.Part { return agent.Text{Text: s} }
-	call := func(arguments string) agent.ToolCall {
-		return agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(arguments)}
-	}
-	result := func(r agent.ToolResult) agent.Message {
-		r.CallID, r.Name = "c", "f"
-		return message(agent.RoleTool, r)
-	}
-	signed := func(data string) agent.Part { return agent.Reasoning{Text: "hm", ProviderData: json.RawMessage(data)} }
-	answer := func(response string) string {
-		return `[{"role":"user","parts":[{"functionResponse":{"id":"c","name":"f","response":` + response + `}}]}]`
-	}
-	for name, test := range map[string]struct {
-		messages []agent.Message
-		want     string
-	}{
-		"turns of one role are joined": {
-			[]agent.Message{message(agent.RoleUser, text("a")), message(agent.RoleSystem, text("b")), message(agent.RoleContext, text("c")), message(agent.RoleUser)},
-			`[{"role":"user","parts":[{"text":"a"},{"text":"b"},{"text":"c"}]}]`,
-		},
-		"results are a turn of their own": {
-			[]agent.Message{result(agent.ToolResult{Success: true, Result: json.RawMessage(`1`)}), result(agent.ToolResult{Success: true, Result: json.RawMessage(`"fine"`)}), message(agent.RoleUser, text("and?"))},
-			`[{"role":"user","parts":[{"functionResponse":{"id":"c","name":"f","response":{"output":1}}},{"functionResponse":{"id":"c","name":"f","response":{"output":"fine"}}}]},{"role":"user","parts":[{"text":"and?"}]}]`,
-		},
-		"a result of nothing":           {[]agent.Message{result(agent.ToolResult{Success: true})}, answer(`{"output":null}`)},
-		"a result that is no JSON":      {[]agent.Message{result(agent.ToolResult{Success: true, Result: json.RawMessage(`{`)})}, answer(`{"output":"{"}`)},
-		"a failed result":               {[]agent.Message{result(agent.ToolResult{Error: "no"})}, answer(`{"error":"no"}`)},
-		"a failure that left a result":  {[]agent.Message{result(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)})}, answer(`{"error":"no","output":[1]}`)},
-		"arguments that are no object":  {[]agent.Message{message(agent.RoleAssistant, call(`"{\"a"`))}, `[{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":{"invalid_arguments":"{\"a"}}}]}]`},
-		"arguments of any number":       {[]agent.Message{message(agent.RoleAssistant, call(`{"b":9007199254740993,"a":1.0}`))}, `[{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":{"b":9007199254740993,"a":1.0}}}]}]`},
-		"another provider's reasoning":  {[]agent.Message{message(agent.RoleAssistant, signed(`{"type":"thinking","signature":"s"}`), signed(`["x"]`), signed(``), text("a"))}, `[{"role":"model","parts":[{"text":"a"}]}]`},
-		"reasoning alone is no message": {[]agent.Message{message(agent.RoleAssistant, signed(``))}, `[]`},
-		"signatures go back to their parts": {
-			[]agent.Message{message(agent.RoleAssistant,
-				signed(`{"signature":"1","of":"thought"}`), text("Let me."),
-				signed(`{"signature":"2","of":"text","bytes":5}`), text(" look."),
-				signed(`{"signature":"3","of":"call"}`), call(`{}`), call(`{}`),
-				signed(`{"signature":"4","of":"text"}`),
-			)},
-			`[{"role":"model","parts":[{"text":"hm","thought":true,"thoughtSignature":"1"},{"text":"Let me."},` +
-				`{"text":" look","thoughtSignature":"2"},{"text":"."},` +
-				`{"thoughtSignature":"3","functionCall":{"id":"c","name":"f","args":{}}},{"functionCall":{"id":"c","name":"f","args":{}}},` +
-				`{"text":"","thoughtSignature":"4"}]}]`,
-		},
-		"a signature of a text that is shorter": {
-			[]agent.Message{message(agent.RoleAssistant, signed(`{"signature":"2","of":"text","bytes":5}`), text("a"), signed(`{"signature":"3","of":"call"}`), text("b"), call(`{}`))},
-			`[{"role":"model","parts":[{"text":"a"},{"text":"b"},{"functionCall":{"id":"c","name":"f","args":{}}}]}]`,
-		},
-		"a file that is embedded": {[]agent.Message{message(agent.RoleUser, agent.File{MediaType: "text/csv; charset=utf-8", URL: "data:text/csv,a%2Cb"})}, `[{"role":"user","parts":[{"inlineData":{"data":"YSxi","mimeType":"text/csv"}}]}]`},
-		"a file by its address":   {[]agent.Message{message(agent.RoleUser, agent.File{MediaType: "video/mp4", URL: "https://example.com/a.mp4"})}, `[{"role":"user","parts":[{"fileData":{"fileUri":"https://example.com/a.mp4","mimeType":"video/mp4"}}]}]`},
-	} {
+	for name, test := range translatedTurns {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := asked(t, model.Request{Model: "gemini-2.5-flash", Messages: test.messages})["contents"]; got != test.want {
+			if got := requestMembers(t, model.Request{Model: "gemini-2.5-flash", Messages: test.messages})["contents"]; got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 		})
 	}
 }
 
-func TestACallOfAnotherModelIsExcused(t *testing.T) {
+func TestUnsignedCallsGetAPlaceholder(t *testing.T) {
 	t.Parallel()
 	call := agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(`{}`)}
 	signature := agent.Reasoning{ProviderData: json.RawMessage(`{"signature":"s","of":"call"}`)}
@@ -213,14 +222,14 @@ func TestACallOfAnotherModelIsExcused(t *testing.T) {
 	}}
 	for name, want := range map[string]int{"gemini-3-pro-preview": 1, "models/gemini-3.5-flash": 1, "gemini-2.5-pro": 0, "gemma-3": 0} {
 		r.Model = name
-		got := asked(t, r)["contents"]
+		got := requestMembers(t, r)["contents"]
 		if n := strings.Count(got, `{"thoughtSignature":"skip_thought_signature_validator","functionCall"`); n != want || strings.Count(got, `"thoughtSignature":"s"`) != 1 {
 			t.Errorf("%s: got %d of\n%s\nwant %d", name, n, got, want)
 		}
 	}
 }
 
-func TestRequestsThatAreNoneAreRefused(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	m, err := gemini.New(gemini.Config{}, nil)
 	if err != nil {
@@ -230,19 +239,19 @@ func TestRequestsThatAreNoneAreRefused(t *testing.T) {
 		return model.Request{Messages: []agent.Message{message(agent.RoleUser, agent.File{MediaType: media, URL: address})}}
 	}
 	for name, r := range map[string]model.Request{
-		"a call of no tool":           {Choice: model.ChoiceRequired},
-		"options that are no object":  {Options: json.RawMessage(`[]`)},
-		"an output that is no schema": {Output: &model.Output{Schema: json.RawMessage(`{`)}},
-		"a role of its own":           {Messages: []agent.Message{message("narrator", agent.Text{Text: "x"})}},
-		"a file over plain HTTP":      file("image/png", "http://example.com/a.png"),
-		"a file without a type":       file("", "https://example.com/a.png"),
-		"broken base64":               file("image/png", "data:image/png;base64,A*"),
+		"a required call without tools":     {Choice: model.ChoiceRequired},
+		"options that are not an object":    {Options: json.RawMessage(`[]`)},
+		"an output without a schema object": {Output: &model.Output{Schema: json.RawMessage(`{`)}},
+		"an unknown role":                   {Messages: []agent.Message{message("narrator", agent.Text{Text: "x"})}},
+		"a file over plain HTTP":            file("image/png", "http://example.com/a.png"),
+		"a file without a type":             file("", "https://example.com/a.png"),
+		"broken base64":                     file("image/png", "data:image/png;base64,A*"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			heard := modeltest.Listen(t, m.Generate(t.Context(), r))
-			if e, ok := errors.AsType[*model.Error](heard.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
-				t.Errorf("got error %v, want %s", heard.Err, model.CodeInvalidRequest)
+			reply := modeltest.Collect(t, m.Generate(t.Context(), r))
+			if e, ok := errors.AsType[*model.Error](reply.Err); !ok || e.Code != model.CodeInvalidRequest || e.Retryable {
+				t.Errorf("got error %v, want %s", reply.Err, model.CodeInvalidRequest)
 			}
 		})
 	}

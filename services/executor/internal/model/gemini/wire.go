@@ -6,11 +6,9 @@ import (
 	"google.golang.org/genai"
 )
 
-// The forms of the wire. Those of the SDK hold arguments as float64, lose the
-// order of their members and leave out a text that is empty, so what must go back
-// as it came has forms of its own.
+// Wire types. The SDK's types decode arguments into float64, lose the order of members and omit empty texts, so
+// everything that must be sent back unchanged has its own type here.
 
-// body is a request.
 type body struct {
 	SystemInstruction *turn                  `json:"systemInstruction,omitempty"`
 	Contents          []turn                 `json:"contents"`
@@ -19,14 +17,13 @@ type body struct {
 	GenerationConfig  genai.GenerationConfig `json:"generationConfig,omitzero"`
 }
 
-// turn is a content: what one of the two says.
+// turn is a content in the API's terms.
 type turn struct {
 	Role  string `json:"role,omitempty"`
 	Parts []part `json:"parts"`
 }
 
-// part holds one of its fields, and for some models the signature of the thoughts
-// that led to it.
+// part is one kind of content, for some models with a thought signature.
 type part struct {
 	Text             *string           `json:"text,omitempty"`
 	Thought          bool              `json:"thought,omitempty"`
@@ -56,7 +53,6 @@ type functionResponse struct {
 	Response json.RawMessage `json:"response"`
 }
 
-// chunk is an event of the answer.
 type chunk struct {
 	Candidates []struct {
 		Content       turn               `json:"content"`
@@ -68,18 +64,17 @@ type chunk struct {
 	UsageMetadata  *genai.GenerateContentResponseUsageMetadata  `json:"usageMetadata"`
 }
 
-// memory is the provider data of a reasoning part: the signature of a part of the
-// reply, and which one it belongs to. It stands before that part.
-type memory struct {
+// providerData is the provider data of a reasoning part: a signature for itself or for the next part.
+type providerData struct {
 	Signature string `json:"signature"`
 	Of        string `json:"of"`
-	// Bytes is how much of the text behind it is the part.
+	// Bytes is the length of the signed prefix of the next text.
 	Bytes int `json:"bytes,omitempty"`
 }
 
-// What a signature may belong to.
+// The parts that a signature may belong to.
 const (
-	ofThought = "thought" // the reasoning part that holds it
+	ofThought = "thought" // the reasoning part itself
 	ofText    = "text"
 	ofCall    = "call"
 )

@@ -1,11 +1,8 @@
-// Package modeltest is the suite that every model passes whole.
+// Package modeltest is the conformance suite of model.Model.
 //
-// A harness gives it a model that makes one of the logical replies below, each
-// in the way of its provider: a script, or recorded wire traffic that a Server
-// replays. The suite checks what comes out, and that each sequence of events
-// keeps the contract of model.Model: see Listen.
+// A harness provides a model for each scenario: from a script, or from a provider's recorded responses, replayed
+// by a Server. The suite checks the replies and the contract of each event sequence: see Collect.
 //
-// A model that speaks HTTP passes more: RunWire has it hear the same replies
-// however the stream is cut and written, and everything that goes wrong on a wire,
-// most of it made from the recordings; RunSilence is about time.
+// Models that use HTTP must pass more. RunHTTP repeats the suite with differently encoded streams and adds
+// faults of the connection, most of them made from the recordings. RunIdleTimeout checks timeouts.
 package modeltest

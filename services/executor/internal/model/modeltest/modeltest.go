@@ -16,160 +16,167 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// patience is how long the suite waits for what must happen soon. Many tests may share
-// few processors.
-const patience = 90 * time.Second
+// waitLimit is how long the suite waits for something that should happen soon. It is generous, because many
+// tests may share few processors.
+const waitLimit = 90 * time.Second
 
-// Reply names a logical reply.
-type Reply string
+// Scenario names a reply that the suite expects, and its recording.
+type Scenario string
 
-// The replies that a harness provides.
+// The scenarios of Run.
 const (
-	// Text says "The sea is calm today." in two or more pieces and stops.
-	Text Reply = "text"
-	// Reasoning thinks "Two and two make four." and says "Four."
-	Reasoning Reply = "reasoning"
+	// Text is "The sea is calm today." in two or more pieces.
+	Text Scenario = "text"
+	// Reasoning is the reasoning "Two and two make four." and the text "Four."
+	Reasoning Scenario = "reasoning"
 	// Call calls weather {"city":"Zürich"}.
-	Call Reply = "call"
-	// ParallelCalls calls weather {"city":"Oslo"} and weather {"city":"Rome"},
-	// interleaved where the wire can.
-	ParallelCalls Reply = "parallel_calls"
+	Call Scenario = "call"
+	// ParallelCalls calls weather {"city":"Oslo"} and weather {"city":"Rome"}, interleaved if the protocol
+	// allows it.
+	ParallelCalls Scenario = "parallel_calls"
 	// EmptyCall calls clock without arguments.
-	EmptyCall Reply = "empty_call"
-	// BrokenCall calls weather with {"city": as its arguments, and no more of them.
-	BrokenCall Reply = "broken_call"
-	// TextThenCall says "Let me look." and calls weather {"city":"Oslo"}.
-	TextThenCall Reply = "text_then_call"
-	// Usage says "Counted." for 11 prompt tokens, 4 of them cached, and 7
-	// completion tokens, 3 of them reasoning.
-	Usage Reply = "usage"
-	// Length says "Once upon a" and is at its limit.
-	Length Reply = "length"
-	// Filtered says "I cannot" and is stopped by a filter.
-	Filtered Reply = "filtered"
-	// CutCall calls clock without arguments, begins a call of weather and is at its limit
-	// before the arguments.
-	CutCall Reply = "cut_call"
-	// HalfCall calls weather with {"city": and is at its limit.
-	HalfCall Reply = "half_call"
-	// FilteredCall begins a call of clock and is stopped by a filter.
-	FilteredCall Reply = "filtered_call"
-	// Interrupted says "The sea " and then that it is overloaded.
-	Interrupted Reply = "interrupted"
-	// Cut says "The sea " and then the connection breaks.
-	Cut Reply = "cut"
-	// Ended says "The sea " and then the body ends, as if that were all.
-	Ended Reply = "ended"
-	// Slow says "The sea " and then nothing for an hour.
-	Slow Reply = "slow"
+	EmptyCall Scenario = "empty_call"
+	// BrokenCall calls weather with the incomplete arguments {"city":
+	BrokenCall Scenario = "broken_call"
+	// TextThenCall is the text "Let me look." and a call weather {"city":"Oslo"}.
+	TextThenCall Scenario = "text_then_call"
+	// Usage is the text "Counted." with 11 prompt tokens (4 cached) and 7 completion tokens (3 reasoning).
+	Usage Scenario = "usage"
+	// Length is the text "Once upon a", cut at the length limit.
+	Length Scenario = "length"
+	// Filtered is the text "I cannot", cut by a content filter.
+	Filtered Scenario = "filtered"
+	// CutCall calls clock without arguments, starts a call of weather and reaches the length limit before the
+	// arguments.
+	CutCall Scenario = "cut_call"
+	// HalfCall calls weather with {"city": and reaches the length limit.
+	HalfCall Scenario = "half_call"
+	// FilteredCall starts a call of clock and is cut by a content filter.
+	FilteredCall Scenario = "filtered_call"
+	// Interrupted is the text "The sea " and an overload error.
+	Interrupted Scenario = "interrupted"
+	// Cut is the text "The sea ", then the connection breaks.
+	Cut Scenario = "cut"
+	// Ended is the text "The sea ", then a regular end of the body.
+	Ended Scenario = "ended"
+	// Slow is the text "The sea ", then nothing for an hour.
+	Slow Scenario = "slow"
 
-	// The rest is refused before anything is said: with HTTP 429 and 7 s to
-	// wait, 401, 403, 404, 400, 500 and 529.
-	RateLimited     Reply = "rate_limited"
-	Unauthenticated Reply = "unauthenticated"
-	Denied          Reply = "denied"
-	NotFound        Reply = "not_found"
-	Invalid         Reply = "invalid"
-	ServerError     Reply = "server_error"
-	Overloaded      Reply = "overloaded"
+	// The others are HTTP errors: 429 with a Retry-After of 7 s, 401, 403, 404, 400, 500 and 529.
+	RateLimited     Scenario = "rate_limited"
+	Unauthenticated Scenario = "unauthenticated"
+	Denied          Scenario = "denied"
+	NotFound        Scenario = "not_found"
+	Invalid         Scenario = "invalid"
+	ServerError     Scenario = "server_error"
+	Overloaded      Scenario = "overloaded"
 )
 
-// Harness makes a model that makes the reply to every request. The suite names
-// the model of its requests after the reply.
-type Harness func(t *testing.T, reply Reply) model.Model
+// Harness returns a model that gives the scenario's reply to every request. The suite also sends the scenario as
+// the name of the model.
+type Harness func(t *testing.T, scenario Scenario) model.Model
 
-// Run is the suite.
+// Run runs the suite.
 func Run(t *testing.T, harness Harness) {
-	for reply, want := range whole {
-		t.Run(string(reply), func(t *testing.T) {
+	runScenarios(t, harness)
+	runSequences(t, harness)
+}
+
+func runScenarios(t *testing.T, harness Harness) {
+	for scenario, want := range completeReplies {
+		t.Run(string(scenario), func(t *testing.T) {
 			t.Parallel()
-			heard := Listen(t, harness(t, reply).Generate(t.Context(), Ask(reply)))
-			if heard.Err != nil {
-				t.Fatalf("got error %v, want none", heard.Err)
+			reply := Collect(t, harness(t, scenario).Generate(t.Context(), NewRequest(scenario)))
+			if reply.Err != nil {
+				t.Fatalf("got error %v, want none", reply.Err)
 			}
-			if reply == Text && heard.Deltas < 2 {
-				t.Errorf("got the text in %d pieces, want it streamed", heard.Deltas)
+			if scenario == Text && reply.Deltas < 2 {
+				t.Errorf("got the text in %d pieces, want it streamed", reply.Deltas)
 			}
-			if reply == Usage && heard.Usage != (model.Usage{PromptTokens: 11, CompletionTokens: 7, ReasoningTokens: 3, CachedTokens: 4, TotalTokens: 18}) {
-				t.Errorf("got usage %+v", heard.Usage)
+			if scenario == Usage && reply.Usage != (model.Usage{PromptTokens: 11, CompletionTokens: 7, ReasoningTokens: 3, CachedTokens: 4, TotalTokens: 18}) {
+				t.Errorf("got usage %+v", reply.Usage)
 			}
-			heard.expect(t, want)
+			reply.expect(t, want)
 		})
 	}
-	for reply, want := range broken {
-		t.Run(string(reply), func(t *testing.T) {
+	for scenario, want := range failedReplies {
+		t.Run(string(scenario), func(t *testing.T) {
 			t.Parallel()
-			heard := Listen(t, harness(t, reply).Generate(t.Context(), Ask(reply)))
-			heard.expect(t, Heard{Text: want.said})
-			heard.expectError(t, want.err)
+			reply := Collect(t, harness(t, scenario).Generate(t.Context(), NewRequest(scenario)))
+			reply.expect(t, Reply{Text: want.text})
+			reply.expectError(t, want.err)
 		})
 	}
-	t.Run("a cancelled call ends soon and leaves nothing behind", func(t *testing.T) {
+}
+
+// runSequences checks cancellation, concurrency and reuse of sequences.
+func runSequences(t *testing.T, harness Harness) {
+	t.Run("a cancelled call ends soon without leaks", func(t *testing.T) {
 		t.Parallel()
-		endsWhenCancelled(t, harness(t, Slow))
+		checkCancel(t, harness(t, Slow))
 	})
-	t.Run("a consumer that stops is not called again and leaves nothing behind", func(t *testing.T) {
+	t.Run("a stopped consumer gets no further events, and nothing leaks", func(t *testing.T) {
 		t.Parallel()
-		endsWhenLeft(t, harness(t, Slow))
+		checkStop(t, harness(t, Slow))
 	})
-	t.Run("a call that is cancelled before it begins says nothing", func(t *testing.T) {
+	t.Run("a call cancelled before its start yields no events", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		heard := Listen(t, harness(t, Text).Generate(ctx, Ask(Text)))
-		heard.expect(t, Heard{})
-		if !errors.Is(heard.Err, context.Canceled) {
-			t.Errorf("got error %v, want context.Canceled", heard.Err)
+		reply := Collect(t, harness(t, Text).Generate(ctx, NewRequest(Text)))
+		reply.expect(t, Reply{})
+		if !errors.Is(reply.Err, context.Canceled) {
+			t.Errorf("got error %v, want context.Canceled", reply.Err)
 		}
 	})
-	t.Run("calls at the same time do not mix", func(t *testing.T) {
+	t.Run("concurrent calls do not mix", func(t *testing.T) {
 		t.Parallel()
 		m := harness(t, ParallelCalls)
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				Listen(t, m.Generate(t.Context(), Ask(ParallelCalls))).expect(t, whole[ParallelCalls])
+				Collect(t, m.Generate(t.Context(), NewRequest(ParallelCalls))).expect(t, completeReplies[ParallelCalls])
 			})
 		}
 		wg.Wait()
 	})
-	t.Run("a sequence may be ranged over again", func(t *testing.T) {
+	t.Run("a sequence can be iterated twice", func(t *testing.T) {
 		t.Parallel()
-		sequence := harness(t, Text).Generate(t.Context(), Ask(Text))
-		Listen(t, sequence).expect(t, whole[Text])
-		Listen(t, sequence).expect(t, whole[Text])
+		sequence := harness(t, Text).Generate(t.Context(), NewRequest(Text))
+		Collect(t, sequence).expect(t, completeReplies[Text])
+		Collect(t, sequence).expect(t, completeReplies[Text])
 	})
 }
 
-// whole is what is heard of the replies that come to their end.
-var whole = map[Reply]Heard{
+// completeReplies are the expected replies of the scenarios without an error.
+var completeReplies = map[Scenario]Reply{
 	Text:      {Text: "The sea is calm today.", Finish: model.FinishStop},
 	Reasoning: {Reasoning: []string{"Two and two make four."}, Text: "Four.", Finish: model.FinishStop},
-	Call: {Finish: model.FinishToolCalls, Calls: []HeardCall{
+	Call: {Finish: model.FinishToolCalls, Calls: []ReplyCall{
 		{Name: "weather", Arguments: `{"city":"Zürich"}`},
 	}},
-	ParallelCalls: {Finish: model.FinishToolCalls, Calls: []HeardCall{
+	ParallelCalls: {Finish: model.FinishToolCalls, Calls: []ReplyCall{
 		{Name: "weather", Arguments: `{"city":"Oslo"}`},
 		{Name: "weather", Arguments: `{"city":"Rome"}`},
 	}},
-	EmptyCall:  {Finish: model.FinishToolCalls, Calls: []HeardCall{{Name: "clock", Arguments: `{}`}}},
-	BrokenCall: {Finish: model.FinishToolCalls, Calls: []HeardCall{{Name: "weather", Arguments: `"{\"city\":"`}}},
-	TextThenCall: {Text: "Let me look.", Finish: model.FinishToolCalls, Calls: []HeardCall{
+	EmptyCall:  {Finish: model.FinishToolCalls, Calls: []ReplyCall{{Name: "clock", Arguments: `{}`}}},
+	BrokenCall: {Finish: model.FinishToolCalls, Calls: []ReplyCall{{Name: "weather", Arguments: `"{\"city\":"`}}},
+	TextThenCall: {Text: "Let me look.", Finish: model.FinishToolCalls, Calls: []ReplyCall{
 		{Name: "weather", Arguments: `{"city":"Oslo"}`},
 	}},
 	Usage:    {Text: "Counted.", Finish: model.FinishStop},
 	Length:   {Text: "Once upon a", Finish: model.FinishLength},
 	Filtered: {Text: "I cannot", Finish: model.FinishContentFilter},
-	CutCall: {Finish: model.FinishLength, Calls: []HeardCall{
+	CutCall: {Finish: model.FinishLength, Calls: []ReplyCall{
 		{Name: "clock", Arguments: `{}`}, {Name: "weather", Arguments: `""`},
 	}},
-	HalfCall:     {Finish: model.FinishLength, Calls: []HeardCall{{Name: "weather", Arguments: `"{\"city\":"`}}},
-	FilteredCall: {Finish: model.FinishContentFilter, Calls: []HeardCall{{Name: "clock", Arguments: `""`}}},
+	HalfCall:     {Finish: model.FinishLength, Calls: []ReplyCall{{Name: "weather", Arguments: `"{\"city\":"`}}},
+	FilteredCall: {Finish: model.FinishContentFilter, Calls: []ReplyCall{{Name: "clock", Arguments: `""`}}},
 }
 
-// broken is what is heard of the others.
-var broken = map[Reply]struct {
-	said string
+// failedReplies are the expected texts and errors of the other scenarios.
+var failedReplies = map[Scenario]struct {
+	text string
 	err  model.Error
 }{
 	Interrupted:     {"The sea ", model.Error{Code: model.CodeOverloaded, Retryable: true}},
@@ -184,10 +191,10 @@ var broken = map[Reply]struct {
 	Overloaded:      {"", model.Error{Code: model.CodeOverloaded, Retryable: true, StatusCode: 529}},
 }
 
-// Ask is the request of the suite: the shortest that there is.
-func Ask(reply Reply) model.Request {
+// NewRequest returns a minimal request for a scenario.
+func NewRequest(scenario Scenario) model.Request {
 	return model.Request{
-		Model:    string(reply),
+		Model:    string(scenario),
 		Messages: []agent.Message{{ID: "m1", Role: agent.RoleUser, Parts: []agent.Part{agent.Text{Text: "How is the sea?"}}}},
 		Tools: []model.Tool{
 			{Name: "weather", InputSchema: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string"}}}`)},
@@ -196,13 +203,13 @@ func Ask(reply Reply) model.Request {
 	}
 }
 
-func endsWhenCancelled(t *testing.T, m model.Model) {
+func checkCancel(t *testing.T, m model.Model) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var heard Heard
-	watched(ctx, t, func(ctx context.Context) {
-		heard = Listen(t, func(yield func(model.Event, error) bool) {
-			for e, err := range m.Generate(ctx, Ask(Slow)) {
+	var reply Reply
+	checkLeaks(ctx, t, func(ctx context.Context) {
+		reply = Collect(t, func(yield func(model.Event, error) bool) {
+			for e, err := range m.Generate(ctx, NewRequest(Slow)) {
 				if !yield(e, err) {
 					return
 				}
@@ -210,77 +217,77 @@ func endsWhenCancelled(t *testing.T, m model.Model) {
 			}
 		})
 	})
-	if !strings.HasPrefix("The sea ", heard.Text) || heard.Text == "" {
-		t.Errorf("got text %q, want the beginning of %q", heard.Text, "The sea ")
+	if !strings.HasPrefix("The sea ", reply.Text) || reply.Text == "" {
+		t.Errorf("got text %q, want the beginning of %q", reply.Text, "The sea ")
 	}
-	if !errors.Is(heard.Err, context.Canceled) {
-		t.Errorf("got error %v, want context.Canceled", heard.Err)
+	if !errors.Is(reply.Err, context.Canceled) {
+		t.Errorf("got error %v, want context.Canceled", reply.Err)
 	}
 }
 
-func endsWhenLeft(t *testing.T, m model.Model) {
-	watched(t.Context(), t, func(ctx context.Context) {
-		for _, err := range m.Generate(ctx, Ask(Slow)) {
+func checkStop(t *testing.T, m model.Model) {
+	checkLeaks(t.Context(), t, func(ctx context.Context) {
+		for _, err := range m.Generate(ctx, NewRequest(Slow)) {
 			if err != nil {
 				t.Errorf("got error %v, want a first event", err)
 			}
-			break // an event after this would panic
+			break // another event would panic
 		}
 	})
 }
 
-// watched runs f and fails where it, or a goroutine that it started, does not end.
-func watched(ctx context.Context, t *testing.T, f func(context.Context)) {
+// checkLeaks runs f and fails if f or a goroutine started by it does not end.
+func checkLeaks(ctx context.Context, t *testing.T, f func(context.Context)) {
 	t.Helper()
-	// Goroutines inherit the labels of those that start them.
-	mark := fmt.Sprintf("%p", t)
+	// Goroutines inherit the labels of their creator.
+	label := fmt.Sprintf("%p", t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		pprof.Do(ctx, pprof.Labels("modeltest", mark), f)
+		pprof.Do(ctx, pprof.Labels("modeltest", label), f)
 	}()
-	deadline := time.After(patience)
+	deadline := time.After(waitLimit)
 	select {
 	case <-done:
 	case <-deadline:
-		t.Fatalf("the sequence did not end within %v", patience)
+		t.Fatalf("the sequence did not end within %v", waitLimit)
 	}
-	tick := time.NewTicker(20 * time.Millisecond) // a profile is of all goroutines, also those of other tests
+	tick := time.NewTicker(20 * time.Millisecond) // profiles are expensive: they cover the goroutines of other tests too
 	defer tick.Stop()
 	for {
 		var profile strings.Builder
 		if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(profile.String(), mark) {
+		if !strings.Contains(profile.String(), label) {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("goroutines are left behind:\n%s", profile.String())
+			t.Fatalf("leaked goroutines:\n%s", profile.String())
 		}
 	}
 }
 
-// expect compares what was heard with what was to be heard, leaving out what
-// differs between providers: ids, usage, pieces and provider data.
-func (h Heard) expect(t *testing.T, want Heard) {
+// expect compares a reply. It ignores ids, usage, the number of deltas and provider data, because they differ
+// between providers.
+func (r Reply) expect(t *testing.T, want Reply) {
 	t.Helper()
-	got := Heard{Text: h.Text, Reasoning: h.Reasoning, Finish: h.Finish}
-	for _, c := range h.Calls {
-		got.Calls = append(got.Calls, HeardCall{Name: c.Name, Arguments: c.Arguments})
+	got := Reply{Text: r.Text, Reasoning: r.Reasoning, Finish: r.Finish}
+	for _, c := range r.Calls {
+		got.Calls = append(got.Calls, ReplyCall{Name: c.Name, Arguments: c.Arguments})
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
 
-func (h Heard) expectError(t *testing.T, want model.Error) {
+func (r Reply) expectError(t *testing.T, want model.Error) {
 	t.Helper()
-	got, ok := errors.AsType[*model.Error](h.Err)
+	got, ok := errors.AsType[*model.Error](r.Err)
 	if !ok {
-		t.Fatalf("got error %T %v, want a *model.Error", h.Err, h.Err)
+		t.Fatalf("got error %T %v, want a *model.Error", r.Err, r.Err)
 	}
 	if got.Message == "" {
 		t.Error("got an error without a message")

@@ -11,26 +11,26 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// RunRedirect checks that a model without a client of its own is not led to another host.
-// connect makes one that calls a base URL with Key.
+// RunRedirect checks that a model with the default client follows no redirects. connect returns a model that
+// calls baseURL with Key.
 func RunRedirect(t *testing.T, connect func(t *testing.T, baseURL string) model.Model) {
 	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			t.Parallel()
 			var followed atomic.Bool
-			elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
-			t.Cleanup(elsewhere.Close)
-			server := httptest.NewServer(http.RedirectHandler(elsewhere.URL+"/secret", status))
+			other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
+			t.Cleanup(other.Close)
+			server := httptest.NewServer(http.RedirectHandler(other.URL+"/secret", status))
 			t.Cleanup(server.Close)
 
-			heard := Listen(t, connect(t, server.URL).Generate(t.Context(), Ask(Ended)))
-			heard.expectError(t, model.Error{Code: model.CodeInvalidResponse, StatusCode: status})
-			target, err := url.Parse(elsewhere.URL)
+			reply := Collect(t, connect(t, server.URL).Generate(t.Context(), NewRequest(Ended)))
+			reply.expectError(t, model.Error{Code: model.CodeInvalidResponse, StatusCode: status})
+			address, err := url.Parse(other.URL)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if said := heard.Err; said == nil || !strings.Contains(said.Error(), target.Host) || strings.Contains(said.Error(), "secret") {
-				t.Errorf("got the error %v, want one that names the host, and not the path", said)
+			if err := reply.Err; err == nil || !strings.Contains(err.Error(), address.Host) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("got the error %v, want one with the host and without the path", err)
 			}
 			if followed.Load() {
 				t.Error("the redirect was followed")

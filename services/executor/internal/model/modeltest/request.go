@@ -12,14 +12,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-var update = flag.Bool("update", false, "write the golden files of requests anew")
+var update = flag.Bool("update", false, "rewrite the golden files of requests")
 
-// pixel is a PNG image of one pixel.
 const pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
 
-// Conversation is a request with a bit of everything: a system prompt, an image,
-// reasoning with the provider's data, a text with two calls, their results in a
-// message each, one of them failed, a fact for the model, a second question.
+// Conversation returns a request with every kind of message: a system prompt, an image, reasoning with provider
+// data, a text with two calls, their results in separate messages (the second failed), a context message and a
+// second question.
 func Conversation(providerData json.RawMessage) model.Request {
 	temperature := 0.5
 	return model.Request{
@@ -58,8 +57,8 @@ func Conversation(providerData json.RawMessage) model.Request {
 	}
 }
 
-// Golden compares the body of a request with a golden file, which -update writes.
-func Golden(t *testing.T, path string, body []byte) {
+// CompareGolden compares the body of a request with a golden file. The flag -update writes the file.
+func CompareGolden(t *testing.T, path string, body []byte) {
 	t.Helper()
 	var got bytes.Buffer
 	if err := json.Indent(&got, body, "", "  "); err != nil {
@@ -83,55 +82,55 @@ func Golden(t *testing.T, path string, body []byte) {
 	}
 }
 
-// illegal is the name of no tool, by which models call one, and legal what providers take for it.
-const illegal, legal = "multi_tool.use parallel", "multi_tool_use_parallel"
+// invalidToolName is a name that no tool may have, and validToolName its form in requests.
+const invalidToolName, validToolName = "multi_tool.use parallel", "multi_tool_use_parallel"
 
-// namesCalls sends a conversation with a call of a tool that there is not.
-func (p Provider) namesCalls(t *testing.T) {
+// testUnknownToolName sends a conversation with a call of a nonexistent tool.
+func (p Provider) testUnknownToolName(t *testing.T) {
 	t.Parallel()
-	server := NewServer(t, p.Folder, Text, Wire{})
-	request := Ask(Text)
+	server := NewServer(t, p.Dir, Text, Encoding{})
+	request := NewRequest(Text)
 	request.Messages = append(request.Messages,
 		agent.Message{ID: "m2", Role: agent.RoleAssistant, Parts: []agent.Part{
-			agent.ToolCall{ID: "call_1", Name: illegal, Arguments: json.RawMessage(`{}`)},
+			agent.ToolCall{ID: "call_1", Name: invalidToolName, Arguments: json.RawMessage(`{}`)},
 		}},
 		agent.Message{ID: "m3", Role: agent.RoleTool, Parts: []agent.Part{
-			agent.ToolResult{CallID: "call_1", Name: illegal, Error: "there is no such tool"},
+			agent.ToolResult{CallID: "call_1", Name: invalidToolName, Error: "there is no such tool"},
 		}},
 	)
-	Listen(t, p.Connect(t, server).Generate(t.Context(), request))
+	Collect(t, p.Connect(t, server).Generate(t.Context(), request))
 	for _, sent := range server.Requests() {
-		if bytes.Contains(sent.Body, []byte(illegal)) || !bytes.Contains(sent.Body, []byte(legal)) {
-			t.Errorf("got the request %s, want the call of %q in it as one of %q", sent.Body, illegal, legal)
+		if bytes.Contains(sent.Body, []byte(invalidToolName)) || !bytes.Contains(sent.Body, []byte(validToolName)) {
+			t.Errorf("got the request %s, want the call of %q renamed to %q", sent.Body, invalidToolName, validToolName)
 		}
 	}
 }
 
-// forgetsFiles sends a file that no provider takes, and then a conversation in which it was.
-func (p Provider) forgetsFiles(t *testing.T) {
+// testUnsupportedFiles sends an unsupported file, and then a conversation that contains it.
+func (p Provider) testUnsupportedFiles(t *testing.T) {
 	t.Parallel()
-	server := NewServer(t, p.Folder, Text, Wire{})
+	server := NewServer(t, p.Dir, Text, Encoding{})
 	m := p.Connect(t, server)
-	request := Ask(Text)
+	request := NewRequest(Text)
 	request.Messages = []agent.Message{{ID: "m1", Role: agent.RoleUser, Parts: []agent.Part{
 		agent.Text{Text: "Read this."}, agent.File{MediaType: "image/png", URL: "ftp://example.com/a.png", Filename: "drawing.png"},
 	}}}
-	if heard := Listen(t, m.Generate(t.Context(), request)); heard.Err == nil || len(server.Requests()) != 0 {
-		t.Errorf("got error %v and %d requests, want that the file is refused", heard.Err, len(server.Requests()))
+	if reply := Collect(t, m.Generate(t.Context(), request)); reply.Err == nil || len(server.Requests()) != 0 {
+		t.Errorf("got error %v and %d requests, want the file to be refused", reply.Err, len(server.Requests()))
 	}
 	request.Messages = append(request.Messages,
 		agent.Message{ID: "m2", Role: agent.RoleUser, Parts: []agent.Part{agent.Text{Text: "Never mind."}}},
 		agent.Message{ID: "m3", Role: agent.RoleUser, Hidden: true, Parts: []agent.Part{agent.Text{Text: "Go on."}}},
 	)
-	heard := Listen(t, m.Generate(t.Context(), request))
+	reply := Collect(t, m.Generate(t.Context(), request))
 	sent := server.Requests()
-	if heard.Err != nil || len(sent) != 1 {
-		t.Fatalf("got error %v and %d requests, want a reply", heard.Err, len(sent))
+	if reply.Err != nil || len(sent) != 1 {
+		t.Fatalf("got error %v and %d requests, want a reply", reply.Err, len(sent))
 	}
 	if !bytes.Contains(sent[0].Body, []byte("drawing.png")) || bytes.Contains(sent[0].Body, []byte("ftp:")) {
-		t.Errorf("got the request %s, want a note in the place of the file", sent[0].Body)
+		t.Errorf("got the request %s, want a note in place of the file", sent[0].Body)
 	}
-	if _, kept := request.Messages[0].Parts[1].(agent.File); !kept {
+	if _, ok := request.Messages[0].Parts[1].(agent.File); !ok {
 		t.Error("the conversation has changed")
 	}
 }

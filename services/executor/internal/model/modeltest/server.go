@@ -14,46 +14,45 @@ import (
 	"testing"
 )
 
-// Wire is how a Server writes.
-type Wire struct {
-	// CRLF ends lines in CR LF; they end in LF otherwise.
+// Encoding is how a Server encodes an event stream.
+type Encoding struct {
+	// CRLF ends lines with CR LF instead of LF.
 	CRLF bool
 	// Comments puts a comment before each event.
 	Comments bool
-	// Write is how many bytes are written at a time; 0 means all.
-	Write int
+	// WriteSize is the number of bytes for each write; 0 means all.
+	WriteSize int
 }
 
-// Server is a provider that replays one recorded reply from a folder: NAME.sse,
-// the body of an event stream, or NAME.http, a whole HTTP response. The replies
-// Cut and Slow have the bodies of Ended, and then break the connection, or wait
-// until the client has gone.
+// Server is a provider that replays one recording from a directory: NAME.sse, the body of an event stream, or
+// NAME.http, a whole HTTP response. The scenarios Cut and Slow use the recording of Ended and then break the
+// connection or wait until the client disconnects.
 type Server struct {
 	*httptest.Server
-	// Client has connections of its own, which are closed at the end of the test.
+	// Client has its own connections, closed at the end of the test.
 	Client *http.Client
 
 	mu       sync.Mutex
 	requests []Request
 }
 
-// Request is a request that a Server got.
+// Request is a request received by a Server.
 type Request struct {
 	Method, Path string
 	Header       http.Header
 	Body         []byte
 }
 
-// NewServer starts a server that ends with the test.
-func NewServer(t *testing.T, folder string, reply Reply, wire Wire) *Server {
+// NewServer starts a server that replays a scenario until the test ends.
+func NewServer(t *testing.T, dir string, scenario Scenario, encoding Encoding) *Server {
 	t.Helper()
-	name := reply
-	if reply == Cut || reply == Slow {
+	name := scenario
+	if scenario == Cut || scenario == Slow {
 		name = Ended
 	}
-	stream, err := os.ReadFile(filepath.Join(folder, string(name)+".sse"))
+	stream, err := os.ReadFile(filepath.Join(dir, string(name)+".sse"))
 	if errors.Is(err, fs.ErrNotExist) {
-		response, err := os.ReadFile(filepath.Join(folder, string(name)+".http"))
+		response, err := os.ReadFile(filepath.Join(dir, string(name)+".http"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,25 +61,25 @@ func NewServer(t *testing.T, folder string, reply Reply, wire Wire) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ServeStream(t, stream, reply, wire)
+	return ServeStream(t, stream, scenario, encoding)
 }
 
-// ServeStream starts a server that gives this body of an event stream.
-func ServeStream(t *testing.T, stream []byte, reply Reply, wire Wire) *Server {
+// ServeStream starts a server that sends this event stream.
+func ServeStream(t *testing.T, stream []byte, scenario Scenario, encoding Encoding) *Server {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-		wire.write(w, stream)
-		if reply == Cut {
+		encoding.write(w, stream)
+		if scenario == Cut {
 			panic(http.ErrAbortHandler)
 		}
-		if reply == Slow {
+		if scenario == Slow {
 			<-r.Context().Done()
 		}
 	})
 }
 
-// ServeResponse starts a server that gives this HTTP response.
+// ServeResponse starts a server that sends this HTTP response.
 func ServeResponse(t *testing.T, response string) *Server {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, _ *http.Request) { replay(t, w, []byte(response)) })
@@ -107,14 +106,13 @@ func serve(t *testing.T, answer http.HandlerFunc) *Server {
 	return s
 }
 
-// Requests gives the requests so far.
+// Requests returns the requests received so far.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Request(nil), s.requests...)
 }
 
-// replay writes a recorded HTTP response.
 func replay(t *testing.T, w http.ResponseWriter, response []byte) {
 	res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(response)), nil)
 	if err != nil {
@@ -126,19 +124,19 @@ func replay(t *testing.T, w http.ResponseWriter, response []byte) {
 		w.Header()[key] = values
 	}
 	w.WriteHeader(res.StatusCode)
-	// A client that has gone is the test's affair.
+	// The client may have disconnected.
 	_, _ = io.Copy(w, res.Body)
 }
 
-// write sends a recorded stream, whose lines end in LF.
-func (wire Wire) write(w http.ResponseWriter, stream []byte) {
-	if wire.Comments {
+// write sends a recorded stream with LF line ends.
+func (encoding Encoding) write(w http.ResponseWriter, stream []byte) {
+	if encoding.Comments {
 		stream = bytes.ReplaceAll(append([]byte("\n\n"), stream...), []byte("\n\n"), []byte("\n\n: keep-alive\n\n"))
 	}
-	if wire.CRLF {
+	if encoding.CRLF {
 		stream = bytes.ReplaceAll(stream, []byte("\n"), []byte("\r\n"))
 	}
-	size := wire.Write
+	size := encoding.WriteSize
 	if size == 0 {
 		size = max(1, len(stream))
 	}

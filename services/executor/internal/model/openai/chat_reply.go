@@ -9,60 +9,59 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// The bounds of one reply.
+// The limits of one reply.
 const (
 	maxCalls     = 256
-	maxArguments = 8 << 20 // bytes, of one call
+	maxArguments = 8 << 20 // bytes for each call
 )
 
-// reply puts the chunks of one completion together. It does no I/O.
-type reply struct {
-	ids       *model.IDs
-	thinking  bool
-	refused   bool
-	calls     []*call
-	byIndex   map[int64]*call // the open call of each index on the wire
-	usage     *model.Usage
-	finish    string // the finish_reason, "" before it
-	usageLast bool   // the usage came with or after the finish_reason
+// chatAssembler builds one reply from the chunks of a chat completion. It does no I/O.
+type chatAssembler struct {
+	ids              *model.CallIDs
+	inReasoning      bool
+	refused          bool
+	calls            []*call
+	openCalls        map[int64]*call // by their index on the wire
+	usage            *model.Usage
+	stopReason       string // the finish_reason, "" until it arrives
+	usageAfterFinish bool   // the usage came with or after the finish_reason
 }
 
 type call struct {
-	index     int // among the calls of the reply, in the order of their beginning
+	index     int // among the calls of the reply
 	wireID    string
 	name      string
 	started   bool
 	arguments strings.Builder
 }
 
-func newReply(messages int) *reply {
-	return &reply{ids: model.NewIDs(messages), byIndex: make(map[int64]*call)}
+func newChatAssembler(messages int) *chatAssembler {
+	return &chatAssembler{ids: model.NewCallIDs(messages), openCalls: make(map[int64]*call)}
 }
 
-// finished says whether the finish_reason came.
-func (r *reply) finished() bool { return r.finish != "" }
+// isFinished reports whether the finish_reason has arrived.
+func (a *chatAssembler) isFinished() bool { return a.stopReason != "" }
 
-// whole says whether nothing more is to be waited for.
-func (r *reply) whole() bool { return r.finished() && r.usageLast }
+// isComplete reports whether everything has arrived.
+func (a *chatAssembler) isComplete() bool { return a.isFinished() && a.usageAfterFinish }
 
-// take gives the events of a chunk.
-func (r *reply) take(chunk openai.ChatCompletionChunk) ([]model.Event, error) {
+func (a *chatAssembler) handle(chunk openai.ChatCompletionChunk) ([]model.Event, error) {
 	var events []model.Event
 	for _, choice := range chunk.Choices {
-		if choice.Index != 0 || r.finished() {
+		if choice.Index != 0 || a.isFinished() {
 			continue
 		}
-		events = append(events, r.say(choice.Delta)...)
+		events = append(events, a.addText(choice.Delta)...)
 		for _, fragment := range choice.Delta.ToolCalls {
-			more, err := r.call(fragment)
+			more, err := a.addCall(fragment)
 			events = append(events, more...)
 			if err != nil {
 				return events, err
 			}
 		}
 		if choice.FinishReason != "" {
-			r.finish = choice.FinishReason
-			more, err := r.close()
+			a.stopReason = choice.FinishReason
+			more, err := a.endBlocks()
 			events = append(events, more...)
 			if err != nil {
 				return events, err
@@ -71,39 +70,38 @@ func (r *reply) take(chunk openai.ChatCompletionChunk) ([]model.Event, error) {
 	}
 	if chunk.JSON.Usage.Valid() {
 		u := chunk.Usage
-		r.usage = &model.Usage{
+		a.usage = &model.Usage{
 			PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens, TotalTokens: u.TotalTokens,
 			ReasoningTokens: u.CompletionTokensDetails.ReasoningTokens,
 			CachedTokens:    u.PromptTokensDetails.CachedTokens,
 		}
-		r.usageLast = r.finished()
+		a.usageAfterFinish = a.isFinished()
 	}
 	return events, nil
 }
 
-// say gives the events of what is thought and said.
-func (r *reply) say(delta openai.ChatCompletionChunkChoiceDelta) []model.Event {
+func (a *chatAssembler) addText(delta openai.ChatCompletionChunkChoiceDelta) []model.Event {
 	var events []model.Event
-	if thought := reasoning(delta); thought != "" {
-		r.thinking = true
+	if thought := reasoningText(delta); thought != "" {
+		a.inReasoning = true
 		events = append(events, model.ReasoningDelta{Text: thought})
 	}
 	if delta.Content != "" || delta.Refusal != "" || len(delta.ToolCalls) > 0 {
-		events = append(events, r.stopThinking()...)
+		events = append(events, a.endReasoning()...)
 	}
 	if delta.Content != "" {
 		events = append(events, model.TextDelta{Text: delta.Content})
 	}
 	if delta.Refusal != "" {
-		r.refused = true
+		a.refused = true
 		events = append(events, model.TextDelta{Text: delta.Refusal})
 	}
 	return events
 }
 
-// reasoning reads the fields that compatible servers have for it. Those that
-// fill both put the same text into them.
-func reasoning(delta openai.ChatCompletionChunkChoiceDelta) string {
+// reasoningText returns the reasoning of compatible servers. They send it in either field, or in both with the
+// same text.
+func reasoningText(delta openai.ChatCompletionChunkChoiceDelta) string {
 	for _, name := range []string{"reasoning_content", "reasoning"} {
 		var text string
 		if field, ok := delta.JSON.ExtraFields[name]; ok && json.Unmarshal([]byte(field.Raw()), &text) == nil && text != "" {
@@ -113,24 +111,23 @@ func reasoning(delta openai.ChatCompletionChunkChoiceDelta) string {
 	return ""
 }
 
-func (r *reply) stopThinking() []model.Event {
-	if !r.thinking {
+func (a *chatAssembler) endReasoning() []model.Event {
+	if !a.inReasoning {
 		return nil
 	}
-	r.thinking = false
+	a.inReasoning = false
 	return []model.Event{model.ReasoningEnd{}}
 }
 
-// call gives the events of a fragment of a call.
-func (r *reply) call(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) ([]model.Event, error) {
-	c := r.byIndex[fragment.Index]
-	if c == nil || c.another(fragment) {
-		if len(r.calls) == maxCalls {
-			return nil, model.Unreadable("more than %d calls in one reply", maxCalls)
+func (a *chatAssembler) addCall(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) ([]model.Event, error) {
+	c := a.openCalls[fragment.Index]
+	if c == nil || c.isNewCall(fragment) {
+		if len(a.calls) == maxCalls {
+			return nil, model.InvalidResponse("more than %d calls in one reply", maxCalls)
 		}
-		c = &call{index: len(r.calls)}
-		r.calls = append(r.calls, c)
-		r.byIndex[fragment.Index] = c
+		c = &call{index: len(a.calls)}
+		a.calls = append(a.calls, c)
+		a.openCalls[fragment.Index] = c
 	}
 	if c.wireID == "" {
 		c.wireID = fragment.ID
@@ -140,23 +137,23 @@ func (r *reply) call(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) ([]
 	}
 	text := fragment.Function.Arguments
 	if c.arguments.Len()+len(text) > maxArguments {
-		return nil, model.Unreadable("the arguments of a call are longer than %d bytes", maxArguments)
+		return nil, model.InvalidResponse("the arguments of a call exceed %d bytes", maxArguments)
 	}
 	c.arguments.WriteString(text)
 	switch {
 	case c.name == "":
-		return nil, nil // the name may still come
+		return nil, nil // wait for the name
 	case !c.started:
-		return r.start(), nil
+		return a.startCalls(), nil
 	case text != "":
 		return []model.Event{model.CallDelta{Index: c.index, Text: text}}, nil
 	}
 	return nil, nil
 }
 
-// another says whether a fragment with the index of the call begins another one:
-// some servers give every call the index 0, and some of these no ids.
-func (c *call) another(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) bool {
+// isNewCall reports whether a fragment with this call's index starts another call. Some servers give every call
+// the index 0 and may omit the ids as well.
+func (c *call) isNewCall(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) bool {
 	if fragment.ID != "" && c.wireID != "" {
 		return fragment.ID != c.wireID
 	}
@@ -164,12 +161,11 @@ func (c *call) another(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) b
 		strings.TrimSpace(fragment.Function.Arguments) != "" && json.Valid([]byte(c.arguments.String()))
 }
 
-// start begins the calls whose names are known, with what of their arguments came
-// before. Calls begin in order, so one that waits for its name holds back those
-// after it.
-func (r *reply) start() []model.Event {
+// startCalls starts the calls with known names, each with the arguments received so far. Calls start in order,
+// so a call without a name holds back the calls after it.
+func (a *chatAssembler) startCalls() []model.Event {
 	var events []model.Event
-	for _, next := range r.calls {
+	for _, next := range a.calls {
 		if next.started {
 			continue
 		}
@@ -177,7 +173,7 @@ func (r *reply) start() []model.Event {
 			return events
 		}
 		next.started = true
-		events = append(events, model.CallStart{Index: next.index, ID: r.ids.Next(next.wireID, next.index), Name: next.name})
+		events = append(events, model.CallStart{Index: next.index, ID: a.ids.Assign(next.wireID, next.index), Name: next.name})
 		if next.arguments.Len() > 0 {
 			events = append(events, model.CallDelta{Index: next.index, Text: next.arguments.String()})
 		}
@@ -185,39 +181,38 @@ func (r *reply) start() []model.Event {
 	return events
 }
 
-// close ends the reasoning and the calls.
-func (r *reply) close() ([]model.Event, error) {
-	events := r.stopThinking()
-	for _, c := range r.calls {
+func (a *chatAssembler) endBlocks() ([]model.Event, error) {
+	events := a.endReasoning()
+	for _, c := range a.calls {
 		if !c.started {
-			return events, model.Unreadable("a call has no name")
+			return events, model.InvalidResponse("a call has no name")
 		}
-		events = append(events, model.CallEnd{Index: c.index, Arguments: model.Arguments(c.arguments.String())})
+		events = append(events, model.CallEnd{Index: c.index, Arguments: model.EncodeArguments(c.arguments.String())})
 	}
 	return events, nil
 }
 
-// end gives the usage and the finish of a reply that is over, or says that it was cut off.
-func (r *reply) end() ([]model.Event, error) {
-	if !r.finished() {
-		return nil, model.CutOff("a finish_reason")
+// finish returns the usage and the finish of a complete reply, and an error for a truncated one.
+func (a *chatAssembler) finish() ([]model.Event, error) {
+	if !a.isFinished() {
+		return nil, model.Truncated("a finish_reason")
 	}
 	var events []model.Event
-	if r.usage != nil {
-		events = append(events, *r.usage)
+	if a.usage != nil {
+		events = append(events, *a.usage)
 	}
-	return append(events, model.Finish{Reason: r.reason()}), nil
+	return append(events, model.Finish{Reason: a.finishReason()}), nil
 }
 
-func (r *reply) reason() model.FinishReason {
-	switch r.finish {
+func (a *chatAssembler) finishReason() model.FinishReason {
+	switch a.stopReason {
 	case "stop", "tool_calls", "function_call":
 		switch {
-		case len(r.calls) > 0:
-			return model.FinishToolCalls // some servers say "stop" here
-		case r.refused:
+		case len(a.calls) > 0:
+			return model.FinishToolCalls // some servers use "stop" with calls
+		case a.refused:
 			return model.FinishContentFilter
-		case r.finish == "stop":
+		case a.stopReason == "stop":
 			return model.FinishStop
 		}
 	case "length":

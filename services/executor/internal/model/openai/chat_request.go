@@ -13,12 +13,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxCallID is the longest id of a call that OpenAI accepts.
+// maxCallID is OpenAI's limit.
 const maxCallID = 40
 
-// chatRequest puts a conversation into the form of chat completions. Its error is a
-// *model.Error: provider_invalid_request.
-func chatRequest(r model.Request) (openai.ChatCompletionNewParams, error) {
+// newChatParams converts a request for chat completions. Its error is a *model.Error: provider_invalid_request.
+func newChatParams(r model.Request) (openai.ChatCompletionNewParams, error) {
 	params := openai.ChatCompletionNewParams{
 		Model:         r.Model,
 		StreamOptions: openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)},
@@ -29,7 +28,7 @@ func chatRequest(r model.Request) (openai.ChatCompletionNewParams, error) {
 	if r.Temperature != nil {
 		params.Temperature = openai.Float(*r.Temperature)
 	}
-	if err := chatTools(&params, r); err != nil {
+	if err := setChatTools(&params, r); err != nil {
 		return params, err
 	}
 	if r.Output != nil {
@@ -42,72 +41,72 @@ func chatRequest(r model.Request) (openai.ChatCompletionNewParams, error) {
 	if r.System != "" {
 		params.Messages = append(params.Messages, openai.SystemMessage(r.System))
 	}
-	for _, m := range model.Former(r.Messages, chatTakes) {
-		messages, err := message(m)
+	for _, m := range model.OmitUnsupportedFiles(r.Messages, checkChatFile) {
+		messages, err := chatMessages(m)
 		if err != nil {
 			return params, err
 		}
 		params.Messages = append(params.Messages, messages...)
 	}
-	return withOptions(params, r.Options)
+	return mergeOptions(params, r.Options)
 }
 
-// withOptions adds the options of a request to its params.
-func withOptions[T param.ParamStruct, P param.InferPtr[T]](params T, options json.RawMessage) (T, error) {
+// mergeOptions adds the request's options to params.
+func mergeOptions[T param.ParamStruct, P param.InferPtr[T]](params T, options json.RawMessage) (T, error) {
 	if len(options) == 0 {
 		return params, nil
 	}
 	body, err := json.Marshal(params)
 	if err != nil {
-		return params, model.Invalid("the request cannot be written: %v", err)
+		return params, model.InvalidRequest("cannot encode the request: %v", err)
 	}
-	merged, err := model.Merge(body, options)
+	merged, err := model.MergeOptions(body, options)
 	if err != nil {
 		return params, err
 	}
 	return param.Override[T, P](merged), nil
 }
 
-func chatTools(params *openai.ChatCompletionNewParams, r model.Request) error {
+func setChatTools(params *openai.ChatCompletionNewParams, r model.Request) error {
 	for _, t := range r.Tools {
-		tool, err := function(t)
+		tool, err := chatTool(t)
 		if err != nil {
 			return err
 		}
 		params.Tools = append(params.Tools, tool)
 	}
-	mode, err := choice(r)
+	mode, err := toolChoice(r)
 	if mode != "" {
 		params.ToolChoice.OfAuto = openai.String(mode)
 	}
 	return err
 }
 
-// choice gives the word for the choice of a request; "" where nothing is to be said.
-func choice(r model.Request) (string, error) {
+// toolChoice returns the tool choice of a request, "" for the default.
+func toolChoice(r model.Request) (string, error) {
 	switch {
 	case len(r.Tools) == 0 && r.Choice == model.ChoiceRequired:
-		return "", model.Invalid("a call is required and there are no tools")
+		return "", model.InvalidRequest("a tool call is required but the request has no tools")
 	case len(r.Tools) == 0:
-		return "", nil // the API refuses a choice without tools
+		return "", nil // the API refuses a tool choice without tools
 	}
 	return string(r.Choice), nil
 }
 
 func chatFormat(o model.Output) (shared.ResponseFormatJSONSchemaParam, error) {
-	schema, err := object(o.Schema)
+	schema, err := parseObject(o.Schema)
 	if err != nil {
-		return shared.ResponseFormatJSONSchemaParam{}, model.Invalid("the schema of the output is not a JSON object: %v", err)
+		return shared.ResponseFormatJSONSchemaParam{}, model.InvalidRequest("the schema of the output is not a JSON object: %v", err)
 	}
 	format := shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: o.Name, Schema: schema}
-	if o.Strict && closed(o.Schema) {
+	if o.Strict && isStrictSchema(o.Schema) {
 		format.Strict = openai.Bool(true)
 	}
 	return shared.ResponseFormatJSONSchemaParam{JSONSchema: format}, nil
 }
 
-// object reads a JSON object. Raw values keep its numbers as they were written.
-func object(source json.RawMessage) (map[string]any, error) {
+// parseObject reads a JSON object. Raw values keep numbers as written.
+func parseObject(source json.RawMessage) (map[string]any, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(source, &raw); err != nil {
 		return nil, err
@@ -119,47 +118,47 @@ func object(source json.RawMessage) (map[string]any, error) {
 	return out, nil
 }
 
-func function(t model.Tool) (openai.ChatCompletionToolUnionParam, error) {
+func chatTool(t model.Tool) (openai.ChatCompletionToolUnionParam, error) {
 	f := shared.FunctionDefinitionParam{Name: t.Name}
 	if t.Description != "" {
 		f.Description = openai.String(t.Description)
 	}
 	if len(t.InputSchema) > 0 {
-		schema, err := object(t.InputSchema)
+		schema, err := parseObject(t.InputSchema)
 		if err != nil {
-			return openai.ChatCompletionToolUnionParam{}, model.Invalid("the input schema of the tool %s is not a JSON object: %v", t.Name, err)
+			return openai.ChatCompletionToolUnionParam{}, model.InvalidRequest("the input schema of the tool %s is not a JSON object: %v", t.Name, err)
 		}
 		f.Parameters = schema
 	}
-	if t.Strict && closed(t.InputSchema) {
+	if t.Strict && isStrictSchema(t.InputSchema) {
 		f.Strict = openai.Bool(true)
 	}
 	return openai.ChatCompletionFunctionTool(f), nil
 }
 
-// message gives no message for one that says nothing, and one for each result
-// of a tool message.
-func message(m agent.Message) ([]openai.ChatCompletionMessageParamUnion, error) {
+// chatMessages converts a message. An assistant message without text and calls gives none; a tool message gives
+// one message for each result.
+func chatMessages(m agent.Message) ([]openai.ChatCompletionMessageParamUnion, error) {
 	switch m.Role {
 	case agent.RoleSystem, agent.RoleContext:
 		return []openai.ChatCompletionMessageParamUnion{openai.SystemMessage(m.Text())}, nil
 	case agent.RoleUser:
-		return user(m)
+		return userMessage(m)
 	case agent.RoleAssistant:
-		return assistant(m), nil
+		return assistantMessage(m), nil
 	case agent.RoleTool:
 		var results []openai.ChatCompletionMessageParamUnion
 		for _, p := range m.Parts {
 			if result, ok := p.(agent.ToolResult); ok {
-				results = append(results, openai.ToolMessage(content(result), callID(result.CallID)))
+				results = append(results, openai.ToolMessage(resultText(result), shortCallID(result.CallID)))
 			}
 		}
 		return results, nil
 	}
-	return nil, model.Invalid("the message %s has the unknown role %q", m.ID, m.Role)
+	return nil, model.InvalidRequest("the message %s has the unknown role %q", m.ID, m.Role)
 }
 
-func user(m agent.Message) ([]openai.ChatCompletionMessageParamUnion, error) {
+func userMessage(m agent.Message) ([]openai.ChatCompletionMessageParamUnion, error) {
 	var parts []openai.ChatCompletionContentPartUnionParam
 	plain := true
 	for _, p := range m.Parts {
@@ -178,13 +177,13 @@ func user(m agent.Message) ([]openai.ChatCompletionMessageParamUnion, error) {
 		}
 	}
 	if plain {
-		// Many compatible servers take texts only in this form.
+		// Many compatible servers accept texts only as a plain string.
 		return []openai.ChatCompletionMessageParamUnion{openai.UserMessage(m.Text())}, nil
 	}
 	return []openai.ChatCompletionMessageParamUnion{openai.UserMessage(parts)}, nil
 }
 
-func assistant(m agent.Message) []openai.ChatCompletionMessageParamUnion {
+func assistantMessage(m agent.Message) []openai.ChatCompletionMessageParamUnion {
 	var out openai.ChatCompletionAssistantMessageParam
 	text, calls := m.Text(), m.Calls()
 	if text == "" && len(calls) == 0 {
@@ -196,9 +195,9 @@ func assistant(m agent.Message) []openai.ChatCompletionMessageParamUnion {
 	for _, c := range calls {
 		out.ToolCalls = append(out.ToolCalls, openai.ChatCompletionMessageToolCallUnionParam{
 			OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
-				ID: callID(c.ID),
+				ID: shortCallID(c.ID),
 				Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{
-					Name: model.CallName(c.Name), Arguments: string(model.Object(c.Arguments)),
+					Name: model.ToolName(c.Name), Arguments: string(model.ArgumentsObject(c.Arguments)),
 				},
 			},
 		})
@@ -206,11 +205,10 @@ func assistant(m agent.Message) []openai.ChatCompletionMessageParamUnion {
 	return []openai.ChatCompletionMessageParamUnion{{OfAssistant: &out}}
 }
 
-// content is a result as the model reads it: texts as they are, other values
-// and failures as JSON.
-func content(r agent.ToolResult) string {
+// resultText returns a result as the model reads it: texts unchanged, other values and failures as JSON.
+func resultText(r agent.ToolResult) string {
 	if r.Success {
-		return model.Plain(r.Result)
+		return model.PlainText(r.Result)
 	}
 	failure := struct {
 		Error  string          `json:"error"`
@@ -223,8 +221,8 @@ func content(r agent.ToolResult) string {
 	return string(text)
 }
 
-// callID shortens an id that is too long, to the same one each time.
-func callID(id string) string {
+// shortCallID replaces an id that is too long. Equal ids get equal replacements.
+func shortCallID(id string) string {
 	if len(id) <= maxCallID {
 		return id
 	}

@@ -13,12 +13,12 @@ import (
 
 func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 	t.Parallel()
-	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Wire{})
+	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Encoding{})
 	sequence := connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.Conversation(json.RawMessage(`{"type":"thinking"}`)))
 	if n := len(server.Requests()); n != 0 {
-		t.Fatalf("got %d requests before the sequence was ranged over", n)
+		t.Fatalf("got %d requests before the iteration", n)
 	}
-	modeltest.Listen(t, sequence)
+	modeltest.Collect(t, sequence)
 	sent := server.Requests()
 	if len(sent) != 1 {
 		t.Fatalf("got %d requests, want 1", len(sent))
@@ -29,7 +29,7 @@ func TestTheRequestHoldsTheWholeConversation(t *testing.T) {
 	if got, want := sent[0].Header.Get("Authorization"), "Bearer "+modeltest.Key; got != want {
 		t.Errorf("got authorization %q, want %q", got, want)
 	}
-	modeltest.Golden(t, "testdata/chat/request.json", sent[0].Body)
+	modeltest.CompareGolden(t, "testdata/chat/request.json", sent[0].Body)
 }
 
 func TestTheEnvironmentChangesNothing(t *testing.T) {
@@ -37,29 +37,29 @@ func TestTheEnvironmentChangesNothing(t *testing.T) {
 		t.Setenv(name, "http://elsewhere.invalid")
 	}
 	t.Setenv("OPENAI_CUSTOM_HEADERS", "X-Custom: elsewhere")
-	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Wire{})
-	modeltest.Listen(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.Ask(modeltest.Text)))
+	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Encoding{})
+	modeltest.Collect(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.NewRequest(modeltest.Text)))
 	sent := server.Requests()
 	if len(sent) != 1 {
 		t.Fatalf("got %d requests, want 1", len(sent))
 	}
 	for name, values := range sent[0].Header {
 		if strings.Contains(strings.Join(values, " "), "elsewhere") {
-			t.Errorf("the environment got into the header %s: %q", name, values)
+			t.Errorf("the header %s comes from the environment: %q", name, values)
 		}
 	}
 }
 
-func TestARefusalIsNotRetried(t *testing.T) {
+func TestErrorsAreNotRetried(t *testing.T) {
 	t.Parallel()
-	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.ServerError, modeltest.Wire{})
-	modeltest.Listen(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.Ask(modeltest.Text)))
+	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.ServerError, modeltest.Encoding{})
+	modeltest.Collect(t, connect(t, server, openai.Config{}).Generate(t.Context(), modeltest.NewRequest(modeltest.Text)))
 	if n := len(server.Requests()); n != 1 {
 		t.Errorf("got %d requests, want 1", n)
 	}
 }
 
-func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
+func TestAnInvalidBaseURLIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"api.example.com/v1", "ftp://example.com", "http://", "::"} {
 		if _, err := openai.New(openai.Config{BaseURL: bad}, nil); err == nil {
@@ -71,13 +71,13 @@ func TestABaseURLThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-// sent gives the messages of the request for a conversation.
-func sent(t *testing.T, messages ...agent.Message) string {
+// sentMessages returns the messages of the request sent for a conversation.
+func sentMessages(t *testing.T, messages ...agent.Message) string {
 	t.Helper()
-	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Wire{})
-	heard := modeltest.Listen(t, connect(t, server, openai.Config{}).Generate(t.Context(), model.Request{Model: "m", Messages: messages}))
-	if heard.Err != nil {
-		t.Fatalf("got error %v", heard.Err)
+	server := modeltest.NewServer(t, "testdata/chat/replies", modeltest.Text, modeltest.Encoding{})
+	reply := modeltest.Collect(t, connect(t, server, openai.Config{}).Generate(t.Context(), model.Request{Model: "m", Messages: messages}))
+	if reply.Err != nil {
+		t.Fatalf("got error %v", reply.Err)
 	}
 	var body struct {
 		Messages json.RawMessage `json:"messages"`
@@ -92,69 +92,79 @@ func message(role agent.Role, parts ...agent.Part) agent.Message {
 	return agent.Message{ID: "m", Role: role, Parts: parts}
 }
 
+func callMessage(arguments string) agent.Message {
+	return message(agent.RoleAssistant, agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(arguments)})
+}
+
+// sentCall returns callMessage as it is sent.
+func sentCall(arguments string) string {
+	text, _ := json.Marshal(arguments)
+	return `[{"tool_calls":[{"id":"c","function":{"arguments":` + string(text) + `,"name":"f"},"type":"function"}],"role":"assistant"}]`
+}
+
+func resultMessage(r agent.ToolResult) agent.Message {
+	r.CallID = "c"
+	return message(agent.RoleTool, r)
+}
+
+// translatedMessages are messages and their form in chat completions.
+var translatedMessages = map[string]struct {
+	message agent.Message
+	want    string
+}{
+	"texts of a message are joined": {
+		message(agent.RoleUser, agent.Text{Text: "a"}, agent.Text{Text: "b"}),
+		`[{"content":"ab","role":"user"}]`,
+	},
+	"an image URL": {
+		message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "https://example.com/a.png"}),
+		`[{"content":[{"image_url":{"url":"https://example.com/a.png"},"type":"image_url"}],"role":"user"}]`,
+	},
+	"a file without a name": {
+		message(agent.RoleUser, agent.File{MediaType: "application/pdf", URL: "data:application/pdf;base64,JVBERg=="}),
+		`[{"content":[{"file":{"file_data":"data:application/pdf;base64,JVBERg==","filename":"file"},"type":"file"}],"role":"user"}]`,
+	},
+	"a text file": {
+		message(agent.RoleUser, agent.File{MediaType: "text/csv; charset=utf-8", URL: "data:text/csv;base64,YSxi", Filename: "a.csv"}, agent.Text{Text: "Sum?"}),
+		`[{"content":[{"text":"a.csv:\n\na,b","type":"text"},{"text":"Sum?","type":"text"}],"role":"user"}]`,
+	},
+	"reasoning alone is no message": {
+		message(agent.RoleAssistant, agent.Reasoning{Text: "hm"}), ``,
+	},
+	"arguments that are an object":     {callMessage(`{"a": 1.0}`), sentCall(`{"a": 1.0}`)},
+	"arguments that are not JSON":      {callMessage(`"{\"a"`), sentCall(`{"invalid_arguments":"{\"a"}`)},
+	"arguments that are not an object": {callMessage(`[1]`), sentCall(`{"invalid_arguments":[1]}`)},
+	"arguments that are null":          {callMessage(`null`), sentCall(`{"invalid_arguments":null}`)},
+	"arguments that are missing":       {callMessage(``), sentCall(`{}`)},
+	"a string result":                  {resultMessage(agent.ToolResult{Success: true, Result: json.RawMessage(`"fine"`)}), `[{"content":"fine","tool_call_id":"c","role":"tool"}]`},
+	"a number result":                  {resultMessage(agent.ToolResult{Success: true, Result: json.RawMessage(`3`)}), `[{"content":"3","tool_call_id":"c","role":"tool"}]`},
+	"an empty result":                  {resultMessage(agent.ToolResult{Success: true}), `[{"content":"","tool_call_id":"c","role":"tool"}]`},
+	"a failure with a result":          {resultMessage(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)}), `[{"content":"{\"error\":\"no\",\"result\":[1]}","tool_call_id":"c","role":"tool"}]`},
+	"a system message in the middle":   {message(agent.RoleSystem, agent.Text{Text: "s"}), `[{"content":"s","role":"system"}]`},
+	"a call id that is too long": {
+		message(agent.RoleTool, agent.ToolResult{CallID: strings.Repeat("x", 41), Success: true, Result: json.RawMessage(`1`)}),
+		`[{"content":"1","tool_call_id":"call_3164596df4fdd018b2c567ec8c03e79b","role":"tool"}]`,
+	},
+}
+
 func TestMessagesAreTranslated(t *testing.T) {
 	t.Parallel()
-	call := func(arguments string) agent.Message {
-		return message(agent.RoleAssistant, agent.ToolCall{ID: "c", Name: "f", Arguments: json.RawMessage(arguments)})
-	}
-	called := func(arguments string) string {
-		text, _ := json.Marshal(arguments)
-		return `[{"tool_calls":[{"id":"c","function":{"arguments":` + string(text) + `,"name":"f"},"type":"function"}],"role":"assistant"}]`
-	}
-	result := func(r agent.ToolResult) agent.Message { r.CallID = "c"; return message(agent.RoleTool, r) }
-	for name, test := range map[string]struct {
-		message agent.Message
-		want    string
-	}{
-		"texts of a message are joined": {
-			message(agent.RoleUser, agent.Text{Text: "a"}, agent.Text{Text: "b"}),
-			`[{"content":"ab","role":"user"}]`,
-		},
-		"an image by its address": {
-			message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "https://example.com/a.png"}),
-			`[{"content":[{"image_url":{"url":"https://example.com/a.png"},"type":"image_url"}],"role":"user"}]`,
-		},
-		"a file without a name": {
-			message(agent.RoleUser, agent.File{MediaType: "application/pdf", URL: "data:application/pdf;base64,JVBERg=="}),
-			`[{"content":[{"file":{"file_data":"data:application/pdf;base64,JVBERg==","filename":"file"},"type":"file"}],"role":"user"}]`,
-		},
-		"a text file": {
-			message(agent.RoleUser, agent.File{MediaType: "text/csv; charset=utf-8", URL: "data:text/csv;base64,YSxi", Filename: "a.csv"}, agent.Text{Text: "Sum?"}),
-			`[{"content":[{"text":"a.csv:\n\na,b","type":"text"},{"text":"Sum?","type":"text"}],"role":"user"}]`,
-		},
-		"reasoning alone is no message": {
-			message(agent.RoleAssistant, agent.Reasoning{Text: "hm"}), ``,
-		},
-		"arguments that are an object":   {call(`{"a": 1.0}`), called(`{"a": 1.0}`)},
-		"arguments that are not JSON":    {call(`"{\"a"`), called(`{"invalid_arguments":"{\"a"}`)},
-		"arguments that are no object":   {call(`[1]`), called(`{"invalid_arguments":[1]}`)},
-		"arguments that are null":        {call(`null`), called(`{"invalid_arguments":null}`)},
-		"arguments that are missing":     {call(``), called(`{}`)},
-		"a result that is a text":        {result(agent.ToolResult{Success: true, Result: json.RawMessage(`"fine"`)}), `[{"content":"fine","tool_call_id":"c","role":"tool"}]`},
-		"a result that is a number":      {result(agent.ToolResult{Success: true, Result: json.RawMessage(`3`)}), `[{"content":"3","tool_call_id":"c","role":"tool"}]`},
-		"a result that is nothing":       {result(agent.ToolResult{Success: true}), `[{"content":"","tool_call_id":"c","role":"tool"}]`},
-		"a failure that left a result":   {result(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)}), `[{"content":"{\"error\":\"no\",\"result\":[1]}","tool_call_id":"c","role":"tool"}]`},
-		"a system message in the middle": {message(agent.RoleSystem, agent.Text{Text: "s"}), `[{"content":"s","role":"system"}]`},
-		"an id of a call that is too long": {
-			message(agent.RoleTool, agent.ToolResult{CallID: strings.Repeat("x", 41), Success: true, Result: json.RawMessage(`1`)}),
-			`[{"content":"1","tool_call_id":"call_3164596df4fdd018b2c567ec8c03e79b","role":"tool"}]`,
-		},
-	} {
+	for name, test := range translatedMessages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := sent(t, test.message); got != test.want {
+			if got := sentMessages(t, test.message); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 		})
 	}
 }
 
-func TestAChatTakesNoFileByItsAddress(t *testing.T) {
+func TestChatRefusesFileURLs(t *testing.T) {
 	t.Parallel()
 	m, err := openai.New(openai.Config{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := model.Request{Messages: []agent.Message{message(agent.RoleUser, agent.File{MediaType: "application/pdf", URL: "https://example.com/a.pdf"})}}
-	expect(t, modeltest.Listen(t, m.Generate(t.Context(), r)).Err, model.CodeInvalidRequest, false)
+	expect(t, modeltest.Collect(t, m.Generate(t.Context(), r)).Err, model.CodeInvalidRequest, false)
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/openai"
 )
 
-func TestChatCompletionsAreAModel(t *testing.T) {
+func TestChatCompletionsConform(t *testing.T) {
 	t.Parallel()
-	modeltest.RunWire(t, modeltest.Provider{
-		Folder: "testdata/chat/replies",
+	modeltest.RunHTTP(t, modeltest.Provider{
+		Dir: "testdata/chat/replies",
 		Connect: func(t *testing.T, server *modeltest.Server) model.Model {
 			return connect(t, server, openai.Config{})
 		},
@@ -20,10 +20,10 @@ func TestChatCompletionsAreAModel(t *testing.T) {
 	})
 }
 
-func TestResponsesAreAModel(t *testing.T) {
+func TestResponsesConform(t *testing.T) {
 	t.Parallel()
-	modeltest.RunWire(t, modeltest.Provider{
-		Folder: "testdata/responses/replies",
+	modeltest.RunHTTP(t, modeltest.Provider{
+		Dir: "testdata/responses/replies",
 		Connect: func(t *testing.T, server *modeltest.Server) model.Model {
 			return connect(t, server, openai.Config{API: openai.APIResponses})
 		},
@@ -47,7 +47,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// connect makes a model that calls the server.
+// connect returns a model that calls the server.
 func connect(t *testing.T, server *modeltest.Server, c openai.Config) *openai.Model {
 	t.Helper()
 	c.BaseURL = server.URL + "/v1"

@@ -11,125 +11,124 @@ import (
 
 	"github.com/openai/openai-go/v3/packages/ssestream"
 
-	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
-// complaint is what an error body says, in the forms that servers give it:
-// {"error": {…}}, {"error": "text"}, {"message": "text"}, {"detail": …}.
-type complaint struct {
+// apiError is an error body. Servers use several forms: {"error": {…}}, {"error": "text"}, {"message": "text"},
+// {"detail": …}.
+type apiError struct {
 	message string
 	kind    string // the "type"
 	code    string
-	param   string // the member of the request that it is about
+	param   string // the invalid member of the request
 }
 
-func readComplaint(text []byte) complaint {
+func parseAPIError(text []byte) apiError {
 	var envelope struct {
 		Error   json.RawMessage `json:"error"`
 		Message string          `json:"message"`
 		Detail  json.RawMessage `json:"detail"`
 	}
 	if json.Unmarshal(text, &envelope) != nil {
-		return complaint{message: strings.TrimSpace(string(text))}
+		return apiError{message: strings.TrimSpace(string(text))}
 	}
 	var object struct {
 		Message string          `json:"message"`
 		Type    string          `json:"type"`
-		Code    json.RawMessage `json:"code"` // a text or a number
+		Code    json.RawMessage `json:"code"` // a string or a number
 		Param   json.RawMessage `json:"param"`
 	}
 	var message string
 	if json.Unmarshal(envelope.Error, &message) != nil {
-		// Fields of other types stay empty; the rest is still worth reading.
+		// Fields of unexpected types stay empty.
 		_ = json.Unmarshal(envelope.Error, &object)
 	}
-	return complaint{
-		message: cmp.Or(object.Message, message, envelope.Message, field(envelope.Detail), string(text)),
+	return apiError{
+		message: cmp.Or(object.Message, message, envelope.Message, fieldText(envelope.Detail), string(text)),
 		kind:    object.Type,
-		code:    field(object.Code),
-		param:   field(object.Param),
+		code:    fieldText(object.Code),
+		param:   fieldText(object.Param),
 	}
 }
 
-// field is the text of a member that may have any type; empty where there is none, or null.
-func field(value json.RawMessage) string {
+// fieldText returns the text of a member of any type, "" if it is missing or null.
+func fieldText(value json.RawMessage) string {
 	if string(value) == "null" {
 		return ""
 	}
-	return model.Plain(value)
+	return model.PlainText(value)
 }
 
-// refusal classifies an answer that is not an event stream.
-func refusal(res *http.Response, text []byte) *model.Error {
-	if e := model.Redirected(res); e != nil {
+// responseError classifies a response that is not an event stream.
+func responseError(res *http.Response, text []byte) *model.Error {
+	if e := model.RedirectError(res); e != nil {
 		return e
 	}
-	said := readComplaint(text)
+	apiErr := parseAPIError(text)
 	e := &model.Error{
 		StatusCode: res.StatusCode,
-		Message:    cmp.Or(said.message, http.StatusText(res.StatusCode)),
+		Message:    cmp.Or(apiErr.message, http.StatusText(res.StatusCode)),
 	}
-	if res.StatusCode == http.StatusOK && said.kind == "" && said.code == "" {
+	if res.StatusCode == http.StatusOK && apiErr.kind == "" && apiErr.code == "" {
 		e.Code, e.Retryable = model.CodeInvalidResponse, true
 		return e
 	}
-	e.Code, e.Retryable = classify(res.StatusCode, said)
-	specify(e, said)
-	line.ReadRetryHeaders(e, res.Header)
+	e.Code, e.Retryable = classify(res.StatusCode, apiErr)
+	refineCode(e, apiErr)
+	providerhttp.ReadRetryHeaders(e, res.Header)
 	return e
 }
 
-// spoken makes an error of what the provider said in the middle of a stream, and
-// leaves other errors as they are.
-func spoken(err error) error {
+// streamError classifies an error that the provider sent in the middle of a stream. It returns other errors
+// unchanged.
+func streamError(err error) error {
 	if e, ok := errors.AsType[*ssestream.StreamError](err); ok {
-		return interruption(e.Event.Data)
+		return eventError(e.Event.Data)
 	}
 	return err
 }
 
-// interruption classifies an error in the middle of a stream.
-func interruption(text []byte) *model.Error {
-	said := readComplaint(text)
-	e := &model.Error{Message: said.message}
-	// OpenRouter and others put the HTTP status that it would have been into the code.
-	status, err := strconv.Atoi(said.code)
+func eventError(text []byte) *model.Error {
+	apiErr := parseAPIError(text)
+	e := &model.Error{Message: apiErr.message}
+	// OpenRouter and others use the HTTP status as the code.
+	status, err := strconv.Atoi(apiErr.code)
 	if err == nil && status >= 400 && status < 600 {
 		e.StatusCode = status
 	}
-	e.Code, e.Retryable = classify(e.StatusCode, said)
-	specify(e, said)
+	e.Code, e.Retryable = classify(e.StatusCode, apiErr)
+	refineCode(e, apiErr)
 	return e
 }
 
 var (
-	// tooLong is how servers without a code for it say that a conversation is too long.
-	tooLong = regexp.MustCompile(`(?i)context (length|window|size)|maximum (context|sequence) length|too many (input )?tokens|prompt is too long`)
-	// ofShape names the members of a request that ask for the shape of the reply.
-	ofShape = regexp.MustCompile(`(?i)response_format|text\.format|json_schema|tool_choice|structured output`)
-	support = regexp.MustCompile(`(?i)support|not available|not allowed`)
+	// contextTooLong matches the messages of servers without a code for this error.
+	contextTooLong = regexp.MustCompile(`(?i)context (length|window|size)|maximum (context|sequence) length|too many (input )?tokens|prompt is too long`)
+	// replyShape matches the request members that control format and tool choice.
+	replyShape   = regexp.MustCompile(`(?i)response_format|text\.format|json_schema|tool_choice|structured output`)
+	notSupported = regexp.MustCompile(`(?i)support|not available|not allowed`)
 )
 
-// specify tells apart what servers call an invalid request alike: a conversation
-// that is too long, and a shape of the reply that the model cannot give.
-func specify(e *model.Error, said complaint) {
+// refineCode recognizes two causes of an invalid request. A conversation that exceeds the context gets advice;
+// an unsupported reply format or tool choice gets provider_unsupported.
+func refineCode(e *model.Error, apiErr apiError) {
 	if e.Code != model.CodeInvalidRequest {
 		return
 	}
 	switch {
-	case said.code == "context_length_exceeded", tooLong.MatchString(said.message):
-		e.Message = model.TooLong(e.Message)
-	case ofShape.MatchString(said.param), ofShape.MatchString(said.message) && support.MatchString(said.message):
+	case apiErr.code == "context_length_exceeded", contextTooLong.MatchString(apiErr.message):
+		e.Message = model.ContextTooLong(e.Message)
+	case replyShape.MatchString(apiErr.param), replyShape.MatchString(apiErr.message) && notSupported.MatchString(apiErr.message):
 		e.Code = model.CodeUnsupported
 	}
 }
 
-// classify decides by the status where there is one, else by the name of the error.
-func classify(status int, said complaint) (code string, retryable bool) {
+// classify uses the status if there is one, otherwise the name of the error.
+func classify(status int, apiErr apiError) (code string, retryable bool) {
 	switch {
-	case said.code == "insufficient_quota" || said.kind == "insufficient_quota":
-		// Answered with 429, but waiting does not bring the money.
+	case apiErr.code == "insufficient_quota" || apiErr.kind == "insufficient_quota":
+		// HTTP 429, but waiting does not refill the account.
 		return model.CodeRateLimited, false
 	case status == http.StatusUnauthorized:
 		return model.CodeUnauthenticated, false
@@ -148,7 +147,7 @@ func classify(status int, said complaint) (code string, retryable bool) {
 	case status >= 400:
 		return model.CodeInvalidRequest, false
 	}
-	for _, name := range []string{said.code, said.kind} {
+	for _, name := range []string{apiErr.code, apiErr.kind} {
 		switch name {
 		case "rate_limit_exceeded", "rate_limit_error", "too_many_requests":
 			return model.CodeRateLimited, true

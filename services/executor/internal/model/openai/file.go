@@ -11,18 +11,17 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// attachment is a file on its way into a request.
 type attachment struct {
 	image bool
-	// text is what a text file holds, with its name: every model reads that.
+	// text is the name and content of an embedded text file. Every model reads text.
 	text     string
 	embedded bool // the URL is a data: URL
 	url      string
 	name     string // never empty
 }
 
-// attach reads a file. It refuses addresses that are neither data: nor https:.
-func attach(f agent.File) (attachment, error) {
+// newAttachment reads a file. It refuses URLs other than data: and https:.
+func newAttachment(f agent.File) (attachment, error) {
 	media, _, _ := mime.ParseMediaType(f.MediaType)
 	a := attachment{
 		image:    strings.HasPrefix(media, "image/"),
@@ -31,30 +30,28 @@ func attach(f agent.File) (attachment, error) {
 		name:     f.Filename,
 	}
 	if a.name == "" {
-		a.name = "file" // the API wants one beside the data
+		a.name = "file" // the API requires a name with the data
 	}
 	if !a.embedded && !strings.HasPrefix(f.URL, "https:") {
-		return a, model.Invalid("a file is taken as a data: or https: URL: %q is neither", a.name)
+		return a, model.InvalidRequest("the file %q must have a data: or https: URL", a.name)
 	}
 	if a.embedded && (strings.HasPrefix(media, "text/") || media == "application/json") {
-		data, ok := model.DataURL(f.URL)
+		data, ok := model.DecodeDataURL(f.URL)
 		if !ok || !utf8.Valid(data) {
-			return a, model.Invalid("the file %q of type %s is not a text in UTF-8", a.name, f.MediaType)
+			return a, model.InvalidRequest("the file %q of type %s is not UTF-8 text", a.name, f.MediaType)
 		}
 		a.text = a.name + ":\n\n" + string(data)
 	}
 	return a, nil
 }
 
-// chatTakes says why a file cannot be sent to chat completions.
-func chatTakes(f agent.File) error {
+func checkChatFile(f agent.File) error {
 	_, err := chatFile(f)
 	return err
 }
 
-// chatFile gives the part of a file in a user message of chat completions.
 func chatFile(f agent.File) (openai.ChatCompletionContentPartUnionParam, error) {
-	a, err := attach(f)
+	a, err := newAttachment(f)
 	switch {
 	case err != nil:
 		return openai.ChatCompletionContentPartUnionParam{}, err
@@ -63,7 +60,7 @@ func chatFile(f agent.File) (openai.ChatCompletionContentPartUnionParam, error) 
 	case a.text != "":
 		return openai.TextContentPart(a.text), nil
 	case !a.embedded:
-		return openai.ChatCompletionContentPartUnionParam{}, model.Invalid("chat completions take a file of type %s only as a data: URL", f.MediaType)
+		return openai.ChatCompletionContentPartUnionParam{}, model.InvalidRequest("chat completions accept files of type %s only as data: URLs", f.MediaType)
 	}
 	return openai.FileContentPart(openai.ChatCompletionContentPartFileFileParam{
 		FileData: openai.String(a.url), Filename: openai.String(a.name),

@@ -13,39 +13,39 @@ import (
 	"github.com/openai/openai-go/v3/packages/ssestream"
 	"github.com/openai/openai-go/v3/responses"
 
-	"github.com/holdfast-run/holdfast/services/executor/internal/line"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
 )
 
 // DefaultBaseURL is OpenAI's own API.
 const DefaultBaseURL = "https://api.openai.com/v1"
 
-// DefaultIdleTimeout outlasts the silence of a model that reasons.
+// DefaultIdleTimeout outlasts the pause of a reasoning model.
 const DefaultIdleTimeout = 5 * time.Minute
 
-// The APIs. APIChat is the one that compatible servers speak.
+// The APIs. Compatible servers offer APIChat.
 const (
 	APIChat      = "chat"
 	APIResponses = "responses"
 )
 
-// Config says where the models are.
+// Config configures access to the models.
 type Config struct {
 	// BaseURL is the part of the URL before /chat/completions or /responses;
 	// DefaultBaseURL when empty.
-	BaseURL string `env:"BASE_URL" doc:"where the models are served; empty means OpenAI"`
+	BaseURL string `env:"BASE_URL" doc:"base URL of the API; empty means OpenAI's"`
 	// API is APIChat or APIResponses; APIChat when empty.
-	API string `env:"API" doc:"which API is spoken: chat (chat completions) or responses; empty means chat"`
+	API string `env:"API" doc:"the API to use: chat (chat completions) or responses; empty means chat"`
 	// APIKey is sent as a bearer token, or not at all when empty.
 	APIKey string `env:"API_KEY" doc:"the key of the OpenAI API, or of the server at the base URL"`
-	// IdleTimeout ends a call that gave no byte for so long; DefaultIdleTimeout when 0.
-	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call that gives no byte for so long; 0 means 5m"`
+	// IdleTimeout ends a call after this long without data; DefaultIdleTimeout when 0.
+	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call after this long without data; 0 means 5m"`
 }
 
-// Model calls one of the APIs. Safe for concurrent use.
+// Model calls chat completions or responses. Safe for concurrent use.
 type Model struct {
 	api         string
-	key         string // for taking it out of errors
+	key         string // removed from errors
 	completions openai.ChatCompletionService
 	responses   responses.ResponseService
 	idle        time.Duration
@@ -53,9 +53,8 @@ type Model struct {
 
 var _ model.Model = (*Model)(nil)
 
-// New makes a model that calls through client; nil means one that follows no redirect,
-// see model.Direct. It refuses a base URL that is not an absolute http or https URL, and an
-// unknown API.
+// New returns a model that calls through client; nil means model.HTTPClient's default. It refuses an unknown
+// API, and a base URL that is not an absolute http or https URL.
 func New(c Config, client *http.Client) (*Model, error) {
 	if c.BaseURL == "" {
 		c.BaseURL = DefaultBaseURL
@@ -75,13 +74,13 @@ func New(c Config, client *http.Client) (*Model, error) {
 	}
 	options := []option.RequestOption{
 		option.WithBaseURL(base.JoinPath("/").String()),
-		option.WithHTTPClient(model.Direct(client)),
+		option.WithHTTPClient(model.HTTPClient(client)),
 		option.WithMaxRetries(0),
 	}
 	if c.APIKey != "" {
 		options = append(options, option.WithAPIKey(c.APIKey))
 	}
-	// openai.NewClient would read the environment; the services by themselves do not.
+	// openai.NewClient would also read the environment.
 	return &Model{
 		api: c.API, key: c.APIKey, idle: c.IdleTimeout,
 		completions: openai.NewChatCompletionService(options...),
@@ -89,72 +88,71 @@ func New(c Config, client *http.Client) (*Model, error) {
 	}, nil
 }
 
-// Generate streams one reply. All its errors are *model.Error, except for that of
-// ctx, and none holds the API key.
+// Generate streams one reply. Apart from the error of ctx, its errors are *model.Error. They never contain the
+// API key.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
-		out := model.Out(yield, m.key)
+		out := model.FilterEvents(yield, m.key)
 		if m.api == APIResponses {
-			m.respond(ctx, r, out)
+			m.generateResponse(ctx, r, out)
 			return
 		}
-		m.chat(ctx, r, out)
+		m.generateChat(ctx, r, out)
 	}
 }
 
-func (m *Model) chat(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
-	params, err := chatRequest(r)
+func (m *Model) generateChat(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
+	params, err := newChatParams(r)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := line.Begin(ctx, m.idle, refusal)
-	defer hangUp()
-	stream := m.completions.NewStreaming(calling, params, option.WithMiddleware(bounded(call)))
-	listen(stream, newReply(len(r.Messages)), call, yield)
+	callCtx, call, end := providerhttp.NewCall(ctx, m.idle, responseError)
+	defer end()
+	stream := m.completions.NewStreaming(callCtx, params, option.WithMiddleware(callMiddleware(call)))
+	streamReply(stream, newChatAssembler(len(r.Messages)), call, yield)
 }
 
-func (m *Model) respond(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
-	params, err := responseRequest(r)
+func (m *Model) generateResponse(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
+	params, err := newResponseParams(r)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
-	calling, call, hangUp := line.Begin(ctx, m.idle, refusal)
-	defer hangUp()
-	stream := m.responses.NewStreaming(calling, params, option.WithMiddleware(bounded(call)))
-	listen(stream, newResponse(len(r.Messages)), call, yield)
+	callCtx, call, end := providerhttp.NewCall(ctx, m.idle, responseError)
+	defer end()
+	stream := m.responses.NewStreaming(callCtx, params, option.WithMiddleware(callMiddleware(call)))
+	streamReply(stream, newResponseAssembler(len(r.Messages)), call, yield)
 }
 
-// bounded is the middleware of a call.
-func bounded(call *line.Call) option.Middleware {
+// callMiddleware sends the requests of a call and limits the events of its stream.
+func callMiddleware(call *providerhttp.Call) option.Middleware {
 	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		res, err := call.Send(req, next)
 		if err == nil {
-			res.Body = model.Bounded(res.Body)
+			res.Body = model.LimitEvents(res.Body)
 		}
 		return res, err
 	}
 }
 
-// assembly puts the chunks of a stream together.
-type assembly[T any] interface {
-	// take gives the events of a chunk, also beside an error.
-	take(chunk T) ([]model.Event, error)
-	// end gives the events of the end, or says what is missing.
-	end() ([]model.Event, error)
-	// finished says whether the reply is known to have ended: what the connection
-	// does then is of no interest.
-	finished() bool
-	// whole says whether nothing more is to be waited for.
-	whole() bool
+// assembler builds one reply from the chunks of a stream.
+type assembler[T any] interface {
+	// handle returns the model events of a chunk, possibly together with an error.
+	handle(chunk T) ([]model.Event, error)
+	// finish returns the last events, or an error if the reply was truncated.
+	finish() ([]model.Event, error)
+	// isFinished reports whether the reply has ended. Connection failures no longer matter then.
+	isFinished() bool
+	// isComplete reports whether everything has arrived.
+	isComplete() bool
 }
 
-// listen hands on what a stream says, and closes it.
-func listen[T any](stream *ssestream.Stream[T], reply assembly[T], call *line.Call, yield func(model.Event, error) bool) {
+// streamReply yields the events of a stream and closes it.
+func streamReply[T any](stream *ssestream.Stream[T], reply assembler[T], call *providerhttp.Call, yield func(model.Event, error) bool) {
 	defer stream.Close()
-	for !reply.whole() && stream.Next() {
-		events, err := reply.take(stream.Current())
+	for !reply.isComplete() && stream.Next() {
+		events, err := reply.handle(stream.Current())
 		for _, e := range events {
 			if !yield(e, nil) {
 				return
@@ -165,18 +163,18 @@ func listen[T any](stream *ssestream.Stream[T], reply assembly[T], call *line.Ca
 			return
 		}
 	}
-	if err := stream.Err(); err != nil && (!reply.finished() || !line.IsConnectionFailure(err)) {
-		yield(nil, call.Error(spoken(err)))
+	if err := stream.Err(); err != nil && (!reply.isFinished() || !providerhttp.IsConnectionFailure(err)) {
+		yield(nil, call.Error(streamError(err)))
 		return
 	}
-	events, err := reply.end()
+	events, err := reply.finish()
 	for _, e := range events {
 		if !yield(e, nil) {
 			return
 		}
 	}
 	if err != nil {
-		// A body may end quietly because the call was given up.
-		yield(nil, call.Error(spoken(err)))
+		// A cancelled call may end its body without an error.
+		yield(nil, call.Error(streamError(err)))
 	}
 }

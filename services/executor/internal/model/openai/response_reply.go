@@ -10,128 +10,124 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// response puts the events of one response together. It does no I/O.
-type response struct {
-	ids      *model.IDs
-	items    map[int64]*item // those that are open, by their index on the wire
-	calls    int
-	thinking bool
-	refused  bool
-	status   string // completed or incomplete, "" before the end
-	cause    string // why it is incomplete
-	usage    *model.Usage
+// responseAssembler builds one reply from the events of a response. It does no I/O.
+type responseAssembler struct {
+	ids              *model.CallIDs
+	items            map[int64]*item // open items by their index on the wire
+	calls            int
+	inReasoning      bool
+	refused          bool
+	status           string // completed or incomplete, "" until it arrives
+	incompleteReason string // "" for a complete response
+	usage            *model.Usage
 }
 
-// item is an output item on its way in.
 type item struct {
-	call      int // the Index of a call; -1 for what is none
-	said      bool
-	part      int64 // the part of the summary that is being said
-	arguments strings.Builder
+	call        int // Index of the call; -1 for other items
+	streamed    bool
+	summaryPart int64 // current part of the summary
+	arguments   strings.Builder
 }
 
-func newResponse(messages int) *response {
-	return &response{ids: model.NewIDs(messages), items: make(map[int64]*item)}
+func newResponseAssembler(messages int) *responseAssembler {
+	return &responseAssembler{ids: model.NewCallIDs(messages), items: make(map[int64]*item)}
 }
 
-func (r *response) finished() bool { return r.status != "" }
+func (a *responseAssembler) isFinished() bool { return a.status != "" }
 
-// whole is the same: the usage is in the event of the end.
-func (r *response) whole() bool { return r.finished() }
+// isComplete equals isFinished: the last event includes the usage.
+func (a *responseAssembler) isComplete() bool { return a.isFinished() }
 
-// take gives the events of an event.
-func (r *response) take(e responses.ResponseStreamEventUnion) ([]model.Event, error) {
+func (a *responseAssembler) handle(e responses.ResponseStreamEventUnion) ([]model.Event, error) {
 	switch e.Type {
 	case "response.output_item.added":
-		return r.begin(e.OutputIndex, e.Item)
+		return a.startCall(e.OutputIndex, e.Item)
 	case "response.output_text.delta":
-		return r.text(e.OutputIndex, e.Delta), nil
+		return a.addText(e.OutputIndex, e.Delta), nil
 	case "response.refusal.delta":
-		r.refused = true
-		return r.text(e.OutputIndex, e.Delta), nil
+		a.refused = true
+		return a.addText(e.OutputIndex, e.Delta), nil
 	case "response.reasoning_summary_text.delta":
-		return r.think(e.OutputIndex, e.SummaryIndex, e.Delta), nil
+		return a.addReasoning(e.OutputIndex, e.SummaryIndex, e.Delta), nil
 	case "response.reasoning_text.delta":
-		return r.think(e.OutputIndex, e.ContentIndex, e.Delta), nil
+		return a.addReasoning(e.OutputIndex, e.ContentIndex, e.Delta), nil
 	case "response.function_call_arguments.delta":
-		return r.argue(e.OutputIndex, e.Delta)
+		return a.addArguments(e.OutputIndex, e.Delta)
 	case "response.output_item.done":
-		return r.done(e.OutputIndex, e.Item)
+		return a.endItem(e.OutputIndex, e.Item)
 	case "response.completed", "response.incomplete":
-		r.finish(e.Response)
-		return r.close(), nil
+		a.setOutcome(e.Response)
+		return a.endCalls(), nil
 	case "response.failed":
-		return nil, complain(e.Response.Error.RawJSON())
+		return nil, failureError(e.Response.Error.RawJSON())
 	case "error":
-		return nil, complain(e.RawJSON())
+		return nil, failureError(e.RawJSON())
 	}
 	return nil, nil
 }
 
-// complain classifies what an event says about a failure.
-func complain(said string) error {
-	return interruption([]byte(`{"error":` + cmp.Or(said, "null") + `}`))
+func failureError(failure string) error {
+	return eventError([]byte(`{"error":` + cmp.Or(failure, "null") + `}`))
 }
 
-func (r *response) open(index int64) (*item, error) {
-	i := r.items[index]
+func (a *responseAssembler) openItem(index int64) (*item, error) {
+	i := a.items[index]
 	if i == nil {
-		if len(r.items) == maxCalls {
-			return nil, model.Unreadable("more than %d items at a time", maxCalls)
+		if len(a.items) == maxCalls {
+			return nil, model.InvalidResponse("more than %d open items", maxCalls)
 		}
 		i = &item{call: -1}
-		r.items[index] = i
+		a.items[index] = i
 	}
 	return i, nil
 }
 
-func (r *response) begin(index int64, start responses.ResponseOutputItemUnion) ([]model.Event, error) {
-	i, err := r.open(index)
+func (a *responseAssembler) startCall(index int64, start responses.ResponseOutputItemUnion) ([]model.Event, error) {
+	i, err := a.openItem(index)
 	if err != nil || start.Type != "function_call" || i.call >= 0 {
 		return nil, err
 	}
 	if start.Name == "" {
-		return nil, model.Unreadable("a call has no name")
+		return nil, model.InvalidResponse("a call has no name")
 	}
-	i.call = r.calls
-	r.calls++
-	events := append(r.stopThinking(nil), model.CallStart{
-		Index: i.call, ID: r.ids.Next(start.CallID, i.call), Name: start.Name,
+	i.call = a.calls
+	a.calls++
+	events := append(a.endReasoning(nil), model.CallStart{
+		Index: i.call, ID: a.ids.Assign(start.CallID, i.call), Name: start.Name,
 	})
 	return events, nil
 }
 
-// text says a text. What is said while the model thinks ends the thought.
-func (r *response) text(index int64, delta string) []model.Event {
+// addText returns the events of a text. Text ends the reasoning block.
+func (a *responseAssembler) addText(index int64, delta string) []model.Event {
 	if delta == "" {
 		return nil
 	}
-	if i, err := r.open(index); err == nil {
-		i.said = true
+	if i, err := a.openItem(index); err == nil {
+		i.streamed = true
 	}
-	return append(r.stopThinking(nil), model.TextDelta{Text: delta})
+	return append(a.endReasoning(nil), model.TextDelta{Text: delta})
 }
 
-func (r *response) think(index, part int64, delta string) []model.Event {
-	i, err := r.open(index)
+func (a *responseAssembler) addReasoning(index, part int64, delta string) []model.Event {
+	i, err := a.openItem(index)
 	if delta == "" || err != nil {
 		return nil
 	}
-	if i.said && part != i.part {
-		delta = "\n\n" + delta // the parts of a summary are paragraphs
+	if i.streamed && part != i.summaryPart {
+		delta = "\n\n" + delta // separate the paragraphs of a summary
 	}
-	i.said, i.part, r.thinking = true, part, true
+	i.streamed, i.summaryPart, a.inReasoning = true, part, true
 	return []model.Event{model.ReasoningDelta{Text: delta}}
 }
 
-// argue takes a fragment of the arguments of a call that has begun.
-func (r *response) argue(index int64, delta string) ([]model.Event, error) {
-	i := r.items[index]
+func (a *responseAssembler) addArguments(index int64, delta string) ([]model.Event, error) {
+	i := a.items[index]
 	if i == nil || i.call < 0 {
-		return nil, model.Unreadable("arguments of the item %d, which is not an open call", index)
+		return nil, model.InvalidResponse("arguments for item %d, which is not an open call", index)
 	}
 	if i.arguments.Len()+len(delta) > maxArguments {
-		return nil, model.Unreadable("the arguments of a call are longer than %d bytes", maxArguments)
+		return nil, model.InvalidResponse("the arguments of a call exceed %d bytes", maxArguments)
 	}
 	if delta == "" {
 		return nil, nil
@@ -140,75 +136,75 @@ func (r *response) argue(index int64, delta string) ([]model.Event, error) {
 	return []model.Event{model.CallDelta{Index: i.call, Text: delta}}, nil
 }
 
-// done ends an item, saying what of it was not said piece by piece.
-func (r *response) done(index int64, end responses.ResponseOutputItemUnion) ([]model.Event, error) {
-	i, err := r.open(index)
+// endItem ends an item. It adds the content if the item was not streamed.
+func (a *responseAssembler) endItem(index int64, end responses.ResponseOutputItemUnion) ([]model.Event, error) {
+	i, err := a.openItem(index)
 	if err != nil {
 		return nil, err
 	}
 	var events []model.Event
 	switch end.Type {
 	case "message":
-		if !i.said {
+		if !i.streamed {
 			for _, c := range end.Content {
-				r.refused = r.refused || c.Refusal != ""
-				events = append(events, r.text(index, c.Text+c.Refusal)...)
+				a.refused = a.refused || c.Refusal != ""
+				events = append(events, a.addText(index, c.Text+c.Refusal)...)
 			}
 		}
 	case "reasoning":
-		if !i.said {
+		if !i.streamed {
 			for n, s := range end.Summary {
-				events = append(events, r.think(index, int64(n), s.Text)...)
+				events = append(events, a.addReasoning(index, int64(n), s.Text)...)
 			}
 		}
 		var data json.RawMessage
 		if raw := json.RawMessage(end.RawJSON()); isReasoningItem(raw) {
 			data = raw
 		}
-		r.thinking = r.thinking || data != nil // a block may consist of its end alone
-		events = append(events, r.stopThinking(data)...)
+		a.inReasoning = a.inReasoning || data != nil // a block may consist of its end alone
+		events = append(events, a.endReasoning(data)...)
 	case "function_call":
-		if events, err = r.endCall(i, index, end); err != nil {
+		if events, err = a.endCall(i, index, end); err != nil {
 			return events, err
 		}
 	}
-	delete(r.items, index)
+	delete(a.items, index)
 	return events, nil
 }
 
-func (r *response) endCall(i *item, index int64, end responses.ResponseOutputItemUnion) ([]model.Event, error) {
-	events, err := r.begin(index, end) // some servers give a call in one piece
+func (a *responseAssembler) endCall(i *item, index int64, end responses.ResponseOutputItemUnion) ([]model.Event, error) {
+	events, err := a.startCall(index, end) // some servers send a call in one piece
 	if err != nil {
 		return nil, err
 	}
 	if i.arguments.Len() == 0 {
-		more, err := r.argue(index, end.Arguments.OfString)
+		more, err := a.addArguments(index, end.Arguments.OfString)
 		if err != nil {
 			return events, err
 		}
 		events = append(events, more...)
 	}
-	return append(events, model.CallEnd{Index: i.call, Arguments: model.Arguments(i.arguments.String())}), nil
+	return append(events, model.CallEnd{Index: i.call, Arguments: model.EncodeArguments(i.arguments.String())}), nil
 }
 
-func (r *response) stopThinking(data json.RawMessage) []model.Event {
-	if !r.thinking {
+func (a *responseAssembler) endReasoning(data json.RawMessage) []model.Event {
+	if !a.inReasoning {
 		return nil
 	}
-	r.thinking = false
+	a.inReasoning = false
 	return []model.Event{model.ReasoningEnd{ProviderData: data}}
 }
 
-func (r *response) finish(end responses.Response) {
-	// Some servers leave the status out; the event says it, too.
-	r.status = cmp.Or(string(end.Status), "completed")
-	r.cause = end.IncompleteDetails.Reason
-	if r.cause != "" {
-		r.status = "incomplete"
+func (a *responseAssembler) setOutcome(end responses.Response) {
+	// Some servers omit the status; the event type implies it.
+	a.status = cmp.Or(string(end.Status), "completed")
+	a.incompleteReason = end.IncompleteDetails.Reason
+	if a.incompleteReason != "" {
+		a.status = "incomplete"
 	}
 	if end.JSON.Usage.Valid() {
 		u := end.Usage
-		r.usage = &model.Usage{
+		a.usage = &model.Usage{
 			PromptTokens: u.InputTokens, CompletionTokens: u.OutputTokens, TotalTokens: u.TotalTokens,
 			ReasoningTokens: u.OutputTokensDetails.ReasoningTokens,
 			CachedTokens:    u.InputTokensDetails.CachedTokens,
@@ -216,43 +212,43 @@ func (r *response) finish(end responses.Response) {
 	}
 }
 
-// close ends what is open at the end: an incomplete response may stop within a call.
-func (r *response) close() []model.Event {
-	events := r.stopThinking(nil)
-	for call := range r.calls {
-		for _, i := range r.items {
+// endCalls ends the open blocks: an incomplete response may stop within a call.
+func (a *responseAssembler) endCalls() []model.Event {
+	events := a.endReasoning(nil)
+	for call := range a.calls {
+		for _, i := range a.items {
 			if i.call == call {
-				events = append(events, model.CallEnd{Index: call, Arguments: model.Arguments(i.arguments.String())})
+				events = append(events, model.CallEnd{Index: call, Arguments: model.EncodeArguments(i.arguments.String())})
 			}
 		}
 	}
-	clear(r.items)
+	clear(a.items)
 	return events
 }
 
-// end gives the usage and the finish of a response that is over, or says that it was cut off.
-func (r *response) end() ([]model.Event, error) {
-	if !r.finished() {
-		return nil, model.CutOff("response.completed")
+// finish returns the usage and the finish of an ended response, and an error for a truncated one.
+func (a *responseAssembler) finish() ([]model.Event, error) {
+	if !a.isFinished() {
+		return nil, model.Truncated("response.completed")
 	}
 	var events []model.Event
-	if r.usage != nil {
-		events = append(events, *r.usage)
+	if a.usage != nil {
+		events = append(events, *a.usage)
 	}
-	return append(events, model.Finish{Reason: r.reason()}), nil
+	return append(events, model.Finish{Reason: a.finishReason()}), nil
 }
 
-func (r *response) reason() model.FinishReason {
+func (a *responseAssembler) finishReason() model.FinishReason {
 	switch {
-	case r.cause == "max_output_tokens":
+	case a.incompleteReason == "max_output_tokens":
 		return model.FinishLength
-	case r.cause == "content_filter":
+	case a.incompleteReason == "content_filter":
 		return model.FinishContentFilter
-	case r.status != "completed":
+	case a.status != "completed":
 		return model.FinishOther
-	case r.calls > 0:
+	case a.calls > 0:
 		return model.FinishToolCalls
-	case r.refused:
+	case a.refused:
 		return model.FinishContentFilter
 	}
 	return model.FinishStop

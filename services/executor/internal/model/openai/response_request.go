@@ -12,15 +12,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// thoughtless are the models that refuse to be asked for encrypted reasoning,
-// because they have none.
-var thoughtless = regexp.MustCompile(`^(gpt-3|gpt-4|chatgpt-|gpt-5(\.\d+)?-chat)`)
+// modelsWithoutReasoning matches the models that refuse a request for encrypted reasoning.
+var modelsWithoutReasoning = regexp.MustCompile(`^(gpt-3|gpt-4|chatgpt-|gpt-5(\.\d+)?-chat)`)
 
-// responseRequest puts a conversation into the form of responses. Its error is a
-// *model.Error: provider_invalid_request.
-func responseRequest(r model.Request) (responses.ResponseNewParams, error) {
+// newResponseParams converts a request for responses. Its error is a *model.Error: provider_invalid_request.
+func newResponseParams(r model.Request) (responses.ResponseNewParams, error) {
 	params := responses.ResponseNewParams{Model: r.Model, Store: openai.Bool(false)}
-	if !thoughtless.MatchString(r.Model) {
+	if !modelsWithoutReasoning.MatchString(r.Model) {
 		params.Include = []responses.ResponseIncludable{responses.ResponseIncludableReasoningEncryptedContent}
 	}
 	if r.System != "" {
@@ -32,59 +30,59 @@ func responseRequest(r model.Request) (responses.ResponseNewParams, error) {
 	if r.Temperature != nil {
 		params.Temperature = openai.Float(*r.Temperature)
 	}
-	if err := responseTools(&params, r); err != nil {
+	if err := setResponseTools(&params, r); err != nil {
 		return params, err
 	}
 	if r.Output != nil {
-		schema, err := object(r.Output.Schema)
+		schema, err := parseObject(r.Output.Schema)
 		if err != nil {
-			return params, model.Invalid("the schema of the output is not a JSON object: %v", err)
+			return params, model.InvalidRequest("the schema of the output is not a JSON object: %v", err)
 		}
 		params.Text.Format.OfJSONSchema = &responses.ResponseFormatTextJSONSchemaConfigParam{
 			Name: r.Output.Name, Schema: schema,
-			// Left out, it would mean true.
-			Strict: openai.Bool(r.Output.Strict && closed(r.Output.Schema)),
+			// The API's default is true.
+			Strict: openai.Bool(r.Output.Strict && isStrictSchema(r.Output.Schema)),
 		}
 	}
-	for _, m := range model.Former(r.Messages, responseTakes) {
+	for _, m := range model.OmitUnsupportedFiles(r.Messages, checkResponseFile) {
 		items, err := responseItems(m)
 		if err != nil {
 			return params, err
 		}
 		params.Input.OfInputItemList = append(params.Input.OfInputItemList, items...)
 	}
-	return withOptions(params, r.Options)
+	return mergeOptions(params, r.Options)
 }
 
-func responseTools(params *responses.ResponseNewParams, r model.Request) error {
+func setResponseTools(params *responses.ResponseNewParams, r model.Request) error {
 	for _, t := range r.Tools {
 		tool := &responses.FunctionToolParam{
 			Name: t.Name,
-			// Left out, it would mean true.
-			Strict: openai.Bool(t.Strict && closed(t.InputSchema)),
-			// The API insists on a schema.
+			// The API's default is true.
+			Strict: openai.Bool(t.Strict && isStrictSchema(t.InputSchema)),
+			// The API requires a schema.
 			Parameters: map[string]any{"type": "object", "properties": map[string]any{}},
 		}
 		if t.Description != "" {
 			tool.Description = openai.String(t.Description)
 		}
 		if len(t.InputSchema) > 0 {
-			schema, err := object(t.InputSchema)
+			schema, err := parseObject(t.InputSchema)
 			if err != nil {
-				return model.Invalid("the input schema of the tool %s is not a JSON object: %v", t.Name, err)
+				return model.InvalidRequest("the input schema of the tool %s is not a JSON object: %v", t.Name, err)
 			}
 			tool.Parameters = schema
 		}
 		params.Tools = append(params.Tools, responses.ToolUnionParam{OfFunction: tool})
 	}
-	mode, err := choice(r)
+	mode, err := toolChoice(r)
 	if mode != "" {
 		params.ToolChoice.OfToolChoiceMode = param.NewOpt(responses.ToolChoiceOptions(mode))
 	}
 	return err
 }
 
-// responseItems gives the items of a message; none for one that says nothing.
+// responseItems converts a message. An empty message gives no items.
 func responseItems(m agent.Message) ([]responses.ResponseInputItemUnionParam, error) {
 	switch m.Role {
 	case agent.RoleSystem, agent.RoleContext:
@@ -92,22 +90,22 @@ func responseItems(m agent.Message) ([]responses.ResponseInputItemUnionParam, er
 			responses.ResponseInputItemParamOfMessage(m.Text(), responses.EasyInputMessageRoleSystem),
 		}, nil
 	case agent.RoleUser:
-		return responseUser(m)
+		return userItems(m)
 	case agent.RoleAssistant:
-		return responseAssistant(m), nil
+		return assistantItems(m), nil
 	case agent.RoleTool:
 		var items []responses.ResponseInputItemUnionParam
 		for _, result := range m.Results() {
-			item := responses.ResponseInputItemParamOfFunctionCallOutput(content(result))
-			item.OfFunctionCallOutput.CallID = openai.String(callID(result.CallID))
+			item := responses.ResponseInputItemParamOfFunctionCallOutput(resultText(result))
+			item.OfFunctionCallOutput.CallID = openai.String(shortCallID(result.CallID))
 			items = append(items, item)
 		}
 		return items, nil
 	}
-	return nil, model.Invalid("the message %s has the unknown role %q", m.ID, m.Role)
+	return nil, model.InvalidRequest("the message %s has the unknown role %q", m.ID, m.Role)
 }
 
-func responseUser(m agent.Message) ([]responses.ResponseInputItemUnionParam, error) {
+func userItems(m agent.Message) ([]responses.ResponseInputItemUnionParam, error) {
 	var parts responses.ResponseInputMessageContentListParam
 	for _, p := range m.Parts {
 		switch p := p.(type) {
@@ -131,14 +129,13 @@ func responseUser(m agent.Message) ([]responses.ResponseInputItemUnionParam, err
 	}, nil
 }
 
-// responseTakes says why a file cannot be sent to responses.
-func responseTakes(f agent.File) error {
+func checkResponseFile(f agent.File) error {
 	_, err := responseFile(f)
 	return err
 }
 
 func responseFile(f agent.File) (responses.ResponseInputContentUnionParam, error) {
-	a, err := attach(f)
+	a, err := newAttachment(f)
 	switch {
 	case err != nil:
 		return responses.ResponseInputContentUnionParam{}, err
@@ -156,35 +153,34 @@ func responseFile(f agent.File) (responses.ResponseInputContentUnionParam, error
 	}}, nil
 }
 
-// responseAssistant gives the items of a reply in their order. The API refuses
-// reasoning that nothing follows, so that is left out.
-func responseAssistant(m agent.Message) []responses.ResponseInputItemUnionParam {
-	var items, thoughts []responses.ResponseInputItemUnionParam
-	say := func(item responses.ResponseInputItemUnionParam) {
-		items = append(append(items, thoughts...), item)
-		thoughts = nil
+// assistantItems converts an assistant message in order. It drops trailing reasoning, because the API refuses
+// it.
+func assistantItems(m agent.Message) []responses.ResponseInputItemUnionParam {
+	var items, pending []responses.ResponseInputItemUnionParam
+	add := func(item responses.ResponseInputItemUnionParam) {
+		items = append(append(items, pending...), item)
+		pending = nil
 	}
 	for _, p := range m.Parts {
 		switch p := p.(type) {
 		case agent.Reasoning:
 			if isReasoningItem(p.ProviderData) {
 				item := param.Override[responses.ResponseReasoningItemParam](p.ProviderData)
-				thoughts = append(thoughts, responses.ResponseInputItemUnionParam{OfReasoning: &item})
+				pending = append(pending, responses.ResponseInputItemUnionParam{OfReasoning: &item})
 			}
 		case agent.Text:
 			if p.Text != "" {
-				say(responses.ResponseInputItemParamOfMessage(p.Text, responses.EasyInputMessageRoleAssistant))
+				add(responses.ResponseInputItemParamOfMessage(p.Text, responses.EasyInputMessageRoleAssistant))
 			}
 		case agent.ToolCall:
-			say(responses.ResponseInputItemParamOfFunctionCall(string(model.Object(p.Arguments)), callID(p.ID), model.CallName(p.Name)))
+			add(responses.ResponseInputItemParamOfFunctionCall(string(model.ArgumentsObject(p.Arguments)), shortCallID(p.ID), model.ToolName(p.Name)))
 		}
 	}
 	return items
 }
 
-// isReasoningItem says whether provider data is an item of reasoning that can go
-// back: without its encrypted content the API, which stored nothing, would look
-// for it and fail.
+// isReasoningItem reports whether data is a reasoning item that can be sent back. The API stores no items, so
+// without the encrypted content it would look up the item and fail.
 func isReasoningItem(data json.RawMessage) bool {
 	var item struct {
 		Type      string `json:"type"`

@@ -5,33 +5,33 @@ import (
 	"slices"
 )
 
-// loose are the keywords that constrained decoding refuses.
-var loose = []string{
+// unsupportedKeywords are refused by constrained decoding.
+var unsupportedKeywords = []string{
 	"allOf", "oneOf", "not", "if", "then", "else", "patternProperties", "propertyNames",
 	"dependentRequired", "dependentSchemas", "minLength", "maxLength",
 }
 
-// closed says whether constrained decoding takes a schema: each object in it must
-// forbid further properties and require all that it has. Where it does not, a
-// strict request would be refused, and asking without is the next best.
-func closed(schema json.RawMessage) bool {
+// isStrictSchema reports whether constrained decoding accepts a schema: every object must forbid additional
+// properties and require all its properties. The API refuses strict requests with other schemas, so they are
+// sent without Strict.
+func isStrictSchema(schema json.RawMessage) bool {
 	var tree map[string]any
-	return json.Unmarshal(schema, &tree) == nil && tree["type"] == "object" && shut(tree)
+	return json.Unmarshal(schema, &tree) == nil && tree["type"] == "object" && isStrictNode(tree)
 }
 
-func shut(node any) bool {
+func isStrictNode(node any) bool {
 	switch node := node.(type) {
 	case []any:
-		return !slices.ContainsFunc(node, func(child any) bool { return !shut(child) })
+		return !slices.ContainsFunc(node, func(child any) bool { return !isStrictNode(child) })
 	case map[string]any:
-		return fits(node) && shutWithin(node)
+		return followsStrictRules(node) && hasStrictChildren(node)
 	}
 	return true
 }
 
-// fits looks at one schema, not at those in it.
-func fits(schema map[string]any) bool {
-	for _, keyword := range loose {
+// followsStrictRules checks one schema without its subschemas.
+func followsStrictRules(schema map[string]any) bool {
+	for _, keyword := range unsupportedKeywords {
 		if _, has := schema[keyword]; has {
 			return false
 		}
@@ -44,20 +44,20 @@ func fits(schema map[string]any) bool {
 	return schema["additionalProperties"] == false && len(required) == len(properties)
 }
 
-func shutWithin(schema map[string]any) bool {
+func hasStrictChildren(schema map[string]any) bool {
 	for key, child := range schema {
 		switch key {
 		case "enum", "const", "default", "examples":
-			// Values, whatever they look like.
+			// Values, not schemas.
 		case "properties", "$defs", "definitions":
-			// Names of the user's, which may be anything.
+			// The keys are the user's names, not keywords.
 			for _, named := range asObject(child) {
-				if !shut(named) {
+				if !isStrictNode(named) {
 					return false
 				}
 			}
 		default:
-			if !shut(child) {
+			if !isStrictNode(child) {
 				return false
 			}
 		}

@@ -12,11 +12,11 @@ import (
 //go:embed testdata/replies.yaml
 var replies []byte
 
-func TestTheScriptedModelIsAModel(t *testing.T) {
+func TestTheScriptedModelConforms(t *testing.T) {
 	t.Parallel()
 	script, err := scripted.Parse(replies)
 	if err != nil {
 		t.Fatal(err)
 	}
-	modeltest.Run(t, func(*testing.T, modeltest.Reply) model.Model { return scripted.New(script) })
+	modeltest.Run(t, func(*testing.T, modeltest.Scenario) model.Model { return scripted.New(script) })
 }

@@ -1,97 +1,85 @@
-// Package scripted is a model that says what a YAML script tells it to say: for
-// tests, demos and benchmarks. The same script and the same conversation give
-// the same reply, in any process and after any restart, because a reply is
-// chosen by what the conversation looks like and by nothing else.
+// Package scripted is a model for tests, demos and benchmarks. Its replies come from a YAML script and depend
+// only on the conversation, so the same script and conversation give the same reply in any process and after any
+// restart.
 //
 //	models:
 //	  demo:                              # the model "demo"
-//	    chunk: 1 word                    # how texts are cut; "8 runes", "whole"
+//	    chunk: 1 word                    # size of text chunks; "8 runes", "whole"
 //	    delay: 20ms                      # between two chunks
 //	    rules:
-//	      - when: {toolResult: weather}  # its result just came
+//	      - when: {toolResult: weather}  # its result just arrived
 //	        reply: 'It is {{field .LastResult "sky"}} there.'
 //	      - when: {lastUser: '(?i)weather in (?P<city>\w+)'}
 //	        reply:
 //	          - reasoning: They want the weather.
 //	          - text: Let me look.
 //	          - call: {name: weather, arguments: {city: '{{.Group.city}}'}}
-//	      - reply: 'You said: {{join .Users ", "}}'   # no "when": the rest
+//	      - reply: 'You said: {{join .Users ", "}}'   # no "when": the default
 //
 // # Rules
 //
-// The rules of a model are tried in their order and the first that matches
-// replies. A rule matches when every condition in its "when" holds:
+// The first rule that matches gives the reply. A rule matches if every condition in its "when" holds:
 //
 //	lastUser: REGEX      the text of the last user message
 //	lastRole: user|tool|assistant
-//	toolResult: NAME     a result of this tool came after the last reply, failed or not
-//	toolFailed: NAME     a failed one did: its rule belongs before that of toolResult
-//	hasResult: NAME      a result of this tool is anywhere in the conversation
+//	toolResult: NAME     a result of this tool arrived after the last reply, failed or not
+//	toolFailed: NAME     a failed result did; put this rule before its toolResult
+//	hasResult: NAME      the conversation contains a result of this tool
 //	offers: NAME         this tool may be called
-//	forced: true|false   a tool must be called (the choice "required"), or need not
-//	output: true|false   the reply is to be JSON, or need not
+//	forced: true|false   the tool choice is "required", or is not
+//	output: true|false   the request has an Output, or has none
 //	userTurns: N         the conversation has N user messages
 //	step: N              the Nth call of the model after the last user message
 //	system: REGEX        the system prompt
 //	attempts: N          see below
 //
-// Messages of the roles system and context are not looked at. A rule without
-// "when" always matches and must be the last. Where no rule matches, the model
-// fails with provider_invalid_request.
+// System and context messages are ignored. A rule without "when" always matches and must be the last. Without a
+// matching rule the model fails with provider_invalid_request.
 //
-// The one exception to statelessness is "attempts: N", for trying out retries:
-// the rule matches the first N times that this Model value meets this very
-// conversation, and is passed over from then on. The count lives in memory; a
-// new process begins at zero, and of very many conversations the oldest are
-// forgotten.
+// Only "attempts: N", for testing retries, depends on more than the conversation: the rule matches the first N
+// times that this Model value receives the same conversation. The counts are in memory and start at zero in a
+// new process. Beyond 4096 conversations the oldest counts are dropped.
 //
 // # Replies
 //
-// A reply is a text, or a list of parts that are said in their order:
+// A reply is a text, or a list of parts in order:
 //
 //   - text: TEMPLATE              options: chunk, delay, repeat
 //   - reasoning: TEMPLATE         options: chunk, delay, repeat, providerData
 //   - call: {name, id, arguments} options: chunk, delay
-//   - calls: [{…}, {…}]           parallel calls whose arguments interleave
+//   - calls: [{…}, {…}]           parallel calls with interleaved arguments
 //   - wait: 2s
 //   - usage: {prompt, completion, reasoning, cached, total}
 //   - finish: stop|length|tool-calls|content-filter|error|other
 //   - error: {code, message, retryable, status, retryAfter, after}
 //
-// Several call parts are parallel calls, too; they stream one after the other.
-// "arguments" is a mapping whose texts are templates, or a template that is
-// sent as it is, so that it may be broken JSON. Calls without an id get one
-// that tells them apart from the calls of other replies to the conversation:
-// call_<number of the reply>_<number in the reply>. Without usage, words are
-// counted as tokens; without finish, the reason is tool-calls where there are
-// calls and stop elsewhere.
+// Several call parts are parallel calls as well, streamed one after the other. "arguments" is a mapping with
+// templates as its texts, or one template for the whole text, which may render to invalid JSON. Calls without an
+// id get one that is unique in the conversation: call_<number of the reply>_<number in the reply>. Without
+// usage, words count as tokens. Without finish, the reason is tool-calls after calls, otherwise stop.
 //
-// The reply of a rule is said whatever the request asked for: a script that is to
-// obey a forced call, or to give JSON, has rules for that, and one that is to
-// disobey has none.
+// Replies ignore the request's tool choice and output: a script that should honour them needs rules for that.
 //
-// An error ends the reply where it stands; with "after: N" it comes as soon as N
-// chunks of the reply are out, wherever it stands. Its code is
-// provider_unavailable when empty, and whether it is retryable follows from the
-// code unless said. Its retryAfter is what a provider's Retry-After would be.
+// An error ends the reply at its position. With "after: N" it ends the reply after N chunks, or at the end of a
+// shorter reply. The default code is provider_unavailable, and "retryable" follows from the code by default.
+// "retryAfter" plays the role of a provider's Retry-After.
 //
-// Waiting costs a timer and no goroutine of its own: in a testing/synctest bubble
-// the clock moves on at once, and a call that waits keeps a few kilobytes.
+// A wait costs a timer, a few kilobytes and no extra goroutine. In a testing/synctest bubble the clock advances
+// at once.
 //
 // # Templates
 //
-// Templates are those of text/template over
+// Templates use text/template with this data:
 //
 //	.LastUser   text of the last user message
 //	.Users      texts of all user messages
 //	.UserCount  their number
 //	.Results    the latest result of each tool as JSON text, by name
-//	.LastResult the latest result of all
+//	.LastResult the latest result
 //	.System     the system prompt
-//	.Match      what lastUser matched: the whole and its groups
-//	.Group      its named groups
+//	.Match      the match of lastUser and its groups
+//	.Group      the named groups of the match
 //
-// with the functions join (LIST SEPARATOR), json (VALUE) and field (JSON KEY…),
-// which takes a value out of a JSON text. A failed call's result is
-// {"error": "…"} where it has no other.
+// and the functions join (LIST SEPARATOR), json (VALUE) and field (JSON KEY…), which reads a value from a JSON
+// text. The result of a failed call without a result is {"error": "…"}.
 package scripted

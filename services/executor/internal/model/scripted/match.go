@@ -11,36 +11,36 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// conversation is what rules and templates look at.
+// conversation is the input of rules and templates.
 type conversation struct {
-	view
-	lastRole role
-	step     int // 1 + the assistant messages after the last user message
-	replies  int // the assistant messages
-	words    int
-	came     map[string]bool // tools whose results came after the last reply …
-	failed   map[string]bool // … and those of them with a failed one
-	offered  map[string]bool // tools that may be called
-	forced   bool            // one of them must be
-	output   bool            // the reply is to be JSON
+	templateData
+	lastRole    role
+	step        int // 1 + the assistant messages after the last user message
+	replyCount  int // assistant messages
+	wordCount   int
+	newResults  map[string]bool // tools with a result after the last reply
+	newFailures map[string]bool // tools with a failed one
+	offered     map[string]bool
+	forced      bool // the choice is ChoiceRequired
+	output      bool // a JSON reply is requested
 }
 
-func look(r model.Request) conversation {
+func newConversation(r model.Request) conversation {
 	c := conversation{
-		view:    view{System: r.System, Results: make(map[string]string)},
-		step:    1,
-		words:   countWords(r.System),
-		came:    make(map[string]bool),
-		failed:  make(map[string]bool),
-		offered: make(map[string]bool),
-		forced:  r.Choice == model.ChoiceRequired,
-		output:  r.Output != nil,
+		templateData: templateData{System: r.System, Results: make(map[string]string)},
+		step:         1,
+		wordCount:    countWords(r.System),
+		newResults:   make(map[string]bool),
+		newFailures:  make(map[string]bool),
+		offered:      make(map[string]bool),
+		forced:       r.Choice == model.ChoiceRequired,
+		output:       r.Output != nil,
 	}
 	for _, t := range r.Tools {
 		c.offered[t.Name] = true
 	}
 	for _, m := range r.Messages {
-		c.words += countWords(m.Text())
+		c.wordCount += countWords(m.Text())
 		switch m.Role {
 		case agent.RoleUser:
 			c.lastRole, c.step = "user", 1
@@ -49,21 +49,21 @@ func look(r model.Request) conversation {
 		case agent.RoleAssistant:
 			c.lastRole = "assistant"
 			c.step++
-			c.replies++
-			clear(c.came)
-			clear(c.failed)
+			c.replyCount++
+			clear(c.newResults)
+			clear(c.newFailures)
 		case agent.RoleTool:
 			c.lastRole = "tool"
-			c.hear(m)
+			c.addResults(m)
 		case agent.RoleSystem, agent.RoleContext:
-			// Neither is a turn of the conversation.
+			// Not turns of the conversation.
 		}
 	}
 	c.UserCount = len(c.Users)
 	return c
 }
 
-func (c *conversation) hear(m agent.Message) {
+func (c *conversation) addResults(m agent.Message) {
 	for _, p := range m.Parts {
 		r, ok := p.(agent.ToolResult)
 		if !ok {
@@ -75,16 +75,16 @@ func (c *conversation) hear(m agent.Message) {
 			object, _ := json.Marshal(map[string]string{"error": r.Error})
 			c.LastResult = string(object)
 		}
-		c.words += countWords(c.LastResult)
+		c.wordCount += countWords(c.LastResult)
 		c.Results[r.Name] = c.LastResult
-		c.came[r.Name] = true
-		c.failed[r.Name] = c.failed[r.Name] || !r.Success
+		c.newResults[r.Name] = true
+		c.newFailures[r.Name] = c.newFailures[r.Name] || !r.Success
 	}
 }
 
-// holds says whether the conversation is as the condition wants it, leaving out
-// attempts, and gives what lastUser matched.
-func (c *condition) holds(conv conversation) (match []string, ok bool) {
+// matches reports whether the conversation meets every condition except attempts. match is the match of
+// lastUser.
+func (c *condition) matches(conv conversation) (match []string, ok bool) {
 	if c == nil {
 		return nil, true
 	}
@@ -94,9 +94,9 @@ func (c *condition) holds(conv conversation) (match []string, ok bool) {
 		}
 	}
 	return match, (c.LastRole == "" || c.LastRole == conv.lastRole) &&
-		(c.ToolResult == "" || conv.came[c.ToolResult]) &&
-		(c.ToolFailed == "" || conv.failed[c.ToolFailed]) &&
-		(c.HasResult == "" || conv.has(c.HasResult)) &&
+		(c.ToolResult == "" || conv.newResults[c.ToolResult]) &&
+		(c.ToolFailed == "" || conv.newFailures[c.ToolFailed]) &&
+		(c.HasResult == "" || conv.hasResult(c.HasResult)) &&
 		(c.Offers == "" || conv.offered[c.Offers]) &&
 		(c.Forced == nil || *c.Forced == conv.forced) &&
 		(c.Output == nil || *c.Output == conv.output) &&
@@ -105,13 +105,12 @@ func (c *condition) holds(conv conversation) (match []string, ok bool) {
 		(c.System == nil || c.System.MatchString(conv.System))
 }
 
-// has says whether the conversation has a result of the tool.
-func (c *conversation) has(tool string) bool {
+func (c *conversation) hasResult(tool string) bool {
 	_, ok := c.Results[tool]
 	return ok
 }
 
-// countWords is len(strings.Fields(s)) without the slice.
+// countWords is len(strings.Fields(s)) without allocating the slice.
 func countWords(s string) int {
 	n := 0
 	for range strings.FieldsSeq(s) {
@@ -120,8 +119,7 @@ func countWords(s string) int {
 	return n
 }
 
-// groups gives the named groups of a match of the condition's lastUser.
-func (c *condition) groups(match []string) map[string]string {
+func (c *condition) namedGroups(match []string) map[string]string {
 	groups := make(map[string]string)
 	if c == nil || c.LastUser == nil {
 		return groups
@@ -134,21 +132,21 @@ func (c *condition) groups(match []string) map[string]string {
 	return groups
 }
 
-// maxAttempts is how many conversations are counted at a time.
+// maxAttempts limits the conversations counted at a time.
 const maxAttempts = 4096
 
-// attempts counts how often rules met conversations. Safe for concurrent use.
+// attempts counts how often a rule was tried with a conversation. Safe for concurrent use.
 type attempts struct {
 	mu     sync.Mutex
 	counts map[[sha256.Size]byte]int
-	oldest [][sha256.Size]byte // the keys of counts, first come first
+	oldest [][sha256.Size]byte // the keys of counts, oldest first
 }
 
-// next says whether this is at most the nth time that the rule meets the conversation.
-func (a *attempts) next(n, rule int, r model.Request) bool {
+// count counts one attempt of the rule with the conversation of r. It reports whether at most n attempts were
+// made so far.
+func (a *attempts) count(n, rule int, r model.Request) bool {
 	hash := sha256.New()
-	// A request of the runtime always marshals; were it not to, the counts of
-	// its rule would be shared, which is harmless.
+	// The runtime's messages always marshal. Otherwise conversations would share a count, which is harmless.
 	messages, _ := json.Marshal(r.Messages)
 	fmt.Fprintf(hash, "%d %q %q %s", rule, r.Model, r.System, messages)
 	key := [sha256.Size]byte(hash.Sum(nil))

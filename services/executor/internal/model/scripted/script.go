@@ -17,16 +17,15 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Script is a parsed script. It is never changed after Parse.
+// Script is a parsed script. It is immutable.
 type Script struct {
-	models map[string]*character
+	models map[string]*modelScript
 }
 
-// character is one model of a script.
-type character struct {
-	Chunk size     `yaml:"chunk"`
-	Delay duration `yaml:"delay"`
-	Rules []rule   `yaml:"rules"`
+type modelScript struct {
+	Chunk chunkSize `yaml:"chunk"`
+	Delay duration  `yaml:"delay"`
+	Rules []rule    `yaml:"rules"`
 }
 
 type rule struct {
@@ -34,7 +33,7 @@ type rule struct {
 	Reply reply      `yaml:"reply"`
 }
 
-// condition holds where each of its set fields holds.
+// condition holds if all its set fields hold.
 type condition struct {
 	LastUser   *pattern `yaml:"lastUser"`
 	LastRole   role     `yaml:"lastRole"`
@@ -52,21 +51,21 @@ type condition struct {
 
 type reply []part
 
-// part is one entry of a reply: one of the kinds, with its options.
+// part is one entry of a reply: one kind with its options.
 type part struct {
-	Text      *text     `yaml:"text"`
-	Reasoning *text     `yaml:"reasoning"`
-	Call      *call     `yaml:"call"`
-	Calls     []call    `yaml:"calls"`
-	Wait      *duration `yaml:"wait"`
-	Usage     *usage    `yaml:"usage"`
-	Finish    *finish   `yaml:"finish"`
-	Error     *failure  `yaml:"error"`
+	Text      *textTemplate `yaml:"text"`
+	Reasoning *textTemplate `yaml:"reasoning"`
+	Call      *call         `yaml:"call"`
+	Calls     []call        `yaml:"calls"`
+	Wait      *duration     `yaml:"wait"`
+	Usage     *usage        `yaml:"usage"`
+	Finish    *finish       `yaml:"finish"`
+	Error     *failure      `yaml:"error"`
 
-	Chunk        *size     `yaml:"chunk"`
-	Delay        *duration `yaml:"delay"`
-	Repeat       *int      `yaml:"repeat"`
-	ProviderData *data     `yaml:"providerData"`
+	Chunk        *chunkSize `yaml:"chunk"`
+	Delay        *duration  `yaml:"delay"`
+	Repeat       *int       `yaml:"repeat"`
+	ProviderData *jsonValue `yaml:"providerData"`
 }
 
 type call struct {
@@ -92,10 +91,10 @@ type failure struct {
 	After      int      `yaml:"after"`
 }
 
-// Parse reads a script. Its errors name the line and column and show them.
+// Parse reads a script. Its errors show the line and column.
 func Parse(source []byte) (*Script, error) {
 	var file struct {
-		Models map[string]*character `yaml:"models"`
+		Models map[string]*modelScript `yaml:"models"`
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(source), yaml.Strict())
 	if err := decoder.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
@@ -115,31 +114,31 @@ func Parse(source []byte) (*Script, error) {
 	return &Script{models: file.Models}, nil
 }
 
-// UnmarshalYAML checks what the fields alone cannot: that rules can be reached.
-func (c *character) UnmarshalYAML(node ast.Node) error {
-	type plain character
+// UnmarshalYAML also checks that every rule can be reached.
+func (c *modelScript) UnmarshalYAML(node ast.Node) error {
+	type plain modelScript
 	if err := decode(node, (*plain)(c)); err != nil {
 		return err
 	}
 	if len(c.Rules) == 0 {
-		return complain(node, "a model needs rules")
+		return nodeError(node, "a model needs rules")
 	}
 	for i, r := range c.Rules {
 		if r.When == nil && i < len(c.Rules)-1 {
-			return complain(node, "rule %d of this model has no \"when\", so the rules after it are never reached: make it the last", i+1)
+			return nodeError(node, "rule %d of this model has no \"when\", so the rules after it are never reached: make it the last", i+1)
 		}
 	}
 	return nil
 }
 
-// UnmarshalYAML refuses rules that say nothing.
+// UnmarshalYAML refuses rules without a reply.
 func (r *rule) UnmarshalYAML(node ast.Node) error {
 	type plain rule
 	if err := decode(node, (*plain)(r)); err != nil {
 		return err
 	}
 	if len(r.Reply) == 0 {
-		return complain(node, "a rule needs a reply")
+		return nodeError(node, "a rule needs a reply")
 	}
 	return nil
 }
@@ -151,18 +150,18 @@ func (c *condition) UnmarshalYAML(node ast.Node) error {
 		return err
 	}
 	if *c == (condition{}) {
-		return complain(node, "an empty \"when\": leave it out for a rule that always matches")
+		return nodeError(node, "an empty \"when\": omit it for a rule that always matches")
 	}
 	if c.UserTurns < 0 || c.Step < 0 || c.Attempts < 0 {
-		return complain(node, "userTurns, step and attempts count from 1")
+		return nodeError(node, "userTurns, step and attempts count from 1")
 	}
 	return nil
 }
 
-// UnmarshalYAML takes a text for a reply of this one text.
+// UnmarshalYAML accepts a text as a reply with this text.
 func (r *reply) UnmarshalYAML(node ast.Node) error {
-	if _, ok := scalar(node); ok {
-		var t text
+	if _, ok := scalarText(node); ok {
+		var t textTemplate
 		if err := t.UnmarshalYAML(node); err != nil {
 			return err
 		}
@@ -172,7 +171,7 @@ func (r *reply) UnmarshalYAML(node ast.Node) error {
 	return decode(node, (*[]part)(r))
 }
 
-// UnmarshalYAML checks that a part is of one kind and that its options fit it.
+// UnmarshalYAML checks that a part has one kind and only options of that kind.
 func (p *part) UnmarshalYAML(node ast.Node) error {
 	type plain part
 	if err := decode(node, (*plain)(p)); err != nil {
@@ -187,34 +186,34 @@ func (p *part) UnmarshalYAML(node ast.Node) error {
 			kinds++
 		}
 	}
-	says := p.Text != nil || p.Reasoning != nil
+	isProse := p.Text != nil || p.Reasoning != nil
 	switch {
 	case kinds != 1:
-		return complain(node, "a part is exactly one of text, reasoning, call, calls, wait, usage, finish, error; this one is %d of them", kinds)
-	case p.Repeat != nil && (!says || *p.Repeat < 1):
-		return complain(node, "repeat belongs to text and reasoning and is at least 1")
+		return nodeError(node, "a part must have exactly one of text, reasoning, call, calls, wait, usage, finish, error; this one has %d", kinds)
+	case p.Repeat != nil && (!isProse || *p.Repeat < 1):
+		return nodeError(node, "repeat belongs to text and reasoning and is at least 1")
 	case p.ProviderData != nil && p.Reasoning == nil:
-		return complain(node, "providerData belongs to reasoning")
-	case (p.Chunk != nil || p.Delay != nil) && !says && p.Call == nil && p.Calls == nil:
-		return complain(node, "chunk and delay belong to text, reasoning, call and calls")
+		return nodeError(node, "providerData belongs to reasoning")
+	case (p.Chunk != nil || p.Delay != nil) && !isProse && p.Call == nil && p.Calls == nil:
+		return nodeError(node, "chunk and delay belong to text, reasoning, call and calls")
 	}
 	return nil
 }
 
-// UnmarshalYAML refuses calls of nothing.
+// UnmarshalYAML refuses calls without a name.
 func (c *call) UnmarshalYAML(node ast.Node) error {
 	type plain call
 	if err := decode(node, (*plain)(c)); err != nil {
 		return err
 	}
 	if c.Name == "" {
-		return complain(node, "a call needs a name")
+		return nodeError(node, "a call needs a name")
 	}
 	return nil
 }
 
-// retryable says whether a code is worth another attempt, and whether it is known at all.
-func retryable(code string) (worth, known bool) {
+// isRetryable reports whether errors with a code are retryable, and whether the code is known.
+func isRetryable(code string) (retryable, known bool) {
 	switch code {
 	case model.CodeRateLimited, model.CodeOverloaded, model.CodeUnavailable, model.CodeTimeout, model.CodeInvalidResponse:
 		return true, true
@@ -225,7 +224,7 @@ func retryable(code string) (worth, known bool) {
 	return false, false
 }
 
-// UnmarshalYAML fills in what an error leaves open.
+// UnmarshalYAML fills in defaults.
 func (f *failure) UnmarshalYAML(node ast.Node) error {
 	type plain failure
 	if err := decode(node, (*plain)(f)); err != nil {
@@ -234,41 +233,41 @@ func (f *failure) UnmarshalYAML(node ast.Node) error {
 	if f.Code == "" {
 		f.Code = model.CodeUnavailable
 	}
-	worth, known := retryable(f.Code)
+	retryable, known := isRetryable(f.Code)
 	if !known && f.Retryable == nil {
-		return complain(node, "the error code %q is not one that models give: say whether it is retryable", f.Code)
+		return nodeError(node, "unknown error code %q: set retryable as well", f.Code)
 	}
 	if f.Retryable == nil {
-		f.Retryable = &worth
+		f.Retryable = &retryable
 	}
 	if f.Message == "" {
-		f.Message = "the script says so"
+		f.Message = "scripted error"
 	}
 	if f.After < 0 {
-		return complain(node, "after counts from 1")
+		return nodeError(node, "after counts from 1")
 	}
 	return nil
 }
 
 type role string
 
-// UnmarshalYAML takes the roles that can be the last.
+// UnmarshalYAML accepts the possible roles of a last message.
 func (r *role) UnmarshalYAML(node ast.Node) error {
-	return oneOf(r, node, "user", "tool", "assistant")
+	return parseOneOf(r, node, "user", "tool", "assistant")
 }
 
 type finish model.FinishReason
 
-// UnmarshalYAML takes the finish reasons.
+// UnmarshalYAML accepts the finish reasons.
 func (f *finish) UnmarshalYAML(node ast.Node) error {
-	return oneOf(f, node, finish(model.FinishStop), finish(model.FinishLength), finish(model.FinishToolCalls),
+	return parseOneOf(f, node, finish(model.FinishStop), finish(model.FinishLength), finish(model.FinishToolCalls),
 		finish(model.FinishContentFilter), finish(model.FinishError), finish(model.FinishOther))
 }
 
-func oneOf[T ~string](target *T, node ast.Node, allowed ...T) error {
-	value, ok := scalar(node)
+func parseOneOf[T ~string](target *T, node ast.Node, allowed ...T) error {
+	value, ok := scalarText(node)
 	if !ok || !slices.Contains(allowed, T(value)) {
-		return complain(node, "%q is none of %q", value, allowed)
+		return nodeError(node, "%q is not one of %q", value, allowed)
 	}
 	*target = T(value)
 	return nil
@@ -278,39 +277,39 @@ type pattern struct{ *regexp.Regexp }
 
 // UnmarshalYAML compiles the pattern.
 func (p *pattern) UnmarshalYAML(node ast.Node) error {
-	source, ok := scalar(node)
+	source, ok := scalarText(node)
 	if !ok {
-		return complain(node, "a pattern is a text")
+		return nodeError(node, "a pattern must be a string")
 	}
 	compiled, err := regexp.Compile(source)
 	if err != nil {
-		return complain(node, "%v", err)
+		return nodeError(node, "%v", err)
 	}
 	p.Regexp = compiled
 	return nil
 }
 
-// size says how a text is cut into chunks. The zero size leaves it open.
-type size struct {
+// chunkSize is the size of the chunks of a text. Zero means unset.
+type chunkSize struct {
 	n     int
-	words bool // else runes
+	words bool // unit is words, otherwise runes
 	whole bool
 }
 
 // UnmarshalYAML reads "3", "3 words", "8 runes" and "whole".
-func (s *size) UnmarshalYAML(node ast.Node) error {
-	source, _ := scalar(node)
+func (s *chunkSize) UnmarshalYAML(node ast.Node) error {
+	source, _ := scalarText(node)
 	if source == "whole" {
-		*s = size{whole: true}
+		*s = chunkSize{whole: true}
 		return nil
 	}
 	number, unit, _ := strings.Cut(source, " ")
 	n, err := strconv.Atoi(number)
 	unit = strings.TrimSuffix(unit, "s")
 	if err != nil || n < 1 || (unit != "" && unit != "word" && unit != "rune") {
-		return complain(node, "a chunk is a number of words or runes, for example \"3 words\" or \"8 runes\", or \"whole\"")
+		return nodeError(node, "a chunk is a number of words or runes, for example \"3 words\" or \"8 runes\", or \"whole\"")
 	}
-	*s = size{n: n, words: unit != "rune"}
+	*s = chunkSize{n: n, words: unit != "rune"}
 	return nil
 }
 
@@ -318,10 +317,10 @@ type duration time.Duration
 
 // UnmarshalYAML reads a Go duration.
 func (d *duration) UnmarshalYAML(node ast.Node) error {
-	source, _ := scalar(node)
+	source, _ := scalarText(node)
 	parsed, err := time.ParseDuration(source)
 	if err != nil || parsed < 0 {
-		return complain(node, "a duration is a number and a unit, for example 20ms, 1.5s or 0s")
+		return nodeError(node, "a duration is a number and a unit, for example 20ms, 1.5s or 0s")
 	}
 	*d = duration(parsed)
 	return nil
@@ -331,8 +330,7 @@ func decode(node ast.Node, target any) error {
 	return yaml.NodeToValue(node, target, yaml.Strict())
 }
 
-// scalar gives the text of a node that holds one value.
-func scalar(node ast.Node) (string, bool) {
+func scalarText(node ast.Node) (string, bool) {
 	switch n := node.(type) {
 	case *ast.StringNode:
 		return n.Value, true
@@ -341,14 +339,14 @@ func scalar(node ast.Node) (string, bool) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
 		return node.GetToken().Value, true
 	case *ast.TagNode:
-		return scalar(n.Value)
+		return scalarText(n.Value)
 	case *ast.AnchorNode:
-		return scalar(n.Value)
+		return scalarText(n.Value)
 	}
 	return "", false
 }
 
-// complain is an error that shows the line.
-func complain(node ast.Node, format string, args ...any) error {
+// nodeError returns an error with the position of the node.
+func nodeError(node ast.Node, format string, args ...any) error {
 	return &yaml.SyntaxError{Message: fmt.Sprintf(format, args...), Token: node.GetToken()}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Model says what its script tells it to say.
+// Model replies from its script.
 type Model struct {
 	script   *Script
 	attempts attempts
@@ -19,36 +19,35 @@ type Model struct {
 
 var _ model.Model = (*Model)(nil)
 
-// New makes a model of a script. It keeps nothing but the counts of "attempts".
+// New returns a model of a script. Its only state is the counts of "attempts".
 func New(script *Script) *Model {
 	return &Model{script: script, attempts: attempts{counts: make(map[[sha256.Size]byte]int)}}
 }
 
-// Generate replies as the first rule that matches says. A name that the script
-// does not know fails with provider_not_found, a conversation that no rule
-// matches and a template that cannot be rendered with provider_invalid_request;
-// none is retryable.
+// Generate yields the reply of the first matching rule. An unknown model gives provider_not_found. A
+// conversation without a matching rule and a failing template give provider_invalid_request. None of these is
+// retryable.
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
 		if err := ctx.Err(); err != nil {
 			yield(nil, err)
 			return
 		}
-		s, reply, err := m.prepare(r)
+		s, reply, err := m.selectReply(r)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		s.yield = model.Out(yield, "")
-		if err := s.say(ctx, reply); err != nil && !s.stopped {
+		s.yield = model.FilterEvents(yield, "")
+		if err := s.write(ctx, reply); err != nil && !s.stopped {
 			yield(nil, err)
 		}
 	}
 }
 
-// prepare chooses the reply. It is a function of its own so that what it looked at
-// is not kept while the reply waits.
-func (m *Model) prepare(r model.Request) (*speech, reply, error) {
+// selectReply finds the reply. It is a separate function so that a waiting reply does not keep the conversation
+// in memory.
+func (m *Model) selectReply(r model.Request) (*replyWriter, reply, error) {
 	character, ok := m.script.models[r.Model]
 	if !ok {
 		return nil, nil, &model.Error{
@@ -57,27 +56,27 @@ func (m *Model) prepare(r model.Request) (*speech, reply, error) {
 				r.Model, slices.Sorted(maps.Keys(m.script.models))),
 		}
 	}
-	conv := look(r)
-	rule := m.choose(character, &conv, r)
+	conv := newConversation(r)
+	rule := m.matchRule(character, &conv, r)
 	if rule == nil {
-		return nil, nil, model.Invalid("no rule of the scripted model %q matches the last user message %.200q (user turn %d, step %d, last role %q, forced %t, output %t): add a rule without \"when\"",
+		return nil, nil, model.InvalidRequest("no rule of the scripted model %q matches the last user message %.200q (user turn %d, step %d, last role %q, forced %t, output %t): add a rule without \"when\"",
 			r.Model, conv.LastUser, conv.UserCount, conv.step, conv.lastRole, conv.forced, conv.output)
 	}
-	return &speech{view: conv.view, replies: conv.replies, asked: conv.words, character: character}, rule.Reply, nil
+	return &replyWriter{data: conv.templateData, replyCount: conv.replyCount, promptWords: conv.wordCount, script: character}, rule.Reply, nil
 }
 
-// choose gives the first rule that matches, with its match in conv; nil when none does.
-func (m *Model) choose(c *character, conv *conversation, r model.Request) *rule {
+// matchRule returns the first matching rule and sets its match in conv; nil if none matches.
+func (m *Model) matchRule(c *modelScript, conv *conversation, r model.Request) *rule {
 	for i := range c.Rules {
 		rule := &c.Rules[i]
-		match, ok := rule.When.holds(*conv)
+		match, ok := rule.When.matches(*conv)
 		if !ok {
 			continue
 		}
-		if rule.When != nil && rule.When.Attempts > 0 && !m.attempts.next(rule.When.Attempts, i, r) {
+		if rule.When != nil && rule.When.Attempts > 0 && !m.attempts.count(rule.When.Attempts, i, r) {
 			continue
 		}
-		conv.Match, conv.Group = match, rule.When.groups(match)
+		conv.Match, conv.Group = match, rule.When.namedGroups(match)
 		return rule
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/scripted"
 )
 
-// parse makes the model "m" of its rules, which are indented by two.
+// parse returns a model "m" with these rules, indented by two.
 func parse(t *testing.T, rules string) *scripted.Model {
 	t.Helper()
 	script, err := scripted.Parse([]byte("models:\n  m:\n    rules:" + strings.ReplaceAll("\n"+rules, "\n", "\n    ")))
@@ -27,7 +27,7 @@ func parse(t *testing.T, rules string) *scripted.Model {
 	return scripted.New(script)
 }
 
-func ask(messages ...agent.Message) model.Request {
+func newRequest(messages ...agent.Message) model.Request {
 	return model.Request{Model: "m", System: "Be kind.", Messages: messages}
 }
 
@@ -39,18 +39,18 @@ func assistant(parts ...agent.Part) agent.Message {
 	return agent.Message{Role: agent.RoleAssistant, Parts: parts}
 }
 
-func succeeded(tool, result string) agent.Message {
+func toolResult(tool, result string) agent.Message {
 	return agent.Message{Role: agent.RoleTool, Parts: []agent.Part{
 		agent.ToolResult{Name: tool, Result: json.RawMessage(result), Success: true},
 	}}
 }
 
-func failed(tool, reason string) agent.Message {
+func toolFailure(tool, reason string) agent.Message {
 	return agent.Message{Role: agent.RoleTool, Parts: []agent.Part{agent.ToolResult{Name: tool, Error: reason}}}
 }
 
-// whoseRule has a rule for each condition, which says its name.
-const whoseRule = `
+// rulePerCondition has a rule for each condition. Its reply names the condition.
+const rulePerCondition = `
   - when: {toolFailed: weather}
     reply: failed
   - when: {toolResult: weather, step: 3}
@@ -70,42 +70,41 @@ const whoseRule = `
   - reply: rest
 `
 
-func TestTheFirstRuleThatMatchesReplies(t *testing.T) {
+func TestTheFirstMatchingRuleReplies(t *testing.T) {
 	t.Parallel()
-	m := parse(t, whoseRule)
+	m := parse(t, rulePerCondition)
 	call := assistant(agent.ToolCall{Name: "weather"})
 	for want, messages := range map[string][]agent.Message{
 		"hello":       {user("Hello!")},
 		"hello again": {user("Hello!"), assistant(), user("hello?")},
 		"rest":        {user("Hi")},
 		"go on":       {user("Hello!"), assistant()},
-		"result":      {user("Hello!"), call, succeeded("weather", `1`)},
-		"failed":      {user("Hello!"), call, succeeded("weather", `1`), failed("weather", "no")},
-		"other tool":  {user("Hello!"), call, succeeded("weather", `1`), call, succeeded("clock", `1`)},
-		"third step":  {user("Hello!"), call, succeeded("clock", `1`), call, succeeded("weather", `1`)},
+		"result":      {user("Hello!"), call, toolResult("weather", `1`)},
+		"failed":      {user("Hello!"), call, toolResult("weather", `1`), toolFailure("weather", "no")},
+		"other tool":  {user("Hello!"), call, toolResult("weather", `1`), call, toolResult("clock", `1`)},
+		"third step":  {user("Hello!"), call, toolResult("clock", `1`), call, toolResult("weather", `1`)},
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
-			if got := modeltest.Listen(t, m.Generate(t.Context(), ask(messages...))).Text; got != want {
+			if got := modeltest.Collect(t, m.Generate(t.Context(), newRequest(messages...))).Text; got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
-			// What is there for the model alone changes nothing.
+			// A context message changes nothing.
 			messages = append(messages, agent.Message{Role: agent.RoleContext, Parts: []agent.Part{agent.Text{Text: "Hello"}}})
-			if got := modeltest.Listen(t, m.Generate(t.Context(), ask(messages...))).Text; got != want {
+			if got := modeltest.Collect(t, m.Generate(t.Context(), newRequest(messages...))).Text; got != want {
 				t.Errorf("with a context message: got %q, want %q", got, want)
 			}
 		})
 	}
-	rude := ask(user("Hi"))
+	rude := newRequest(user("Hi"))
 	rude.System = "Be rude."
-	if got := modeltest.Listen(t, m.Generate(t.Context(), rude)).Text; got != "rude" {
+	if got := modeltest.Collect(t, m.Generate(t.Context(), rude)).Text; got != "rude" {
 		t.Errorf("got %q, want %q", got, "rude")
 	}
 }
 
-func TestRulesSeeWhatTheRequestAsksFor(t *testing.T) {
-	t.Parallel()
-	m := parse(t, `
+// requestRules have a rule for each condition on a request.
+const requestRules = `
   - when: {forced: true, offers: __finish__, hasResult: weather}
     reply:
       - call: {name: __finish__, arguments: {output: '{{field .Results.weather "sky"}}'}}
@@ -120,9 +119,13 @@ func TestRulesSeeWhatTheRequestAsksFor(t *testing.T) {
     reply:
       - call: {name: weather}
   - reply: rest
-`)
+`
+
+func TestRulesMatchTheRequestOptions(t *testing.T) {
+	t.Parallel()
+	m := parse(t, requestRules)
 	weather, finish := model.Tool{Name: "weather"}, model.Tool{Name: "__finish__"}
-	known := []agent.Message{user("a"), assistant(agent.ToolCall{Name: "weather"}), succeeded("weather", `{"sky":"blue"}`), assistant(), user("b")}
+	known := []agent.Message{user("a"), assistant(agent.ToolCall{Name: "weather"}), toolResult("weather", `{"sky":"blue"}`), assistant(), user("b")}
 	for want, requests := range map[string][]model.Request{
 		`__finish__ {"output":"blue"}`: {{Messages: known, Choice: model.ChoiceRequired, Tools: []model.Tool{finish}}},
 		"I would rather not.|other {}": {
@@ -138,12 +141,12 @@ func TestRulesSeeWhatTheRequestAsksFor(t *testing.T) {
 			var got []string
 			for _, r := range requests {
 				r.Model = "m"
-				heard := modeltest.Listen(t, m.Generate(t.Context(), r))
-				said := heard.Text
-				for _, c := range heard.Calls {
-					said += c.Name + " " + c.Arguments
+				reply := modeltest.Collect(t, m.Generate(t.Context(), r))
+				text := reply.Text
+				for _, c := range reply.Calls {
+					text += c.Name + " " + c.Arguments
 				}
-				got = append(got, said)
+				got = append(got, text)
 			}
 			if strings.Join(got, "|") != want {
 				t.Errorf("got %q, want %q", got, want)
@@ -154,8 +157,8 @@ func TestRulesSeeWhatTheRequestAsksFor(t *testing.T) {
 
 func TestTemplatesSeeTheConversation(t *testing.T) {
 	t.Parallel()
-	conversation := ask(user("I am Ada."), assistant(), user("Weather in Rome, 3 days"),
-		assistant(agent.ToolCall{Name: "weather"}), succeeded("weather", `{"sky":"blue","wind":{"knots":7}}`), failed("clock", `it "stopped"`))
+	conversation := newRequest(user("I am Ada."), assistant(), user("Weather in Rome, 3 days"),
+		assistant(agent.ToolCall{Name: "weather"}), toolResult("weather", `{"sky":"blue","wind":{"knots":7}}`), toolFailure("clock", `it "stopped"`))
 	for template, want := range map[string]string{
 		`You said: {{join .Users "; "}}`:                     "You said: I am Ada.; Weather in Rome, 3 days",
 		`{{.UserCount}} {{.LastUser}} {{.System}}`:           "2 Weather in Rome, 3 days Be kind.",
@@ -172,8 +175,8 @@ func TestTemplatesSeeTheConversation(t *testing.T) {
 			t.Parallel()
 			quoted, _ := json.Marshal(template)
 			m := parse(t, "  - when: {lastUser: '(?i)weather in (?P<city>\\w+), (\\d)'}\n    reply: "+string(quoted)+"\n")
-			if heard := modeltest.Listen(t, m.Generate(t.Context(), conversation)); heard.Text != want || heard.Err != nil {
-				t.Errorf("got %q, error %v, want %q", heard.Text, heard.Err, want)
+			if reply := modeltest.Collect(t, m.Generate(t.Context(), conversation)); reply.Text != want || reply.Err != nil {
+				t.Errorf("got %q, error %v, want %q", reply.Text, reply.Err, want)
 			}
 		})
 	}
@@ -189,7 +192,7 @@ func TestCallsOfDifferentRepliesHaveDifferentIDs(t *testing.T) {
 `)
 	ids := func(messages ...agent.Message) []string {
 		var out []string
-		for _, c := range modeltest.Listen(t, m.Generate(t.Context(), ask(messages...))).Calls {
+		for _, c := range modeltest.Collect(t, m.Generate(t.Context(), newRequest(messages...))).Calls {
 			out = append(out, c.ID)
 		}
 		return out
@@ -212,9 +215,9 @@ func TestArgumentsAreTemplates(t *testing.T) {
       - call: {name: f, arguments: '{{json .Users}}'}
       - call: {name: f, arguments: 'not JSON'}
 `)
-	heard := modeltest.Listen(t, m.Generate(t.Context(), ask(user(`Rome 3`))))
+	reply := modeltest.Collect(t, m.Generate(t.Context(), newRequest(user(`Rome 3`))))
 	var got []string
-	for _, c := range heard.Calls {
+	for _, c := range reply.Calls {
 		got = append(got, c.Arguments)
 	}
 	want := []string{`{"city":"Rome","list":["1",2.5,null,true,{"deep":"x"}]}`, `{"days": 3}`, `["Rome 3"]`, `"not JSON"`}
@@ -233,11 +236,11 @@ func TestAttemptsAreCountedByConversation(t *testing.T) {
 `
 	m := parse(t, rules)
 	try := func(m *scripted.Model, text string) string {
-		heard := modeltest.Listen(t, m.Generate(t.Context(), ask(user(text))))
-		if heard.Err != nil {
+		reply := modeltest.Collect(t, m.Generate(t.Context(), newRequest(user(text))))
+		if reply.Err != nil {
 			return "error"
 		}
-		return heard.Text
+		return reply.Text
 	}
 	got := []string{try(m, "a"), try(m, "a"), try(m, "b"), try(m, "a"), try(m, "b"), try(m, "a"), try(m, "b")}
 	want := []string{"error", "error", "error", "fine", "error", "fine", "fine"}
@@ -249,11 +252,11 @@ func TestAttemptsAreCountedByConversation(t *testing.T) {
 	}
 }
 
-func TestOfManyConversationsTheOldestAttemptsAreForgotten(t *testing.T) {
+func TestTheOldestAttemptCountsAreDropped(t *testing.T) {
 	t.Parallel()
 	m := parse(t, "  - when: {attempts: 1}\n    reply: first\n  - reply: later\n")
 	try := func(n int) string {
-		return modeltest.Listen(t, m.Generate(t.Context(), ask(user(fmt.Sprint(n))))).Text
+		return modeltest.Collect(t, m.Generate(t.Context(), newRequest(user(fmt.Sprint(n))))).Text
 	}
 	const many = 4096
 	for n := range many + 1 {
@@ -269,7 +272,7 @@ func TestOfManyConversationsTheOldestAttemptsAreForgotten(t *testing.T) {
 	}
 }
 
-func TestPiecesAreCutAsTheScriptSays(t *testing.T) {
+func TestChunksFollowTheScript(t *testing.T) {
 	t.Parallel()
 	for options, want := range map[string][]string{
 		"":                                {"One ", "two,  ", "drei\n", "vier"},
@@ -283,7 +286,7 @@ func TestPiecesAreCutAsTheScriptSays(t *testing.T) {
 			t.Parallel()
 			m := parse(t, "  - reply:\n      - text: \"One two,  drei\\nvier\"\n        "+options+"\n")
 			var got []string
-			for e, err := range m.Generate(t.Context(), ask(user("a"))) {
+			for e, err := range m.Generate(t.Context(), newRequest(user("a"))) {
 				if d, ok := e.(model.TextDelta); ok && err == nil {
 					got = append(got, d.Text)
 				}
@@ -303,7 +306,7 @@ func TestParallelCallsInterleave(t *testing.T) {
         chunk: 2 runes
 `)
 	var got []string
-	for e, err := range m.Generate(t.Context(), ask(user("a"))) {
+	for e, err := range m.Generate(t.Context(), newRequest(user("a"))) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +319,7 @@ func TestParallelCallsInterleave(t *testing.T) {
 	}
 }
 
-func TestDelaysAreKept(t *testing.T) {
+func TestDelaysFollowTheScript(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		script, err := scripted.Parse([]byte(`
@@ -335,7 +338,7 @@ models:
 		}
 		began := time.Now()
 		var at []time.Duration
-		for e := range scripted.New(script).Generate(t.Context(), ask(user("a"))) {
+		for e := range scripted.New(script).Generate(t.Context(), newRequest(user("a"))) {
 			if _, ok := e.(model.TextDelta); ok {
 				at = append(at, time.Since(began)/time.Millisecond)
 			}
@@ -352,9 +355,9 @@ func TestACancelledDelayEndsAtOnce(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		heard := modeltest.Listen(t, parse(t, "  - reply:\n      - wait: 1h\n      - text: late\n").Generate(ctx, ask(user("a"))))
-		if !errors.Is(heard.Err, context.DeadlineExceeded) || heard.Text != "" {
-			t.Errorf("got %+v, want context.DeadlineExceeded", heard)
+		reply := modeltest.Collect(t, parse(t, "  - reply:\n      - wait: 1h\n      - text: late\n").Generate(ctx, newRequest(user("a"))))
+		if !errors.Is(reply.Err, context.DeadlineExceeded) || reply.Text != "" {
+			t.Errorf("got %+v, want context.DeadlineExceeded", reply)
 		}
 		if took := time.Since(began); took != time.Second {
 			t.Errorf("it took %v, want %v", took, time.Second)
@@ -362,7 +365,7 @@ func TestACancelledDelayEndsAtOnce(t *testing.T) {
 	})
 }
 
-func TestAnErrorComesWhereTheScriptSays(t *testing.T) {
+func TestErrorsFollowTheScript(t *testing.T) {
 	t.Parallel()
 	const failure = "error: {code: provider_timeout, message: too slow, retryable: false, status: 504, retryAfter: 3s"
 	want := model.Error{Code: model.CodeTimeout, StatusCode: 504, RetryAfter: 3 * time.Second, Message: "too slow"}
@@ -379,42 +382,42 @@ func TestAnErrorComesWhereTheScriptSays(t *testing.T) {
 			for _, p := range strings.SplitAfter(strings.ReplaceAll(strings.ReplaceAll(parts, "three, error", "three\x00error"), "}, text", "}\x00text"), "\x00") {
 				list.WriteString("      - " + strings.TrimSuffix(p, "\x00") + "\n")
 			}
-			heard := modeltest.Listen(t, parse(t, "  - reply:\n"+list.String()).Generate(t.Context(), ask(user("a"))))
-			got, ok := errors.AsType[*model.Error](heard.Err)
-			if !ok || *got != want || heard.Text != text {
-				t.Errorf("got %q and %v, want %q and %v", heard.Text, heard.Err, text, &want)
+			reply := modeltest.Collect(t, parse(t, "  - reply:\n"+list.String()).Generate(t.Context(), newRequest(user("a"))))
+			got, ok := errors.AsType[*model.Error](reply.Err)
+			if !ok || *got != want || reply.Text != text {
+				t.Errorf("got %q and %v, want %q and %v", reply.Text, reply.Err, text, &want)
 			}
 		})
 	}
 }
 
-func TestWordsAreCountedWhereTheScriptGivesNoUsage(t *testing.T) {
+func TestWordsCountAsTokensByDefault(t *testing.T) {
 	t.Parallel()
 	m := parse(t, "  - reply:\n      - reasoning: Two words.\n        providerData: {signature: abc}\n      - text: And three more.\n")
-	heard := modeltest.Listen(t, m.Generate(t.Context(), ask(user("How are you?"))))
-	if want := (model.Usage{PromptTokens: 5, CompletionTokens: 5, ReasoningTokens: 2, TotalTokens: 10}); heard.Usage != want {
-		t.Errorf("got %+v, want %+v", heard.Usage, want)
+	reply := modeltest.Collect(t, m.Generate(t.Context(), newRequest(user("How are you?"))))
+	if want := (model.Usage{PromptTokens: 5, CompletionTokens: 5, ReasoningTokens: 2, TotalTokens: 10}); reply.Usage != want {
+		t.Errorf("got %+v, want %+v", reply.Usage, want)
 	}
-	if got, want := string(heard.ProviderData[0]), `{"signature":"abc"}`; got != want {
+	if got, want := string(reply.ProviderData[0]), `{"signature":"abc"}`; got != want {
 		t.Errorf("got provider data %s, want %s", got, want)
 	}
 }
 
-func TestWhatCannotBeAnsweredIsAnError(t *testing.T) {
+func TestUnanswerableRequestsFail(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ rules, model, code, message string }{
 		"an unknown model":        {"  - reply: a\n", "n", model.CodeNotFound, `the script has no model "n", only ["m"]`},
 		"no rule matches":         {"  - when: {userTurns: 7}\n    reply: a\n", "m", model.CodeInvalidRequest, "no rule of the scripted model"},
 		"an unknown field":        {"  - reply: 'a {{.Nope}}'\n", "m", model.CodeInvalidRequest, "part 1 of the scripted reply"},
-		"a text without end":      {"  - reply: '{{range 1000000000}}aaaaaaaaaaaaaaaaaaaaaaaa{{end}}'\n", "m", model.CodeInvalidRequest, "longer than"},
-		"too many repetitions":    {"  - reply:\n      - text: aaaa\n        repeat: 1000000000\n", "m", model.CodeInvalidRequest, "longer than"},
+		"an endless text":         {"  - reply: '{{range 1000000000}}aaaaaaaaaaaaaaaaaaaaaaaa{{end}}'\n", "m", model.CodeInvalidRequest, "exceeds"},
+		"too many repetitions":    {"  - reply:\n      - text: aaaa\n        repeat: 1000000000\n", "m", model.CodeInvalidRequest, "exceeds"},
 		"a template of arguments": {"  - reply:\n      - call: {name: f, arguments: {a: '{{index .Match 9}}'}}\n", "m", model.CodeInvalidRequest, "part 1 of the scripted reply"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := ask(user("a"))
+			r := newRequest(user("a"))
 			r.Model = test.model
-			err := modeltest.Listen(t, parse(t, test.rules).Generate(t.Context(), r)).Err
+			err := modeltest.Collect(t, parse(t, test.rules).Generate(t.Context(), r)).Err
 			e, ok := errors.AsType[*model.Error](err)
 			if !ok || e.Code != test.code || e.Retryable || !strings.Contains(e.Message, test.message) {
 				t.Errorf("got error %v, want %s: …%s…", err, test.code, test.message)

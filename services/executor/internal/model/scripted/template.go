@@ -13,13 +13,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxText is the longest text that one template, or one part, gives.
+// maxText limits the text of one template or part, in bytes.
 const maxText = 16 << 20
 
-var errTooLong = fmt.Errorf("the text is longer than %d bytes", maxText)
+var errTooLong = fmt.Errorf("the text exceeds %d bytes", maxText)
 
-// view is what templates see.
-type view struct {
+// templateData is the input of templates.
+type templateData struct {
 	LastUser   string
 	Users      []string
 	UserCount  int
@@ -30,90 +30,87 @@ type view struct {
 	Group      map[string]string
 }
 
-// text is a template.
-type text struct{ parsed *template.Template }
+type textTemplate struct{ parsed *template.Template }
 
 // UnmarshalYAML parses the template.
-func (t *text) UnmarshalYAML(node ast.Node) error {
-	source, ok := scalar(node)
+func (t *textTemplate) UnmarshalYAML(node ast.Node) error {
+	source, ok := scalarText(node)
 	if !ok {
-		return complain(node, "expected a text")
+		return nodeError(node, "expected a text")
 	}
 	parsed, err := parseText(source)
 	if err != nil {
-		return complain(node, "%v", err)
+		return nodeError(node, "%v", err)
 	}
 	*t = parsed
 	return nil
 }
 
-func parseText(source string) (text, error) {
-	parsed, err := template.New("text").Option("missingkey=zero").Funcs(functions()).Parse(source)
-	return text{parsed}, err
+func parseText(source string) (textTemplate, error) {
+	parsed, err := template.New("text").Option("missingkey=zero").Funcs(templateFuncs()).Parse(source)
+	return textTemplate{parsed}, err
 }
 
-func (t text) render(v view) (string, error) {
-	var out limited
+func (t textTemplate) render(v templateData) (string, error) {
+	var out limitedBuffer
 	err := t.parsed.Execute(&out, v)
 	return out.String(), err
 }
 
-// limited refuses to grow beyond maxText: a template may loop.
-type limited struct{ bytes.Buffer }
+// limitedBuffer grows to at most maxText: a template may loop.
+type limitedBuffer struct{ bytes.Buffer }
 
-func (l *limited) Write(p []byte) (int, error) {
+func (l *limitedBuffer) Write(p []byte) (int, error) {
 	if l.Len()+len(p) > maxText {
 		return 0, errTooLong
 	}
 	return l.Buffer.Write(p)
 }
 
-func functions() template.FuncMap {
+func templateFuncs() template.FuncMap {
 	return template.FuncMap{
 		"join":  func(list []string, separator string) string { return strings.Join(list, separator) },
 		"json":  func(value any) (string, error) { b, err := json.Marshal(value); return string(b), err },
-		"field": field,
+		"field": jsonField,
 	}
 }
 
-// field takes a value out of a JSON text: texts as they are, the rest as JSON.
-// What is not there is empty.
-func field(source string, keys ...string) string {
+// jsonField reads a value from a JSON text: strings without quotes, other values as JSON. A missing value is "".
+func jsonField(source string, keys ...string) string {
 	value := json.RawMessage(source)
 	for _, key := range keys {
 		var object map[string]json.RawMessage
-		// Where there is no object, there is no value for the key.
+		// Anything but an object has no value for the key.
 		_ = json.Unmarshal(value, &object)
 		value = object[key]
 	}
-	return model.Plain(value)
+	return model.PlainText(value)
 }
 
-// data is any value, kept as JSON.
-type data struct{ json json.RawMessage }
+type jsonValue struct{ json json.RawMessage }
 
 // UnmarshalYAML turns the value into JSON.
-func (d *data) UnmarshalYAML(node ast.Node) (err error) {
+func (v *jsonValue) UnmarshalYAML(node ast.Node) (err error) {
 	var value any
 	if err := decode(node, &value); err != nil {
 		return err
 	}
-	if d.json, err = json.Marshal(value); err != nil {
-		return complain(node, "cannot be JSON: %v", err)
+	if v.json, err = json.Marshal(value); err != nil {
+		return nodeError(node, "cannot be encoded as JSON: %v", err)
 	}
 	return nil
 }
 
-// arguments gives the text of a call's arguments.
+// arguments are the arguments of a call: text or tree.
 type arguments struct {
-	text *text // sent as it is
-	tree any   // or JSON, whose texts are templates
+	text *textTemplate // template for the whole text
+	tree any           // JSON with templates as its texts
 }
 
 // UnmarshalYAML parses the templates.
 func (a *arguments) UnmarshalYAML(node ast.Node) error {
-	if _, ok := scalar(node); ok {
-		a.text = new(text)
+	if _, ok := scalarText(node); ok {
+		a.text = new(textTemplate)
 		return a.text.UnmarshalYAML(node)
 	}
 	var value any
@@ -121,28 +118,28 @@ func (a *arguments) UnmarshalYAML(node ast.Node) error {
 		return err
 	}
 	if _, ok := value.(map[string]any); !ok {
-		return complain(node, "arguments are a mapping or a text")
+		return nodeError(node, "arguments are a mapping or a text")
 	}
 	if _, err := json.Marshal(value); err != nil {
-		return complain(node, "cannot be JSON: %v", err)
+		return nodeError(node, "cannot be encoded as JSON: %v", err)
 	}
-	tree, err := mapTexts(value, func(s string) (any, error) { return parseText(s) })
+	tree, err := mapLeaves(value, func(s string) (any, error) { return parseText(s) })
 	if err != nil {
-		return complain(node, "%v", err)
+		return nodeError(node, "%v", err)
 	}
 	a.tree = tree
 	return nil
 }
 
-// render gives the arguments' text: "" where there are none.
-func (a *arguments) render(v view) (string, error) {
+// render returns the text of the arguments, "" without any.
+func (a *arguments) render(v templateData) (string, error) {
 	switch {
 	case a == nil:
 		return "", nil
 	case a.text != nil:
 		return a.text.render(v)
 	}
-	tree, err := mapTexts(a.tree, func(t text) (any, error) { return t.render(v) })
+	tree, err := mapLeaves(a.tree, func(t textTemplate) (any, error) { return t.render(v) })
 	if err != nil {
 		return "", err
 	}
@@ -153,16 +150,15 @@ func (a *arguments) render(v view) (string, error) {
 	return string(out), err
 }
 
-// mapTexts gives a copy of a tree of maps and lists in which each leaf of type
-// T is replaced.
-func mapTexts[T any](tree any, replace func(T) (any, error)) (any, error) {
+// mapLeaves copies a tree of maps and lists and replaces its leaves of type T.
+func mapLeaves[T any](tree any, replace func(T) (any, error)) (any, error) {
 	switch node := tree.(type) {
 	case T:
 		return replace(node)
 	case map[string]any:
 		out := make(map[string]any, len(node))
 		for key, child := range node {
-			mapped, err := mapTexts(child, replace)
+			mapped, err := mapLeaves(child, replace)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", key, err)
 			}
@@ -172,7 +168,7 @@ func mapTexts[T any](tree any, replace func(T) (any, error)) (any, error) {
 	case []any:
 		out := make([]any, len(node))
 		for i, child := range node {
-			mapped, err := mapTexts(child, replace)
+			mapped, err := mapLeaves(child, replace)
 			if err != nil {
 				return nil, fmt.Errorf("%d: %w", i, err)
 			}

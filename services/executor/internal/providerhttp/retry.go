@@ -1,4 +1,4 @@
-package line
+package providerhttp
 
 import (
 	"net/http"
@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// ReadRetryHeaders reads the retry headers of a refusal: the delay, and X-Should-Retry, which overrides the status.
+// ReadRetryHeaders reads the retry headers of an error response: the delay, and X-Should-Retry, which overrides
+// the status.
 func ReadRetryHeaders(e *model.Error, h http.Header) {
 	e.RetryAfter = retryAfter(h)
 	switch h.Get("X-Should-Retry") {
@@ -19,15 +20,16 @@ func ReadRetryHeaders(e *model.Error, h http.Header) {
 	}
 }
 
-// retryAfter reads the delay from Retry-After-Ms, or from Retry-After in seconds or as a date. A date counts
-// from the Date header of the same response, so the clocks need not agree. It returns 0 without a usable value.
+// retryAfter reads the delay from Retry-After-Ms, or from Retry-After in seconds or as a date. A date is
+// compared with the Date header of the same response, so the clocks need not agree. Without a usable value it
+// returns 0.
 func retryAfter(h http.Header) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
-		return span(ms, time.Millisecond)
+		return toDelay(ms, time.Millisecond)
 	}
 	value := h.Get("Retry-After")
 	if seconds, err := strconv.ParseFloat(value, 64); err == nil {
-		return span(seconds, time.Second)
+		return toDelay(seconds, time.Second)
 	}
 	then, err := http.ParseTime(value)
 	if err != nil {
@@ -40,10 +42,9 @@ func retryAfter(h http.Header) time.Duration {
 	return max(0, then.Sub(now))
 }
 
-// maxRetryAfter caps the requested delay.
 const maxRetryAfter = 24 * time.Hour
 
-func span(n float64, unit time.Duration) time.Duration {
+func toDelay(n float64, unit time.Duration) time.Duration {
 	if !(n > 0) { // also excludes NaN
 		return 0
 	}

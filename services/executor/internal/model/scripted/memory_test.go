@@ -13,7 +13,7 @@ import (
 )
 
 // Not parallel: it measures the memory of the process.
-func TestACallThatWaitsCostsLittle(t *testing.T) {
+func TestAWaitingCallUsesLittleMemory(t *testing.T) {
 	const calls = 2000
 	m := parse(t, `
   - when: {lastUser: '(?P<what>sea)'}
@@ -22,26 +22,26 @@ func TestACallThatWaitsCostsLittle(t *testing.T) {
       - wait: 1h
       - call: {name: f, arguments: {city: '{{.LastUser}}'}}
 `)
-	// A conversation of some length, which belongs to the caller.
+	// A long conversation, which belongs to the caller.
 	var conversation []agent.Message
 	for n := range 20 {
 		conversation = append(conversation, user(fmt.Sprint("Question ", n, strings.Repeat(" and more", 20))), assistant(agent.Text{Text: "Answer."}))
 	}
-	request := ask(append(conversation, user("How is the sea?"))...)
+	request := newRequest(append(conversation, user("How is the sea?"))...)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	before := inUse()
+	before := memoryInUse()
 	var waiting sync.WaitGroup
 	for range calls {
 		waiting.Add(1)
 		wg.Go(func() {
-			said := 0
+			received := 0
 			for e := range m.Generate(ctx, request) {
 				if _, ok := e.(model.TextDelta); ok {
-					if said++; said == 5 {
+					if received++; received == 5 {
 						waiting.Done()
 					}
 				}
@@ -49,17 +49,17 @@ func TestACallThatWaitsCostsLittle(t *testing.T) {
 		})
 	}
 	waiting.Wait()
-	each := (inUse() - before) / calls
+	each := (memoryInUse() - before) / calls
 	t.Logf("%d bytes each", each)
 	if each > 16<<10 {
-		t.Errorf("got %d bytes for each call that waits, want no more than 16 KiB", each)
+		t.Errorf("got %d bytes for each waiting call, want at most 16 KiB", each)
 	}
 }
 
-// inUse gives the bytes that the heap and the stacks hold after a collection.
-func inUse() int {
+// memoryInUse returns the bytes of heap and stacks after a collection.
+func memoryInUse() int {
 	runtime.GC()
-	runtime.GC() // stacks shrink in the first and are free after it
+	runtime.GC() // the first collection shrinks stacks, the second frees them
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
 	return int(s.HeapAlloc + s.StackInuse)
