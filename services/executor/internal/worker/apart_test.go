@@ -49,9 +49,9 @@ var stuck = map[string]struct {
 }
 
 // stuckPlay is a play with one of the functions, which waits until free is closed.
-func stuckPlay(t *testing.T, set func(a *worker.Agent, wait func())) (p *play, calls *atomic.Int32, free chan struct{}) {
+func stuckPlay(t *testing.T, set func(a *worker.Agent, wait func())) (p *system, calls *atomic.Int32, free chan struct{}) {
 	t.Helper()
-	p, calls, free = newPlay(t), &atomic.Int32{}, make(chan struct{})
+	p, calls, free = newSystem(t), &atomic.Int32{}, make(chan struct{})
 	a := definition("demo", replies(ask("pay", `{}`), text("ok")), p.tool("pay", agent.RetryNever, nil))
 	set(&a, func() { calls.Add(1); <-free })
 	p.agents["demo"] = a
@@ -67,7 +67,7 @@ func TestAFunctionThatDoesNotReturnHoldsUpNoRunForEver(t *testing.T) {
 				p, calls, free := stuckPlay(t, test.set)
 				p.open()
 				begin := time.Now()
-				run := p.end(p.state.startRun("s", "demo", "hi"))
+				run := p.end(p.startRun("s", "demo", "hi"))
 				if took := time.Since(begin); took > time.Minute || calls.Load() == 0 {
 					t.Errorf("the run took %v, with %d calls of the function", took, calls.Load())
 				}
@@ -89,10 +89,10 @@ func TestAStopCutsAFunctionThatDoesNotReturn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p, _, free := stuckPlay(t, test.set)
 				p.open()
-				run := p.state.startRun("s", "demo", "hi")
+				run := p.startRun("s", "demo", "hi")
 				time.Sleep(3 * time.Second)
 				begin := time.Now()
-				p.state.stopRun(run, interrupt, "")
+				p.stopRun(run, interrupt, "")
 				if ended := p.end(run); ended.GetStatus() != interrupted || time.Since(begin) > 2*time.Second {
 					t.Errorf("run = %v after %v, want it interrupted at once", ended, time.Since(begin))
 				}
@@ -113,11 +113,11 @@ func TestAnExecutorThatStopsGivesARunBackWhoseFunctionDoesNotReturn(t *testing.T
 				p, calls, free := stuckPlay(t, test.set)
 				p.config.HookTimeout = time.Hour
 				e := p.open()
-				run := p.state.startRun("s", "demo", "hi")
+				run := p.startRun("s", "demo", "hi")
 				p.until("the function is called", func() bool { return calls.Load() > 0 })
 				e.stop()
 				<-e.ended
-				if n := p.state.find(run).run.GetLosses(); n != 0 {
+				if n := p.run(run).GetLosses(); n != 0 {
 					t.Errorf("losses = %d, want that the run was given back", n)
 				}
 				close(free)
@@ -137,18 +137,19 @@ func TestAFunctionThatDoesNotReturnIsAtLastNotCalled(t *testing.T) {
 		p.config.HookTimeout = time.Second
 		p.open()
 		for range 34 {
-			p.end(p.state.startRun("s", "demo", "hi"))
+			p.end(p.startRun("s", "demo", "hi"))
 			time.Sleep(2 * time.Second)
 		}
 		if n := calls.Load(); n != 32 {
 			t.Errorf("the function was called %d times, want 32", n)
 		}
-		run := p.end(p.state.startRun("s", "demo", "hi"))
+		run := p.end(p.startRun("s", "demo", "hi"))
 		if !strings.Contains(run.GetFailure().GetDetail(), "32 earlier calls") {
 			t.Errorf("run = %v, want that the function is not called any more", run)
 		}
 		close(free)
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed {
+		synctest.Wait()
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed once the function returns", run)
 		}
 	})
@@ -158,7 +159,7 @@ func TestAFunctionThatDoesNotReturnIsAtLastNotCalled(t *testing.T) {
 func TestAFunctionThatDoesNotReturnTakesNothingFromAPlan(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		var waits atomic.Bool
 		free := make(chan struct{})
 		pay := p.tool("pay", agent.RetryNever, func(_ context.Context, c *agent.Call) (any, error) {
@@ -178,7 +179,7 @@ func TestAFunctionThatDoesNotReturnTakesNothingFromAPlan(t *testing.T) {
 			waits.Store(waits.Load() || point == worker.PointCallRecorded)
 			dies(ctx, e, point)
 		}
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed || !waits.Load() {
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed || !waits.Load() {
 			t.Errorf("run = %v, want it completed", run)
 		}
 		equalLines(t, "messages", p.dialogue(), []string{"user: hi", "assistant: [call_0 pay]", "tool: [result call_0 done]", "assistant: ok"})

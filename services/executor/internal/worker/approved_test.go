@@ -29,23 +29,23 @@ func TestAnApprovedToolThatFailsIsAResultWithItsApproval(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := newPlay(t)
-				p.state.maxResult = 1000
+				p := newSystem(t)
+				p.stateConfig.Server.Limits.ResultBytes = 1000
 				pay := p.tool("pay", agent.RetryNever, test.do)
 				pay.Approval, pay.Timeout = true, time.Second
 				a := definition("demo", replies(ask("pay", `{}`), text("ok")), pay)
 				p.agents[a.Name] = a
 				p.open()
-				p.end(p.state.startRun("s", "demo", "hi"))
-				p.state.answer("call_0", approval(true, "go on"))
-				if run := p.end("s/run 2"); run.GetStatus() != completed || p.ran()["call_0"] != 1 {
-					t.Errorf("run = %v after %v executions, want it completed after one", run, p.ran())
+				p.end(p.startRun("s", "demo", "hi"))
+				p.answer("call_0", approval(true, "go on"))
+				if run := p.end(p.current()); run.GetStatus() != completed || p.executions()["call_0"] != 1 {
+					t.Errorf("run = %v after %v executions, want it completed after one", run, p.executions())
 				}
-				got := results(p.house)[0]
+				got := p.results()[0]
 				if got.GetSuccess() || !strings.Contains(got.GetError(), test.want) {
 					t.Errorf("result = %v, want a failure with %q", got, test.want)
 				}
-				id := p.state.sessions["s"].calls[0].GetApprovalId()
+				id := p.openedCalls("s")[0].GetApprovalId()
 				if v := got.GetApproval(); !v.GetApproved() || v.GetReason() != "go on" || v.GetApprovalId() != id {
 					t.Errorf("approval = %v, want that of %s", v, id)
 				}
@@ -63,32 +63,32 @@ func TestADecisionStandsWithItsCallWhereverTheExecutorDies(t *testing.T) {
 		t.Run("a drain"+name, func(t *testing.T) {
 			t.Parallel()
 			playEverywhere(t, func(t *testing.T, c *cut) {
-				p := newPlay(t)
+				p := newSystem(t)
 				a := asking(p, "pay", `{"n":1}`, "pay", `{"n":2}`)
 				p.agents[a.Name] = a
 				p.start(c)
 				dies := p.passed
 				p.passed = func(ctx context.Context, e *executor, point worker.Point) {
 					if e.id == "executor 1" && point == down {
-						p.stream.Down.Store(true)
-						time.AfterFunc(30*time.Second, func() { p.stream.Down.Store(false) })
+						p.faults.streamDown.Store(true)
+						time.AfterFunc(30*time.Second, func() { p.faults.streamDown.Store(false) })
 					}
 					dies(ctx, e, point)
 				}
-				p.end(p.state.startRun("s", "demo", "hi"))
-				p.state.answer("call_0", approval(true, "go on"))
-				p.state.answer("call_1", approval(false, ""))
-				if run := p.end("s/run 2"); run.GetStatus() != completed || p.ran()["call_0"] > 1 || p.ran()["call_1"] > 0 {
-					t.Errorf("run = %v after %v executions", run, p.ran())
+				p.end(p.startRun("s", "demo", "hi"))
+				p.answer("call_0", approval(true, "go on"))
+				p.answer("call_1", approval(false, ""))
+				if run := p.end(p.current()); run.GetStatus() != completed || p.executions()["call_0"] > 1 || p.executions()["call_1"] > 0 {
+					t.Errorf("run = %v after %v executions", run, p.executions())
 				}
 				how := "done"
-				if results(p.house)[0].GetError() != "" {
+				if p.results()[0].GetError() != "" {
 					how = "unknown"
 				}
 				equalLines(t, "messages", p.dialogue()[2:4], []string{
 					"tool: [result call_0 " + how + ", approved: go on]", "tool: [result call_1 failed, refused]",
 				})
-				p.verifyDecided("s/run 2", "call_0 approve go on", "call_1 reject ")
+				p.verifyDecided(p.current(), "call_0 approve go on", "call_1 reject ")
 				p.verifyReaders("s")
 			})
 		})
@@ -97,11 +97,11 @@ func TestADecisionStandsWithItsCallWhereverTheExecutorDies(t *testing.T) {
 
 // verifyDecided checks that the run tells the decisions once, each with the question that it
 // is about, and before the end of its call.
-func (p *play) verifyDecided(runID string, want ...string) {
+func (p *system) verifyDecided(runID string, want ...string) {
 	p.t.Helper()
 	var told []string
 	ended := map[string]bool{}
-	for _, r := range p.stream.records("s") {
+	for _, r := range p.records("s") {
 		chunk := r.GetChunk()
 		if chunk.GetAgentId() != runID {
 			continue
@@ -109,7 +109,7 @@ func (p *play) verifyDecided(runID string, want ...string) {
 		ended[chunk.GetToolEnd().GetToolCallId()] = true
 		if d := chunk.GetToolApprovalResponse(); d != nil {
 			told = append(told, fmt.Sprintf("%s %s %s", d.GetToolCallId(), d.GetDecision(), d.GetReason()))
-			if c := p.state.sessions["s"].call(d.GetToolCallId()); d.GetApprovalId() != c.GetApprovalId() || ended[d.GetToolCallId()] {
+			if c := p.openedCall(d.GetToolCallId()); d.GetApprovalId() != c.GetApprovalId() || ended[d.GetToolCallId()] {
 				p.t.Errorf("told %v of %v, its end before %v", d, c, ended[d.GetToolCallId()])
 			}
 		}
@@ -123,24 +123,24 @@ func (p *play) verifyDecided(runID string, want ...string) {
 func TestALargeResultOfAClientIsKeptWhole(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
-		p.stream.MaxChunk = 512 << 10
+		p := newSystem(t)
+		p.streamConfig.ChunkBytes = 512 << 10
 		a := asking(p, "locate", `{}`, "locate", `{}`)
 		p.agents[a.Name] = a
 		p.open()
-		p.end(p.state.startRun("s", "demo", "hi"))
+		p.end(p.startRun("s", "demo", "hi"))
 		large := `"` + strings.Repeat("x", 1_000_000-2) + `"`
-		p.state.answer("call_0", result(large))
-		p.state.answer("call_1", result(`null`))
-		if run := p.end("s/run 2"); run.GetStatus() != completed {
+		p.answer("call_0", result(large))
+		p.answer("call_1", result(`null`))
+		if run := p.end(p.current()); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed", run)
 		}
-		kept := results(p.house)
+		kept := p.results()
 		if kept[0].GetResult() != large || kept[1].GetResult() != "null" || !kept[1].GetSuccess() {
 			t.Errorf("kept %d bytes and %v, want %d and null", len(kept[0].GetResult()), kept[1], len(large))
 		}
 		ends := map[string]*eventv1.ToolEnd{}
-		for _, r := range p.stream.records("s") {
+		for _, r := range p.records("s") {
 			if end := r.GetChunk().GetToolEnd(); end != nil {
 				ends[end.GetToolCallId()] = end
 			}

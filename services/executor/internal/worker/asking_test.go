@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +16,7 @@ import (
 
 // asking is an agent whose first reply makes the calls, of a tool of the server's, one
 // that needs a yes and one of the client's.
-func asking(p *play, calls ...string) worker.Agent {
+func asking(p *system, calls ...string) worker.Agent {
 	pay := p.tool("pay", agent.RetryNever, nil)
 	pay.Approval = true
 	return definition("demo", replies(ask(calls...), text("Done.")),
@@ -23,17 +24,17 @@ func asking(p *play, calls ...string) worker.Agent {
 }
 
 // troubles are what becomes of the stream tier while a run suspends.
-var troubles = map[string]func(p *play, point worker.Point){
-	"none": func(*play, worker.Point) {},
-	"away until the run has suspended": func(p *play, point worker.Point) {
+var troubles = map[string]func(p *system, point worker.Point){
+	"none": func(*system, worker.Point) {},
+	"away until the run has suspended": func(p *system, point worker.Point) {
 		if point == worker.PointReplied {
-			p.stream.Down.Store(true)
-			time.AfterFunc(30*time.Second, func() { p.stream.Down.Store(false) })
+			p.faults.streamDown.Store(true)
+			time.AfterFunc(30*time.Second, func() { p.faults.streamDown.Store(false) })
 		}
 	},
-	"the log is begun anew behind the last step": func(p *play, point worker.Point) {
+	"the log is begun anew behind the last step": func(p *system, point worker.Point) {
 		if point == worker.PointFinished {
-			p.stream.Lose()
+			p.loseLog()
 		}
 	},
 }
@@ -53,7 +54,7 @@ func TestEachOpenCallIsAskedOnceWhereverTheExecutorDies(t *testing.T) {
 					verdicts = []verdict{dieBefore, dieAfter}
 				}
 				playEverywhere(t, func(t *testing.T, c *cut) {
-					p := newPlay(t)
+					p := newSystem(t)
 					a := asking(p, calls...)
 					p.agents[a.Name] = a
 					p.start(c)
@@ -64,7 +65,7 @@ func TestEachOpenCallIsAskedOnceWhereverTheExecutorDies(t *testing.T) {
 						}
 						dies(ctx, e, point)
 					}
-					first := p.state.startRun("s", "demo", "hi")
+					first := p.startRun("s", "demo", "hi")
 					p.end(first)
 					p.verifyAsked()
 					p.verifyReaders("s")
@@ -76,9 +77,9 @@ func TestEachOpenCallIsAskedOnceWhereverTheExecutorDies(t *testing.T) {
 
 // verifyAsked checks that what stands in the stream asks each open call of the session
 // once, with all that is needed to answer it, and behind its arguments.
-func (p *play) verifyAsked() {
+func (p *system) verifyAsked() {
 	p.t.Helper()
-	lines := script(p.stream.records("s"))
+	lines := script(p.records("s"))
 	once := func(line string) {
 		p.t.Helper()
 		if n := stands(lines, line); n != 1 {
@@ -86,7 +87,7 @@ func (p *play) verifyAsked() {
 		}
 	}
 	asked, told := 0, 0
-	for _, c := range p.state.sessions["s"].calls {
+	for _, c := range p.openedCalls("s") {
 		once("1 args " + c.GetToolCallId() + " " + c.GetInput())
 		asked++
 		if c.GetKind() == statev1.CallKind_CALL_KIND_CLIENT_TOOL {
@@ -95,7 +96,7 @@ func (p *play) verifyAsked() {
 		}
 		once("1 start " + c.GetToolCallId())
 		once("1 asked " + c.GetToolCallId())
-		for _, r := range p.stream.records("s") {
+		for _, r := range p.records("s") {
 			q := r.GetChunk().GetToolApprovalRequest()
 			if q.GetToolCallId() == c.GetToolCallId() && (q.GetApprovalId() != c.GetApprovalId() || q.GetToolName() != c.GetToolName() || q.GetInput() != c.GetInput()) {
 				p.t.Errorf("asked %v, want what the session waits for: %v", q, c)
@@ -124,32 +125,29 @@ func stands(lines []string, line string) (n int) {
 	return n
 }
 
-// A run that waits once more for what an earlier one has asked was never the one that asked,
-// also where the state service files the question under it.
 func TestARunThatSuspendsAgainAndIsLostDoesNotAskAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		a := asking(p, "pay", `{}`)
 		p.agents[a.Name] = a
 		p.start(&cut{point: worker.PointFinished, n: 2})
 		dies := p.passed
+		var resumed atomic.Bool
 		p.passed = func(ctx context.Context, e *executor, point worker.Point) {
-			p.state.mu.Lock()
-			second := e.id == "executor 1" && p.state.find("s/run 2") != nil
-			if second && point == worker.PointFinished {
-				p.state.sessions["s"].calls[0].RunId = "s/run 2"
-			}
-			p.state.mu.Unlock()
-			if second && point == worker.PointClaimed {
-				p.stream.Down.Store(true)
-				time.AfterFunc(30*time.Second, func() { p.stream.Down.Store(false) })
+			if e.id == "executor 1" && resumed.Load() && point == worker.PointClaimed {
+				p.faults.streamDown.Store(true)
+				time.AfterFunc(30*time.Second, func() { p.faults.streamDown.Store(false) })
 			}
 			dies(ctx, e, point)
 		}
-		p.end(p.state.startRun("s", "demo", "hi"))
-		p.end(p.state.resume("s"))
-		lines := script(p.stream.records("s"))
+		p.end(p.startRun("s", "demo", "hi"))
+		p.stopRun("", interrupt, "") // the call stays open
+		resumed.Store(true)
+		if run := p.end(p.resume("s")); run.GetStatus() != statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL {
+			t.Errorf("run = %v, want it suspended", run)
+		}
+		lines := script(p.records("s"))
 		asked := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !strings.Contains(line, " asked ") })
 		if len(asked) != 1 {
 			t.Errorf("shown %v, want one question", lines)

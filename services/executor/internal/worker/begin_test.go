@@ -10,7 +10,7 @@ import (
 
 // capped is an agent of two steps, which asks a client in the first of each turn but the
 // first one.
-func capped(p *play) {
+func capped(p *system) {
 	a := definition("demo", replies(ask("count", `{}`), ask("count", `{}`), ask("locate", `{}`), text("done")),
 		p.tool("count", agent.RetrySafe, nil), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
 	a.MaxSteps = 2
@@ -20,18 +20,18 @@ func capped(p *play) {
 func TestAResumedRunHasABudgetOfItsOwnOverItsSuspensions(t *testing.T) {
 	t.Parallel()
 	playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
+		p := newSystem(t)
 		capped(p)
 		p.start(c)
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetFailure().GetCode() != "framework_max_steps" {
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetFailure().GetCode() != "framework_max_steps" {
 			t.Fatalf("run = %v, want it at its cap", run)
 		}
-		if run := p.end(p.state.resume("s")); run.GetStatus() != statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL {
+		if run := p.end(p.resume("s")); run.GetStatus() != statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL {
 			t.Fatalf("run = %v, want it suspended", run)
 		}
-		open := p.state.sessions["s"].calls[0].GetToolCallId()
-		p.state.answer(open, result(`"done `+open+`"`))
-		if run := p.end("s/run 3"); run.GetStatus() != completed {
+		open := p.openedCalls("s")[0].GetToolCallId()
+		p.answer(open, result(`"done `+open+`"`))
+		if run := p.end(p.current()); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed within what the resumed one had left", run)
 		}
 		p.once()
@@ -41,15 +41,19 @@ func TestAResumedRunHasABudgetOfItsOwnOverItsSuspensions(t *testing.T) {
 func TestAContinuationWhoseTurnIsNotKnownCountsFromTheUsersMessage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		capped(p)
+		p.faults.alterClaim = func(c *statev1.Claim) { // as a service of an earlier version sends it
+			if c.GetRun().GetEntry() == statev1.RunEntry_RUN_ENTRY_CONTINUATION {
+				c.Run.TurnMessageCount = 0
+			}
+		}
 		p.open()
-		p.end(p.state.startRun("s", "demo", "hi"))
-		p.end(p.state.resume("s"))
-		p.state.sessions["s"].turnless = true
-		open := p.state.sessions["s"].calls[0].GetToolCallId()
-		p.state.answer(open, result(`"done `+open+`"`))
-		if run := p.end("s/run 3"); run.GetFailure().GetCode() != "framework_max_steps" {
+		p.end(p.startRun("s", "demo", "hi"))
+		p.end(p.resume("s"))
+		open := p.openedCalls("s")[0].GetToolCallId()
+		p.answer(open, result(`"done `+open+`"`))
+		if run := p.end(p.current()); run.GetFailure().GetCode() != "framework_max_steps" {
 			t.Errorf("run = %v, want it at its cap", run)
 		}
 	})

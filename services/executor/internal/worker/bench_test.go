@@ -23,7 +23,7 @@ func liveRuns(b *testing.B, runs, size int) {
 	for b.Loop() {
 		var waiting atomic.Int64
 		all := make(chan struct{})
-		h := newHouse(b, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(b, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			say(model.TextDelta{Text: "Let me think. "})
 			if waiting.Add(1) == int64(runs) {
 				close(all)
@@ -35,7 +35,7 @@ func liveRuns(b *testing.B, runs, size int) {
 		h.config.DrainGrace = 1
 		words := strings.Repeat("x", size)
 		for n := range runs {
-			h.state.startRun(fmt.Sprintf("session %d", n), "demo", words)
+			h.startRun(fmt.Sprintf("session %d", n), "demo", words)
 		}
 		before := memory()
 		e := h.open()

@@ -52,13 +52,13 @@ func (s *shelf) Changed() <-chan struct{} {
 func TestAgentsThatChangeAreAnnouncedAgainWhileRunsGoOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		s := &shelf{changed: make(chan struct{})}
 		p.catalog = s
 		p.open()
 		time.Sleep(time.Minute)
-		if len(p.state.announced) != 0 {
-			t.Fatalf("announced = %v without an agent", p.state.announced)
+		if len(p.announced()) != 0 {
+			t.Fatalf("announced = %v without an agent", p.announced())
 		}
 		slow := definition("slow", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
 			pause(ctx, 10*time.Second)
@@ -70,15 +70,15 @@ func TestAgentsThatChangeAreAnnouncedAgainWhileRunsGoOn(t *testing.T) {
 			return nil
 		}))
 		s.put(slow)
-		run := p.state.startRun("s", "slow", "hi")
+		run := p.startRun("s", "slow", "hi")
 		time.Sleep(5 * time.Second)
 		waiting := definition("new", replies(text("new")))
 		waiting.OnBusy = agent.BusyEnqueue
 		s.put(slow, waiting)
-		if ended := p.end(run); ended.GetStatus() != completed || ended.GetAttempt() != 1 || p.state.find(run).released != 0 {
+		if ended := p.end(run); ended.GetStatus() != completed || ended.GetAttempt() != 1 || len(p.released(run)) != 0 {
 			t.Errorf("run = %v, want it completed by its first claim", ended)
 		}
-		again := p.state.announced[len(p.state.announced)-1]
+		again := p.announced()[len(p.announced())-1]
 		var names []string
 		for _, a := range again.GetAgents() {
 			names = append(names, a.GetAgentType()+" "+a.GetOnBusy().String())
@@ -92,7 +92,7 @@ func TestAgentsThatChangeAreAnnouncedAgainWhileRunsGoOn(t *testing.T) {
 func TestARunOfSeveralStepsGoesOnWhenItsClaimStreamBreaks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t, definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
+		p := newSystem(t, definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
 			pause(ctx, 10*time.Second)
 			if answered(r) {
 				speak(say, "done")
@@ -102,15 +102,11 @@ func TestARunOfSeveralStepsGoesOnWhenItsClaimStreamBreaks(t *testing.T) {
 			return nil
 		})))
 		e := p.open()
-		run := p.state.startRun("s", "demo", "hi")
+		run := p.startRun("s", "demo", "hi")
 		time.Sleep(5 * time.Second)
-		e.line.mu.Lock()
-		for _, cut := range e.line.cut {
-			cut()
-		}
-		e.line.mu.Unlock()
-		if ended := p.end(run); ended.GetAttempt() != 1 || p.state.find(run).released != 0 {
-			t.Errorf("run = %v, released %d times; want it never given back", ended, p.state.find(run).released)
+		e.connection.cutStreams()
+		if ended := p.end(run); ended.GetAttempt() != 1 || len(p.released(run)) != 0 {
+			t.Errorf("run = %v, released %d times; want it never given back", ended, len(p.released(run)))
 		}
 	})
 }
@@ -118,7 +114,7 @@ func TestARunOfSeveralStepsGoesOnWhenItsClaimStreamBreaks(t *testing.T) {
 func TestACallThatTheEndOfADrainCutsRunsAgainOnlyWhereThatIsSafe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		first := true
 		slow := func(ctx context.Context, c *agent.Call) (any, error) {
 			if first {
@@ -131,22 +127,22 @@ func TestACallThatTheEndOfADrainCutsRunsAgainOnlyWhereThatIsSafe(t *testing.T) {
 			p.tool("charge", agent.RetryNever, slow), p.tool("lookup", agent.RetrySafe, slow))
 		p.config.DrainGrace = 5 * time.Second
 		e := p.open()
-		run := p.state.startRun("s", "demo", "hi")
+		run := p.startRun("s", "demo", "hi")
 		time.Sleep(time.Second)
 		begin := time.Now()
 		e.stop()
 		<-e.ended
 		first = false
-		if r := p.state.find(run); r.released != 1 || time.Since(begin) > 8*time.Second {
-			t.Errorf("released %d times after %v, want once, within the grace and a little", r.released, time.Since(begin))
+		if n := len(p.released(run)); n != 1 || time.Since(begin) > 8*time.Second {
+			t.Errorf("released %d times after %v, want once, within the grace and a little", n, time.Since(begin))
 		}
 		p.open()
 		p.end(run)
 		equalLines(t, "messages", p.dialogue(), []string{
 			"user: hi", "assistant: [call_0 charge] [call_1 lookup]", "tool: [result call_0 unknown]", "tool: [result call_1 done]", "assistant: done",
 		})
-		if p.ran()["call_0"] != 1 || p.ran()["call_1"] != 2 {
-			t.Errorf("executions = %v, want the safe one twice", p.ran())
+		if p.executions()["call_0"] != 1 || p.executions()["call_1"] != 2 {
+			t.Errorf("executions = %v, want the safe one twice", p.executions())
 		}
 	})
 }
@@ -154,7 +150,7 @@ func TestACallThatTheEndOfADrainCutsRunsAgainOnlyWhereThatIsSafe(t *testing.T) {
 func TestASuspendedOrStoppedRunIsNotGivenBackAtShutdown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		p.agents["demo"] = definition("demo", replies(ask("locate", `{}`), text("ok")), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
 		p.passed = func(_ context.Context, e *executor, point worker.Point) {
 			if point == worker.PointCommitted {
@@ -162,10 +158,10 @@ func TestASuspendedOrStoppedRunIsNotGivenBackAtShutdown(t *testing.T) {
 			}
 		}
 		e := p.open()
-		run := p.state.startRun("s", "demo", "hi")
+		run := p.startRun("s", "demo", "hi")
 		<-e.ended
-		if r := p.state.find(run); r.released != 0 || r.run.GetStatus() != statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL {
-			t.Errorf("run = %v, released %d times; want it suspended and not given back", r.run, r.released)
+		if r := p.run(run); len(p.released(run)) != 0 || r.GetStatus() != statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL {
+			t.Errorf("run = %v, released %d times; want it suspended and not given back", r, len(p.released(run)))
 		}
 	})
 }
@@ -173,7 +169,7 @@ func TestASuspendedOrStoppedRunIsNotGivenBackAtShutdown(t *testing.T) {
 func TestTheTextOfANativeCompletionIsNotToldToReaders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		a := definition("demo", mind(func(_ context.Context, r model.Request, say func(model.Event) bool) error {
 			if r.Output != nil {
 				speak(say, `{"completion":{"tool":"`+agent.FinishTool+`",`, `"input":{"n":1}}}`)
@@ -186,11 +182,11 @@ func TestTheTextOfANativeCompletionIsNotToldToReaders(t *testing.T) {
 		a.Completion = agent.CompletionNative
 		p.agents["demo"] = a
 		p.open()
-		run := p.end(p.state.startRun("s", "demo", "hi"))
+		run := p.end(p.startRun("s", "demo", "hi"))
 		if run.GetOutput() != `{"n":1}` {
 			t.Errorf("run = %v, want its output", run)
 		}
-		if got := texts(p.stream.records("s")); strings.Contains(got, "completion") {
+		if got := texts(p.records("s")); strings.Contains(got, "completion") {
 			t.Errorf("text = %q, want no form in it", got)
 		}
 	})
@@ -199,7 +195,7 @@ func TestTheTextOfANativeCompletionIsNotToldToReaders(t *testing.T) {
 func TestASummaryIsMadeOnceAndItsTokensCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		a := definition("demo", mind(func(_ context.Context, r model.Request, say func(model.Event) bool) error {
 			switch {
 			case r.Choice == model.ChoiceNone:
@@ -215,7 +211,7 @@ func TestASummaryIsMadeOnceAndItsTokensCount(t *testing.T) {
 		p.agents["demo"] = a
 		p.open()
 		for _, words := range []string{"one", "two", "three"} {
-			if run := p.end(p.state.startRun("s", "demo", words)); run.GetStatus() != completed {
+			if run := p.end(p.startRun("s", "demo", words)); run.GetStatus() != completed {
 				t.Fatalf("run = %v", run)
 			}
 		}
@@ -225,8 +221,8 @@ func TestASummaryIsMadeOnceAndItsTokensCount(t *testing.T) {
 				summaries++
 			}
 		}
-		if summaries == 0 || strings.Contains(texts(p.stream.records("s")), "in short") {
-			t.Errorf("%d summaries in %q, told %q; want some, and none told", summaries, p.dialogue(), texts(p.stream.records("s")))
+		if summaries == 0 || strings.Contains(texts(p.records("s")), "in short") {
+			t.Errorf("%d summaries in %q, told %q; want some, and none told", summaries, p.dialogue(), texts(p.records("s")))
 		}
 	})
 }
@@ -234,7 +230,7 @@ func TestASummaryIsMadeOnceAndItsTokensCount(t *testing.T) {
 func TestASummaryThatItsProviderHasEndedWithAnErrorIsNone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		a := definition("demo", mind(func(_ context.Context, r model.Request, say func(model.Event) bool) error {
 			switch {
 			case r.Choice == model.ChoiceNone:
@@ -251,7 +247,7 @@ func TestASummaryThatItsProviderHasEndedWithAnErrorIsNone(t *testing.T) {
 		p.agents["demo"] = a
 		p.open()
 		for _, words := range []string{"one", "two"} {
-			if run := p.end(p.state.startRun("s", "demo", words)); run.GetStatus() != completed {
+			if run := p.end(p.startRun("s", "demo", words)); run.GetStatus() != completed {
 				t.Fatalf("run = %v", run)
 			}
 		}

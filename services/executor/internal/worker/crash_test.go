@@ -2,19 +2,15 @@ package worker_test
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/position"
-	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
 )
@@ -22,37 +18,24 @@ import (
 // rehearsal is one play of the same two turns: a turn with a failing model call,
 // reasoning and three calls, and a turn of text.
 type rehearsal struct {
-	*house
-	mu       sync.Mutex
+	*system
 	tripped  bool           // the model has failed once
-	runs     map[string]int // executions by call id
-	keys     map[string]map[string]bool
 	plans    int            // replies with calls that came to their end
 	recorded map[string]int // executions of calls that had a result when an executor died
 }
 
 func newRehearsal(t *testing.T) *rehearsal {
-	p := &rehearsal{runs: map[string]int{}, keys: map[string]map[string]bool{}, recorded: map[string]int{}}
-	tool := func(name string, retry agent.Retry) agent.Tool {
-		return agent.Tool{Name: name, InputSchema: anyObject, Retry: retry, Execute: p.execute}
-	}
-	p.house = newHouse(t, definition("demo", mind(p.think), tool("charge", agent.RetryNever), tool("lookup", agent.RetrySafe)))
-	p.config.DrainGrace = 1
+	p := &rehearsal{recorded: map[string]int{}}
+	p.system = newSystem(t)
+	p.agents["demo"] = definition("demo", mind(p.think), p.tool("charge", agent.RetryNever, nil), p.tool("lookup", agent.RetrySafe, nil))
 	return p
 }
 
-func (p *rehearsal) execute(_ context.Context, c *agent.Call) (any, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.runs[c.ID]++
-	if p.keys[c.ID] == nil {
-		p.keys[c.ID] = map[string]bool{}
+func (p *rehearsal) think(ctx context.Context, r model.Request, yield func(model.Event) bool) error {
+	say := func(e model.Event) bool { // one append each
+		pause(ctx, time.Millisecond)
+		return yield(e)
 	}
-	p.keys[c.ID][c.IdempotencyKey] = true
-	return "done " + c.ID, nil
-}
-
-func (p *rehearsal) think(_ context.Context, r model.Request, say func(model.Event) bool) error {
 	switch {
 	case r.Messages[len(r.Messages)-1].Text() == "second":
 		speak(say, "Bye", ".")
@@ -95,43 +78,26 @@ func (p *rehearsal) play(decide func(call int, method string) verdict, turns ...
 		faults = append(faults, decide)
 	}
 	e := p.open(faults...)
-	died := false
-	e.line.mu.Lock()
-	e.line.onDead = func() {
-		e.stop()
+	p.replaceOnDeath(e)
+	e.connection.mu.Lock()
+	replace := e.connection.onDeath
+	e.connection.onDeath = func() {
 		p.note()
-		p.state.mu.Lock()
-		died = true
-		p.state.mu.Unlock()
-		p.state.silence(e.id)
+		replace()
 	}
-	e.line.mu.Unlock()
+	e.connection.mu.Unlock()
 	for _, text := range turns {
-		run := p.state.startRun("s", "demo", text)
-		lost := false // the executor may also die behind the end of the run
-		err := p.state.await(p.t.Context(), func() bool {
-			lost = died && p.workers == 1
-			return lost || !p.state.find(run).live()
-		})
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		if lost {
-			p.open()
-		}
-		p.ended(run)
+		p.end(p.startRun("s", "demo", text))
 	}
 	return e
 }
 
 // note keeps how often calls had run whose result is recorded.
 func (p *rehearsal) note() {
-	p.state.mu.Lock()
-	defer p.state.mu.Unlock()
+	recorded := p.recordedResults("s")
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, result := range p.state.sessions["s"].journal.GetResults() {
-		id := result.GetResult().GetToolCallId()
+	for _, id := range recorded {
 		p.recorded[id] = p.runs[id]
 	}
 }
@@ -148,9 +114,9 @@ func (p *rehearsal) verify() {
 // verifyClaims checks that each claim begins with the first attempt that is its own.
 func (p *rehearsal) verifyClaims() {
 	p.t.Helper()
-	for epoch, r := range p.stream.First("s") {
+	for epoch, r := range p.firstAppends("s") {
 		record := r.GetRecords()[0]
-		claim, attempt := p.state.claimed[epoch], record.GetAttempt()
+		claim, attempt := p.traffic.claims[claimKey("s", epoch)], record.GetAttempt()
 		first, _ := position.Attempts(claim.GetSession().GetClaims())
 		want := position.Position{Step: claim.GetSession().GetStepCount() + 1, Attempt: first, N: 1}
 		if got := position.Of(record.GetSequence()); attempt == nil || got != want || attempt.GetStands() != claim.GetSession().GetPosition() {
@@ -160,9 +126,7 @@ func (p *rehearsal) verifyClaims() {
 			p.t.Errorf("epoch %d, claim %d of the run, begins because of %q", epoch, claim.GetRun().GetAttempt(), attempt.GetReason())
 		}
 	}
-	if faults := p.stream.Faults(); len(faults) > 0 {
-		p.t.Errorf("the publishers broke the rules: %v", faults)
-	}
+	p.verifyAppends()
 }
 
 func (p *rehearsal) verifyEffects() {
@@ -180,15 +144,15 @@ func (p *rehearsal) verifyEffects() {
 			p.t.Errorf("call %s had the keys %v, want one", id, keys)
 		}
 	}
-	for _, run := range p.state.order {
-		if run.run.GetStatus() != statev1.RunStatus_RUN_STATUS_COMPLETED {
-			p.t.Errorf("run %s ended as %v: %v", run.run.GetRunId(), run.run.GetStatus(), run.run.GetFailure())
+	for _, run := range p.runsOf("s") {
+		if run.GetStatus() != statev1.RunStatus_RUN_STATUS_COMPLETED {
+			p.t.Errorf("run %s ended as %v: %v", run.GetRunId(), run.GetStatus(), run.GetFailure())
 		}
 	}
 	// Of the two tools the one that ends last is not recorded. Where charge does not run again,
 	// that is lookup.
 	want := []string{"plan", "result", "commit 1", "commit 2", "commit 3"}
-	got := slices.Clone(p.state.sessions["s"].writes)
+	got := slices.Clone(p.written("s"))
 	if p.unknownCharge() && len(got) < len(want) {
 		want = slices.Delete(want, 1, 2)
 	}
@@ -205,8 +169,8 @@ func (p *rehearsal) verifyEffects() {
 func (p *rehearsal) verifyMessages() {
 	p.t.Helper()
 	var got []string
-	for _, stored := range p.state.sessions["s"].messages {
-		got = append(got, describe(stored.GetMessage()))
+	for _, stored := range p.messages("s") {
+		got = append(got, describe(stored))
 	}
 	charged := "[result call_0 done]"
 	if p.unknownCharge() {
@@ -224,8 +188,8 @@ func (p *rehearsal) verifyMessages() {
 
 // unknownCharge reports whether the result of charge was lost with an executor.
 func (p *rehearsal) unknownCharge() bool {
-	for _, stored := range p.state.sessions["s"].messages {
-		for _, part := range stored.GetMessage().GetParts() {
+	for _, stored := range p.messages("s") {
+		for _, part := range stored.GetParts() {
 			if r := part.GetToolResult(); r.GetToolCallId() == "call_0" && strings.Contains(r.GetError(), "not known") {
 				return true
 			}
@@ -234,44 +198,9 @@ func (p *rehearsal) unknownCharge() bool {
 	return false
 }
 
-func describe(m *eventv1.Message) string {
-	words := []string{strings.ToLower(strings.TrimPrefix(m.GetRole().String(), "ROLE_")) + ":"}
-	for _, part := range m.GetParts() {
-		switch {
-		case part.GetText() != nil:
-			words = append(words, part.GetText().GetText())
-		case part.GetReasoning() != nil:
-			words = append(words, "("+part.GetReasoning().GetText()+")")
-		case part.GetToolCall() != nil:
-			words = append(words, fmt.Sprintf("[%s %s]", part.GetToolCall().GetToolCallId(), part.GetToolCall().GetToolName()))
-		case part.GetToolResult() != nil:
-			words = append(words, outcome(part.GetToolResult()))
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-func outcome(r *eventv1.ToolResultPart) string {
-	how := "failed"
-	var value string
-	switch {
-	case r.GetSuccess() && json.Unmarshal([]byte(r.GetResult()), &value) == nil && value == "done "+r.GetToolCallId():
-		how = "done"
-	case strings.Contains(r.GetError(), "not known"):
-		how = "unknown"
-	}
-	if v := r.GetApproval(); v != nil {
-		how += ", " + map[bool]string{true: "approved", false: "refused"}[v.GetApproved()]
-		if v.GetReason() != "" {
-			how += ": " + v.GetReason()
-		}
-	}
-	return fmt.Sprintf("[result %s %s]", r.GetToolCallId(), how)
-}
-
 func (p *rehearsal) verifyStream() {
 	p.t.Helper()
-	got := script(p.stream.records("s"))
+	got := script(p.records("s"))
 	want := wholeScript()
 	if !slices.Equal(got, want) {
 		p.t.Errorf("stream:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -290,111 +219,6 @@ func wholeScript() []string {
 	}
 }
 
-// verifyReaders checks that a reader that was there all the time has the same as one that
-// comes when everything is over, and that no publisher broke the rules.
-func (h *house) verifyReaders(sessionID string) {
-	h.t.Helper()
-	if got, want := comparable(h.stream.records(sessionID)), comparable(h.stream.stored(sessionID)); !slices.Equal(got, want) {
-		h.t.Errorf("a live reader has:\n%s\nbut stored is:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-	if faults := h.stream.Faults(); len(faults) > 0 {
-		h.t.Errorf("the publishers broke the rules: %v", faults)
-	}
-}
-
-// comparable is the script without what only the live stream has: events before the first
-// step stand before its step_started there, and runs name the one that they go on from.
-func comparable(frames []frame) []string {
-	lines := slices.DeleteFunc(script(frames), func(line string) bool { return strings.HasSuffix(line, " custom") })
-	for i, line := range lines {
-		if before, _, ok := strings.Cut(line, " run_resumed "); ok {
-			lines[i] = before + " run_resumed"
-		}
-	}
-	return lines
-}
-
-// script is the stream in lines: deltas joined, ends of calls, which come in any
-// order, sorted.
-func script(records []frame) []string {
-	var lines []string
-	ends := 0 // of calls, at the end of lines
-	for _, r := range records {
-		line, joins := scriptLine(r)
-		switch {
-		case line == "":
-			continue
-		case joins && len(lines) > 0 && sameBlock(lines[len(lines)-1], line):
-			lines[len(lines)-1] += line[strings.LastIndex(line, "\x00")+1:]
-			continue
-		}
-		if strings.Contains(line, " end ") {
-			ends++
-		} else {
-			ends = 0
-		}
-		lines = append(lines, line)
-		slices.Sort(lines[len(lines)-ends:])
-	}
-	for i := range lines {
-		lines[i] = strings.ReplaceAll(lines[i], "\x00", "")
-	}
-	return lines
-}
-
-func sameBlock(last, next string) bool {
-	a, _, ok := strings.Cut(last, "\x00")
-	b, _, _ := strings.Cut(next, "\x00")
-	return ok && a == b
-}
-
-// scriptLine puts a NUL between the block and the text of a delta.
-func scriptLine(r frame) (line string, joins bool) {
-	if t := r.GetTerminal(); t != nil {
-		how := ""
-		if status := t.GetEnd().GetStatus(); status > streamv2.EndStatus_END_STATUS_COMPLETED {
-			how = strings.TrimPrefix(status.String(), "END_STATUS_") + " "
-		}
-		return "END " + how + t.GetEnd().GetOutput() + t.GetFail().GetError(), false
-	}
-	c := r.GetChunk()
-	switch e := c.GetEvent().(type) {
-	case *eventv1.Chunk_TextDelta:
-		return fmt.Sprintf("%d text \x00%s", c.GetStep(), e.TextDelta.GetDelta()), true
-	case *eventv1.Chunk_Thinking:
-		return fmt.Sprintf("%d thinking \x00%s", c.GetStep(), e.Thinking.GetContent()), true
-	case *eventv1.Chunk_ToolArgStreamStart:
-		return fmt.Sprintf("%d args %s \x00", c.GetStep(), e.ToolArgStreamStart.GetToolCallId()), false
-	case *eventv1.Chunk_ToolArgStreamDelta:
-		return fmt.Sprintf("%d args %s \x00%s", c.GetStep(), e.ToolArgStreamDelta.GetToolCallId(), e.ToolArgStreamDelta.GetDelta()), true
-	case *eventv1.Chunk_ToolArgStreamEnd:
-		return "", false
-	case *eventv1.Chunk_ToolStart:
-		line := fmt.Sprintf("%d start %s", c.GetStep(), e.ToolStart.GetToolCallId())
-		if e.ToolStart.GetAwaitsClient() {
-			line += " for a client"
-		}
-		return line, false
-	case *eventv1.Chunk_ToolEnd:
-		return fmt.Sprintf("%d end %s", c.GetStep(), e.ToolEnd.GetToolCallId()), false
-	case *eventv1.Chunk_RunStarted:
-		return fmt.Sprintf("%d run_started %d", c.GetStep(), e.RunStarted.GetTurn()), false
-	case *eventv1.Chunk_RunResumed:
-		return fmt.Sprintf("%d run_resumed %s %d", c.GetStep(), e.RunResumed.GetPreviousRunId(), e.RunResumed.GetTurn()), false
-	case *eventv1.Chunk_RunSuspended:
-		return fmt.Sprintf("%d run_suspended %s", c.GetStep(), e.RunSuspended.GetReason()), false
-	case *eventv1.Chunk_RunInterrupted:
-		return fmt.Sprintf("%d run_interrupted %s", c.GetStep(), e.RunInterrupted.GetReason()), false
-	case *eventv1.Chunk_ToolApprovalRequest:
-		return fmt.Sprintf("%d asked %s", c.GetStep(), e.ToolApprovalRequest.GetToolCallId()), false
-	case *eventv1.Chunk_ToolApprovalResponse:
-		return fmt.Sprintf("%d judged %s %s", c.GetStep(), e.ToolApprovalResponse.GetToolCallId(), e.ToolApprovalResponse.GetDecision()), false
-	case *eventv1.Chunk_RunCompleted:
-		return fmt.Sprintf("%d run_completed %s", c.GetStep(), e.RunCompleted.GetOutput()), false
-	}
-	return fmt.Sprintf("%d %s", c.GetStep(), c.Type()), false
-}
-
 // callsOfPlay counts the calls of a play in which nothing fails.
 func callsOfPlay(t *testing.T) int {
 	t.Helper()
@@ -404,15 +228,13 @@ func callsOfPlay(t *testing.T) int {
 		e := p.play(nil, "first", "second")
 		p.verify()
 		var reader publishertest.Reader
-		if reader.Read(p.stream.History("s")...); len(reader.Asked) > 0 || reader.Cursor != position.Ended(3) {
+		if reader.Read(p.history("s")...); len(reader.Asked) > 0 || reader.Cursor != position.Ended(3) {
 			t.Errorf("a live reader asked for %v, want it to see all of the two turns", reader.Asked)
 		}
 		if p.plans != 1 || p.unknownCharge() {
 			t.Errorf("%d plans, charge unknown = %v; want 1, false", p.plans, p.unknownCharge())
 		}
-		e.line.mu.Lock()
-		defer e.line.mu.Unlock()
-		calls = e.line.calls
+		calls = e.connection.count()
 	})
 	if calls < 15 {
 		t.Fatalf("the play has %d calls only", calls)
@@ -463,8 +285,8 @@ func TestACallThatFailsIsMadeAgainAndNothingIsDoubled(t *testing.T) {
 func TestALogThatIsLostAtAnyCallIsShownTheStepInFlightAgain(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(p *rehearsal){
-		"whole":       func(p *rehearsal) { p.stream.Lose() },
-		"last record": func(p *rehearsal) { p.stream.LoseTail(1) },
+		"whole":       func(p *rehearsal) { p.loseLog() },
+		"last record": func(p *rehearsal) { p.loseAppends(1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -496,7 +318,7 @@ func TestALogThatIsLostAndAnExecutorThatDiesSoonAfterLoseNothing(t *testing.T) {
 				p.play(func(call int, _ string) verdict {
 					switch call {
 					case n:
-						p.stream.Lose()
+						p.loseLog()
 					case n + later:
 						return dieAfter
 					}
@@ -517,8 +339,8 @@ func TestAnExecutorThatDiesAtAnyCallIsReplacedAndNothingIsLostOrDoubled(t *testi
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			playEach(t, v, func(t *testing.T, p *rehearsal) {
-				if len(p.state.announced) < p.workers {
-					t.Errorf("%d announcements of %d executors", len(p.state.announced), p.workers)
+				if len(p.announced()) < p.executors {
+					t.Errorf("%d announcements of %d executors", len(p.announced()), p.executors)
 				}
 			})
 		})
@@ -538,7 +360,7 @@ func TestAFailedRunSaysSoOnceWhereverItsExecutorDies(t *testing.T) {
 					}
 					return pass
 				}, "fail", "second")
-				got := script(p.stream.records("s"))
+				got := script(p.records("s"))
 				got = slices.DeleteFunc(got, func(line string) bool { return strings.HasSuffix(line, " step_started") })
 				want := []string{
 					"0 run_started 1", "1 text I c", "1 step_committed", "1 error", "END The agent may not use its model.",
@@ -547,11 +369,11 @@ func TestAFailedRunSaysSoOnceWhereverItsExecutorDies(t *testing.T) {
 				if !slices.Equal(got, want) {
 					t.Errorf("stream:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 				}
-				failure := p.state.order[0].run.GetFailure()
+				failure := p.runsOf("s")[0].GetFailure()
 				if failure.GetCode() != model.CodeDenied || strings.Contains(failure.GetError(), "secret") || !strings.Contains(failure.GetDetail(), "secret") {
 					t.Errorf("failure = %v, want its code, a sentence for users and the cause for developers", failure)
 				}
-				if kept := p.state.sessions["s"].messages[1].GetMessage(); kept.GetMetadata()[agent.MetadataFailed] != model.CodeDenied {
+				if kept := p.messages("s")[1]; kept.GetMetadata()[agent.MetadataFailed] != model.CodeDenied {
 					t.Errorf("the message behind the question is %v, want what came of the reply that has failed", kept)
 				}
 				if t.Failed() {

@@ -15,7 +15,7 @@ func TestACallOfADynamicToolSaysSoEverywhere(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []bool{false, true} {
 		playEverywhere(t, func(t *testing.T, c *cut) {
-			p := newPlay(t)
+			p := newSystem(t)
 			far := p.tool("far", agent.RetrySafe, nil)
 			far.Dynamic = true
 			p.agents["demo"] = definition("demo", replies(ask("near", `{}`, "far", `{}`, "nowhere", `{}`), text("done")), p.tool("near", agent.RetrySafe, nil), far)
@@ -25,18 +25,18 @@ func TestACallOfADynamicToolSaysSoEverywhere(t *testing.T) {
 			loses.Store(lost)
 			p.passed = func(ctx context.Context, e *executor, point worker.Point) {
 				if point == worker.PointPlanRecorded && loses.CompareAndSwap(true, false) {
-					p.stream.Lose()
+					p.loseLog()
 				}
 				dies(ctx, e, point)
 			}
-			p.end(p.state.startRun("s", "demo", "hi"))
+			p.end(p.startRun("s", "demo", "hi"))
 			p.verifyDynamic()
 			p.once()
 		}, dieBefore, dieAfter)
 	}
 }
 
-func (p *play) verifyDynamic() {
+func (p *system) verifyDynamic() {
 	p.t.Helper()
 	told, kept := 0, 0
 	check := func(what, name string, dynamic bool, n *int) {
@@ -45,7 +45,7 @@ func (p *play) verifyDynamic() {
 			p.t.Errorf("%s of %s: dynamic = %v", what, name, dynamic)
 		}
 	}
-	for _, r := range p.stream.records("s") {
+	for _, r := range p.records("s") {
 		if e := r.GetChunk().GetToolArgStreamStart(); e != nil {
 			check("the arguments", e.GetToolName(), e.GetDynamic(), &told)
 		}
@@ -53,8 +53,8 @@ func (p *play) verifyDynamic() {
 			check("the start", e.GetToolName(), e.GetDynamic(), &told)
 		}
 	}
-	for _, m := range p.state.sessions["s"].messages {
-		for _, part := range m.GetMessage().GetParts() {
+	for _, m := range p.messages("s") {
+		for _, part := range m.GetParts() {
 			if c := part.GetToolCall(); c != nil {
 				check("the call", c.GetToolName(), c.GetDynamic(), &kept)
 			}

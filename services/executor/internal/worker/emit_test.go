@@ -12,7 +12,7 @@ import (
 func TestTheIDOfAnEventAndWhetherItIsTransientReachItsReaders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		work := p.tool("work", agent.RetrySafe, func(ctx context.Context, c *agent.Call) (any, error) {
 			return "done", errors.Join(c.Emit(ctx, "progress", 1, agent.WithID("upload")), c.Emit(ctx, "typing", 2, agent.Transient()))
 		})
@@ -22,11 +22,11 @@ func TestTheIDOfAnEventAndWhetherItIsTransientReachItsReaders(t *testing.T) {
 		}
 		p.agents["demo"] = a
 		p.open()
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed {
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 			t.Fatalf("run = %v", run)
 		}
 		var got []string
-		for _, r := range p.stream.records("s") {
+		for _, r := range p.records("s") {
 			if c := r.GetChunk().GetCustom(); c != nil {
 				line := c.GetEventName() + " " + c.GetData() + " " + c.GetId()
 				if c.GetTransient() {

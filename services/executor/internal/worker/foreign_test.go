@@ -34,19 +34,19 @@ func TestAModelThatIgnoresItsContextIsLeftBehindAndAtLastNotCalled(t *testing.T)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := deaf{make(chan struct{})}
-		p := newPlay(t, definition("demo", d))
+		p := newSystem(t, definition("demo", d))
 		p.open()
 		for range 32 {
-			run := p.state.startRun("s", "demo", "hi")
+			run := p.startRun("s", "demo", "hi")
 			time.Sleep(5 * time.Second)
 			begin := time.Now()
-			p.state.stopRun(run, interrupt, "")
+			p.stopRun(run, interrupt, "")
 			if ended := p.end(run); ended.GetStatus() != interrupted || time.Since(begin) > 4*time.Second {
 				t.Fatalf("run = %v after %v", ended, time.Since(begin))
 			}
 		}
 		time.Sleep(2 * time.Second)
-		run := p.end(p.state.startRun("s", "demo", "hi"))
+		run := p.end(p.startRun("s", "demo", "hi"))
 		if run.GetFailure().GetCode() != model.CodeUnavailable || !strings.Contains(run.GetFailure().GetDetail(), "32 earlier calls") {
 			t.Errorf("run = %v, want that the model is not called any more", run)
 		}
@@ -68,10 +68,10 @@ func TestAHookThatIgnoresItsContextIsLeftBehindAndAtLastNotCalled(t *testing.T) 
 			<-free
 			return nil
 		}
-		p := newPlay(t, a)
+		p := newSystem(t, a)
 		p.open()
 		for range 34 {
-			run := p.end(p.state.startRun("s", "demo", "hi"))
+			run := p.end(p.startRun("s", "demo", "hi"))
 			if run.GetFailure().GetError() != "Something went wrong on our side." {
 				t.Errorf("users read %q", run.GetFailure().GetError())
 			}
@@ -81,7 +81,8 @@ func TestAHookThatIgnoresItsContextIsLeftBehindAndAtLastNotCalled(t *testing.T) 
 			t.Errorf("the hook was called %d times, want 32", n)
 		}
 		close(free)
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed {
+		synctest.Wait()
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed once the hook returns", run)
 		}
 	})
@@ -118,9 +119,9 @@ func TestCodeThatEndsItsGoroutineOrPanicsHasFailed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := definition("demo", replies(text("done")))
 				c.set(&a)
-				p := newPlay(t, a)
+				p := newSystem(t, a)
 				p.open()
-				run := p.end(p.state.startRun("s", "demo", "hi"))
+				run := p.end(p.startRun("s", "demo", "hi"))
 				f := run.GetFailure()
 				if run.GetStatus() != failed || c.shown != "" && f.GetError() != c.shown || !strings.Contains(f.GetDetail(), c.detail) {
 					t.Errorf("run = %v, want %q with %q", run, c.shown, c.detail)
@@ -136,9 +137,9 @@ func TestAnExecutorStopsAlthoughAFunctionOfAnAgentHangs(t *testing.T) {
 		free := make(chan struct{})
 		a := definition("demo", replies(ask("nothing", `{}`), text("never")))
 		a.StopWhen = func(agent.Progress) bool { <-free; return true }
-		p := newPlay(t, a)
+		p := newSystem(t, a)
 		e := p.open()
-		p.state.startRun("s", "demo", "hi")
+		p.startRun("s", "demo", "hi")
 		time.Sleep(time.Second)
 		begin := time.Now()
 		e.stop()
@@ -167,17 +168,17 @@ func TestWhatAStepEmitsIsBounded(t *testing.T) {
 			over.Store(&err)
 			return "done " + c.ID, nil
 		}
-		p := newPlay(t)
+		p := newSystem(t)
 		p.agents["demo"] = definition("demo", replies(ask("emit", `{}`), ask("emit", `{}`), text("ok")), p.tool("emit", agent.RetryNever, emit))
 		p.open()
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed {
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 			t.Errorf("run = %v", run)
 		}
 		if err := *over.Load(); fault.KindOf(err) != fault.TooLarge || fault.ReasonOf(err) != "EVENTS_TOO_LARGE" {
 			t.Errorf("the event beyond the limit = %v", err)
 		}
 		events := 0
-		for _, r := range p.stream.records("s") {
+		for _, r := range p.records("s") {
 			if r.GetChunk().GetCustom() != nil {
 				events++
 			}
@@ -192,29 +193,27 @@ func TestWhatAStepEmitsIsBounded(t *testing.T) {
 func TestARunWhoseAgentIsNotHereCanBeStoppedAndReachesItsDeadline(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		end  func(p *play, run string)
+		end  func(p *system, run string)
 		want statev1.RunStatus
 		code string
 	}{
-		"an abort":     {func(p *play, run string) { p.state.stopRun(run, abort, "") }, failed, "framework_cancelled"},
-		"an interrupt": {func(p *play, run string) { p.state.stopRun(run, interrupt, "") }, interrupted, ""},
-		"a deadline": {func(p *play, run string) {
-			p.state.mu.Lock()
-			defer p.state.mu.Unlock()
-			p.state.find(run).run.DeadlineAt = time.Now().Add(20 * time.Second).UnixMilli()
-		}, failed, "framework_deadline_exceeded"},
+		"an abort":     {func(p *system, run string) { p.stopRun(run, abort, "") }, failed, "framework_cancelled"},
+		"an interrupt": {func(p *system, run string) { p.stopRun(run, interrupt, "") }, interrupted, ""},
+		"a deadline":   {func(*system, string) {}, failed, "framework_deadline_exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := newPlay(t, definition("other", replies(text("never"))))
+				p := newSystem(t, definition("other", replies(text("never"))))
 				p.open()
-				run := p.state.startRun("s", "demo", "hi")
+				run := p.post(&statev1.StartRunRequest{
+					SessionId: "s", AgentType: "demo", Messages: userMessages("hi"), TimeoutMs: (80 * time.Second).Milliseconds(),
+				})
 				time.Sleep(time.Minute)
 				begin := time.Now()
 				c.end(p, run)
 				ended := p.end(run)
-				if ended.GetStatus() != c.want || ended.GetFailure().GetCode() != c.code || time.Since(begin) > 30*time.Second {
+				if ended.GetStatus() != c.want || ended.GetFailure().GetCode() != c.code || time.Since(begin) > 40*time.Second {
 					t.Errorf("run = %v after %v", ended, time.Since(begin))
 				}
 				p.verifyReaders("s")
@@ -226,18 +225,18 @@ func TestARunWhoseAgentIsNotHereCanBeStoppedAndReachesItsDeadline(t *testing.T) 
 func TestAnEndThatIsRefusedIsSentWithoutItsUsage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		a := definition("demo", mind(func(context.Context, model.Request, func(model.Event) bool) error { return errors.New("broken") }))
 		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) { h.RecordUsage("x", "y", 1) }
 		p.agents["demo"] = a
-		p.state.refuseEnd = func(r *statev1.FinishRunRequest) error {
-			if len(r.GetUsage()) > 0 {
+		p.faults.refuse = func(request any) error {
+			if r, ok := request.(*statev1.FinishRunRequest); ok && len(r.GetUsage()) > 0 {
 				return fault.New(fault.Invalid, "USAGE_INVALID", "no")
 			}
 			return nil
 		}
 		p.open()
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != failed || run.GetAttempt() != 1 {
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != failed || run.GetAttempt() != 1 {
 			t.Errorf("run = %v, want it failed under its first claim", run)
 		}
 	})
@@ -246,23 +245,21 @@ func TestAnEndThatIsRefusedIsSentWithoutItsUsage(t *testing.T) {
 func TestARunThatCannotBeEndedIsTriedLessAndLess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t, definition("demo", mind(func(context.Context, model.Request, func(model.Event) bool) error { return errors.New("broken") })))
+		p := newSystem(t, definition("demo", mind(func(context.Context, model.Request, func(model.Event) bool) error { return errors.New("broken") })))
 		var closed atomic.Bool
 		closed.Store(true)
-		p.state.refuseEnd = func(*statev1.FinishRunRequest) error {
-			if closed.Load() {
+		p.faults.refuse = func(request any) error {
+			if _, ok := request.(*statev1.FinishRunRequest); ok && closed.Load() {
 				return fault.New(fault.Invalid, "OUTCOME_INVALID", "no")
 			}
 			return nil
 		}
 		p.open()
-		run := p.state.startRun("s", "demo", "hi")
+		run := p.startRun("s", "demo", "hi")
 		time.Sleep(time.Hour)
-		p.state.mu.Lock()
-		if n := p.state.find(run).run.GetAttempt(); n > 14 || n < 8 {
+		if n := p.run(run).GetAttempt(); n > 14 || n < 8 {
 			t.Errorf("%d claims in an hour", n)
 		}
-		p.state.mu.Unlock()
 		closed.Store(false)
 		p.end(run)
 	})
@@ -271,7 +268,7 @@ func TestARunThatCannotBeEndedIsTriedLessAndLess(t *testing.T) {
 func TestTooMuchUsageIsAddedUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		var tools []agent.Tool
 		var asks []string
 		for i := range 12 {
@@ -292,12 +289,12 @@ func TestTooMuchUsageIsAddedUp(t *testing.T) {
 		}
 		p.agents["demo"] = a
 		p.open()
-		p.end(p.state.startRun("s", "demo", "hi"))
+		p.end(p.startRun("s", "demo", "hi"))
 		total, most := 0.0, 0
-		for _, u := range p.state.sessions["s"].usage {
+		for _, u := range p.usage() {
 			total += u.GetCustom().GetValue()
 		}
-		for _, c := range p.state.commits {
+		for _, c := range p.commits() {
 			most = max(most, len(c.GetUsage()))
 		}
 		if most > 1000 || total < 1400 {
@@ -309,29 +306,26 @@ func TestTooMuchUsageIsAddedUp(t *testing.T) {
 func TestAnAnswerThatChangesBehindAnApprovedCallIsToldAsItIs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		pay := p.tool("pay", agent.RetryNever, nil)
 		pay.Approval = true
 		p.agents["demo"] = definition("demo", replies(ask("pay", `{}`, "locate", `{}`), text("ok")), pay,
-			agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
-		changed := false
+			agent.Tool{Name: "locate", InputSchema: anyObject, Client: true, AnswerWithin: time.Hour})
+		var changed atomic.Bool
 		p.passed = func(_ context.Context, _ *executor, point worker.Point) {
-			p.state.mu.Lock()
-			defer p.state.mu.Unlock()
-			if c := p.state.sessions["s"].call("call_1"); point == worker.PointCommitBegins && c.GetRevision() == 1 && !changed {
-				changed = true
-				c.Answer, c.Revision = result(`"here"`), 2
+			if point == worker.PointCommitBegins && p.executions()["call_0"] == 1 && changed.CompareAndSwap(false, true) {
+				p.answer("call_1", result(`"here"`))
 			}
 		}
 		p.open()
-		p.end(p.state.startRun("s", "demo", "hi"))
-		p.state.answer("call_0", approval(true, ""))
-		p.state.answer("call_1", &statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "timeout"}, Source: statev1.AnswerSource_ANSWER_SOURCE_TIMEOUT})
-		if run := p.end("s/run 2"); run.GetStatus() != completed || !changed || p.ran()["call_0"] != 1 {
-			t.Errorf("run = %v, changed %v, executions %v", run, changed, p.ran())
+		p.end(p.startRun("s", "demo", "hi"))
+		p.answer("call_0", approval(true, ""))
+		time.Sleep(2 * time.Hour) // the other call times out
+		if run := p.end(p.current()); run.GetStatus() != completed || !changed.Load() || p.executions()["call_0"] != 1 {
+			t.Errorf("run = %v, changed %v, executions %v", run, changed.Load(), p.executions())
 		}
 		told := map[string][]string{}
-		for _, r := range p.stream.records("s") {
+		for _, r := range p.records("s") {
 			if end := r.GetChunk().GetToolEnd(); end != nil {
 				told[end.GetToolCallId()] = append(told[end.GetToolCallId()], end.GetResult()+end.GetError())
 			}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
@@ -61,7 +62,7 @@ func (d *diary) hooks() agent.Hooks {
 	}
 	return agent.Hooks{
 		BeforeRun: func(ctx context.Context, h *agent.HookCall) error {
-			d.note("BeforeRun %s step %d", h.RunID, h.Step)
+			d.note("BeforeRun step %d", h.Step)
 			return h.Emit(ctx, "hello", map[string]int{"turn": h.Turn})
 		},
 		OnStart:  func(_ context.Context, h *agent.HookCall) { d.note("OnStart"); step(h, "OnStart") },
@@ -90,7 +91,7 @@ func (d *diary) hooks() agent.Hooks {
 	}
 }
 
-func hooked(p *play, d *diary) worker.Agent {
+func hooked(p *system, d *diary) worker.Agent {
 	a := definition("demo", replies(ask("count", `{}`), text("done")), p.tool("count", agent.RetrySafe, func(ctx context.Context, c *agent.Call) (any, error) {
 		d.note("the tool")
 		c.RecordUsage("counted", "all", 2)
@@ -109,30 +110,30 @@ func hooked(p *play, d *diary) worker.Agent {
 func TestHooksAreCalledInTheOrderOfTheSpecificationAndWriteWithTheStep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p, d := newPlay(t), &diary{}
+		p, d := newSystem(t), &diary{}
 		p.agents["demo"] = hooked(p, d)
 		p.open()
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed {
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 			t.Fatalf("run = %v", run)
 		}
 		equalLines(t, "hooks", d.lines, []string{
-			"BeforeRun s/run 1 step 0", "OnStart", "OnStateChange replace hooks",
+			"BeforeRun step 0", "OnStart", "OnStateChange replace hooks",
 			"BeforeModel 1 fake/mind 1 messages", "AfterModel 1 parts, <nil>", "OnMessage assistant",
 			"BeforeTool count", "the tool", "OnStateChange append hooks, replace n", "OnMessage tool", "AfterTool count true",
 			"BeforeModel 2 fake/mind 3 messages", "AfterModel 1 parts, <nil>", "OnMessage assistant",
 			"AfterRun completed after 2 steps",
 		})
-		equalLines(t, "stream", script(p.stream.records("s")), []string{
+		equalLines(t, "stream", script(p.records("s")), []string{
 			"0 run_started 1", "0 custom", "1 step_started", "1 args call_0 {}", "1 start call_0", "1 custom", "1 state_patch", "1 end call_0",
 			"1 state_patch", "1 step_committed", "2 step_started", "2 text done", "2 step_committed", `2 run_completed "done"`, `END "done"`,
 		})
 		var counted []string
-		for _, u := range p.state.sessions["s"].usage {
+		for _, u := range p.usage() {
 			if c := u.GetCustom(); c != nil {
 				counted = append(counted, fmt.Sprintf("%s %s %v", u.GetSource(), c.GetType(), c.GetValue()))
 			}
 		}
-		equalLines(t, "usage", counted, []string{"tool counted 2", "agent replies 1", "agent replies 1"})
+		equalLines(t, "usage", counted, []string{"agent replies 1", "tool counted 2", "agent replies 1"})
 	})
 }
 
@@ -141,16 +142,16 @@ func TestHooksAreCalledInTheOrderOfTheSpecificationAndWriteWithTheStep(t *testin
 func TestHooksSeeTheEndOfARunOnceUnlessItsExecutorDiesWithTheCommit(t *testing.T) {
 	t.Parallel()
 	playEverywhere(t, func(t *testing.T, c *cut) {
-		p, d := newPlay(t), &diary{}
+		p, d := newSystem(t), &diary{}
 		p.agents["demo"] = hooked(p, d)
 		p.start(c)
-		p.end(p.state.startRun("s", "demo", "hi"))
-		got, missed := d.count("AfterRun completed after 2 steps"), p.state.find("s/run 1").run.GetAttempt() == 1 && p.lost
+		p.end(p.startRun("s", "demo", "hi"))
+		got, missed := d.count("AfterRun completed after 2 steps"), p.runsOf("s")[0].GetAttempt() == 1 && p.died()
 		if want := map[bool]int{false: 1, true: 0}[missed]; got != want {
 			t.Errorf("hooks = %q, want the end of the run %d times", d.lines, want)
 		}
-		if n := p.state.sessions["s"].state["n"]; fmt.Sprint(n) != "1" {
-			t.Errorf("state = %v, want what the tool has written", p.state.sessions["s"].state)
+		if n := p.customState("s")["n"]; fmt.Sprint(n) != "1" {
+			t.Errorf("state = %v, want what the tool has written", p.customState("s"))
 		}
 		p.once()
 	})
@@ -159,23 +160,23 @@ func TestHooksSeeTheEndOfARunOnceUnlessItsExecutorDiesWithTheCommit(t *testing.T
 func TestARunThatAHookRefusesFailsWithTheHooksWords(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		a := definition("demo", replies(text("never")))
 		a.Hooks.BeforeRun = func(context.Context, *agent.HookCall) error { return errors.New("Not today.") }
 		p.agents["demo"] = a
 		p.open()
-		run := p.end(p.state.startRun("s", "demo", "hi"))
+		run := p.end(p.startRun("s", "demo", "hi"))
 		if run.GetStatus() != failed || run.GetFailure().GetCode() != "framework_run_refused" || run.GetFailure().GetError() != "Not today." {
 			t.Errorf("run = %v, want it refused", run)
 		}
-		equalLines(t, "stream", script(p.stream.records("s")), []string{"0 run_started 1", "0 error", "END Not today."})
+		equalLines(t, "stream", script(p.records("s")), []string{"0 run_started 1", "0 error", "END Not today."})
 	})
 }
 
 func TestAHookThatPanicsOrHangsChangesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		a := definition("demo", replies(ask("count", `{}`), text("done")), p.tool("count", agent.RetrySafe, nil))
 		a.Hooks = agent.Hooks{
 			BeforeModel: func(context.Context, *agent.HookCall, agent.ModelCall) { panic("a hook") },
@@ -188,9 +189,9 @@ func TestAHookThatPanicsOrHangsChangesNothing(t *testing.T) {
 		p.agents["demo"] = a
 		p.config.HookTimeout = time.Second
 		p.open()
-		run := p.end(p.state.startRun("s", "demo", "hi"))
-		if run.GetStatus() != completed || len(p.state.sessions["s"].state) != 0 || p.ran()["call_0"] != 1 {
-			t.Errorf("run = %v, state %v, executions %v; want it completed as without hooks", run, p.state.sessions["s"].state, p.ran())
+		run := p.end(p.startRun("s", "demo", "hi"))
+		if run.GetStatus() != completed || len(p.customState("s")) != 0 || p.executions()["call_0"] != 1 {
+			t.Errorf("run = %v, state %v, executions %v; want it completed as without hooks", run, p.customState("s"), p.executions())
 		}
 	})
 }
@@ -198,7 +199,7 @@ func TestAHookThatPanicsOrHangsChangesNothing(t *testing.T) {
 func TestTheStateOfANewSessionHasTheDefaultsOfItsSchema(t *testing.T) {
 	t.Parallel()
 	playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
+		p := newSystem(t)
 		a := definition("demo", replies(ask("add", `{}`, "add", `{}`), text("done")), p.tool("add", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
 			if c.State()["unit"] != "C" {
 				t.Errorf("state = %v, want the defaults", c.State())
@@ -212,8 +213,8 @@ func TestTheStateOfANewSessionHasTheDefaultsOfItsSchema(t *testing.T) {
 		a.StateSchema = []byte(`{"type":"object","properties":{"unit":{"type":"string","default":"C"},"list":{"type":"array","default":["first"]}}}`)
 		p.agents["demo"] = a
 		p.start(c)
-		p.end(p.state.startRun("s", "demo", "hi"))
-		state := p.state.sessions["s"].state
+		p.end(p.startRun("s", "demo", "hi"))
+		state := p.customState("s")
 		if state["unit"] != "C" || fmt.Sprint(state["list"]) != "[first call_0 call_1]" {
 			t.Errorf("state = %v, want the defaults and both calls", state)
 		}
@@ -225,19 +226,18 @@ func TestTheStateOfANewSessionHasTheDefaultsOfItsSchema(t *testing.T) {
 func TestABranchKeepsTheStateThatItWasMadeWith(t *testing.T) {
 	t.Parallel()
 	playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
+		p := newSystem(t)
 		a := definition("demo", replies(text("first"), text("second"), text("third")))
 		a.StateSchema = []byte(`{"type":"object","properties":{"unit":{"type":"string","default":"C"},"list":{"type":"array","default":["first"]}}}`)
 		p.agents["demo"] = a
 		p.start(c)
-		p.end(p.state.startRun("s", "demo", "hi"))
-		p.state.branch("s", "b", agent.State{"unit": "F"}) // list was deleted
-		p.end(p.state.startRun("b", "demo", "and then?"))
-		if state := p.state.sessions["b"].state; fmt.Sprint(state) != "map[unit:F]" {
+		p.end(p.startRun("s", "demo", "hi"))
+		p.end(p.branch("s", "b", "and then?", &statev1.StateOp{Key: "unit", Op: &statev1.StateOp_Replace{Replace: `"F"`}}, &statev1.StateOp{Key: "list", Op: &statev1.StateOp_Delete{Delete: true}}))
+		if state := p.customState("b"); fmt.Sprint(state) != "map[unit:F]" {
 			t.Errorf("state = %v, want that of the branch", state)
 		}
-		p.end(p.state.startRun("n", "demo", "hi"))
-		if state := p.state.sessions["n"].state; fmt.Sprint(state) != "map[list:[first] unit:C]" {
+		p.end(p.startRun("n", "demo", "hi"))
+		if state := p.customState("n"); fmt.Sprint(state) != "map[list:[first] unit:C]" {
 			t.Errorf("state = %v, want the defaults", state)
 		}
 	})
@@ -246,8 +246,8 @@ func TestABranchKeepsTheStateThatItWasMadeWith(t *testing.T) {
 func TestStateThatCannotBeKeptFailsTheCallAndNotTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
-		p.state.maxState = 100
+		p := newSystem(t)
+		p.stateConfig.Server.Limits.StagedBytes = 100
 		a := definition("demo", replies(ask("big", `{}`), text("done")), p.tool("big", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
 			return "done", c.Update(func(draft agent.State) error { draft["big"] = strings.Repeat("x", 200); return nil })
 		}))
@@ -256,13 +256,13 @@ func TestStateThatCannotBeKeptFailsTheCallAndNotTheRun(t *testing.T) {
 		}
 		p.agents["demo"] = a
 		p.open()
-		run := p.end(p.state.startRun("s", "demo", "hi"))
-		results := p.state.sessions["s"].messages[2].GetMessage().GetParts()
+		run := p.end(p.startRun("s", "demo", "hi"))
+		results := p.messages("s")[2].GetParts()
 		if r := results[0].GetToolResult(); run.GetStatus() != completed || !r.GetSynthetic() || !strings.Contains(r.GetError(), "state_size_exceeded") {
 			t.Errorf("run = %v, result %v; want a failed result and a completed run", run, r)
 		}
-		if len(p.state.sessions["s"].state) != 0 {
-			t.Errorf("state = %v, want nothing of it", p.state.sessions["s"].state)
+		if len(p.customState("s")) != 0 {
+			t.Errorf("state = %v, want nothing of it", p.customState("s"))
 		}
 	})
 }
@@ -270,20 +270,20 @@ func TestStateThatCannotBeKeptFailsTheCallAndNotTheRun(t *testing.T) {
 func TestUsageOfFailedAttemptsIsKeptWithTheEndOfTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		p.agents["demo"] = definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
 			say(model.TextDelta{Text: "I c"})
 			say(model.Usage{PromptTokens: 7, CompletionTokens: 1, TotalTokens: 8})
 			return &model.Error{Code: model.CodeOverloaded, Retryable: true}
 		}))
 		p.open()
-		run := p.end(p.state.startRun("s", "demo", "hi"))
+		run := p.end(p.startRun("s", "demo", "hi"))
 		total := int64(0)
-		for _, u := range p.state.sessions["s"].usage {
+		for _, u := range p.usage() {
 			total += u.GetTokens().GetTotalTokens()
 		}
-		if run.GetStatus() != failed || total != 4*8 || p.state.sessions["s"].usage[0].GetTokens().GetModel() != "fake/mind" {
-			t.Errorf("run = %v with usage %v, want that of four attempts", run, p.state.sessions["s"].usage)
+		if run.GetStatus() != failed || total != 4*8 || p.usage()[0].GetTokens().GetModel() != "fake/mind" {
+			t.Errorf("run = %v with usage %v, want that of four attempts", run, p.usage())
 		}
 	})
 }
@@ -291,9 +291,17 @@ func TestUsageOfFailedAttemptsIsKeptWithTheEndOfTheRun(t *testing.T) {
 func TestARunWithWhichExecutorsAreLostAgainAndAgainFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t, definition("demo", replies(text("never"))))
-		run := p.state.startRun("s", "demo", "hi")
-		p.state.order[0].run.Losses, p.state.order[0].run.Attempt = 5, 5
+		p := newSystem(t, definition("demo", mind(func(ctx context.Context, _ model.Request, _ func(model.Event) bool) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})))
+		run := p.startRun("s", "demo", "hi")
+		for losses := range int32(5) {
+			e := p.open()
+			p.until("the run is claimed", func() bool { return p.run(run).GetAttempt() == losses+1 })
+			e.connection.kill()
+			e.stop()
+		}
 		p.open()
 		ended := p.end(run)
 		if ended.GetStatus() != failed || ended.GetFailure().GetCode() != "framework_run_lost" {
@@ -305,16 +313,16 @@ func TestARunWithWhichExecutorsAreLostAgainAndAgainFails(t *testing.T) {
 func TestARunThatFinishesBesideOtherCallsRunsThemFirst(t *testing.T) {
 	t.Parallel()
 	playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
+		p := newSystem(t)
 		a := definition("demo", replies(ask(agent.FinishTool, `{"city":"Rome"}`, "count", `{}`)), p.tool("count", agent.RetrySafe, nil))
 		a.OutputSchema = []byte(`{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}`)
 		p.agents["demo"] = a
 		p.start(c)
-		run := p.end(p.state.startRun("s", "demo", "hi"))
-		if run.GetStatus() != completed || run.GetOutput() != `{"city":"Rome"}` || p.ran()["call_1"] == 0 {
-			t.Errorf("run = %v with the executions %v, want its output behind the other call", run, p.ran())
+		run := p.end(p.startRun("s", "demo", "hi"))
+		if run.GetStatus() != completed || run.GetOutput() != `{"city":"Rome"}` || p.executions()["call_1"] == 0 {
+			t.Errorf("run = %v with the executions %v, want its output behind the other call", run, p.executions())
 		}
-		got := script(p.stream.records("s"))
+		got := script(p.records("s"))
 		if at := slices.Index(got, "1 output"); at < 0 || got[at+1] != "1 step_committed" || got[len(got)-1] != `END {"city":"Rome"}` {
 			t.Errorf("stream = %s, want the output in the step", strings.Join(got, "\n"))
 		}

@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -24,16 +23,9 @@ func jot(h agent.Host, format string, args ...any) {
 	}
 }
 
-func (p *play) stateText() string {
-	p.state.mu.Lock()
-	defer p.state.mu.Unlock()
-	text, _ := json.Marshal(p.state.sessions["s"].state)
-	return string(text)
-}
-
 // lining is an agent whose model fails at the first attempt at the first step, and whose hooks
 // and tool write lines.
-func lining(p *play) worker.Agent {
+func lining(p *system) worker.Agent {
 	var attempt atomic.Int32
 	answers := replies(ask("write", `{}`, "write", `{}`), ask("write", `{}`), text("done"))
 	a := definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
@@ -73,10 +65,10 @@ func TestTheStateIsThatOfTheUncutRunWhereverTheOwnerOfAPlanDies(t *testing.T) {
 	t.Parallel()
 	want := ""
 	hit := playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
+		p := newSystem(t)
 		p.agents["demo"] = lining(p)
 		p.start(c)
-		p.end(p.state.startRun("s", "demo", "hi"))
+		p.end(p.startRun("s", "demo", "hi"))
 		got := p.stateText()
 		if c.hit == "" && want == "" {
 			want = got
@@ -103,7 +95,7 @@ func TestTheStateIsThatOfTheUncutRunWhereverTheOwnerOfAPlanDies(t *testing.T) {
 }
 
 // hooking is an agent whose hooks write before and behind the reply, and whose tool hangs.
-func hooking(p *play, run func(ctx context.Context) error) worker.Agent {
+func hooking(p *system, run func(ctx context.Context) error) worker.Agent {
 	a := definition("demo", replies(ask("write", `{}`, "hang", `{}`), text("ok")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
 		put(c, "tool", "yes")
 		return "done " + c.ID, nil
@@ -120,14 +112,14 @@ func hooking(p *play, run func(ctx context.Context) error) worker.Agent {
 func TestAStepThatIsCutKeepsTheWritesThatItsJournalHas(t *testing.T) {
 	t.Parallel()
 	playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
+		p := newSystem(t)
 		p.agents["demo"] = hooking(p, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		p.start(c)
-		run := p.state.startRun("s", "demo", "hi")
+		run := p.startRun("s", "demo", "hi")
 		p.until("a result", func() bool {
-			return len(p.state.sessions["s"].journal.GetResults()) > 0 || !p.state.find(run).live()
+			return len(p.recordedResults("s")) > 0 || !live(p.run(run))
 		})
-		p.state.stopRun(run, abort, "")
+		p.stopRun(run, abort, "")
 		if ended := p.end(run); ended.GetStatus() != failed {
 			t.Errorf("run = %v, want it aborted", ended)
 		}
@@ -144,11 +136,11 @@ func TestARunThatNobodyGoesOnWithKeepsTheWritesThatItsJournalHas(t *testing.T) {
 		if c.point != worker.PointPlanRecorded && c.point != worker.PointCallsEnded && c.point != worker.PointCommitBegins || c.n > 1 {
 			return
 		}
-		p := newPlay(t)
+		p := newSystem(t)
 		p.config.MaxLosses = 1
 		p.agents["demo"] = hooking(p, func(context.Context) error { return nil })
 		p.start(c)
-		run := p.end(p.state.startRun("s", "demo", "hi"))
+		run := p.end(p.startRun("s", "demo", "hi"))
 		if run.GetFailure().GetCode() != "framework_run_lost" {
 			t.Errorf("run = %v, want it given up", run)
 		}
@@ -167,8 +159,8 @@ func TestARunThatNobodyGoesOnWithKeepsTheWritesThatItsJournalHas(t *testing.T) {
 func TestWhatCannotBeRecordedWithThePlanIsDroppedForEveryOwner(t *testing.T) {
 	t.Parallel()
 	playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
-		p.state.maxState = 100
+		p := newSystem(t)
+		p.stateConfig.Server.Limits.StagedBytes = 100
 		a := hooking(p, func(context.Context) error { return nil })
 		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) {
 			if h.Step == 1 {
@@ -177,7 +169,7 @@ func TestWhatCannotBeRecordedWithThePlanIsDroppedForEveryOwner(t *testing.T) {
 		}
 		p.agents["demo"] = a
 		p.start(c)
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed {
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed", run)
 		}
 		if got, want := p.stateText(), `{"after":"yes","start":"yes","tool":"yes"}`; got != want {

@@ -19,18 +19,18 @@ import (
 // of its first call is recorded and the second is under way, and how it ends.
 var giveUps = map[string]struct {
 	dies   bool // its executor
-	do     func(p *play, run string, refuses *atomic.Bool)
+	do     func(p *system, run string, refuses *atomic.Bool)
 	status statev1.RunStatus
 	code   string
 }{
-	"too many executors were lost with it": {true, func(p *play, run string, _ *atomic.Bool) { p.state.find(run).run.Losses = 5 }, failed, "framework_run_lost"},
-	"its agent is not here when it is to stop": {true, func(p *play, run string, _ *atomic.Bool) {
+	"too many executors were lost with it": {true, func(p *system, _ string, _ *atomic.Bool) { p.config.MaxLosses = 1 }, failed, "framework_run_lost"},
+	"its agent is not here when it is to stop": {true, func(p *system, run string, _ *atomic.Bool) {
 		p.agents["other"], p.agents["away"] = definition("other", replies(text("never"))), p.agents["demo"]
 		delete(p.agents, "demo")
-		p.state.find(run).run.Stop = &statev1.Stop{Kind: interrupt}
+		p.stopRun(run, interrupt, "")
 	}, interrupted, ""},
-	"a hook refuses it":       {true, func(_ *play, _ string, refuses *atomic.Bool) { refuses.Store(true) }, failed, "framework_run_refused"},
-	"a result cannot be kept": {false, func(*play, string, *atomic.Bool) {}, failed, "framework_internal_error"},
+	"a hook refuses it":       {true, func(_ *system, _ string, refuses *atomic.Bool) { refuses.Store(true) }, failed, "framework_run_refused"},
+	"a result cannot be kept": {false, func(*system, string, *atomic.Bool) {}, failed, "framework_internal_error"},
 }
 
 func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *testing.T) {
@@ -39,7 +39,7 @@ func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *test
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := newPlay(t)
+				p := newSystem(t)
 				var refuses atomic.Bool
 				paid := make(chan struct{})
 				pay := p.tool("pay", agent.RetryNever, func(_ context.Context, c *agent.Call) (any, error) {
@@ -66,8 +66,8 @@ func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *test
 				if !test.dies {
 					c.n = 0
 				}
-				p.state.refuseResult = func(r *statev1.RecordResultRequest) error {
-					if r.GetResult().GetResult().GetToolCallId() == "call_1" {
+				p.faults.refuse = func(request any) error {
+					if r, ok := request.(*statev1.RecordResultRequest); ok && r.GetResult().GetResult().GetToolCallId() == "call_1" {
 						return fault.New(fault.Invalid, "ODD", "no such result")
 					}
 					return nil
@@ -75,37 +75,35 @@ func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *test
 				p.start(c)
 				dies := p.passed
 				p.passed = func(ctx context.Context, e *executor, point worker.Point) {
-					if point == worker.PointCallTold && p.journaled() == 1 {
+					if point == worker.PointCallTold && len(p.recordedResults("s")) == 1 {
 						if !test.dies {
 							close(paid)
 							return
 						}
-						p.state.mu.Lock()
-						test.do(p, "s/run 2", &refuses)
-						p.state.mu.Unlock()
+						test.do(p, p.current(), &refuses)
 					}
 					dies(ctx, e, point)
 				}
-				p.end(p.state.startRun("s", "demo", "hi"))
-				p.state.answer("call_0", approval(true, ""))
-				p.state.answer("call_1", approval(true, ""))
-				p.state.answer("call_2", approval(false, "too dear"))
-				run := p.end("s/run 2")
+				p.end(p.startRun("s", "demo", "hi"))
+				p.answer("call_0", approval(true, ""))
+				p.answer("call_1", approval(true, ""))
+				p.answer("call_2", approval(false, "too dear"))
+				run := p.end(p.current())
 				if run.GetStatus() != test.status || run.GetFailure().GetCode() != test.code {
 					t.Errorf("run = %v, want it %v", run, test.status)
 				}
-				if p.state.sessions["s"].state["paid"] != true {
-					t.Errorf("state = %v, want what the recorded call has written", p.state.sessions["s"].state)
+				if p.customState("s")["paid"] != true {
+					t.Errorf("state = %v, want what the recorded call has written", p.customState("s"))
 				}
 				if away, ok := p.agents["away"]; ok {
 					p.agents["demo"] = away
 					p.open()
 				}
 				refuses.Store(false)
-				if run := p.end(p.state.startRun("s", "demo", "again")); run.GetStatus() != completed {
+				if run := p.end(p.startRun("s", "demo", "again")); run.GetStatus() != completed {
 					t.Errorf("run = %v, want it completed", run)
 				}
-				if ran := p.ran(); ran["call_0"] != 1 || ran["call_1"] != 1 || ran["call_2"] != 0 {
+				if ran := p.executions(); ran["call_0"] != 1 || ran["call_1"] != 1 || ran["call_2"] != 0 {
 					t.Errorf("executions = %v, want one of each approved call", ran)
 				}
 				lines := p.dialogue()
@@ -129,7 +127,7 @@ func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := newPlay(t)
+				p := newSystem(t)
 				var refuses atomic.Bool
 				paid := make(chan struct{})
 				pay := p.tool("pay", agent.RetryNever, func(ctx context.Context, c *agent.Call) (any, error) {
@@ -156,8 +154,8 @@ func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
 					return nil
 				}
 				p.agents["demo"] = a
-				p.state.refuseResult = func(r *statev1.RecordResultRequest) error {
-					if r.GetResult().GetResult().GetToolCallId() == "call_1" {
+				p.faults.refuse = func(request any) error {
+					if r, ok := request.(*statev1.RecordResultRequest); ok && r.GetResult().GetResult().GetToolCallId() == "call_1" {
 						return fault.New(fault.Invalid, "ODD", "no such result")
 					}
 					return nil
@@ -169,30 +167,28 @@ func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
 				p.start(c)
 				dies := p.passed
 				p.passed = func(ctx context.Context, e *executor, point worker.Point) {
-					if point == worker.PointCallTold && p.journaled() == 1 && e.id == "executor 1" {
+					if point == worker.PointCallTold && len(p.recordedResults("s")) == 1 && e.id == "executor 1" {
 						if !test.dies {
 							close(paid)
 							return
 						}
-						p.state.mu.Lock()
-						test.do(p, "s/run 1", &refuses)
-						p.state.mu.Unlock()
+						test.do(p, p.current(), &refuses)
 					}
 					dies(ctx, e, point)
 				}
-				run := p.end(p.state.startRun("s", "demo", "hi"))
+				run := p.end(p.startRun("s", "demo", "hi"))
 				if run.GetStatus() != test.status || run.GetFailure().GetCode() != test.code {
 					t.Errorf("run = %v, want it %v", run, test.status)
 				}
-				if p.state.sessions["s"].state["paid"] != true {
-					t.Errorf("state = %v, want what the recorded call has written", p.state.sessions["s"].state)
+				if p.customState("s")["paid"] != true {
+					t.Errorf("state = %v, want what the recorded call has written", p.customState("s"))
 				}
 				if away, ok := p.agents["away"]; ok {
 					p.agents["demo"] = away
 					p.open()
 				}
 				refuses.Store(false)
-				if run := p.end(p.state.startRun("s", "demo", "again")); run.GetStatus() != completed {
+				if run := p.end(p.startRun("s", "demo", "again")); run.GetStatus() != completed {
 					t.Errorf("run = %v, want it completed", run)
 				}
 				equalLines(t, "messages", p.dialogue(), []string{
@@ -201,7 +197,7 @@ func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
 				})
 				p.verifyReaders("s")
 				p.verifyState()
-				if ran := p.ran(); ran["call_0"] != 1 || ran["call_1"] != 1 {
+				if ran := p.executions(); ran["call_0"] != 1 || ran["call_1"] != 1 {
 					t.Errorf("executions = %v, want one of each call", ran)
 				}
 			})
@@ -209,40 +205,32 @@ func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
 	}
 }
 
-// journaled is how many results the journal of the session has.
-func (p *play) journaled() int {
-	p.state.mu.Lock()
-	defer p.state.mu.Unlock()
-	return len(p.state.sessions["s"].journal.GetResults())
-}
-
 // Where the whole conversation was taken back, the state begins with its defaults again, and
 // no call has an id that one before had.
 func TestASessionThatWasTakenBackBeginsAnewButForItsCalls(t *testing.T) {
 	t.Parallel()
 	playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
+		p := newSystem(t)
 		a := definition("demo", replies(ask("look", `{}`, "locate", `{}`), text("ok")),
 			p.tool("look", agent.RetrySafe, nil), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
 		a.StateSchema = []byte(`{"type":"object","properties":{"unit":{"type":"string","default":"C"}}}`)
 		p.agents["demo"] = a
 		p.start(c)
-		p.end(p.state.startRun("s", "demo", "hi"))
+		p.end(p.startRun("s", "demo", "hi"))
 		var ids []string
 		for again := range 2 {
-			p.end(p.state.takeBack("s", fmt.Sprint("hi again ", again)))
-			s := p.state.sessions["s"]
-			if s.state["unit"] != "C" {
-				t.Errorf("state = %v, want the default", s.state)
+			p.end(p.editFirst("s", fmt.Sprint("hi again ", again)))
+			if state := p.customState("s"); state["unit"] != "C" {
+				t.Errorf("state = %v, want the default", state)
 			}
-			ids = append(ids, s.calls[0].GetToolCallId(), s.messages[1].GetMessage().GetParts()[0].GetToolCall().GetToolCallId())
+			for _, part := range p.messages("s")[1].GetParts() {
+				ids = append(ids, part.GetToolCall().GetToolCallId())
+			}
 		}
 		ids = append(ids, "call_0", "call_1")
 		if slices.Sort(ids); len(slices.Compact(ids)) != 6 {
 			t.Errorf("ids = %v, want none twice", ids)
 		}
-		if faults := p.stream.Faults(); len(faults) > 0 {
-			t.Errorf("the publishers broke the rules: %v", faults)
-		}
+		p.verifyAppends()
 	}, dieBefore)
 }

@@ -21,30 +21,10 @@ func readOnly(t agent.Tool) agent.Tool {
 	return t
 }
 
-// written gives the names of the writes of the session that took effect.
-func (p *play) written() []string {
-	p.state.mu.Lock()
-	defer p.state.mu.Unlock()
-	return slices.Clone(p.state.sessions["s"].writes)
-}
-
-// toolsCounted is how many executions of each tool the session's usage has.
-func (p *play) toolsCounted() map[string]int {
-	p.state.mu.Lock()
-	defer p.state.mu.Unlock()
-	counted := map[string]int{}
-	for _, u := range p.state.sessions["s"].usage {
-		if t := u.GetTool(); t != nil {
-			counted[t.GetToolName()]++
-		}
-	}
-	return counted
-}
-
 func TestAStepThatOnlyLooksUpIsDurableWithItsCommitAloneWhereverItsExecutorDies(t *testing.T) {
 	t.Parallel()
 	playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
+		p := newSystem(t)
 		a := definition("demo", replies(ask("look", `{}`, "look", `{}`, "nothing", `{}`), ask("look", `{}`), text("done")),
 			readOnly(p.tool("look", agent.RetryNever, func(_ context.Context, call *agent.Call) (any, error) {
 				call.RecordUsage("seen", "call", 1)
@@ -56,10 +36,10 @@ func TestAStepThatOnlyLooksUpIsDurableWithItsCommitAloneWhereverItsExecutorDies(
 		}
 		p.agents["demo"] = a
 		p.start(c)
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed {
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed", run)
 		}
-		equalLines(t, "writes", p.written(), []string{"commit 1", "commit 2", "commit 3"})
+		equalLines(t, "writes", p.written("s"), []string{"commit 1", "commit 2", "commit 3"})
 		equalLines(t, "messages", p.dialogue(), []string{
 			"user: hi", "assistant: [call_0 look] [call_1 look] [call_2 nothing]", "tool: [result call_0 done]", "tool: [result call_1 done]",
 			"tool: [result call_2 failed]", "assistant: [call_0_1 look]", "tool: [result call_0_1 done]", "assistant: done",
@@ -67,9 +47,9 @@ func TestAStepThatOnlyLooksUpIsDurableWithItsCommitAloneWhereverItsExecutorDies(
 		if got, want := p.stateText(), `{"asked":["asked","asked","asked"]}`; got != want {
 			t.Errorf("state = %s, want %s", got, want)
 		}
-		if p.spent() != 45 || p.toolsCounted()["look"] != 3 || p.seen("call") != 3 || p.seen("hook") != 3 {
+		if p.tokensCounted() != 45 || p.toolsCounted()["look"] != 3 || p.counted("call") != 3 || p.counted("hook") != 3 {
 			t.Errorf("counted are %d tokens, %v executions, %v and %v; want 45, 3, 3 and 3",
-				p.spent(), p.toolsCounted(), p.seen("call"), p.seen("hook"))
+				p.tokensCounted(), p.toolsCounted(), p.counted("call"), p.counted("hook"))
 		}
 		p.once()
 	}, failBefore, failAfter, dieBefore, dieAfter)
@@ -87,7 +67,7 @@ func TestBesideAnEffectOnlyTheEffectIsRecordedUnlessItEndsLast(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			playEverywhere(t, func(t *testing.T, c *cut) {
-				p := newPlay(t)
+				p := newSystem(t)
 				run := func(ctx context.Context, call *agent.Call) (any, error) {
 					if call.Tool == test.slow {
 						pause(ctx, time.Second)
@@ -97,19 +77,19 @@ func TestBesideAnEffectOnlyTheEffectIsRecordedUnlessItEndsLast(t *testing.T) {
 				p.agents["demo"] = definition("demo", replies(ask("pay", `{}`, "look", `{}`), text("ok")),
 					p.tool("pay", agent.RetryNever, run), readOnly(p.tool("look", "", run)))
 				p.start(c)
-				if ended := p.end(p.state.startRun("s", "demo", "hi")); ended.GetStatus() != completed {
+				if ended := p.end(p.startRun("s", "demo", "hi")); ended.GetStatus() != completed {
 					t.Errorf("run = %v, want it completed", ended)
 				}
 				if c.hit == "" {
-					equalLines(t, "writes", p.written(), test.want)
+					equalLines(t, "writes", p.written("s"), test.want)
 				}
 				paid := "tool: [result call_0 done]"
 				if c.hit != "" && p.dialogue()[2] != paid {
 					paid = "tool: [result call_0 unknown]"
 				}
 				equalLines(t, "messages", p.dialogue(), []string{"user: hi", "assistant: [call_0 pay] [call_1 look]", paid, "tool: [result call_1 done]", "assistant: ok"})
-				if p.ran()["call_0"] > 1 || strings.Contains(paid, "done") && p.toolsCounted()["pay"] != 1 || p.toolsCounted()["look"] != 1 {
-					t.Errorf("executions = %v, counted = %v, want each once at most", p.ran(), p.toolsCounted())
+				if p.executions()["call_0"] > 1 || strings.Contains(paid, "done") && p.toolsCounted()["pay"] != 1 || p.toolsCounted()["look"] != 1 {
+					t.Errorf("executions = %v, counted = %v, want each once at most", p.executions(), p.toolsCounted())
 				}
 				p.once()
 			}, failAfter, dieBefore, dieAfter)
@@ -120,7 +100,7 @@ func TestBesideAnEffectOnlyTheEffectIsRecordedUnlessItEndsLast(t *testing.T) {
 func TestALookUpThatWritesIsRecordedBehindItsPlanWhereverItsExecutorDies(t *testing.T) {
 	t.Parallel()
 	playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
+		p := newSystem(t)
 		look := readOnly(p.tool("look", agent.RetryNever, func(_ context.Context, call *agent.Call) (any, error) {
 			put(call, call.ID, "yes")
 			return "done " + call.ID, nil
@@ -129,17 +109,17 @@ func TestALookUpThatWritesIsRecordedBehindItsPlanWhereverItsExecutorDies(t *test
 		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) { count(h, "asked") }
 		p.agents["demo"] = a
 		p.start(c)
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed {
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed", run)
 		}
-		writes := p.written()
+		writes := p.written("s")
 		slices.Sort(writes) // the calls run at the same time
 		equalLines(t, "writes", writes, []string{"commit 1", "commit 2", "plan", "result call_0", "result call_2"})
 		if got, want := p.stateText(), `{"asked":["asked","asked"],"call_0":"yes","call_2":"yes"}`; got != want {
 			t.Errorf("state = %s, want %s", got, want)
 		}
-		if p.spent() != 30 || p.toolsCounted()["look"] != 2 || p.toolsCounted()["glance"] != 1 {
-			t.Errorf("counted are %d tokens, %v; want 30, and each call once", p.spent(), p.toolsCounted())
+		if p.tokensCounted() != 30 || p.toolsCounted()["look"] != 2 || p.toolsCounted()["glance"] != 1 {
+			t.Errorf("counted are %d tokens, %v; want 30, and each call once", p.tokensCounted(), p.toolsCounted())
 		}
 		p.once()
 	}, failBefore, failAfter, dieBefore, dieAfter)
@@ -154,16 +134,16 @@ func TestALookUpWhoseResultCannotBeKeptHasFailed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := newPlay(t)
-				p.state.maxResult, p.state.maxState = 100_000, 500
+				p := newSystem(t)
+				p.stateConfig.Server.Limits.ResultBytes, p.stateConfig.Server.Limits.StagedBytes = 100_000, 500
 				p.agents["demo"] = definition("demo", replies(ask("look", `{}`), text("ok")),
 					readOnly(p.tool("look", "", func(_ context.Context, call *agent.Call) (any, error) { return do(call), nil })))
 				p.open()
-				if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed {
+				if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 					t.Errorf("run = %v, want it completed", run)
 				}
 				equalLines(t, "messages", p.dialogue(), []string{"user: hi", "assistant: [call_0 look]", "tool: [result call_0 failed]", "assistant: ok"})
-				equalLines(t, "writes", p.written(), []string{"plan", "result call_0", "commit 1", "commit 2"})
+				equalLines(t, "writes", p.written("s"), []string{"plan", "result call_0", "commit 1", "commit 2"})
 				p.once()
 			})
 		})
@@ -173,16 +153,16 @@ func TestALookUpWhoseResultCannotBeKeptHasFailed(t *testing.T) {
 func TestALookUpBesideACallOfTheClientIsSuspendedWithItsResult(t *testing.T) {
 	t.Parallel()
 	playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
+		p := newSystem(t)
 		p.agents["demo"] = definition("demo", replies(ask("look", `{}`, "locate", `{}`), text("ok")),
 			readOnly(p.tool("look", "", nil)), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
 		p.start(c)
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL {
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL {
 			t.Errorf("run = %v, want it suspended", run)
 		}
-		equalLines(t, "writes", p.written(), []string{"plan", "commit 1"})
-		p.state.answer("call_1", result(`"done call_1"`))
-		if run := p.end("s/run 2"); run.GetStatus() != completed {
+		equalLines(t, "writes", p.written("s"), []string{"plan", "commit 1"})
+		p.answer("call_1", result(`"done call_1"`))
+		if run := p.end(p.current()); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed", run)
 		}
 		equalLines(t, "messages", p.dialogue(), []string{
@@ -201,16 +181,16 @@ func TestAStopInTheMiddleOfLookUpsEndsTheRunWhereverItsExecutorDies(t *testing.T
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			playEverywhere(t, func(t *testing.T, c *cut) {
-				p := newPlay(t)
+				p := newSystem(t)
 				a := definition("demo", replies(ask("look", `{}`, "slow", `{}`), text("never")), readOnly(p.tool("look", "", nil)),
 					readOnly(p.tool("slow", "", func(ctx context.Context, _ *agent.Call) (any, error) { <-ctx.Done(); return nil, ctx.Err() })))
 				a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) { count(h, "asked") }
 				p.agents["demo"] = a
 				p.start(c)
-				run := p.state.startRun("s", "demo", "hi")
-				p.until("the run is under way", func() bool { return p.state.find(run).run.GetAttempt() > 0 })
+				run := p.startRun("s", "demo", "hi")
+				p.until("the run is under way", func() bool { return p.run(run).GetAttempt() > 0 })
 				time.Sleep(10 * time.Second)
-				p.state.stopRun(run, kind, "")
+				p.stopRun(run, kind, "")
 				ended := p.end(run)
 				if want := map[statev1.StopKind]statev1.RunStatus{interrupt: interrupted, abort: failed}[kind]; ended.GetStatus() != want {
 					t.Errorf("run = %v, want it %v", ended, want)
@@ -230,7 +210,7 @@ func TestAStopInTheMiddleOfLookUpsEndsTheRunWhereverItsExecutorDies(t *testing.T
 func TestLookUpsOfAnExecutorThatStopsAreMadeByTheNextAndTheTokensOfBothCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		p.config.DrainGrace = time.Second
 		begun := make(chan struct{}, 1)
 		p.agents["demo"] = definition("demo", replies(ask("look", `{}`, "slow", `{}`), text("ok")), readOnly(p.tool("look", "", nil)),
@@ -243,20 +223,20 @@ func TestLookUpsOfAnExecutorThatStopsAreMadeByTheNextAndTheTokensOfBothCount(t *
 				return "done " + call.ID, ctx.Err()
 			})))
 		first := p.open()
-		run := p.state.startRun("s", "demo", "hi")
+		run := p.startRun("s", "demo", "hi")
 		synctest.Wait()
 		first.stop()
 		<-first.ended
-		if p.state.find(run).released != 1 {
+		if len(p.released(run)) != 1 {
 			t.Error("the run was not given back")
 		}
 		p.open()
 		if ended := p.end(run); ended.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed", ended)
 		}
-		equalLines(t, "writes", p.written(), []string{"commit 1", "commit 2"})
-		if p.spent() != 45 || p.toolsCounted()["look"] != 1 || p.toolsCounted()["slow"] != 1 {
-			t.Errorf("counted are %d tokens, %v; want 45, and the calls that are committed", p.spent(), p.toolsCounted())
+		equalLines(t, "writes", p.written("s"), []string{"commit 1", "commit 2"})
+		if p.tokensCounted() != 45 || p.toolsCounted()["look"] != 1 || p.toolsCounted()["slow"] != 1 {
+			t.Errorf("counted are %d tokens, %v; want 45, and the calls that are committed", p.tokensCounted(), p.toolsCounted())
 		}
 		p.once()
 	})
@@ -265,23 +245,23 @@ func TestLookUpsOfAnExecutorThatStopsAreMadeByTheNextAndTheTokensOfBothCount(t *
 func TestAResultThatNoCommitCouldCarryIsKeptWithTheEndOfTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		p.agents["demo"] = definition("demo", replies(ask("pay", `{}`), text("never")), p.tool("pay", agent.RetryNever, nil))
 		refused := 0
-		p.state.refuseCommit = func(r *statev1.CommitStepRequest) error {
-			if r.GetOutcome() != nil {
+		p.faults.refuse = func(request any) error {
+			if r, ok := request.(*statev1.CommitStepRequest); !ok || r.GetOutcome() != nil {
 				return nil
 			}
 			refused++
 			return fault.New(fault.Invalid, "ODD", "no such step")
 		}
 		p.open()
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != failed || refused != 1 {
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != failed || refused != 1 {
 			t.Errorf("run = %v behind %d refusals, want it failed behind one", run, refused)
 		}
 		equalLines(t, "messages", p.dialogue(), []string{"user: hi", "assistant: [call_0 pay]", "tool: [result call_0 done]"})
-		if p.toolsCounted()["pay"] != 1 || p.spent() != 15 {
-			t.Errorf("counted = %v and %d tokens, want one execution and 15", p.toolsCounted(), p.spent())
+		if p.toolsCounted()["pay"] != 1 || p.tokensCounted() != 15 {
+			t.Errorf("counted = %v and %d tokens, want one execution and 15", p.toolsCounted(), p.tokensCounted())
 		}
 		p.once()
 	})
@@ -291,7 +271,7 @@ func TestAResultThatNoCommitCouldCarryIsKeptWithTheEndOfTheRun(t *testing.T) {
 func TestALookUpThatIsNotMadeAgainSharesNoKeyWithWhatTakesItsPlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		asked := 0
 		p.agents["demo"] = definition("demo", mind(func(_ context.Context, r model.Request, say func(model.Event) bool) error {
 			if answered(r) {
@@ -303,9 +283,9 @@ func TestALookUpThatIsNotMadeAgainSharesNoKeyWithWhatTakesItsPlace(t *testing.T)
 			return nil
 		}), readOnly(p.tool("look", "", nil)))
 		p.start(&cut{point: "call_told", n: 1})
-		p.end(p.state.startRun("s", "demo", "hi"))
-		if keys := p.keys["call_0"]; p.ran()["call_0"] != 2 || len(keys) != 2 {
-			t.Errorf("%d executions had the keys %v, want 2 keys of 2", p.ran()["call_0"], keys)
+		p.end(p.startRun("s", "demo", "hi"))
+		if keys := p.keys["call_0"]; p.executions()["call_0"] != 2 || len(keys) != 2 {
+			t.Errorf("%d executions had the keys %v, want 2 keys of 2", p.executions()["call_0"], keys)
 		}
 	})
 }

@@ -15,7 +15,7 @@ import (
 
 // strict is an agent each of whose tools wants a number, of which the client has one and
 // one needs a yes.
-func strict(p *play, m mind) worker.Agent {
+func strict(p *system, m mind) worker.Agent {
 	schema := json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
 	look, pay := p.tool("look", agent.RetrySafe, nil), p.tool("pay", agent.RetryNever, nil)
 	look.InputSchema, pay.InputSchema, pay.Approval = schema, schema, true
@@ -44,7 +44,7 @@ func TestACallThatNobodyRunsHasAnEndAndNoStartWhereverTheExecutorDies(t *testing
 			t.Run(name+", "+trouble, func(t *testing.T) {
 				t.Parallel()
 				playEverywhere(t, func(t *testing.T, c *cut) {
-					p := newPlay(t)
+					p := newSystem(t)
 					a := strict(p, replies(ask(test.calls...), text("Done.")))
 					p.agents[a.Name] = a
 					p.start(c)
@@ -55,9 +55,9 @@ func TestACallThatNobodyRunsHasAnEndAndNoStartWhereverTheExecutorDies(t *testing
 						}
 						dies(ctx, e, point)
 					}
-					p.end(p.state.startRun("s", "demo", "hi"))
-					equalLines(t, "stream", script(p.stream.records("s")), test.want)
-					for _, r := range p.stream.records("s") {
+					p.end(p.startRun("s", "demo", "hi"))
+					equalLines(t, "stream", script(p.records("s")), test.want)
+					for _, r := range p.records("s") {
 						if end := r.GetChunk().GetToolEnd(); end != nil && (end.GetToolName() == "" || end.GetSuccess() != (end.GetToolCallId() == "call_4")) {
 							t.Errorf("end = %v, want its name, and that it has failed", end)
 						}
@@ -75,7 +75,7 @@ func TestACallOfAMessageThatAStopHasCutDoesNotStart(t *testing.T) {
 		t.Run(trouble, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := newPlay(t)
+				p := newSystem(t)
 				a := strict(p, func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 					request(say, "locate", `{"n":1}`)
 					<-ctx.Done()
@@ -84,12 +84,12 @@ func TestACallOfAMessageThatAStopHasCutDoesNotStart(t *testing.T) {
 				p.agents[a.Name] = a
 				p.passed = func(_ context.Context, _ *executor, point worker.Point) { happens(p, point) }
 				p.open()
-				run := p.state.startRun("s", "demo", "hi")
+				run := p.startRun("s", "demo", "hi")
 				time.Sleep(10 * time.Second)
-				p.state.stopRun(run, interrupt, "enough")
+				p.stopRun(run, interrupt, "enough")
 				p.end(run)
 				equalLines(t, "messages", p.dialogue(), []string{"user: hi", "assistant: [call_0 locate]", "tool: [result call_0 failed]"})
-				equalLines(t, "stream", script(p.stream.records("s")), []string{
+				equalLines(t, "stream", script(p.records("s")), []string{
 					"0 run_started 1", "1 step_started", `1 args call_0 {"n":1}`, "1 end call_0", "1 step_committed", "1 run_interrupted enough", "END INTERRUPTED ",
 				})
 			})

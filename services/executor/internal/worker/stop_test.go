@@ -44,13 +44,13 @@ func TestAStopReachesTheModelAtOnceAndKeepsWhatItHasSaid(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var cause atomic.Pointer[error]
-				p := newPlay(t, definition("demo", hangs(&cause, "One ", "two ")))
-				p.state.quiet = quiet
+				p := newSystem(t, definition("demo", hangs(&cause, "One ", "two ")))
+				p.faults.stopsByHeartbeat = quiet
 				p.open()
-				run := p.state.startRun("s", "demo", "hi")
+				run := p.startRun("s", "demo", "hi")
 				time.Sleep(10 * time.Second)
 				begin := time.Now()
-				p.state.stopRun(run, interrupt, "enough")
+				p.stopRun(run, interrupt, "enough")
 				ended := p.end(run)
 				if took := time.Since(begin); took > time.Second || !quiet && took > 50*time.Millisecond {
 					t.Errorf("the stop took %v", took)
@@ -63,10 +63,10 @@ func TestAStopReachesTheModelAtOnceAndKeepsWhatItHasSaid(t *testing.T) {
 					t.Errorf("the model's context ended with %v, want the stop", *cause.Load())
 				}
 				equalLines(t, "messages", p.dialogue(), []string{"user: hi", "assistant: One two "})
-				if m := p.state.sessions["s"].messages[1].GetMessage(); m.GetMetadata()[agent.MetadataInterrupted] != "interrupt" {
+				if m := p.messages("s")[1]; m.GetMetadata()[agent.MetadataInterrupted] != "interrupt" {
 					t.Errorf("message = %v, want that it was interrupted", m)
 				}
-				equalLines(t, "stream", script(p.stream.records("s")), []string{
+				equalLines(t, "stream", script(p.records("s")), []string{
 					"0 run_started 1", "1 step_started", "1 text One two ", "1 step_committed", "1 run_interrupted enough", "END INTERRUPTED ",
 				})
 			})
@@ -78,12 +78,17 @@ func TestAnAbortedRunFailsAndOutranksAnInterrupt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Pointer[error]
-		p := newPlay(t, definition("demo", hangs(&cause, "One ")))
+		p := newSystem(t, definition("demo", hangs(&cause, "One ")))
+		p.passed = func(_ context.Context, _ *executor, point worker.Point) {
+			if point == worker.PointStopSeen {
+				time.Sleep(time.Second) // both have come by now
+			}
+		}
 		p.open()
-		run := p.state.startRun("s", "demo", "hi")
+		run := p.startRun("s", "demo", "hi")
 		synctest.Wait()
-		p.state.stopRun(run, interrupt, "")
-		p.state.stopRun(run, abort, "")
+		p.stopRun(run, interrupt, "")
+		p.stopRun(run, abort, "")
 		ended := p.end(run)
 		if ended.GetStatus() != failed || ended.GetFailure().GetCode() != "framework_cancelled" || ended.GetOutput() != "" || ended.GetFailure().GetRetryable() {
 			t.Errorf("run = %v, want it aborted", ended)
@@ -94,18 +99,25 @@ func TestAnAbortedRunFailsAndOutranksAnInterrupt(t *testing.T) {
 
 func TestADeadlineEndsTheRunWhateverItIsAt(t *testing.T) {
 	t.Parallel()
-	for name, limit := range map[string]func(*play){
-		"of the run":   func(p *play) { p.state.order[0].run.DeadlineAt = time.Now().Add(3 * time.Hour).UnixMilli() },
-		"of its agent": func(p *play) { a := p.agents["demo"]; a.RunTimeout = 3 * time.Hour; p.agents["demo"] = a },
+	for name, limit := range map[string]func(*system, *statev1.StartRunRequest){
+		"of the run": func(p *system, r *statev1.StartRunRequest) { r.TimeoutMs = (3 * time.Hour).Milliseconds() },
+		"of its agent": func(p *system, _ *statev1.StartRunRequest) {
+			a := p.agents["demo"]
+			a.RunTimeout = 3 * time.Hour
+			p.agents["demo"] = a
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var cause atomic.Pointer[error]
-				p := newPlay(t, definition("demo", hangs(&cause, "One ")))
+				p := newSystem(t, definition("demo", hangs(&cause, "One ")))
 				p.config.ModelTimeout, p.config.HeartbeatInterval = 24*time.Hour, time.Minute
-				run := p.state.startRun("s", "demo", "hi")
-				limit(p)
+				// Hours pass here: state looks for silent executors every minute.
+				p.stateConfig.SilentAfter, p.stateConfig.SweepEvery, p.stateConfig.Server.Poll = 5*time.Minute, time.Minute, time.Minute
+				r := &statev1.StartRunRequest{SessionId: "s", AgentType: "demo", Messages: userMessages("hi")}
+				limit(p, r)
+				run := p.post(r)
 				begin := time.Now()
 				p.open()
 				synctest.Wait()
@@ -125,7 +137,7 @@ func TestADeadlineEndsTheRunWhateverItIsAt(t *testing.T) {
 func TestAStopCutsToolsAndKeepsTheResultsThatAreThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		var cause atomic.Pointer[error]
 		a := definition("demo", replies(ask("quick", `{}`, "slow", `{}`, "queued", `{}`), text("never")),
 			p.tool("quick", agent.RetryNever, nil),
@@ -142,23 +154,23 @@ func TestAStopCutsToolsAndKeepsTheResultsThatAreThere(t *testing.T) {
 		p.agents["demo"] = a
 		p.config.ParallelCalls = 1
 		p.open()
-		run := p.state.startRun("s", "demo", "hi")
+		run := p.startRun("s", "demo", "hi")
 		time.Sleep(time.Second)
-		p.state.stopRun(run, interrupt, "")
+		p.stopRun(run, interrupt, "")
 		if ended := p.end(run); ended.GetStatus() != interrupted {
 			t.Errorf("run = %v, want it interrupted", ended)
 		}
 		if _, ok := errors.AsType[worker.Stopped](*cause.Load()); !ok {
 			t.Errorf("the tool's context ended with %v, want the stop", *cause.Load())
 		}
-		if len(p.state.sessions["s"].state) != 0 || p.ran()["call_2"] != 0 {
-			t.Errorf("state = %v, executions %v; want nothing of the cut call, and the queued one never run", p.state.sessions["s"].state, p.ran())
+		if len(p.customState("s")) != 0 || p.executions()["call_2"] != 0 {
+			t.Errorf("state = %v, executions %v; want nothing of the cut call, and the queued one never run", p.customState("s"), p.executions())
 		}
 		equalLines(t, "messages", p.dialogue(), []string{
 			"user: hi", "assistant: [call_0 quick] [call_1 slow] [call_2 queued]",
 			"tool: [result call_0 done]", "tool: [result call_1 unknown]", "tool: [result call_2 failed]",
 		})
-		got := script(p.stream.records("s"))
+		got := script(p.records("s"))
 		for _, want := range []string{"1 end call_0", "1 end call_1", "1 end call_2", "1 step_committed"} {
 			if !slices.Contains(got, want) {
 				t.Errorf("stream = %s, want %s", strings.Join(got, "\n"), want)
@@ -170,20 +182,20 @@ func TestAStopCutsToolsAndKeepsTheResultsThatAreThere(t *testing.T) {
 
 func TestAStopCutsTheWaitBeforeARetryACompactionAndAGuard(t *testing.T) {
 	t.Parallel()
-	cases := map[string]func(p *play, a *worker.Agent){
-		"wait": func(_ *play, a *worker.Agent) {
+	cases := map[string]func(p *system, a *worker.Agent){
+		"wait": func(_ *system, a *worker.Agent) {
 			a.Models["fake/mind"] = mind(func(context.Context, model.Request, func(model.Event) bool) error {
 				return &model.Error{Code: model.CodeRateLimited, Retryable: true, RetryAfter: time.Minute}
 			})
 		},
-		"guard": func(_ *play, a *worker.Agent) {
+		"guard": func(_ *system, a *worker.Agent) {
 			a.Models["fake/mind"] = replies(text("an end"))
 			a.Guard.OnReply = func(ctx context.Context, _ agent.Ending) (agent.Verdict, error) {
 				<-ctx.Done()
 				return agent.Verdict{}, ctx.Err()
 			}
 		},
-		"compaction": func(_ *play, a *worker.Agent) {
+		"compaction": func(_ *system, a *worker.Agent) {
 			a.Models["fake/mind"] = replies(ask("nothing", `{}`), text("an end"))
 			a.Context = agent.ContextPolicy{
 				MaxTokens: 20, KeepTokens: 1, Compaction: agent.CompactSummary,
@@ -199,15 +211,15 @@ func TestAStopCutsTheWaitBeforeARetryACompactionAndAGuard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := newPlay(t, definition("demo", replies()))
+				p := newSystem(t, definition("demo", replies()))
 				a := p.agents["demo"]
 				set(p, &a)
 				p.agents["demo"] = a
 				p.open()
-				run := p.state.startRun("s", "demo", "hi")
+				run := p.startRun("s", "demo", "hi")
 				time.Sleep(10 * time.Second)
 				begin := time.Now()
-				p.state.stopRun(run, interrupt, "")
+				p.stopRun(run, interrupt, "")
 				if ended := p.end(run); ended.GetStatus() != interrupted || time.Since(begin) > time.Second {
 					t.Errorf("run = %v after %v, want it interrupted at once", ended, time.Since(begin))
 				}
@@ -221,24 +233,24 @@ func TestAStopWorksWhileTheStreamTierIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Pointer[error]
-		p := newPlay(t, definition("demo", hangs(&cause, slices.Repeat([]string{strings.Repeat("word ", 1000)}, 250)...)))
+		p := newSystem(t, definition("demo", hangs(&cause, slices.Repeat([]string{strings.Repeat("word ", 1000)}, 250)...)))
 		away := &outage{}
-		p.stream.Gate = away.gate
+		p.faults.gate = away.gate
 		p.config.StreamPatience = time.Hour
 		p.open()
-		run := p.state.startRun("s", "demo", "hi")
+		run := p.startRun("s", "demo", "hi")
 		time.Sleep(time.Minute) // the model waits for the stream by now
 		begin := time.Now()
-		p.state.stopRun(run, interrupt, "")
-		p.until("interrupted", func() bool { return p.state.find(run).run.GetStatus() == interrupted })
+		p.stopRun(run, interrupt, "")
+		p.until("interrupted", func() bool { return p.run(run).GetStatus() == interrupted })
 		if took := time.Since(begin); took > 3*time.Second {
 			t.Errorf("the stop took %v", took)
 		}
 		away.end()
 		p.end(run)
 		p.verifyReaders("s")
-		got := script(p.stream.records("s"))
-		if len(got) != 6 || got[len(got)-1] != "END INTERRUPTED " || texts(p.stream.records("s")) != p.state.sessions["s"].messages[1].GetMessage().GetParts()[0].GetText().GetText() {
+		got := script(p.records("s"))
+		if len(got) != 6 || got[len(got)-1] != "END INTERRUPTED " || texts(p.records("s")) != p.messages("s")[1].GetParts()[0].GetText().GetText() {
 			t.Errorf("stream has %d lines and ends with %q", len(got), got[len(got)-1])
 		}
 	})
@@ -247,16 +259,16 @@ func TestAStopWorksWhileTheStreamTierIsAway(t *testing.T) {
 func TestAStopThatComesWhileTheOutcomeIsCommittedChangesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t, definition("demo", replies(text("done"))))
+		p := newSystem(t, definition("demo", replies(text("done"))))
 		var run string
 		p.passed = func(_ context.Context, _ *executor, point worker.Point) {
 			if point == worker.PointCommitBegins {
-				p.state.stopRun(run, abort, "")
+				p.stopRun(run, abort, "")
 				time.Sleep(time.Second) // it has come by now
 			}
 		}
 		p.open()
-		run = p.state.startRun("s", "demo", "hi")
+		run = p.startRun("s", "demo", "hi")
 		if ended := p.end(run); ended.GetStatus() != completed || ended.GetOutput() != `"done"` {
 			t.Errorf("run = %v, want it completed", ended)
 		}
@@ -269,7 +281,7 @@ func TestAStoppedRunEndsOnceWhereverItsExecutorDies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			playEverywhere(t, func(t *testing.T, c *cut) {
-				p := newPlay(t)
+				p := newSystem(t)
 				p.agents["demo"] = definition("demo", replies(ask("charge", `{}`, "slow", `{}`), text("never")),
 					p.tool("charge", agent.RetryNever, nil),
 					p.tool("slow", agent.RetrySafe, func(ctx context.Context, _ *agent.Call) (any, error) {
@@ -277,22 +289,22 @@ func TestAStoppedRunEndsOnceWhereverItsExecutorDies(t *testing.T) {
 						return nil, ctx.Err()
 					}))
 				p.start(c)
-				run := p.state.startRun("s", "demo", "hi")
+				run := p.startRun("s", "demo", "hi")
 				p.until("tools run or the executor is lost", func() bool {
-					return len(p.state.sessions["s"].journal.GetResults()) > 0 || p.state.find(run).run.GetAttempt() > 1
+					return len(p.recordedResults("s")) > 0 || p.run(run).GetAttempt() > 1
 				})
-				p.state.stopRun(run, kind, "")
+				p.stopRun(run, kind, "")
 				ended := p.end(run)
 				want, last := interrupted, "END INTERRUPTED "
 				if kind == abort {
 					want, last = failed, "END "
 				}
-				got := script(p.stream.records("s"))
+				got := script(p.records("s"))
 				if ended.GetStatus() != want || !strings.HasPrefix(got[len(got)-1], last) {
 					t.Errorf("run = %v, stream %s", ended, strings.Join(got, "\n"))
 				}
-				if p.ran()["call_0"] > 1 {
-					t.Errorf("charge ran %d times", p.ran()["call_0"])
+				if p.executions()["call_0"] > 1 {
+					t.Errorf("charge ran %d times", p.executions()["call_0"])
 				}
 				p.once()
 				for _, line := range p.dialogue()[1:] {
@@ -309,7 +321,7 @@ func TestWhatHooksWriteInAStepThatAStopCutsDoesNotCount(t *testing.T) {
 	t.Parallel()
 	playEverywhere(t, func(t *testing.T, c *cut) {
 		var cause atomic.Pointer[error]
-		p := newPlay(t)
+		p := newSystem(t)
 		hanging := hangs(&cause, "One ")
 		a := definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
 			if !answered(r) {
@@ -332,14 +344,14 @@ func TestWhatHooksWriteInAStepThatAStopCutsDoesNotCount(t *testing.T) {
 		}
 		p.agents["demo"] = a
 		p.start(c)
-		run := p.state.startRun("s", "demo", "hi")
-		p.until("the second step", func() bool { return p.state.sessions["s"].session.GetStepCount() == 1 })
+		run := p.startRun("s", "demo", "hi")
+		p.until("the second step", func() bool { return p.session("s").GetSession().GetStepCount() == 1 })
 		time.Sleep(10 * time.Second)
-		p.state.stopRun(run, interrupt, "")
+		p.stopRun(run, interrupt, "")
 		if ended := p.end(run); ended.GetStatus() != interrupted {
 			t.Errorf("run = %v, want it interrupted", ended)
 		}
-		for key, value := range p.state.sessions["s"].state {
+		for key, value := range p.customState("s") {
 			if value != "tool" && value != "1" {
 				t.Errorf("state %s = %v, want nothing of the second step", key, value)
 			}

@@ -17,6 +17,7 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
+	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
 const (
@@ -47,13 +48,13 @@ func calls(text string, pairs ...string) mind {
 func TestATextTurnIsShownAndCommitted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", says("Hello ", "world")))
+		h := newSystem(t, definition("demo", says("Hello ", "world")))
 		h.open()
-		run := h.ended(h.state.startRun("s", "demo", "hi"))
+		run := h.end(h.startRun("s", "demo", "hi"))
 		if run.GetStatus() != completed || run.GetOutput() != `"Hello world"` {
 			t.Errorf("run = %v, want it completed with the text", run)
 		}
-		records := h.stream.records("s")
+		records := h.records("s")
 		want := []string{"run_started", "step_started", "text_delta", "step_committed", "run_completed", "end"}
 		if got := types(records); !slices.Equal(got, want) {
 			t.Errorf("stream = %v, want %v", got, want)
@@ -64,7 +65,7 @@ func TestATextTurnIsShownAndCommitted(t *testing.T) {
 		if got := records[len(records)-1].GetTerminal().GetEnd().GetUsage().GetTotalTokens(); got != 15 {
 			t.Errorf("usage = %d tokens, want 15", got)
 		}
-		if got := h.state.sessions["s"].usage; len(got) != 1 || got[0].GetTokens().GetModel() != "fake/mind" {
+		if got := h.usage(); len(got) != 1 || got[0].GetTokens().GetModel() != "fake/mind" {
 			t.Errorf("usage entries = %v, want the tokens of one call", got)
 		}
 	})
@@ -76,13 +77,13 @@ func TestAToolTurnRunsTheToolAndAsksAgain(t *testing.T) {
 		lookup := agent.Tool{Name: "lookup", InputSchema: anyObject, Execute: func(_ context.Context, c *agent.Call) (any, error) {
 			return map[string]string{"for": string(c.Input)}, nil
 		}}
-		h := newHouse(t, definition("demo", calls("Sunny.", "lookup", `{"city":"Oslo"}`, "nothing", `{}`), lookup))
+		h := newSystem(t, definition("demo", calls("Sunny.", "lookup", `{"city":"Oslo"}`, "nothing", `{}`), lookup))
 		h.open()
-		run := h.ended(h.state.startRun("s", "demo", "weather?"))
+		run := h.end(h.startRun("s", "demo", "weather?"))
 		if run.GetOutput() != `"Sunny."` {
 			t.Errorf("output = %s, want \"Sunny.\"", run.GetOutput())
 		}
-		got := types(h.stream.records("s"))
+		got := types(h.records("s"))
 		want := []string{
 			"run_started", "step_started", "tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end",
 			"tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end", "tool_start",
@@ -91,10 +92,10 @@ func TestAToolTurnRunsTheToolAndAsksAgain(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("stream = %v, want %v", got, want)
 		}
-		if got, want := len(h.state.sessions["s"].messages), 5; got != want {
+		if got, want := len(h.messages("s")), 5; got != want {
 			t.Errorf("%d messages, want %d", got, want)
 		}
-		if got, want := len(h.state.sessions["s"].usage), 3; got != want {
+		if got, want := len(h.usage()), 3; got != want {
 			t.Errorf("%d usage entries, want %d: two model calls and the call of a tool that exists", got, want)
 		}
 	})
@@ -103,15 +104,15 @@ func TestAToolTurnRunsTheToolAndAsksAgain(t *testing.T) {
 func TestALaterTurnSeesTheWholeConversation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", mind(func(_ context.Context, r model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, definition("demo", mind(func(_ context.Context, r model.Request, say func(model.Event) bool) error {
 			speak(say, fmt.Sprintf("%d messages, first %q", len(r.Messages), r.Messages[0].Text()))
 			return nil
 		})))
 		h.open()
 		for _, text := range []string{"one", "two", "three"} {
-			h.ended(h.state.startRun("s", "demo", text))
+			h.end(h.startRun("s", "demo", text))
 		}
-		if got, want := h.state.order[2].run.GetOutput(), `"5 messages, first \"one\""`; got != want {
+		if got, want := h.runsOf("s")[2].GetOutput(), `"5 messages, first \"one\""`; got != want {
 			t.Errorf("output = %s, want %s", got, want)
 		}
 	})
@@ -121,7 +122,7 @@ func TestNoMoreRunsThanSlotsAreHeldAndAllAreDone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var now, most atomic.Int32
-		h := newHouse(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			most.Store(max(most.Load(), now.Add(1)))
 			defer now.Add(-1)
 			pause(ctx, time.Second)
@@ -132,10 +133,10 @@ func TestNoMoreRunsThanSlotsAreHeldAndAllAreDone(t *testing.T) {
 		h.open()
 		var runs []string
 		for i := range 7 {
-			runs = append(runs, h.state.startRun(fmt.Sprintf("s.%d *", i), "demo", "hi"))
+			runs = append(runs, h.startRun(fmt.Sprintf("s.%d *", i), "demo", "hi"))
 		}
 		for _, run := range runs {
-			h.ended(run)
+			h.end(run)
 		}
 		if most.Load() != 2 {
 			t.Errorf("%d runs at once, want 2", most.Load())
@@ -166,28 +167,15 @@ func TestCallsOfOneStepRunAtTheSameTime(t *testing.T) {
 				return nil, ctx.Err()
 			}
 		}}
-		h := newHouse(t, definition("demo", calls("ok", "meet", `{}`, "meet", `{}`, "meet", `{}`), meet))
+		h := newSystem(t, definition("demo", calls("ok", "meet", `{}`, "meet", `{}`, "meet", `{}`), meet))
 		h.open()
-		h.ended(h.state.startRun("s", "demo", "hi"))
-		for _, r := range results(h) {
+		h.end(h.startRun("s", "demo", "hi"))
+		for _, r := range h.results() {
 			if !r.GetSuccess() {
 				t.Errorf("result = %v, want success", r)
 			}
 		}
 	})
-}
-
-// results gives the tool results of the session s.
-func results(h *house) []*eventv1.ToolResultPart {
-	var list []*eventv1.ToolResultPart
-	for _, stored := range h.state.sessions["s"].messages {
-		for _, part := range stored.GetMessage().GetParts() {
-			if r := part.GetToolResult(); r != nil {
-				list = append(list, r)
-			}
-		}
-	}
-	return list
 }
 
 func TestWhateverAToolDoesTheModelGetsAResultAndTheRunGoesOn(t *testing.T) {
@@ -211,14 +199,14 @@ func TestWhateverAToolDoesTheModelGetsAResultAndTheRunGoesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t, definition("demo", calls("ok", "tool", `{}`), test.tool))
-				h.state.maxResult = 100_000
+				h := newSystem(t, definition("demo", calls("ok", "tool", `{}`), test.tool))
+				h.stateConfig.Server.Limits.ResultBytes = 100_000
 				h.open()
-				run := h.ended(h.state.startRun("s", "demo", "hi"))
+				run := h.end(h.startRun("s", "demo", "hi"))
 				if run.GetStatus() != completed {
 					t.Errorf("run = %v, want it completed", run)
 				}
-				if got := results(h)[0]; got.GetSuccess() || !strings.Contains(got.GetError(), test.want) {
+				if got := h.results()[0]; got.GetSuccess() || !strings.Contains(got.GetError(), test.want) {
 					t.Errorf("result = %v, want a failure with %q", got, test.want)
 				}
 			})
@@ -248,13 +236,13 @@ func TestARunThatCannotGoOnFailsAndLeavesNoActiveSession(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t, definition("demo", test.engine))
+				h := newSystem(t, definition("demo", test.engine))
 				h.open()
-				run := h.ended(h.state.startRun("s", "demo", "hi"))
+				run := h.end(h.startRun("s", "demo", "hi"))
 				if run.GetStatus() != failed || run.GetFailure().GetCode() != test.code || run.GetFailure().GetError() == "" {
 					t.Errorf("run = %v, want it failed with code %q", run, test.code)
 				}
-				got := types(h.stream.records("s"))
+				got := types(h.records("s"))
 				if want := []string{"error", "fail"}; !slices.Equal(got[len(got)-2:], want) {
 					t.Errorf("stream = %v, want it to end with %v", got, want)
 				}
@@ -263,20 +251,28 @@ func TestARunThatCannotGoOnFailsAndLeavesNoActiveSession(t *testing.T) {
 	}
 }
 
+// announcing is a catalog that also announces the agent "other", which it does not have.
+type announcing struct{ worker.Static }
+
+func (a announcing) Types() []worker.Type {
+	return append(a.Static.Types(), worker.Type{Name: "other"})
+}
+
 func TestARunWhoseAgentIsNotHereGoesBackForAnotherExecutor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", says("hi")))
-		h.open()
-		run := h.state.startRun("s", "other", "hi")
+		h := newSystem(t)
+		h.catalog = announcing{worker.Static{definition("demo", says("hi"))}}
+		first := h.open()
+		run := h.startRun("s", "other", "hi")
 		synctest.Wait()
-		r := h.state.find(run)
-		if r.released != 1 || r.delay != 5000 || len(h.state.sessions["s"].writes) != 0 {
-			t.Errorf("run = %v, released %d times with a delay of %d; want it given back for 5s, untouched", r.run, r.released, r.delay)
+		if released := h.released(run); len(released) != 1 || released[0].GetDelayMs() != 5000 || len(h.written("s")) != 0 {
+			t.Errorf("run = %v, released by %v; want it given back for 5s, untouched", h.run(run), released)
 		}
-		h.agents["other"] = definition("other", says("here"))
+		first.stop()
+		h.catalog = worker.Static{definition("other", says("here"))}
 		h.open()
-		if run := h.ended(run); run.GetOutput() != `"here"` {
+		if run := h.end(run); run.GetOutput() != `"here"` {
 			t.Errorf("run = %v, want that the other executor has executed it", run)
 		}
 	})
@@ -287,7 +283,7 @@ func TestAModelThatIsOverloadedIsAskedAgainAfterASecondThenTwoThenFour(t *testin
 	synctest.Test(t, func(t *testing.T) {
 		var times []time.Duration
 		begin := time.Now()
-		h := newHouse(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
 			times = append(times, time.Since(begin))
 			if len(times) <= 3 {
 				say(model.TextDelta{Text: "half an ans"})
@@ -297,12 +293,12 @@ func TestAModelThatIsOverloadedIsAskedAgainAfterASecondThenTwoThenFour(t *testin
 			return nil
 		})))
 		h.open()
-		h.ended(h.state.startRun("s", "demo", "hi"))
+		h.end(h.startRun("s", "demo", "hi"))
 		want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}
 		if !slices.Equal(times, want) {
 			t.Errorf("model called at %v, want %v", times, want)
 		}
-		if got := texts(h.stream.records("s")); got != "whole" {
+		if got := texts(h.records("s")); got != "whole" {
 			t.Errorf("text = %q, want %q: failed attempts are void", got, "whole")
 		}
 	})
@@ -315,14 +311,14 @@ func TestDeltasThatComeDuringAnAppendAreMerged(t *testing.T) {
 		for i := range words {
 			words[i] = fmt.Sprintf("%d ", i)
 		}
-		h := newHouse(t, definition("demo", says(words...)))
-		h.stream.Gate = func(ctx context.Context, _ *streamv2.AppendRequest) error {
+		h := newSystem(t, definition("demo", says(words...)))
+		h.faults.gate = func(ctx context.Context, _ *streamv2.AppendRequest) error {
 			pause(ctx, 100*time.Millisecond)
 			return nil
 		}
 		h.open()
-		h.ended(h.state.startRun("s", "demo", "hi"))
-		records := h.stream.records("s")
+		h.end(h.startRun("s", "demo", "hi"))
+		records := h.records("s")
 		if got, want := texts(records), strings.Join(words, ""); got != want {
 			t.Errorf("text has %d bytes, want the %d that were said", len(got), len(want))
 		}
@@ -336,7 +332,7 @@ func TestASlowStreamHoldsTheModelBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var said atomic.Int64
-		h := newHouse(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
 			for range 100 {
 				say(model.TextDelta{Text: strings.Repeat("x", 1000)})
 				said.Add(1000)
@@ -346,7 +342,7 @@ func TestASlowStreamHoldsTheModelBack(t *testing.T) {
 		})))
 		h.config.MaxQueuedBytes, h.config.MaxDeltaBytes = 10_000, 4_000
 		open := make(chan struct{})
-		h.stream.Gate = func(ctx context.Context, r *streamv2.AppendRequest) error {
+		h.faults.gate = func(ctx context.Context, r *streamv2.AppendRequest) error {
 			if slices.ContainsFunc(r.GetRecords(), func(r *streamv2.Record) bool {
 				return slices.ContainsFunc(r.GetChunks(), func(c *eventv1.Chunk) bool { return c.GetTextDelta() != nil })
 			}) {
@@ -358,14 +354,14 @@ func TestASlowStreamHoldsTheModelBack(t *testing.T) {
 			return nil
 		}
 		h.open()
-		run := h.state.startRun("s", "demo", "hi")
+		run := h.startRun("s", "demo", "hi")
 		synctest.Wait()
 		if got := said.Load(); got > 25_000 { // what waits, and as much in the append in flight
 			t.Errorf("the model said %d bytes to a stream that stands still, want about 20000 at most", got)
 		}
 		close(open)
-		h.ended(run)
-		if got, want := len(texts(h.stream.records("s"))), 100_003; got != want {
+		h.end(run)
+		if got, want := len(texts(h.records("s"))), 100_003; got != want {
 			t.Errorf("text has %d bytes, want %d", got, want)
 		}
 	})
@@ -375,11 +371,11 @@ func TestADeltaAboveTheLimitIsSplitBetweenRunes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		text := strings.Repeat("日本語", 1000)
-		h := newHouse(t, definition("demo", says(text)))
+		h := newSystem(t, definition("demo", says(text)))
 		h.config.MaxDeltaBytes = 1000
 		h.open()
-		h.ended(h.state.startRun("s", "demo", "hi"))
-		records := h.stream.records("s")
+		h.end(h.startRun("s", "demo", "hi"))
+		records := h.records("s")
 		if got := texts(records); got != text {
 			t.Errorf("text has %d bytes, want the %d that were said", len(got), len(text))
 		}
@@ -394,22 +390,22 @@ func TestADeltaAboveTheLimitIsSplitBetweenRunes(t *testing.T) {
 func TestWhatIsTooLargeForTheStreamIsLeftOutThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		long := strings.Repeat("x", 5000)
+		long := strings.Repeat("x", 20_000)
 		big := agent.Tool{Name: "big", InputSchema: anyObject, Execute: func(context.Context, *agent.Call) (any, error) { return long, nil }}
-		h := newHouse(t, definition("demo", calls(long, "big", `{"q":"`+long+`"}`), big))
+		h := newSystem(t, definition("demo", calls(long, "big", `{"q":"`+long+`"}`), big))
 		h.config.MaxDeltaBytes = 1000
-		h.stream.MaxChunk = 2000
+		h.streamConfig.ChunkBytes = 2000
 		h.open()
-		run := h.ended(h.state.startRun("s", "demo", "hi"))
+		run := h.end(h.startRun("s", "demo", "hi"))
 		if got, want := run.GetOutput(), `"`+long+`"`; got != want {
 			t.Errorf("output has %d bytes, want %d", len(got), len(want))
 		}
-		records := h.stream.records("s")
+		records := h.records("s")
 		if got := texts(records); got != long {
 			t.Errorf("text has %d bytes, want %d", len(got), len(long))
 		}
 		var reader publishertest.Reader
-		reader.Read(h.stream.History("s")...)
+		reader.Read(h.history("s")...)
 		if len(reader.Asked) != 2 || reader.Ends[run.GetRunId()].GetEnd().GetOutput() != "" {
 			t.Errorf("the reader asked for %v, want the step with the result and the end with the output", reader.Asked)
 		}

@@ -57,7 +57,7 @@ func put(h agent.Host, key, value string) {
 func TestAKeyThatAHookAndAToolWriteIsTheSameToPromptsReadersAndTheStateService(t *testing.T) {
 	t.Parallel()
 	playEverywhere(t, func(t *testing.T, c *cut) {
-		p, seen := newPlay(t), &prompts{}
+		p, seen := newSystem(t), &prompts{}
 		a := seen.watched(replies(ask("write", `{}`), text("done")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
 			put(c, "k", "tool")
 			return "done " + c.ID, nil
@@ -78,9 +78,9 @@ func TestAKeyThatAHookAndAToolWriteIsTheSameToPromptsReadersAndTheStateService(t
 		}
 		p.agents["demo"] = a
 		p.start(c)
-		p.end(p.state.startRun("s", "demo", "hi"))
+		p.end(p.startRun("s", "demo", "hi"))
 		want := `{"k":"tool","run":"before","start":"on"}`
-		if got, _ := json.Marshal(p.state.sessions["s"].state); string(got) != want {
+		if got, _ := json.Marshal(p.customState("s")); string(got) != want {
 			t.Errorf("state = %s, want %s", got, want)
 		}
 		seen.only(t, 1, `{"run":"before","start":"on"}`)
@@ -124,7 +124,7 @@ func counting() agent.Hooks {
 func TestWhatHooksWriteIsInTheStateOnceWhereverTheirExecutorDies(t *testing.T) {
 	t.Parallel()
 	playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
+		p := newSystem(t)
 		a := definition("demo", replies(ask("write", `{}`), text("done")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
 			count(c, "tool")
 			return "done " + c.ID, nil
@@ -132,9 +132,9 @@ func TestWhatHooksWriteIsInTheStateOnceWhereverTheirExecutorDies(t *testing.T) {
 		a.Hooks = counting()
 		p.agents["demo"] = a
 		p.start(c)
-		p.end(p.state.startRun("s", "demo", "hi"))
+		p.end(p.startRun("s", "demo", "hi"))
 		var got []string
-		state := p.state.sessions["s"].state
+		state := p.customState("s")
 		for _, key := range slices.Sorted(maps.Keys(state)) {
 			got = append(got, fmt.Sprint(key, " ", state[key]))
 		}
@@ -155,7 +155,7 @@ func TestUsageOfHooksThatSeeARecordedReplyAgainCountsOnce(t *testing.T) {
 		if c.point != worker.PointPlanRecorded && c.point != worker.PointCallTold {
 			return
 		}
-		p := newPlay(t)
+		p := newSystem(t)
 		a := definition("demo", replies(ask("write", `{}`), text("done")), p.tool("write", agent.RetrySafe, nil))
 		a.Hooks.OnStart = func(_ context.Context, h *agent.HookCall) { h.RecordUsage("seen", "start", 1) }
 		a.Hooks.AfterModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall, _ agent.Message, _ error) {
@@ -164,9 +164,9 @@ func TestUsageOfHooksThatSeeARecordedReplyAgainCountsOnce(t *testing.T) {
 		a.Hooks.OnMessage = func(_ context.Context, h *agent.HookCall, m agent.Message) { h.RecordUsage("seen", string(m.Role), 1) }
 		p.agents["demo"] = a
 		p.start(c)
-		p.end(p.state.startRun("s", "demo", "hi"))
+		p.end(p.startRun("s", "demo", "hi"))
 		counts := map[string]float64{}
-		for _, u := range p.state.sessions["s"].usage {
+		for _, u := range p.usage() {
 			if u.GetCustom() != nil {
 				counts[u.GetCustom().GetName()] += u.GetCustom().GetValue()
 			}
@@ -180,8 +180,8 @@ func TestUsageOfHooksThatSeeARecordedReplyAgainCountsOnce(t *testing.T) {
 func TestReadersForgetWhatHooksHaveWrittenAndTheCommitDrops(t *testing.T) {
 	t.Parallel()
 	playEverywhere(t, func(t *testing.T, c *cut) {
-		p, seen := newPlay(t), &prompts{}
-		p.state.maxState = 100
+		p, seen := newSystem(t), &prompts{}
+		p.stateConfig.Server.Limits.StagedBytes = 100
 		a := seen.watched(replies(ask("write", `{}`), text("done")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
 			put(c, "k", "tool")
 			return "done " + c.ID, nil
@@ -197,11 +197,11 @@ func TestReadersForgetWhatHooksHaveWrittenAndTheCommitDrops(t *testing.T) {
 		}
 		p.agents["demo"] = a
 		p.start(c)
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed {
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed", run)
 		}
 		want := `{"k":"tool"}`
-		if got, _ := json.Marshal(p.state.sessions["s"].state); string(got) != want {
+		if got, _ := json.Marshal(p.customState("s")); string(got) != want {
 			t.Errorf("state = %s, want %s", got, want)
 		}
 		seen.only(t, 3, want)

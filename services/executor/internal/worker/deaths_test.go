@@ -1,0 +1,118 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
+)
+
+// cut is where the first executor dies.
+type cut struct {
+	point worker.Point // or, where it is empty,
+	v     verdict      // at a call to a service
+	n     int          // at the n-th time, from 1; never for 0
+	hit   string
+}
+
+// start opens the first executor, which dies at the cut. until replaces it.
+func (p *system) start(c *cut) *executor {
+	passed := 0
+	p.passed = func(ctx context.Context, e *executor, point worker.Point) {
+		if e.id != "executor 1" || c.point != point {
+			return
+		}
+		p.mu.Lock()
+		passed++
+		dies := passed == c.n
+		p.mu.Unlock()
+		if dies {
+			c.hit = string(point)
+			e.connection.kill()
+			<-ctx.Done() // nothing follows
+		}
+	}
+	e := p.open(func(call int, method string) verdict {
+		if c.point == "" && c.n > 0 && call == c.n {
+			c.hit = method
+			return c.v
+		}
+		return pass
+	})
+	p.replaceOnDeath(e)
+	return e
+}
+
+// replaceOnDeath has until open another executor when this one has died.
+func (p *system) replaceOnDeath(e *executor) {
+	e.connection.mu.Lock()
+	defer e.connection.mu.Unlock()
+	e.connection.onDeath = func() {
+		e.stop()
+		p.mu.Lock()
+		p.replace = true
+		p.mu.Unlock()
+		p.traffic.mu.Lock()
+		defer p.traffic.mu.Unlock()
+		p.traffic.wake()
+	}
+}
+
+// died reports whether the first executor has died.
+func (p *system) died() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.replace || p.executors > 1
+}
+
+// once checks that each call had one key, and that readers have what stands.
+func (p *system) once() {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, keys := range p.keys {
+		if len(keys) != 1 {
+			p.t.Errorf("call %s had the keys %v, want one", id, keys)
+		}
+	}
+	p.verifyReaders("s")
+	p.verifyState()
+}
+
+// points are all of them, in their order.
+var points = []worker.Point{
+	worker.PointClaimed, worker.PointDrained, worker.PointModelCalled, worker.PointReplied,
+	worker.PointPlanRecorded, worker.PointCallBegins, worker.PointCallEnded, worker.PointCallRecorded, worker.PointCallTold,
+	worker.PointCallsEnded, worker.PointCommitBegins, worker.PointCommitted, worker.PointStopSeen,
+	worker.PointStopKept, worker.PointFinishing, worker.PointFinished,
+}
+
+// playEverywhere plays with a cut at each passing of each point, and with each verdict at
+// each call to a service, and once without. It gives the points that were passed.
+func playEverywhere(t *testing.T, play func(t *testing.T, c *cut), verdicts ...verdict) (hit map[string]bool) {
+	t.Helper()
+	hit = map[string]bool{}
+	one := func(c cut) bool {
+		synctest.Test(t, func(t *testing.T) { play(t, &c) })
+		if t.Failed() {
+			t.Fatalf("cut at %+v", c)
+		}
+		hit[c.hit] = true
+		return c.hit != ""
+	}
+	one(cut{})
+	for _, v := range verdicts {
+		misses := 0
+		for n := 1; misses < 3; n++ { // how many calls there are depends on how deltas meet
+			if !one(cut{v: v, n: n}) {
+				misses++
+			}
+		}
+	}
+	for _, point := range points {
+		for n := 1; one(cut{point: point, n: n}); n++ {
+		}
+	}
+	return hit
+}

@@ -1,0 +1,85 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
+)
+
+// mind is a model made of a function.
+type mind func(ctx context.Context, r model.Request, say func(model.Event) bool) error
+
+func (m mind) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
+	return func(yield func(model.Event, error) bool) {
+		stopped := false
+		err := m(ctx, r, func(e model.Event) bool {
+			stopped = stopped || !yield(e, nil)
+			return !stopped
+		})
+		if err != nil && !stopped {
+			yield(nil, err)
+		}
+	}
+}
+
+// speak is a reply of texts.
+func speak(say func(model.Event) bool, texts ...string) {
+	for _, text := range texts {
+		if !say(model.TextDelta{Text: text}) {
+			return
+		}
+	}
+	say(model.Usage{PromptTokens: 10, CompletionTokens: 5, TotalTokens: 15})
+	say(model.Finish{Reason: model.FinishStop})
+}
+
+// request is a reply of calls: name, arguments, name, arguments, …
+func request(say func(model.Event) bool, calls ...string) {
+	for i := 0; i < len(calls); i += 2 {
+		say(model.CallStart{Index: i, ID: fmt.Sprintf("call_%d", i/2), Name: calls[i]})
+		say(model.CallDelta{Index: i, Text: calls[i+1]})
+		say(model.CallEnd{Index: i, Arguments: json.RawMessage(calls[i+1])})
+	}
+	say(model.Usage{PromptTokens: 10, CompletionTokens: 5, TotalTokens: 15})
+	say(model.Finish{Reason: model.FinishToolCalls})
+}
+
+// answered reports whether the conversation ends with results of calls.
+func answered(r model.Request) bool { return r.Messages[len(r.Messages)-1].Role == agent.RoleTool }
+
+func definition(name string, m model.Model, tools ...agent.Tool) worker.Agent {
+	return worker.Agent{Agent: agent.Agent{Name: name, Model: "fake/mind", SystemPrompt: "Be brief.", Tools: tools}, Models: map[string]model.Model{"fake/mind": m}}
+}
+
+var anyObject = json.RawMessage(`{"type": "object"}`)
+
+// says gives a model that says texts, one after another as the conversation has
+// assistant messages.
+func replies(steps ...func(say func(model.Event) bool)) mind {
+	return func(_ context.Context, r model.Request, say func(model.Event) bool) error {
+		n := 0
+		for _, m := range r.Messages {
+			if m.Role == agent.RoleAssistant {
+				n++
+			}
+		}
+		if n >= len(steps) {
+			return fmt.Errorf("the model has nothing to say to %d messages", len(r.Messages))
+		}
+		steps[n](say)
+		return nil
+	}
+}
+
+func text(words ...string) func(func(model.Event) bool) {
+	return func(say func(model.Event) bool) { speak(say, words...) }
+}
+
+func ask(calls ...string) func(func(model.Event) bool) {
+	return func(say func(model.Event) bool) { request(say, calls...) }
+}
