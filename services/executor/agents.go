@@ -1,173 +1,36 @@
 package executor
 
 import (
-	"cmp"
-	"context"
-	"log/slog"
-	"slices"
-	"strings"
-	"sync"
-	"time"
-
-	"github.com/holdfast-run/holdfast/pkg/agent"
-	"github.com/holdfast-run/holdfast/pkg/config"
-	"github.com/holdfast-run/holdfast/services/executor/internal/agents"
-	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/builtin"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/httptool"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/mcptool"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
+	"github.com/holdfast-run/holdfast/services/executor/internal/registry"
 )
 
-// AgentsConfig says which agents in YAML an executor serves, and what they may use. A
-// file cannot allow itself anything.
-type AgentsConfig struct {
-	AgentsFiles string        `env:"HOLDFAST_EXECUTOR_AGENTS" doc:"YAML files, folders and patterns of agents, separated by ;. Needed where no agent is registered in Go"`
-	AgentsPoll  time.Duration `env:"HOLDFAST_EXECUTOR_AGENTS_POLL" envDefault:"2s" doc:"time between two looks whether the files of agents have changed; 0 never looks"`
-	NotesDir    string        `env:"HOLDFAST_EXECUTOR_NOTES_DIR" doc:"folder where the tools note and note_once write; without it they do not exist"`
+type (
+	// Registry holds the agents that an executor serves: Register, RegisterFactory, Load, Use and
+	// Model add to it. It may change while the executor runs.
+	Registry = registry.Registry
+	// RegistryPeers is what Registry.Load works with.
+	RegistryPeers = registry.Peers
+	// Factory makes the agent of one run. It is called each time an executor claims the run, and
+	// may be called by many goroutines at once. Its error or panic fails the run.
+	Factory = registry.Factory
+	// For identifies the run for which a factory makes an agent.
+	For = registry.For
+	// Agents is a set of agents in YAML.
+	Agents = registry.Agents
+	// AgentsConfig names the YAML files of agents, and limits what agents in YAML may use.
+	AgentsConfig = registry.AgentsConfig
+)
 
-	FileEnv    []string `env:"HOLDFAST_EXECUTOR_FILE_ENV" envDefault:"*_KEY,*_TOKEN" doc:"environment variables that YAML may name, separated by commas: names, with * for any part; never those of Holdfast"`
-	ModelHosts []string `env:"HOLDFAST_EXECUTOR_MODEL_HOSTS" doc:"hosts that a baseURL in YAML may be on, separated by commas: names, *.suffix or addresses, each with :port or for all ports; when empty the provider's own and this machine"`
-
-	MCPCommands      []string `env:"HOLDFAST_EXECUTOR_MCP_COMMANDS" doc:"programs that MCP servers in YAML may be, separated by commas: names that PATH leads to, as npx, and absolute paths; none when empty"`
-	ToolHosts        []string `env:"HOLDFAST_EXECUTOR_TOOL_HOSTS" doc:"hosts that HTTP tools and MCP servers in YAML may be on, separated by commas: names, *.suffix or addresses, each with :port or for all ports; none when empty"`
-	ToolPrivateHosts []string `env:"HOLDFAST_EXECUTOR_TOOL_PRIVATE_HOSTS" doc:"hosts like those of HOLDFAST_EXECUTOR_TOOL_HOSTS that may have private addresses"`
-}
-
-func (c AgentsConfig) policy() outbound.Policy {
-	return outbound.Policy{Hosts: c.ToolHosts, Private: c.ToolPrivateHosts}
-}
-
-// separator separates the files of AgentsConfig.
-const separator = ";"
-
-// Agents is a set of agents in YAML, ready to run.
-type Agents struct {
-	list []agents.Agent // by name
-	used []*lease       // the MCP servers of the agents
-	once sync.Once
-}
+// NewRegistry returns a registry without agents.
+func NewRegistry() *Registry { return registry.New() }
 
 // ParseAgents reads agents in YAML (see package internal/agents for their form). Relative
-// paths in it are relative to dir. lookupEnv gives the environment variables that the file
-// names and may name, and those of AgentsConfig; nil finds none. A registry or an executor that is given the set closes it.
+// paths in the YAML are relative to dir. lookupEnv finds the environment variables of
+// AgentsConfig, and those that the YAML names and may name; nil finds none. A registry or an
+// executor that is given the set closes it.
 //
 // Invalid (AGENTS_INVALID): the detail has one line for each mistake, with the
 // file's name, agents.yaml, and the line in it. Invalid (CONFIG_INVALID, HOSTS_INVALID).
 func ParseAgents(data []byte, dir string, lookupEnv func(string) (string, bool)) (*Agents, error) {
-	if lookupEnv == nil {
-		lookupEnv = func(string) (string, bool) { return "", false }
-	}
-	var environ []string
-	for _, v := range config.Variables(AgentsConfig{}) {
-		if value, ok := lookupEnv(v.Name); ok {
-			environ = append(environ, v.Name+"="+value)
-		}
-	}
-	var c AgentsConfig
-	if err := config.Load(&c, environ); err != nil {
-		return nil, err
-	}
-	l := &loader{config: c, lookupEnv: lookupEnv, log: slog.Default(), pool: &servers{}}
-	return l.load(func(known agents.Known) (*agents.Set, error) {
-		return agents.Parse(context.Background(), agents.Source{Name: "agents.yaml", Dir: dir, Data: data}, known)
-	})
-}
-
-// With gives the agents of both sets; where both have an agent of one name, it is
-// that of others. The set takes over what both have open.
-func (a *Agents) With(others *Agents) *Agents {
-	list := slices.Clone(others.list)
-	for _, own := range a.list {
-		if !slices.ContainsFunc(others.list, func(o agents.Agent) bool { return o.Name == own.Name }) {
-			list = append(list, own)
-		}
-	}
-	sort(list)
-	return &Agents{list: list, used: slices.Concat(a.used, others.used)}
-}
-
-// Definitions gives the agents without their models, by name.
-func (a *Agents) Definitions() []agent.Agent {
-	definitions := make([]agent.Agent, len(a.list))
-	for i, one := range a.list {
-		definitions[i] = one.Now()
-	}
-	return definitions
-}
-
-// Close gives up what the agents have open, which ends behind the last run that uses it.
-func (a *Agents) Close() {
-	a.once.Do(func() {
-		for _, s := range a.used {
-			s.release()
-		}
-	})
-}
-
-// wait waits until the servers that nobody uses have ended.
-func (a *Agents) wait() {
-	for _, s := range a.used {
-		s.all.closing.Wait()
-	}
-}
-
-func sort(list []agents.Agent) {
-	slices.SortFunc(list, func(a, b agents.Agent) int { return cmp.Compare(a.Name, b.Name) })
-}
-
-func split(paths string) []string {
-	return slices.DeleteFunc(strings.Split(paths, separator), func(path string) bool { return path == "" })
-}
-
-// loader makes a set of what files declare.
-type loader struct {
-	config    AgentsConfig
-	lookupEnv func(string) (string, bool)
-	models    map[string]model.Model
-	log       *slog.Logger
-	pool      *servers
-
-	mu   sync.Mutex
-	used []*lease
-}
-
-// load makes a set of what read reads. Where that fails nothing stays open.
-func (l *loader) load(read func(agents.Known) (*agents.Set, error)) (*Agents, error) {
-	if err := l.config.check(); err != nil {
-		return nil, err
-	}
-	set, err := read(l.known())
-	loaded := &Agents{used: l.used}
-	if err != nil {
-		loaded.Close()
-		return nil, err
-	}
-	loaded.list = set.Agents
-	sort(loaded.list)
-	return loaded, nil
-}
-
-// known gives what files may refer to.
-func (l *loader) known() agents.Known {
-	allowed := mcptool.Allowed{Commands: l.config.MCPCommands, Hosts: l.config.policy()}
-	peers := mcptool.Peers{Allowed: allowed, Lookup: l.named, Own: l.lookupEnv, Log: l.log, Now: time.Now}
-	return agents.Known{
-		Tools:     builtin.Tools(builtin.Config{Now: time.Now, NotesDir: l.config.NotesDir}),
-		Providers: providers,
-		Models:    l.models,
-		Open:      l.open,
-		HTTP:      httptool.Peers{Policy: l.config.policy(), Lookup: l.named},
-		MCP:       allowed,
-		Connect: func(ctx context.Context, c mcptool.Config) (agents.Server, error) {
-			s, err := l.pool.connect(ctx, c, peers)
-			if err != nil {
-				return nil, err
-			}
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.used = append(l.used, s)
-			return s, nil
-		},
-	}
+	return registry.ParseAgents(data, dir, lookupEnv)
 }

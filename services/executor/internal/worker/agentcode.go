@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
@@ -24,7 +25,7 @@ func (e errModel) Error() string { return e.err.Error() }
 // agentCode calls the models and functions of an agent, within their time limits.
 type agentCode struct {
 	claimed claimed
-	agent   Agent
+	agent   catalog.Agent
 	sandbox *sandbox
 	tracer  trace.Tracer
 	log     *slog.Logger
@@ -55,7 +56,7 @@ func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 	))
 	defer func() { endModelSpan(span, c.reply, err) }()
 
-	engine, err := a.agent.engine(c.model)
+	engine, err := a.agent.FindModel(c.model)
 	if err != nil {
 		return err
 	}

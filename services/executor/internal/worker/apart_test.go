@@ -11,37 +11,38 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
 // stuck are the functions of an agent that have no context: how each is set to one that does
 // not return, what becomes of a run then, and how far its model comes.
 var stuck = map[string]struct {
-	set    func(a *worker.Agent, wait func())
+	set    func(a *catalog.Agent, wait func())
 	status statev1.RunStatus
 	detail string
 	said   []string // by the run that a stop cuts while the function is under way
 }{
 	"Prompt": {
-		func(a *worker.Agent, wait func()) {
+		func(a *catalog.Agent, wait func()) {
 			a.SystemPrompt, a.Prompt = "", func(agent.State) string { wait(); return "Be brief." }
 		},
 		failed, `the Prompt function of the agent "demo" has given no answer: it did not return within 10s`, []string{"user: hi"},
 	},
 	"StopWhen": {
-		func(a *worker.Agent, wait func()) {
+		func(a *catalog.Agent, wait func()) {
 			a.StopWhen = func(agent.Progress) bool { wait(); return true }
 		},
 		completed, "", []string{"user: hi", "assistant: [call_0 pay]", "tool: [result call_0 done]"},
 	},
 	"ApproveWhen": {
-		func(a *worker.Agent, wait func()) {
+		func(a *catalog.Agent, wait func()) {
 			a.Tools[0].ApproveWhen = func(json.RawMessage, agent.State) bool { wait(); return false }
 		},
 		statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL, "", []string{"user: hi", "assistant: [call_0 pay]", "tool: [result call_0 failed]"},
 	},
 	"Count": {
-		func(a *worker.Agent, wait func()) {
+		func(a *catalog.Agent, wait func()) {
 			a.Context = agent.ContextPolicy{MaxTokens: 1000, Count: func(agent.Message) int { wait(); return 1 }}
 		},
 		completed, "", []string{"user: hi"},
@@ -49,7 +50,7 @@ var stuck = map[string]struct {
 }
 
 // stuckPlay is a play with one of the functions, which waits until free is closed.
-func stuckPlay(t *testing.T, set func(a *worker.Agent, wait func())) (p *system, calls *atomic.Int32, free chan struct{}) {
+func stuckPlay(t *testing.T, set func(a *catalog.Agent, wait func())) (p *system, calls *atomic.Int32, free chan struct{}) {
 	t.Helper()
 	p, calls, free = newSystem(t), &atomic.Int32{}, make(chan struct{})
 	a := definition("demo", replies(ask("pay", `{}`), text("ok")), p.tool("pay", agent.RetryNever, nil))

@@ -11,12 +11,13 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
 // asking is an agent whose first reply makes the calls, of a tool of the server's, one
 // that needs a yes and one of the client's.
-func asking(p *system, calls ...string) worker.Agent {
+func asking(p *system, calls ...string) catalog.Agent {
 	pay := p.tool("pay", agent.RetryNever, nil)
 	pay.Approval = true
 	return definition("demo", replies(ask(calls...), text("Done.")),

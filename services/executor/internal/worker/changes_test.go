@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
@@ -19,11 +20,11 @@ import (
 // shelf is a catalog that changes.
 type shelf struct {
 	mu      sync.Mutex
-	agents  worker.Static
+	agents  catalog.Static
 	changed chan struct{}
 }
 
-func (s *shelf) put(agents ...worker.Agent) {
+func (s *shelf) put(agents ...catalog.Agent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.agents = agents
@@ -31,13 +32,13 @@ func (s *shelf) put(agents ...worker.Agent) {
 	s.changed = make(chan struct{})
 }
 
-func (s *shelf) Types() []worker.Type {
+func (s *shelf) Types() []catalog.Type {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.agents.Types()
 }
 
-func (s *shelf) Resolve(ctx context.Context, f worker.For) (worker.Agent, error) {
+func (s *shelf) Resolve(ctx context.Context, f catalog.For) (catalog.Agent, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.agents.Resolve(ctx, f)

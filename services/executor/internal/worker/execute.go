@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
@@ -64,8 +65,8 @@ func (r *runner) execute(ctx context.Context) error {
 
 // resolve asks for the run's agent.
 func (r *runner) resolve(ctx context.Context) error {
-	found, err := foreign(ctx, r.sandbox, r.claimed.code("the factory"), resolveTimeout, func(ctx context.Context) (Agent, error) {
-		return r.peers.Agents.Resolve(ctx, For{
+	found, err := foreign(ctx, r.sandbox, r.claimed.code("the factory"), resolveTimeout, func(ctx context.Context) (catalog.Agent, error) {
+		return r.peers.Agents.Resolve(ctx, catalog.For{
 			AgentType: r.claimed.run.GetAgentType(), Tenant: r.claimed.ref.GetTenant(), SessionID: r.claimed.ref.GetSessionId(),
 			RunID: r.claimed.ref.GetRunId(), UserID: r.claimed.session.GetUserId(),
 		})

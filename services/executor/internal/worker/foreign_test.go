@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
@@ -91,26 +92,26 @@ func TestAHookThatIgnoresItsContextIsLeftBehindAndAtLastNotCalled(t *testing.T) 
 func TestCodeThatEndsItsGoroutineOrPanicsHasFailed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		set    func(a *worker.Agent)
+		set    func(a *catalog.Agent)
 		shown  string
 		detail string
 	}{
-		"a hook that does not return": {func(a *worker.Agent) {
+		"a hook that does not return": {func(a *catalog.Agent) {
 			a.Hooks.BeforeRun = func(context.Context, *agent.HookCall) error { runtime.Goexit(); return nil }
 		}, "Something went wrong on our side.", "it did not return"},
-		"a hook that panics": {func(a *worker.Agent) {
+		"a hook that panics": {func(a *catalog.Agent) {
 			a.Hooks.BeforeRun = func(context.Context, *agent.HookCall) error { panic("secret") }
 		}, "Something went wrong on our side.", "secret"},
-		"a hook that refuses": {func(a *worker.Agent) {
+		"a hook that refuses": {func(a *catalog.Agent) {
 			a.Hooks.BeforeRun = func(context.Context, *agent.HookCall) error { return errors.New("Not today.") }
 		}, "Not today.", "Not today."},
-		"a guard that does not return": {func(a *worker.Agent) {
+		"a guard that does not return": {func(a *catalog.Agent) {
 			a.Guard.OnReply = func(context.Context, agent.Ending) (agent.Verdict, error) {
 				runtime.Goexit()
 				return agent.Verdict{}, nil
 			}
 		}, "", "it did not return"},
-		"a model that does not return": {func(a *worker.Agent) {
+		"a model that does not return": {func(a *catalog.Agent) {
 			a.Models["fake/mind"] = mind(func(context.Context, model.Request, func(model.Event) bool) error { runtime.Goexit(); return nil })
 		}, "Something went wrong on our side.", "it did not return"},
 	} {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
 // diary is what hooks have seen, in their order.
@@ -91,7 +91,7 @@ func (d *diary) hooks() agent.Hooks {
 	}
 }
 
-func hooked(p *system, d *diary) worker.Agent {
+func hooked(p *system, d *diary) catalog.Agent {
 	a := definition("demo", replies(ask("count", `{}`), text("done")), p.tool("count", agent.RetrySafe, func(ctx context.Context, c *agent.Call) (any, error) {
 		d.note("the tool")
 		c.RecordUsage("counted", "all", 2)

@@ -7,8 +7,8 @@ import (
 	"iter"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
 // mind is a model made of a function.
@@ -52,8 +52,8 @@ func request(say func(model.Event) bool, calls ...string) {
 // answered reports whether the conversation ends with results of calls.
 func answered(r model.Request) bool { return r.Messages[len(r.Messages)-1].Role == agent.RoleTool }
 
-func definition(name string, m model.Model, tools ...agent.Tool) worker.Agent {
-	return worker.Agent{Agent: agent.Agent{Name: name, Model: "fake/mind", SystemPrompt: "Be brief.", Tools: tools}, Models: map[string]model.Model{"fake/mind": m}}
+func definition(name string, m model.Model, tools ...agent.Tool) catalog.Agent {
+	return catalog.Agent{Agent: agent.Agent{Name: name, Model: "fake/mind", SystemPrompt: "Be brief.", Tools: tools}, Models: map[string]model.Model{"fake/mind": m}}
 }
 
 var anyObject = json.RawMessage(`{"type": "object"}`)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
@@ -25,7 +26,7 @@ func jot(h agent.Host, format string, args ...any) {
 
 // lining is an agent whose model fails at the first attempt at the first step, and whose hooks
 // and tool write lines.
-func lining(p *system) worker.Agent {
+func lining(p *system) catalog.Agent {
 	var attempt atomic.Int32
 	answers := replies(ask("write", `{}`, "write", `{}`), ask("write", `{}`), text("done"))
 	a := definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
@@ -95,7 +96,7 @@ func TestTheStateIsThatOfTheUncutRunWhereverTheOwnerOfAPlanDies(t *testing.T) {
 }
 
 // hooking is an agent whose hooks write before and behind the reply, and whose tool hangs.
-func hooking(p *system, run func(ctx context.Context) error) worker.Agent {
+func hooking(p *system, run func(ctx context.Context) error) catalog.Agent {
 	a := definition("demo", replies(ask("write", `{}`, "hang", `{}`), text("ok")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
 		put(c, "tool", "yes")
 		return "done " + c.ID, nil

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
 // strict is an agent each of whose tools wants a number, of which the client has one and
 // one needs a yes.
-func strict(p *system, m mind) worker.Agent {
+func strict(p *system, m mind) catalog.Agent {
 	schema := json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
 	look, pay := p.tool("look", agent.RetrySafe, nil), p.tool("pay", agent.RetryNever, nil)
 	look.InputSchema, pay.InputSchema, pay.Approval = schema, schema, true

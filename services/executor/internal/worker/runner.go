@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher"
@@ -69,7 +70,7 @@ func newRunner(w *Worker, claim *statev1.Claim, h *halt, stop <-chan struct{}) *
 			work: w.peers.Work, ref: claimed.ref, timeout: w.config.CallTimeout, now: w.peers.Now, log: log, usage: usage, openStep: openStep(claim),
 		},
 	}
-	r.use(Agent{})
+	r.use(catalog.Agent{})
 	if stop, ok := toStop(claimed.run.GetStop()); ok {
 		r.halt.request(stop)
 	}
@@ -78,7 +79,7 @@ func newRunner(w *Worker, claim *statev1.Claim, h *halt, stop <-chan struct{}) *
 
 // use makes the parts for the run's agent. Until the agent is known they have the zero Agent,
 // without hooks.
-func (r *runner) use(a Agent) {
+func (r *runner) use(a catalog.Agent) {
 	r.code = &agentCode{
 		claimed: r.claimed, agent: a, sandbox: r.sandbox, tracer: r.peers.Tracer, log: r.log, passed: r.peers.Passed,
 		modelTimeout: r.config.ModelTimeout, guardTimeout: r.config.GuardTimeout, hookTimeout: r.config.HookTimeout,

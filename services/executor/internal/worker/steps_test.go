@@ -17,6 +17,7 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
@@ -57,7 +58,7 @@ func benchmarkRun(b *testing.B, steps int, readOnly bool) {
 		MaxDeltaBytes: 256 << 10, MaxQueuedBytes: 1 << 20, StreamPatience: 10 * time.Second,
 	}, Peers{
 		Work: instant, Stream: instantStream{}, Log: slog.New(slog.DiscardHandler), Tracer: noop.NewTracerProvider().Tracer(""), Now: time.Now,
-		Agents: Static([]Agent{{
+		Agents: catalog.Static([]catalog.Agent{{
 			Agent:  agent.Agent{Name: "demo", Model: "instant/mind", MaxSteps: steps + 1, Tools: []agent.Tool{look}},
 			Models: map[string]model.Model{"instant/mind": instantModel(steps)},
 		}}),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
@@ -182,20 +183,20 @@ func TestAStopCutsToolsAndKeepsTheResultsThatAreThere(t *testing.T) {
 
 func TestAStopCutsTheWaitBeforeARetryACompactionAndAGuard(t *testing.T) {
 	t.Parallel()
-	cases := map[string]func(p *system, a *worker.Agent){
-		"wait": func(_ *system, a *worker.Agent) {
+	cases := map[string]func(p *system, a *catalog.Agent){
+		"wait": func(_ *system, a *catalog.Agent) {
 			a.Models["fake/mind"] = mind(func(context.Context, model.Request, func(model.Event) bool) error {
 				return &model.Error{Code: model.CodeRateLimited, Retryable: true, RetryAfter: time.Minute}
 			})
 		},
-		"guard": func(_ *system, a *worker.Agent) {
+		"guard": func(_ *system, a *catalog.Agent) {
 			a.Models["fake/mind"] = replies(text("an end"))
 			a.Guard.OnReply = func(ctx context.Context, _ agent.Ending) (agent.Verdict, error) {
 				<-ctx.Done()
 				return agent.Verdict{}, ctx.Err()
 			}
 		},
-		"compaction": func(_ *system, a *worker.Agent) {
+		"compaction": func(_ *system, a *catalog.Agent) {
 			a.Models["fake/mind"] = replies(ask("nothing", `{}`), text("an end"))
 			a.Context = agent.ContextPolicy{
 				MaxTokens: 20, KeepTokens: 1, Compaction: agent.CompactSummary,

@@ -13,12 +13,13 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
 // suspending is an agent whose one reply calls a tool, two that wait for a yes, and one
 // of the client's.
-func suspending(p *system) worker.Agent {
+func suspending(p *system) catalog.Agent {
 	book, pay := p.tool("book", agent.RetrySafe, nil), p.tool("pay", agent.RetryNever, nil)
 	book.Approval, pay.Approval = true, true
 	a := definition("demo", replies(

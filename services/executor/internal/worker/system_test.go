@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 	"github.com/holdfast-run/holdfast/services/state"
 	"github.com/holdfast-run/holdfast/services/stream"
@@ -37,8 +38,8 @@ type system struct {
 	stateConfig  state.Config
 	streamConfig stream.Config
 	config       worker.Config
-	agents       map[string]worker.Agent
-	catalog      worker.Catalog // nil: the agents
+	agents       map[string]catalog.Agent
+	catalog      catalog.Catalog // nil: the agents
 	tracer       trace.Tracer
 	passed       func(ctx context.Context, e *executor, p worker.Point)
 	faults       faults
@@ -58,10 +59,10 @@ type system struct {
 	keys      map[string]map[string]bool // idempotency keys of these executions, by call id
 }
 
-func newSystem(t testing.TB, agents ...worker.Agent) *system {
+func newSystem(t testing.TB, agents ...catalog.Agent) *system {
 	t.Helper()
 	p := &system{
-		t: t, network: rpc.NewProcess(), agents: map[string]worker.Agent{}, tracer: noop.NewTracerProvider().Tracer(""),
+		t: t, network: rpc.NewProcess(), agents: map[string]catalog.Agent{}, tracer: noop.NewTracerProvider().Tracer(""),
 		known: map[string]bool{}, runs: map[string]int{}, keys: map[string]map[string]bool{},
 		config: worker.Config{
 			Slots: 4, HeartbeatInterval: 500 * time.Millisecond, HeldInterval: 15 * time.Second, CallTimeout: 5 * time.Second,
@@ -155,9 +156,9 @@ func (p *system) open(decide ...func(call int, method string) verdict) *executor
 	if len(decide) > 0 {
 		e.connection.decide = decide[0]
 	}
-	catalog := p.catalog
-	if catalog == nil {
-		catalog = worker.Static(slices.Collect(maps.Values(p.agents)))
+	agents := p.catalog
+	if agents == nil {
+		agents = catalog.Static(slices.Collect(maps.Values(p.agents)))
 	}
 	conn := faultyConn{e.connection}
 	e.worker = worker.New(p.config, worker.Peers{
@@ -165,7 +166,7 @@ func (p *system) open(decide ...func(call int, method string) verdict) *executor
 		Work:       statev1.NewWorkServiceClient(conn),
 		Sessions:   statev1.NewSessionServiceClient(conn),
 		Stream:     streamv2.NewStreamServiceClient(conn),
-		Agents:     catalog,
+		Agents:     agents,
 		Log:        p.log(),
 		Tracer:     p.tracer,
 		Now:        time.Now,

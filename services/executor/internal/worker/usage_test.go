@@ -12,8 +12,8 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
 // lastTold is what readers are told of the end of the session's last run.
@@ -81,10 +81,10 @@ func TestTokensOfAttemptsAndSummariesAreKeptWhereTheExecutorStops(t *testing.T) 
 	t.Parallel()
 	counted := model.Usage{PromptTokens: 7, CompletionTokens: 1, TotalTokens: 8}
 	for name, test := range map[string]struct {
-		set  func(a *worker.Agent, calls *atomic.Int32)
+		set  func(a *catalog.Agent, calls *atomic.Int32)
 		want int64
 	}{
-		"in the wait behind a failed attempt": {func(a *worker.Agent, calls *atomic.Int32) {
+		"in the wait behind a failed attempt": {func(a *catalog.Agent, calls *atomic.Int32) {
 			a.Models["fake/mind"] = mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
 				say(counted)
 				if calls.Add(1) == 1 {
@@ -95,7 +95,7 @@ func TestTokensOfAttemptsAndSummariesAreKeptWhereTheExecutorStops(t *testing.T) 
 				return nil
 			})
 		}, 16},
-		"behind a summary": {func(a *worker.Agent, calls *atomic.Int32) {
+		"behind a summary": {func(a *catalog.Agent, calls *atomic.Int32) {
 			a.Context = agent.ContextPolicy{MaxTokens: 20, KeepTokens: 1, Compaction: agent.CompactSummary, Count: func(agent.Message) int { return 10 }}
 			a.Models["fake/mind"] = mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
 				if len(r.Tools) > 0 && len(r.Messages) == 1 { // the first step

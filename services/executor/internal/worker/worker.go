@@ -13,6 +13,7 @@ import (
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/crowd"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
@@ -65,7 +66,7 @@ type Peers struct {
 	Work       statev1.WorkServiceClient
 	Sessions   statev1.SessionServiceClient
 	Stream     streamv2.StreamServiceClient
-	Agents     Catalog
+	Agents     catalog.Catalog
 	Log        *slog.Logger
 	Tracer     trace.Tracer
 	Now        func() time.Time

@@ -15,9 +15,9 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
-	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
 const (
@@ -252,17 +252,17 @@ func TestARunThatCannotGoOnFailsAndLeavesNoActiveSession(t *testing.T) {
 }
 
 // announcing is a catalog that also announces the agent "other", which it does not have.
-type announcing struct{ worker.Static }
+type announcing struct{ catalog.Static }
 
-func (a announcing) Types() []worker.Type {
-	return append(a.Static.Types(), worker.Type{Name: "other"})
+func (a announcing) Types() []catalog.Type {
+	return append(a.Static.Types(), catalog.Type{Name: "other"})
 }
 
 func TestARunWhoseAgentIsNotHereGoesBackForAnotherExecutor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newSystem(t)
-		h.catalog = announcing{worker.Static{definition("demo", says("hi"))}}
+		h.catalog = announcing{catalog.Static{definition("demo", says("hi"))}}
 		first := h.open()
 		run := h.startRun("s", "other", "hi")
 		synctest.Wait()
@@ -270,7 +270,7 @@ func TestARunWhoseAgentIsNotHereGoesBackForAnotherExecutor(t *testing.T) {
 			t.Errorf("run = %v, released by %v; want it given back for 5s, untouched", h.run(run), released)
 		}
 		first.stop()
-		h.catalog = worker.Static{definition("other", says("here"))}
+		h.catalog = catalog.Static{definition("other", says("here"))}
 		h.open()
 		if run := h.end(run); run.GetOutput() != `"here"` {
 			t.Errorf("run = %v, want that the other executor has executed it", run)

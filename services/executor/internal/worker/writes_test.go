@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
@@ -23,7 +24,7 @@ type prompts struct {
 }
 
 // watched gives an agent that says its state to its model.
-func (s *prompts) watched(m mind, tools ...agent.Tool) worker.Agent {
+func (s *prompts) watched(m mind, tools ...agent.Tool) catalog.Agent {
 	s.seen = map[int][]string{}
 	a := definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
 		s.mu.Lock()

@@ -1,4 +1,4 @@
-package executor
+package registry
 
 import (
 	"net/http"
@@ -15,7 +15,7 @@ import (
 var environ = []string{"OPENAI_API_KEY=custom", "MY_KEY=mine", "AWS_SECRET=secret", "HOLDFAST_INTERNAL_KEY=internal"}
 
 func parse(text string, more ...string) (*Agents, error) {
-	return ParseAgents([]byte(text), "", lookup(append(more, environ...)))
+	return ParseAgents([]byte(text), "", lookupIn(append(more, environ...)))
 }
 
 func TestAFileSendsKeysOnlyWhereItMay(t *testing.T) {
@@ -23,10 +23,10 @@ func TestAFileSendsKeysOnlyWhereItMay(t *testing.T) {
 	for settings, want := range map[string]string{
 		`{}`:                                   "",
 		`{apiKeyEnv: MY_KEY}`:                  "",
-		`{apiKeyEnv: AWS_SECRET}`:              `files may not name the variable "AWS_SECRET"; those that they may are in HOLDFAST_EXECUTOR_FILE_ENV`,
+		`{apiKeyEnv: AWS_SECRET}`:              `files may not name the variable "AWS_SECRET"; HOLDFAST_EXECUTOR_FILE_ENV lists the variables that they may name`,
 		`{apiKeyEnv: HOLDFAST_INTERNAL_KEY}`:   "files may not name the variable",
 		`{apiKeyEnv: NONE_KEY}`:                "the environment variable NONE_KEY is not set",
-		`{baseURL: "https://evil.example/v1"}`: `the host "evil.example" is not on the list of allowed hosts; those that models may be on are in HOLDFAST_EXECUTOR_MODEL_HOSTS`,
+		`{baseURL: "https://evil.example/v1"}`: `the host "evil.example" is not on the list of allowed hosts; HOLDFAST_EXECUTOR_MODEL_HOSTS lists the hosts of models`,
 		`{baseURL: "https://evil.example/v1", apiKeyEnv: MY_KEY}`:   `"evil.example" is not on the list`,
 		`{baseURL: "https://api.openai.com@evil.example"}`:          `"evil.example" is not on the list`,
 		`{baseURL: "https://api.openai.com.evil.example"}`:          "is not on the list",
@@ -94,7 +94,7 @@ func TestListsThatCannotBeMeantAreRefused(t *testing.T) {
 		"HOSTS_INVALID":  {ModelHosts: []string{"https://good.example"}},
 	} {
 		c.AgentsFiles = path
-		if err := NewRegistry().Load(t.Context(), c, Peers{}); fault.ReasonOf(err) != reason {
+		if err := New().Load(t.Context(), c, Peers{}); fault.ReasonOf(err) != reason {
 			t.Errorf("Load = %v, want %s", err, reason)
 		}
 	}

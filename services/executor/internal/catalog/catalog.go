@@ -1,4 +1,5 @@
-package worker
+// Package catalog defines what a worker needs to know of the agents that it runs.
+package catalog
 
 import (
 	"context"
@@ -11,40 +12,50 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Catalog is the agents that an executor serves. They may change while it runs. Safe
+// Catalog finds the agents that an executor serves. They may change while it runs. Safe
 // for concurrent use.
 type Catalog interface {
-	// Types gives what is announced to the state service, by name.
+	// Types returns the types to announce to the state service, by name.
 	Types() []Type
-	// Resolve gives the agent for a run, which it keeps until its claim ends. NotFound
-	// (AGENT_NOT_FOUND) for a type that there is not (any more); other errors are those of
-	// a factory, and fail the run.
+	// Resolve returns the agent of a run, which uses it until its claim ends. NotFound
+	// (AGENT_NOT_FOUND): there is no such type, or no longer. Other errors come from a factory and
+	// fail the run.
 	Resolve(ctx context.Context, f For) (Agent, error)
-	// Changed is closed when Types give something else than before the call.
+	// Changed returns a channel that is closed when Types changes after the call; nil if it
+	// never changes.
 	Changed() <-chan struct{}
 }
 
-// Type is what is known of an agent without a run.
+// Type describes an agent without its run.
 type Type struct {
 	Name        string
 	Description string
 	OnBusy      agent.BusyPolicy
 }
 
-// For is the run that an agent is for.
+// For identifies the run that uses an agent.
 type For struct{ AgentType, Tenant, SessionID, RunID, UserID string }
 
 // Agent is an agent with its models.
 type Agent struct {
 	agent.Agent
-	// Models are those of the agent and its fallbacks, by provider/name.
+	// Models has the models of the agent and its fallbacks, by provider/name.
 	Models map[string]model.Model
+}
+
+// FindModel returns a model by provider/name.
+func (a Agent) FindModel(name string) (model.Model, error) {
+	m, ok := a.Models[name]
+	if !ok {
+		return nil, fmt.Errorf("the agent %q has no model %q", a.Name, name)
+	}
+	return m, nil
 }
 
 // Static is a catalog that never changes.
 type Static []Agent
 
-// Types gives what is announced.
+// Types returns the types to announce.
 func (s Static) Types() []Type {
 	types := make([]Type, 0, len(s))
 	for _, a := range s {
@@ -54,7 +65,7 @@ func (s Static) Types() []Type {
 	return types
 }
 
-// Resolve gives the agent of the type.
+// Resolve returns the agent of the type.
 func (s Static) Resolve(_ context.Context, f For) (Agent, error) {
 	for _, a := range s {
 		if a.Name == f.AgentType {
@@ -64,14 +75,5 @@ func (s Static) Resolve(_ context.Context, f For) (Agent, error) {
 	return Agent{}, fault.New(fault.NotFound, "AGENT_NOT_FOUND", "there is no agent %q here", f.AgentType)
 }
 
-// Changed never is.
+// Changed returns nil.
 func (s Static) Changed() <-chan struct{} { return nil }
-
-// engine gives the model of a call.
-func (a Agent) engine(name string) (model.Model, error) {
-	m, ok := a.Models[name]
-	if !ok {
-		return nil, fmt.Errorf("the agent %q has no model %q", a.Name, name)
-	}
-	return m, nil
-}

@@ -1,4 +1,4 @@
-package executor
+package registry
 
 import (
 	"context"
@@ -15,8 +15,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/pkg/rpc"
-	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 )
 
 type word struct {
@@ -58,7 +57,7 @@ agents:
 
 const allowed = "127.0.0.1"
 
-func loadWords(t *testing.T, path string) (*Registry, *catalog) {
+func loadWords(t *testing.T, path string) (*Registry, *Catalog) {
 	t.Helper()
 	r, c := registered(t)
 	if err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path, ToolHosts: []string{allowed}}, Peers{}); err != nil {
@@ -68,7 +67,7 @@ func loadWords(t *testing.T, path string) (*Registry, *catalog) {
 	return r, c
 }
 
-func toolNames(a worker.Agent) (names []string) {
+func toolNames(a catalog.Agent) (names []string) {
 	for _, t := range a.Tools {
 		names = append(names, t.Name)
 	}
@@ -76,7 +75,7 @@ func toolNames(a worker.Agent) (names []string) {
 }
 
 // call calls the tool of an agent.
-func call(t *testing.T, a worker.Agent, tool string) (any, error) {
+func call(t *testing.T, a catalog.Agent, tool string) (any, error) {
 	t.Helper()
 	i := slices.IndexFunc(a.Tools, func(t agent.Tool) bool { return t.Name == tool })
 	if i < 0 {
@@ -132,16 +131,16 @@ func TestAReloadKeepsServersThatStayAndClosesOthersBehindTheirLastRun(t *testing
 	if err := r.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.sweep(c, func() []string { return runs })
+	c.releaseEnded(func() []string { return runs })
 	if _, err := call(t, live, "say_shout"); err != nil {
 		t.Errorf("a live run has lost its tool: %v", err)
 	}
 	runs = nil
-	r.sweep(&catalog{}, func() []string { return runs }) // another executor's runs
+	(&Catalog{registry: r}).releaseEnded(func() []string { return runs }) // another executor's runs
 	if len(r.servers.list) != 1 {
 		t.Error("another executor has ended the run's server")
 	}
-	r.sweep(c, func() []string { return runs })
+	c.releaseEnded(func() []string { return runs })
 	deadline := time.After(90 * time.Second)
 	for {
 		_, err := call(t, live, "say_shout")
@@ -172,7 +171,7 @@ agents:
 		t.Fatal(err)
 	}
 	r, _ := registered(t)
-	err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path}, Peers{LookupEnv: lookup([]string{"HOLDFAST_EXECUTOR_MCP_COMMANDS=sh"})})
+	err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path}, Peers{LookupEnv: lookupIn([]string{"HOLDFAST_EXECUTOR_MCP_COMMANDS=sh"})})
 	for _, want := range []string{
 		`:3: MCP server "shell": command: "sh" is not on the list of allowed commands`,
 		`:6: MCP server "web": there is no field "prefixx"; did you mean "prefix"?`,
@@ -198,29 +197,6 @@ func TestAServerThatDoesNotAnswerIsToldWhenItsFileIsRead(t *testing.T) {
 	}
 }
 
-func TestAnExecutorThatCannotBeMadeEndsTheServersOfItsAgents(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]Config{
-		"no limits": {},
-		"no address": {Slots: 1, HeartbeatInterval: 1, HeldInterval: 1, CallTimeout: 1, DrainGrace: 1, ModelTimeout: 1, ToolTimeout: 1, ParallelCalls: 1,
-			HookTimeout: 1, GuardTimeout: 1, AbsentDelay: 1, MaxLosses: 1, MaxResultBytes: 1, MaxStateBytes: 1, MaxDeltaBytes: 1, MaxQueuedBytes: 1, StreamPatience: 1},
-	} {
-		text := "models: {scripted: {script: '" + hello + "'}}\nmcpServers: {words: {url: \"" + mcpServer(t) + "\"}}\nagents: [{name: a, model: scripted/demo, tools: [{mcp: words}]}]\n"
-		set, err := parse(text, "HOLDFAST_EXECUTOR_TOOL_HOSTS="+allowed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		held := set.used[0]
-		if _, err := New(t.Context(), c, Peers{Agents: set, Security: rpc.Security{CertFile: "/no such file"}}); err == nil {
-			t.Fatalf("%s: the executor is made", name)
-		}
-		if !held.all.empty() {
-			held.all.closeAll()
-			t.Errorf("%s: the server is still connected", name)
-		}
-	}
-}
-
 func TestAChildOfAFileHasPathAndHomeAndNothingElseOfTheProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -234,7 +210,7 @@ agents: [{name: a, model: scripted/demo, tools: [{mcp: shell}]}]
 	}
 	r, _ := registered(t)
 	environ := []string{"PATH=" + os.Getenv("PATH"), "HOME=/nowhere", "OPENAI_API_KEY=secret"}
-	err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path, FileEnv: []string{"*_KEY"}, MCPCommands: []string{"sh"}}, Peers{LookupEnv: lookup(environ)})
+	err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path, FileEnv: []string{"*_KEY"}, MCPCommands: []string{"sh"}}, Peers{LookupEnv: lookupIn(environ)})
 	if fault.ReasonOf(err) != "MCP_UNAVAILABLE" { // the shell is no server
 		t.Fatalf("error = %v, want that the server is not available", err)
 	}

@@ -1,4 +1,4 @@
-package executor
+package registry
 
 import (
 	"context"
@@ -15,17 +15,17 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
 const hello = `models: {demo: {rules: [{reply: hi}]}}`
 
 // registered gives a registry whose agents may be on a model of their own, and its
 // catalog.
-func registered(t *testing.T, agents ...agent.Agent) (*Registry, *catalog) {
+func registered(t *testing.T, agents ...agent.Agent) (*Registry, *Catalog) {
 	t.Helper()
-	r := NewRegistry()
+	r := New()
 	m, err := OpenModel(ModelConfig{Provider: "scripted", Script: hello})
 	if err != nil {
 		t.Fatal(err)
@@ -38,16 +38,28 @@ func registered(t *testing.T, agents ...agent.Agent) (*Registry, *catalog) {
 			t.Fatal(err)
 		}
 	}
-	return r, &catalog{
-		registry: r, lookupEnv: lookup([]string{"OPENAI_API_KEY=k"}), engines: map[string]model.Model{},
+	return r, &Catalog{
+		registry: r, lookupEnv: lookupIn([]string{"OPENAI_API_KEY=k"}), engines: map[string]model.Model{},
+	}
+}
+
+// lookupIn looks variables up in a list of "NAME=value".
+func lookupIn(environ []string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		for _, line := range environ {
+			if key, value, _ := strings.Cut(line, "="); key == name {
+				return value, true
+			}
+		}
+		return "", false
 	}
 }
 
 func demo(name string) agent.Agent { return agent.Agent{Name: name, Model: "own/demo"} }
 
-func resolve(t *testing.T, c *catalog, agentType string) (worker.Agent, error) {
+func resolve(t *testing.T, c *Catalog, agentType string) (catalog.Agent, error) {
 	t.Helper()
-	return c.Resolve(t.Context(), worker.For{AgentType: agentType, Tenant: "t", SessionID: "s", RunID: "r", UserID: "u"})
+	return c.Resolve(t.Context(), catalog.For{AgentType: agentType, Tenant: "t", SessionID: "s", RunID: "r", UserID: "u"})
 }
 
 func TestTheModelOfAProviderIsMadeOnceAndShared(t *testing.T) {
@@ -72,17 +84,13 @@ func TestAModelThatNobodyHasIsToldAtTheStart(t *testing.T) {
 	t.Parallel()
 	a, b, d := demo("a"), demo("b"), demo("d")
 	a.Model, b.Fallbacks = "anthropic/x", []string{"azure/x"}
-	r, c := registered(t, a, b, d)
+	_, c := registered(t, a, b, d)
 	err := c.check()
 	if fault.ReasonOf(err) != "MODEL_INVALID" || !strings.Contains(err.Error(), "ANTHROPIC_API_KEY is not set") || !strings.Contains(err.Error(), `agent "b": the provider "azure"`) || strings.Contains(err.Error(), `"d"`) {
 		t.Errorf("check = %v, want what is wrong with a and b", err)
 	}
 	if _, err := resolve(t, c, "a"); fault.ReasonOf(err) != "MODEL_INVALID" {
 		t.Errorf("Resolve = %v, want MODEL_INVALID", err)
-	}
-	var config Config
-	if _, err := New(t.Context(), config, Peers{Registry: r}); fault.ReasonOf(err) != "CONFIG_INVALID" {
-		t.Errorf("New = %v, want CONFIG_INVALID", err)
 	}
 }
 
@@ -208,7 +216,7 @@ func TestFilesThatChangeAreServedWithoutARestart(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
-			r.watch(ctx, slog.New(slog.NewTextHandler(log, nil)))
+			r.follow(ctx, slog.New(slog.NewTextHandler(log, nil)))
 			close(ended)
 		}()
 		prompt := func() string {

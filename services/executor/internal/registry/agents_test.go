@@ -1,4 +1,4 @@
-package executor_test
+package registry_test
 
 import (
 	"os"
@@ -8,9 +8,10 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/services/executor"
+	"github.com/holdfast-run/holdfast/services/executor/internal/registry"
 )
 
+// environment looks variables up in names and values, in turn.
 func environment(pairs ...string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		for i := 0; i < len(pairs); i += 2 {
@@ -58,7 +59,7 @@ func TestAgentsAreReadWithTheirModelsAndTools(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "scripts", "demo.yaml"), []byte(scriptFile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	agents, err := executor.ParseAgents([]byte(goodAgents), dir, environment("MY_KEY", "secret", "HOLDFAST_EXECUTOR_NOTES_DIR", dir))
+	agents, err := registry.ParseAgents([]byte(goodAgents), dir, environment("MY_KEY", "secret", "HOLDFAST_EXECUTOR_NOTES_DIR", dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func TestMistakesInAgentsAreAllToldWithTheirLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			text := strings.ReplaceAll(test.text, "script: S", "script: 'models: {demo: {rules: [{reply: hi}]}}'")
-			_, err := executor.ParseAgents([]byte(text), t.TempDir(), environment())
+			_, err := registry.ParseAgents([]byte(text), t.TempDir(), environment())
 			if f, ok := fault.From(err); !ok || f.Kind != fault.Invalid || f.Reason != "AGENTS_INVALID" {
 				t.Fatalf("error = %v, want AGENTS_INVALID", err)
 			}
@@ -124,7 +125,7 @@ func TestMistakesInAgentsAreAllToldWithTheirLine(t *testing.T) {
 
 func TestAMissingAgentsFileIsNotFound(t *testing.T) {
 	t.Parallel()
-	err := executor.NewRegistry().Load(t.Context(), executor.AgentsConfig{AgentsFiles: filepath.Join(t.TempDir(), "none.yaml")}, executor.Peers{})
+	err := registry.New().Load(t.Context(), registry.AgentsConfig{AgentsFiles: filepath.Join(t.TempDir(), "none.yaml")}, registry.Peers{})
 	if fault.ReasonOf(err) != "AGENTS_NOT_FOUND" {
 		t.Errorf("error = %v, want AGENTS_NOT_FOUND", err)
 	}
@@ -132,9 +133,9 @@ func TestAMissingAgentsFileIsNotFound(t *testing.T) {
 
 func TestTheAgentsOfTwoFilesTogetherPreferTheSecond(t *testing.T) {
 	t.Parallel()
-	parse := func(agents string) *executor.Agents {
+	parse := func(agents string) *registry.Agents {
 		t.Helper()
-		a, err := executor.ParseAgents([]byte("models: {scripted: {script: 'models: {demo: {rules: [{reply: hi}]}}'}}\nagents:\n"+agents), "", environment())
+		a, err := registry.ParseAgents([]byte("models: {scripted: {script: 'models: {demo: {rules: [{reply: hi}]}}'}}\nagents:\n"+agents), "", environment())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,7 @@
-package executor
+// Package registry holds the agents that an executor serves: those registered in Go, their
+// factories, and those declared in YAML files, with their models and MCP servers. It follows the
+// files, and gives the worker the agent of each run.
+package registry
 
 import (
 	"context"
@@ -10,51 +13,50 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/executor/internal/agents"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// For is the run that a factory makes an agent for.
-type For = worker.For
+// For identifies the run for which a factory makes an agent.
+type For = catalog.For
 
-// Factory makes the agent of one run. It is called each time that an executor takes
-// the run up, and may be called from many goroutines at once. Its error or panic fails
-// the run.
+// Factory makes the agent of one run. It is called each time an executor claims the run, and
+// may be called by many goroutines at once. Its error or panic fails the run.
 type Factory func(ctx context.Context, f For) (agent.Agent, error)
 
-// Registry is the agents that an executor serves. They may change while it runs: runs
-// that begin afterwards take the new ones, and those that are live keep what they have.
-// Safe for concurrent use.
+// Registry holds the agents that an executor serves. They may change while it runs: a run uses
+// the agent that was registered when the executor claimed it. Safe for concurrent use.
 type Registry struct {
 	loading sync.Mutex // held while files are read; before mu
 	mu      sync.Mutex
 	entries map[string]entry       // by agent type
-	models  map[string]model.Model // of one's own, by provider
-	changed chan struct{}          // closed when what types gives changes
-	files   *files                 // where the agents in YAML come from; nil for nowhere
+	models  map[string]model.Model // of the host, by provider
+	changed chan struct{}          // closed when the announced types change
+	files   *files                 // of the latest Load; nil without one
 	used    *Agents                // the agents in YAML; nil for none
-	servers *servers               // the MCP servers of files
-	pools   map[*servers]bool      // those of files and of all sets that were used
+	servers *mcpServers            // of files
+	pools   map[*mcpServers]bool   // servers, and those of all sets that were used
 }
 
-// entry is one agent type: an agent of Go, the factory of one, or one of YAML.
+// entry is one agent type: an agent registered in Go, a factory, or an agent in YAML.
 type entry struct {
 	definition agent.Agent
 	make       Factory       // nil for a definition
-	yaml       *agents.Agent // nil for one of Go
+	yaml       *agents.Agent // nil unless it is in YAML
 }
 
-// NewRegistry gives a registry without agents.
-func NewRegistry() *Registry {
-	s := &servers{}
+// New returns a registry without agents.
+func New() *Registry {
+	s := &mcpServers{}
 	return &Registry{
 		entries: map[string]entry{}, models: map[string]model.Model{}, changed: make(chan struct{}),
-		servers: s, pools: map[*servers]bool{s: true},
+		servers: s, pools: map[*mcpServers]bool{s: true},
 	}
 }
 
-// Register adds an agent. Invalid (AGENT_INVALID) with all that is wrong with it;
-// Conflict (AGENT_EXISTS) when there is one of its name, which Replace would replace.
+// Register adds an agent. Invalid (AGENT_INVALID): the detail has all mistakes. Conflict
+// (AGENT_EXISTS): there is an agent of the name; Replace would replace it. TooLarge
+// (TOO_MANY_AGENTS).
 func (r *Registry) Register(a agent.Agent) error {
 	if err := a.Check(); err != nil {
 		return err
@@ -62,8 +64,7 @@ func (r *Registry) Register(a agent.Agent) error {
 	return r.add(a.Name, entry{definition: a})
 }
 
-// RegisterFactory adds an agent type whose agents are made run by run. Faults as of
-// Register.
+// RegisterFactory adds an agent type whose agent is made for each run. Faults as of Register.
 func (r *Registry) RegisterFactory(agentType, description string, f Factory) error {
 	if f == nil {
 		return fault.New(fault.Invalid, "AGENT_INVALID", "the factory of %q is nil", agentType)
@@ -87,17 +88,17 @@ func (r *Registry) add(agentType string, e entry) error {
 	return nil
 }
 
-// maxAgents is how many agents an executor may announce to the state service.
+// maxAgents is the most agents that an executor may announce to the state service.
 const maxAgents = 1000
 
 func tooMany(count int) error {
 	return fault.New(fault.TooLarge, "TOO_MANY_AGENTS",
-		"%d agents, and one executor serves %d at most; spread them over several executors", count, maxAgents)
+		"there are %d agents, and one executor serves at most %d; spread them over several executors", count, maxAgents)
 }
 
-// Replace puts an agent in the place of the one of its name, and reports whether there
-// was one. Invalid (AGENT_INVALID); Conflict (AGENT_EXISTS) when a factory or a YAML file
-// holds the name.
+// Replace adds an agent or replaces the one of its name, and reports whether there was one.
+// Invalid (AGENT_INVALID); Conflict (AGENT_EXISTS): a factory or a YAML file has the name;
+// TooLarge (TOO_MANY_AGENTS).
 func (r *Registry) Replace(a agent.Agent) (replaced bool, err error) {
 	if err := a.Check(); err != nil {
 		return false, err
@@ -106,7 +107,7 @@ func (r *Registry) Replace(a agent.Agent) (replaced bool, err error) {
 	defer r.mu.Unlock()
 	former, ok := r.entries[a.Name]
 	if ok && (former.make != nil || former.yaml != nil) {
-		return false, fault.New(fault.Conflict, "AGENT_EXISTS", "%q is held by a factory or a YAML file; unregister it first", a.Name)
+		return false, fault.New(fault.Conflict, "AGENT_EXISTS", "a factory or a YAML file has the name %q; unregister the factory or rename the agent", a.Name)
 	}
 	if !ok && len(r.entries) >= maxAgents {
 		return false, tooMany(len(r.entries) + 1)
@@ -115,8 +116,8 @@ func (r *Registry) Replace(a agent.Agent) (replaced bool, err error) {
 	return ok, nil
 }
 
-// Get gives the agent of a type, as it is now. It reports false where there is none, and
-// where a factory makes one for each run.
+// Get returns the current agent of a type. It reports false if there is none or if a factory
+// makes it.
 func (r *Registry) Get(agentType string) (a agent.Agent, ok bool) {
 	r.mu.Lock()
 	e, err := r.find(agentType)
@@ -124,12 +125,11 @@ func (r *Registry) Get(agentType string) (a agent.Agent, ok bool) {
 	if err != nil || e.make != nil {
 		return agent.Agent{}, false
 	}
-	return e.now(), true
+	return e.current(), true
 }
 
-// Resolve gives the agent that a run would have, which a factory may make. NotFound
-// (AGENT_NOT_FOUND); Invalid (AGENT_INVALID) for one that was made and cannot be used. A
-// factory is called as it is: its panic is the caller's.
+// Resolve returns the agent that a run would use. NotFound (AGENT_NOT_FOUND); Invalid
+// (AGENT_INVALID): a factory has made an invalid agent. A panic of the factory reaches the caller.
 func (r *Registry) Resolve(ctx context.Context, f For) (agent.Agent, error) {
 	r.mu.Lock()
 	e, err := r.find(f.AgentType)
@@ -138,12 +138,12 @@ func (r *Registry) Resolve(ctx context.Context, f For) (agent.Agent, error) {
 	case err != nil:
 		return agent.Agent{}, err
 	case e.make != nil:
-		return made(ctx, e.make, f)
+		return callFactory(ctx, e.make, f)
 	}
-	return e.now(), nil
+	return e.current(), nil
 }
 
-// find gives what is registered under a type. The caller holds mu.
+// find returns the entry of a type. The caller holds mu.
 func (r *Registry) find(agentType string) (entry, error) {
 	e, ok := r.entries[agentType]
 	if !ok {
@@ -153,16 +153,16 @@ func (r *Registry) find(agentType string) (entry, error) {
 	return e, nil
 }
 
-// now is the agent of an entry that has no factory.
-func (e entry) now() agent.Agent {
+// current is the agent of an entry without a factory.
+func (e entry) current() agent.Agent {
 	if e.yaml != nil {
 		return e.yaml.Now()
 	}
 	return e.definition
 }
 
-// Unregister takes an agent or factory of Go away and reports whether there was one.
-// Runs that wait for it go to other executors that have it.
+// Unregister removes an agent or a factory that was registered in Go, and reports whether there
+// was one. Queued runs go to other executors that have the agent.
 func (r *Registry) Unregister(agentType string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,7 +174,7 @@ func (r *Registry) Unregister(agentType string) bool {
 	return true
 }
 
-// Clear takes all agents away, those of YAML too.
+// Clear removes all agents, also those in YAML.
 func (r *Registry) Clear() {
 	r.mu.Lock()
 	former := r.used
@@ -186,8 +186,8 @@ func (r *Registry) Clear() {
 	}
 }
 
-// Close gives up the agents in YAML and ends their MCP servers. The executor that serves
-// the registry does it when it is closed. It may be called many times.
+// Close ends the MCP servers of the agents in YAML. The executor that serves the registry calls
+// it when it is closed. It may be called many times.
 func (r *Registry) Close() error {
 	for _, pool := range r.connected() {
 		pool.closeAll()
@@ -195,27 +195,20 @@ func (r *Registry) Close() error {
 	return nil
 }
 
-// sweep notes which runs of an executor have ended.
-func (r *Registry) sweep(by *catalog, live func() []string) {
-	for _, pool := range r.connected() {
-		pool.sweep(by, live)
-	}
-}
-
-// connected gives the MCP servers of all sets that are used, or that runs have.
-func (r *Registry) connected() []*servers {
+// connected returns the MCP servers of all sets that are served or that runs use.
+func (r *Registry) connected() []*mcpServers {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.pools, func(pool *servers, _ bool) bool { return pool != r.servers && pool.empty() })
+	maps.DeleteFunc(r.pools, func(pool *mcpServers, _ bool) bool { return pool != r.servers && pool.empty() })
 	return slices.Collect(maps.Keys(r.pools))
 }
 
-// Use serves a set of agents in YAML in place of the former set, which it closes: runs that
-// are live keep what they have of it. Conflict (AGENT_EXISTS): Go holds one of the names,
-// and the former set stays. Invalid (AGENTS_MISSING) for nil.
+// Use serves a set of agents in YAML and closes the set that it replaces. Live runs keep the
+// agents of that set. Conflict (AGENT_EXISTS): an agent registered in Go has one of the names;
+// the former set stays. TooLarge (TOO_MANY_AGENTS). Invalid (AGENTS_MISSING) for nil.
 func (r *Registry) Use(set *Agents) error {
 	if set == nil {
-		return fault.New(fault.Invalid, "AGENTS_MISSING", "the set of agents is nil; ParseAgents gives one, and no set together with its error")
+		return fault.New(fault.Invalid, "AGENTS_MISSING", "the set of agents is nil; ParseAgents returns no set together with an error")
 	}
 	former, err := r.swap(set)
 	if err == nil && former != nil && former != set {
@@ -224,7 +217,7 @@ func (r *Registry) Use(set *Agents) error {
 	return err
 }
 
-// swap serves a set and gives the former one.
+// swap serves a set and returns the former one.
 func (r *Registry) swap(set *Agents) (former *Agents, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -233,13 +226,13 @@ func (r *Registry) swap(set *Agents) (former *Agents, err error) {
 			return nil, fault.New(fault.Conflict, "AGENT_EXISTS", "the agent %q is registered in Go and declared in YAML; rename one", a.Name)
 		}
 	}
-	own := 0
+	inGo := 0
 	for _, e := range r.entries {
 		if e.yaml == nil {
-			own++
+			inGo++
 		}
 	}
-	if count := own + len(set.list); count > maxAgents {
+	if count := inGo + len(set.list); count > maxAgents {
 		return nil, tooMany(count)
 	}
 	r.change(func() {
@@ -249,18 +242,18 @@ func (r *Registry) swap(set *Agents) (former *Agents, err error) {
 		}
 	})
 	former, r.used = r.used, set
-	for _, l := range set.used {
+	for _, l := range set.servers {
 		r.pools[l.all] = true
 	}
 	return former, nil
 }
 
-// Model serves a provider by a model of one's own: agents name it as provider/name, and
-// the model is asked for that name. It goes before the provider that Holdfast has of
-// that name. Invalid (MODEL_INVALID).
-func (r *Registry) Model(provider string, m Model) error {
+// Model registers the model of a provider. Agents name it as provider/name, and the model
+// receives the name. It goes before a built-in provider of the same name. Invalid
+// (MODEL_INVALID).
+func (r *Registry) Model(provider string, m model.Model) error {
 	if provider == "" || strings.Contains(provider, "/") || m == nil {
-		return fault.New(fault.Invalid, "MODEL_INVALID", "a provider has a name without a slash, and a model: %q does not", provider)
+		return fault.New(fault.Invalid, "MODEL_INVALID", "a provider needs a model and a name without a slash, not %q", provider)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -268,7 +261,7 @@ func (r *Registry) Model(provider string, m Model) error {
 	return nil
 }
 
-// Types gives the agent types, sorted.
+// Types returns the agent types, sorted.
 func (r *Registry) Types() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -283,8 +276,8 @@ func (r *Registry) Has(agentType string) bool {
 	return ok
 }
 
-// checkAnnounced gives Invalid (AGENT_INVALID) for a name or description that cannot be
-// announced.
+// checkAnnounced returns Invalid (AGENT_INVALID) for a name or description that the state
+// service would refuse.
 func checkAnnounced(agentType, description string) error {
 	var lines []string
 	for _, p := range (agent.Agent{Name: agentType, Description: description}).Problems() {
@@ -298,23 +291,23 @@ func checkAnnounced(agentType, description string) error {
 	return nil
 }
 
-// change changes entries, and tells who waits when that changes what is announced. The
-// caller holds mu.
-func (r *Registry) change(do func()) {
+// change changes entries, and closes changed if that changes the announced types. The caller
+// holds mu.
+func (r *Registry) change(edit func()) {
 	before := r.types()
-	do()
+	edit()
 	if !slices.Equal(before, r.types()) {
 		close(r.changed)
 		r.changed = make(chan struct{})
 	}
 }
 
-// types is what is announced, by name. The caller holds mu.
-func (r *Registry) types() []worker.Type {
-	types := make([]worker.Type, 0, len(r.entries))
+// types returns the types to announce, by name. The caller holds mu.
+func (r *Registry) types() []catalog.Type {
+	types := make([]catalog.Type, 0, len(r.entries))
 	for name, e := range r.entries {
-		types = append(types, worker.Type{Name: name, Description: e.definition.Description, OnBusy: e.definition.OnBusy})
+		types = append(types, catalog.Type{Name: name, Description: e.definition.Description, OnBusy: e.definition.OnBusy})
 	}
-	slices.SortFunc(types, func(a, b worker.Type) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(types, func(a, b catalog.Type) int { return strings.Compare(a.Name, b.Name) })
 	return types
 }

@@ -1,4 +1,4 @@
-package executor
+package registry
 
 import (
 	"context"
@@ -20,13 +20,13 @@ import (
 // followed loads the file and gives what looks at it once.
 func followed(t *testing.T, path string) (r *Registry, look func() (bool, error)) {
 	t.Helper()
-	r = NewRegistry()
+	r = New()
 	t.Cleanup(func() { _ = r.Close() })
 	c := AgentsConfig{AgentsFiles: path, AgentsPoll: time.Second, ToolHosts: []string{allowed}}
 	if err := r.Load(t.Context(), c, Peers{Log: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
-	return r, func() (bool, error) { return r.look(t.Context(), r.source()) }
+	return r, func() (bool, error) { return r.check(t.Context(), r.source()) }
 }
 
 func TestFilesWhoseMCPServerIsAwayAreTriedAgainLessAndLessOften(t *testing.T) {
@@ -142,7 +142,7 @@ func TestFilesThatAreLoadedWhileTheExecutorRunsAreFollowed(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
-			r.watch(ctx, slog.New(slog.DiscardHandler))
+			r.follow(ctx, slog.New(slog.DiscardHandler))
 			close(ended)
 		}()
 		for _, name := range []string{"one.yaml", "other.yaml"} {

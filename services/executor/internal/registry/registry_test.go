@@ -1,4 +1,4 @@
-package executor_test
+package registry_test
 
 import (
 	"context"
@@ -9,14 +9,20 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/services/executor"
+	"github.com/holdfast-run/holdfast/services/executor/internal/registry"
 )
 
-func make1(context.Context, executor.For) (agent.Agent, error) { return agent.Agent{}, nil }
+const oneAgent = `
+models: {scripted: {script: 'models: {demo: {rules: [{reply: hi}]}}'}}
+agents:
+  - {name: demo, description: Answers., model: scripted/demo, tools: [wait]}
+`
+
+func make1(context.Context, registry.For) (agent.Agent, error) { return agent.Agent{}, nil }
 
 func TestANameIsHeldByOneAgent(t *testing.T) {
 	t.Parallel()
-	r := executor.NewRegistry()
+	r := registry.New()
 	a := agent.Agent{Name: "a", Model: "openai/x"}
 	if err := r.Register(a); err != nil {
 		t.Fatal(err)
@@ -24,7 +30,7 @@ func TestANameIsHeldByOneAgent(t *testing.T) {
 	if err := r.RegisterFactory("f", "Made.", make1); err != nil {
 		t.Fatal(err)
 	}
-	yaml, err := executor.ParseAgents([]byte(oneAgent), "", environment())
+	yaml, err := registry.ParseAgents([]byte(oneAgent), "", environment())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,12 +68,12 @@ func TestANameIsHeldByOneAgent(t *testing.T) {
 
 func TestARegistryGivesTheAgentsThatRunsWouldHave(t *testing.T) {
 	t.Parallel()
-	r := executor.NewRegistry()
+	r := registry.New()
 	if err := r.Register(agent.Agent{Name: "a", Model: "openai/x"}); err != nil {
 		t.Fatal(err)
 	}
-	for name, factory := range map[string]executor.Factory{
-		"f": func(_ context.Context, f executor.For) (agent.Agent, error) {
+	for name, factory := range map[string]registry.Factory{
+		"f": func(_ context.Context, f registry.For) (agent.Agent, error) {
 			return agent.Agent{Model: "openai/" + f.UserID}, nil
 		},
 		"wrong": make1,
@@ -76,7 +82,7 @@ func TestARegistryGivesTheAgentsThatRunsWouldHave(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	yaml, err := executor.ParseAgents([]byte(oneAgent), "", environment())
+	yaml, err := registry.ParseAgents([]byte(oneAgent), "", environment())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +101,7 @@ func TestARegistryGivesTheAgentsThatRunsWouldHave(t *testing.T) {
 		if there != want.there || there && got.Name != name {
 			t.Errorf("Get(%s) = %v, %v", name, got.Name, there)
 		}
-		made, err := r.Resolve(t.Context(), executor.For{AgentType: name, UserID: "me"})
+		made, err := r.Resolve(t.Context(), registry.For{AgentType: name, UserID: "me"})
 		if fault.ReasonOf(err) != want.reason || want.model != "" && (made.Name != name || want.model != "*" && made.Model != want.model) {
 			t.Errorf("Resolve(%s) = %s with %s, %v", name, made.Name, made.Model, err)
 		}
@@ -110,7 +116,7 @@ func second(_ bool, err error) error { return err }
 
 func TestWhatNoRunCouldUseIsNotRegistered(t *testing.T) {
 	t.Parallel()
-	r := executor.NewRegistry()
+	r := registry.New()
 	for name, err := range map[string]error{
 		"no name":                  r.Register(agent.Agent{Model: "openai/x"}),
 		"no model":                 r.Register(agent.Agent{Name: "a"}),
@@ -134,7 +140,7 @@ func TestWhatNoRunCouldUseIsNotRegistered(t *testing.T) {
 
 func TestARegistryHoldsAsManyAgentsAsAnExecutorMayAnnounce(t *testing.T) {
 	t.Parallel()
-	r := executor.NewRegistry()
+	r := registry.New()
 	named := func(n int) agent.Agent {
 		return agent.Agent{Name: fmt.Sprint("agent ", n), Model: "openai/any"}
 	}
@@ -156,11 +162,11 @@ func TestARegistryHoldsAsManyAgentsAsAnExecutorMayAnnounce(t *testing.T) {
 
 func TestNothingInThePlaceOfASetOrAnEnvironmentIsToldOrIsEmpty(t *testing.T) {
 	t.Parallel()
-	set, err := executor.ParseAgents([]byte("models: {openai: {apiKeyEnv: MY_KEY}}\nagents: [{name: a, model: openai/x}]"), "", nil)
+	set, err := registry.ParseAgents([]byte("models: {openai: {apiKeyEnv: MY_KEY}}\nagents: [{name: a, model: openai/x}]"), "", nil)
 	if fault.ReasonOf(err) != "AGENTS_INVALID" || !strings.Contains(err.Error(), "MY_KEY is not set") {
 		t.Errorf("without an environment: %v, want that MY_KEY is not set", err)
 	}
-	if err := executor.NewRegistry().Use(set); fault.ReasonOf(err) != "AGENTS_MISSING" {
+	if err := registry.New().Use(set); fault.ReasonOf(err) != "AGENTS_MISSING" {
 		t.Errorf("Use(nil) = %v, want AGENTS_MISSING", err)
 	}
 }
