@@ -38,12 +38,43 @@ import (
 // tracerName names the instrumentation of the executor's own spans.
 const tracerName = "github.com/holdfast-run/holdfast/services/executor"
 
+type (
+	// Registry holds the agents that an executor serves: Register, RegisterFactory, Load, Use and
+	// Model add to it. It may change while the executor runs.
+	Registry = registry.Registry
+	// RegistryPeers is what Registry.Load works with.
+	RegistryPeers = registry.Peers
+	// Factory makes the agent of one run. It is called each time an executor claims the run, and
+	// may be called by many goroutines at once. Its error or panic fails the run.
+	Factory = registry.Factory
+	// For identifies the run for which a factory makes an agent.
+	For = registry.For
+	// Agents is a set of agents in YAML.
+	Agents = registry.Agents
+	// AgentsConfig names the YAML files of agents, and limits what agents in YAML may use.
+	AgentsConfig = registry.AgentsConfig
+)
+
+// NewRegistry returns a registry without agents.
+func NewRegistry() *Registry { return registry.New() }
+
+// ParseAgents reads agents in YAML (see package internal/agents for their form). Relative
+// paths in the YAML are relative to dir. lookupEnv finds the environment variables of
+// AgentsConfig, and those that the YAML names and may name; nil finds none. A registry or an
+// executor that is given the set closes it.
+//
+// Invalid (AGENTS_INVALID): the detail has one line for each mistake, with the
+// file's name, agents.yaml, and the line in it. Invalid (CONFIG_INVALID, HOSTS_INVALID).
+func ParseAgents(data []byte, dir string, lookupEnv func(string) (string, bool)) (*Agents, error) {
+	return registry.ParseAgents(data, dir, lookupEnv)
+}
+
 // Peers is what an executor works with.
 type Peers struct {
 	// Registry holds the agents that the executor serves, which may change while it runs. The
 	// registry uses Agents. One of the two is required.
-	Registry *registry.Registry
-	Agents   *registry.Agents
+	Registry *Registry
+	Agents   *Agents
 	// Hooks of the host are called after those of each agent.
 	Hooks agent.Hooks
 	// LookupEnv finds the API keys of providers that agents registered in Go name; nil finds none.
@@ -60,7 +91,7 @@ type Peers struct {
 
 // Service is an executor.
 type Service struct {
-	registry *registry.Registry
+	registry *Registry
 	agents   *registry.Catalog
 	log      *slog.Logger
 	worker   *worker.Worker
@@ -73,7 +104,7 @@ type Service struct {
 type ProcessConfig struct {
 	Config
 	Listen string `env:"HOLDFAST_EXECUTOR_LISTEN" envDefault:"127.0.0.1:7413" doc:"address to serve on"`
-	registry.AgentsConfig
+	AgentsConfig
 	Grace     time.Duration `env:"HOLDFAST_SHUTDOWN_GRACE" envDefault:"10s" doc:"time for everything to end at shutdown"`
 	Internal  rpc.Security  `envPrefix:"HOLDFAST_INTERNAL_"`
 	Telemetry telemetry.Config
@@ -193,9 +224,9 @@ func (p Peers) withDefaults() Peers {
 	return p
 }
 
-func orNew(r *registry.Registry) *registry.Registry {
+func orNew(r *Registry) *Registry {
 	if r == nil {
-		return registry.New()
+		return NewRegistry()
 	}
 	return r
 }
@@ -237,7 +268,7 @@ const endGrace = 6 * time.Second
 // its configuration from the environment (see ProcessConfig), serves, and ends the
 // process. It also serves agents in the YAML files that the environment names. It
 // does not return.
-func Main(r *registry.Registry) {
+func Main(r *Registry) {
 	process.ReserveHeap(process.ServiceReserve)
 	process.Main(func(ctx context.Context) error {
 		return Run(ctx, os.Environ(), Peers{Registry: r})
@@ -279,7 +310,7 @@ func Run(ctx context.Context, environ []string, p Peers) (err error) {
 // loadAgents loads the agents in YAML.
 func (c ProcessConfig) loadAgents(ctx context.Context, p Peers) error {
 	if c.AgentsFiles != "" {
-		return p.Registry.Load(ctx, c.AgentsConfig, registry.Peers{LookupEnv: p.LookupEnv, Log: p.Log})
+		return p.Registry.Load(ctx, c.AgentsConfig, RegistryPeers{LookupEnv: p.LookupEnv, Log: p.Log})
 	}
 	if len(p.Registry.Types()) == 0 {
 		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_AGENTS is not set, and no agent is registered: name YAML files with agents")
