@@ -60,10 +60,25 @@ func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 	if err != nil {
 		return err
 	}
+	failed := func(err error) error { return a.modelError(parent, ctx, err) }
+	err = a.sandbox.receiveReply(ctx, c.model, engine, c.request, a.addTo(ctx, c, failed))
+	switch {
+	case errors.Is(err, errTooLong):
+		return failed(err)
+	case err != nil:
+		return err
+	case !c.reply.Whole():
+		return failed(&model.Error{Code: model.CodeInvalidResponse, Retryable: true, Message: "the reply stopped before its end"})
+	}
+	return nil
+}
+
+// addTo returns a function that adds events to the reply. failed classifies a failure of the model.
+func (a *agentCode) addTo(ctx context.Context, c modelRequest, failed func(error) error) func(model.Event, error) error {
 	first := true
-	err = a.sandbox.listen(ctx, c.model, engine, c.request, func(event model.Event, err error) error {
+	return func(event model.Event, err error) error {
 		if err != nil {
-			return a.modelError(parent, ctx, err)
+			return failed(err)
 		}
 		if first {
 			first = false
@@ -77,18 +92,7 @@ func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 			return nil
 		}
 		return c.each(events)
-	})
-	switch {
-	case errors.Is(err, errTooLong):
-		return a.modelError(parent, ctx, err)
-	case err != nil:
-		return err
-	case !c.reply.Whole():
-		return a.modelError(parent, ctx, &model.Error{
-			Code: model.CodeInvalidResponse, Retryable: true, Message: "the reply stopped before its end",
-		})
 	}
-	return nil
 }
 
 // modelError says what has ended the call: the end of the run, the time limit or the model.

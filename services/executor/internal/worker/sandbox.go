@@ -111,51 +111,66 @@ func (s *sandbox) abandon(ctx context.Context, what string, ended <-chan struct{
 	})
 }
 
-// listen passes the events of a model's reply to each, and ends with its first error. A model
-// that goes on although ctx has ended, or each has failed, is abandoned soon.
-func (s *sandbox) listen(ctx context.Context, what string, engine model.Model, request model.Request, each func(model.Event, error) error) error {
-	if err := s.abandoned.refuse(what); err != nil {
-		return errModel{&model.Error{Code: model.CodeUnavailable, Retryable: true, Message: err.Error()}}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type item struct {
-		event model.Event
-		err   error
-	}
-	var end error = errNoReturn
-	events, enough, ended := make(chan item, eventsAhead), make(chan struct{}), make(chan struct{})
+// modelEvent is an event of a reply, or its failure.
+type modelEvent struct {
+	event model.Event
+	err   error
+}
+
+// liveReply is a reply that a model is making.
+type liveReply struct {
+	events chan modelEvent // closed after the last one
+	ended  chan struct{}   // closed when the model has returned
+	err    error           // valid once events is closed
+}
+
+// startReply calls a model. The caller closes stop when it receives no more events.
+func (s *sandbox) startReply(ctx context.Context, what string, engine model.Model, request model.Request, stop <-chan struct{}) *liveReply {
+	reply := &liveReply{events: make(chan modelEvent, eventsAhead), ended: make(chan struct{}), err: errNoReturn}
 	s.running.Go(func() {
-		defer close(events)
-		defer close(ended)
-		end = s.contain(ctx, what, func() error {
+		defer close(reply.events)
+		defer close(reply.ended)
+		reply.err = s.contain(ctx, what, func() error {
 			for event, err := range engine.Generate(ctx, request) {
 				select {
-				case events <- item{event, err}:
-				case <-enough:
+				case reply.events <- modelEvent{event, err}:
+				case <-stop:
 					return nil
 				}
 			}
 			return nil
 		})
 	})
-	defer close(enough)
-	for over, late := ctx.Done(), (<-chan time.Time)(nil); ; {
+	return reply
+}
+
+// receiveReply calls a model and passes the events of its reply to each, until each fails. A model
+// that continues although ctx has ended, or each has failed, is abandoned.
+func (s *sandbox) receiveReply(ctx context.Context, what string, engine model.Model, request model.Request, each func(model.Event, error) error) error {
+	if err := s.abandoned.refuse(what); err != nil {
+		return errModel{&model.Error{Code: model.CodeUnavailable, Retryable: true, Message: err.Error()}}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	reply := s.startReply(ctx, what, engine, request, stop)
+	for done, late := ctx.Done(), (<-chan time.Time)(nil); ; {
 		select {
-		case next, more := <-events:
+		case next, more := <-reply.events:
 			if !more {
-				return end
+				return reply.err
 			}
 			if err := each(next.event, next.err); err != nil {
-				s.abandon(ctx, what, ended)
+				s.abandon(ctx, what, reply.ended)
 				return err
 			}
-		case <-over:
+		case <-done:
 			timer := time.NewTimer(modelGrace)
 			defer timer.Stop()
-			over, late = nil, timer.C
+			done, late = nil, timer.C
 		case <-late:
-			s.abandon(ctx, what, ended)
+			s.abandon(ctx, what, reply.ended)
 			return errTooLong
 		}
 	}
