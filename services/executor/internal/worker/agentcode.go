@@ -17,14 +17,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// errModel wraps the failure of a model, to tell it from errors of the stream.
-type errModel struct{ err error }
+// modelFailure wraps the failure of a model, to tell it from errors of the stream.
+type modelFailure struct{ err error }
 
-func (e errModel) Error() string { return e.err.Error() }
+func (e modelFailure) Error() string { return e.err.Error() }
 
 // agentCode calls the models and functions of an agent, within their time limits.
 type agentCode struct {
-	claimed claimed
+	claimed claimedRun
 	agent   catalog.Agent
 	sandbox *sandbox
 	tracer  trace.Tracer
@@ -60,7 +60,7 @@ func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 	if err != nil {
 		return err
 	}
-	failed := func(err error) error { return a.modelError(parent, ctx, err) }
+	failed := func(err error) error { return a.classify(parent, ctx, err) }
 	err = a.sandbox.receiveReply(ctx, c.model, engine, c.request, a.addTo(ctx, c, failed))
 	switch {
 	case errors.Is(err, errTooLong):
@@ -86,7 +86,7 @@ func (a *agentCode) addTo(ctx context.Context, c modelRequest, failed func(error
 		}
 		events, err := c.reply.Add(event)
 		if err != nil {
-			return errModel{err}
+			return modelFailure{err}
 		}
 		if c.each == nil {
 			return nil
@@ -95,18 +95,18 @@ func (a *agentCode) addTo(ctx context.Context, c modelRequest, failed func(error
 	}
 }
 
-// modelError says what has ended the call: the end of the run, the time limit or the model.
-func (a *agentCode) modelError(parent, limited context.Context, err error) error {
+// classify says what has ended the call: the end of the run, the time limit or the model.
+func (a *agentCode) classify(parent, limited context.Context, err error) error {
 	switch {
 	case parent.Err() != nil:
 		return context.Cause(parent)
 	case limited.Err() != nil:
-		return errModel{&model.Error{
+		return modelFailure{&model.Error{
 			Code: model.CodeTimeout, Retryable: true, Err: err,
 			Message: fmt.Sprintf("the reply was not whole within %v", a.modelTimeout),
 		}}
 	}
-	return errModel{err}
+	return modelFailure{err}
 }
 
 func endModelSpan(span trace.Span, reply *loop.Reply, err error) {
@@ -126,7 +126,7 @@ func endModelSpan(span trace.Span, reply *loop.Reply, err error) {
 // model's reply, also where the call fails.
 func (a *agentCode) summarize(ctx context.Context, e loop.Compact, reply *loop.Reply) (string, error) {
 	if f := a.agent.Context.Compact; f != nil {
-		return foreign(ctx, a.sandbox, a.claimed.code("Compact"), a.modelTimeout, func(ctx context.Context) (string, error) { return f(ctx, e.Older) })
+		return callFunction(ctx, a.sandbox, a.claimed.codeName("Compact"), a.modelTimeout, func(ctx context.Context) (string, error) { return f(ctx, e.Older) })
 	}
 	if err := a.generate(ctx, modelRequest{step: e.Step, attempt: 1, model: e.Model, request: e.Request, reply: reply}); err != nil {
 		return "", err
@@ -144,7 +144,7 @@ func (a *agentCode) guard(ctx context.Context, e loop.Guard) (agent.Verdict, err
 	if e.Reply {
 		f = a.agent.Guard.OnReply
 	}
-	verdict, err := foreign(ctx, a.sandbox, a.claimed.code("the guard"), a.guardTimeout, func(ctx context.Context) (agent.Verdict, error) { return f(ctx, e.Ending) })
+	verdict, err := callFunction(ctx, a.sandbox, a.claimed.codeName("the guard"), a.guardTimeout, func(ctx context.Context) (agent.Verdict, error) { return f(ctx, e.Ending) })
 	if errors.Is(err, errTooLong) {
 		err = fmt.Errorf("the agent's guard has not answered within %v", a.guardTimeout)
 	}
@@ -157,7 +157,7 @@ func (a *agentCode) function(ctx context.Context, what string, f func() any) (an
 	if ctx.Err() != nil {
 		return nil, loop.ErrCut
 	}
-	answer, err := foreign(ctx, a.sandbox, a.claimed.code(what), a.hookTimeout, func(context.Context) (any, error) { return f(), nil })
+	answer, err := callFunction(ctx, a.sandbox, a.claimed.codeName(what), a.hookTimeout, func(context.Context) (any, error) { return f(), nil })
 	switch {
 	case err == nil:
 		return answer, nil

@@ -116,7 +116,7 @@ func terminal(runID string, o loop.Outcome, usage *eventv1.Usage) *streamv2.Term
 	switch {
 	case o.Status == loop.StatusInterrupted:
 		status = streamv2.EndStatus_END_STATUS_INTERRUPTED
-	case suspends(o):
+	case isSuspended(o):
 		status = streamv2.EndStatus_END_STATUS_PAUSED
 	}
 	return &streamv2.Terminal{RunId: runID, Outcome: &streamv2.Terminal_End{End: &streamv2.End{
@@ -131,20 +131,20 @@ func lastChunk(o loop.Outcome, usage *eventv1.Usage) *eventv1.Chunk {
 		return runError(*o.Failure)
 	case o.Status == loop.StatusInterrupted:
 		return &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{Reason: clean(o.Reason)}}}
-	case suspends(o):
-		return &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: suspensions[o.Status]}}}
+	case isSuspended(o):
+		return &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: suspensionReasons[o.Status]}}}
 	}
 	return runCompleted(o, usage)
 }
 
-// suspensions are the reasons why a run waits, as readers see them.
-var suspensions = map[loop.Status]string{
+// suspensionReasons are the reasons why a run waits, as readers see them.
+var suspensionReasons = map[loop.Status]string{
 	loop.StatusSuspendedClientTool: "client_tool",
 	loop.StatusSuspendedPartial:    "step_partial",
 }
 
-// suspends reports whether the run waits for somebody outside of the runtime.
-func suspends(o loop.Outcome) bool { return suspensions[o.Status] != "" }
+// isSuspended reports whether the run waits for somebody outside of the runtime.
+func isSuspended(o loop.Outcome) bool { return suspensionReasons[o.Status] != "" }
 
 func runResumed(previous string, turn int32, messageID string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{

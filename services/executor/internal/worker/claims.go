@@ -12,9 +12,9 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// claim holds a claim stream open until ctx ends. Runs that it starts live as long
+// claimRuns holds a claim stream open until ctx ends. Runs that it starts live as long
 // as live does.
-func (w *Worker) claim(ctx, live context.Context) {
+func (w *Worker) claimRuns(ctx, live context.Context) {
 	var wait backoff
 	var failed time.Time // when the present outage began; zero without one
 	logged := false      // the outage was logged
@@ -28,17 +28,17 @@ func (w *Worker) claim(ctx, live context.Context) {
 				return
 			}
 		}
-		claimed, err := w.claimOnce(ctx, live, changed)
+		claimed, err := w.claimOnStream(ctx, live, changed)
 		if ctx.Err() != nil {
 			return
 		}
 		if claimed || errors.Is(err, errChanged) {
 			wait, failed, logged = backoff{}, time.Time{}, false
 		}
-		if outage(err) && failed.IsZero() {
+		if isOutage(err) && failed.IsZero() {
 			failed = time.Now()
 		}
-		if outage(err) && !logged && time.Since(failed) >= shortOutage {
+		if isOutage(err) && !logged && time.Since(failed) >= shortOutage {
 			w.peers.Log.WarnContext(ctx, "the claim stream has ended and is opened again until it holds", "error", err)
 			logged = true
 		}
@@ -48,8 +48,8 @@ func (w *Worker) claim(ctx, live context.Context) {
 	}
 }
 
-// outage reports whether a claim stream has ended because of a failure.
-func outage(err error) bool {
+// isOutage reports whether a claim stream has ended because of a failure.
+func isOutage(err error) bool {
 	return err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) && !errors.Is(err, errChanged)
 }
 
@@ -60,9 +60,9 @@ const shortOutage = time.Second
 // errChanged ends a claim stream whose announcement is out of date.
 var errChanged = errors.New("the agents have changed")
 
-// claimOnce announces the executor and takes claims until the stream ends, or until the
+// claimOnStream announces the executor and takes claims until the stream ends, or until the
 // agents change. It reports whether anything has come from the state service.
-func (w *Worker) claimOnce(ctx, live context.Context, changed <-chan struct{}) (claimed bool, err error) {
+func (w *Worker) claimOnStream(ctx, live context.Context, changed <-chan struct{}) (claimed bool, err error) {
 	parent := ctx
 	ctx, end := context.WithCancelCause(parent)
 	cancel := func() { end(nil) }
@@ -93,7 +93,7 @@ func (w *Worker) claimOnce(ctx, live context.Context, changed <-chan struct{}) (
 			return claimed, err
 		}
 		claimed = true
-		w.start(parent, live, work)
+		w.handle(parent, live, work)
 	}
 }
 
@@ -156,8 +156,8 @@ func (w *Worker) sendCredits(ctx context.Context, stream statev1.WorkService_Cla
 // heartbeatPatience is how many intervals one heartbeat may take.
 const heartbeatPatience = 3
 
-// beat sends heartbeats until ctx ends.
-func (w *Worker) beat(ctx context.Context) {
+// sendHeartbeats sends heartbeats until ctx ends.
+func (w *Worker) sendHeartbeats(ctx context.Context) {
 	ticks := time.NewTicker(w.config.HeartbeatInterval)
 	defer ticks.Stop()
 	listed, received := time.Now(), true
@@ -167,11 +167,11 @@ func (w *Worker) beat(ctx context.Context) {
 			return
 		case <-ticks.C:
 		}
-		if !w.known() {
+		if !w.isAnnounced() {
 			continue
 		}
 		list := time.Since(listed) >= w.config.HeldInterval
-		err := w.beatOnce(ctx, list)
+		err := w.sendHeartbeat(ctx, list)
 		if err == nil && list {
 			listed = time.Now()
 		}
@@ -182,16 +182,16 @@ func (w *Worker) beat(ctx context.Context) {
 	}
 }
 
-// known reports whether the state service has had time to read the announcement. A heartbeat
+// isAnnounced reports whether the state service has had time to read the announcement. A heartbeat
 // that overtakes it would come from an unknown executor.
-func (w *Worker) known() bool {
+func (w *Worker) isAnnounced() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.announced.IsZero() && time.Since(w.announced) >= w.config.HeartbeatInterval
 }
 
-// beatOnce sends one heartbeat, which may list the held runs.
-func (w *Worker) beatOnce(ctx context.Context, list bool) error {
+// sendHeartbeat sends one heartbeat, which may list the held runs.
+func (w *Worker) sendHeartbeat(ctx context.Context, list bool) error {
 	r := &statev1.HeartbeatRequest{ExecutorId: w.peers.ExecutorID}
 	if list {
 		r.Held = &statev1.HeldRuns{RunIds: w.LiveRunIDs()}
@@ -205,17 +205,17 @@ func (w *Worker) beatOnce(ctx context.Context, list bool) error {
 		return err
 	}
 	for _, stop := range answer.GetStops() {
-		w.stopRun(stop.GetRunId(), stop.GetStop())
+		w.passStop(stop.GetRunId(), stop.GetStop())
 	}
 	if answer.GetForgotten() {
 		w.peers.Log.WarnContext(ctx, "the state service took this executor for dead; its runs are stopped")
-		w.forget()
+		w.cutForgotten()
 	}
 	return nil
 }
 
-// stopRun lets the run end early where the worker holds it.
-func (w *Worker) stopRun(runID string, stop *statev1.Stop) {
+// passStop lets the run end early where the worker holds it.
+func (w *Worker) passStop(runID string, stop *statev1.Stop) {
 	s, ok := toStop(stop)
 	if !ok {
 		return
@@ -224,6 +224,6 @@ func (w *Worker) stopRun(runID string, stop *statev1.Stop) {
 	h := w.held[runID]
 	w.mu.Unlock()
 	if h != nil {
-		h.halt.request(s)
+		h.stopper.request(s)
 	}
 }

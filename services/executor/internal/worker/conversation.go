@@ -15,7 +15,7 @@ const messagesPage = 200
 
 // conversation reads the messages of a session.
 type conversation struct {
-	claimed  claimed
+	claimed  claimedRun
 	sessions statev1.SessionServiceClient
 	timeout  time.Duration // of one request
 }
@@ -38,7 +38,7 @@ func (c conversation) stored(ctx context.Context, count int64) ([]*statev1.Store
 	var messages []*statev1.StoredMessage
 	for int64(len(messages)) < count {
 		var page *statev1.ListMessagesResponse
-		err := persist(ctx, c.timeout, func(ctx context.Context) (err error) {
+		err := retryCall(ctx, c.timeout, func(ctx context.Context) (err error) {
 			page, err = c.sessions.ListMessages(ctx, &statev1.ListMessagesRequest{
 				Tenant: c.claimed.ref.GetTenant(), SessionId: c.claimed.ref.GetSessionId(), Offset: int64(len(messages)),
 				Limit: int32(min(messagesPage, count-int64(len(messages)))),

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-var roles = map[eventv1.Role]agent.Role{
+var rolesByWire = map[eventv1.Role]agent.Role{
 	eventv1.Role_ROLE_USER:      agent.RoleUser,
 	eventv1.Role_ROLE_ASSISTANT: agent.RoleAssistant,
 	eventv1.Role_ROLE_TOOL:      agent.RoleTool,
@@ -20,9 +20,9 @@ var roles = map[eventv1.Role]agent.Role{
 	eventv1.Role_ROLE_CONTEXT:   agent.RoleContext,
 }
 
-var protoRoles = func() map[agent.Role]eventv1.Role {
-	inverse := make(map[agent.Role]eventv1.Role, len(roles))
-	for wire, role := range roles {
+var wireRoles = func() map[agent.Role]eventv1.Role {
+	inverse := make(map[agent.Role]eventv1.Role, len(rolesByWire))
+	for wire, role := range rolesByWire {
 		inverse[role] = wire
 	}
 	return inverse
@@ -31,7 +31,7 @@ var protoRoles = func() map[agent.Role]eventv1.Role {
 // toMessage fails where the message has a role or part that this executor does
 // not know: it must not call a model with half of a conversation.
 func toMessage(m *eventv1.Message) (agent.Message, error) {
-	role, ok := roles[m.GetRole()]
+	role, ok := rolesByWire[m.GetRole()]
 	if !ok {
 		return agent.Message{}, fmt.Errorf("message %s has the unknown role %v", m.GetId(), m.GetRole())
 	}
@@ -80,7 +80,7 @@ func toJSON(text string) json.RawMessage {
 
 func fromMessage(m agent.Message, runID string, step int) *eventv1.Message {
 	message := &eventv1.Message{
-		Id: m.ID, Role: protoRoles[m.Role], RunId: runID, Step: int32(step), Metadata: m.Metadata, Hidden: m.Hidden,
+		Id: m.ID, Role: wireRoles[m.Role], RunId: runID, Step: int32(step), Metadata: m.Metadata, Hidden: m.Hidden,
 	}
 	for _, p := range m.Parts {
 		message.Parts = append(message.Parts, fromPart(p))
@@ -88,8 +88,8 @@ func fromMessage(m agent.Message, runID string, step int) *eventv1.Message {
 	return message
 }
 
-// decide writes how approvals were decided to the results of their calls, by call id.
-func decide(m *eventv1.Message, decisions map[string]loop.Decision) {
+// addDecisions writes how approvals were decided to the results of their calls, by call id.
+func addDecisions(m *eventv1.Message, decisions map[string]loop.Decision) {
 	for _, p := range m.GetParts() {
 		result := p.GetToolResult()
 		if d, ok := decisions[result.GetToolCallId()]; ok && result != nil {

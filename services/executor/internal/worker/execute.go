@@ -20,14 +20,14 @@ const (
 // resolveTimeout bounds how long a factory may take to make an agent.
 const resolveTimeout = time.Minute
 
-// errAbsent says that the run's agent is not here (any more).
-var errAbsent = errors.New("the agent is not here")
+// errNoAgent says that the run's agent is not here (any more).
+var errNoAgent = errors.New("the agent is not here")
 
 // execute performs what the planner decides until the run has ended.
 func (r *runner) execute(ctx context.Context) error {
 	r.peers.Passed(ctx, PointClaimed)
-	if closed(r.stop) {
-		return errStop
+	if isClosed(r.draining) {
+		return errDraining
 	}
 	if losses, limit := int(r.claimed.run.GetLosses()), r.config.MaxLosses; losses >= limit {
 		return r.fail(ctx, loop.Failure{
@@ -36,19 +36,19 @@ func (r *runner) execute(ctx context.Context) error {
 			Code:   codeRunLost,
 		})
 	}
-	err := r.resolve(ctx)
-	if errors.Is(err, errAbsent) {
-		return r.orphaned(ctx)
+	err := r.resolveAgent(ctx)
+	if errors.Is(err, errNoAgent) {
+		return r.endWithoutAgent(ctx)
 	}
 	if err != nil {
 		return err
 	}
 	now := r.peers.Now()
-	defer r.halt.expire(r.claimed.deadline(r.code.agent.RunTimeout, now), now)()
-	if err := r.view.open(ctx, r.step); err != nil {
+	defer r.stopper.stopAt(r.claimed.deadline(r.code.agent.RunTimeout, now), now)()
+	if err := r.view.showBegin(ctx, r.step); err != nil {
 		return err
 	}
-	start, err := r.start(ctx)
+	start, err := r.prepare(ctx)
 	if err != nil {
 		return err
 	}
@@ -57,15 +57,15 @@ func (r *runner) execute(ctx context.Context) error {
 	if refusal != nil {
 		return r.fail(ctx, *refusal)
 	}
-	if err := r.enter(ctx, start.Journal); err != nil {
+	if err := r.callEntryHooks(ctx, start.Journal); err != nil {
 		return err
 	}
-	return r.loop(ctx)
+	return r.performAll(ctx)
 }
 
-// resolve asks for the run's agent.
-func (r *runner) resolve(ctx context.Context) error {
-	found, err := foreign(ctx, r.sandbox, r.claimed.code("the factory"), resolveTimeout, func(ctx context.Context) (catalog.Agent, error) {
+// resolveAgent asks for the run's agent.
+func (r *runner) resolveAgent(ctx context.Context) error {
+	found, err := callFunction(ctx, r.sandbox, r.claimed.codeName("the factory"), resolveTimeout, func(ctx context.Context) (catalog.Agent, error) {
 		return r.peers.Agents.Resolve(ctx, catalog.For{
 			AgentType: r.claimed.run.GetAgentType(), Tenant: r.claimed.ref.GetTenant(), SessionID: r.claimed.ref.GetSessionId(),
 			RunID: r.claimed.ref.GetRunId(), UserID: r.claimed.session.GetUserId(),
@@ -73,51 +73,51 @@ func (r *runner) resolve(ctx context.Context) error {
 	})
 	switch {
 	case err == nil:
-		r.use(found)
+		r.useAgent(found)
 		return nil
 	case ctx.Err() != nil:
 		return err
 	case fault.ReasonOf(err) == "AGENT_NOT_FOUND":
-		return errAbsent
+		return errNoAgent
 	}
 	return fmt.Errorf("make the agent %q: %w", r.claimed.run.GetAgentType(), err)
 }
 
-// orphaned ends a run whose agent is not here, where it is to stop or its deadline has passed.
+// endWithoutAgent ends a run whose agent is not here, where it is to stop or its deadline has passed.
 // Any other run goes back to the queue.
-func (r *runner) orphaned(ctx context.Context) error {
-	stop, ends := r.halt.take()
+func (r *runner) endWithoutAgent(ctx context.Context) error {
+	stop, ends := r.stopper.takeNew()
 	now := r.peers.Now()
 	if at := r.claimed.deadline(0, now); !ends && !at.IsZero() && !now.Before(at) {
 		stop, ends = loop.Stop{Kind: loop.StopDeadline}, true
 	}
 	if !ends {
 		r.log.WarnContext(ctx, "the run's agent is not here; it goes back to the queue", "agent", r.claimed.run.GetAgentType())
-		return errAbsent
+		return errNoAgent
 	}
 	r.log.InfoContext(ctx, "the run ends early, without its agent", "kind", stop.Kind, "reason", stop.Reason)
-	return r.quit(ctx, stop.Outcome())
+	return r.giveUp(ctx, stop.Outcome())
 }
 
-// enter calls the hooks whose writes are not durable: those of the begin of a first step, and with
+// callEntryHooks calls the hooks whose writes are not durable: those of the begin of a first step, and with
 // a journal those behind its reply, which is shown again. Then their usage is in the journal.
-func (r *runner) enter(ctx context.Context, journal *loop.Journal) error {
+func (r *runner) callEntryHooks(ctx context.Context, journal *loop.Journal) error {
 	counted := r.usage.mark()
-	r.hooks.begin(ctx)
+	r.hooks.onBegin(ctx)
 	if journal == nil {
 		return nil
 	}
 	step := r.step + 1
-	if err := r.view.plan(ctx, step, journal.Plan, r.planner); err != nil {
+	if err := r.view.showPlan(ctx, step, journal.Plan, r.planner); err != nil {
 		return err
 	}
-	r.hooks.recovered(ctx, int(step), journal.Plan)
-	r.usage.forgetSince(counted)
+	r.hooks.onRecovered(ctx, int(step), journal.Plan)
+	r.usage.dropSince(counted)
 	return nil
 }
 
-func (r *runner) loop(ctx context.Context) error {
-	if r.claimed.drainsNext(r.planner.Next()) {
+func (r *runner) performAll(ctx context.Context) error {
+	if r.claimed.beginsDrain(r.planner.Next()) {
 		r.peers.Passed(ctx, PointDrained)
 	}
 	for {
@@ -138,7 +138,7 @@ func (r *runner) perform(ctx context.Context) (done bool, err error) {
 	if _, over := effect.(loop.Done); over {
 		return true, nil
 	}
-	if r.noticeStop(ctx, nil) {
+	if r.passStop(ctx, nil) {
 		return false, nil
 	}
 	if ctx.Err() != nil {
@@ -147,10 +147,10 @@ func (r *runner) perform(ctx context.Context) (done bool, err error) {
 	return false, r.effect(ctx, effect)
 }
 
-// noticeStop tells the planner of a new stop, and reports whether there was one. reply is the part
+// passStop tells the planner of a new stop, and reports whether there was one. reply is the part
 // of a reply that came before the stop; it may be nil.
-func (r *runner) noticeStop(ctx context.Context, reply *loop.Reply) bool {
-	stop, ok := r.halt.take()
+func (r *runner) passStop(ctx context.Context, reply *loop.Reply) bool {
+	stop, ok := r.stopper.takeNew()
 	if !ok {
 		return false
 	}
@@ -163,13 +163,13 @@ func (r *runner) noticeStop(ctx context.Context, reply *loop.Reply) bool {
 func (r *runner) effect(ctx context.Context, effect loop.Effect) error {
 	switch e := effect.(type) {
 	case loop.CallModel:
-		if closed(r.stop) {
-			return errStop
+		if isClosed(r.draining) {
+			return errDraining
 		}
 		return r.callModel(ctx, e)
 	case loop.Compact:
-		if closed(r.stop) {
-			return errStop
+		if isClosed(r.draining) {
+			return errDraining
 		}
 		return r.compact(ctx, e)
 	case loop.Wait:

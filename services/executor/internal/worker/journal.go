@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// journal is what is known of the step in flight where its run is given up: the plan that the state
+// stepJournal is what is known of the step in flight where its run is given up: the plan that the state
 // service has, and the results of calls. Results without a record have no writes. The zero value
 // has no plan. Safe for concurrent use.
-type journal struct {
+type stepJournal struct {
 	mu      sync.Mutex
 	planned bool
 	plan    agent.Message
@@ -21,21 +21,21 @@ type journal struct {
 }
 
 // begin is for a recorded plan, with the results recorded so far.
-func (j *journal) begin(plan agent.Message, results ...loop.Recorded) {
+func (j *stepJournal) begin(plan agent.Message, results ...loop.Recorded) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.planned, j.plan, j.results = true, plan, slices.Clone(results)
 }
 
-// begun reports whether the plan is recorded.
-func (j *journal) begun() bool {
+// hasPlan reports whether the plan is recorded.
+func (j *stepJournal) hasPlan() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.planned
 }
 
 // add is for a result that is recorded, or comes with the commit.
-func (j *journal) add(result loop.Recorded) {
+func (j *stepJournal) add(result loop.Recorded) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.planned {
@@ -44,14 +44,14 @@ func (j *journal) add(result loop.Recorded) {
 }
 
 // end is for a committed step.
-func (j *journal) end() {
+func (j *stepJournal) end() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.planned, j.plan, j.results = false, agent.Message{}, nil
 }
 
-// found gives the journal; nil without a plan.
-func (j *journal) found() *loop.Journal {
+// current gives the journal; nil without a plan.
+func (j *stepJournal) current() *loop.Journal {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !j.planned {

@@ -218,12 +218,12 @@ func TestAFencedWriterStopsItsRunWithoutAWord(t *testing.T) {
 }
 
 // outage lets the stream tier answer nothing until it is over.
-type outage struct {
+type isOutage struct {
 	mu   sync.Mutex
 	over bool
 }
 
-func (o *outage) gate(context.Context, *streamv2.AppendRequest) error {
+func (o *isOutage) gate(context.Context, *streamv2.AppendRequest) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.over {
@@ -232,13 +232,13 @@ func (o *outage) gate(context.Context, *streamv2.AppendRequest) error {
 	return nil
 }
 
-func (o *outage) begin() {
+func (o *isOutage) begin() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.over = false
 }
 
-func (o *outage) end() {
+func (o *isOutage) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.over = true
@@ -250,7 +250,7 @@ func TestAStreamTierThatIsAwayFailsNoRunAndHoldsItUpForAShortTimeOnly(t *testing
 		var runs atomic.Int32
 		h := newSystem(t, definition("demo", calls("All done.", "slow", `{}`), slowTool(&runs)))
 		h.config.Slots = 1
-		away := &outage{}
+		away := &isOutage{}
 		h.faults.gate = away.gate
 		e := h.open()
 		begin := time.Now()
@@ -278,7 +278,7 @@ func TestAStreamTierThatComesBackInTheMiddleOfAStepIsShownTheRestOfIt(t *testing
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
-		away := &outage{over: true}
+		away := &isOutage{over: true}
 		h := newSystem(t, definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
 			switch asked.Add(1) {
 			case 1:

@@ -36,13 +36,13 @@ type recorder struct {
 	now     func() time.Time
 	log     *slog.Logger
 	usage   *account
-	journal journal
+	journal stepJournal
 	// openStep names the step of the claim's open calls; empty where there are none.
 	openStep string
 }
 
-// lost reports whether another executor owns the run, or the run is over or deleted.
-func lost(err error) bool {
+// isLost reports whether another executor owns the run, or the run is over or deleted.
+func isLost(err error) bool {
 	switch fault.ReasonOf(err) {
 	case "EPOCH_STALE", "RUN_FINISHED", "SESSION_NOT_FOUND", "RUN_NOT_FOUND":
 		return true
@@ -50,8 +50,8 @@ func lost(err error) bool {
 	return false
 }
 
-// answersChanged reports whether a step has used an answer that was replaced meanwhile.
-func answersChanged(err error) bool { return fault.ReasonOf(err) == "ANSWER_CHANGED" }
+// isAnswerChanged reports whether a step has used an answer that was replaced meanwhile.
+func isAnswerChanged(err error) bool { return fault.ReasonOf(err) == "ANSWER_CHANGED" }
 
 // openStep names the step whose calls are open in the claim; empty where there are none.
 func openStep(claim *statev1.Claim) string {
@@ -64,12 +64,12 @@ func openStep(claim *statev1.Claim) string {
 }
 
 func (r *recorder) call(ctx context.Context, f func(ctx context.Context) error) error {
-	return persist(ctx, r.timeout, f)
+	return retryCall(ctx, r.timeout, f)
 }
 
-// carry makes a call that carries the pending usage. The usage stays pending where the call
+// callWithUsage makes a call that carries the pending usage. The usage stays pending where the call
 // is known to have changed nothing.
-func (r *recorder) carry(ctx context.Context, f func(ctx context.Context) error) error {
+func (r *recorder) callWithUsage(ctx context.Context, f func(ctx context.Context) error) error {
 	err := r.call(ctx, f)
 	if err == nil || ctx.Err() != nil {
 		r.usage.sent()
@@ -81,17 +81,17 @@ func (r *recorder) carry(ctx context.Context, f func(ctx context.Context) error)
 // Where the state service refuses the writes, it gets the plan without them: dropped.
 func (r *recorder) plan(ctx context.Context, step int, plan agent.Message, ops []agent.Op) (dropped bool, err error) {
 	request := &statev1.RecordPlanRequest{
-		Run: r.ref, Step: int32(step), Plan: fromMessage(plan, r.ref.GetRunId(), step), Usage: r.usage.report(ctx), Ops: fromOps(ops),
+		Run: r.ref, Step: int32(step), Plan: fromMessage(plan, r.ref.GetRunId(), step), Usage: r.usage.forRequest(ctx), Ops: fromOps(ops),
 	}
 	record := func(ctx context.Context) error {
 		_, err := r.work.RecordPlan(ctx, request)
 		return err
 	}
-	err = r.carry(ctx, record)
+	err = r.callWithUsage(ctx, record)
 	if reason := fault.ReasonOf(err); len(ops) > 0 && (reason == reasonStateSizeExceeded || reason == reasonStateInvalid) {
 		r.log.WarnContext(ctx, "what hooks have written before the reply is dropped: it cannot be kept", "step", step, "error", err)
 		dropped, request.Ops = true, nil
-		err = r.carry(ctx, record)
+		err = r.callWithUsage(ctx, record)
 	}
 	if err != nil {
 		return dropped, fmt.Errorf("record the plan of step %d: %w", step, err)
@@ -115,7 +115,7 @@ func (r *recorder) result(ctx context.Context, step int, o *outcome, decided *lo
 		})
 	}
 	err := record()
-	if problem := unkept(err, len(o.Result.Result)); problem != "" {
+	if problem := refusal(err, len(o.Result.Result)); problem != "" {
 		o.fail(problem)
 		err = record()
 	}
@@ -126,9 +126,9 @@ func (r *recorder) result(ctx context.Context, step int, o *outcome, decided *lo
 	return nil
 }
 
-// unkept says why the state service cannot keep a result of so many bytes, for the model.
+// refusal says why the state service cannot keep a result of so many bytes, for the model.
 // Empty where it can, or where the reason is not in the result.
-func unkept(err error, bytes int) string {
+func refusal(err error, bytes int) string {
 	f, ok := fault.From(err)
 	if !ok {
 		return ""
@@ -150,7 +150,7 @@ func (r *recorder) commit(ctx context.Context, e loop.Commit, ops []agent.Op, se
 	request := r.commitRequest(ctx, e)
 	request.Ops, request.Record = fromOps(ops), seen
 	var answer *statev1.CommitStepResponse
-	err := r.carry(ctx, func(ctx context.Context) (err error) {
+	err := r.callWithUsage(ctx, func(ctx context.Context) (err error) {
 		answer, err = r.work.CommitStep(ctx, request)
 		return err
 	})
@@ -166,11 +166,11 @@ func (r *recorder) commit(ctx context.Context, e loop.Commit, ops []agent.Op, se
 
 func (r *recorder) commitRequest(ctx context.Context, e loop.Commit) *statev1.CommitStepRequest {
 	request := &statev1.CommitStepRequest{
-		Run: r.ref, Step: int32(e.Step), Usage: r.usage.report(ctx), ToldCalls: e.Told,
+		Run: r.ref, Step: int32(e.Step), Usage: r.usage.forRequest(ctx), ToldCalls: e.Told,
 	}
 	for _, m := range e.Messages {
 		message := fromMessage(m, r.ref.GetRunId(), e.Step)
-		decide(message, e.Decisions)
+		addDecisions(message, e.Decisions)
 		request.Messages = append(request.Messages, message)
 	}
 	for _, c := range e.Consumed {
@@ -180,7 +180,7 @@ func (r *recorder) commitRequest(ctx context.Context, e loop.Commit) *statev1.Co
 		return request
 	}
 	request.Outcome = fromOutcome(*e.Outcome, r.usage.total)
-	if suspends(*e.Outcome) {
+	if isSuspended(*e.Outcome) {
 		r.suspend(ctx, request, e)
 	}
 	return request
@@ -226,9 +226,9 @@ func (r *recorder) stepID(e loop.Commit) string {
 // finish ends the run outside of a step.
 func (r *recorder) finish(ctx context.Context, o loop.Outcome) error {
 	request := &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o, r.usage.total)}
-	err := r.withUsage(ctx, r.usage.report(ctx), func(usage []*statev1.UsageEntry) error {
+	err := r.withUsage(ctx, r.usage.forRequest(ctx), func(usage []*statev1.UsageEntry) error {
 		request.Usage = usage
-		return r.carry(ctx, func(ctx context.Context) error {
+		return r.callWithUsage(ctx, func(ctx context.Context) error {
 			_, err := r.work.FinishRun(ctx, request)
 			return err
 		})
@@ -244,13 +244,13 @@ func (r *recorder) finish(ctx context.Context, o loop.Outcome) error {
 func (r *recorder) release(ctx context.Context, delay time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	err := r.withUsage(ctx, r.usage.reportTokens(ctx), func(usage []*statev1.UsageEntry) error {
+	err := r.withUsage(ctx, r.usage.forRelease(ctx), func(usage []*statev1.UsageEntry) error {
 		return r.call(ctx, func(ctx context.Context) error {
 			_, err := r.work.ReleaseRun(ctx, &statev1.ReleaseRunRequest{Run: r.ref, DelayMs: delay.Milliseconds(), Usage: usage})
 			return err
 		})
 	})
-	if err != nil && !lost(err) {
+	if err != nil && !isLost(err) {
 		r.log.WarnContext(ctx, "the run could not be given back; it will be claimed again when the executor is missed", "error", err)
 	}
 }

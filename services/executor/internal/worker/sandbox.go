@@ -31,17 +31,17 @@ const eventsAhead = 4
 // errTooLong ends the context of an agent's code that takes too long.
 var errTooLong = errors.New("it did not end in time")
 
-// errCrashed says that an agent's code neither returned nor failed by itself.
-type errCrashed struct{ why string }
+// crashError says that an agent's code neither returned nor failed by itself.
+type crashError struct{ why string }
 
-func (e errCrashed) Error() string { return e.why }
+func (e crashError) Error() string { return e.why }
 
-// errNoReturn is the error of code that has ended its goroutine.
-var errNoReturn = errCrashed{"it did not return"}
+// errDidNotReturn is the error of code that has ended its goroutine.
+var errDidNotReturn = crashError{"it did not return"}
 
-// crashed reports whether the error does not come from the code that was called.
-func crashed(err error) bool {
-	_, ok := errors.AsType[errCrashed](err)
+// isCrash reports whether the error does not come from the code that was called.
+func isCrash(err error) bool {
+	_, ok := errors.AsType[crashError](err)
 	return ok || errors.Is(err, errTooLong)
 }
 
@@ -50,13 +50,13 @@ func crashed(err error) bool {
 type sandbox struct {
 	log       *slog.Logger
 	running   crowd.Crowd
-	abandoned abandoned
+	abandoned abandonedCalls
 }
 
-// foreign runs a function of an agent in the sandbox; what names it. It returns soon after the
+// callFunction runs a function of an agent in the sandbox; what names it. It returns soon after the
 // limit or the end of ctx, with the cause. Code that does not return then is abandoned. A
 // function with too many abandoned calls is not called.
-func foreign[A any](ctx context.Context, s *sandbox, what string, limit time.Duration, f func(ctx context.Context) (A, error)) (A, error) {
+func callFunction[A any](ctx context.Context, s *sandbox, what string, limit time.Duration, f func(ctx context.Context) (A, error)) (A, error) {
 	var none A
 	if err := s.abandoned.refuse(what); err != nil {
 		return none, err
@@ -64,7 +64,7 @@ func foreign[A any](ctx context.Context, s *sandbox, what string, limit time.Dur
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTooLong)
 	defer cancel()
 	var answer A
-	var err error = errNoReturn
+	var err error = errDidNotReturn
 	ended := make(chan struct{})
 	s.running.Go(func() {
 		defer close(ended)
@@ -87,7 +87,7 @@ func (s *sandbox) contain(ctx context.Context, what string, f func() error) (err
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.ErrorContext(ctx, "code of an agent panicked", "code", what, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			err = errCrashed{fmt.Sprintf("it panicked: %v", p)}
+			err = crashError{fmt.Sprintf("it panicked: %v", p)}
 		}
 	}()
 	return f()
@@ -126,7 +126,7 @@ type liveReply struct {
 
 // startReply calls a model. The caller closes stop when it receives no more events.
 func (s *sandbox) startReply(ctx context.Context, what string, engine model.Model, request model.Request, stop <-chan struct{}) *liveReply {
-	reply := &liveReply{events: make(chan modelEvent, eventsAhead), ended: make(chan struct{}), err: errNoReturn}
+	reply := &liveReply{events: make(chan modelEvent, eventsAhead), ended: make(chan struct{}), err: errDidNotReturn}
 	s.running.Go(func() {
 		defer close(reply.events)
 		defer close(reply.ended)
@@ -148,7 +148,7 @@ func (s *sandbox) startReply(ctx context.Context, what string, engine model.Mode
 // that continues although ctx has ended, or each has failed, is abandoned.
 func (s *sandbox) receiveReply(ctx context.Context, what string, engine model.Model, request model.Request, each func(model.Event, error) error) error {
 	if err := s.abandoned.refuse(what); err != nil {
-		return errModel{&model.Error{Code: model.CodeUnavailable, Retryable: true, Message: err.Error()}}
+		return modelFailure{&model.Error{Code: model.CodeUnavailable, Retryable: true, Message: err.Error()}}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -176,32 +176,32 @@ func (s *sandbox) receiveReply(ctx context.Context, what string, engine model.Mo
 	}
 }
 
-// abandoned counts the abandoned calls that still run, by the name of their code. The zero
+// abandonedCalls counts the abandoned calls that still run, by the name of their code. The zero
 // value has none. Safe for concurrent use.
-type abandoned struct {
-	mu sync.Mutex
-	n  map[string]int
+type abandonedCalls struct {
+	mu     sync.Mutex
+	counts map[string]int
 }
 
 // add changes the count of the code by n, and gives it.
-func (a *abandoned) add(what string, n int) int {
+func (a *abandonedCalls) add(what string, n int) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.n == nil {
-		a.n = map[string]int{}
+	if a.counts == nil {
+		a.counts = map[string]int{}
 	}
-	a.n[what] += n
-	total := a.n[what]
+	a.counts[what] += n
+	total := a.counts[what]
 	if total == 0 {
-		delete(a.n, what)
+		delete(a.counts, what)
 	}
 	return total
 }
 
 // refuse gives the error of code that has too many abandoned calls; nil for other code.
-func (a *abandoned) refuse(what string) error {
+func (a *abandonedCalls) refuse(what string) error {
 	if n := a.add(what, 0); n >= maxAbandoned {
-		return errCrashed{fmt.Sprintf("it is not called: %d earlier calls of it have not ended although their time is up", n)}
+		return crashError{fmt.Sprintf("it is not called: %d earlier calls of it have not ended although their time is up", n)}
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func benchmarkRun(b *testing.B, steps int, readOnly bool) {
 			Id: "u", Role: eventv1.Role_ROLE_USER, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: "Hello"}}}},
 		}}},
 	}
-	newRunner(w, claim, &halt{}, make(chan struct{})).run(b.Context())
+	newRunner(w, claim, &stopper{}, make(chan struct{})).run(b.Context())
 	if instant.outcome.GetStatus() != statev1.RunStatus_RUN_STATUS_COMPLETED {
 		b.Fatalf("the run ended as %v", instant.outcome)
 	}

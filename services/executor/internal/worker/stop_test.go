@@ -235,7 +235,7 @@ func TestAStopWorksWhileTheStreamTierIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Pointer[error]
 		p := newSystem(t, definition("demo", hangs(&cause, slices.Repeat([]string{strings.Repeat("word ", 1000)}, 250)...)))
-		away := &outage{}
+		away := &isOutage{}
 		p.faults.gate = away.gate
 		p.config.StreamPatience = time.Hour
 		p.open()

@@ -41,7 +41,7 @@ func (o *outcome) fail(problem string) {
 // toolCaller runs the calls of steps: it runs their tools with the hooks around them, has the
 // results recorded, and shows them.
 type toolCaller struct {
-	claimed  claimed
+	claimed  claimedRun
 	tools    *tool.Runner
 	hooks    *hookRunner
 	recorder *recorder
@@ -55,17 +55,17 @@ type toolCaller struct {
 	resultBytes, stateBytes int // bounds of what one call gives and writes
 }
 
-// batch is calls of a step that run at the same time.
-type batch struct {
+// callBatch is calls of a step that run at the same time.
+type callBatch struct {
 	loop.RunCalls
-	state    agent.State   // what the calls see
-	keepPlan func() error  // records the plan
-	planning chan struct{} // has room for the one call that records the plan
-	running  atomic.Int32  // the tools that have not ended
+	state     agent.State   // what the calls see
+	storePlan func() error  // records the plan
+	planning  chan struct{} // has room for the one call that records the plan
+	running   atomic.Int32  // the tools that have not ended
 }
 
-func newBatch(e loop.RunCalls, state agent.State, keepPlan func() error) *batch {
-	b := &batch{RunCalls: e, state: state, keepPlan: keepPlan, planning: make(chan struct{}, 1)}
+func newCallBatch(e loop.RunCalls, state agent.State, keepPlan func() error) *callBatch {
+	b := &callBatch{RunCalls: e, state: state, storePlan: keepPlan, planning: make(chan struct{}, 1)}
 	for _, c := range e.Calls {
 		if c.Tool != nil {
 			b.running.Add(1)
@@ -76,10 +76,10 @@ func newBatch(e loop.RunCalls, state agent.State, keepPlan func() error) *batch 
 
 // run runs the calls of a batch. Results that have to be recorded are recorded, then shown. When
 // cuttable ends, the running tools are cut and the other calls do not begin.
-func (t *toolCaller) run(ctx, cuttable context.Context, e *batch) ([]outcome, error) {
+func (t *toolCaller) run(ctx, cuttable context.Context, e *callBatch) ([]outcome, error) {
 	outcomes := make([]outcome, len(e.Calls))
 	run := func(ctx, tools context.Context, i int) error {
-		return guarded(ctx, t.log, func(ctx context.Context) (err error) {
+		return withoutPanics(ctx, t.log, func(ctx context.Context) (err error) {
 			outcomes[i], err = t.runCall(ctx, tools, e, e.Calls[i])
 			return err
 		})
@@ -100,8 +100,8 @@ func (t *toolCaller) run(ctx, cuttable context.Context, e *batch) ([]outcome, er
 
 // runCall runs one call, as far as a former owner has not. A stop also ends tools, the context of
 // the tool.
-func (t *toolCaller) runCall(ctx, tools context.Context, e *batch, c loop.Call) (outcome, error) {
-	if err := t.view.decision(tools, int32(e.Step), c.ID, c.Decision); err != nil {
+func (t *toolCaller) runCall(ctx, tools context.Context, e *callBatch, c loop.Call) (outcome, error) {
+	if err := t.view.showDecision(tools, int32(e.Step), c.ID, c.Decision); err != nil {
 		return outcome{}, err
 	}
 	var o outcome
@@ -125,19 +125,19 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e *batch, c loop.Call) 
 		}
 	}
 	t.passed(ctx, PointCallEnded)
-	if err := t.keep(ctx, e, c, &o, last); err != nil {
+	if err := t.record(ctx, e, c, &o, last); err != nil {
 		return o, err
 	}
-	err := t.view.ended(tools, int32(e.Step), o.Ended)
+	err := t.view.showEnd(tools, int32(e.Step), o.Ended)
 	if err == nil {
 		t.passed(ctx, PointCallTold)
 	}
 	return o, err
 }
 
-// keep has the end of a call recorded if it has to be; otherwise the commit makes it durable. last
+// record has the end of a call recorded if it has to be; otherwise the commit makes it durable. last
 // says that all other tools of the batch have ended.
-func (t *toolCaller) keep(ctx context.Context, e *batch, c loop.Call, o *outcome, last bool) error {
+func (t *toolCaller) record(ctx context.Context, e *callBatch, c loop.Call, o *outcome, last bool) error {
 	switch {
 	case c.Recorded:
 		return nil
@@ -145,7 +145,7 @@ func (t *toolCaller) keep(ctx context.Context, e *batch, c loop.Call, o *outcome
 		t.recorder.journal.add(loop.Recorded{Result: o.Result, Ops: o.Ops})
 		return nil
 	}
-	if err := t.plan(ctx, e); err != nil {
+	if err := t.ensurePlan(ctx, e); err != nil {
 		return err
 	}
 	if err := t.recorder.result(ctx, e.Step, o, c.Decision); err != nil {
@@ -156,33 +156,33 @@ func (t *toolCaller) keep(ctx context.Context, e *batch, c loop.Call, o *outcome
 	return nil
 }
 
-// plan has the plan of the step recorded, where it is not. Calls of the batch wait for each other.
-func (t *toolCaller) plan(ctx context.Context, e *batch) error {
+// ensurePlan has the plan of the step recorded, where it is not. Calls of the batch wait for each other.
+func (t *toolCaller) ensurePlan(ctx context.Context, e *callBatch) error {
 	select {
 	case e.planning <- struct{}{}:
 		defer func() { <-e.planning }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if t.recorder.journal.begun() {
+	if t.recorder.journal.hasPlan() {
 		return nil
 	}
-	return e.keepPlan()
+	return e.storePlan()
 }
 
 // runTool runs the tool of a call with the hooks around it. The result carries their writes.
-func (t *toolCaller) runTool(ctx context.Context, e *batch, c loop.Call) outcome {
+func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) outcome {
 	ctx, span := t.tracer.Start(ctx, "holdfast.tool", trace.WithAttributes(
 		attribute.String("tool.name", c.Name), attribute.String("tool.call_id", c.ID),
 	))
 	defer span.End()
-	hooks := &callHooks{hooks: t.hooks, step: e.Step, call: c.ToolCall, state: e.state}
+	hooks := &callHooks{hooks: t.hooks, step: e.Step, toolCall: c.ToolCall, state: e.state}
 	hooks.before(ctx)
 	t.passed(ctx, PointCallBegins)
 	begin := t.now()
 	ran := t.tools.Execute(ctx, *c.Tool, t.claimed.toolCall(e.Step, c), tool.Scope{
 		State: hooks.state, ResultBytes: min(t.resultBytes, maxStepResults/len(e.Calls)),
-		StateBytes: t.stateBytes, Emit: t.view.emits(int32(e.Step)),
+		StateBytes: t.stateBytes, Emit: t.view.emitter(int32(e.Step)),
 	})
 	o := outcome{Ended: loop.Ended{Result: ran.Result, Stopped: ran.Cut, Begun: ran.Begun}}
 	o.usage = append(o.usage, toolUsage(c.Name, ran.Result.Success, t.now().Sub(begin).Milliseconds()))

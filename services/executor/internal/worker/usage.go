@@ -31,8 +31,8 @@ func newAccount(used *statev1.TokenSums, log *slog.Logger) *account {
 	return a
 }
 
-// count adds tokens to the run's total.
-func (a *account) count(t *statev1.TokenUsage) {
+// addToTotal adds tokens to the run's total.
+func (a *account) addToTotal(t *statev1.TokenUsage) {
 	if t == nil {
 		return
 	}
@@ -46,15 +46,15 @@ func (a *account) count(t *statev1.TokenUsage) {
 	a.total.TotalTokens += t.GetTotalTokens()
 }
 
-// spend adds the tokens of a call of the model, provider/name, to the total and to what is
+// addTokens adds the tokens of a call of the model, provider/name, to the total and to what is
 // pending.
-func (a *account) spend(name string, u model.Usage) {
+func (a *account) addTokens(name string, u model.Usage) {
 	u = plausible(u)
 	if u == (model.Usage{}) {
 		return
 	}
 	entry := tokenUsage(name, u)
-	a.count(entry.GetTokens())
+	a.addToTotal(entry.GetTokens())
 	a.add(entry)
 }
 
@@ -64,8 +64,8 @@ func (a *account) add(entries ...*statev1.UsageEntry) { a.pending = append(a.pen
 // mark is how many entries are pending, for forgetSince.
 func (a *account) mark() int { return len(a.pending) }
 
-// forgetSince drops the entries that have become pending since the mark.
-func (a *account) forgetSince(mark int) { a.pending = a.pending[:mark] }
+// dropSince drops the entries that have become pending since the mark.
+func (a *account) dropSince(mark int) { a.pending = a.pending[:mark] }
 
 // sent drops the pending entries: the state service may have them.
 func (a *account) sent() { a.pending = nil }
@@ -73,13 +73,13 @@ func (a *account) sent() { a.pending = nil }
 // maxReported is how many entries of usage the state service takes in one request.
 const maxReported = 1000
 
-// report gives the pending entries for one request. Too many entries are added up by their
+// forRequest gives the pending entries for one request. Too many entries are added up by their
 // names. Calls of tools are not added up; if there are still too many, they are dropped first.
-func (a *account) report(ctx context.Context) []*statev1.UsageEntry {
+func (a *account) forRequest(ctx context.Context) []*statev1.UsageEntry {
 	if len(a.pending) <= maxReported {
 		return a.pending
 	}
-	summed := summed(a.pending)
+	summed := sumByName(a.pending)
 	if len(summed) > maxReported {
 		a.log.ErrorContext(ctx, "usage is not counted: a step has too many entries", "entries", len(summed), "limit", maxReported)
 		summed = summed[:maxReported]
@@ -88,15 +88,15 @@ func (a *account) report(ctx context.Context) []*statev1.UsageEntry {
 	return summed
 }
 
-// reportTokens gives the pending tokens, for a run that is given back. It drops the entries of
+// forRelease gives the pending tokens, for a run that is given back. It drops the entries of
 // hooks: the next owner calls the hooks again.
-func (a *account) reportTokens(ctx context.Context) []*statev1.UsageEntry {
+func (a *account) forRelease(ctx context.Context) []*statev1.UsageEntry {
 	a.pending = slices.DeleteFunc(a.pending, func(e *statev1.UsageEntry) bool { return e.GetTokens() == nil })
-	return a.report(ctx)
+	return a.forRequest(ctx)
 }
 
-// summed adds up the entries of one name, and puts calls of tools last.
-func summed(entries []*statev1.UsageEntry) []*statev1.UsageEntry {
+// sumByName adds up the entries of one name, and puts calls of tools last.
+func sumByName(entries []*statev1.UsageEntry) []*statev1.UsageEntry {
 	type name struct{ source, kind, name string }
 	sums := map[name]*statev1.UsageEntry{}
 	var all, calls []*statev1.UsageEntry
@@ -129,13 +129,13 @@ func summed(entries []*statev1.UsageEntry) []*statev1.UsageEntry {
 	return append(all, calls...)
 }
 
-// mostTokens is the largest number of tokens that the state service takes for one reply.
-const mostTokens = 1_000_000_000_000
+// maxTokens is the largest number of tokens that the state service takes for one reply.
+const maxTokens = 1_000_000_000_000
 
 // plausible drops impossible numbers. The state service would refuse the step because of them.
 func plausible(u model.Usage) model.Usage {
 	for _, n := range []*int64{&u.PromptTokens, &u.CompletionTokens, &u.ReasoningTokens, &u.CachedTokens, &u.TotalTokens} {
-		if *n < 0 || *n > mostTokens {
+		if *n < 0 || *n > maxTokens {
 			*n = 0
 		}
 	}

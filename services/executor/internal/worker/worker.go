@@ -109,9 +109,9 @@ type Worker struct {
 
 // hold is one claim that a runner executes.
 type hold struct {
-	runID  string
-	cancel context.CancelCauseFunc
-	halt   *halt
+	runID   string
+	cancel  context.CancelCauseFunc
+	stopper *stopper
 }
 
 // New returns a worker that does nothing before Run.
@@ -149,8 +149,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	live, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	var beats sync.WaitGroup
-	beats.Go(func() { w.beat(live) })
-	w.claim(ctx, live)
+	beats.Go(func() { w.sendHeartbeats(live) })
+	w.claimRuns(ctx, live)
 	w.drain(end)
 	beats.Wait()
 	limit := time.Now().Add(afterCut)
@@ -181,10 +181,10 @@ func (w *Worker) cutAll(cause error) {
 	}
 }
 
-// start runs a claim on a goroutine of its own, which drain waits for, or passes a stop on.
-func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsResponse) {
+// handle runs a claim on a goroutine of its own, which drain waits for, or passes a stop on.
+func (w *Worker) handle(ctx, live context.Context, work *statev1.ClaimRunsResponse) {
 	if stop := work.GetStop(); stop != nil {
-		w.stopRun(stop.GetRunId(), stop.GetStop())
+		w.passStop(stop.GetRunId(), stop.GetStop())
 		return
 	}
 	claim := work.GetExecute()
@@ -193,7 +193,7 @@ func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsRespons
 		return
 	}
 	live, cancel := context.WithCancelCause(live)
-	h := &hold{runID: claim.GetRun().GetRunId(), cancel: cancel, halt: &halt{}}
+	h := &hold{runID: claim.GetRun().GetRunId(), cancel: cancel, stopper: &stopper{}}
 	w.mu.Lock()
 	if former := w.held[h.runID]; former != nil {
 		former.cancel(errForgotten) // a newer claim: the former epoch is over
@@ -202,13 +202,13 @@ func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsRespons
 	w.active++
 	w.mu.Unlock()
 	w.runners.Go(func() {
-		defer w.end(h)
-		newRunner(w, claim, h.halt, ctx.Done()).run(live)
+		defer w.remove(h)
+		newRunner(w, claim, h.stopper, ctx.Done()).run(live)
 	})
 }
 
-// end forgets a runner that has ended.
-func (w *Worker) end(h *hold) {
+// remove forgets a runner that has ended.
+func (w *Worker) remove(h *hold) {
 	h.cancel(nil)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,8 +223,8 @@ func (w *Worker) end(h *hold) {
 	}
 }
 
-// forget cuts every run: other executors own them now.
-func (w *Worker) forget() {
+// cutForgotten cuts every run: other executors own them now.
+func (w *Worker) cutForgotten() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, h := range w.held {

@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// start gathers what the planner has to know. It drops the messages and the journal of the
+// prepare gathers what the planner has to know. It drops the messages and the journal of the
 // claim, so that a run that waits long for a model holds the conversation once.
-func (r *runner) start(ctx context.Context) (loop.Start, error) {
+func (r *runner) prepare(ctx context.Context) (loop.Start, error) {
 	conversation := conversation{claimed: r.claimed, sessions: r.peers.Sessions, timeout: r.config.CallTimeout}
 	stored, err := conversation.load(ctx, r.claim.GetMessages())
 	if err != nil {
@@ -21,31 +21,31 @@ func (r *runner) start(ctx context.Context) (loop.Start, error) {
 	if err != nil {
 		return loop.Start{}, err
 	}
-	if err := r.takeState(); err != nil {
+	if err := r.loadState(); err != nil {
 		return loop.Start{}, err
 	}
 	start := loop.Start{
-		Run:        r.claimed.named(),
+		Run:        r.claimed.plannerRun(),
 		Agent:      r.code.agent.Agent,
 		Transcript: transcript, Begin: conversation.begin(transcript), State: r.writes.state, Now: r.writes.merged,
 		Turn: int(r.claimed.run.GetTurn()), SessionSteps: int(r.step),
 		Calls:  toAsked(r.claim.GetCalls()),
 		Jitter: r.peers.Jitter,
 		Apart: func(what string, f func() any) (any, error) {
-			cuttable, end := r.halt.within(ctx)
+			cuttable, end := r.stopper.cuttable(ctx)
 			defer end()
 			return r.code.function(cuttable, what, f)
 		},
 	}
-	start.Journal, err = r.takeJournal()
+	start.Journal, err = r.loadJournal()
 	r.claim.Messages, r.claim.Journal = nil, nil
 	return start, err
 }
 
-// takeState takes up the custom state of the session. Before the first step, or when all steps
+// loadState takes up the custom state of the session. Before the first step, or when all steps
 // were taken back, it gets the defaults of the schema. In a branch, the steps of the session that
 // it was made from count.
-func (r *runner) takeState() error {
+func (r *runner) loadState() error {
 	session := r.claimed.session
 	state, err := agent.ParseState([]byte(session.GetCustomState()))
 	if err != nil {
@@ -60,11 +60,11 @@ func (r *runner) takeState() error {
 	return r.writes.start(state, schema)
 }
 
-// takeJournal takes up the journal of a former owner, and gives it; nil without a plan.
-func (r *runner) takeJournal() (*loop.Journal, error) {
+// loadJournal takes up the journal of a former owner, and gives it; nil without a plan.
+func (r *runner) loadJournal() (*loop.Journal, error) {
 	found := r.claim.GetJournal()
 	for _, entry := range found.GetUsage() {
-		r.usage.count(entry.GetTokens())
+		r.usage.addToTotal(entry.GetTokens())
 	}
 	if found.GetPlan() == nil {
 		return nil, nil
@@ -75,7 +75,7 @@ func (r *runner) takeJournal() (*loop.Journal, error) {
 	}
 	for _, result := range found.GetResults() {
 		if toolRan(result) {
-			r.hooks.announced.first(result.GetResult().GetToolCallId())
+			r.hooks.messaged.add(result.GetResult().GetToolCallId())
 		}
 	}
 	r.writes.recover(journal, ops)

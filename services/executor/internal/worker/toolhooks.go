@@ -12,46 +12,46 @@ import (
 // callHooks calls the hooks around one call, one after another. What they write is recorded with
 // the writes of the call, in the order of their calls.
 type callHooks struct {
-	hooks *hookRunner
-	step  int
-	call  agent.ToolCall
-	state agent.State // with what was written so far
-	ops   []agent.Op
-	usage []*statev1.UsageEntry
+	hooks    *hookRunner
+	step     int
+	toolCall agent.ToolCall
+	state    agent.State // with what was written so far
+	ops      []agent.Op
+	usage    []*statev1.UsageEntry
 }
 
-func (h *callHooks) run(ctx context.Context, name string, f func(ctx context.Context, c *agent.HookCall)) {
-	effects, err := h.hooks.call(ctx, name, h.step, h.state, h.hooks.emits(int32(h.step)), unfailing(f))
+func (h *callHooks) call(ctx context.Context, name string, f func(ctx context.Context, c *agent.HookCall)) {
+	effects, err := h.hooks.call(ctx, name, h.step, h.state, h.hooks.emitter(int32(h.step)), neverFails(f))
 	h.usage = append(h.usage, effects.usage...)
 	if err == nil {
-		h.write(effects.ops)
+		h.add(effects.ops)
 	}
 }
 
-func (h *callHooks) write(ops []agent.Op) {
+func (h *callHooks) add(ops []agent.Op) {
 	h.ops = append(h.ops, ops...)
 	h.state = applied(h.state, ops)
 }
 
 func (h *callHooks) before(ctx context.Context) {
 	if f := h.hooks.hooks.BeforeTool; f != nil {
-		h.run(ctx, "BeforeTool", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, h.call) })
+		h.call(ctx, "BeforeTool", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, h.toolCall) })
 	}
 }
 
 // after calls the hooks behind the tool, in the order of the specification.
 func (h *callHooks) after(ctx context.Context, ran tool.Outcome) {
 	hooks := h.hooks.hooks
-	h.write(ran.Ops)
+	h.add(ran.Ops)
 	if f := hooks.OnStateChange; f != nil && len(h.ops) > 0 {
 		written := slices.Clone(h.ops)
-		h.run(ctx, "OnStateChange", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, written) })
+		h.call(ctx, "OnStateChange", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, written) })
 	}
-	if f := hooks.OnMessage; f != nil && h.hooks.announced.first(h.call.ID) {
+	if f := hooks.OnMessage; f != nil && h.hooks.messaged.add(h.toolCall.ID) {
 		message := agent.Message{Role: agent.RoleTool, Parts: []agent.Part{ran.Result}}
-		h.run(ctx, "OnMessage", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, message) })
+		h.call(ctx, "OnMessage", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, message) })
 	}
 	if f := hooks.AfterTool; f != nil {
-		h.run(ctx, "AfterTool", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, h.call, ran.Result) })
+		h.call(ctx, "AfterTool", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, h.toolCall, ran.Result) })
 	}
 }

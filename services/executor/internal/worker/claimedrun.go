@@ -11,55 +11,55 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// claimed is the run as its claim describes it. What it gives never changes.
-type claimed struct {
+// claimedRun is the run as its claim describes it. What it gives never changes.
+type claimedRun struct {
 	ref     *statev1.RunRef // names the run and the epoch of the claim
 	session *statev1.Session
 	run     *statev1.Run
 }
 
-func newClaimed(claim *statev1.Claim) claimed {
+func newClaimedRun(claim *statev1.Claim) claimedRun {
 	session, run := claim.GetSession(), claim.GetRun()
-	return claimed{session: session, run: run, ref: &statev1.RunRef{
+	return claimedRun{session: session, run: run, ref: &statev1.RunRef{
 		Tenant: session.GetTenant(), SessionId: session.GetSessionId(), RunId: run.GetRunId(), Epoch: claim.GetEpoch(),
 	}}
 }
 
-// named is the run as the planner knows it.
-func (c claimed) named() loop.Run {
+// plannerRun is the run as the planner knows it.
+func (c claimedRun) plannerRun() loop.Run {
 	return loop.Run{Tenant: c.ref.GetTenant(), SessionID: c.ref.GetSessionId(), RunID: c.ref.GetRunId()}
 }
 
-// code names a function of the run's agent.
-func (c claimed) code(function string) string { return c.run.GetAgentType() + "/" + function }
+// codeName names a function of the run's agent.
+func (c claimedRun) codeName(function string) string { return c.run.GetAgentType() + "/" + function }
 
 // continues reports whether the run goes on where an earlier run stopped.
-func (c claimed) continues() bool {
+func (c claimedRun) continues() bool {
 	entry := c.run.GetEntry()
 	return entry == statev1.RunEntry_RUN_ENTRY_RESUME || entry == statev1.RunEntry_RUN_ENTRY_CONTINUATION
 }
 
-// drains reports whether the plan of the step is a drain: it answers calls of an earlier step.
-func (c claimed) drains(step int, plan agent.Message) bool {
-	return loop.IsDrain(c.named(), step, plan)
+// isDrain reports whether the plan of the step is a drain: it answers calls of an earlier step.
+func (c claimedRun) isDrain(step int, plan agent.Message) bool {
+	return loop.IsDrain(c.plannerRun(), step, plan)
 }
 
-// drainsNext reports whether the effect is the first one of a drain.
-func (c claimed) drainsNext(effect loop.Effect) bool {
+// beginsDrain reports whether the effect is the first one of a drain.
+func (c claimedRun) beginsDrain(effect loop.Effect) bool {
 	switch e := effect.(type) {
 	case loop.RunCalls:
 		return e.Drain
 	case loop.Commit:
 		return e.Drain
 	case loop.RecordPlan:
-		return c.drains(e.Step, e.Plan)
+		return c.isDrain(e.Step, e.Plan)
 	}
 	return false
 }
 
 // deadline is when the run has to be over: at its own deadline, or when its agent's time limit
 // has passed, whichever is first. A limit of 0 is none. The zero time means never.
-func (c claimed) deadline(limit time.Duration, now time.Time) time.Time {
+func (c claimedRun) deadline(limit time.Duration, now time.Time) time.Time {
 	var deadline time.Time
 	if at := c.run.GetDeadlineAt(); at > 0 {
 		deadline = time.UnixMilli(at)
@@ -77,7 +77,7 @@ func (c claimed) deadline(limit time.Duration, now time.Time) time.Time {
 }
 
 // toolCall is a call of the step as its tool sees it.
-func (c claimed) toolCall(step int, call loop.Call) *agent.Call {
+func (c claimedRun) toolCall(step int, call loop.Call) *agent.Call {
 	return &agent.Call{
 		ID: call.ID, Tool: call.Name, IdempotencyKey: call.Key, Tenant: c.ref.GetTenant(), SessionID: c.ref.GetSessionId(),
 		RunID: c.ref.GetRunId(), AgentType: c.run.GetAgentType(), UserID: c.session.GetUserId(),
@@ -86,7 +86,7 @@ func (c claimed) toolCall(step int, call loop.Call) *agent.Call {
 }
 
 // hookCall is what a hook of the step gets; step 0 is outside of steps.
-func (c claimed) hookCall(step int, host *tool.Host) *agent.HookCall {
+func (c claimedRun) hookCall(step int, host *tool.Host) *agent.HookCall {
 	return &agent.HookCall{
 		Tenant: c.ref.GetTenant(), SessionID: c.ref.GetSessionId(), RunID: c.ref.GetRunId(), AgentType: c.run.GetAgentType(),
 		ParentSessionID: c.session.GetParentSessionId(), UserID: c.session.GetUserId(), Tags: slices.Clone(c.session.GetTags()),
@@ -94,8 +94,8 @@ func (c claimed) hookCall(step int, host *tool.Host) *agent.HookCall {
 	}
 }
 
-// end is how the run ended, for the agent's hook, after so many steps of the session.
-func (c claimed) end(o loop.Outcome, steps int32, now time.Time) agent.RunEnd {
+// runEnd is how the run ended, for the agent's hook, after so many steps of the session.
+func (c claimedRun) runEnd(o loop.Outcome, steps int32, now time.Time) agent.RunEnd {
 	end := agent.RunEnd{Status: string(o.Status), Output: slices.Clone(o.Output), Steps: int(c.run.GetStepCount() + steps - c.session.GetStepCount())}
 	if o.Failure != nil {
 		end.Error, end.Code = o.Failure.Error, o.Failure.Code
@@ -110,7 +110,7 @@ func (c claimed) end(o loop.Outcome, steps int32, now time.Time) agent.RunEnd {
 // that was started.
 func previousRun(claim *statev1.Claim) string {
 	run := claim.GetRun()
-	if !newClaimed(claim).continues() {
+	if !newClaimedRun(claim).continues() {
 		return ""
 	}
 	messages := claim.GetMessages()

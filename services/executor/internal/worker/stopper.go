@@ -33,46 +33,46 @@ func cutByStop(ctx context.Context) bool {
 	return ok
 }
 
-// halt passes stops to the runner of a run: requests to end it early. A stop cuts what is under
+// stopper passes stops to the runner of a run: requests to end it early. A stop cuts what is under
 // way. Safe for concurrent use.
-type halt struct {
-	mu   sync.Mutex
-	stop loop.Stop               // the strongest so far; without a kind there is none
-	news bool                    // the planner does not know it yet
-	cut  context.CancelCauseFunc // of what is under way; nil where nothing is
+type stopper struct {
+	mu     sync.Mutex
+	stop   loop.Stop               // the strongest so far; without a kind there is none
+	isNew  bool                    // the planner does not know it yet
+	cancel context.CancelCauseFunc // of what is under way; nil where nothing is
 }
 
 // ranks orders stops: a stop that does not rank above the former one changes nothing.
 var ranks = map[loop.StopKind]int{loop.StopInterrupt: 1, loop.StopDeadline: 2, loop.StopAbort: 3}
 
 // request asks for the end of the run, and cuts what is under way.
-func (h *halt) request(s loop.Stop) {
+func (h *stopper) request(s loop.Stop) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ranks[s.Kind] <= ranks[h.stop.Kind] {
 		return
 	}
-	h.stop, h.news = s, true
-	if h.cut != nil {
-		h.cut(Stopped{s.Kind})
+	h.stop, h.isNew = s, true
+	if h.cancel != nil {
+		h.cancel(Stopped{s.Kind})
 	}
 }
 
-// within gives a context that a stop ends, with the cause Stopped. A context that begins while
+// cuttable gives a context that a stop ends, with the cause Stopped. A context that begins while
 // another one has not ended is inside of that, and has to end first. Where the planner does not
 // know a stop yet, the context has ended already.
-func (h *halt) within(ctx context.Context) (cuttable context.Context, end func()) {
+func (h *stopper) cuttable(ctx context.Context) (cuttable context.Context, end func()) {
 	cuttable, cancel := context.WithCancelCause(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	outer := h.cut
-	h.cut = func(cause error) {
+	outer := h.cancel
+	h.cancel = func(cause error) {
 		cancel(cause)
 		if outer != nil {
 			outer(cause)
 		}
 	}
-	if h.news {
+	if h.isNew {
 		cancel(Stopped{h.stop.Kind})
 	}
 	ended := false
@@ -80,17 +80,17 @@ func (h *halt) within(ctx context.Context) (cuttable context.Context, end func()
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if !ended {
-			h.cut, ended = outer, true
+			h.cancel, ended = outer, true
 			cancel(nil)
 		}
 	}
 }
 
-// outlasting gives a context that ends stopPatience after a stop, with the cause Stopped. It is
+// withGrace gives a context that ends stopPatience after a stop, with the cause Stopped. It is
 // used in place of a context of within.
-func (h *halt) outlasting(ctx context.Context) (bounded context.Context, end func()) {
+func (h *stopper) withGrace(ctx context.Context) (bounded context.Context, end func()) {
 	bounded, cancel := context.WithCancelCause(ctx)
-	cuttable, endCuttable := h.within(ctx)
+	cuttable, endCuttable := h.cuttable(ctx)
 	expire := func() {
 		timer := time.AfterFunc(stopPatience, func() { cancel(Stopped{h.kind()}) })
 		context.AfterFunc(bounded, func() { timer.Stop() })
@@ -108,23 +108,23 @@ func (h *halt) outlasting(ctx context.Context) (bounded context.Context, end fun
 	}
 }
 
-func (h *halt) kind() loop.StopKind {
+func (h *stopper) kind() loop.StopKind {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.stop.Kind
 }
 
-// take gives the stop that the planner does not know yet, once.
-func (h *halt) take() (loop.Stop, bool) {
+// takeNew gives the stop that the planner does not know yet, once.
+func (h *stopper) takeNew() (loop.Stop, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	news := h.news
-	h.news = false
+	news := h.isNew
+	h.isNew = false
 	return h.stop, news
 }
 
 // requested reports whether the run is to end early.
-func (h *halt) requested() bool { return h.kind() != "" }
+func (h *stopper) requested() bool { return h.kind() != "" }
 
 // toStop converts a requested stop; false where none is requested, or one of an unknown kind.
 func toStop(s *statev1.Stop) (loop.Stop, bool) {
@@ -137,8 +137,8 @@ var stopKinds = map[statev1.StopKind]loop.StopKind{
 	statev1.StopKind_STOP_KIND_ABORT:     loop.StopAbort,
 }
 
-// expire requests a stop at the deadline, until cancel is called. The zero time means never.
-func (h *halt) expire(deadline, now time.Time) (cancel func()) {
+// stopAt requests a stop at the deadline, until cancel is called. The zero time means never.
+func (h *stopper) stopAt(deadline, now time.Time) (cancel func()) {
 	if deadline.IsZero() {
 		return func() {}
 	}
@@ -148,7 +148,7 @@ func (h *halt) expire(deadline, now time.Time) (cancel func()) {
 
 // patience is how long the end of the run waits for the stream tier: the limit, or less where
 // the run is to end early.
-func (h *halt) patience(limit time.Duration) time.Duration {
+func (h *stopper) patience(limit time.Duration) time.Duration {
 	if h.requested() {
 		return min(stopPatience, limit)
 	}

@@ -2,15 +2,15 @@ package worker
 
 import "sync"
 
-// once is a set of ids for which something was done. The zero value is empty. Safe for
+// idSet is a set of ids for which something was done. The zero value is empty. Safe for
 // concurrent use.
-type once struct {
+type idSet struct {
 	mu  sync.Mutex
 	ids map[string]bool
 }
 
-// first adds the id, and reports whether it is new.
-func (o *once) first(id string) bool {
+// add adds the id, and reports whether it is new.
+func (o *idSet) add(id string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ids[id] {
@@ -23,7 +23,7 @@ func (o *once) first(id string) bool {
 	return true
 }
 
-func (o *once) reset() {
+func (o *idSet) reset() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ids = nil
