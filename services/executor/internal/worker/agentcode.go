@@ -17,12 +17,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// modelFailure wraps the failure of a model, to tell it from errors of the stream.
+// modelFailure is an error of a model. Other errors come from the run or the stream.
 type modelFailure struct{ err error }
 
 func (e modelFailure) Error() string { return e.err.Error() }
 
-// agentCode calls the models and functions of an agent, within their time limits.
+// agentCode calls the models and functions of one agent, with time limits.
 type agentCode struct {
 	claimed claimedRun
 	agent   catalog.Agent
@@ -34,17 +34,17 @@ type agentCode struct {
 	modelTimeout, guardTimeout, hookTimeout time.Duration
 }
 
-// modelRequest is one call of a model.
+// modelRequest is one model call.
 type modelRequest struct {
 	step, attempt int
 	model         string // provider/name
 	request       model.Request
-	reply         *loop.Reply               // takes the events
-	each          func([]model.Event) error // called with the additions to the reply; may be nil
+	reply         *loop.Reply               // receives the events
+	each          func([]model.Event) error // called with the events that the reply has accepted; may be nil
 }
 
-// generate makes one call of a model. An errModel says that the model failed, any other error
-// that the run cannot go on here.
+// generate makes one model call. After a modelFailure the planner decides how to continue. After any other error
+// the run cannot continue here.
 func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 	parent := ctx
 	ctx, cancel := context.WithTimeout(ctx, a.modelTimeout)
@@ -95,7 +95,7 @@ func (a *agentCode) addTo(ctx context.Context, c modelRequest, failed func(error
 	}
 }
 
-// classify says what has ended the call: the end of the run, the time limit or the model.
+// classify returns the cause of a failed call: the end of the run, the time limit, or the model.
 func (a *agentCode) classify(parent, limited context.Context, err error) error {
 	switch {
 	case parent.Err() != nil:
@@ -122,8 +122,8 @@ func endModelSpan(span trace.Span, reply *loop.Reply, err error) {
 	span.End()
 }
 
-// summarize asks the agent's own function for a summary, or else its model. reply takes the
-// model's reply, also where the call fails.
+// summarize calls the agent's own summary function, or else its model. reply receives the model's reply, also if
+// the call fails.
 func (a *agentCode) summarize(ctx context.Context, e loop.Compact, reply *loop.Reply) (string, error) {
 	if f := a.agent.Context.Compact; f != nil {
 		return callFunction(ctx, a.sandbox, a.claimed.codeName("Compact"), a.modelTimeout, func(ctx context.Context) (string, error) { return f(ctx, e.Older) })
@@ -137,8 +137,7 @@ func (a *agentCode) summarize(ctx context.Context, e loop.Compact, reply *loop.R
 	return agent.Message{Parts: reply.Parts()}.Text(), nil
 }
 
-// guard asks the agent's guard about the end of the run. An error says that it has given no
-// verdict.
+// guard asks the agent's guard for a verdict about the end of the run.
 func (a *agentCode) guard(ctx context.Context, e loop.Guard) (agent.Verdict, error) {
 	f := a.agent.Guard.OnOutput
 	if e.Reply {
@@ -151,8 +150,8 @@ func (a *agentCode) guard(ctx context.Context, e loop.Guard) (agent.Verdict, err
 	return verdict, err
 }
 
-// function calls a function of the agent for the planner, within the time limit of hooks. It is
-// a loop.Apart: the error is loop.ErrCut where ctx has ended. Any other error is logged.
+// function calls a function of the agent for the planner, with the time limit of hooks. It is a loop.Apart: if
+// ctx has ended, it returns loop.ErrCut. It logs other errors.
 func (a *agentCode) function(ctx context.Context, what string, f func() any) (any, error) {
 	if ctx.Err() != nil {
 		return nil, loop.ErrCut
@@ -166,6 +165,6 @@ func (a *agentCode) function(ctx context.Context, what string, f func() any) (an
 	case errors.Is(err, errTooLong):
 		err = fmt.Errorf("it did not return within %v", a.hookTimeout)
 	}
-	a.log.WarnContext(ctx, "a function of the agent has given no answer", "function", what, "error", err)
+	a.log.WarnContext(ctx, "a function of the agent has failed", "function", what, "error", err)
 	return nil, err
 }

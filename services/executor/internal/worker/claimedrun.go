@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// claimedRun is the run as its claim describes it. What it gives never changes.
+// claimedRun is the run as its claim describes it. Its results never change.
 type claimedRun struct {
-	ref     *statev1.RunRef // names the run and the epoch of the claim
+	ref     *statev1.RunRef // the run and the epoch of the claim
 	session *statev1.Session
 	run     *statev1.Run
 }
@@ -25,15 +25,15 @@ func newClaimedRun(claim *statev1.Claim) claimedRun {
 	}}
 }
 
-// plannerRun is the run as the planner knows it.
+// plannerRun identifies the run for the planner.
 func (c claimedRun) plannerRun() loop.Run {
 	return loop.Run{Tenant: c.ref.GetTenant(), SessionID: c.ref.GetSessionId(), RunID: c.ref.GetRunId()}
 }
 
-// codeName names a function of the run's agent.
+// codeName returns a name for a function of the run's agent.
 func (c claimedRun) codeName(function string) string { return c.run.GetAgentType() + "/" + function }
 
-// continues reports whether the run goes on where an earlier run stopped.
+// continues reports whether the run continues an earlier one.
 func (c claimedRun) continues() bool {
 	entry := c.run.GetEntry()
 	return entry == statev1.RunEntry_RUN_ENTRY_RESUME || entry == statev1.RunEntry_RUN_ENTRY_CONTINUATION
@@ -57,8 +57,8 @@ func (c claimedRun) beginsDrain(effect loop.Effect) bool {
 	return false
 }
 
-// deadline is when the run has to be over: at its own deadline, or when its agent's time limit
-// has passed, whichever is first. A limit of 0 is none. The zero time means never.
+// deadline returns the run's own deadline, or the end of its agent's time limit, whichever comes first. A limit
+// of 0 is none. The zero time means never.
 func (c claimedRun) deadline(limit time.Duration, now time.Time) time.Time {
 	var deadline time.Time
 	if at := c.run.GetDeadlineAt(); at > 0 {
@@ -76,7 +76,7 @@ func (c claimedRun) deadline(limit time.Duration, now time.Time) time.Time {
 	return deadline
 }
 
-// toolCall is a call of the step as its tool sees it.
+// toolCall returns a call of the step for its tool.
 func (c claimedRun) toolCall(step int, call loop.Call) *agent.Call {
 	return &agent.Call{
 		ID: call.ID, Tool: call.Name, IdempotencyKey: call.Key, Tenant: c.ref.GetTenant(), SessionID: c.ref.GetSessionId(),
@@ -85,7 +85,7 @@ func (c claimedRun) toolCall(step int, call loop.Call) *agent.Call {
 	}
 }
 
-// hookCall is what a hook of the step gets; step 0 is outside of steps.
+// hookCall returns the argument of a hook of the step. Step 0 is outside of steps.
 func (c claimedRun) hookCall(step int, host *tool.Host) *agent.HookCall {
 	return &agent.HookCall{
 		Tenant: c.ref.GetTenant(), SessionID: c.ref.GetSessionId(), RunID: c.ref.GetRunId(), AgentType: c.run.GetAgentType(),
@@ -94,7 +94,7 @@ func (c claimedRun) hookCall(step int, host *tool.Host) *agent.HookCall {
 	}
 }
 
-// runEnd is how the run ended, for the agent's hook, after so many steps of the session.
+// runEnd returns the end of the run for the agent's hook. steps counts the committed steps of the session.
 func (c claimedRun) runEnd(o loop.Outcome, steps int32, now time.Time) agent.RunEnd {
 	end := agent.RunEnd{Status: string(o.Status), Output: slices.Clone(o.Output), Steps: int(c.run.GetStepCount() + steps - c.session.GetStepCount())}
 	if o.Failure != nil {
@@ -106,8 +106,8 @@ func (c claimedRun) runEnd(o loop.Outcome, steps int32, now time.Time) agent.Run
 	return end
 }
 
-// previousRun is the run that the claimed run continues, if the claim names one. Empty for a run
-// that was started.
+// previousRun returns the id of the run that the claimed run continues, if the claim has it. It is empty for a
+// run that was started.
 func previousRun(claim *statev1.Claim) string {
 	run := claim.GetRun()
 	if !newClaimedRun(claim).continues() {

@@ -7,11 +7,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// commit shows what readers have not seen of the step, and makes the step durable; with an
-// outcome it ends the run. After a stop, neither hooks nor the stream tier hold that up for
-// long. In a step that was cut only those writes of hooks count that were recorded with the
-// plan. Where the state would be too large with the writes of hooks, none of them counts, and
-// readers are shown the state without them.
+// commit shows the rest of the step to readers and makes the step durable. With an outcome it ends the run.
+// After a stop, hooks and the stream tier delay the commit only shortly.
+//
+// If a stop has cut the step, only the hook writes recorded with the plan count. If the state would be too large
+// with the writes of hooks, none of them counts, and readers see the state without them.
 func (r *runner) commit(ctx context.Context, e loop.Commit) error {
 	bounded, end := r.stopper.withGrace(ctx)
 	defer end()
@@ -45,7 +45,7 @@ func (r *runner) commit(ctx context.Context, e loop.Commit) error {
 	return nil
 }
 
-// commitStep commits the step. Then it shows that, and the end of the run where it has ended.
+// commitStep commits the step. Then it shows the commit, and the end of the run if it has ended.
 func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
 	if r.stopper.requested() {
 		r.peers.Passed(ctx, PointStopKept)
@@ -72,7 +72,7 @@ func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
 	return nil
 }
 
-// finish ends the run outside of a step. Whatever readers have seen of one is void.
+// finish ends the run outside of a step. It voids what readers have seen of the step in flight.
 func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
 	if r.stopper.requested() {
 		r.peers.Passed(ctx, PointStopKept)

@@ -28,8 +28,8 @@ var wireRoles = func() map[agent.Role]eventv1.Role {
 	return inverse
 }()
 
-// toMessage fails where the message has a role or part that this executor does
-// not know: it must not call a model with half of a conversation.
+// toMessage returns an error for a role or part that this executor does not know: a model must not see an
+// incomplete conversation.
 func toMessage(m *eventv1.Message) (agent.Message, error) {
 	role, ok := rolesByWire[m.GetRole()]
 	if !ok {
@@ -88,7 +88,7 @@ func fromMessage(m agent.Message, runID string, step int) *eventv1.Message {
 	return message
 }
 
-// addDecisions writes how approvals were decided to the results of their calls, by call id.
+// addDecisions adds the decisions about approvals, by call id, to the results of their calls.
 func addDecisions(m *eventv1.Message, decisions map[string]loop.Decision) {
 	for _, p := range m.GetParts() {
 		result := p.GetToolResult()
@@ -98,7 +98,7 @@ func addDecisions(m *eventv1.Message, decisions map[string]loop.Decision) {
 	}
 }
 
-// fromDecision gives nil for nil.
+// fromDecision returns nil for nil.
 func fromDecision(d *loop.Decision) *eventv1.ApprovalVerdict {
 	if d == nil {
 		return nil
@@ -133,10 +133,10 @@ func fromResult(r agent.ToolResult) *eventv1.ToolResultPart {
 	}
 }
 
-// clean makes valid UTF-8, as protobuf needs it. Providers and tools may send other bytes.
+// clean replaces invalid UTF-8, which protobuf refuses. Providers and tools may send it.
 func clean(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// statuses are how the state service names the ends of runs.
+// statuses has the state service's statuses of ended runs.
 var statuses = map[loop.Status]statev1.RunStatus{
 	loop.StatusCompleted:           statev1.RunStatus_RUN_STATUS_COMPLETED,
 	loop.StatusFailed:              statev1.RunStatus_RUN_STATUS_FAILED,
@@ -159,7 +159,7 @@ func fromOutcome(o loop.Outcome, usage *eventv1.Usage) *statev1.Outcome {
 	return outcome
 }
 
-// toAsked are the calls of the session for clients and humans.
+// toAsked converts the calls that clients and humans answer.
 func toAsked(calls []*statev1.Call) []loop.Asked {
 	asked := make([]loop.Asked, 0, len(calls))
 	for _, c := range calls {

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// callModel makes one model call and shows its reply. A stop cuts it, and the planner keeps
-// what has come.
+// callModel makes one model call and shows its reply. If a stop cuts the call, the planner decides about the
+// incomplete reply.
 func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	step := int32(e.Step)
 	cuttable, end := r.stopper.cuttable(ctx)
@@ -52,8 +52,8 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	return nil
 }
 
-// voidIfRetried takes the step back at once where its model is called again. So a stop during the wait
-// before that leaves readers with nothing that is void.
+// voidIfRetried voids what readers have seen of the step if its model is called again. It does so at once, so
+// that a stop during the wait leaves nothing void in view.
 func (r *runner) voidIfRetried(failed loop.CallModel) {
 	switch next := r.planner.Next().(type) {
 	case loop.Wait:
@@ -68,10 +68,9 @@ func (r *runner) voidIfRetried(failed loop.CallModel) {
 	r.hooks.messaged.reset()
 }
 
-// wait lets the time before a retry pass. When the executor stops, the next owner
-// need not wait for it.
+// wait waits before a retry. When the executor stops, it returns: the next owner does not wait.
 func (r *runner) wait(ctx context.Context, e loop.Wait) error {
-	r.log.WarnContext(ctx, "the model call failed and is made again", "step", e.Step, "wait", e.For, "code", e.Cause.Code, "error", e.Cause.Detail)
+	r.log.WarnContext(ctx, "the model call failed and is retried", "step", e.Step, "wait", e.For, "code", e.Cause.Code, "error", e.Cause.Detail)
 	ctx, end := r.stopper.cuttable(ctx)
 	defer end()
 	timer := time.NewTimer(e.For)
@@ -87,7 +86,7 @@ func (r *runner) wait(ctx context.Context, e loop.Wait) error {
 	}
 }
 
-// compact asks for a summary, which readers do not see. Without one the step goes on.
+// compact asks for a summary, which readers do not see. Without a summary the step continues.
 func (r *runner) compact(ctx context.Context, e loop.Compact) error {
 	cuttable, end := r.stopper.cuttable(ctx)
 	defer end()
@@ -98,7 +97,7 @@ func (r *runner) compact(ctx context.Context, e loop.Compact) error {
 	case cuttable.Err() != nil:
 		return context.Cause(cuttable)
 	case err != nil:
-		r.log.WarnContext(ctx, "the conversation could not be summed up; its oldest turns are left out", "step", e.Step, "error", err)
+		r.log.WarnContext(ctx, "the conversation could not be summarized; its oldest turns are omitted", "step", e.Step, "error", err)
 		r.planner.CompactFailed(err)
 	default:
 		r.planner.Compacted(summary)
@@ -122,7 +121,7 @@ func (r *runner) guard(ctx context.Context, e loop.Guard) error {
 	return nil
 }
 
-// recordPlan makes the plan durable.
+// recordPlan calls the hooks of the plan's message and makes the plan durable.
 func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 	cuttable, end := r.stopper.cuttable(ctx)
 	defer end()
@@ -139,7 +138,7 @@ func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 	return nil
 }
 
-// storePlan makes a plan durable, with the writes of the hooks that have led to it.
+// storePlan makes a plan durable, with the hook writes that led to it.
 func (r *runner) storePlan(ctx context.Context, step int, plan agent.Message) error {
 	dropped, err := r.recorder.plan(ctx, step, plan, r.writes.forPlan())
 	if err != nil {
@@ -150,8 +149,7 @@ func (r *runner) storePlan(ctx context.Context, step int, plan agent.Message) er
 	return nil
 }
 
-// runCalls runs the calls of a step. A stop cuts those whose tools run, and keeps the others
-// from beginning.
+// runCalls runs the calls of a step. A stop cuts the running tools and prevents the other calls from starting.
 func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
 	cuttable, end := r.stopper.cuttable(ctx)
 	defer end()
@@ -160,7 +158,7 @@ func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
 	}
 	r.writes.beginCalls(e.Plan)
 	calls := newCallBatch(e, r.writes.seenByCalls(), func() error {
-		return r.storePlan(ctx, e.Step, e.Plan) // this goroutine waits for the calls meanwhile
+		return r.storePlan(ctx, e.Step, e.Plan) // safe: this goroutine waits for the calls
 	})
 	outcomes, err := r.tools.run(ctx, cuttable, calls)
 	results := make([]loop.Ended, len(outcomes))

@@ -11,19 +11,19 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// Codes of failures that the worker itself finds.
+// Codes of failures that the worker itself detects.
 const (
 	codeRunLost = "framework_run_lost"
 	codeRefused = "framework_run_refused"
 )
 
-// resolveTimeout bounds how long a factory may take to make an agent.
+// resolveTimeout bounds the time of a factory.
 const resolveTimeout = time.Minute
 
-// errNoAgent says that the run's agent is not here (any more).
+// errNoAgent means that this executor does not have the run's agent, or no longer.
 var errNoAgent = errors.New("the agent is not here")
 
-// execute performs what the planner decides until the run has ended.
+// execute performs the planner's effects until the run has ended.
 func (r *runner) execute(ctx context.Context) error {
 	r.peers.Passed(ctx, PointClaimed)
 	if isClosed(r.draining) {
@@ -63,7 +63,7 @@ func (r *runner) execute(ctx context.Context) error {
 	return r.performAll(ctx)
 }
 
-// resolveAgent asks for the run's agent.
+// resolveAgent finds the run's agent.
 func (r *runner) resolveAgent(ctx context.Context) error {
 	found, err := callFunction(ctx, r.sandbox, r.claimed.codeName("the factory"), resolveTimeout, func(ctx context.Context) (catalog.Agent, error) {
 		return r.peers.Agents.Resolve(ctx, catalog.For{
@@ -83,8 +83,8 @@ func (r *runner) resolveAgent(ctx context.Context) error {
 	return fmt.Errorf("make the agent %q: %w", r.claimed.run.GetAgentType(), err)
 }
 
-// endWithoutAgent ends a run whose agent is not here, where it is to stop or its deadline has passed.
-// Any other run goes back to the queue.
+// endWithoutAgent ends a run without its agent, if the run is to stop or its deadline has passed. Otherwise the
+// run returns to the queue.
 func (r *runner) endWithoutAgent(ctx context.Context) error {
 	stop, ends := r.stopper.takeNew()
 	now := r.peers.Now()
@@ -92,15 +92,16 @@ func (r *runner) endWithoutAgent(ctx context.Context) error {
 		stop, ends = loop.Stop{Kind: loop.StopDeadline}, true
 	}
 	if !ends {
-		r.log.WarnContext(ctx, "the run's agent is not here; it goes back to the queue", "agent", r.claimed.run.GetAgentType())
+		r.log.WarnContext(ctx, "the run's agent is not here; the run returns to the queue", "agent", r.claimed.run.GetAgentType())
 		return errNoAgent
 	}
 	r.log.InfoContext(ctx, "the run ends early, without its agent", "kind", stop.Kind, "reason", stop.Reason)
 	return r.giveUp(ctx, stop.Outcome())
 }
 
-// callEntryHooks calls the hooks whose writes are not durable: those of the begin of a first step, and with
-// a journal those behind its reply, which is shown again. Then their usage is in the journal.
+// callEntryHooks calls the hooks whose writes are not durable: those of the run's begin in its first
+// step, and with a journal those after its reply, which it shows again. The journal already has the
+// usage of all these hooks.
 func (r *runner) callEntryHooks(ctx context.Context, journal *loop.Journal) error {
 	counted := r.usage.mark()
 	r.hooks.onBegin(ctx)
@@ -123,7 +124,7 @@ func (r *runner) performAll(ctx context.Context) error {
 	for {
 		done, err := r.perform(ctx)
 		if err != nil && isStop(ctx, err) {
-			continue // the planner learns of the stop next
+			continue // the next effect follows the stop
 		}
 		if done || err != nil {
 			return err
@@ -131,8 +132,8 @@ func (r *runner) performAll(ctx context.Context) error {
 	}
 }
 
-// perform performs one effect, or tells the planner of a stop. It stops before an
-// effect that begins something new when the executor stops.
+// perform performs one effect, or passes a stop on to the planner. When the executor stops, it performs no
+// effect that begins something new.
 func (r *runner) perform(ctx context.Context) (done bool, err error) {
 	effect := r.planner.Next()
 	if _, over := effect.(loop.Done); over {
@@ -142,13 +143,13 @@ func (r *runner) perform(ctx context.Context) (done bool, err error) {
 		return false, nil
 	}
 	if ctx.Err() != nil {
-		return false, context.Cause(ctx) // a function of the agent may have been cut: see loop.ErrCut
+		return false, context.Cause(ctx) // a stop may have cut a function of the agent: see loop.ErrCut
 	}
 	return false, r.effect(ctx, effect)
 }
 
-// passStop tells the planner of a new stop, and reports whether there was one. reply is the part
-// of a reply that came before the stop; it may be nil.
+// passStop passes a new stop on to the planner, and reports whether there was one. reply has the part of a reply
+// received before the stop; it may be nil.
 func (r *runner) passStop(ctx context.Context, reply *loop.Reply) bool {
 	stop, ok := r.stopper.takeNew()
 	if !ok {
@@ -189,5 +190,5 @@ func (r *runner) effect(ctx context.Context, effect loop.Effect) error {
 		r.planner.Finished()
 		return nil
 	}
-	return fmt.Errorf("the planner wants the unknown effect %T", effect)
+	return fmt.Errorf("the planner returned an effect of the unknown type %T", effect)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// giveUp ends the run, whatever it is doing. Where the journal has a plan, its calls may have taken
-// effect. So what is known of them is committed with the end.
+// giveUp ends the run in any state. If the journal has a plan, its calls may have had effects, so the step is
+// committed with their known results.
 func (r *runner) giveUp(ctx context.Context, o loop.Outcome) error {
 	journal := r.currentJournal(ctx)
 	r.planner = loop.Quit(loop.Start{
@@ -18,7 +18,7 @@ func (r *runner) giveUp(ctx context.Context, o loop.Outcome) error {
 		return err
 	}
 	if journal != nil {
-		if shown { // readers may have seen more than the journal has, or other things
+		if shown { // readers may have seen more than the journal has, or something else
 			r.view.voidStep(r.writes.stored)
 			r.writes.restart(journal)
 		}
@@ -34,20 +34,20 @@ func (r *runner) giveUp(ctx context.Context, o loop.Outcome) error {
 	if err == nil || mustLeave(ctx, err) {
 		return err
 	}
-	r.log.ErrorContext(ctx, "what is known of the calls of the step cannot be kept, and the run ends without", "error", err)
+	r.log.ErrorContext(ctx, "the results of the step in flight cannot be committed; the run ends without them", "error", err)
 	return r.finish(ctx, o)
 }
 
-// currentJournal gives what the journal has of the step in flight; nil without a plan. Where the run
-// was not begun here, it takes up the state of the session, which the commit needs.
+// currentJournal returns the journal of the step in flight; nil without a plan. If the run was not prepared, it
+// loads the session's state, which the commit needs.
 func (r *runner) currentJournal(ctx context.Context) *loop.Journal {
-	if r.claim.GetJournal().GetPlan() != nil { // not taken up yet
+	if r.claim.GetJournal().GetPlan() != nil { // not loaded yet
 		err := r.loadState()
 		if err == nil {
 			_, err = r.loadJournal()
 		}
 		if err != nil {
-			r.log.ErrorContext(ctx, "the journal cannot be read, and the run ends without", "error", err)
+			r.log.ErrorContext(ctx, "the journal cannot be read; the run ends without it", "error", err)
 		}
 		r.claim.Journal = nil
 	}

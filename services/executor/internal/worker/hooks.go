@@ -12,33 +12,32 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// hookRunner calls the hooks of an agent. A hook that fails changes nothing, except BeforeRun.
-// One goroutine uses it; around and call may be called by many at once.
+// hookRunner calls the hooks of an agent. A failing hook changes nothing, except BeforeRun. One goroutine uses
+// it; many may use call at once.
 type hookRunner struct {
 	claimed    claimedRun
 	hooks      agent.Hooks
 	sandbox    *sandbox
 	timeout    time.Duration // of one call
-	stateBytes int           // what one call may write to the custom state
+	stateBytes int           // that one call may write to the custom state
 	now        func() time.Time
 	log        *slog.Logger
-	emitter    func(step int32) tool.Emit // shows readers the events of a hook of the step
-	state      *stateWrites               // of hooks beside calls
-	usage      *account                   // of hooks beside calls
+	emitter    func(step int32) tool.Emit // shows readers the events of a hook in a step
+	state      *stateWrites               // of hooks outside of tool calls
+	usage      *account                   // of hooks outside of tool calls
 
-	messaged idSet          // the messages and results of the step in flight for which OnMessage was called
-	running  sync.WaitGroup // of AfterRun
+	messaged idSet          // ids of messages and calls of the step that OnMessage has seen
+	running  sync.WaitGroup // AfterRun
 }
 
-// hookEffects is what a hook has written and counted.
+// hookEffects has the writes and the usage of a hook.
 type hookEffects struct {
 	ops   []agent.Op
 	usage []*statev1.UsageEntry
 }
 
-// call calls a hook of the step within the time limit; step 0 is outside of steps. The hook
-// sees the state, and emit shows readers its events. A failure is logged, and the writes of the
-// hook are dropped.
+// call calls a hook of a step within the time limit. Step 0 is outside of steps. The hook sees state, and emit
+// shows readers its events. After a failure, which is logged, the hook's writes are dropped.
 func (h *hookRunner) call(ctx context.Context, name string, step int, state agent.State, emit tool.Emit,
 	f func(ctx context.Context, c *agent.HookCall) error,
 ) (hookEffects, error) {
@@ -50,7 +49,7 @@ func (h *hookRunner) call(ctx context.Context, name string, step int, state agen
 	ops, counted := host.End()
 	effects := hookEffects{ops: ops}
 	if err != nil {
-		h.log.WarnContext(ctx, "a hook has failed, which changes nothing", "hook", name, "step", step, "error", err)
+		h.log.WarnContext(ctx, "a hook has failed; its writes are dropped", "hook", name, "step", step, "error", err)
 		effects.ops = nil
 	}
 	for _, u := range counted {
@@ -67,7 +66,7 @@ func neverFails(f func(ctx context.Context, c *agent.HookCall)) func(context.Con
 	}
 }
 
-// callForCommit calls a hook beside the calls of a step. Its writes wait for the commit.
+// callForCommit calls a hook outside of tool calls. The commit carries its writes.
 func (h *hookRunner) callForCommit(ctx context.Context, name string, step int, f func(ctx context.Context, c *agent.HookCall) error) error {
 	emit := h.emitter(int32(step))
 	if step == 0 { // between two steps
@@ -94,13 +93,13 @@ func (h *hookRunner) callForCommit(ctx context.Context, name string, step int, f
 	return nil
 }
 
-// notify calls a hook beside the calls of a step. It cannot fail the run.
+// notify calls a hook outside of tool calls. It cannot fail the run.
 func (h *hookRunner) notify(ctx context.Context, name string, step int, f func(ctx context.Context, c *agent.HookCall)) {
 	_ = h.callForCommit(ctx, name, step, neverFails(f)) // call has logged the error
 }
 
-// beforeRun asks the hook whether the run may be taken up. Otherwise it gives the run's failure.
-// counted says that a former owner has counted the usage of the hook.
+// beforeRun calls BeforeRun, which may refuse the run: it returns the run's failure. counted means that an
+// earlier owner has counted the hook's usage.
 func (h *hookRunner) beforeRun(ctx context.Context, counted bool) *loop.Failure {
 	f := h.hooks.BeforeRun
 	if f == nil {
@@ -110,7 +109,7 @@ func (h *hookRunner) beforeRun(ctx context.Context, counted bool) *loop.Failure 
 	err := h.callForCommit(ctx, "BeforeRun", 0, f)
 	switch {
 	case ctx.Err() != nil:
-		return nil // the hook was cut
+		return nil // a stop has cut the hook
 	case isCrash(err):
 		return &loop.Failure{Error: "Something went wrong on our side.", Detail: "the hook BeforeRun has failed: " + err.Error(), Code: codeRefused}
 	case err != nil:
@@ -122,7 +121,7 @@ func (h *hookRunner) beforeRun(ctx context.Context, counted bool) *loop.Failure 
 	return nil
 }
 
-// onBegin calls OnStart or OnResume, for a run that has no step yet.
+// onBegin calls OnStart or OnResume of a run without a committed step.
 func (h *hookRunner) onBegin(ctx context.Context) {
 	if h.claimed.run.GetStepCount() > 0 {
 		return
@@ -136,9 +135,9 @@ func (h *hookRunner) onBegin(ctx context.Context) {
 	}
 }
 
-// onRecovered calls the hooks behind a reply again, for a plan of a former owner: the journal does
-// not have their writes. The call of the model is not known any more. BeforeModel is not called:
-// its writes were recorded with the plan.
+// onRecovered calls the hooks after a reply for the plan of an earlier owner: the journal does not have their
+// writes. The arguments of the model call are unknown. It does not call BeforeModel, whose writes were recorded
+// with the plan.
 func (h *hookRunner) onRecovered(ctx context.Context, step int, plan agent.Message) {
 	if h.claimed.isDrain(step, plan) {
 		return
@@ -150,8 +149,8 @@ func (h *hookRunner) onRecovered(ctx context.Context, step int, plan agent.Messa
 	h.onMessages(ctx, step, reply)
 }
 
-// beforeModel calls the hook before a call of the model. What it writes has led to the reply,
-// and so has what the hooks around the failed calls of the step have written.
+// beforeModel calls BeforeModel. Its writes precede the reply, as do the writes of the hooks around the failed
+// model calls of the step.
 func (h *hookRunner) beforeModel(ctx context.Context, e loop.CallModel) {
 	if f := h.hooks.BeforeModel; f != nil {
 		h.notify(ctx, "BeforeModel", e.Step, func(ctx context.Context, c *agent.HookCall) { f(ctx, c, modelCall(e)) })
@@ -159,7 +158,7 @@ func (h *hookRunner) beforeModel(ctx context.Context, e loop.CallModel) {
 	h.state.callModel()
 }
 
-// afterModel calls the hook behind a call of the model; failed is nil where it has a reply.
+// afterModel calls AfterModel. failed is the error of the model call; nil if there is a reply.
 func (h *hookRunner) afterModel(ctx context.Context, e loop.CallModel, reply *loop.Reply, failed error) {
 	if f := h.hooks.AfterModel; f != nil {
 		message := agent.Message{Role: agent.RoleAssistant, Parts: reply.Parts()}
@@ -175,7 +174,7 @@ func modelCall(e loop.CallModel) agent.ModelCall {
 	return call
 }
 
-// onMessages shows OnMessage the messages of the step, each once.
+// onMessages calls OnMessage with the messages of the step, once each.
 func (h *hookRunner) onMessages(ctx context.Context, step int, messages ...agent.Message) {
 	f := h.hooks.OnMessage
 	if f == nil {
@@ -192,8 +191,8 @@ func (h *hookRunner) onMessages(ctx context.Context, step int, messages ...agent
 	}
 }
 
-// afterRun starts the hook of the run's end; wait waits for it. steps counts the committed steps
-// of the session. The writes and the usage of the hook are dropped: there is no step for them.
+// afterRun starts AfterRun; wait waits for it. steps counts the committed steps of the session. The hook's
+// writes and usage are dropped, since no step follows.
 func (h *hookRunner) afterRun(ctx context.Context, o loop.Outcome, steps int32) {
 	f := h.hooks.AfterRun
 	if f == nil {

@@ -2,14 +2,13 @@ package worker
 
 import "sync"
 
-// idSet is a set of ids for which something was done. The zero value is empty. Safe for
-// concurrent use.
+// idSet is a set of ids. The zero value is empty. Safe for concurrent use.
 type idSet struct {
 	mu  sync.Mutex
 	ids map[string]bool
 }
 
-// add adds the id, and reports whether it is new.
+// add reports whether the id is new.
 func (o *idSet) add(id string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// prepare gathers what the planner has to know. It drops the messages and the journal of the
-// claim, so that a run that waits long for a model holds the conversation once.
+// prepare collects the planner's input. It drops the messages and the journal of the claim, so that a run
+// waiting for a model holds the conversation only once.
 func (r *runner) prepare(ctx context.Context) (loop.Start, error) {
 	conversation := conversation{claimed: r.claimed, sessions: r.peers.Sessions, timeout: r.config.CallTimeout}
 	stored, err := conversation.load(ctx, r.claim.GetMessages())
@@ -42,9 +42,8 @@ func (r *runner) prepare(ctx context.Context) (loop.Start, error) {
 	return start, err
 }
 
-// loadState takes up the custom state of the session. Before the first step, or when all steps
-// were taken back, it gets the defaults of the schema. In a branch, the steps of the session that
-// it was made from count.
+// loadState loads the custom state of the session. A session without steps gets the defaults of the schema.
+// Steps that were rewound do not count, and for a branch those of the original session do.
 func (r *runner) loadState() error {
 	session := r.claimed.session
 	state, err := agent.ParseState([]byte(session.GetCustomState()))
@@ -60,7 +59,7 @@ func (r *runner) loadState() error {
 	return r.writes.start(state, schema)
 }
 
-// loadJournal takes up the journal of a former owner, and gives it; nil without a plan.
+// loadJournal loads and returns the journal of an earlier owner; nil without a plan.
 func (r *runner) loadJournal() (*loop.Journal, error) {
 	found := r.claim.GetJournal()
 	for _, entry := range found.GetUsage() {

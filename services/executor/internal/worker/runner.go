@@ -22,17 +22,17 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// errDraining ends a runner between two steps because the executor stops.
+// errDraining ends a runner between two steps when the executor stops.
 var errDraining = errors.New("stopped between two steps")
 
-// A run whose end the state service refuses is claimed again after a delay between these two.
+// Bounds of the delay before another claim of a run whose end the state service refuses.
 const (
 	minRefusedDelay = 5 * time.Second
 	maxRefusedDelay = 10 * time.Minute
 )
 
-// runner executes one claim: it performs the effects that the planner decides, one at a time.
-// One goroutine owns it. The goroutines of the calls of a step use tools, never the runner.
+// runner executes one claim: it performs the planner's effects, one at a time. One goroutine owns it. The
+// goroutines of tool calls use tools, never the runner.
 type runner struct {
 	config   Config
 	peers    Peers
@@ -44,7 +44,7 @@ type runner struct {
 	claim    *statev1.Claim
 	claimed  claimedRun
 	planner  *loop.Planner
-	step     int32 // the last committed step of the session
+	step     int32 // last committed step of the session
 	branched bool  // see conversation.branched
 
 	stopper  *stopper
@@ -52,7 +52,7 @@ type runner struct {
 	recorder *recorder
 	usage    *account
 	writes   *stateWrites
-	// Of the run's agent, see use.
+	// Of the run's agent: see useAgent.
 	code  *agentCode
 	hooks *hookRunner
 	tools *toolCaller
@@ -77,7 +77,7 @@ func newRunner(w *Worker, claim *statev1.Claim, h *stopper, stop <-chan struct{}
 	return r
 }
 
-// useAgent makes the parts for the run's agent. Until the agent is known they have the zero Agent,
+// useAgent makes the parts that depend on the run's agent. Before the agent is known they have the zero Agent,
 // without hooks.
 func (r *runner) useAgent(a catalog.Agent) {
 	r.code = &agentCode{
@@ -95,7 +95,7 @@ func (r *runner) useAgent(a catalog.Agent) {
 	}
 }
 
-// run works until the run has ended or is another executor's.
+// run executes the run until it has ended, was released, or belongs to another executor.
 func (r *runner) run(ctx context.Context) {
 	ctx = telemetry.WithTraceparent(ctx, r.claimed.run.GetTraceparent(), r.claimed.run.GetTracestate())
 	ctx, span := r.peers.Tracer.Start(ctx, "holdfast.run", trace.WithAttributes(
@@ -117,17 +117,17 @@ func (r *runner) run(ctx context.Context) {
 	err := withoutPanics(ctx, r.log, r.execute)
 	if err != nil && !mustLeave(ctx, err) {
 		span.SetStatus(codes.Error, err.Error())
-		r.log.ErrorContext(ctx, "the run cannot go on", "error", err)
+		r.log.ErrorContext(ctx, "the run cannot continue", "error", err)
 		failure := loop.InternalFailure(err)
 		err = withoutPanics(ctx, r.log, func(ctx context.Context) error { return r.fail(ctx, failure) })
 	}
 	r.release(ctx, err)
 	bounded, cancel := context.WithTimeout(ctx, r.stopper.patience(r.config.StreamPatience))
 	defer cancel()
-	_ = r.view.publisher.Flush(bounded) // readers get from the state service what the log does not take
+	_ = r.view.publisher.Flush(bounded) // readers get from the state service what the log refuses
 }
 
-// withoutPanics makes errors of panics.
+// withoutPanics turns panics into errors.
 func withoutPanics(ctx context.Context, log *slog.Logger, work func(context.Context) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -138,19 +138,18 @@ func withoutPanics(ctx context.Context, log *slog.Logger, work func(context.Cont
 	return work(ctx)
 }
 
-// mustLeave reports whether the error says that the run is not this runner's any more, or is to be
-// given back.
+// mustLeave reports whether the run is no longer this runner's, or is to be released.
 func mustLeave(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || errors.Is(err, errDraining) || errors.Is(err, errNoAgent) || errors.Is(err, publisher.ErrFenced) ||
 		isLost(err) || isAnswerChanged(err)
 }
 
-// fail ends the run as failed, whatever it is doing.
+// fail ends the run as failed, in any state.
 func (r *runner) fail(ctx context.Context, failure loop.Failure) error {
 	return r.giveUp(ctx, loop.Outcome{Status: loop.StatusFailed, FinishReason: model.FinishError, Failure: &failure})
 }
 
-// release gives the run back where it is still this runner's.
+// release releases the run if it is still this runner's.
 func (r *runner) release(ctx context.Context, err error) {
 	delay := time.Duration(0)
 	switch cause := context.Cause(ctx); {
@@ -159,9 +158,9 @@ func (r *runner) release(ctx context.Context, err error) {
 	case errors.Is(err, errDraining), errors.Is(cause, errDrained):
 	case errors.Is(err, errNoAgent):
 		delay = r.config.AbsentDelay
-	case isAnswerChanged(err): // the next claim has the answers as they are
+	case isAnswerChanged(err): // the next claim has the current answers
 	case cause != nil, isLost(err), errors.Is(err, publisher.ErrFenced):
-		r.log.InfoContext(ctx, "the run is another executor's now", "error", err)
+		r.log.InfoContext(ctx, "the run belongs to another executor now", "error", err)
 		return
 	default:
 		delay = refusedDelay(r.claimed.run.GetAttempt())
@@ -171,7 +170,7 @@ func (r *runner) release(ctx context.Context, err error) {
 	r.recorder.release(ctx, delay)
 }
 
-// refusedDelay is how long a run waits that could not even be ended, after so many claims.
+// refusedDelay returns the delay before the next claim of a run whose end was refused.
 func refusedDelay(claims int32) time.Duration {
 	return min(minRefusedDelay<<min(max(claims-1, 0), 10), maxRefusedDelay)
 }

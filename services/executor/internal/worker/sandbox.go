@@ -13,25 +13,25 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxAbandoned is how many abandoned calls of one function or model of an agent may still be
-// running before it is not called any more.
+// maxAbandoned is the most abandoned calls of one function or model that may still run. With so many, the
+// function or model is not called.
 const maxAbandoned = 32
 
-// abandonedAfter is how long code has to end with its context before it counts as abandoned.
-// modelGrace is how long the runner waits for a model to end with its context.
+// abandonedAfter is how long code may continue after its context before it counts as abandoned. modelGrace is
+// how long the runner waits for a model after its context.
 const (
 	abandonedAfter = time.Second
 	modelGrace     = 3 * time.Second
 )
 
-// eventsAhead is how many events a model may be ahead of the runner. An event costs no switch between
-// their goroutines then, where the model has several at once.
+// eventsAhead is how many events a model may be ahead of the runner. With a few, several events at once cost no
+// switch between their goroutines.
 const eventsAhead = 4
 
-// errTooLong ends the context of an agent's code that takes too long.
+// errTooLong ends the context of code that exceeds its time limit.
 var errTooLong = errors.New("it did not end in time")
 
-// crashError says that an agent's code neither returned nor failed by itself.
+// crashError means that an agent's code has panicked, did not return, or was not called.
 type crashError struct{ why string }
 
 func (e crashError) Error() string { return e.why }
@@ -39,23 +39,22 @@ func (e crashError) Error() string { return e.why }
 // errDidNotReturn is the error of code that has ended its goroutine.
 var errDidNotReturn = crashError{"it did not return"}
 
-// isCrash reports whether the error does not come from the code that was called.
+// isCrash reports whether the error comes from the sandbox and not from the code itself.
 func isCrash(err error) bool {
 	_, ok := errors.AsType[crashError](err)
 	return ok || errors.Is(err, errTooLong)
 }
 
-// sandbox runs the code of agents, except tools: with a time limit, and with panics as errors.
-// Safe for concurrent use.
+// sandbox runs the code of agents, except tools, with time limits and without panics. Safe for concurrent use.
 type sandbox struct {
 	log       *slog.Logger
 	running   crowd.Crowd
 	abandoned abandonedCalls
 }
 
-// callFunction runs a function of an agent in the sandbox; what names it. It returns soon after the
-// limit or the end of ctx, with the cause. Code that does not return then is abandoned. A
-// function with too many abandoned calls is not called.
+// callFunction calls a function of an agent; what names it. It returns soon after the limit or the end of ctx,
+// with the cause. It abandons code that has not returned by then, and does not call a function with too many
+// abandoned calls.
 func callFunction[A any](ctx context.Context, s *sandbox, what string, limit time.Duration, f func(ctx context.Context) (A, error)) (A, error) {
 	var none A
 	if err := s.abandoned.refuse(what); err != nil {
@@ -82,7 +81,7 @@ func callFunction[A any](ctx context.Context, s *sandbox, what string, limit tim
 	}
 }
 
-// contain makes errors of panics. It does not return where f ends its goroutine.
+// contain turns panics into errors. It does not return if f ends its goroutine.
 func (s *sandbox) contain(ctx context.Context, what string, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -93,7 +92,7 @@ func (s *sandbox) contain(ctx context.Context, what string, f func() error) (err
 	return f()
 }
 
-// abandon counts code that has not ended with its context, until it does.
+// abandon counts code that continues after its context, until the code ends.
 func (s *sandbox) abandon(ctx context.Context, what string, ended <-chan struct{}) {
 	ctx = context.WithoutCancel(ctx)
 	s.running.Go(func() {
@@ -105,7 +104,7 @@ func (s *sandbox) abandon(ctx context.Context, what string, ended <-chan struct{
 		case <-timer.C:
 		}
 		n := s.abandoned.add(what, 1)
-		s.log.WarnContext(ctx, "code of an agent goes on after its end", "code", what, "abandoned", n)
+		s.log.WarnContext(ctx, "code of an agent continues after its context has ended", "code", what, "abandoned", n)
 		<-ended
 		s.abandoned.add(what, -1)
 	})
@@ -144,8 +143,8 @@ func (s *sandbox) startReply(ctx context.Context, what string, engine model.Mode
 	return reply
 }
 
-// receiveReply calls a model and passes the events of its reply to each, until each fails. A model
-// that continues although ctx has ended, or each has failed, is abandoned.
+// receiveReply calls a model and passes the events of its reply to each, until each returns an error. It
+// abandons a model that continues after ctx or after that error.
 func (s *sandbox) receiveReply(ctx context.Context, what string, engine model.Model, request model.Request, each func(model.Event, error) error) error {
 	if err := s.abandoned.refuse(what); err != nil {
 		return modelFailure{&model.Error{Code: model.CodeUnavailable, Retryable: true, Message: err.Error()}}
@@ -176,14 +175,14 @@ func (s *sandbox) receiveReply(ctx context.Context, what string, engine model.Mo
 	}
 }
 
-// abandonedCalls counts the abandoned calls that still run, by the name of their code. The zero
-// value has none. Safe for concurrent use.
+// abandonedCalls counts the running abandoned calls by the name of their code. The zero value has none. Safe for
+// concurrent use.
 type abandonedCalls struct {
 	mu     sync.Mutex
 	counts map[string]int
 }
 
-// add changes the count of the code by n, and gives it.
+// add adds n to the count of the code, and returns the sum.
 func (a *abandonedCalls) add(what string, n int) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -198,7 +197,7 @@ func (a *abandonedCalls) add(what string, n int) int {
 	return total
 }
 
-// refuse gives the error of code that has too many abandoned calls; nil for other code.
+// refuse returns an error for code with too many abandoned calls.
 func (a *abandonedCalls) refuse(what string) error {
 	if n := a.add(what, 0); n >= maxAbandoned {
 		return crashError{fmt.Sprintf("it is not called: %d earlier calls of it have not ended although their time is up", n)}

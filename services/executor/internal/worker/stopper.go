@@ -11,41 +11,39 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// stopPatience is how long a run that was asked to stop waits for the stream tier.
+// stopPatience is how long a stopped run waits for the stream tier.
 const stopPatience = time.Second
 
-// Stopped is the cause with which the contexts of models and tools end when their run
-// is to end early; a timeout has another one.
+// Stopped is the cause of the contexts of models and tools of a stopped run. A timeout has another cause.
 type Stopped struct{ Kind loop.StopKind }
 
 func (e Stopped) Error() string { return fmt.Sprintf("the run is stopped: %s", e.Kind) }
 
-// isStop reports whether a stop, and nothing else, has cut an effect: ctx, the context of the
-// run, has not ended.
+// isStop reports whether a stop has cut an effect. If ctx, the context of the run, has ended, it has not.
 func isStop(ctx context.Context, err error) bool {
 	_, ok := errors.AsType[Stopped](err)
 	return ok && ctx.Err() == nil
 }
 
-// cutByStop reports whether the context has ended because of a stop.
+// cutByStop reports whether a stop has ended the context.
 func cutByStop(ctx context.Context) bool {
 	_, ok := errors.AsType[Stopped](context.Cause(ctx))
 	return ok
 }
 
-// stopper passes stops to the runner of a run: requests to end it early. A stop cuts what is under
-// way. Safe for concurrent use.
+// stopper passes stops, which are requests to end the run early, to the runner. A stop cuts the effect in
+// progress. Safe for concurrent use.
 type stopper struct {
 	mu     sync.Mutex
-	stop   loop.Stop               // the strongest so far; without a kind there is none
-	isNew  bool                    // the planner does not know it yet
-	cancel context.CancelCauseFunc // of what is under way; nil where nothing is
+	stop   loop.Stop               // the strongest; no kind for none
+	isNew  bool                    // not passed on to the planner
+	cancel context.CancelCauseFunc // cuts the effect in progress; nil without one
 }
 
-// ranks orders stops: a stop that does not rank above the former one changes nothing.
+// ranks orders stops. Only a stop of a higher rank replaces the current one.
 var ranks = map[loop.StopKind]int{loop.StopInterrupt: 1, loop.StopDeadline: 2, loop.StopAbort: 3}
 
-// request asks for the end of the run, and cuts what is under way.
+// request stops the run and cuts the effect in progress.
 func (h *stopper) request(s loop.Stop) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,9 +56,8 @@ func (h *stopper) request(s loop.Stop) {
 	}
 }
 
-// cuttable gives a context that a stop ends, with the cause Stopped. A context that begins while
-// another one has not ended is inside of that, and has to end first. Where the planner does not
-// know a stop yet, the context has ended already.
+// cuttable returns a context that a stop ends, with the cause Stopped. A stop that was not passed on to the
+// planner has ended it already. Such contexts may be nested: the inner one must end first.
 func (h *stopper) cuttable(ctx context.Context) (cuttable context.Context, end func()) {
 	cuttable, cancel := context.WithCancelCause(ctx)
 	h.mu.Lock()
@@ -86,8 +83,8 @@ func (h *stopper) cuttable(ctx context.Context) (cuttable context.Context, end f
 	}
 }
 
-// withGrace gives a context that ends stopPatience after a stop, with the cause Stopped. It is
-// used in place of a context of within.
+// withGrace returns a context that ends stopPatience after a stop, with the cause Stopped. It replaces a context
+// of cuttable.
 func (h *stopper) withGrace(ctx context.Context) (bounded context.Context, end func()) {
 	bounded, cancel := context.WithCancelCause(ctx)
 	cuttable, endCuttable := h.cuttable(ctx)
@@ -114,7 +111,7 @@ func (h *stopper) kind() loop.StopKind {
 	return h.stop.Kind
 }
 
-// takeNew gives the stop that the planner does not know yet, once.
+// takeNew returns a stop that was not passed on to the planner, once.
 func (h *stopper) takeNew() (loop.Stop, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,10 +120,10 @@ func (h *stopper) takeNew() (loop.Stop, bool) {
 	return h.stop, news
 }
 
-// requested reports whether the run is to end early.
+// requested reports whether there is a stop.
 func (h *stopper) requested() bool { return h.kind() != "" }
 
-// toStop converts a requested stop; false where none is requested, or one of an unknown kind.
+// toStop converts a stop. It reports false for none and for one of an unknown kind.
 func toStop(s *statev1.Stop) (loop.Stop, bool) {
 	kind, ok := stopKinds[s.GetKind()]
 	return loop.Stop{Kind: kind, Reason: s.GetReason()}, ok
@@ -137,7 +134,7 @@ var stopKinds = map[statev1.StopKind]loop.StopKind{
 	statev1.StopKind_STOP_KIND_ABORT:     loop.StopAbort,
 }
 
-// stopAt requests a stop at the deadline, until cancel is called. The zero time means never.
+// stopAt stops the run at the deadline, until cancel is called. The zero time means never.
 func (h *stopper) stopAt(deadline, now time.Time) (cancel func()) {
 	if deadline.IsZero() {
 		return func() {}
@@ -146,8 +143,7 @@ func (h *stopper) stopAt(deadline, now time.Time) (cancel func()) {
 	return func() { timer.Stop() }
 }
 
-// patience is how long the end of the run waits for the stream tier: the limit, or less where
-// the run is to end early.
+// patience returns how long the end of the run waits for the stream tier: the limit, or less after a stop.
 func (h *stopper) patience(limit time.Duration) time.Duration {
 	if h.requested() {
 		return min(stopPatience, limit)

@@ -16,18 +16,18 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// maxStepResults bounds the results of one step together, in bytes, so that its
-// commit fits into a message of the RPC layer beside the reply.
+// maxStepResults bounds the sum of a step's results in bytes, so that the commit fits into one message with the
+// reply.
 const maxStepResults = 8 << 20
 
-// outcome is how a call of a step has ended.
+// outcome is the end of a call.
 type outcome struct {
 	loop.Ended
 	usage    []*statev1.UsageEntry
 	recorded bool // the journal has it, with its usage
 }
 
-// fail makes the call a failed one without writes; problem is for the model.
+// fail makes the call a failed one without writes. The model reads problem.
 func (o *outcome) fail(problem string) {
 	o.Result = agent.ToolResult{CallID: o.Result.CallID, Name: o.Result.Name, Synthetic: true, Error: problem}
 	o.Ops = nil
@@ -38,8 +38,7 @@ func (o *outcome) fail(problem string) {
 	}
 }
 
-// toolCaller runs the calls of steps: it runs their tools with the hooks around them, has the
-// results recorded, and shows them.
+// toolCaller runs the calls of steps: their tools, with the hooks around them. It records and shows the results.
 type toolCaller struct {
 	claimed  claimedRun
 	tools    *tool.Runner
@@ -52,16 +51,16 @@ type toolCaller struct {
 	passed   func(ctx context.Context, p Point)
 
 	parallel                int // calls at once
-	resultBytes, stateBytes int // bounds of what one call gives and writes
+	resultBytes, stateBytes int // of one call's result and state writes
 }
 
-// callBatch is calls of a step that run at the same time.
+// callBatch has the calls of a step that run at the same time.
 type callBatch struct {
 	loop.RunCalls
-	state     agent.State   // what the calls see
+	state     agent.State   // at the begin of the calls
 	storePlan func() error  // records the plan
-	planning  chan struct{} // has room for the one call that records the plan
-	running   atomic.Int32  // the tools that have not ended
+	planning  chan struct{} // held by the call that records the plan
+	running   atomic.Int32  // tools that have not ended
 }
 
 func newCallBatch(e loop.RunCalls, state agent.State, keepPlan func() error) *callBatch {
@@ -74,8 +73,8 @@ func newCallBatch(e loop.RunCalls, state agent.State, keepPlan func() error) *ca
 	return b
 }
 
-// run runs the calls of a batch. Results that have to be recorded are recorded, then shown. When
-// cuttable ends, the running tools are cut and the other calls do not begin.
+// run runs the calls of a batch. It records results that need a record before it shows them. When cuttable ends,
+// running tools are cut and other calls do not start.
 func (t *toolCaller) run(ctx, cuttable context.Context, e *callBatch) ([]outcome, error) {
 	outcomes := make([]outcome, len(e.Calls))
 	run := func(ctx, tools context.Context, i int) error {
@@ -98,8 +97,7 @@ func (t *toolCaller) run(ctx, cuttable context.Context, e *callBatch) ([]outcome
 	return outcomes, group.Wait()
 }
 
-// runCall runs one call, as far as a former owner has not. A stop also ends tools, the context of
-// the tool.
+// runCall runs one call, unless an earlier owner has. tools is the context of the tool, which a stop also ends.
 func (t *toolCaller) runCall(ctx, tools context.Context, e *callBatch, c loop.Call) (outcome, error) {
 	if err := t.view.showDecision(tools, int32(e.Step), c.ID, c.Decision); err != nil {
 		return outcome{}, err
@@ -113,7 +111,7 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e *callBatch, c loop.Ca
 		o.Stopped = true
 		return o, nil
 	case tools.Err() != nil:
-		return o, context.Cause(tools) // the run was lost or cut before the call began
+		return o, context.Cause(tools) // the run was lost or cut before the call started
 	default:
 		o = t.runTool(tools, e, c)
 		last = e.running.Add(-1) == 0
@@ -121,7 +119,7 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e *callBatch, c loop.Ca
 		case o.Stopped && cutByStop(tools):
 			return o, nil
 		case o.Stopped:
-			return o, context.Cause(tools) // the result of a call that was cut means nothing
+			return o, context.Cause(tools) // the result of a cut call is meaningless
 		}
 	}
 	t.passed(ctx, PointCallEnded)
@@ -135,8 +133,8 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e *callBatch, c loop.Ca
 	return o, err
 }
 
-// record has the end of a call recorded if it has to be; otherwise the commit makes it durable. last
-// says that all other tools of the batch have ended.
+// record records the end of a call if it needs a record. Otherwise the commit carries it. last means that all
+// other tools of the batch have ended.
 func (t *toolCaller) record(ctx context.Context, e *callBatch, c loop.Call, o *outcome, last bool) error {
 	switch {
 	case c.Recorded:
@@ -156,7 +154,7 @@ func (t *toolCaller) record(ctx context.Context, e *callBatch, c loop.Call, o *o
 	return nil
 }
 
-// ensurePlan has the plan of the step recorded, where it is not. Calls of the batch wait for each other.
+// ensurePlan records the plan of the step unless it is recorded. Only one call of the batch does so at a time.
 func (t *toolCaller) ensurePlan(ctx context.Context, e *callBatch) error {
 	select {
 	case e.planning <- struct{}{}:
@@ -170,7 +168,7 @@ func (t *toolCaller) ensurePlan(ctx context.Context, e *callBatch) error {
 	return e.storePlan()
 }
 
-// runTool runs the tool of a call with the hooks around it. The result carries their writes.
+// runTool runs the tool of a call with the hooks around it. The outcome has the writes of all.
 func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) outcome {
 	ctx, span := t.tracer.Start(ctx, "holdfast.tool", trace.WithAttributes(
 		attribute.String("tool.name", c.Name), attribute.String("tool.call_id", c.ID),

@@ -9,13 +9,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// callHooks calls the hooks around one call, one after another. What they write is recorded with
-// the writes of the call, in the order of their calls.
+// callHooks calls the hooks around one call, one at a time. Their writes are recorded with those of the call, in
+// the order of the hooks.
 type callHooks struct {
 	hooks    *hookRunner
 	step     int
 	toolCall agent.ToolCall
-	state    agent.State // with what was written so far
+	state    agent.State // with the writes so far
 	ops      []agent.Op
 	usage    []*statev1.UsageEntry
 }
@@ -39,7 +39,7 @@ func (h *callHooks) before(ctx context.Context) {
 	}
 }
 
-// after calls the hooks behind the tool, in the order of the specification.
+// after calls the hooks after the tool, in the order of the specification.
 func (h *callHooks) after(ctx context.Context, ran tool.Outcome) {
 	hooks := h.hooks.hooks
 	h.add(ran.Ops)

@@ -17,35 +17,35 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// view shows readers the run, through the publisher. It knows what they have seen of the step in
-// flight, and shows nothing twice. Methods that show something may wait for the stream tier until
-// their ctx ends; readers get it all the same. The error is publisher.ErrFenced.
+// view shows the run to readers, through the publisher. It tracks what they have seen of the step in flight, and
+// shows nothing twice. Its methods may wait for the stream tier until their ctx ends, without a loss for
+// readers. Their error is publisher.ErrFenced.
 //
-// decision, ended and the functions of emits may be called by many goroutines at once, the
-// other methods by one.
+// Many goroutines may use showDecision, showEnd and the functions of emitter at once. One goroutine uses the
+// other methods.
 type view struct {
 	claimed   claimedRun
-	previous  string // the run that this one continues, as far as it is known
+	previous  string // the run that this one continues, if known
 	now       func() time.Time
 	publisher *publisher.Publisher
 
-	begun      bool         // readers were shown how the run begins
+	begun      bool         // readers were shown the begin of the run
 	reply      shownReply   // of the step in flight
-	emitted    emittedBytes // in the step in flight
-	started    idSet        // the calls with a start
-	ended      idSet        // the calls with an end
-	questioned idSet        // the calls with a question to a human
-	decided    idSet        // the calls with the decision of a human
+	emitted    emittedBytes // by tools and hooks of the step in flight
+	started    idSet        // calls with a start
+	ended      idSet        // calls with an end
+	questioned idSet        // calls with a question to a human
+	decided    idSet        // calls with a human's decision
 
 	mu    sync.Mutex
-	state agent.State // the custom state as readers have it
+	state agent.State // custom state as shown to readers
 }
 
-// callFates tells how the calls of a reply go on. It is a loop.Planner.
+// callFates knows how the calls of a reply continue. The planner implements it.
 type callFates interface {
 	// AwaitsClient reports whether a client has to answer the call.
 	AwaitsClient(callID string) bool
-	// Refused reports whether nobody runs the call. Then it has no start.
+	// Refused reports whether the runtime refuses the call. A refused call has no start.
 	Refused(callID string) bool
 }
 
@@ -65,7 +65,7 @@ func newView(claim *statev1.Claim, c Config, p Peers, log *slog.Logger) *view {
 	}, log)}
 }
 
-// stamp fills in what all chunks of the run have.
+// stamp sets the fields that all chunks of the run have.
 func (v *view) stamp(step int32, chunk *eventv1.Chunk) *eventv1.Chunk {
 	chunk.AgentId = v.claimed.run.GetRunId()
 	chunk.AgentType = v.claimed.run.GetAgentType()
@@ -82,8 +82,8 @@ func (v *view) show(ctx context.Context, step int32, chunks ...*eventv1.Chunk) e
 	return v.publisher.Show(ctx, chunks...)
 }
 
-// emitter shows the events of a tool or a hook of the step. TooLarge (EVENTS_TOO_LARGE) where the
-// step has emitted too much.
+// emitter returns a function that shows events of tools and hooks of the step. TooLarge (EVENTS_TOO_LARGE) if
+// the step emits too much.
 func (v *view) emitter(step int32) tool.Emit {
 	return func(ctx context.Context, event tool.Event) error {
 		if err := v.emitted.admit(len(event.Name) + len(event.ID) + len(event.Data)); err != nil {
@@ -93,8 +93,8 @@ func (v *view) emitter(step int32) tool.Emit {
 	}
 }
 
-// showBegin shows how the run begins, once, where none of its steps is committed yet. step is the
-// last one of the session.
+// showBegin shows the begin of the run, once, unless a step of the run is committed. step is the last one of the
+// session.
 func (v *view) showBegin(ctx context.Context, step int32) error {
 	if v.begun {
 		return nil
@@ -110,14 +110,13 @@ func (v *view) showBegin(ctx context.Context, step int32) error {
 	return v.show(ctx, step, runStarted(run.GetTurn(), run.GetMessageId()))
 }
 
-// beginReply shows that the model is asked. The text of a reply that is asked for as a form
-// (JSON) is not for readers.
+// beginReply shows the start of a reply. Readers do not see the text of a form, which is JSON.
 func (v *view) beginReply(ctx context.Context, step int32, form bool) error {
 	v.reply = shownReply{begun: true, form: form}
 	return v.show(ctx, step, stepStarted())
 }
 
-// extendReply shows events that the reply has given.
+// extendReply shows events of the reply.
 func (v *view) extendReply(ctx context.Context, step int32, reply *loop.Reply, events []model.Event) error {
 	for _, event := range events {
 		if _, isText := event.(model.TextDelta); isText && v.reply.form {
@@ -135,8 +134,8 @@ func (v *view) extendReply(ctx context.Context, step int32, reply *loop.Reply, e
 	return nil
 }
 
-// showStarts shows the starts of calls, once. A refused call gets no start: it would tell a client that
-// it may run the call.
+// showStarts shows the starts of calls, once. A refused call gets none: a start tells a client that it may run
+// the call.
 func (v *view) showStarts(ctx context.Context, step int32, calls []agent.ToolCall, fates callFates) error {
 	for _, call := range calls {
 		if fates.Refused(call.ID) || !v.started.add(call.ID) {
@@ -149,8 +148,8 @@ func (v *view) showStarts(ctx context.Context, step int32, calls []agent.ToolCal
 	return nil
 }
 
-// showPlan shows the step up to its plan. The plan of a drain is not shown: its calls were shown by
-// an earlier step.
+// showPlan shows the step up to its plan. It does not show the plan of a drain, whose calls belong to an earlier
+// step.
 func (v *view) showPlan(ctx context.Context, step int32, plan agent.Message, fates callFates) error {
 	if v.claimed.isDrain(int(step), plan) {
 		return nil
@@ -165,7 +164,7 @@ func (v *view) showPlan(ctx context.Context, step int32, plan agent.Message, fat
 	return v.show(ctx, step, chunks...)
 }
 
-// showDecision shows how the approval of a call was decided, once; nothing where d is nil.
+// showDecision shows a human's decision about a call, once; nothing for nil.
 func (v *view) showDecision(ctx context.Context, step int32, callID string, d *loop.Decision) error {
 	if d == nil || !v.decided.add(callID) {
 		return nil
@@ -173,7 +172,7 @@ func (v *view) showDecision(ctx context.Context, step int32, callID string, d *l
 	return v.show(ctx, step, approvalResponse(callID, *d))
 }
 
-// showEnd shows what a call has written and how it has ended, once.
+// showEnd shows the writes and the end of a call, once.
 func (v *view) showEnd(ctx context.Context, step int32, e loop.Ended) error {
 	if !v.ended.add(e.Result.CallID) {
 		return nil
@@ -181,7 +180,7 @@ func (v *view) showEnd(ctx context.Context, step int32, e loop.Ended) error {
 	return v.showWrites(ctx, step, e.Ops, &e.Result)
 }
 
-// showWrites shows writes to the custom state, and the end of their call, if any, behind them.
+// showWrites shows writes to the custom state, followed by the end of their call, if any.
 func (v *view) showWrites(ctx context.Context, step int32, ops []agent.Op, end *agent.ToolResult) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -197,7 +196,7 @@ func (v *view) showWrites(ctx context.Context, step int32, ops []agent.Op, end *
 	return v.show(ctx, step, chunks...)
 }
 
-// showState shows the custom state as the step leaves it, where readers do not have it yet.
+// showState shows the changes that lead to the custom state at the end of the step.
 func (v *view) showState(ctx context.Context, step int32, w *stateWrites) error {
 	if !w.changes() && !w.dropped {
 		return nil
@@ -211,8 +210,8 @@ func (v *view) showState(ctx context.Context, step int32, w *stateWrites) error 
 	return v.showWrites(ctx, step, ops, nil)
 }
 
-// showRest shows the rest of a step before its commit: its messages, what the custom state becomes,
-// the questions to a human, and the output.
+// showRest shows the rest of a step before its commit: messages, custom state, questions to a human, and the
+// output.
 func (v *view) showRest(ctx context.Context, e loop.Commit, fates callFates, w *stateWrites) error {
 	step := int32(e.Step)
 	for _, m := range e.Messages {
@@ -237,8 +236,8 @@ func (v *view) showRest(ctx context.Context, e loop.Commit, fates callFates, w *
 	return nil
 }
 
-// showMessage shows the rest of a message of the commit. Where readers have seen another reply, the
-// commit sends them to the state service.
+// showMessage shows the rest of a message of the commit. If readers have seen another reply, the commit sends
+// them to the state service.
 func (v *view) showMessage(ctx context.Context, e loop.Commit, m agent.Message, fates callFates) error {
 	step := int32(e.Step)
 	switch {
@@ -267,7 +266,7 @@ func (v *view) showMessage(ctx context.Context, e loop.Commit, m agent.Message, 
 	return nil
 }
 
-// showCommittedDecision shows the decision about a call of an earlier step, which the commit has.
+// showCommittedDecision shows the commit's decision about a call of an earlier step, if any.
 func (v *view) showCommittedDecision(ctx context.Context, e loop.Commit, callID string) error {
 	if d, ok := e.Decisions[callID]; ok {
 		return v.showDecision(ctx, int32(e.Step), callID, &d)
@@ -275,22 +274,21 @@ func (v *view) showCommittedDecision(ctx context.Context, e loop.Commit, callID 
 	return nil
 }
 
-// voidStep voids what readers have seen of the step in flight. The custom state is then the
-// one before the step.
+// voidStep voids what readers have seen of the step in flight. state is the custom state before the step.
 func (v *view) voidStep(state agent.State) {
 	v.publisher.Retry(publisher.ReasonStepRetried)
 	v.reset()
 	v.setState(state)
 }
 
-// setState says which custom state readers have.
+// setState sets the custom state that readers have.
 func (v *view) setState(state agent.State) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.state = state
 }
 
-// reset forgets what was shown of the step in flight.
+// reset clears what was shown of the step in flight.
 func (v *view) reset() {
 	v.started.reset()
 	v.ended.reset()
@@ -300,7 +298,7 @@ func (v *view) reset() {
 	v.reply = shownReply{}
 }
 
-// showCommitted shows that the step is committed, and the end of the run where it has ended with it.
+// showCommitted shows the commit of the step, and the end of the run if it has ended.
 func (v *view) showCommitted(step int32, checkpointID string, o *loop.Outcome, usage *eventv1.Usage) {
 	v.reset()
 	var end *publisher.Ended
@@ -311,8 +309,8 @@ func (v *view) showCommitted(step int32, checkpointID string, o *loop.Outcome, u
 	v.publisher.Commit(v.stamp(step, stepCommitted(checkpointID)), end)
 }
 
-// showFinished shows that the run has ended outside of a step, behind the given one. What readers
-// have seen of the step in flight is void.
+// showFinished shows the end of the run outside of a step, after the given step. It voids what readers have seen
+// of the step in flight.
 func (v *view) showFinished(step int32, o loop.Outcome, usage *eventv1.Usage) {
 	v.publisher.End(v.runEnd(step, o, usage))
 }
@@ -321,8 +319,8 @@ func (v *view) runEnd(step int32, o loop.Outcome, usage *eventv1.Usage) publishe
 	return publisher.Ended{Chunk: v.stamp(step, lastChunk(o, usage)), Terminal: terminal(v.claimed.run.GetRunId(), o, usage)}
 }
 
-// maxEmitted bounds what the tools and hooks of a step emit together, in bytes: it is kept
-// until the step is committed, and stored with it.
+// maxEmitted bounds the bytes that the tools and hooks of a step emit. They stay in memory until the commit
+// stores them.
 const maxEmitted = 4 << 20
 
 // emittedBytes counts what the tools and hooks of a step emit. Safe for concurrent use.
@@ -331,7 +329,7 @@ type emittedBytes struct {
 	bytes int
 }
 
-// admit gives TooLarge (EVENTS_TOO_LARGE) where the step has emitted too much.
+// admit returns TooLarge (EVENTS_TOO_LARGE) if the step emits too much.
 func (e *emittedBytes) admit(size int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

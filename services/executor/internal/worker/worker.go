@@ -18,10 +18,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// Config holds the limits and intervals of a worker. Only fields that name a default may be 0.
+// Config has the limits and intervals of a worker. Only fields with a default may be 0.
 type Config struct {
 	Slots             int           // runs at once
-	HeartbeatInterval time.Duration // between two signs of life
+	HeartbeatInterval time.Duration // between two heartbeats
 	HeldInterval      time.Duration // between two heartbeats that list the held runs
 	CallTimeout       time.Duration // of one unary call to state or stream
 	ModelTimeout      time.Duration // of one model call
@@ -35,16 +35,14 @@ type Config struct {
 
 	HookTimeout  time.Duration // of one call of a hook; 0 is 10 seconds
 	GuardTimeout time.Duration // of one question to an agent's guard; 0 is a minute
-	AbsentDelay  time.Duration // before a run is claimed again whose agent is not here; 0 is 5 seconds
-	// MaxLosses is how often in a row executors may be lost with a run before the run
-	// fails; 0 is 5.
+	AbsentDelay  time.Duration // before the next claim of a run without its agent here; 0 is 5 seconds
+	// MaxLosses is how many executors in a row may be lost with a run before the run fails; 0 is 5.
 	MaxLosses int
-	// MaxStateBytes bounds what one call or hook writes to the custom state; 0 is
-	// agent.DefaultStateBytes.
+	// MaxStateBytes bounds the state writes of one call or hook; 0 is agent.DefaultStateBytes.
 	MaxStateBytes int
 }
 
-// The defaults of what may be 0.
+// The defaults of Config.
 const (
 	defaultHookTimeout  = 10 * time.Second
 	defaultGuardTimeout = time.Minute
@@ -71,22 +69,21 @@ type Peers struct {
 	Tracer     trace.Tracer
 	Now        func() time.Time
 	Jitter     func() float64 // in [0, 1)
-	// Passed is called at every point that a run passes: see the package comment. It may be
-	// nil.
+	// Passed is called at every point that a run passes: see the package comment. It may be nil.
 	Passed func(ctx context.Context, p Point)
 }
 
-// Reasons for which a run is cut.
+// Causes of a cut run.
 var (
 	errDrained   = errors.New("the executor stops")
 	errForgotten = errors.New("the state service has given the executor's runs to others")
 )
 
-// afterCut is how long runs and tools that were cut have to end.
+// afterCut is how long tools and functions of agents may take after the last runner.
 const afterCut = 2 * time.Second
 
-// runnersAfterCut is how long runners that were cut have to end. A runner may first have to
-// abandon its model, and then gives its run back.
+// runnersAfterCut is how long runners may take after the cut. They may have to abandon a model first, and
+// release their run.
 const runnersAfterCut = 10 * time.Second
 
 // Worker claims and executes runs.
@@ -97,24 +94,24 @@ type Worker struct {
 
 	runners crowd.Crowd
 	sandbox *sandbox      // for the code of agents
-	freed   chan struct{} // holds one token when slots became free
+	freed   chan struct{} // one token when slots have become free
 
 	mu        sync.Mutex
 	held      map[string]*hold // by run id
 	active    int              // runners that have not ended
-	free      int              // slots that the state service has no credits for yet
-	announced time.Time        // when the open claim stream announced the executor; zero without one
+	free      int              // free slots without a credit at the state service
+	announced time.Time        // of the executor; zero before that
 	reopen    func()           // ends the open claim stream
 }
 
-// hold is one claim that a runner executes.
+// hold is a claim with its runner.
 type hold struct {
 	runID   string
 	cancel  context.CancelCauseFunc
 	stopper *stopper
 }
 
-// New returns a worker that does nothing before Run.
+// New returns a worker that starts with Run.
 func New(c Config, p Peers) *Worker {
 	if p.Passed == nil {
 		p.Passed = func(context.Context, Point) {}
@@ -124,13 +121,13 @@ func New(c Config, p Peers) *Worker {
 		peers:   p,
 		tools:   &tool.Runner{Timeout: c.ToolTimeout, Log: p.Log},
 		sandbox: &sandbox{log: p.Log},
-		freed:   make(chan struct{}, 1), // one token is enough: the sender reads all free slots
+		freed:   make(chan struct{}, 1), // one token is enough: the sender sends all free slots
 		held:    map[string]*hold{},
 		reopen:  func() {},
 	}
 }
 
-// LiveRunIDs gives the runs that the worker holds, sorted.
+// LiveRunIDs returns the ids of the held runs, sorted.
 func (w *Worker) LiveRunIDs() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,9 +139,8 @@ func (w *Worker) LiveRunIDs() []string {
 	return ids
 }
 
-// Run claims and executes runs until ctx ends. Then it drains as the package comment says, and
-// returns nil when all its goroutines have ended. Code of an agent that ignores its context is
-// abandoned and logged.
+// Run claims and executes runs until ctx ends. Then it drains (see the package comment), and returns nil when
+// all its goroutines have ended. It abandons and logs code of agents that ignores its context.
 func (w *Worker) Run(ctx context.Context) error {
 	live, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -160,8 +156,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// drain waits for the runners, and cuts them after the grace. As the last resort, it abandons
-// those that do not end then.
+// drain waits for the runners and cuts them after the grace. It abandons runners that still do not end.
 func (w *Worker) drain(end context.CancelCauseFunc) {
 	defer end(errDrained)
 	if w.runners.Wait(w.config.DrainGrace) {
@@ -181,7 +176,7 @@ func (w *Worker) cutAll(cause error) {
 	}
 }
 
-// handle runs a claim on a goroutine of its own, which drain waits for, or passes a stop on.
+// handle starts the runner of a claim, or passes a stop on. drain waits for the runner.
 func (w *Worker) handle(ctx, live context.Context, work *statev1.ClaimRunsResponse) {
 	if stop := work.GetStop(); stop != nil {
 		w.passStop(stop.GetRunId(), stop.GetStop())
@@ -196,7 +191,7 @@ func (w *Worker) handle(ctx, live context.Context, work *statev1.ClaimRunsRespon
 	h := &hold{runID: claim.GetRun().GetRunId(), cancel: cancel, stopper: &stopper{}}
 	w.mu.Lock()
 	if former := w.held[h.runID]; former != nil {
-		former.cancel(errForgotten) // a newer claim: the former epoch is over
+		former.cancel(errForgotten) // a newer claim: the former epoch has ended
 	}
 	w.held[h.runID] = h
 	w.active++
@@ -207,7 +202,7 @@ func (w *Worker) handle(ctx, live context.Context, work *statev1.ClaimRunsRespon
 	})
 }
 
-// remove forgets a runner that has ended.
+// remove removes a runner that has ended.
 func (w *Worker) remove(h *hold) {
 	h.cancel(nil)
 	w.mu.Lock()
@@ -223,7 +218,7 @@ func (w *Worker) remove(h *hold) {
 	}
 }
 
-// cutForgotten cuts every run: other executors own them now.
+// cutForgotten cuts all runs, which belong to other executors now.
 func (w *Worker) cutForgotten() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -192,7 +192,7 @@ func TestWhateverAToolDoesTheModelGetsAResultAndTheRunGoesOn(t *testing.T) {
 		"it takes too long":        {tool(func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, ctx.Err() }), "did not end within 1s"},
 		"it ignores its deadline":  {tool(func(context.Context) (any, error) { time.Sleep(2 * time.Second); return 1, nil }), "did not end within 1s"},
 		"its result is too large":  {tool(func(context.Context) (any, error) { return strings.Repeat("x", 2<<20), nil }), "at most"},
-		"state finds it too large": {tool(func(context.Context) (any, error) { return strings.Repeat("x", 200_000), nil }), "more than can be kept"},
+		"state finds it too large": {tool(func(context.Context) (any, error) { return strings.Repeat("x", 200_000), nil }), "more than can be stored"},
 		"its result is no JSON":    {tool(func(context.Context) (any, error) { return make(chan int), nil }), "cannot be written as JSON"},
 	}
 	for name, test := range tests {

@@ -9,28 +9,28 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// stateWrites is the custom state of a run: as the last step has left it, and what the step in
-// flight does to it. The states are never changed, but replaced. One goroutine owns it.
+// stateWrites tracks the custom state of a run: after the last step, and the writes of the step in flight.
+// States are replaced, never changed. One goroutine owns it.
 type stateWrites struct {
-	stored agent.State // as the state service has it
-	state  agent.State // the same, with the defaults of the schema where no step is committed yet
-	// defaulted says that the schema has defaults, and the session has no step.
+	stored agent.State // at the state service
+	state  agent.State // stored, with the schema's defaults before the first step
+	// defaulted means that the state has the schema's defaults, and no step has stored them.
 	defaulted bool
 
-	entry       []agent.Op            // of the hooks of the run's begin: each owner of a first step calls them
-	beforeReply []agent.Op            // of the hooks that have led to the reply: for a recorded reply they are not called again
-	afterReply  []agent.Op            // of the hooks between the reply and the calls of the step
-	calls       map[string][]agent.Op // of the calls that have ended, by id
-	late        []agent.Op            // of hooks since
-	plan        agent.Message         // its calls are merged in its order
-	planned     bool                  // the journal has asked, beside the plan
-	dropped     bool                  // readers may have seen writes of hooks that do not count
-	// found is the journal of a former owner, until its calls are taken over or run here.
+	entry       []agent.Op            // of hooks at the begin of the run: each owner of a first step calls them
+	beforeReply []agent.Op            // of hooks that led to the reply: not called again for a recorded reply
+	afterReply  []agent.Op            // of hooks between the reply and the calls
+	calls       map[string][]agent.Op // of ended calls, by id
+	late        []agent.Op            // of later hooks
+	plan        agent.Message         // has the order of calls
+	planned     bool                  // the journal has the plan and beforeReply
+	dropped     bool                  // readers may have seen dropped writes of hooks
+	// recovered is the journal of an earlier owner, until its calls run here.
 	recovered *loop.Journal
 }
 
-// start begins with the custom state of the session. Where no step has led to it, schema gives
-// its defaults, which the run's first step writes; else schema is nil.
+// start sets the custom state of the session. schema has the defaults of a state without steps, which the first
+// step writes; nil after a step.
 func (w *stateWrites) start(state agent.State, schema json.RawMessage) error {
 	w.stored, w.state = state, state
 	if schema == nil {
@@ -59,20 +59,20 @@ func withDefaults(stateSchema json.RawMessage, state agent.State) (agent.State, 
 	return agent.ParseState(text)
 }
 
-// recover takes up the journal of a former owner; ops are the writes of its plan.
+// recover sets the journal of an earlier owner. ops are the writes recorded with its plan.
 func (w *stateWrites) recover(journal *loop.Journal, ops []agent.Op) {
 	w.recovered, w.beforeReply, w.planned = journal, ops, true
 }
 
-// restart forgets the writes of the calls of the step: only the journal counts.
+// restart drops the writes of the step's calls. Only those in the journal count.
 func (w *stateWrites) restart(journal *loop.Journal) {
 	w.calls, w.plan, w.recovered = nil, agent.Message{}, journal
 }
 
-// callModel is for a call of the model. The writes of hooks so far have led to its reply.
+// callModel prepares for a model call. The hook writes so far precede its reply.
 func (w *stateWrites) callModel() { w.beforeReply, w.late = slices.Concat(w.beforeReply, w.late), nil }
 
-// forPlan are the writes that the plan is recorded with.
+// forPlan returns the writes to record with the plan.
 func (w *stateWrites) forPlan() []agent.Op {
 	if len(w.beforeReply) == 0 {
 		return nil
@@ -80,7 +80,7 @@ func (w *stateWrites) forPlan() []agent.Op {
 	return agent.Diff(w.afterEntry(), applied(w.afterEntry(), w.beforeReply))
 }
 
-// planRecorded is for a plan that was recorded, without the writes for it where they were dropped.
+// planRecorded notes that the plan was recorded. dropped means without its writes.
 func (w *stateWrites) planRecorded(dropped bool) {
 	if dropped {
 		w.beforeReply = nil
@@ -88,7 +88,7 @@ func (w *stateWrites) planRecorded(dropped bool) {
 	w.planned = true
 }
 
-// beginCalls is for calls that are about to run. They see the writes of hooks so far.
+// beginCalls prepares for calls. They see the hook writes so far.
 func (w *stateWrites) beginCalls(plan agent.Message) {
 	w.plan, w.recovered = plan, nil
 	if w.calls == nil {
@@ -96,8 +96,8 @@ func (w *stateWrites) beginCalls(plan agent.Message) {
 	}
 }
 
-// takeRecovered gives the recorded results of a former owner that the messages carry, where a stop came
-// before the calls were taken over here. From now on the writes count them.
+// takeRecovered returns the recorded results of an earlier owner in the messages of a commit, if a stop came
+// before their calls were continued here. Their writes count from then on.
 func (w *stateWrites) takeRecovered(messages []agent.Message) []loop.Recorded {
 	if w.recovered == nil {
 		return nil
@@ -118,15 +118,15 @@ func (w *stateWrites) takeRecovered(messages []agent.Message) []loop.Recorded {
 	return taken
 }
 
-// afterEntry is what the hooks of the run's begin see.
+// afterEntry is the state for hooks at the begin of the run.
 func (w *stateWrites) afterEntry() agent.State { return applied(w.state, w.entry) }
 
-// seenByCalls is what the calls see.
+// seenByCalls is the state for calls.
 func (w *stateWrites) seenByCalls() agent.State {
 	return applied(applied(w.afterEntry(), w.beforeReply), w.afterReply)
 }
 
-// withCalls gives the state behind the writes of the calls, in the order of the plan.
+// withCalls returns the state after the writes of the calls, in the order of the plan.
 func (w *stateWrites) withCalls(state agent.State) agent.State {
 	for _, c := range w.plan.Calls() {
 		state = applied(state, w.calls[c.ID])
@@ -134,12 +134,12 @@ func (w *stateWrites) withCalls(state agent.State) agent.State {
 	return state
 }
 
-// merged is the state with all writes so far. The next hook and the planner see it, and the step
-// leaves it if nothing more is written.
+// merged is the state after all writes so far, for the planner and the next hook. Without further writes the
+// step leaves it.
 func (w *stateWrites) merged() agent.State { return applied(w.withCalls(w.seenByCalls()), w.late) }
 
-// seenByHook is the state for a hook beside calls. A hook of the run's begin has step 0, and does not
-// see the recorded writes of a former owner.
+// seenByHook is the state for a hook outside of calls. Step 0 is the begin of the run, where hooks do not see
+// the recorded writes of an earlier owner.
 func (w *stateWrites) seenByHook(step int) agent.State {
 	if step == 0 {
 		return w.afterEntry()
@@ -147,7 +147,7 @@ func (w *stateWrites) seenByHook(step int) agent.State {
 	return w.merged()
 }
 
-// addHook takes the writes of a hook beside calls.
+// addHook adds the writes of a hook outside of calls.
 func (w *stateWrites) addHook(step int, ops []agent.Op) {
 	if step == 0 {
 		w.entry = append(w.entry, ops...)
@@ -156,20 +156,19 @@ func (w *stateWrites) addHook(step int, ops []agent.Op) {
 	w.late = append(w.late, ops...)
 }
 
-// hookCount is how many writes of hooks beside calls there are.
+// hookCount counts the writes of hooks outside of calls.
 func (w *stateWrites) hookCount() int {
 	return len(w.entry) + len(w.beforeReply) + len(w.afterReply) + len(w.late)
 }
 
-// changes reports whether the step may leave another state than it has found.
+// changes reports whether the step may change the state.
 func (w *stateWrites) changes() bool { return w.mayDiffer() || len(w.calls) > 0 }
 
-// mayDiffer reports whether the commit may have to write something itself.
+// mayDiffer reports whether the commit may need writes of its own.
 func (w *stateWrites) mayDiffer() bool { return w.defaulted || w.hookCount() > 0 }
 
-// forCommit are the writes of the commit itself. They lead from the state after the writes of the
-// recorded calls to the state that the step leaves. So they include the writes of the recorded
-// plan.
+// forCommit returns the writes of the commit itself. They lead from the state after the recorded calls to the
+// state at the end of the step, so they include the writes recorded with the plan.
 func (w *stateWrites) forCommit() []agent.Op {
 	if !w.mayDiffer() {
 		return nil
@@ -177,7 +176,7 @@ func (w *stateWrites) forCommit() []agent.Op {
 	return agent.Diff(w.withCalls(w.stored), w.merged())
 }
 
-// drop forgets the writes of hooks, and reports whether there were any.
+// drop drops the writes of hooks, and reports whether there were any.
 func (w *stateWrites) drop() bool {
 	some := w.hookCount() > 0
 	w.entry, w.beforeReply, w.afterReply, w.late = nil, nil, nil, nil
@@ -185,7 +184,7 @@ func (w *stateWrites) drop() bool {
 	return some
 }
 
-// cutStep forgets the writes of hooks, except those in the journal.
+// cutStep drops the writes of hooks, except those in the journal.
 func (w *stateWrites) cutStep() {
 	asked := w.beforeReply
 	if w.drop(); w.planned {
@@ -193,7 +192,7 @@ func (w *stateWrites) cutStep() {
 	}
 }
 
-// commit makes the state that of the committed step.
+// commit makes the current state the stored one.
 func (w *stateWrites) commit() {
 	w.state = w.merged()
 	w.stored, w.defaulted = w.state, false
@@ -201,7 +200,7 @@ func (w *stateWrites) commit() {
 	w.plan, w.planned, w.dropped, w.recovered = agent.Message{}, false, false, nil
 }
 
-// addCall takes the writes of a call.
+// addCall adds the writes of a call.
 func (w *stateWrites) addCall(e loop.Ended) {
 	if e.Stopped || len(e.Ops) == 0 {
 		return
@@ -212,8 +211,8 @@ func (w *stateWrites) addCall(e loop.Ended) {
 	w.calls[e.Result.CallID] = e.Ops
 }
 
-// applied gives the state after the writes. They come from agent.Diff or were accepted by the
-// state service, so they can always be applied; otherwise the state stays as it is.
+// applied returns the state after the writes. The writes come from agent.Diff or were accepted by the state
+// service, so they always apply. If they do not, the state stays the same.
 func applied(state agent.State, ops []agent.Op) agent.State {
 	if len(ops) == 0 {
 		return state
