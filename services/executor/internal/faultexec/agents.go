@@ -15,15 +15,15 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor"
 )
 
-// crew serves the agents under the names that it is told.
-type crew struct {
+// agentServer serves the agents under the names that it is told.
+type agentServer struct {
 	registry *executor.Registry
 	ledger   string
 }
 
 // serve announces an agent under its name, as in text@NAME. One that is served already
 // is left.
-func (c *crew) serve(name string) error {
+func (c *agentServer) serve(name string) error {
 	kind, _, _ := strings.Cut(name, "@")
 	for _, a := range c.agents() {
 		if a.Name != kind {
@@ -180,7 +180,7 @@ models:
 `
 
 // agents gives the agents: named as their model is.
-func (c *crew) agents() []agent.Agent {
+func (c *agentServer) agents() []agent.Agent {
 	safe, never := c.record("record_safe", agent.RetrySafe), c.record("record_never", agent.RetryNever)
 	pay, payAgain := c.record("pay", agent.RetryNever), c.record("pay_again", agent.RetryNever)
 	pay.Approval, payAgain.Approval = true, true
@@ -220,7 +220,7 @@ func (c *crew) agents() []agent.Agent {
 }
 
 // record has an effect on the ledger.
-func (c *crew) record(name string, retry agent.Retry) agent.Tool {
+func (c *agentServer) record(name string, retry agent.Retry) agent.Tool {
 	return agent.Tool{
 		Name: name, Description: "Has an effect on the ledger.", Retry: retry, Timeout: 2 * time.Minute,
 		InputSchema: json.RawMessage(`{"type": "object", "properties": {"label": {"type": "string"}, "holdMs": {"type": "integer"}}, "required": ["label"]}`),
@@ -237,7 +237,7 @@ func (c *crew) record(name string, retry agent.Retry) agent.Tool {
 	}
 }
 
-func (c *crew) post(ctx context.Context, entry map[string]any) (any, error) {
+func (c *agentServer) post(ctx context.Context, entry map[string]any) (any, error) {
 	body, err := json.Marshal(entry)
 	if err != nil {
 		return nil, err

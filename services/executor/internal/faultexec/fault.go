@@ -26,8 +26,8 @@ type faults struct {
 	settings faultSettings
 
 	mu    sync.Mutex
-	left  int           // passings until the end; below 1 for none
-	late  time.Duration // how long behind the point
+	remaining  int           // passings until the end; below 1 for none
+	delay  time.Duration // how long behind the point
 	trace *os.File
 }
 
@@ -35,13 +35,13 @@ func newFaults(s faultSettings) (*faults, error) {
 	f := &faults{settings: s}
 	random := rand.New(rand.NewPCG(s.Seed, 0))
 	if s.Late > 0 {
-		f.late = time.Duration(random.Int64N(int64(s.Late)))
+		f.delay = time.Duration(random.Int64N(int64(s.Late)))
 	}
 	switch {
 	case s.Point != "":
-		f.left = s.After
+		f.remaining = s.After
 	case s.Random > 0:
-		f.left = 1 + random.IntN(s.Random)
+		f.remaining = 1 + random.IntN(s.Random)
 	}
 	if s.Trace != "" {
 		var err error
@@ -59,15 +59,15 @@ func (f *faults) passed(_ context.Context, point string) {
 	if f.trace != nil {
 		_, _ = fmt.Fprintln(f.trace, point) // a trace that lacks a point fails the test that reads it
 	}
-	if f.left < 1 || f.settings.Point != "" && f.settings.Point != point {
+	if f.remaining < 1 || f.settings.Point != "" && f.settings.Point != point {
 		return
 	}
-	if f.left--; f.left > 0 {
+	if f.remaining--; f.remaining > 0 {
 		return
 	}
-	fmt.Fprintln(os.Stderr, "faultexec dies at", point, "or", f.late, "behind it")
-	if f.late > 0 {
-		time.AfterFunc(f.late, die)
+	fmt.Fprintln(os.Stderr, "faultexec dies at", point, "or", f.delay, "behind it")
+	if f.delay > 0 {
+		time.AfterFunc(f.delay, die)
 		return
 	}
 	die()

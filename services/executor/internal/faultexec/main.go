@@ -52,7 +52,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.Shutdown(ctx)) }()
-	crew, err := newCrew(s.Ledger)
+	crew, err := newAgentServer(s.Ledger)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func run(ctx context.Context) (err error) {
 }
 
 // control takes orders to serve one more agent, until ctx ends.
-func control(ctx context.Context, address string, c *crew, log *slog.Logger) error {
+func control(ctx context.Context, address string, c *agentServer, log *slog.Logger) error {
 	if address == "" {
 		<-ctx.Done()
 		return nil
@@ -112,8 +112,8 @@ func control(ctx context.Context, address string, c *crew, log *slog.Logger) err
 	return nil
 }
 
-// newCrew makes the agents' registry, which serves nothing yet.
-func newCrew(ledger string) (*crew, error) {
+// newAgentServer makes the agents' registry, which serves nothing yet.
+func newAgentServer(ledger string) (*agentServer, error) {
 	parsed, err := scripted.Parse([]byte(script))
 	if err != nil {
 		return nil, err
@@ -122,5 +122,5 @@ func newCrew(ledger string) (*crew, error) {
 	if err := r.Model("scripted", scripted.New(parsed)); err != nil {
 		return nil, err
 	}
-	return &crew{registry: r, ledger: ledger}, nil
+	return &agentServer{registry: r, ledger: ledger}, nil
 }

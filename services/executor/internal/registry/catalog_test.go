@@ -21,9 +21,9 @@ import (
 
 const hello = `models: {demo: {rules: [{reply: hi}]}}`
 
-// registered gives a registry whose agents may be on a model of their own, and its
+// newRegistry gives a registry whose agents may be on a model of their own, and its
 // catalog.
-func registered(t *testing.T, agents ...agent.Agent) (*Registry, *Catalog) {
+func newRegistry(t *testing.T, agents ...agent.Agent) (*Registry, *Catalog) {
 	t.Helper()
 	r := New()
 	m, err := OpenModel(ModelConfig{Provider: "scripted", Script: hello})
@@ -66,7 +66,7 @@ func TestTheModelOfAProviderIsMadeOnceAndShared(t *testing.T) {
 	t.Parallel()
 	a, b := demo("a"), demo("b")
 	a.Model, a.Fallbacks, b.Model = "openai/x", []string{"own/demo"}, "openai/y"
-	_, c := registered(t, a, b)
+	_, c := newRegistry(t, a, b)
 	first, err := resolve(t, c, "a")
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestAModelThatNobodyHasIsToldAtTheStart(t *testing.T) {
 	t.Parallel()
 	a, b, d := demo("a"), demo("b"), demo("d")
 	a.Model, b.Fallbacks = "anthropic/x", []string{"azure/x"}
-	_, c := registered(t, a, b, d)
+	_, c := newRegistry(t, a, b, d)
 	err := c.check()
 	if fault.ReasonOf(err) != "MODEL_INVALID" || !strings.Contains(err.Error(), "ANTHROPIC_API_KEY is not set") || !strings.Contains(err.Error(), `agent "b": the provider "azure"`) || strings.Contains(err.Error(), `"d"`) {
 		t.Errorf("check = %v, want what is wrong with a and b", err)
@@ -96,7 +96,7 @@ func TestAModelThatNobodyHasIsToldAtTheStart(t *testing.T) {
 
 func TestAnAgentThatIsGoneIsNotFound(t *testing.T) {
 	t.Parallel()
-	r, c := registered(t, demo("a"), demo("b"))
+	r, c := newRegistry(t, demo("a"), demo("b"))
 	if !r.Unregister("a") {
 		t.Error("Unregister says that there was none")
 	}
@@ -108,7 +108,7 @@ func TestAnAgentThatIsGoneIsNotFound(t *testing.T) {
 
 func TestAFactoryMakesTheAgentOfARun(t *testing.T) {
 	t.Parallel()
-	r, c := registered(t)
+	r, c := newRegistry(t)
 	for name, factory := range map[string]Factory{
 		"made": func(_ context.Context, f For) (agent.Agent, error) {
 			return agent.Agent{Model: "own/demo", SystemPrompt: strings.Join([]string{f.Tenant, f.SessionID, f.RunID, f.UserID}, " ")}, nil
@@ -140,7 +140,7 @@ func TestTheHooksOfTheHostComeBehindTheAgents(t *testing.T) {
 	}
 	a := demo("a")
 	a.Hooks = note("agent")
-	_, c := registered(t, a)
+	_, c := newRegistry(t, a)
 	c.hooks = note("host")
 	resolved, err := resolve(t, c, "a")
 	if err != nil {
@@ -163,7 +163,7 @@ func changed(c <-chan struct{}) bool {
 
 func TestOnlyWhatIsAnnouncedCountsAsAChange(t *testing.T) {
 	t.Parallel()
-	r, c := registered(t, demo("a"))
+	r, c := newRegistry(t, demo("a"))
 	before := c.Changed()
 	other := demo("a")
 	other.SystemPrompt = "Be brief."
@@ -195,10 +195,10 @@ func agentsFile(t *testing.T, path, prompt string, more ...string) {
 	}
 }
 
-// told gathers what is logged.
-type told struct{ lines chan string }
+// logLines gathers what is logged.
+type logLines struct{ lines chan string }
 
-func (l told) Write(p []byte) (int, error) {
+func (l logLines) Write(p []byte) (int, error) {
 	l.lines <- string(p)
 	return len(p), nil
 }
@@ -208,11 +208,11 @@ func TestFilesThatChangeAreServedWithoutARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "agents.yaml")
 		agentsFile(t, path, "first")
-		r, c := registered(t, demo("go"))
+		r, c := newRegistry(t, demo("go"))
 		if err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path, AgentsPoll: 2 * time.Second}, Peers{}); err != nil {
 			t.Fatal(err)
 		}
-		log := told{make(chan string, 10)}
+		log := logLines{make(chan string, 10)}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -261,7 +261,7 @@ func TestAReloadThatIsAskedForDoesNotWait(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "agents.yaml")
 	agentsFile(t, path, "first")
-	r, c := registered(t)
+	r, c := newRegistry(t)
 	if err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path}, Peers{}); err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// followed loads the file and gives what looks at it once.
-func followed(t *testing.T, path string) (r *Registry, look func() (bool, error)) {
+// follow loads the file and gives what looks at it once.
+func follow(t *testing.T, path string) (r *Registry, look func() (bool, error)) {
 	t.Helper()
 	r = New()
 	t.Cleanup(func() { _ = r.Close() })
@@ -44,7 +44,7 @@ func TestFilesWhoseMCPServerIsAwayAreTriedAgainLessAndLessOften(t *testing.T) {
 	t.Cleanup(server.Close)
 	path := filepath.Join(t.TempDir(), "agents.yaml")
 	agentsFile(t, path, "former")
-	r, look := followed(t, path)
+	r, look := follow(t, path)
 	wordsFile(t, path, server.URL, "x", "{mcp: words}")
 
 	var tries, news int
@@ -89,7 +89,7 @@ func TestFilesThatAreBeingWrittenAreLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	path, more := filepath.Join(dir, "agents.yaml"), filepath.Join(dir, "more.yaml")
 	agentsFile(t, path, "first")
-	r, look := followed(t, dir)
+	r, look := follow(t, dir)
 	if err := os.WriteFile(more, []byte("agents:\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestAnEmptyFileTakesNoAgentsAway(t *testing.T) {
 	if err := os.WriteFile(second, []byte("agents: [{name: second, model: scripted/demo}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, look := followed(t, dir)
+	r, look := follow(t, dir)
 	for _, text := range []string{"", "# nothing but words\n", "---\n"} {
 		if err := os.WriteFile(second, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -138,7 +138,7 @@ func TestAnEmptyFileTakesNoAgentsAway(t *testing.T) {
 func TestFilesThatAreLoadedWhileTheExecutorRunsAreFollowed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, c := registered(t)
+		r, c := newRegistry(t)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {

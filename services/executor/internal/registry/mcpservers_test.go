@@ -59,7 +59,7 @@ const allowed = "127.0.0.1"
 
 func loadWords(t *testing.T, path string) (*Registry, *Catalog) {
 	t.Helper()
-	r, c := registered(t)
+	r, c := newRegistry(t)
 	if err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path, ToolHosts: []string{allowed}}, Peers{}); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ agents:
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, _ := registered(t)
+	r, _ := newRegistry(t)
 	err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path}, Peers{LookupEnv: lookupIn([]string{"HOLDFAST_EXECUTOR_MCP_COMMANDS=sh"})})
 	for _, want := range []string{
 		`:3: MCP server "shell": command: "sh" is not on the list of allowed commands`,
@@ -187,7 +187,7 @@ func TestAServerThatDoesNotAnswerIsToldWhenItsFileIsRead(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "agents.yaml")
 	wordsFile(t, path, "http://127.0.0.1:1/", "x", "{mcp: words}")
-	r, _ := registered(t)
+	r, _ := newRegistry(t)
 	err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path, ToolHosts: []string{allowed}}, Peers{})
 	if fault.ReasonOf(err) != "MCP_UNAVAILABLE" || !strings.Contains(err.Error(), `agents.yaml:4: the MCP server "words" is not available`) {
 		t.Errorf("error = %v, want that the server is not available", err)
@@ -208,7 +208,7 @@ agents: [{name: a, model: scripted/demo, tools: [{mcp: shell}]}]
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, _ := registered(t)
+	r, _ := newRegistry(t)
 	environ := []string{"PATH=" + os.Getenv("PATH"), "HOME=/nowhere", "OPENAI_API_KEY=secret"}
 	err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path, FileEnv: []string{"*_KEY"}, MCPCommands: []string{"sh"}}, Peers{LookupEnv: lookupIn(environ)})
 	if fault.ReasonOf(err) != "MCP_UNAVAILABLE" { // the shell is no server

@@ -15,15 +15,15 @@ import (
 // and stacks, the services' side of its calls included, which is idle by then.
 func BenchmarkALiveRun(b *testing.B) {
 	for _, size := range []int{100, 10_000} {
-		b.Run(fmt.Sprintf("conversation of %d bytes", size), func(b *testing.B) { liveRuns(b, 2000, size) })
+		b.Run(fmt.Sprintf("conversation of %d bytes", size), func(b *testing.B) { benchmarkLiveRuns(b, 2000, size) })
 	}
 }
 
-func liveRuns(b *testing.B, runs, size int) {
+func benchmarkLiveRuns(b *testing.B, runs, size int) {
 	for b.Loop() {
 		var waiting atomic.Int64
 		all := make(chan struct{})
-		h := newSystem(b, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(b, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			say(model.TextDelta{Text: "Let me think. "})
 			if waiting.Add(1) == int64(runs) {
 				close(all)

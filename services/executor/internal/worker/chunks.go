@@ -33,7 +33,7 @@ func stepCommitted(checkpointID string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{CheckpointId: checkpointID}}}
 }
 
-func text(delta string) *eventv1.Chunk {
+func textReply(delta string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: clean(delta)}}}
 }
 
@@ -71,7 +71,7 @@ func toolEnd(r agent.ToolResult) *eventv1.Chunk {
 func replyChunk(event model.Event, reply *loop.Reply) *eventv1.Chunk {
 	switch e := event.(type) {
 	case model.TextDelta:
-		return text(e.Text)
+		return textReply(e.Text)
 	case model.ReasoningDelta:
 		return thinking(e.Text, false)
 	case model.ReasoningEnd:
@@ -92,7 +92,7 @@ func planChunks(plan agent.Message, fates callFates) []*eventv1.Chunk {
 	for _, p := range plan.Parts {
 		switch part := p.(type) {
 		case agent.Text:
-			chunks = append(chunks, text(part.Text))
+			chunks = append(chunks, textReply(part.Text))
 		case agent.Reasoning:
 			chunks = append(chunks, thinking(part.Text, true))
 		case agent.ToolCall:

@@ -34,7 +34,7 @@ func TestAnExecutorThatStopsFinishesItsStepAndReleasesTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
-		h := newSystem(t, definition("demo", calls("ok", "slow", `{}`), slowTool(&runs)))
+		h := newSystem(t, define("demo", callsOnce("ok", "slow", `{}`), slowTool(&runs)))
 		h.config.DrainGrace = 5 * time.Second
 		first := h.open()
 		run := h.startRun("s", "demo", "hi")
@@ -52,7 +52,7 @@ func TestAnExecutorThatStopsFinishesItsStepAndReleasesTheRun(t *testing.T) {
 		}
 		want := []string{"run_started", "step_started", "tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end",
 			"tool_start", "tool_end", "step_committed", "step_started", "text_delta", "step_committed", "run_completed", "end"}
-		if got := types(h.records("s")); !slices.Equal(got, want) {
+		if got := frameTypes(h.records("s")); !slices.Equal(got, want) {
 			t.Errorf("stream = %v, want %v", got, want)
 		}
 	})
@@ -62,13 +62,13 @@ func TestAStepThatOutlastsTheDrainGraceIsCutAndReleased(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
-		h := newSystem(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			if asked.Add(1) == 1 {
 				say(model.TextDelta{Text: "It will take "})
 				<-ctx.Done()
 				return ctx.Err()
 			}
-			speak(say, "done")
+			sendText(say, "done")
 			return nil
 		})))
 		h.config.DrainGrace = 5 * time.Second
@@ -86,7 +86,7 @@ func TestAStepThatOutlastsTheDrainGraceIsCutAndReleased(t *testing.T) {
 		}
 		h.open()
 		h.end(run)
-		if got, want := texts(h.records("s")), "done"; got != want {
+		if got, want := joinedText(h.records("s")), "done"; got != want {
 			t.Errorf("text = %q, want %q", got, want)
 		}
 	})
@@ -95,9 +95,9 @@ func TestAStepThatOutlastsTheDrainGraceIsCutAndReleased(t *testing.T) {
 func TestHeartbeatsGoOnWhileTheExecutorDrains(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newSystem(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			pause(ctx, 4*time.Second)
-			speak(say, "done")
+			sendText(say, "done")
 			return nil
 		})))
 		h.config.DrainGrace = 5 * time.Second
@@ -117,9 +117,9 @@ func TestHeartbeatsGoOnWhileTheExecutorDrains(t *testing.T) {
 func TestHeartbeatsListTheHeldRunsNowAndThen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newSystem(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			pause(ctx, time.Minute)
-			speak(say, "done")
+			sendText(say, "done")
 			return nil
 		})))
 		h.open()
@@ -140,13 +140,13 @@ func TestAForgottenExecutorStopsItsRunsAndAnnouncesItselfAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var asked, cut atomic.Int32
-		h := newSystem(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			if asked.Add(1) == 1 {
 				<-ctx.Done()
 				cut.Add(1)
 				return ctx.Err()
 			}
-			speak(say, "done")
+			sendText(say, "done")
 			return nil
 		})))
 		e := h.open()
@@ -168,9 +168,9 @@ func TestAForgottenExecutorStopsItsRunsAndAnnouncesItselfAgain(t *testing.T) {
 func TestABrokenClaimStreamIsOpenedAgainWithTheHeldRuns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newSystem(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			pause(ctx, 10*time.Second)
-			speak(say, "done")
+			sendText(say, "done")
 			return nil
 		})))
 		e := h.open()
@@ -193,10 +193,10 @@ func TestABrokenClaimStreamIsOpenedAgainWithTheHeldRuns(t *testing.T) {
 func TestAFencedWriterStopsItsRunWithoutAWord(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newSystem(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			say(model.TextDelta{Text: "one "})
 			pause(ctx, time.Second)
-			speak(say, "two")
+			sendText(say, "two")
 			return nil
 		})))
 		h.faults.gate = func(context.Context, *streamv2.AppendRequest) error {
@@ -218,39 +218,39 @@ func TestAFencedWriterStopsItsRunWithoutAWord(t *testing.T) {
 }
 
 // outage lets the stream tier answer nothing until it is over.
-type isOutage struct {
-	mu   sync.Mutex
-	over bool
+type outage struct {
+	mu    sync.Mutex
+	ended bool
 }
 
-func (o *isOutage) gate(context.Context, *streamv2.AppendRequest) error {
+func (o *outage) gate(context.Context, *streamv2.AppendRequest) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.over {
+	if !o.ended {
 		return fault.New(fault.Unavailable, "LOG_UNAVAILABLE", "no log")
 	}
 	return nil
 }
 
-func (o *isOutage) begin() {
+func (o *outage) start() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.over = false
+	o.ended = false
 }
 
-func (o *isOutage) end() {
+func (o *outage) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.over = true
+	o.ended = true
 }
 
 func TestAStreamTierThatIsAwayFailsNoRunAndHoldsItUpForAShortTimeOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
-		h := newSystem(t, definition("demo", calls("All done.", "slow", `{}`), slowTool(&runs)))
+		h := newSystem(t, define("demo", callsOnce("All done.", "slow", `{}`), slowTool(&runs)))
 		h.config.Slots = 1
-		away := &isOutage{}
+		away := &outage{}
 		h.faults.gate = away.gate
 		e := h.open()
 		begin := time.Now()
@@ -267,7 +267,7 @@ func TestAStreamTierThatIsAwayFailsNoRunAndHoldsItUpForAShortTimeOnly(t *testing
 		want := []string{"run_started", "step_started", "tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end",
 			"tool_start", "tool_end", "step_committed", "step_started", "text_delta", "step_committed", "run_completed", "end"}
 		for _, session := range []string{"s", "t"} {
-			if got := types(h.stored(session)); !slices.Equal(got, want) {
+			if got := frameTypes(h.stored(session)); !slices.Equal(got, want) {
 				t.Errorf("steps of %s = %v, want %v", session, got, want)
 			}
 		}
@@ -278,22 +278,22 @@ func TestAStreamTierThatComesBackInTheMiddleOfAStepIsShownTheRestOfIt(t *testing
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
-		away := &isOutage{over: true}
-		h := newSystem(t, definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
+		away := &outage{ended: true}
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
 			switch asked.Add(1) {
 			case 1:
 				say(model.TextDelta{Text: "One "})
 				pause(ctx, time.Second)
-				away.begin()
+				away.start()
 				say(model.TextDelta{Text: "two "})
 				pause(ctx, time.Minute)
-				request(say, "nothing", `{}`)
+				sendCalls(say, "nothing", `{}`)
 			default:
 				say(model.TextDelta{Text: "three "})
 				pause(ctx, time.Minute)
-				away.end()
+				away.stop()
 				pause(ctx, time.Minute)
-				speak(say, "four")
+				sendText(say, "four")
 			}
 			return nil
 		})))
@@ -304,7 +304,7 @@ func TestAStreamTierThatComesBackInTheMiddleOfAStepIsShownTheRestOfIt(t *testing
 			"0 run_started 1", "1 step_started", "1 text One two ", "1 args call_0 {}", "1 end call_0", "1 step_committed",
 			"2 step_started", "2 text three four", "2 step_committed", `2 run_completed "three four"`, `END "three four"`,
 		}
-		equalLines(t, "stream", script(h.records("s")), want)
+		equalLines(t, "stream", streamLines(h.records("s")), want)
 		h.verifyReaders("s")
 		var reader publishertest.Reader
 		reader.Read(h.history("s")...)
@@ -317,10 +317,10 @@ func TestAStreamTierThatComesBackInTheMiddleOfAStepIsShownTheRestOfIt(t *testing
 func TestALogThatIsLostDuringALongReplyIsShownItAgainWhileTheModelSpeaks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newSystem(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			say(model.TextDelta{Text: "one "})
 			pause(ctx, time.Minute)
-			speak(say, "two")
+			sendText(say, "two")
 			return nil
 		})))
 		h.open()
@@ -331,11 +331,11 @@ func TestALogThatIsLostDuringALongReplyIsShownItAgainWhileTheModelSpeaks(t *test
 		synctest.Wait()
 		var late publishertest.Reader
 		late.Read(h.logs.get().recordsOf("s")...)
-		if got := texts(framesOf(late.Chunks)); got != "one " {
+		if got := joinedText(framesOf(late.Chunks)); got != "one " {
 			t.Errorf("a reader that comes behind the loss has %q, want what was said", got)
 		}
 		h.end(run)
-		equalLines(t, "stream", script(h.records("s")), []string{
+		equalLines(t, "stream", streamLines(h.records("s")), []string{
 			"0 run_started 1", "1 step_started", "1 text one two", "1 step_committed", `1 run_completed "one two"`, `END "one two"`,
 		})
 		h.verifyReaders("s")
@@ -345,7 +345,7 @@ func TestALogThatIsLostDuringALongReplyIsShownItAgainWhileTheModelSpeaks(t *test
 func TestAStepThatIsRetriedIsTakenBackBeforeTheWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newSystem(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
 			say(model.TextDelta{Text: "half"})
 			return &model.Error{Code: model.CodeOverloaded, Retryable: true}
 		})))
@@ -353,10 +353,10 @@ func TestAStepThatIsRetriedIsTakenBackBeforeTheWait(t *testing.T) {
 		run := h.startRun("s", "demo", "hi")
 		time.Sleep(500 * time.Millisecond) // the first wait is a second
 		synctest.Wait()
-		equalLines(t, "stream during the wait", script(h.records("s")), []string{"0 run_started 1"})
+		equalLines(t, "stream during the wait", streamLines(h.records("s")), []string{"0 run_started 1"})
 		h.stopRun(run, statev1.StopKind_STOP_KIND_INTERRUPT, "enough")
 		h.end(run)
-		equalLines(t, "stream", script(h.records("s")), []string{"0 run_started 1", "0 run_interrupted enough", "END INTERRUPTED "})
+		equalLines(t, "stream", streamLines(h.records("s")), []string{"0 run_started 1", "0 run_interrupted enough", "END INTERRUPTED "})
 		h.verifyReaders("s")
 	})
 }
@@ -366,7 +366,7 @@ func TestTheSpansOfARunStayInTheTraceOfItsRequestAlsoAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()
 		var runs atomic.Int32
-		h := newSystem(t, definition("demo", calls("ok", "slow", `{}`), slowTool(&runs)))
+		h := newSystem(t, define("demo", callsOnce("ok", "slow", `{}`), slowTool(&runs)))
 		h.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
 		first := h.open()
 		run := h.startRun("s", "demo", "hi")

@@ -11,10 +11,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// mind is a model made of a function.
-type mind func(ctx context.Context, r model.Request, say func(model.Event) bool) error
+// modelFunc is a model made of a function.
+type modelFunc func(ctx context.Context, r model.Request, say func(model.Event) bool) error
 
-func (m mind) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
+func (m modelFunc) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
 		stopped := false
 		err := m(ctx, r, func(e model.Event) bool {
@@ -27,8 +27,8 @@ func (m mind) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Eve
 	}
 }
 
-// speak is a reply of texts.
-func speak(say func(model.Event) bool, texts ...string) {
+// sendText is a reply of texts.
+func sendText(say func(model.Event) bool, texts ...string) {
 	for _, text := range texts {
 		if !say(model.TextDelta{Text: text}) {
 			return
@@ -38,8 +38,8 @@ func speak(say func(model.Event) bool, texts ...string) {
 	say(model.Finish{Reason: model.FinishStop})
 }
 
-// request is a reply of calls: name, arguments, name, arguments, …
-func request(say func(model.Event) bool, calls ...string) {
+// sendCalls is a reply of calls: name, arguments, name, arguments, …
+func sendCalls(say func(model.Event) bool, calls ...string) {
 	for i := 0; i < len(calls); i += 2 {
 		say(model.CallStart{Index: i, ID: fmt.Sprintf("call_%d", i/2), Name: calls[i]})
 		say(model.CallDelta{Index: i, Text: calls[i+1]})
@@ -49,10 +49,12 @@ func request(say func(model.Event) bool, calls ...string) {
 	say(model.Finish{Reason: model.FinishToolCalls})
 }
 
-// answered reports whether the conversation ends with results of calls.
-func answered(r model.Request) bool { return r.Messages[len(r.Messages)-1].Role == agent.RoleTool }
+// endsWithResults reports whether the conversation ends with results of calls.
+func endsWithResults(r model.Request) bool {
+	return r.Messages[len(r.Messages)-1].Role == agent.RoleTool
+}
 
-func definition(name string, m model.Model, tools ...agent.Tool) catalog.Agent {
+func define(name string, m model.Model, tools ...agent.Tool) catalog.Agent {
 	return catalog.Agent{Agent: agent.Agent{Name: name, Model: "fake/mind", SystemPrompt: "Be brief.", Tools: tools}, Models: map[string]model.Model{"fake/mind": m}}
 }
 
@@ -60,7 +62,7 @@ var anyObject = json.RawMessage(`{"type": "object"}`)
 
 // says gives a model that says texts, one after another as the conversation has
 // assistant messages.
-func replies(steps ...func(say func(model.Event) bool)) mind {
+func stepReplies(steps ...func(say func(model.Event) bool)) modelFunc {
 	return func(_ context.Context, r model.Request, say func(model.Event) bool) error {
 		n := 0
 		for _, m := range r.Messages {
@@ -76,10 +78,10 @@ func replies(steps ...func(say func(model.Event) bool)) mind {
 	}
 }
 
-func text(words ...string) func(func(model.Event) bool) {
-	return func(say func(model.Event) bool) { speak(say, words...) }
+func textReply(words ...string) func(func(model.Event) bool) {
+	return func(say func(model.Event) bool) { sendText(say, words...) }
 }
 
-func ask(calls ...string) func(func(model.Event) bool) {
-	return func(say func(model.Event) bool) { request(say, calls...) }
+func callsReply(calls ...string) func(func(model.Event) bool) {
+	return func(say func(model.Event) bool) { sendCalls(say, calls...) }
 }

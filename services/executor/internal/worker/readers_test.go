@@ -394,7 +394,7 @@ func renderTerminal(run *statev1.Run) *streamv2.Terminal {
 // comes later, and that no append was invalid.
 func (p *system) verifyReaders(sessionID string) {
 	p.t.Helper()
-	if got, want := comparable(p.records(sessionID)), comparable(p.stored(sessionID)); !slices.Equal(got, want) {
+	if got, want := comparableLines(p.records(sessionID)), comparableLines(p.stored(sessionID)); !slices.Equal(got, want) {
 		p.t.Errorf("a live reader has:\n%s\nbut stored is:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	p.verifyAppends()

@@ -15,7 +15,7 @@ import (
 func TestAReaderOfACallThatWasCutInItsArgumentsIsSentToTheStoredStep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newSystem(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			say(model.TextDelta{Text: "Let me look."})
 			say(model.CallStart{ID: "c1", Name: "look"})
 			say(model.CallDelta{Text: `{"a`})
@@ -28,7 +28,7 @@ func TestAReaderOfACallThatWasCutInItsArgumentsIsSentToTheStoredStep(t *testing.
 		h.stopRun(run, statev1.StopKind_STOP_KIND_INTERRUPT, "enough")
 		h.end(run)
 		time.Sleep(time.Second)
-		equalLines(t, "stream", script(h.records("s")), []string{
+		equalLines(t, "stream", streamLines(h.records("s")), []string{
 			"0 run_started 1", "1 step_started", "1 text Let me look.", "1 step_committed", "1 run_interrupted enough", "END INTERRUPTED ",
 		})
 		var reader publishertest.Reader

@@ -165,8 +165,8 @@ func (p *system) messages(sessionID string) []*eventv1.Message {
 	return messages
 }
 
-// dialogue returns the conversation of the session s in lines.
-func (p *system) dialogue() []string {
+// conversation returns the conversation of the session s in lines.
+func (p *system) conversation() []string {
 	p.t.Helper()
 	var lines []string
 	for _, m := range p.messages("s") {

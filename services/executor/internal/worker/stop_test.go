@@ -25,8 +25,8 @@ const (
 	abort       = statev1.StopKind_STOP_KIND_ABORT
 )
 
-// hangs says something and waits for the end of its context, which it gives to ended.
-func hangs(ended *atomic.Pointer[error], words ...string) mind {
+// hangingModel says something and waits for the end of its context, which it gives to ended.
+func hangingModel(ended *atomic.Pointer[error], words ...string) modelFunc {
 	return func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 		for _, word := range words {
 			say(model.TextDelta{Text: word})
@@ -45,7 +45,7 @@ func TestAStopReachesTheModelAtOnceAndKeepsWhatItHasSaid(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var cause atomic.Pointer[error]
-				p := newSystem(t, definition("demo", hangs(&cause, "One ", "two ")))
+				p := newSystem(t, define("demo", hangingModel(&cause, "One ", "two ")))
 				p.faults.stopsByHeartbeat = quiet
 				p.open()
 				run := p.startRun("s", "demo", "hi")
@@ -63,11 +63,11 @@ func TestAStopReachesTheModelAtOnceAndKeepsWhatItHasSaid(t *testing.T) {
 				if !ok || stop.Kind != loop.StopInterrupt {
 					t.Errorf("the model's context ended with %v, want the stop", *cause.Load())
 				}
-				equalLines(t, "messages", p.dialogue(), []string{"user: hi", "assistant: One two "})
+				equalLines(t, "messages", p.conversation(), []string{"user: hi", "assistant: One two "})
 				if m := p.messages("s")[1]; m.GetMetadata()[agent.MetadataInterrupted] != "interrupt" {
 					t.Errorf("message = %v, want that it was interrupted", m)
 				}
-				equalLines(t, "stream", script(p.records("s")), []string{
+				equalLines(t, "stream", streamLines(p.records("s")), []string{
 					"0 run_started 1", "1 step_started", "1 text One two ", "1 step_committed", "1 run_interrupted enough", "END INTERRUPTED ",
 				})
 			})
@@ -79,7 +79,7 @@ func TestAnAbortedRunFailsAndOutranksAnInterrupt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Pointer[error]
-		p := newSystem(t, definition("demo", hangs(&cause, "One ")))
+		p := newSystem(t, define("demo", hangingModel(&cause, "One ")))
 		p.passed = func(_ context.Context, _ *executor, point worker.Point) {
 			if point == worker.PointStopSeen {
 				time.Sleep(time.Second) // both have come by now
@@ -112,7 +112,7 @@ func TestADeadlineEndsTheRunWhateverItIsAt(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var cause atomic.Pointer[error]
-				p := newSystem(t, definition("demo", hangs(&cause, "One ")))
+				p := newSystem(t, define("demo", hangingModel(&cause, "One ")))
 				p.config.ModelTimeout, p.config.HeartbeatInterval = 24*time.Hour, time.Minute
 				// Hours pass here: state looks for silent executors every minute.
 				p.stateConfig.SilentAfter, p.stateConfig.SweepEvery, p.stateConfig.Server.Poll = 5*time.Minute, time.Minute, time.Minute
@@ -140,7 +140,7 @@ func TestAStopCutsToolsAndKeepsTheResultsThatAreThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)
 		var cause atomic.Pointer[error]
-		a := definition("demo", replies(ask("quick", `{}`, "slow", `{}`, "queued", `{}`), text("never")),
+		a := define("demo", stepReplies(callsReply("quick", `{}`, "slow", `{}`, "queued", `{}`), textReply("never")),
 			p.tool("quick", agent.RetryNever, nil),
 			p.tool("slow", agent.RetryNever, func(ctx context.Context, c *agent.Call) (any, error) {
 				if err := c.Update(func(draft agent.State) error { draft["dirty"] = true; return nil }); err != nil {
@@ -167,11 +167,11 @@ func TestAStopCutsToolsAndKeepsTheResultsThatAreThere(t *testing.T) {
 		if len(p.customState("s")) != 0 || p.executions()["call_2"] != 0 {
 			t.Errorf("state = %v, executions %v; want nothing of the cut call, and the queued one never run", p.customState("s"), p.executions())
 		}
-		equalLines(t, "messages", p.dialogue(), []string{
+		equalLines(t, "messages", p.conversation(), []string{
 			"user: hi", "assistant: [call_0 quick] [call_1 slow] [call_2 queued]",
 			"tool: [result call_0 done]", "tool: [result call_1 unknown]", "tool: [result call_2 failed]",
 		})
-		got := script(p.records("s"))
+		got := streamLines(p.records("s"))
 		for _, want := range []string{"1 end call_0", "1 end call_1", "1 end call_2", "1 step_committed"} {
 			if !slices.Contains(got, want) {
 				t.Errorf("stream = %s, want %s", strings.Join(got, "\n"), want)
@@ -185,19 +185,19 @@ func TestAStopCutsTheWaitBeforeARetryACompactionAndAGuard(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(p *system, a *catalog.Agent){
 		"wait": func(_ *system, a *catalog.Agent) {
-			a.Models["fake/mind"] = mind(func(context.Context, model.Request, func(model.Event) bool) error {
+			a.Models["fake/mind"] = modelFunc(func(context.Context, model.Request, func(model.Event) bool) error {
 				return &model.Error{Code: model.CodeRateLimited, Retryable: true, RetryAfter: time.Minute}
 			})
 		},
 		"guard": func(_ *system, a *catalog.Agent) {
-			a.Models["fake/mind"] = replies(text("an end"))
+			a.Models["fake/mind"] = stepReplies(textReply("an end"))
 			a.Guard.OnReply = func(ctx context.Context, _ agent.Ending) (agent.Verdict, error) {
 				<-ctx.Done()
 				return agent.Verdict{}, ctx.Err()
 			}
 		},
 		"compaction": func(_ *system, a *catalog.Agent) {
-			a.Models["fake/mind"] = replies(ask("nothing", `{}`), text("an end"))
+			a.Models["fake/mind"] = stepReplies(callsReply("nothing", `{}`), textReply("an end"))
 			a.Context = agent.ContextPolicy{
 				MaxTokens: 20, KeepTokens: 1, Compaction: agent.CompactSummary,
 				Count: func(agent.Message) int { return 10 },
@@ -212,7 +212,7 @@ func TestAStopCutsTheWaitBeforeARetryACompactionAndAGuard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := newSystem(t, definition("demo", replies()))
+				p := newSystem(t, define("demo", stepReplies()))
 				a := p.agents["demo"]
 				set(p, &a)
 				p.agents["demo"] = a
@@ -234,8 +234,8 @@ func TestAStopWorksWhileTheStreamTierIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Pointer[error]
-		p := newSystem(t, definition("demo", hangs(&cause, slices.Repeat([]string{strings.Repeat("word ", 1000)}, 250)...)))
-		away := &isOutage{}
+		p := newSystem(t, define("demo", hangingModel(&cause, slices.Repeat([]string{strings.Repeat("word ", 1000)}, 250)...)))
+		away := &outage{}
 		p.faults.gate = away.gate
 		p.config.StreamPatience = time.Hour
 		p.open()
@@ -247,11 +247,11 @@ func TestAStopWorksWhileTheStreamTierIsAway(t *testing.T) {
 		if took := time.Since(begin); took > 3*time.Second {
 			t.Errorf("the stop took %v", took)
 		}
-		away.end()
+		away.stop()
 		p.end(run)
 		p.verifyReaders("s")
-		got := script(p.records("s"))
-		if len(got) != 6 || got[len(got)-1] != "END INTERRUPTED " || texts(p.records("s")) != p.messages("s")[1].GetParts()[0].GetText().GetText() {
+		got := streamLines(p.records("s"))
+		if len(got) != 6 || got[len(got)-1] != "END INTERRUPTED " || joinedText(p.records("s")) != p.messages("s")[1].GetParts()[0].GetText().GetText() {
 			t.Errorf("stream has %d lines and ends with %q", len(got), got[len(got)-1])
 		}
 	})
@@ -260,7 +260,7 @@ func TestAStopWorksWhileTheStreamTierIsAway(t *testing.T) {
 func TestAStopThatComesWhileTheOutcomeIsCommittedChangesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newSystem(t, definition("demo", replies(text("done"))))
+		p := newSystem(t, define("demo", stepReplies(textReply("done"))))
 		var run string
 		p.passed = func(_ context.Context, _ *executor, point worker.Point) {
 			if point == worker.PointCommitBegins {
@@ -281,15 +281,15 @@ func TestAStoppedRunEndsOnceWhereverItsExecutorDies(t *testing.T) {
 	for name, kind := range map[string]statev1.StopKind{"interrupt": interrupt, "abort": abort} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			playEverywhere(t, func(t *testing.T, c *cut) {
+			dieEverywhere(t, func(t *testing.T, c *death) {
 				p := newSystem(t)
-				p.agents["demo"] = definition("demo", replies(ask("charge", `{}`, "slow", `{}`), text("never")),
+				p.agents["demo"] = define("demo", stepReplies(callsReply("charge", `{}`, "slow", `{}`), textReply("never")),
 					p.tool("charge", agent.RetryNever, nil),
 					p.tool("slow", agent.RetrySafe, func(ctx context.Context, _ *agent.Call) (any, error) {
 						<-ctx.Done()
 						return nil, ctx.Err()
 					}))
-				p.start(c)
+				p.openMortal(c)
 				run := p.startRun("s", "demo", "hi")
 				p.until("tools run or the executor is lost", func() bool {
 					return len(p.recordedResults("s")) > 0 || p.run(run).GetAttempt() > 1
@@ -300,15 +300,15 @@ func TestAStoppedRunEndsOnceWhereverItsExecutorDies(t *testing.T) {
 				if kind == abort {
 					want, last = failed, "END "
 				}
-				got := script(p.records("s"))
+				got := streamLines(p.records("s"))
 				if ended.GetStatus() != want || !strings.HasPrefix(got[len(got)-1], last) {
 					t.Errorf("run = %v, stream %s", ended, strings.Join(got, "\n"))
 				}
 				if p.executions()["call_0"] > 1 {
 					t.Errorf("charge ran %d times", p.executions()["call_0"])
 				}
-				p.once()
-				for _, line := range p.dialogue()[1:] {
+				p.verifyOnce()
+				for _, line := range p.conversation()[1:] {
 					if !strings.HasPrefix(line, "assistant:") && !strings.HasPrefix(line, "tool:") {
 						t.Errorf("message %q", line)
 					}
@@ -320,31 +320,33 @@ func TestAStoppedRunEndsOnceWhereverItsExecutorDies(t *testing.T) {
 
 func TestWhatHooksWriteInAStepThatAStopCutsDoesNotCount(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
+	dieEverywhere(t, func(t *testing.T, c *death) {
 		var cause atomic.Pointer[error]
 		p := newSystem(t)
-		hanging := hangs(&cause, "One ")
-		a := definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
-			if !answered(r) {
-				request(say, "write", `{}`)
+		hanging := hangingModel(&cause, "One ")
+		a := define("demo", modelFunc(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
+			if !endsWithResults(r) {
+				sendCalls(say, "write", `{}`)
 				return nil
 			}
 			return hanging(ctx, r, say)
 		}), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
-			put(c, "k", "tool")
+			putState(c, "k", "tool")
 			return "done " + c.ID, nil
 		}))
-		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) { put(h, "before", fmt.Sprint(h.Step)) }
+		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) {
+			putState(h, "before", fmt.Sprint(h.Step))
+		}
 		a.Hooks.AfterModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall, _ agent.Message, _ error) {
-			put(h, "after", fmt.Sprint(h.Step))
+			putState(h, "after", fmt.Sprint(h.Step))
 		}
 		a.Hooks.OnMessage = func(_ context.Context, h *agent.HookCall, m agent.Message) {
 			if m.Role == agent.RoleAssistant {
-				put(h, "message", fmt.Sprint(h.Step))
+				putState(h, "message", fmt.Sprint(h.Step))
 			}
 		}
 		p.agents["demo"] = a
-		p.start(c)
+		p.openMortal(c)
 		run := p.startRun("s", "demo", "hi")
 		p.until("the second step", func() bool { return p.session("s").GetSession().GetStepCount() == 1 })
 		time.Sleep(10 * time.Second)
@@ -357,6 +359,6 @@ func TestWhatHooksWriteInAStepThatAStopCutsDoesNotCount(t *testing.T) {
 				t.Errorf("state %s = %v, want nothing of the second step", key, value)
 			}
 		}
-		p.once()
+		p.verifyOnce()
 	}, dieBefore, dieAfter)
 }

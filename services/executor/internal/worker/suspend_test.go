@@ -17,14 +17,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// suspending is an agent whose one reply calls a tool, two that wait for a yes, and one
+// suspendingAgent is an agent whose one reply calls a tool, two that wait for a yes, and one
 // of the client's.
-func suspending(p *system) catalog.Agent {
+func suspendingAgent(p *system) catalog.Agent {
 	book, pay := p.tool("book", agent.RetrySafe, nil), p.tool("pay", agent.RetryNever, nil)
 	book.Approval, pay.Approval = true, true
-	a := definition("demo", replies(
-		ask("charge", `{"n":1}`, "book", `{"n":2}`, "locate", `{"n":3}`, "pay", `{"n":4}`),
-		text("All ", "is done."),
+	a := define("demo", stepReplies(
+		callsReply("charge", `{"n":1}`, "book", `{"n":2}`, "locate", `{"n":3}`, "pay", `{"n":4}`),
+		textReply("All ", "is done."),
 	), p.tool("charge", agent.RetryNever, func(ctx context.Context, c *agent.Call) (any, error) {
 		return "done " + c.ID, c.Update(func(draft agent.State) error {
 			draft["charged"] = true
@@ -36,11 +36,11 @@ func suspending(p *system) catalog.Agent {
 
 func TestASuspendedRunGoesOnWithItsAnswersWhereverItsExecutorDies(t *testing.T) {
 	t.Parallel()
-	hit := playEverywhere(t, func(t *testing.T, c *cut) {
+	hit := dieEverywhere(t, func(t *testing.T, c *death) {
 		p := newSystem(t)
-		a := suspending(p)
+		a := suspendingAgent(p)
 		p.agents[a.Name] = a
-		p.start(c)
+		p.openMortal(c)
 		first := p.startRun("s", "demo", "hi")
 		if run := p.end(first); run.GetStatus() != statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL {
 			t.Fatalf("run = %v, want it suspended", run)
@@ -52,12 +52,12 @@ func TestASuspendedRunGoesOnWithItsAnswersWhereverItsExecutorDies(t *testing.T) 
 		if second.GetStatus() != completed || second.GetMessageId() != p.run(first).GetMessageId() {
 			t.Errorf("run = %v, want it completed in the same message", second)
 		}
-		p.once()
+		p.verifyOnce()
 		charged, booked := "[result call_0 done]", "[result call_1 done, approved]"
 		if p.executions()["call_0"] > 1 || p.executions()["call_3"] > 0 {
 			t.Errorf("executions = %v, want charge once at most and pay never", p.executions())
 		}
-		lines := p.dialogue()
+		lines := p.conversation()
 		state := p.customState("s")
 		if slices.Contains(lines, "tool: [result call_0 unknown]") && c.hit != "" {
 			charged = "[result call_0 unknown]"
@@ -68,7 +68,7 @@ func TestASuspendedRunGoesOnWithItsAnswersWhereverItsExecutorDies(t *testing.T) 
 			"user: hi", "assistant: [call_0 charge] [call_1 book] [call_2 locate] [call_3 pay]", "tool: " + charged,
 			"tool: " + booked, "tool: [result call_2 done]", "tool: [result call_3 failed, refused: too dear]", "assistant: All is done.",
 		})
-		stream := script(p.records("s"))
+		stream := streamLines(p.records("s"))
 		stream = slices.DeleteFunc(stream, func(line string) bool { return line == "1 state_patch" })
 		if slices.Index(stream, "2 judged call_1 approve") > slices.Index(stream, "2 end call_1") {
 			t.Errorf("stream = %v, want the decision before the end", stream)
@@ -96,7 +96,7 @@ func TestASuspendingCommitSaysWhatTheSessionWaitsFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)
-		a := suspending(p)
+		a := suspendingAgent(p)
 		p.agents[a.Name] = a
 		p.open()
 		run := p.end(p.startRun("s", "demo", "hi"))
@@ -129,7 +129,7 @@ func TestAnAnswerThatChangesWhileItIsUsedIsReadAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)
-		a := definition("demo", replies(ask("locate", `{}`), text("ok")), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true, AnswerWithin: time.Hour})
+		a := define("demo", stepReplies(callsReply("locate", `{}`), textReply("ok")), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true, AnswerWithin: time.Hour})
 		p.agents[a.Name] = a
 		var changed atomic.Bool
 		p.passed = func(_ context.Context, _ *executor, point worker.Point) {
@@ -144,7 +144,7 @@ func TestAnAnswerThatChangesWhileItIsUsedIsReadAgain(t *testing.T) {
 		if run.GetStatus() != completed || len(p.released(run.GetRunId())) != 1 {
 			t.Errorf("run = %v, want it completed after one release", run)
 		}
-		if lines := p.dialogue(); !slices.Contains(lines, "tool: [result call_0 done]") {
+		if lines := p.conversation(); !slices.Contains(lines, "tool: [result call_0 done]") {
 			t.Errorf("messages = %s, want the new answer", strings.Join(lines, "\n"))
 		}
 		p.verifyReaders("s")
@@ -155,7 +155,7 @@ func TestAResumedSessionWhoseCallsAreOpenSuspendsAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)
-		a := definition("demo", replies(ask("locate", `{}`), text("ok")), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
+		a := define("demo", stepReplies(callsReply("locate", `{}`), textReply("ok")), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
 		p.agents[a.Name] = a
 		p.open()
 		p.end(p.startRun("s", "demo", "hi"))

@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// lastTold is what readers are told of the end of the session's last run.
-func (p *system) lastTold() string {
+// lastEnd is what readers are told of the end of the session's last run.
+func (p *system) lastEnd() string {
 	records := p.records("s")
 	end := records[len(records)-1].GetTerminal().GetEnd()
 	for _, r := range slices.Backward(records) {
@@ -41,17 +41,17 @@ func TestWhoeverTellsTheEndTellsWhyTheModelStoppedAndWhatTheWholeRunHasUsed(t *t
 			}
 		}
 	}
-	hits := playEverywhere(t, func(t *testing.T, c *cut) {
+	hits := dieEverywhere(t, func(t *testing.T, c *death) {
 		p := newSystem(t)
-		p.agents["demo"] = definition("demo", replies(
+		p.agents["demo"] = define("demo", stepReplies(
 			step(model.FinishToolCalls, model.CallStart{ID: "c1", Name: "look"}, model.CallEnd{}),
 			step(model.FinishToolCalls, model.CallStart{ID: "c2", Name: "look"}, model.CallEnd{}),
 			step(model.FinishLength, model.TextDelta{Text: "It was"}),
 		), p.tool("look", agent.RetrySafe, nil))
-		p.start(c)
+		p.openMortal(c)
 		run := p.end(p.startRun("s", "demo", "hi"))
-		if want := `"It was" length, 30+15(6)/3=45; end "It was", 30+15(6)/3=45`; p.lastTold() != want {
-			t.Errorf("told:\n%s\nwant:\n%s", p.lastTold(), want)
+		if want := `"It was" length, 30+15(6)/3=45; end "It was", 30+15(6)/3=45`; p.lastEnd() != want {
+			t.Errorf("told:\n%s\nwant:\n%s", p.lastEnd(), want)
 		}
 		if run.GetFinishReason() != "length" || p.tokensCounted() != 45 {
 			t.Errorf("run = %v, having used %d tokens; want the length and 45", run, p.tokensCounted())
@@ -65,7 +65,7 @@ func TestWhoeverTellsTheEndTellsWhyTheModelStoppedAndWhatTheWholeRunHasUsed(t *t
 func TestAReasonToStopOfNobodyIsAnotherOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newSystem(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+		p := newSystem(t, define("demo", modelFunc(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
 			say(model.TextDelta{Text: "ok"})
 			say(model.Finish{Reason: model.FinishReason(strings.Repeat("because ", 100))})
 			return nil
@@ -85,7 +85,7 @@ func TestTokensOfAttemptsAndSummariesAreKeptWhereTheExecutorStops(t *testing.T) 
 		want int64
 	}{
 		"in the wait behind a failed attempt": {func(a *catalog.Agent, calls *atomic.Int32) {
-			a.Models["fake/mind"] = mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+			a.Models["fake/mind"] = modelFunc(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
 				say(counted)
 				if calls.Add(1) == 1 {
 					return &model.Error{Code: model.CodeOverloaded, Retryable: true, RetryAfter: time.Minute}
@@ -97,9 +97,9 @@ func TestTokensOfAttemptsAndSummariesAreKeptWhereTheExecutorStops(t *testing.T) 
 		}, 16},
 		"behind a summary": {func(a *catalog.Agent, calls *atomic.Int32) {
 			a.Context = agent.ContextPolicy{MaxTokens: 20, KeepTokens: 1, Compaction: agent.CompactSummary, Count: func(agent.Message) int { return 10 }}
-			a.Models["fake/mind"] = mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
+			a.Models["fake/mind"] = modelFunc(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
 				if len(r.Tools) > 0 && len(r.Messages) == 1 { // the first step
-					request(say, "nothing", `{}`)
+					sendCalls(say, "nothing", `{}`)
 					return nil
 				}
 				say(counted)
@@ -120,7 +120,7 @@ func TestTokensOfAttemptsAndSummariesAreKeptWhereTheExecutorStops(t *testing.T) 
 			synctest.Test(t, func(t *testing.T) {
 				var calls atomic.Int32
 				p := newSystem(t)
-				a := definition("demo", replies(), p.tool("nothing", agent.RetrySafe, nil))
+				a := define("demo", stepReplies(), p.tool("nothing", agent.RetrySafe, nil))
 				test.set(&a, &calls)
 				a.Hooks.BeforeRun = func(_ context.Context, h *agent.HookCall) error { h.RecordUsage("seen", "run", 1); return nil }
 				p.agents["demo"] = a
@@ -139,7 +139,7 @@ func TestTokensOfAttemptsAndSummariesAreKeptWhereTheExecutorStops(t *testing.T) 
 				if test.want > 0 && total != test.want || total < int64(calls.Load())*8 {
 					t.Errorf("%d tokens are kept of %d calls", total, calls.Load())
 				}
-				if told := p.lastTold(); !strings.HasSuffix(told, fmt.Sprintf("=%d", total)) {
+				if told := p.lastEnd(); !strings.HasSuffix(told, fmt.Sprintf("=%d", total)) {
 					t.Errorf("told %s, want %d tokens", told, total)
 				}
 				if got := p.counted("run"); got != 1 {
@@ -152,12 +152,12 @@ func TestTokensOfAttemptsAndSummariesAreKeptWhereTheExecutorStops(t *testing.T) 
 
 func TestWhatTheHookBeforeARunCountsIsKeptOnce(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
+	dieEverywhere(t, func(t *testing.T, c *death) {
 		p := newSystem(t)
-		a := definition("demo", replies(ask("look", `{}`), text("done")), p.tool("look", agent.RetrySafe, nil))
+		a := define("demo", stepReplies(callsReply("look", `{}`), textReply("done")), p.tool("look", agent.RetrySafe, nil))
 		a.Hooks.BeforeRun = func(_ context.Context, h *agent.HookCall) error { h.RecordUsage("seen", "run", 1); return nil }
 		p.agents["demo"] = a
-		p.start(c)
+		p.openMortal(c)
 		p.end(p.startRun("s", "demo", "hi"))
 		if got := p.counted("run"); got != 1 {
 			t.Errorf("the hook has counted %v, want 1", got)
@@ -168,7 +168,7 @@ func TestWhatTheHookBeforeARunCountsIsKeptOnce(t *testing.T) {
 func TestTokensThatNoReplyCanHaveAreNotCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newSystem(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+		p := newSystem(t, define("demo", modelFunc(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
 			say(model.TextDelta{Text: "ok"})
 			say(model.Usage{PromptTokens: 7, CompletionTokens: -1, CachedTokens: 1<<62 - 1, TotalTokens: 6})
 			say(model.Finish{Reason: model.FinishStop})

@@ -25,21 +25,21 @@ const (
 	failed    = statev1.RunStatus_RUN_STATUS_FAILED
 )
 
-// says is a model that always says the same.
-func says(texts ...string) mind {
+// alwaysText is a model that always says the same.
+func alwaysText(texts ...string) modelFunc {
 	return func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
-		speak(say, texts...)
+		sendText(say, texts...)
 		return nil
 	}
 }
 
-// calls is a model that makes the calls once and then says the text.
-func calls(text string, pairs ...string) mind {
+// callsOnce is a model that makes the calls once and then says the text.
+func callsOnce(text string, pairs ...string) modelFunc {
 	return func(_ context.Context, r model.Request, say func(model.Event) bool) error {
-		if answered(r) {
-			speak(say, text)
+		if endsWithResults(r) {
+			sendText(say, text)
 		} else {
-			request(say, pairs...)
+			sendCalls(say, pairs...)
 		}
 		return nil
 	}
@@ -48,7 +48,7 @@ func calls(text string, pairs ...string) mind {
 func TestATextTurnIsShownAndCommitted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newSystem(t, definition("demo", says("Hello ", "world")))
+		h := newSystem(t, define("demo", alwaysText("Hello ", "world")))
 		h.open()
 		run := h.end(h.startRun("s", "demo", "hi"))
 		if run.GetStatus() != completed || run.GetOutput() != `"Hello world"` {
@@ -56,10 +56,10 @@ func TestATextTurnIsShownAndCommitted(t *testing.T) {
 		}
 		records := h.records("s")
 		want := []string{"run_started", "step_started", "text_delta", "step_committed", "run_completed", "end"}
-		if got := types(records); !slices.Equal(got, want) {
+		if got := frameTypes(records); !slices.Equal(got, want) {
 			t.Errorf("stream = %v, want %v", got, want)
 		}
-		if got, want := texts(records), "Hello world"; got != want {
+		if got, want := joinedText(records), "Hello world"; got != want {
 			t.Errorf("text = %q, want %q", got, want)
 		}
 		if got := records[len(records)-1].GetTerminal().GetEnd().GetUsage().GetTotalTokens(); got != 15 {
@@ -77,13 +77,13 @@ func TestAToolTurnRunsTheToolAndAsksAgain(t *testing.T) {
 		lookup := agent.Tool{Name: "lookup", InputSchema: anyObject, Execute: func(_ context.Context, c *agent.Call) (any, error) {
 			return map[string]string{"for": string(c.Input)}, nil
 		}}
-		h := newSystem(t, definition("demo", calls("Sunny.", "lookup", `{"city":"Oslo"}`, "nothing", `{}`), lookup))
+		h := newSystem(t, define("demo", callsOnce("Sunny.", "lookup", `{"city":"Oslo"}`, "nothing", `{}`), lookup))
 		h.open()
 		run := h.end(h.startRun("s", "demo", "weather?"))
 		if run.GetOutput() != `"Sunny."` {
 			t.Errorf("output = %s, want \"Sunny.\"", run.GetOutput())
 		}
-		got := types(h.records("s"))
+		got := frameTypes(h.records("s"))
 		want := []string{
 			"run_started", "step_started", "tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end",
 			"tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end", "tool_start",
@@ -104,8 +104,8 @@ func TestAToolTurnRunsTheToolAndAsksAgain(t *testing.T) {
 func TestALaterTurnSeesTheWholeConversation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newSystem(t, definition("demo", mind(func(_ context.Context, r model.Request, say func(model.Event) bool) error {
-			speak(say, fmt.Sprintf("%d messages, first %q", len(r.Messages), r.Messages[0].Text()))
+		h := newSystem(t, define("demo", modelFunc(func(_ context.Context, r model.Request, say func(model.Event) bool) error {
+			sendText(say, fmt.Sprintf("%d messages, first %q", len(r.Messages), r.Messages[0].Text()))
 			return nil
 		})))
 		h.open()
@@ -122,11 +122,11 @@ func TestNoMoreRunsThanSlotsAreHeldAndAllAreDone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var now, most atomic.Int32
-		h := newSystem(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			most.Store(max(most.Load(), now.Add(1)))
 			defer now.Add(-1)
 			pause(ctx, time.Second)
-			speak(say, "ok")
+			sendText(say, "ok")
 			return nil
 		})))
 		h.config.Slots = 2
@@ -167,7 +167,7 @@ func TestCallsOfOneStepRunAtTheSameTime(t *testing.T) {
 				return nil, ctx.Err()
 			}
 		}}
-		h := newSystem(t, definition("demo", calls("ok", "meet", `{}`, "meet", `{}`, "meet", `{}`), meet))
+		h := newSystem(t, define("demo", callsOnce("ok", "meet", `{}`, "meet", `{}`, "meet", `{}`), meet))
 		h.open()
 		h.end(h.startRun("s", "demo", "hi"))
 		for _, r := range h.results() {
@@ -199,7 +199,7 @@ func TestWhateverAToolDoesTheModelGetsAResultAndTheRunGoesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := newSystem(t, definition("demo", calls("ok", "tool", `{}`), test.tool))
+				h := newSystem(t, define("demo", callsOnce("ok", "tool", `{}`), test.tool))
 				h.stateConfig.Server.Limits.ResultBytes = 100_000
 				h.open()
 				run := h.end(h.startRun("s", "demo", "hi"))
@@ -217,7 +217,7 @@ func TestWhateverAToolDoesTheModelGetsAResultAndTheRunGoesOn(t *testing.T) {
 func TestARunThatCannotGoOnFailsAndLeavesNoActiveSession(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		engine mind
+		engine modelFunc
 		code   string
 	}{
 		"the model panics":     {func(context.Context, model.Request, func(model.Event) bool) error { panic("boom") }, "framework_internal_error"},
@@ -228,7 +228,7 @@ func TestARunThatCannotGoOnFailsAndLeavesNoActiveSession(t *testing.T) {
 			return ctx.Err()
 		}, model.CodeTimeout},
 		"the model calls on and on": {func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
-			request(say, "nothing", `{}`)
+			sendCalls(say, "nothing", `{}`)
 			return nil
 		}, "framework_max_steps"},
 	}
@@ -236,13 +236,13 @@ func TestARunThatCannotGoOnFailsAndLeavesNoActiveSession(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := newSystem(t, definition("demo", test.engine))
+				h := newSystem(t, define("demo", test.engine))
 				h.open()
 				run := h.end(h.startRun("s", "demo", "hi"))
 				if run.GetStatus() != failed || run.GetFailure().GetCode() != test.code || run.GetFailure().GetError() == "" {
 					t.Errorf("run = %v, want it failed with code %q", run, test.code)
 				}
-				got := types(h.records("s"))
+				got := frameTypes(h.records("s"))
 				if want := []string{"error", "fail"}; !slices.Equal(got[len(got)-2:], want) {
 					t.Errorf("stream = %v, want it to end with %v", got, want)
 				}
@@ -262,7 +262,7 @@ func TestARunWhoseAgentIsNotHereGoesBackForAnotherExecutor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newSystem(t)
-		h.catalog = announcing{catalog.Static{definition("demo", says("hi"))}}
+		h.catalog = announcing{catalog.Static{define("demo", alwaysText("hi"))}}
 		first := h.open()
 		run := h.startRun("s", "other", "hi")
 		synctest.Wait()
@@ -270,7 +270,7 @@ func TestARunWhoseAgentIsNotHereGoesBackForAnotherExecutor(t *testing.T) {
 			t.Errorf("run = %v, released by %v; want it given back for 5s, untouched", h.run(run), released)
 		}
 		first.stop()
-		h.catalog = catalog.Static{definition("other", says("here"))}
+		h.catalog = catalog.Static{define("other", alwaysText("here"))}
 		h.open()
 		if run := h.end(run); run.GetOutput() != `"here"` {
 			t.Errorf("run = %v, want that the other executor has executed it", run)
@@ -283,13 +283,13 @@ func TestAModelThatIsOverloadedIsAskedAgainAfterASecondThenTwoThenFour(t *testin
 	synctest.Test(t, func(t *testing.T) {
 		var times []time.Duration
 		begin := time.Now()
-		h := newSystem(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
 			times = append(times, time.Since(begin))
 			if len(times) <= 3 {
 				say(model.TextDelta{Text: "half an ans"})
 				return &model.Error{Code: model.CodeOverloaded, Retryable: true}
 			}
-			speak(say, "whole")
+			sendText(say, "whole")
 			return nil
 		})))
 		h.open()
@@ -298,7 +298,7 @@ func TestAModelThatIsOverloadedIsAskedAgainAfterASecondThenTwoThenFour(t *testin
 		if !slices.Equal(times, want) {
 			t.Errorf("model called at %v, want %v", times, want)
 		}
-		if got := texts(h.records("s")); got != "whole" {
+		if got := joinedText(h.records("s")); got != "whole" {
 			t.Errorf("text = %q, want %q: failed attempts are void", got, "whole")
 		}
 	})
@@ -311,7 +311,7 @@ func TestDeltasThatComeDuringAnAppendAreMerged(t *testing.T) {
 		for i := range words {
 			words[i] = fmt.Sprintf("%d ", i)
 		}
-		h := newSystem(t, definition("demo", says(words...)))
+		h := newSystem(t, define("demo", alwaysText(words...)))
 		h.faults.gate = func(ctx context.Context, _ *streamv2.AppendRequest) error {
 			pause(ctx, 100*time.Millisecond)
 			return nil
@@ -319,7 +319,7 @@ func TestDeltasThatComeDuringAnAppendAreMerged(t *testing.T) {
 		h.open()
 		h.end(h.startRun("s", "demo", "hi"))
 		records := h.records("s")
-		if got, want := texts(records), strings.Join(words, ""); got != want {
+		if got, want := joinedText(records), strings.Join(words, ""); got != want {
 			t.Errorf("text has %d bytes, want the %d that were said", len(got), len(want))
 		}
 		if got := len(records); got > 10 {
@@ -332,12 +332,12 @@ func TestASlowStreamHoldsTheModelBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var said atomic.Int64
-		h := newSystem(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
 			for range 100 {
 				say(model.TextDelta{Text: strings.Repeat("x", 1000)})
 				said.Add(1000)
 			}
-			speak(say, "end")
+			sendText(say, "end")
 			return nil
 		})))
 		h.config.MaxQueuedBytes, h.config.MaxDeltaBytes = 10_000, 4_000
@@ -361,7 +361,7 @@ func TestASlowStreamHoldsTheModelBack(t *testing.T) {
 		}
 		close(open)
 		h.end(run)
-		if got, want := len(texts(h.records("s"))), 100_003; got != want {
+		if got, want := len(joinedText(h.records("s"))), 100_003; got != want {
 			t.Errorf("text has %d bytes, want %d", got, want)
 		}
 	})
@@ -371,12 +371,12 @@ func TestADeltaAboveTheLimitIsSplitBetweenRunes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		text := strings.Repeat("日本語", 1000)
-		h := newSystem(t, definition("demo", says(text)))
+		h := newSystem(t, define("demo", alwaysText(text)))
 		h.config.MaxDeltaBytes = 1000
 		h.open()
 		h.end(h.startRun("s", "demo", "hi"))
 		records := h.records("s")
-		if got := texts(records); got != text {
+		if got := joinedText(records); got != text {
 			t.Errorf("text has %d bytes, want the %d that were said", len(got), len(text))
 		}
 		for _, r := range records {
@@ -392,7 +392,7 @@ func TestWhatIsTooLargeForTheStreamIsLeftOutThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		long := strings.Repeat("x", 20_000)
 		big := agent.Tool{Name: "big", InputSchema: anyObject, Execute: func(context.Context, *agent.Call) (any, error) { return long, nil }}
-		h := newSystem(t, definition("demo", calls(long, "big", `{"q":"`+long+`"}`), big))
+		h := newSystem(t, define("demo", callsOnce(long, "big", `{"q":"`+long+`"}`), big))
 		h.config.MaxDeltaBytes = 1000
 		h.streamConfig.ChunkBytes = 2000
 		h.open()
@@ -401,7 +401,7 @@ func TestWhatIsTooLargeForTheStreamIsLeftOutThere(t *testing.T) {
 			t.Errorf("output has %d bytes, want %d", len(got), len(want))
 		}
 		records := h.records("s")
-		if got := texts(records); got != long {
+		if got := joinedText(records); got != long {
 			t.Errorf("text has %d bytes, want %d", len(got), len(long))
 		}
 		var reader publishertest.Reader

@@ -23,24 +23,24 @@ func readOnly(t agent.Tool) agent.Tool {
 
 func TestAStepThatOnlyLooksUpIsDurableWithItsCommitAloneWhereverItsExecutorDies(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
+	dieEverywhere(t, func(t *testing.T, c *death) {
 		p := newSystem(t)
-		a := definition("demo", replies(ask("look", `{}`, "look", `{}`, "nothing", `{}`), ask("look", `{}`), text("done")),
+		a := define("demo", stepReplies(callsReply("look", `{}`, "look", `{}`, "nothing", `{}`), callsReply("look", `{}`), textReply("done")),
 			readOnly(p.tool("look", agent.RetryNever, func(_ context.Context, call *agent.Call) (any, error) {
 				call.RecordUsage("seen", "call", 1)
 				return "done " + call.ID, nil
 			})))
 		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) {
-			count(h, "asked")
+			appendState(h, "asked")
 			h.RecordUsage("seen", "hook", 1)
 		}
 		p.agents["demo"] = a
-		p.start(c)
+		p.openMortal(c)
 		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed", run)
 		}
 		equalLines(t, "writes", p.written("s"), []string{"commit 1", "commit 2", "commit 3"})
-		equalLines(t, "messages", p.dialogue(), []string{
+		equalLines(t, "messages", p.conversation(), []string{
 			"user: hi", "assistant: [call_0 look] [call_1 look] [call_2 nothing]", "tool: [result call_0 done]", "tool: [result call_1 done]",
 			"tool: [result call_2 failed]", "assistant: [call_0_1 look]", "tool: [result call_0_1 done]", "assistant: done",
 		})
@@ -51,7 +51,7 @@ func TestAStepThatOnlyLooksUpIsDurableWithItsCommitAloneWhereverItsExecutorDies(
 			t.Errorf("counted are %d tokens, %v executions, %v and %v; want 45, 3, 3 and 3",
 				p.tokensCounted(), p.toolsCounted(), p.counted("call"), p.counted("hook"))
 		}
-		p.once()
+		p.verifyOnce()
 	}, failBefore, failAfter, dieBefore, dieAfter)
 }
 
@@ -66,7 +66,7 @@ func TestBesideAnEffectOnlyTheEffectIsRecordedUnlessItEndsLast(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			playEverywhere(t, func(t *testing.T, c *cut) {
+			dieEverywhere(t, func(t *testing.T, c *death) {
 				p := newSystem(t)
 				run := func(ctx context.Context, call *agent.Call) (any, error) {
 					if call.Tool == test.slow {
@@ -74,9 +74,9 @@ func TestBesideAnEffectOnlyTheEffectIsRecordedUnlessItEndsLast(t *testing.T) {
 					}
 					return "done " + call.ID, ctx.Err()
 				}
-				p.agents["demo"] = definition("demo", replies(ask("pay", `{}`, "look", `{}`), text("ok")),
+				p.agents["demo"] = define("demo", stepReplies(callsReply("pay", `{}`, "look", `{}`), textReply("ok")),
 					p.tool("pay", agent.RetryNever, run), readOnly(p.tool("look", "", run)))
-				p.start(c)
+				p.openMortal(c)
 				if ended := p.end(p.startRun("s", "demo", "hi")); ended.GetStatus() != completed {
 					t.Errorf("run = %v, want it completed", ended)
 				}
@@ -84,14 +84,14 @@ func TestBesideAnEffectOnlyTheEffectIsRecordedUnlessItEndsLast(t *testing.T) {
 					equalLines(t, "writes", p.written("s"), test.want)
 				}
 				paid := "tool: [result call_0 done]"
-				if c.hit != "" && p.dialogue()[2] != paid {
+				if c.hit != "" && p.conversation()[2] != paid {
 					paid = "tool: [result call_0 unknown]"
 				}
-				equalLines(t, "messages", p.dialogue(), []string{"user: hi", "assistant: [call_0 pay] [call_1 look]", paid, "tool: [result call_1 done]", "assistant: ok"})
+				equalLines(t, "messages", p.conversation(), []string{"user: hi", "assistant: [call_0 pay] [call_1 look]", paid, "tool: [result call_1 done]", "assistant: ok"})
 				if p.executions()["call_0"] > 1 || strings.Contains(paid, "done") && p.toolsCounted()["pay"] != 1 || p.toolsCounted()["look"] != 1 {
 					t.Errorf("executions = %v, counted = %v, want each once at most", p.executions(), p.toolsCounted())
 				}
-				p.once()
+				p.verifyOnce()
 			}, failAfter, dieBefore, dieAfter)
 		})
 	}
@@ -99,16 +99,16 @@ func TestBesideAnEffectOnlyTheEffectIsRecordedUnlessItEndsLast(t *testing.T) {
 
 func TestALookUpThatWritesIsRecordedBehindItsPlanWhereverItsExecutorDies(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
+	dieEverywhere(t, func(t *testing.T, c *death) {
 		p := newSystem(t)
 		look := readOnly(p.tool("look", agent.RetryNever, func(_ context.Context, call *agent.Call) (any, error) {
-			put(call, call.ID, "yes")
+			putState(call, call.ID, "yes")
 			return "done " + call.ID, nil
 		}))
-		a := definition("demo", replies(ask("look", `{}`, "glance", `{}`, "look", `{}`), text("ok")), look, readOnly(p.tool("glance", "", nil)))
-		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) { count(h, "asked") }
+		a := define("demo", stepReplies(callsReply("look", `{}`, "glance", `{}`, "look", `{}`), textReply("ok")), look, readOnly(p.tool("glance", "", nil)))
+		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) { appendState(h, "asked") }
 		p.agents["demo"] = a
-		p.start(c)
+		p.openMortal(c)
 		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed", run)
 		}
@@ -121,7 +121,7 @@ func TestALookUpThatWritesIsRecordedBehindItsPlanWhereverItsExecutorDies(t *test
 		if p.tokensCounted() != 30 || p.toolsCounted()["look"] != 2 || p.toolsCounted()["glance"] != 1 {
 			t.Errorf("counted are %d tokens, %v; want 30, and each call once", p.tokensCounted(), p.toolsCounted())
 		}
-		p.once()
+		p.verifyOnce()
 	}, failBefore, failAfter, dieBefore, dieAfter)
 }
 
@@ -129,22 +129,22 @@ func TestALookUpWhoseResultCannotBeKeptHasFailed(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(call *agent.Call) string{
 		"it is too large":    func(*agent.Call) string { return strings.Repeat("x", 200_000) },
-		"it writes too much": func(call *agent.Call) string { put(call, "k", strings.Repeat("x", 600)); return "done" },
+		"it writes too much": func(call *agent.Call) string { putState(call, "k", strings.Repeat("x", 600)); return "done" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := newSystem(t)
 				p.stateConfig.Server.Limits.ResultBytes, p.stateConfig.Server.Limits.StagedBytes = 100_000, 500
-				p.agents["demo"] = definition("demo", replies(ask("look", `{}`), text("ok")),
+				p.agents["demo"] = define("demo", stepReplies(callsReply("look", `{}`), textReply("ok")),
 					readOnly(p.tool("look", "", func(_ context.Context, call *agent.Call) (any, error) { return do(call), nil })))
 				p.open()
 				if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 					t.Errorf("run = %v, want it completed", run)
 				}
-				equalLines(t, "messages", p.dialogue(), []string{"user: hi", "assistant: [call_0 look]", "tool: [result call_0 failed]", "assistant: ok"})
+				equalLines(t, "messages", p.conversation(), []string{"user: hi", "assistant: [call_0 look]", "tool: [result call_0 failed]", "assistant: ok"})
 				equalLines(t, "writes", p.written("s"), []string{"plan", "result call_0", "commit 1", "commit 2"})
-				p.once()
+				p.verifyOnce()
 			})
 		})
 	}
@@ -152,11 +152,11 @@ func TestALookUpWhoseResultCannotBeKeptHasFailed(t *testing.T) {
 
 func TestALookUpBesideACallOfTheClientIsSuspendedWithItsResult(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
+	dieEverywhere(t, func(t *testing.T, c *death) {
 		p := newSystem(t)
-		p.agents["demo"] = definition("demo", replies(ask("look", `{}`, "locate", `{}`), text("ok")),
+		p.agents["demo"] = define("demo", stepReplies(callsReply("look", `{}`, "locate", `{}`), textReply("ok")),
 			readOnly(p.tool("look", "", nil)), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
-		p.start(c)
+		p.openMortal(c)
 		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL {
 			t.Errorf("run = %v, want it suspended", run)
 		}
@@ -165,13 +165,13 @@ func TestALookUpBesideACallOfTheClientIsSuspendedWithItsResult(t *testing.T) {
 		if run := p.end(p.current()); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed", run)
 		}
-		equalLines(t, "messages", p.dialogue(), []string{
+		equalLines(t, "messages", p.conversation(), []string{
 			"user: hi", "assistant: [call_0 look] [call_1 locate]", "tool: [result call_0 done]", "tool: [result call_1 done]", "assistant: ok",
 		})
 		if p.toolsCounted()["look"] != 1 {
 			t.Errorf("counted = %v, want one execution", p.toolsCounted())
 		}
-		p.once()
+		p.verifyOnce()
 	}, failBefore, failAfter, dieBefore, dieAfter)
 }
 
@@ -180,13 +180,13 @@ func TestAStopInTheMiddleOfLookUpsEndsTheRunWhereverItsExecutorDies(t *testing.T
 	for name, kind := range map[string]statev1.StopKind{"interrupt": interrupt, "abort": abort} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			playEverywhere(t, func(t *testing.T, c *cut) {
+			dieEverywhere(t, func(t *testing.T, c *death) {
 				p := newSystem(t)
-				a := definition("demo", replies(ask("look", `{}`, "slow", `{}`), text("never")), readOnly(p.tool("look", "", nil)),
+				a := define("demo", stepReplies(callsReply("look", `{}`, "slow", `{}`), textReply("never")), readOnly(p.tool("look", "", nil)),
 					readOnly(p.tool("slow", "", func(ctx context.Context, _ *agent.Call) (any, error) { <-ctx.Done(); return nil, ctx.Err() })))
-				a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) { count(h, "asked") }
+				a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) { appendState(h, "asked") }
 				p.agents["demo"] = a
-				p.start(c)
+				p.openMortal(c)
 				run := p.startRun("s", "demo", "hi")
 				p.until("the run is under way", func() bool { return p.run(run).GetAttempt() > 0 })
 				time.Sleep(10 * time.Second)
@@ -195,13 +195,13 @@ func TestAStopInTheMiddleOfLookUpsEndsTheRunWhereverItsExecutorDies(t *testing.T
 				if want := map[statev1.StopKind]statev1.RunStatus{interrupt: interrupted, abort: failed}[kind]; ended.GetStatus() != want {
 					t.Errorf("run = %v, want it %v", ended, want)
 				}
-				if lines := p.dialogue(); len(lines) > 1 {
+				if lines := p.conversation(); len(lines) > 1 {
 					equalLines(t, "messages", lines, []string{"user: hi", "assistant: [call_0 look] [call_1 slow]", "tool: [result call_0 done]", "tool: [result call_1 unknown]"})
 				}
 				if got := p.stateText(); strings.Contains(got, "asked") { // the journal does not have it
 					t.Errorf("state = %s, want nothing of the step", got)
 				}
-				p.once()
+				p.verifyOnce()
 			}, failAfter, dieBefore, dieAfter)
 		})
 	}
@@ -213,7 +213,7 @@ func TestLookUpsOfAnExecutorThatStopsAreMadeByTheNextAndTheTokensOfBothCount(t *
 		p := newSystem(t)
 		p.config.DrainGrace = time.Second
 		begun := make(chan struct{}, 1)
-		p.agents["demo"] = definition("demo", replies(ask("look", `{}`, "slow", `{}`), text("ok")), readOnly(p.tool("look", "", nil)),
+		p.agents["demo"] = define("demo", stepReplies(callsReply("look", `{}`, "slow", `{}`), textReply("ok")), readOnly(p.tool("look", "", nil)),
 			readOnly(p.tool("slow", "", func(ctx context.Context, call *agent.Call) (any, error) {
 				select {
 				case begun <- struct{}{}: // the first executor's
@@ -238,7 +238,7 @@ func TestLookUpsOfAnExecutorThatStopsAreMadeByTheNextAndTheTokensOfBothCount(t *
 		if p.tokensCounted() != 45 || p.toolsCounted()["look"] != 1 || p.toolsCounted()["slow"] != 1 {
 			t.Errorf("counted are %d tokens, %v; want 45, and the calls that are committed", p.tokensCounted(), p.toolsCounted())
 		}
-		p.once()
+		p.verifyOnce()
 	})
 }
 
@@ -246,7 +246,7 @@ func TestAResultThatNoCommitCouldCarryIsKeptWithTheEndOfTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)
-		p.agents["demo"] = definition("demo", replies(ask("pay", `{}`), text("never")), p.tool("pay", agent.RetryNever, nil))
+		p.agents["demo"] = define("demo", stepReplies(callsReply("pay", `{}`), textReply("never")), p.tool("pay", agent.RetryNever, nil))
 		refused := 0
 		p.faults.refuse = func(request any) error {
 			if r, ok := request.(*statev1.CommitStepRequest); !ok || r.GetOutcome() != nil {
@@ -259,11 +259,11 @@ func TestAResultThatNoCommitCouldCarryIsKeptWithTheEndOfTheRun(t *testing.T) {
 		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != failed || refused != 1 {
 			t.Errorf("run = %v behind %d refusals, want it failed behind one", run, refused)
 		}
-		equalLines(t, "messages", p.dialogue(), []string{"user: hi", "assistant: [call_0 pay]", "tool: [result call_0 done]"})
+		equalLines(t, "messages", p.conversation(), []string{"user: hi", "assistant: [call_0 pay]", "tool: [result call_0 done]"})
 		if p.toolsCounted()["pay"] != 1 || p.tokensCounted() != 15 {
 			t.Errorf("counted = %v and %d tokens, want one execution and 15", p.toolsCounted(), p.tokensCounted())
 		}
-		p.once()
+		p.verifyOnce()
 	})
 }
 
@@ -273,16 +273,16 @@ func TestALookUpThatIsNotMadeAgainSharesNoKeyWithWhatTakesItsPlace(t *testing.T)
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)
 		asked := 0
-		p.agents["demo"] = definition("demo", mind(func(_ context.Context, r model.Request, say func(model.Event) bool) error {
-			if answered(r) {
-				speak(say, "ok")
+		p.agents["demo"] = define("demo", modelFunc(func(_ context.Context, r model.Request, say func(model.Event) bool) error {
+			if endsWithResults(r) {
+				sendText(say, "ok")
 				return nil
 			}
 			asked++
-			request(say, "look", fmt.Sprintf(`{"n":%d}`, asked))
+			sendCalls(say, "look", fmt.Sprintf(`{"n":%d}`, asked))
 			return nil
 		}), readOnly(p.tool("look", "", nil)))
-		p.start(&cut{point: "call_told", n: 1})
+		p.openMortal(&death{point: "call_told", n: 1})
 		p.end(p.startRun("s", "demo", "hi"))
 		if keys := p.keys["call_0"]; p.executions()["call_0"] != 2 || len(keys) != 2 {
 			t.Errorf("%d executions had the keys %v, want 2 keys of 2", p.executions()["call_0"], keys)

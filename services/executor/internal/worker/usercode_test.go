@@ -20,10 +20,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// deaf is a model that ignores its context until free is closed.
-type deaf struct{ free chan struct{} }
+// deafModel is a model that ignores its context until free is closed.
+type deafModel struct{ free chan struct{} }
 
-func (d deaf) Generate(context.Context, model.Request) iter.Seq2[model.Event, error] {
+func (d deafModel) Generate(context.Context, model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
 		if yield(model.TextDelta{Text: "One "}, nil) {
 			<-d.free
@@ -34,8 +34,8 @@ func (d deaf) Generate(context.Context, model.Request) iter.Seq2[model.Event, er
 func TestAModelThatIgnoresItsContextIsLeftBehindAndAtLastNotCalled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := deaf{make(chan struct{})}
-		p := newSystem(t, definition("demo", d))
+		d := deafModel{make(chan struct{})}
+		p := newSystem(t, define("demo", d))
 		p.open()
 		for range 32 {
 			run := p.startRun("s", "demo", "hi")
@@ -60,8 +60,8 @@ func TestAHookThatIgnoresItsContextIsLeftBehindAndAtLastNotCalled(t *testing.T) 
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
 		var calls atomic.Int32
-		a := definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
-			speak(say, "ok")
+		a := define("demo", modelFunc(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+			sendText(say, "ok")
 			return nil
 		}))
 		a.Hooks.BeforeRun = func(context.Context, *agent.HookCall) error {
@@ -112,13 +112,13 @@ func TestCodeThatEndsItsGoroutineOrPanicsHasFailed(t *testing.T) {
 			}
 		}, "", "it did not return"},
 		"a model that does not return": {func(a *catalog.Agent) {
-			a.Models["fake/mind"] = mind(func(context.Context, model.Request, func(model.Event) bool) error { runtime.Goexit(); return nil })
+			a.Models["fake/mind"] = modelFunc(func(context.Context, model.Request, func(model.Event) bool) error { runtime.Goexit(); return nil })
 		}, "Something went wrong on our side.", "it did not return"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				a := definition("demo", replies(text("done")))
+				a := define("demo", stepReplies(textReply("done")))
 				c.set(&a)
 				p := newSystem(t, a)
 				p.open()
@@ -136,7 +136,7 @@ func TestAnExecutorStopsAlthoughAFunctionOfAnAgentHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
-		a := definition("demo", replies(ask("nothing", `{}`), text("never")))
+		a := define("demo", stepReplies(callsReply("nothing", `{}`), textReply("never")))
 		a.StopWhen = func(agent.Progress) bool { <-free; return true }
 		p := newSystem(t, a)
 		e := p.open()
@@ -170,7 +170,7 @@ func TestWhatAStepEmitsIsBounded(t *testing.T) {
 			return "done " + c.ID, nil
 		}
 		p := newSystem(t)
-		p.agents["demo"] = definition("demo", replies(ask("emit", `{}`), ask("emit", `{}`), text("ok")), p.tool("emit", agent.RetryNever, emit))
+		p.agents["demo"] = define("demo", stepReplies(callsReply("emit", `{}`), callsReply("emit", `{}`), textReply("ok")), p.tool("emit", agent.RetryNever, emit))
 		p.open()
 		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 			t.Errorf("run = %v", run)
@@ -205,7 +205,7 @@ func TestARunWhoseAgentIsNotHereCanBeStoppedAndReachesItsDeadline(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := newSystem(t, definition("other", replies(text("never"))))
+				p := newSystem(t, define("other", stepReplies(textReply("never"))))
 				p.open()
 				run := p.post(&statev1.StartRunRequest{
 					SessionId: "s", AgentType: "demo", Messages: userMessages("hi"), TimeoutMs: (80 * time.Second).Milliseconds(),
@@ -227,7 +227,7 @@ func TestAnEndThatIsRefusedIsSentWithoutItsUsage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)
-		a := definition("demo", mind(func(context.Context, model.Request, func(model.Event) bool) error { return errors.New("broken") }))
+		a := define("demo", modelFunc(func(context.Context, model.Request, func(model.Event) bool) error { return errors.New("broken") }))
 		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) { h.RecordUsage("x", "y", 1) }
 		p.agents["demo"] = a
 		p.faults.refuse = func(request any) error {
@@ -246,7 +246,7 @@ func TestAnEndThatIsRefusedIsSentWithoutItsUsage(t *testing.T) {
 func TestARunThatCannotBeEndedIsTriedLessAndLess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newSystem(t, definition("demo", mind(func(context.Context, model.Request, func(model.Event) bool) error { return errors.New("broken") })))
+		p := newSystem(t, define("demo", modelFunc(func(context.Context, model.Request, func(model.Event) bool) error { return errors.New("broken") })))
 		var closed atomic.Bool
 		closed.Store(true)
 		p.faults.refuse = func(request any) error {
@@ -277,7 +277,7 @@ func TestTooMuchUsageIsAddedUp(t *testing.T) {
 			asks = append(asks, name, `{}`)
 			tools = append(tools, agent.Tool{Name: name, InputSchema: anyObject, Execute: func(context.Context, *agent.Call) (any, error) { return 1, nil }})
 		}
-		a := definition("demo", replies(ask(asks...), text("ok")), tools...)
+		a := define("demo", stepReplies(callsReply(asks...), textReply("ok")), tools...)
 		a.Hooks.OnMessage = func(_ context.Context, h *agent.HookCall, _ agent.Message) {
 			for i := range 100 {
 				h.RecordUsage("x", fmt.Sprint(i), 1)
@@ -310,7 +310,7 @@ func TestAnAnswerThatChangesBehindAnApprovedCallIsToldAsItIs(t *testing.T) {
 		p := newSystem(t)
 		pay := p.tool("pay", agent.RetryNever, nil)
 		pay.Approval = true
-		p.agents["demo"] = definition("demo", replies(ask("pay", `{}`, "locate", `{}`), text("ok")), pay,
+		p.agents["demo"] = define("demo", stepReplies(callsReply("pay", `{}`, "locate", `{}`), textReply("ok")), pay,
 			agent.Tool{Name: "locate", InputSchema: anyObject, Client: true, AnswerWithin: time.Hour})
 		var changed atomic.Bool
 		p.passed = func(_ context.Context, _ *executor, point worker.Point) {
@@ -334,6 +334,6 @@ func TestAnAnswerThatChangesBehindAnApprovedCallIsToldAsItIs(t *testing.T) {
 		if fmt.Sprint(told) != `map[call_0:["done call_0"] call_1:["here"]]` {
 			t.Errorf("a reader has %v", told)
 		}
-		p.once()
+		p.verifyOnce()
 	})
 }

@@ -8,10 +8,10 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// capped is an agent of two steps, which asks a client in the first of each turn but the
+// useCappedAgent is an agent of two steps, which asks a client in the first of each turn but the
 // first one.
-func capped(p *system) {
-	a := definition("demo", replies(ask("count", `{}`), ask("count", `{}`), ask("locate", `{}`), text("done")),
+func useCappedAgent(p *system) {
+	a := define("demo", stepReplies(callsReply("count", `{}`), callsReply("count", `{}`), callsReply("locate", `{}`), textReply("done")),
 		p.tool("count", agent.RetrySafe, nil), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
 	a.MaxSteps = 2
 	p.agents["demo"] = a
@@ -19,10 +19,10 @@ func capped(p *system) {
 
 func TestAResumedRunHasABudgetOfItsOwnOverItsSuspensions(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
+	dieEverywhere(t, func(t *testing.T, c *death) {
 		p := newSystem(t)
-		capped(p)
-		p.start(c)
+		useCappedAgent(p)
+		p.openMortal(c)
 		if run := p.end(p.startRun("s", "demo", "hi")); run.GetFailure().GetCode() != "framework_max_steps" {
 			t.Fatalf("run = %v, want it at its cap", run)
 		}
@@ -34,7 +34,7 @@ func TestAResumedRunHasABudgetOfItsOwnOverItsSuspensions(t *testing.T) {
 		if run := p.end(p.current()); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed within what the resumed one had left", run)
 		}
-		p.once()
+		p.verifyOnce()
 	})
 }
 
@@ -42,7 +42,7 @@ func TestAContinuationWhoseTurnIsNotKnownCountsFromTheUsersMessage(t *testing.T)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)
-		capped(p)
+		useCappedAgent(p)
 		p.faults.alterClaim = func(c *statev1.Claim) { // as a service of an earlier version sends it
 			if c.GetRun().GetEntry() == statev1.RunEntry_RUN_ENTRY_CONTINUATION {
 				c.Run.TurnMessageCount = 0

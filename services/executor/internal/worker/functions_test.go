@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// stuck are the functions of an agent that have no context: how each is set to one that does
+// stuckFunctions are the functions of an agent that have no context: how each is set to one that does
 // not return, what becomes of a run then, and how far its model comes.
-var stuck = map[string]struct {
+var stuckFunctions = map[string]struct {
 	set    func(a *catalog.Agent, wait func())
 	status statev1.RunStatus
 	detail string
@@ -49,11 +49,11 @@ var stuck = map[string]struct {
 	},
 }
 
-// stuckPlay is a play with one of the functions, which waits until free is closed.
-func stuckPlay(t *testing.T, set func(a *catalog.Agent, wait func())) (p *system, calls *atomic.Int32, free chan struct{}) {
+// stuckSystem is a play with one of the functions, which waits until free is closed.
+func stuckSystem(t *testing.T, set func(a *catalog.Agent, wait func())) (p *system, calls *atomic.Int32, free chan struct{}) {
 	t.Helper()
 	p, calls, free = newSystem(t), &atomic.Int32{}, make(chan struct{})
-	a := definition("demo", replies(ask("pay", `{}`), text("ok")), p.tool("pay", agent.RetryNever, nil))
+	a := define("demo", stepReplies(callsReply("pay", `{}`), textReply("ok")), p.tool("pay", agent.RetryNever, nil))
 	set(&a, func() { calls.Add(1); <-free })
 	p.agents["demo"] = a
 	return p, calls, free
@@ -61,11 +61,11 @@ func stuckPlay(t *testing.T, set func(a *catalog.Agent, wait func())) (p *system
 
 func TestAFunctionThatDoesNotReturnHoldsUpNoRunForEver(t *testing.T) {
 	t.Parallel()
-	for name, test := range stuck {
+	for name, test := range stuckFunctions {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p, calls, free := stuckPlay(t, test.set)
+				p, calls, free := stuckSystem(t, test.set)
 				p.open()
 				begin := time.Now()
 				run := p.end(p.startRun("s", "demo", "hi"))
@@ -84,11 +84,11 @@ func TestAFunctionThatDoesNotReturnHoldsUpNoRunForEver(t *testing.T) {
 
 func TestAStopCutsAFunctionThatDoesNotReturn(t *testing.T) {
 	t.Parallel()
-	for name, test := range stuck {
+	for name, test := range stuckFunctions {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p, _, free := stuckPlay(t, test.set)
+				p, _, free := stuckSystem(t, test.set)
 				p.open()
 				run := p.startRun("s", "demo", "hi")
 				time.Sleep(3 * time.Second)
@@ -97,7 +97,7 @@ func TestAStopCutsAFunctionThatDoesNotReturn(t *testing.T) {
 				if ended := p.end(run); ended.GetStatus() != interrupted || time.Since(begin) > 2*time.Second {
 					t.Errorf("run = %v after %v, want it interrupted at once", ended, time.Since(begin))
 				}
-				equalLines(t, "messages", p.dialogue(), test.said)
+				equalLines(t, "messages", p.conversation(), test.said)
 				p.verifyReaders("s")
 				close(free)
 			})
@@ -107,11 +107,11 @@ func TestAStopCutsAFunctionThatDoesNotReturn(t *testing.T) {
 
 func TestAnExecutorThatStopsGivesARunBackWhoseFunctionDoesNotReturn(t *testing.T) {
 	t.Parallel()
-	for name, test := range stuck {
+	for name, test := range stuckFunctions {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p, calls, free := stuckPlay(t, test.set)
+				p, calls, free := stuckSystem(t, test.set)
 				p.config.HookTimeout = time.Hour
 				e := p.open()
 				run := p.startRun("s", "demo", "hi")
@@ -125,7 +125,7 @@ func TestAnExecutorThatStopsGivesARunBackWhoseFunctionDoesNotReturn(t *testing.T
 				p.open()
 				p.end(run)
 				p.verifyReaders("s")
-				p.once()
+				p.verifyOnce()
 			})
 		})
 	}
@@ -134,7 +134,7 @@ func TestAnExecutorThatStopsGivesARunBackWhoseFunctionDoesNotReturn(t *testing.T
 func TestAFunctionThatDoesNotReturnIsAtLastNotCalled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p, calls, free := stuckPlay(t, stuck["Prompt"].set)
+		p, calls, free := stuckSystem(t, stuckFunctions["Prompt"].set)
 		p.config.HookTimeout = time.Second
 		p.open()
 		for range 34 {
@@ -164,7 +164,7 @@ func TestAFunctionThatDoesNotReturnTakesNothingFromAPlan(t *testing.T) {
 		var waits atomic.Bool
 		free := make(chan struct{})
 		pay := p.tool("pay", agent.RetryNever, func(_ context.Context, c *agent.Call) (any, error) {
-			put(c, "paid", "yes") // so its result is recorded
+			putState(c, "paid", "yes") // so its result is recorded
 			return "done " + c.ID, nil
 		})
 		pay.ApproveWhen = func(json.RawMessage, agent.State) bool {
@@ -173,8 +173,8 @@ func TestAFunctionThatDoesNotReturnTakesNothingFromAPlan(t *testing.T) {
 			}
 			return false
 		}
-		p.agents["demo"] = definition("demo", replies(ask("pay", `{}`), text("ok")), pay)
-		p.start(&cut{point: worker.PointCallRecorded, n: 1})
+		p.agents["demo"] = define("demo", stepReplies(callsReply("pay", `{}`), textReply("ok")), pay)
+		p.openMortal(&death{point: worker.PointCallRecorded, n: 1})
 		dies := p.passed
 		p.passed = func(ctx context.Context, e *executor, point worker.Point) {
 			waits.Store(waits.Load() || point == worker.PointCallRecorded)
@@ -183,7 +183,7 @@ func TestAFunctionThatDoesNotReturnTakesNothingFromAPlan(t *testing.T) {
 		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed || !waits.Load() {
 			t.Errorf("run = %v, want it completed", run)
 		}
-		equalLines(t, "messages", p.dialogue(), []string{"user: hi", "assistant: [call_0 pay]", "tool: [result call_0 done]", "assistant: ok"})
+		equalLines(t, "messages", p.conversation(), []string{"user: hi", "assistant: [call_0 pay]", "tool: [result call_0 done]", "assistant: ok"})
 		close(free)
 	})
 }

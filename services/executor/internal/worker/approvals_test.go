@@ -33,7 +33,7 @@ func TestAnApprovedToolThatFailsIsAResultWithItsApproval(t *testing.T) {
 				p.stateConfig.Server.Limits.ResultBytes = 1000
 				pay := p.tool("pay", agent.RetryNever, test.do)
 				pay.Approval, pay.Timeout = true, time.Second
-				a := definition("demo", replies(ask("pay", `{}`), text("ok")), pay)
+				a := define("demo", stepReplies(callsReply("pay", `{}`), textReply("ok")), pay)
 				p.agents[a.Name] = a
 				p.open()
 				p.end(p.startRun("s", "demo", "hi"))
@@ -62,11 +62,11 @@ func TestADecisionStandsWithItsCallWhereverTheExecutorDies(t *testing.T) {
 	for name, down := range map[string]worker.Point{"": "never", " without the stream tier": worker.PointDrained} {
 		t.Run("a drain"+name, func(t *testing.T) {
 			t.Parallel()
-			playEverywhere(t, func(t *testing.T, c *cut) {
+			dieEverywhere(t, func(t *testing.T, c *death) {
 				p := newSystem(t)
-				a := asking(p, "pay", `{"n":1}`, "pay", `{"n":2}`)
+				a := askingAgent(p, "pay", `{"n":1}`, "pay", `{"n":2}`)
 				p.agents[a.Name] = a
-				p.start(c)
+				p.openMortal(c)
 				dies := p.passed
 				p.passed = func(ctx context.Context, e *executor, point worker.Point) {
 					if e.id == "executor 1" && point == down {
@@ -85,19 +85,19 @@ func TestADecisionStandsWithItsCallWhereverTheExecutorDies(t *testing.T) {
 				if p.results()[0].GetError() != "" {
 					how = "unknown"
 				}
-				equalLines(t, "messages", p.dialogue()[2:4], []string{
+				equalLines(t, "messages", p.conversation()[2:4], []string{
 					"tool: [result call_0 " + how + ", approved: go on]", "tool: [result call_1 failed, refused]",
 				})
-				p.verifyDecided(p.current(), "call_0 approve go on", "call_1 reject ")
+				p.verifyDecisions(p.current(), "call_0 approve go on", "call_1 reject ")
 				p.verifyReaders("s")
 			})
 		})
 	}
 }
 
-// verifyDecided checks that the run tells the decisions once, each with the question that it
+// verifyDecisions checks that the run tells the decisions once, each with the question that it
 // is about, and before the end of its call.
-func (p *system) verifyDecided(runID string, want ...string) {
+func (p *system) verifyDecisions(runID string, want ...string) {
 	p.t.Helper()
 	var told []string
 	ended := map[string]bool{}
@@ -125,7 +125,7 @@ func TestALargeResultOfAClientIsKeptWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)
 		p.streamConfig.ChunkBytes = 512 << 10
-		a := asking(p, "locate", `{}`, "locate", `{}`)
+		a := askingAgent(p, "locate", `{}`, "locate", `{}`)
 		p.agents[a.Name] = a
 		p.open()
 		p.end(p.startRun("s", "demo", "hi"))

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// jot appends to a list of the state that every hook and tool appends to.
-func jot(h agent.Host, format string, args ...any) {
+// appendLog appends to a list of the state that every hook and tool appends to.
+func appendLog(h agent.Host, format string, args ...any) {
 	if err := h.Update(func(draft agent.State) error {
 		list, _ := draft["log"].([]any)
 		draft["log"], draft["last"] = append(list, fmt.Sprintf(format, args...)), fmt.Sprintf(format, args...)
@@ -24,36 +24,36 @@ func jot(h agent.Host, format string, args ...any) {
 	}
 }
 
-// lining is an agent whose model fails at the first attempt at the first step, and whose hooks
+// loggingAgent is an agent whose model fails at the first attempt at the first step, and whose hooks
 // and tool write lines.
-func lining(p *system) catalog.Agent {
+func loggingAgent(p *system) catalog.Agent {
 	var attempt atomic.Int32
-	answers := replies(ask("write", `{}`, "write", `{}`), ask("write", `{}`), text("done"))
-	a := definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
-		if !answered(r) && attempt.Load() == 1 {
+	answers := stepReplies(callsReply("write", `{}`, "write", `{}`), callsReply("write", `{}`), textReply("done"))
+	a := define("demo", modelFunc(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
+		if !endsWithResults(r) && attempt.Load() == 1 {
 			return &model.Error{Code: model.CodeOverloaded, Retryable: true}
 		}
 		return answers(ctx, r, say)
 	}), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
-		jot(c, "%s", c.ID)
+		appendLog(c, "%s", c.ID)
 		return "done " + c.ID, nil
 	}))
 	a.StateSchema = []byte(`{"type":"object","properties":{"log":{"type":"array","default":["first"]}}}`)
 	a.Hooks = agent.Hooks{
 		OnStart: func(_ context.Context, h *agent.HookCall) {
-			jot(h, "OnStart beside others %t", h.State()["asked"] != nil)
+			appendLog(h, "OnStart beside others %t", h.State()["asked"] != nil)
 		},
 		BeforeModel: func(_ context.Context, h *agent.HookCall, m agent.ModelCall) {
 			attempt.Store(int32(m.Attempt))
-			jot(h, "BeforeModel %d of step %d", m.Attempt, h.Step)
-			count(h, "asked")
+			appendLog(h, "BeforeModel %d of step %d", m.Attempt, h.Step)
+			appendState(h, "asked")
 		},
 		AfterModel: func(_ context.Context, h *agent.HookCall, _ agent.ModelCall, _ agent.Message, err error) {
-			jot(h, "AfterModel of step %d, %v", h.Step, err != nil)
+			appendLog(h, "AfterModel of step %d, %v", h.Step, err != nil)
 		},
 		OnMessage: func(_ context.Context, h *agent.HookCall, m agent.Message) {
 			if m.Role == agent.RoleAssistant {
-				jot(h, "OnMessage of step %d", h.Step)
+				appendLog(h, "OnMessage of step %d", h.Step)
 			}
 		},
 	}
@@ -65,10 +65,10 @@ func lining(p *system) catalog.Agent {
 func TestTheStateIsThatOfTheUncutRunWhereverTheOwnerOfAPlanDies(t *testing.T) {
 	t.Parallel()
 	want := ""
-	hit := playEverywhere(t, func(t *testing.T, c *cut) {
+	hit := dieEverywhere(t, func(t *testing.T, c *death) {
 		p := newSystem(t)
-		p.agents["demo"] = lining(p)
-		p.start(c)
+		p.agents["demo"] = loggingAgent(p)
+		p.openMortal(c)
 		p.end(p.startRun("s", "demo", "hi"))
 		got := p.stateText()
 		if c.hit == "" && want == "" {
@@ -86,7 +86,7 @@ func TestTheStateIsThatOfTheUncutRunWhereverTheOwnerOfAPlanDies(t *testing.T) {
 		if got != want {
 			t.Errorf("state = %s,\nwant    %s", got, want)
 		}
-		p.once()
+		p.verifyOnce()
 	}, dieBefore, dieAfter)
 	for _, point := range []worker.Point{worker.PointPlanRecorded, worker.PointCallRecorded, worker.PointCallsEnded, worker.PointCommitBegins} {
 		if !hit[string(point)] {
@@ -95,16 +95,16 @@ func TestTheStateIsThatOfTheUncutRunWhereverTheOwnerOfAPlanDies(t *testing.T) {
 	}
 }
 
-// hooking is an agent whose hooks write before and behind the reply, and whose tool hangs.
-func hooking(p *system, run func(ctx context.Context) error) catalog.Agent {
-	a := definition("demo", replies(ask("write", `{}`, "hang", `{}`), text("ok")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
-		put(c, "tool", "yes")
+// stateHooksAgent is an agent whose hooks write before and behind the reply, and whose tool hangs.
+func stateHooksAgent(p *system, run func(ctx context.Context) error) catalog.Agent {
+	a := define("demo", stepReplies(callsReply("write", `{}`, "hang", `{}`), textReply("ok")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
+		putState(c, "tool", "yes")
 		return "done " + c.ID, nil
 	}), p.tool("hang", agent.RetrySafe, func(ctx context.Context, _ *agent.Call) (any, error) { return nil, run(ctx) }))
-	a.Hooks.OnStart = func(_ context.Context, h *agent.HookCall) { put(h, "start", "yes") }
-	a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) { put(h, "before", "yes") }
+	a.Hooks.OnStart = func(_ context.Context, h *agent.HookCall) { putState(h, "start", "yes") }
+	a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) { putState(h, "before", "yes") }
 	a.Hooks.AfterModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall, _ agent.Message, _ error) {
-		put(h, "after", "yes")
+		putState(h, "after", "yes")
 	}
 	return a
 }
@@ -112,10 +112,10 @@ func hooking(p *system, run func(ctx context.Context) error) catalog.Agent {
 // The writes that were recorded with the plan stand like those of the recorded calls.
 func TestAStepThatIsCutKeepsTheWritesThatItsJournalHas(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
+	dieEverywhere(t, func(t *testing.T, c *death) {
 		p := newSystem(t)
-		p.agents["demo"] = hooking(p, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-		p.start(c)
+		p.agents["demo"] = stateHooksAgent(p, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		p.openMortal(c)
 		run := p.startRun("s", "demo", "hi")
 		p.until("a result", func() bool {
 			return len(p.recordedResults("s")) > 0 || !live(p.run(run))
@@ -127,20 +127,20 @@ func TestAStepThatIsCutKeepsTheWritesThatItsJournalHas(t *testing.T) {
 		if got, want := p.stateText(), `{"before":"yes","tool":"yes"}`; got != want {
 			t.Errorf("state = %s, want %s", got, want)
 		}
-		p.once()
+		p.verifyOnce()
 	}, dieBefore, dieAfter)
 }
 
 func TestARunThatNobodyGoesOnWithKeepsTheWritesThatItsJournalHas(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
+	dieEverywhere(t, func(t *testing.T, c *death) {
 		if c.point != worker.PointPlanRecorded && c.point != worker.PointCallsEnded && c.point != worker.PointCommitBegins || c.n > 1 {
 			return
 		}
 		p := newSystem(t)
 		p.config.MaxLosses = 1
-		p.agents["demo"] = hooking(p, func(context.Context) error { return nil })
-		p.start(c)
+		p.agents["demo"] = stateHooksAgent(p, func(context.Context) error { return nil })
+		p.openMortal(c)
 		run := p.end(p.startRun("s", "demo", "hi"))
 		if run.GetFailure().GetCode() != "framework_run_lost" {
 			t.Errorf("run = %v, want it given up", run)
@@ -152,30 +152,30 @@ func TestARunThatNobodyGoesOnWithKeepsTheWritesThatItsJournalHas(t *testing.T) {
 		if got := p.stateText(); got != want {
 			t.Errorf("state = %s, want %s", got, want)
 		}
-		p.once()
+		p.verifyOnce()
 	})
 }
 
 // Without them the plan is recorded, and whoever commits the step comes to the same state.
 func TestWhatCannotBeRecordedWithThePlanIsDroppedForEveryOwner(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
+	dieEverywhere(t, func(t *testing.T, c *death) {
 		p := newSystem(t)
 		p.stateConfig.Server.Limits.StagedBytes = 100
-		a := hooking(p, func(context.Context) error { return nil })
+		a := stateHooksAgent(p, func(context.Context) error { return nil })
 		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) {
 			if h.Step == 1 {
-				put(h, "before", strings.Repeat("x", 200))
+				putState(h, "before", strings.Repeat("x", 200))
 			}
 		}
 		p.agents["demo"] = a
-		p.start(c)
+		p.openMortal(c)
 		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed", run)
 		}
 		if got, want := p.stateText(), `{"after":"yes","start":"yes","tool":"yes"}`; got != want {
 			t.Errorf("state = %s, want %s", got, want)
 		}
-		p.once()
+		p.verifyOnce()
 	}, failBefore, failAfter, dieBefore, dieAfter)
 }

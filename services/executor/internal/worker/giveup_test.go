@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// giveUps are ways in which a run ends outside of a step: what happens to it while the result
+// waysToGiveUp are ways in which a run ends outside of a step: what happens to it while the result
 // of its first call is recorded and the second is under way, and how it ends.
-var giveUps = map[string]struct {
+var waysToGiveUp = map[string]struct {
 	dies   bool // its executor
 	do     func(p *system, run string, refuses *atomic.Bool)
 	status statev1.RunStatus
@@ -25,7 +25,7 @@ var giveUps = map[string]struct {
 }{
 	"too many executors were lost with it": {true, func(p *system, _ string, _ *atomic.Bool) { p.config.MaxLosses = 1 }, failed, "framework_run_lost"},
 	"its agent is not here when it is to stop": {true, func(p *system, run string, _ *atomic.Bool) {
-		p.agents["other"], p.agents["away"] = definition("other", replies(text("never"))), p.agents["demo"]
+		p.agents["other"], p.agents["away"] = define("other", stepReplies(textReply("never"))), p.agents["demo"]
 		delete(p.agents, "demo")
 		p.stopRun(run, interrupt, "")
 	}, interrupted, ""},
@@ -35,7 +35,7 @@ var giveUps = map[string]struct {
 
 func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *testing.T) {
 	t.Parallel()
-	for name, test := range giveUps {
+	for name, test := range waysToGiveUp {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *test
 					}
 				})
 				pay.Approval, crunch.Approval = true, true
-				a := definition("demo", replies(ask("pay", `{}`, "crunch", `{}`, "pay", `{}`), text("ok")), pay, crunch)
+				a := define("demo", stepReplies(callsReply("pay", `{}`, "crunch", `{}`, "pay", `{}`), textReply("ok")), pay, crunch)
 				a.Hooks.BeforeRun = func(context.Context, *agent.HookCall) error {
 					if refuses.Load() {
 						return errors.New("not today")
@@ -62,7 +62,7 @@ func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *test
 					return nil
 				}
 				p.agents["demo"] = a
-				c := &cut{point: worker.PointCallTold, n: 2} // behind the refused call
+				c := &death{point: worker.PointCallTold, n: 2} // behind the refused call
 				if !test.dies {
 					c.n = 0
 				}
@@ -72,7 +72,7 @@ func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *test
 					}
 					return nil
 				}
-				p.start(c)
+				p.openMortal(c)
 				dies := p.passed
 				p.passed = func(ctx context.Context, e *executor, point worker.Point) {
 					if point == worker.PointCallTold && len(p.recordedResults("s")) == 1 {
@@ -106,7 +106,7 @@ func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *test
 				if ran := p.executions(); ran["call_0"] != 1 || ran["call_1"] != 1 || ran["call_2"] != 0 {
 					t.Errorf("executions = %v, want one of each approved call", ran)
 				}
-				lines := p.dialogue()
+				lines := p.conversation()
 				slices.Sort(lines)
 				equalLines(t, "messages", lines, []string{
 					"assistant: [call_0 pay] [call_1 crunch] [call_2 pay]", "assistant: ok", "tool: [result call_0 done, approved]",
@@ -123,7 +123,7 @@ func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *test
 // what has taken effect, and what may have.
 func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
 	t.Parallel()
-	for name, test := range giveUps {
+	for name, test := range waysToGiveUp {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -139,13 +139,13 @@ func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
 				crunch := p.tool("crunch", agent.RetryNever, func(ctx context.Context, c *agent.Call) (any, error) {
 					select {
 					case <-paid:
-						put(c, "crunched", "yes") // so its result is recorded
+						putState(c, "crunched", "yes") // so its result is recorded
 						return "done " + c.ID, nil
 					case <-ctx.Done():
 						return nil, ctx.Err()
 					}
 				})
-				a := definition("demo", replies(ask("pay", `{}`, "crunch", `{}`, "locate", `{}`), text("ok")), pay, crunch,
+				a := define("demo", stepReplies(callsReply("pay", `{}`, "crunch", `{}`, "locate", `{}`), textReply("ok")), pay, crunch,
 					agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
 				a.Hooks.BeforeRun = func(context.Context, *agent.HookCall) error {
 					if refuses.Load() {
@@ -160,11 +160,11 @@ func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
 					}
 					return nil
 				}
-				c := &cut{point: worker.PointCallTold, n: 1}
+				c := &death{point: worker.PointCallTold, n: 1}
 				if !test.dies {
 					c.n = 0
 				}
-				p.start(c)
+				p.openMortal(c)
 				dies := p.passed
 				p.passed = func(ctx context.Context, e *executor, point worker.Point) {
 					if point == worker.PointCallTold && len(p.recordedResults("s")) == 1 && e.id == "executor 1" {
@@ -191,7 +191,7 @@ func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
 				if run := p.end(p.startRun("s", "demo", "again")); run.GetStatus() != completed {
 					t.Errorf("run = %v, want it completed", run)
 				}
-				equalLines(t, "messages", p.dialogue(), []string{
+				equalLines(t, "messages", p.conversation(), []string{
 					"user: hi", "assistant: [call_0 pay] [call_1 crunch] [call_2 locate]", "tool: [result call_0 done]", "tool: [result call_1 unknown]",
 					"tool: [result call_2 failed]", "user: again", "assistant: ok",
 				})
@@ -209,13 +209,13 @@ func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
 // no call has an id that one before had.
 func TestASessionThatWasTakenBackBeginsAnewButForItsCalls(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
+	dieEverywhere(t, func(t *testing.T, c *death) {
 		p := newSystem(t)
-		a := definition("demo", replies(ask("look", `{}`, "locate", `{}`), text("ok")),
+		a := define("demo", stepReplies(callsReply("look", `{}`, "locate", `{}`), textReply("ok")),
 			p.tool("look", agent.RetrySafe, nil), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
 		a.StateSchema = []byte(`{"type":"object","properties":{"unit":{"type":"string","default":"C"}}}`)
 		p.agents["demo"] = a
-		p.start(c)
+		p.openMortal(c)
 		p.end(p.startRun("s", "demo", "hi"))
 		var ids []string
 		for again := range 2 {

@@ -15,17 +15,17 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// asking is an agent whose first reply makes the calls, of a tool of the server's, one
+// askingAgent is an agent whose first reply makes the calls, of a tool of the server's, one
 // that needs a yes and one of the client's.
-func asking(p *system, calls ...string) catalog.Agent {
+func askingAgent(p *system, calls ...string) catalog.Agent {
 	pay := p.tool("pay", agent.RetryNever, nil)
 	pay.Approval = true
-	return definition("demo", replies(ask(calls...), text("Done.")),
+	return define("demo", stepReplies(callsReply(calls...), textReply("Done.")),
 		p.tool("look", agent.RetrySafe, nil), pay, agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
 }
 
-// troubles are what becomes of the stream tier while a run suspends.
-var troubles = map[string]func(p *system, point worker.Point){
+// streamTroubles are what becomes of the stream tier while a run suspends.
+var streamTroubles = map[string]func(p *system, point worker.Point){
 	"none": func(*system, worker.Point) {},
 	"away until the run has suspended": func(p *system, point worker.Point) {
 		if point == worker.PointReplied {
@@ -47,18 +47,18 @@ func TestEachOpenCallIsAskedOnceWhereverTheExecutorDies(t *testing.T) {
 		"client":   {"locate", `{"n":1}`},
 		"mixed":    {"look", `{"n":1}`, "pay", `{"n":2}`, "locate", `{"n":3}`, "pay", `{"n":4}`},
 	} {
-		for trouble, happens := range troubles {
+		for trouble, happens := range streamTroubles {
 			t.Run(name+", "+trouble, func(t *testing.T) {
 				t.Parallel()
 				var verdicts []verdict
 				if trouble == "none" { // else points are enough
 					verdicts = []verdict{dieBefore, dieAfter}
 				}
-				playEverywhere(t, func(t *testing.T, c *cut) {
+				dieEverywhere(t, func(t *testing.T, c *death) {
 					p := newSystem(t)
-					a := asking(p, calls...)
+					a := askingAgent(p, calls...)
 					p.agents[a.Name] = a
-					p.start(c)
+					p.openMortal(c)
 					dies := p.passed
 					p.passed = func(ctx context.Context, e *executor, point worker.Point) {
 						if e.id == "executor 1" {
@@ -68,7 +68,7 @@ func TestEachOpenCallIsAskedOnceWhereverTheExecutorDies(t *testing.T) {
 					}
 					first := p.startRun("s", "demo", "hi")
 					p.end(first)
-					p.verifyAsked()
+					p.verifyQuestions()
 					p.verifyReaders("s")
 				}, verdicts...)
 			})
@@ -76,14 +76,14 @@ func TestEachOpenCallIsAskedOnceWhereverTheExecutorDies(t *testing.T) {
 	}
 }
 
-// verifyAsked checks that what stands in the stream asks each open call of the session
+// verifyQuestions checks that what stands in the stream asks each open call of the session
 // once, with all that is needed to answer it, and behind its arguments.
-func (p *system) verifyAsked() {
+func (p *system) verifyQuestions() {
 	p.t.Helper()
-	lines := script(p.records("s"))
+	lines := streamLines(p.records("s"))
 	once := func(line string) {
 		p.t.Helper()
-		if n := stands(lines, line); n != 1 {
+		if n := countLines(lines, line); n != 1 {
 			p.t.Errorf("%q stands %d times in %q, want once", line, n, lines)
 		}
 	}
@@ -117,7 +117,7 @@ func (p *system) verifyAsked() {
 	}
 }
 
-func stands(lines []string, line string) (n int) {
+func countLines(lines []string, line string) (n int) {
 	for _, l := range lines {
 		if l == line {
 			n++
@@ -130,9 +130,9 @@ func TestARunThatSuspendsAgainAndIsLostDoesNotAskAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)
-		a := asking(p, "pay", `{}`)
+		a := askingAgent(p, "pay", `{}`)
 		p.agents[a.Name] = a
-		p.start(&cut{point: worker.PointFinished, n: 2})
+		p.openMortal(&death{point: worker.PointFinished, n: 2})
 		dies := p.passed
 		var resumed atomic.Bool
 		p.passed = func(ctx context.Context, e *executor, point worker.Point) {
@@ -148,7 +148,7 @@ func TestARunThatSuspendsAgainAndIsLostDoesNotAskAgain(t *testing.T) {
 		if run := p.end(p.resume("s")); run.GetStatus() != statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL {
 			t.Errorf("run = %v, want it suspended", run)
 		}
-		lines := script(p.records("s"))
+		lines := streamLines(p.records("s"))
 		asked := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !strings.Contains(line, " asked ") })
 		if len(asked) != 1 {
 			t.Errorf("shown %v, want one question", lines)

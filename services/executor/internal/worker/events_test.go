@@ -16,7 +16,7 @@ func TestTheIDOfAnEventAndWhetherItIsTransientReachItsReaders(t *testing.T) {
 		work := p.tool("work", agent.RetrySafe, func(ctx context.Context, c *agent.Call) (any, error) {
 			return "done", errors.Join(c.Emit(ctx, "progress", 1, agent.WithID("upload")), c.Emit(ctx, "typing", 2, agent.Transient()))
 		})
-		a := definition("demo", replies(ask("work", `{}`), text("ok")), work)
+		a := define("demo", stepReplies(callsReply("work", `{}`), textReply("ok")), work)
 		a.Hooks.BeforeRun = func(ctx context.Context, h *agent.HookCall) error {
 			return h.Emit(ctx, "early", 0, agent.WithID("hook"))
 		}

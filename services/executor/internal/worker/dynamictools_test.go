@@ -14,12 +14,12 @@ import (
 func TestACallOfADynamicToolSaysSoEverywhere(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []bool{false, true} {
-		playEverywhere(t, func(t *testing.T, c *cut) {
+		dieEverywhere(t, func(t *testing.T, c *death) {
 			p := newSystem(t)
 			far := p.tool("far", agent.RetrySafe, nil)
 			far.Dynamic = true
-			p.agents["demo"] = definition("demo", replies(ask("near", `{}`, "far", `{}`, "nowhere", `{}`), text("done")), p.tool("near", agent.RetrySafe, nil), far)
-			p.start(c)
+			p.agents["demo"] = define("demo", stepReplies(callsReply("near", `{}`, "far", `{}`, "nowhere", `{}`), textReply("done")), p.tool("near", agent.RetrySafe, nil), far)
+			p.openMortal(c)
 			dies := p.passed
 			var loses atomic.Bool
 			loses.Store(lost)
@@ -31,7 +31,7 @@ func TestACallOfADynamicToolSaysSoEverywhere(t *testing.T) {
 			}
 			p.end(p.startRun("s", "demo", "hi"))
 			p.verifyDynamic()
-			p.once()
+			p.verifyOnce()
 		}, dieBefore, dieAfter)
 	}
 }

@@ -15,39 +15,39 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
 )
 
-// rehearsal is one play of the same two turns: a turn with a failing model call,
+// twoTurns is one play of the same two turns: a turn with a failing model call,
 // reasoning and three calls, and a turn of text.
-type rehearsal struct {
+type twoTurns struct {
 	*system
-	tripped  bool           // the model has failed once
-	plans    int            // replies with calls that came to their end
-	recorded map[string]int // executions of calls that had a result when an executor died
+	hasFailed bool           // the model has failed once
+	plans     int            // replies with calls that came to their end
+	recorded  map[string]int // executions of calls that had a result when an executor died
 }
 
-func newRehearsal(t *testing.T) *rehearsal {
-	p := &rehearsal{recorded: map[string]int{}}
+func newTwoTurns(t *testing.T) *twoTurns {
+	p := &twoTurns{recorded: map[string]int{}}
 	p.system = newSystem(t)
-	p.agents["demo"] = definition("demo", mind(p.think), p.tool("charge", agent.RetryNever, nil), p.tool("lookup", agent.RetrySafe, nil))
+	p.agents["demo"] = define("demo", modelFunc(p.reply), p.tool("charge", agent.RetryNever, nil), p.tool("lookup", agent.RetrySafe, nil))
 	return p
 }
 
-func (p *rehearsal) think(ctx context.Context, r model.Request, yield func(model.Event) bool) error {
+func (p *twoTurns) reply(ctx context.Context, r model.Request, yield func(model.Event) bool) error {
 	say := func(e model.Event) bool { // one append each
 		pause(ctx, time.Millisecond)
 		return yield(e)
 	}
 	switch {
 	case r.Messages[len(r.Messages)-1].Text() == "second":
-		speak(say, "Bye", ".")
+		sendText(say, "Bye", ".")
 	case r.Messages[len(r.Messages)-1].Text() == "fail":
 		say(model.TextDelta{Text: "I c"})
 		return &model.Error{Code: model.CodeDenied, Message: "secret of the provider"}
-	case answered(r):
-		if p.trip() {
+	case endsWithResults(r):
+		if p.failsOnce() {
 			say(model.TextDelta{Text: "All is d"})
 			return &model.Error{Code: model.CodeOverloaded, Retryable: true}
 		}
-		speak(say, "All ", "is done.")
+		sendText(say, "All ", "is done.")
 	default:
 		for _, e := range []model.Event{
 			model.ReasoningDelta{Text: "Hm, "}, model.ReasoningDelta{Text: "three."}, model.ReasoningEnd{},
@@ -55,7 +55,7 @@ func (p *rehearsal) think(ctx context.Context, r model.Request, yield func(model
 		} {
 			say(e)
 		}
-		request(say, "charge", `{"amount":1}`, "lookup", `{"q":"x"}`, "nothing", `{}`)
+		sendCalls(say, "charge", `{"amount":1}`, "lookup", `{"q":"x"}`, "nothing", `{}`)
 		p.mu.Lock()
 		p.plans++
 		p.mu.Unlock()
@@ -63,16 +63,16 @@ func (p *rehearsal) think(ctx context.Context, r model.Request, yield func(model
 	return nil
 }
 
-func (p *rehearsal) trip() bool {
+func (p *twoTurns) failsOnce() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	first := !p.tripped
-	p.tripped = true
+	first := !p.hasFailed
+	p.hasFailed = true
 	return first
 }
 
-// play plays the turns, each with its user message. When the executor dies, another one goes on.
-func (p *rehearsal) play(decide func(call int, method string) verdict, turns ...string) *executor {
+// run plays the turns, each with its user message. When the executor dies, another one goes on.
+func (p *twoTurns) run(decide func(call int, method string) verdict, turns ...string) *executor {
 	var faults []func(int, string) verdict
 	if decide != nil {
 		faults = append(faults, decide)
@@ -82,7 +82,7 @@ func (p *rehearsal) play(decide func(call int, method string) verdict, turns ...
 	e.connection.mu.Lock()
 	replace := e.connection.onDeath
 	e.connection.onDeath = func() {
-		p.note()
+		p.noteRecorded()
 		replace()
 	}
 	e.connection.mu.Unlock()
@@ -92,8 +92,8 @@ func (p *rehearsal) play(decide func(call int, method string) verdict, turns ...
 	return e
 }
 
-// note keeps how often calls had run whose result is recorded.
-func (p *rehearsal) note() {
+// noteRecorded keeps how often calls had run whose result is recorded.
+func (p *twoTurns) noteRecorded() {
 	recorded := p.recordedResults("s")
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +103,7 @@ func (p *rehearsal) note() {
 }
 
 // verify checks that messages, stream and effects are whole, and everything once.
-func (p *rehearsal) verify() {
+func (p *twoTurns) verify() {
 	p.t.Helper()
 	p.verifyEffects()
 	p.verifyMessages()
@@ -112,7 +112,7 @@ func (p *rehearsal) verify() {
 }
 
 // verifyClaims checks that each claim begins with the first attempt that is its own.
-func (p *rehearsal) verifyClaims() {
+func (p *twoTurns) verifyClaims() {
 	p.t.Helper()
 	for epoch, r := range p.firstAppends("s") {
 		record := r.GetRecords()[0]
@@ -129,7 +129,7 @@ func (p *rehearsal) verifyClaims() {
 	p.verifyAppends()
 }
 
-func (p *rehearsal) verifyEffects() {
+func (p *twoTurns) verifyEffects() {
 	p.t.Helper()
 	if p.runs["call_0"] > 1 {
 		p.t.Errorf("charge ran %d times, want once at most", p.runs["call_0"])
@@ -166,7 +166,7 @@ func (p *rehearsal) verifyEffects() {
 	}
 }
 
-func (p *rehearsal) verifyMessages() {
+func (p *twoTurns) verifyMessages() {
 	p.t.Helper()
 	var got []string
 	for _, stored := range p.messages("s") {
@@ -187,7 +187,7 @@ func (p *rehearsal) verifyMessages() {
 }
 
 // unknownCharge reports whether the result of charge was lost with an executor.
-func (p *rehearsal) unknownCharge() bool {
+func (p *twoTurns) unknownCharge() bool {
 	for _, stored := range p.messages("s") {
 		for _, part := range stored.GetParts() {
 			if r := part.GetToolResult(); r.GetToolCallId() == "call_0" && strings.Contains(r.GetError(), "not known") {
@@ -198,18 +198,18 @@ func (p *rehearsal) unknownCharge() bool {
 	return false
 }
 
-func (p *rehearsal) verifyStream() {
+func (p *twoTurns) verifyStream() {
 	p.t.Helper()
-	got := script(p.records("s"))
-	want := wholeScript()
+	got := streamLines(p.records("s"))
+	want := expectedLines()
 	if !slices.Equal(got, want) {
 		p.t.Errorf("stream:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	p.verifyReaders("s")
 }
 
-// wholeScript is what the stream of the two turns says.
-func wholeScript() []string {
+// expectedLines is what the stream of the two turns says.
+func expectedLines() []string {
 	return []string{
 		"0 run_started 1", "1 step_started", "1 thinking Hm, three.", "1 text Let me see.",
 		`1 args call_0 {"amount":1}`, `1 args call_1 {"q":"x"}`, "1 args call_2 {}",
@@ -219,13 +219,13 @@ func wholeScript() []string {
 	}
 }
 
-// callsOfPlay counts the calls of a play in which nothing fails.
-func callsOfPlay(t *testing.T) int {
+// countCalls counts the calls of a play in which nothing fails.
+func countCalls(t *testing.T) int {
 	t.Helper()
 	calls := 0
 	synctest.Test(t, func(t *testing.T) {
-		p := newRehearsal(t)
-		e := p.play(nil, "first", "second")
+		p := newTwoTurns(t)
+		e := p.run(nil, "first", "second")
 		p.verify()
 		var reader publishertest.Reader
 		if reader.Read(p.history("s")...); len(reader.Asked) > 0 || reader.Cursor != position.Ended(3) {
@@ -242,15 +242,15 @@ func callsOfPlay(t *testing.T) int {
 	return calls
 }
 
-// playEach plays once for each call, which gets the verdict. How many appends there
+// runEach plays once for each call, which gets the verdict. How many appends there
 // are depends on how deltas meet, so a play may end before its call.
-func playEach(t *testing.T, v verdict, check func(t *testing.T, p *rehearsal)) {
+func runEach(t *testing.T, v verdict, check func(t *testing.T, p *twoTurns)) {
 	t.Helper()
-	for n := range callsOfPlay(t) + 1 {
+	for n := range countCalls(t) + 1 {
 		synctest.Test(t, func(t *testing.T) {
-			p := newRehearsal(t)
+			p := newTwoTurns(t)
 			hit := ""
-			p.play(func(call int, method string) verdict {
+			p.run(func(call int, method string) verdict {
 				if call == n {
 					hit = method
 					return v
@@ -273,7 +273,7 @@ func TestACallThatFailsIsMadeAgainAndNothingIsDoubled(t *testing.T) {
 	for name, v := range map[string]verdict{"before its effect": failBefore, "after its effect": failAfter} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			playEach(t, v, func(t *testing.T, p *rehearsal) {
+			runEach(t, v, func(t *testing.T, p *twoTurns) {
 				if p.plans != 1 || p.runs["call_0"] != 1 || p.runs["call_1"] != 1 {
 					t.Errorf("%d plans and the executions %v, want one each", p.plans, p.runs)
 				}
@@ -284,16 +284,16 @@ func TestACallThatFailsIsMadeAgainAndNothingIsDoubled(t *testing.T) {
 
 func TestALogThatIsLostAtAnyCallIsShownTheStepInFlightAgain(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(p *rehearsal){
-		"whole":       func(p *rehearsal) { p.loseLog() },
-		"last record": func(p *rehearsal) { p.loseAppends(1) },
+	for name, lose := range map[string]func(p *twoTurns){
+		"whole":       func(p *twoTurns) { p.loseLog() },
+		"last record": func(p *twoTurns) { p.loseAppends(1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for n := range callsOfPlay(t) + 1 {
+			for n := range countCalls(t) + 1 {
 				synctest.Test(t, func(t *testing.T) {
-					p := newRehearsal(t)
-					p.play(func(call int, _ string) verdict {
+					p := newTwoTurns(t)
+					p.run(func(call int, _ string) verdict {
 						if call == n {
 							lose(p)
 						}
@@ -311,11 +311,11 @@ func TestALogThatIsLostAtAnyCallIsShownTheStepInFlightAgain(t *testing.T) {
 
 func TestALogThatIsLostAndAnExecutorThatDiesSoonAfterLoseNothing(t *testing.T) {
 	t.Parallel()
-	for n := range callsOfPlay(t) + 1 {
+	for n := range countCalls(t) + 1 {
 		for later := 1; later <= 3; later++ {
 			synctest.Test(t, func(t *testing.T) {
-				p := newRehearsal(t)
-				p.play(func(call int, _ string) verdict {
+				p := newTwoTurns(t)
+				p.run(func(call int, _ string) verdict {
 					switch call {
 					case n:
 						p.loseLog()
@@ -338,7 +338,7 @@ func TestAnExecutorThatDiesAtAnyCallIsReplacedAndNothingIsLostOrDoubled(t *testi
 	for name, v := range map[string]verdict{"before its effect": dieBefore, "after its effect": dieAfter} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			playEach(t, v, func(t *testing.T, p *rehearsal) {
+			runEach(t, v, func(t *testing.T, p *twoTurns) {
 				if len(p.announced()) < p.executors {
 					t.Errorf("%d announcements of %d executors", len(p.announced()), p.executors)
 				}
@@ -353,14 +353,14 @@ func TestAFailedRunSaysSoOnceWhereverItsExecutorDies(t *testing.T) {
 	for _, v := range []verdict{failBefore, failAfter, dieBefore, dieAfter} {
 		for n := range most {
 			synctest.Test(t, func(t *testing.T) {
-				p := newRehearsal(t)
-				p.play(func(call int, _ string) verdict {
+				p := newTwoTurns(t)
+				p.run(func(call int, _ string) verdict {
 					if call == n {
 						return v
 					}
 					return pass
 				}, "fail", "second")
-				got := script(p.records("s"))
+				got := streamLines(p.records("s"))
 				got = slices.DeleteFunc(got, func(line string) bool { return strings.HasSuffix(line, " step_started") })
 				want := []string{
 					"0 run_started 1", "1 text I c", "1 step_committed", "1 error", "END The agent may not use its model.",

@@ -14,13 +14,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// strict is an agent each of whose tools wants a number, of which the client has one and
+// strictAgent is an agent each of whose tools wants a number, of which the client has one and
 // one needs a yes.
-func strict(p *system, m mind) catalog.Agent {
+func strictAgent(p *system, m modelFunc) catalog.Agent {
 	schema := json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
 	look, pay := p.tool("look", agent.RetrySafe, nil), p.tool("pay", agent.RetryNever, nil)
 	look.InputSchema, pay.InputSchema, pay.Approval = schema, schema, true
-	return definition("demo", m, look, pay, agent.Tool{Name: "locate", InputSchema: schema, Client: true})
+	return define("demo", m, look, pay, agent.Tool{Name: "locate", InputSchema: schema, Client: true})
 }
 
 func TestACallThatNobodyRunsHasAnEndAndNoStartWhereverTheExecutorDies(t *testing.T) {
@@ -41,14 +41,14 @@ func TestACallThatNobodyRunsHasAnEndAndNoStartWhereverTheExecutorDies(t *testing
 				[]string{"1 step_committed", "1 run_suspended step_partial", "END PAUSED "}),
 		},
 	} {
-		for trouble, happens := range troubles {
+		for trouble, happens := range streamTroubles {
 			t.Run(name+", "+trouble, func(t *testing.T) {
 				t.Parallel()
-				playEverywhere(t, func(t *testing.T, c *cut) {
+				dieEverywhere(t, func(t *testing.T, c *death) {
 					p := newSystem(t)
-					a := strict(p, replies(ask(test.calls...), text("Done.")))
+					a := strictAgent(p, stepReplies(callsReply(test.calls...), textReply("Done.")))
 					p.agents[a.Name] = a
-					p.start(c)
+					p.openMortal(c)
 					dies := p.passed
 					p.passed = func(ctx context.Context, e *executor, point worker.Point) {
 						if e.id == "executor 1" {
@@ -57,7 +57,7 @@ func TestACallThatNobodyRunsHasAnEndAndNoStartWhereverTheExecutorDies(t *testing
 						dies(ctx, e, point)
 					}
 					p.end(p.startRun("s", "demo", "hi"))
-					equalLines(t, "stream", script(p.records("s")), test.want)
+					equalLines(t, "stream", streamLines(p.records("s")), test.want)
 					for _, r := range p.records("s") {
 						if end := r.GetChunk().GetToolEnd(); end != nil && (end.GetToolName() == "" || end.GetSuccess() != (end.GetToolCallId() == "call_4")) {
 							t.Errorf("end = %v, want its name, and that it has failed", end)
@@ -72,13 +72,13 @@ func TestACallThatNobodyRunsHasAnEndAndNoStartWhereverTheExecutorDies(t *testing
 
 func TestACallOfAMessageThatAStopHasCutDoesNotStart(t *testing.T) {
 	t.Parallel()
-	for trouble, happens := range troubles {
+	for trouble, happens := range streamTroubles {
 		t.Run(trouble, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := newSystem(t)
-				a := strict(p, func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
-					request(say, "locate", `{"n":1}`)
+				a := strictAgent(p, func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+					sendCalls(say, "locate", `{"n":1}`)
 					<-ctx.Done()
 					return ctx.Err()
 				})
@@ -89,8 +89,8 @@ func TestACallOfAMessageThatAStopHasCutDoesNotStart(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				p.stopRun(run, interrupt, "enough")
 				p.end(run)
-				equalLines(t, "messages", p.dialogue(), []string{"user: hi", "assistant: [call_0 locate]", "tool: [result call_0 failed]"})
-				equalLines(t, "stream", script(p.records("s")), []string{
+				equalLines(t, "messages", p.conversation(), []string{"user: hi", "assistant: [call_0 locate]", "tool: [result call_0 failed]"})
+				equalLines(t, "stream", streamLines(p.records("s")), []string{
 					"0 run_started 1", "1 step_started", `1 args call_0 {"n":1}`, "1 end call_0", "1 step_committed", "1 run_interrupted enough", "END INTERRUPTED ",
 				})
 			})

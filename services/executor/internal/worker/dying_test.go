@@ -8,16 +8,16 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// cut is where the first executor dies.
-type cut struct {
-	point worker.Point // or, where it is empty,
-	v     verdict      // at a call to a service
-	n     int          // at the n-th time, from 1; never for 0
-	hit   string
+// death is where the first executor dies.
+type death struct {
+	point   worker.Point // or, where it is empty,
+	verdict verdict      // at a call to a service
+	n       int          // at the n-th time, from 1; never for 0
+	hit     string
 }
 
-// start opens the first executor, which dies at the cut. until replaces it.
-func (p *system) start(c *cut) *executor {
+// openMortal opens the first executor, which dies at the cut. until replaces it.
+func (p *system) openMortal(c *death) *executor {
 	passed := 0
 	p.passed = func(ctx context.Context, e *executor, point worker.Point) {
 		if e.id != "executor 1" || c.point != point {
@@ -36,7 +36,7 @@ func (p *system) start(c *cut) *executor {
 	e := p.open(func(call int, method string) verdict {
 		if c.point == "" && c.n > 0 && call == c.n {
 			c.hit = method
-			return c.v
+			return c.verdict
 		}
 		return pass
 	})
@@ -66,8 +66,8 @@ func (p *system) died() bool {
 	return p.replace || p.executors > 1
 }
 
-// once checks that each call had one key, and that readers have what stands.
-func (p *system) once() {
+// verifyOnce checks that each call had one key, and that readers have what stands.
+func (p *system) verifyOnce() {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,20 +80,20 @@ func (p *system) once() {
 	p.verifyState()
 }
 
-// points are all of them, in their order.
-var points = []worker.Point{
+// allPoints are all of them, in their order.
+var allPoints = []worker.Point{
 	worker.PointClaimed, worker.PointDrained, worker.PointModelCalled, worker.PointReplied,
 	worker.PointPlanRecorded, worker.PointCallBegins, worker.PointCallEnded, worker.PointCallRecorded, worker.PointCallTold,
 	worker.PointCallsEnded, worker.PointCommitBegins, worker.PointCommitted, worker.PointStopSeen,
 	worker.PointStopKept, worker.PointFinishing, worker.PointFinished,
 }
 
-// playEverywhere plays with a cut at each passing of each point, and with each verdict at
+// dieEverywhere plays with a cut at each passing of each point, and with each verdict at
 // each call to a service, and once without. It gives the points that were passed.
-func playEverywhere(t *testing.T, play func(t *testing.T, c *cut), verdicts ...verdict) (hit map[string]bool) {
+func dieEverywhere(t *testing.T, play func(t *testing.T, c *death), verdicts ...verdict) (hit map[string]bool) {
 	t.Helper()
 	hit = map[string]bool{}
-	one := func(c cut) bool {
+	one := func(c death) bool {
 		synctest.Test(t, func(t *testing.T) { play(t, &c) })
 		if t.Failed() {
 			t.Fatalf("cut at %+v", c)
@@ -101,17 +101,17 @@ func playEverywhere(t *testing.T, play func(t *testing.T, c *cut), verdicts ...v
 		hit[c.hit] = true
 		return c.hit != ""
 	}
-	one(cut{})
+	one(death{})
 	for _, v := range verdicts {
 		misses := 0
 		for n := 1; misses < 3; n++ { // how many calls there are depends on how deltas meet
-			if !one(cut{v: v, n: n}) {
+			if !one(death{verdict: v, n: n}) {
 				misses++
 			}
 		}
 	}
-	for _, point := range points {
-		for n := 1; one(cut{point: point, n: n}); n++ {
+	for _, point := range allPoints {
+		for n := 1; one(death{point: point, n: n}); n++ {
 		}
 	}
 	return hit

@@ -10,8 +10,8 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// texts joins the text deltas of the frames.
-func texts(frames []frame) string {
+// joinedText joins the text deltas of the frames.
+func joinedText(frames []frame) string {
 	var all strings.Builder
 	for _, f := range frames {
 		all.WriteString(f.chunk.GetTextDelta().GetDelta())
@@ -19,8 +19,8 @@ func texts(frames []frame) string {
 	return all.String()
 }
 
-// types gives what the frames are, deltas that stand together as one.
-func types(frames []frame) []string {
+// frameTypes gives what the frames are, deltas that stand together as one.
+func frameTypes(frames []frame) []string {
 	var list []string
 	for _, f := range frames {
 		name := f.chunk.Type()
@@ -42,10 +42,10 @@ func isDelta(chunk *eventv1.Chunk) bool {
 	return chunk.GetTextDelta() != nil || chunk.GetThinking() != nil || chunk.GetToolArgStreamDelta() != nil
 }
 
-// comparable is the script without what only the live stream has: events before the first
+// comparableLines is the script without what only the live stream has: events before the first
 // step stand before its step_started there, and runs name the one that they go on from.
-func comparable(frames []frame) []string {
-	lines := slices.DeleteFunc(script(frames), func(line string) bool { return strings.HasSuffix(line, " custom") })
+func comparableLines(frames []frame) []string {
+	lines := slices.DeleteFunc(streamLines(frames), func(line string) bool { return strings.HasSuffix(line, " custom") })
 	for i, line := range lines {
 		if before, _, ok := strings.Cut(line, " run_resumed "); ok {
 			lines[i] = before + " run_resumed"
@@ -54,13 +54,13 @@ func comparable(frames []frame) []string {
 	return lines
 }
 
-// script is the stream in lines: deltas joined, ends of calls, which come in any
+// streamLines is the stream in lines: deltas joined, ends of calls, which come in any
 // order, sorted.
-func script(records []frame) []string {
+func streamLines(records []frame) []string {
 	var lines, runs []string
 	ends := 0 // of calls, at the end of lines
 	for _, r := range records {
-		line, joins := scriptLine(r)
+		line, joins := streamLine(r)
 		if id := r.GetChunk().GetAgentId(); id != "" && !slices.Contains(runs, id) {
 			runs = append(runs, id)
 		}
@@ -94,8 +94,8 @@ func sameBlock(last, next string) bool {
 	return ok && a == b
 }
 
-// scriptLine puts a NUL between the block and the text of a delta.
-func scriptLine(r frame) (line string, joins bool) {
+// streamLine puts a NUL between the block and the text of a delta.
+func streamLine(r frame) (line string, joins bool) {
 	if t := r.GetTerminal(); t != nil {
 		how := ""
 		if status := t.GetEnd().GetStatus(); status > streamv2.EndStatus_END_STATUS_COMPLETED {
