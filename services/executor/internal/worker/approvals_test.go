@@ -55,8 +55,8 @@ func TestAnApprovedToolThatFailsIsAResultWithItsApproval(t *testing.T) {
 	}
 }
 
-// Whoever has the drain of an approved call: what is recorded, committed and told of it says
-// how it was decided, once, and before how it ended.
+// Whoever runs the drain of an approved call: its result and its stream have the decision once, before the end
+// of the call.
 func TestADecisionStandsWithItsCallWhereverTheExecutorDies(t *testing.T) {
 	t.Parallel()
 	for name, down := range map[string]worker.Point{"": "never", " without the stream tier": worker.PointDrained} {
@@ -95,8 +95,8 @@ func TestADecisionStandsWithItsCallWhereverTheExecutorDies(t *testing.T) {
 	}
 }
 
-// verifyDecisions checks that the run tells the decisions once, each with the question that it
-// is about, and before the end of its call.
+// verifyDecisions checks that readers see each decision of the run once, with the id of its question, before the
+// end of its call.
 func (p *system) verifyDecisions(runID string, want ...string) {
 	p.t.Helper()
 	var told []string
@@ -118,8 +118,7 @@ func (p *system) verifyDecisions(runID string, want ...string) {
 	equalLines(p.t, "decisions", told, want)
 }
 
-// A client's result may have a megabyte. Where the log does not take it, readers are sent to
-// the state service.
+// A client's result may have a megabyte. If the log refuses it, readers get it from the state service.
 func TestALargeResultOfAClientIsKeptWhole(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

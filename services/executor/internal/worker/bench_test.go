@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// BenchmarkALiveRun measures what a run costs that waits on a slow model: in bytes of heap
-// and stacks, the services' side of its calls included, which is idle by then.
+// BenchmarkALiveRun measures the memory of a run that waits for a slow model: heap and stacks in bytes,
+// including the idle services.
 func BenchmarkALiveRun(b *testing.B) {
 	for _, size := range []int{100, 10_000} {
 		b.Run(fmt.Sprintf("conversation of %d bytes", size), func(b *testing.B) { benchmarkLiveRuns(b, 2000, size) })
@@ -47,7 +47,7 @@ func benchmarkLiveRuns(b *testing.B, runs, size int) {
 	}
 }
 
-// memory is what is in use, behind two collections: the first one shrinks stacks.
+// memory returns the bytes in use after several collections: the first one shrinks stacks.
 func memory() uint64 {
 	var m runtime.MemStats
 	for range 3 {

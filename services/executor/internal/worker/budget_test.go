@@ -8,8 +8,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// useCappedAgent is an agent of two steps, which asks a client in the first of each turn but the
-// first one.
+// useCappedAgent adds an agent with two steps a turn. From the second turn on, the first step asks a client.
 func useCappedAgent(p *system) {
 	a := define("demo", stepReplies(callsReply("count", `{}`), callsReply("count", `{}`), callsReply("locate", `{}`), textReply("done")),
 		p.tool("count", agent.RetrySafe, nil), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
@@ -43,7 +42,7 @@ func TestAContinuationWhoseTurnIsNotKnownCountsFromTheUsersMessage(t *testing.T)
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)
 		useCappedAgent(p)
-		p.faults.alterClaim = func(c *statev1.Claim) { // as a service of an earlier version sends it
+		p.faults.alterClaim = func(c *statev1.Claim) { // a state service of an earlier version
 			if c.GetRun().GetEntry() == statev1.RunEntry_RUN_ENTRY_CONTINUATION {
 				c.Run.TurnMessageCount = 0
 			}

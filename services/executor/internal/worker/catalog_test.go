@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// changingCatalog is a catalog that changes.
+// changingCatalog is a catalog with replaceable agents.
 type changingCatalog struct {
 	mu      sync.Mutex
 	agents  catalog.Static

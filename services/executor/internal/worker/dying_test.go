@@ -8,15 +8,15 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// death is where the first executor dies.
+// death is the moment at which the first executor dies: at a point, or at a call to a service.
 type death struct {
-	point   worker.Point // or, where it is empty,
-	verdict verdict      // at a call to a service
-	n       int          // at the n-th time, from 1; never for 0
+	point   worker.Point // empty: at a call
+	verdict verdict      // of the call
+	n       int          // which passing of the point, or which call, from 1; 0 for none
 	hit     string
 }
 
-// openMortal opens the first executor, which dies at the cut. until replaces it.
+// openMortal opens the first executor, which dies at the given moment. until replaces it.
 func (p *system) openMortal(c *death) *executor {
 	passed := 0
 	p.passed = func(ctx context.Context, e *executor, point worker.Point) {
@@ -44,7 +44,7 @@ func (p *system) openMortal(c *death) *executor {
 	return e
 }
 
-// replaceOnDeath has until open another executor when this one has died.
+// replaceOnDeath has until open another executor after the death of this one.
 func (p *system) replaceOnDeath(e *executor) {
 	e.connection.mu.Lock()
 	defer e.connection.mu.Unlock()
@@ -66,7 +66,7 @@ func (p *system) died() bool {
 	return p.replace || p.executors > 1
 }
 
-// verifyOnce checks that each call had one key, and that readers have what stands.
+// verifyOnce checks that each call had one key, and that readers have what is stored.
 func (p *system) verifyOnce() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -80,7 +80,7 @@ func (p *system) verifyOnce() {
 	p.verifyState()
 }
 
-// allPoints are all of them, in their order.
+// allPoints has the points in their order.
 var allPoints = []worker.Point{
 	worker.PointClaimed, worker.PointDrained, worker.PointModelCalled, worker.PointReplied,
 	worker.PointPlanRecorded, worker.PointCallBegins, worker.PointCallEnded, worker.PointCallRecorded, worker.PointCallTold,
@@ -88,8 +88,8 @@ var allPoints = []worker.Point{
 	worker.PointStopKept, worker.PointFinishing, worker.PointFinished,
 }
 
-// dieEverywhere plays with a cut at each passing of each point, and with each verdict at
-// each call to a service, and once without. It gives the points that were passed.
+// dieEverywhere plays once without a death, once with each verdict for each call to a service, and once with a
+// death at each passing of each point. It returns the moments that have occurred.
 func dieEverywhere(t *testing.T, play func(t *testing.T, c *death), verdicts ...verdict) (hit map[string]bool) {
 	t.Helper()
 	hit = map[string]bool{}
@@ -104,7 +104,7 @@ func dieEverywhere(t *testing.T, play func(t *testing.T, c *death), verdicts ...
 	one(death{})
 	for _, v := range verdicts {
 		misses := 0
-		for n := 1; misses < 3; n++ { // how many calls there are depends on how deltas meet
+		for n := 1; misses < 3; n++ { // the number of calls varies, as appends merge deltas
 			if !one(death{verdict: v, n: n}) {
 				misses++
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// Calls of tools that are known at run time only say so wherever they are told and kept, by
-// whomever, also where the log was lost.
+// The calls of dynamic tools are marked wherever they are shown and stored, whichever executor shows them, also
+// after a loss of the log.
 func TestACallOfADynamicToolSaysSoEverywhere(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []bool{false, true} {

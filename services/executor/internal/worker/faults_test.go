@@ -16,7 +16,7 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// verdict is what happens to a call of an executor.
+// verdict is the fate of an executor's call.
 type verdict int
 
 const (
@@ -27,21 +27,21 @@ const (
 	dieAfter
 )
 
-// faults are what fails for all executors.
+// faults apply to all executors.
 type faults struct {
-	// gate, if set, is called before each append and may delay or refuse it.
+	// gate, if set, may delay or refuse an append.
 	gate func(ctx context.Context, r *streamv2.AppendRequest) error
 	// streamDown refuses all appends.
 	streamDown atomic.Bool
 	// refuse, if set, may refuse a unary call to the state service.
 	refuse func(request any) error
-	// stopsByHeartbeat takes the stops out of the claim streams.
+	// stopsByHeartbeat removes stops from the claim streams.
 	stopsByHeartbeat bool
-	// alterClaim, if set, changes claims on their way.
+	// alterClaim, if set, changes claims before the executor receives them.
 	alterClaim func(c *statev1.Claim)
 }
 
-// connection is how one executor reaches the services.
+// connection is an executor's connection to the services.
 type connection struct {
 	system *system
 	decide func(call int, method string) verdict
@@ -49,7 +49,7 @@ type connection struct {
 	silent atomic.Bool // fails the heartbeats
 
 	mu      sync.Mutex
-	calls   int // without heartbeats, which come by the clock
+	calls   int // without heartbeats, whose number depends on the clock
 	dead    bool
 	onDeath func()
 	cancels []context.CancelFunc // of the open streams
@@ -57,7 +57,7 @@ type connection struct {
 
 var errConnection = fault.New(fault.Unavailable, "UNAVAILABLE", "the connection is broken")
 
-// next counts the call and decides what happens to it.
+// next counts a call and returns its fate.
 func (c *connection) next(method string) verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *connection) next(method string) verdict {
 	return c.decide(c.calls, method[strings.LastIndexByte(method, '/')+1:])
 }
 
-// kill cuts the executor off for ever.
+// kill cuts the executor off permanently.
 func (c *connection) kill() {
 	c.mu.Lock()
 	if c.dead {
@@ -108,7 +108,7 @@ func (c *connection) count() int {
 	return c.calls
 }
 
-// faultyConn passes calls on to the services as the connection decides.
+// faultyConn passes calls on to the services, or fails them.
 type faultyConn struct{ *connection }
 
 func (c faultyConn) Invoke(ctx context.Context, method string, request, response any, options ...grpc.CallOption) error {
@@ -178,7 +178,7 @@ func (c faultyConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method
 	return claimStream{s, c.system}, nil
 }
 
-// claimStream observes what an executor and the state service say to each other.
+// claimStream observes the messages of a claim stream.
 type claimStream struct {
 	grpc.ClientStream
 	system *system
@@ -211,23 +211,23 @@ func (s claimStream) RecvMsg(m any) error {
 	}
 }
 
-// traffic is what executors have written, and what they were given.
+// traffic records what executors write and receive.
 type traffic struct {
 	mu         sync.Mutex
-	changed    chan struct{} // closed with each write
+	changed    chan struct{} // closed at the next write
 	effects    map[string]bool
-	writes     map[string][]string // writes that took effect, by session, in their order
+	writes     map[string][]string // effective writes, by session, in their order
 	commits    []*statev1.CommitStepRequest
 	releases   []*statev1.ReleaseRunRequest
 	heartbeats int
-	held       [][]string // run ids of the heartbeats that list them
+	held       [][]string // run ids of heartbeats that list them
 	announced  []*statev1.ClaimRunsRequest
 	claims     map[string]*statev1.Claim // by claimKey
 }
 
 func claimKey(sessionID string, epoch int64) string { return fmt.Sprint(sessionID, " ", epoch) }
 
-// next returns a channel that is closed with the next write.
+// next returns a channel that is closed at the next write.
 func (t *traffic) next() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -240,7 +240,7 @@ func (t *traffic) wake() {
 	t.changed = make(chan struct{})
 }
 
-// record notes a write that the state service has accepted.
+// record records a write that the state service has accepted.
 func (t *traffic) record(request, response any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -266,7 +266,7 @@ func (t *traffic) record(request, response any) {
 	t.wake()
 }
 
-// effect notes a write, and reports whether it is the first of its kind. The caller holds mu.
+// effect records a write, and reports whether it is no repetition. The caller holds mu.
 func (t *traffic) effect(run *statev1.RunRef, step int32, name string) (first bool) {
 	if t.effects == nil {
 		t.effects, t.writes = map[string]bool{}, map[string][]string{}
@@ -300,14 +300,14 @@ func (t *traffic) claim(c *statev1.Claim) {
 	t.wake()
 }
 
-// written returns the writes of the session that took effect.
+// written returns the effective writes of the session.
 func (p *system) written(sessionID string) []string {
 	p.traffic.mu.Lock()
 	defer p.traffic.mu.Unlock()
 	return slices.Clone(p.traffic.writes[sessionID])
 }
 
-// recordedResults returns the ids of the calls whose results the journal of the session has.
+// recordedResults returns the ids of calls with a result in the journal of the session.
 func (p *system) recordedResults(sessionID string) []string {
 	var ids []string
 	for _, write := range slices.Backward(p.written(sessionID)) {
@@ -320,7 +320,7 @@ func (p *system) recordedResults(sessionID string) []string {
 	return ids
 }
 
-// released returns the requests that gave the run back.
+// released returns the requests that released the run.
 func (p *system) released(runID string) []*statev1.ReleaseRunRequest {
 	p.traffic.mu.Lock()
 	defer p.traffic.mu.Unlock()
@@ -333,7 +333,7 @@ func (p *system) released(runID string) []*statev1.ReleaseRunRequest {
 	return list
 }
 
-// commits returns the steps that were committed.
+// commits returns the committed steps.
 func (p *system) commits() []*statev1.CommitStepRequest {
 	p.traffic.mu.Lock()
 	defer p.traffic.mu.Unlock()
@@ -347,7 +347,7 @@ func (p *system) announced() []*statev1.ClaimRunsRequest {
 	return slices.Clone(p.traffic.announced)
 }
 
-// heartbeats returns how many heartbeats the state service has accepted.
+// heartbeats returns the number of accepted heartbeats.
 func (p *system) heartbeats() int {
 	p.traffic.mu.Lock()
 	defer p.traffic.mu.Unlock()

@@ -15,13 +15,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// stuckFunctions are the functions of an agent that have no context: how each is set to one that does
-// not return, what becomes of a run then, and how far its model comes.
+// stuckFunctions has the functions of an agent without a context: how to set one that does not return, the end
+// of the run, and its messages.
 var stuckFunctions = map[string]struct {
 	set    func(a *catalog.Agent, wait func())
 	status statev1.RunStatus
 	detail string
-	said   []string // by the run that a stop cuts while the function is under way
+	said   []string // the conversation if a stop cuts the run during the call of the function
 }{
 	"Prompt": {
 		func(a *catalog.Agent, wait func()) {
@@ -49,7 +49,7 @@ var stuckFunctions = map[string]struct {
 	},
 }
 
-// stuckSystem is a play with one of the functions, which waits until free is closed.
+// stuckSystem is a system whose agent has such a function. The function waits until free is closed.
 func stuckSystem(t *testing.T, set func(a *catalog.Agent, wait func())) (p *system, calls *atomic.Int32, free chan struct{}) {
 	t.Helper()
 	p, calls, free = newSystem(t), &atomic.Int32{}, make(chan struct{})
@@ -156,7 +156,7 @@ func TestAFunctionThatDoesNotReturnIsAtLastNotCalled(t *testing.T) {
 	})
 }
 
-// A plan says which calls were to run: a new owner does not ask again.
+// A plan has the calls to run: a new owner does not call ApproveWhen again.
 func TestAFunctionThatDoesNotReturnTakesNothingFromAPlan(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

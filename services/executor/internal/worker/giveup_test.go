@@ -15,10 +15,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// waysToGiveUp are ways in which a run ends outside of a step: what happens to it while the result
-// of its first call is recorded and the second is under way, and how it ends.
+// waysToGiveUp has ways to end a run outside of a step, after the result of its first call was recorded and
+// while the second call is running.
 var waysToGiveUp = map[string]struct {
-	dies   bool // its executor
+	dies   bool // the executor dies first
 	do     func(p *system, run string, refuses *atomic.Bool)
 	status statev1.RunStatus
 	code   string
@@ -62,7 +62,7 @@ func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *test
 					return nil
 				}
 				p.agents["demo"] = a
-				c := &death{point: worker.PointCallTold, n: 2} // behind the refused call
+				c := &death{point: worker.PointCallTold, n: 2} // after the refused call
 				if !test.dies {
 					c.n = 0
 				}
@@ -119,8 +119,7 @@ func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *test
 	}
 }
 
-// What the journal has of a step is in the conversation when the run ends, however it does:
-// what has taken effect, and what may have.
+// However the run ends, the conversation has the journal of its last step: effects, and possible effects.
 func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
 	t.Parallel()
 	for name, test := range waysToGiveUp {
@@ -205,8 +204,7 @@ func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
 	}
 }
 
-// Where the whole conversation was taken back, the state begins with its defaults again, and
-// no call has an id that one before had.
+// After the whole conversation was replaced, the state begins with its defaults, and call ids do not repeat.
 func TestASessionThatWasTakenBackBeginsAnewButForItsCalls(t *testing.T) {
 	t.Parallel()
 	dieEverywhere(t, func(t *testing.T, c *death) {

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// hookLog is what hooks have seen, in their order.
+// hookLog has the calls of hooks in their order.
 type hookLog struct {
 	mu    sync.Mutex
 	lines []string
@@ -49,7 +49,7 @@ func keys(ops []agent.Op) string {
 	return strings.Join(list, ", ")
 }
 
-// hooks write a diary and, each, its name into the state.
+// hooks returns hooks that write to the log, and their names to the state.
 func (d *hookLog) hooks() agent.Hooks {
 	step := func(h *agent.HookCall, name string) {
 		if err := h.Update(func(draft agent.State) error {
@@ -137,8 +137,7 @@ func TestHooksAreCalledInTheOrderOfTheSpecificationAndWriteWithTheStep(t *testin
 	})
 }
 
-// The hook of the end is called by the owner that has committed it, and by no other: it is
-// missed where that dies before.
+// Only the owner that has committed the end calls AfterRun. If it dies first, the hook is missed.
 func TestHooksSeeTheEndOfARunOnceUnlessItsExecutorDiesWithTheCommit(t *testing.T) {
 	t.Parallel()
 	dieEverywhere(t, func(t *testing.T, c *death) {

@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
 )
 
-// slowTool takes a second, which a test can stop in the middle of.
+// slowTool takes a second, unless it is cut.
 func slowTool(runs *atomic.Int32) agent.Tool {
 	return agent.Tool{Name: "slow", InputSchema: anyObject, Execute: func(ctx context.Context, _ *agent.Call) (any, error) {
 		runs.Add(1)
@@ -204,7 +204,7 @@ func TestAFencedWriterStopsItsRunWithoutAWord(t *testing.T) {
 		}
 		e := h.open()
 		run := h.startRun("s", "demo", "hi")
-		time.Sleep(h.config.HeldInterval / 2) // before a heartbeat tells that the run is not held
+		time.Sleep(h.config.HeldInterval / 2) // before a heartbeat that lists the held runs
 		if got := h.written("s"); len(got) != 0 {
 			t.Errorf("writes = %v, want none", got)
 		}
@@ -217,7 +217,7 @@ func TestAFencedWriterStopsItsRunWithoutAWord(t *testing.T) {
 	})
 }
 
-// outage lets the stream tier answer nothing until it is over.
+// outage makes the stream tier unavailable until it ends.
 type outage struct {
 	mu    sync.Mutex
 	ended bool

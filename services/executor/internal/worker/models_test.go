@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// modelFunc is a model made of a function.
+// modelFunc is a model made of a function. Its say sends an event.
 type modelFunc func(ctx context.Context, r model.Request, say func(model.Event) bool) error
 
 func (m modelFunc) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
@@ -27,7 +27,7 @@ func (m modelFunc) Generate(ctx context.Context, r model.Request) iter.Seq2[mode
 	}
 }
 
-// sendText is a reply of texts.
+// sendText sends a reply with text.
 func sendText(say func(model.Event) bool, texts ...string) {
 	for _, text := range texts {
 		if !say(model.TextDelta{Text: text}) {
@@ -38,7 +38,7 @@ func sendText(say func(model.Event) bool, texts ...string) {
 	say(model.Finish{Reason: model.FinishStop})
 }
 
-// sendCalls is a reply of calls: name, arguments, name, arguments, …
+// sendCalls sends a reply with calls: name, arguments, name, arguments, …
 func sendCalls(say func(model.Event) bool, calls ...string) {
 	for i := 0; i < len(calls); i += 2 {
 		say(model.CallStart{Index: i, ID: fmt.Sprintf("call_%d", i/2), Name: calls[i]})
@@ -60,8 +60,7 @@ func define(name string, m model.Model, tools ...agent.Tool) catalog.Agent {
 
 var anyObject = json.RawMessage(`{"type": "object"}`)
 
-// says gives a model that says texts, one after another as the conversation has
-// assistant messages.
+// stepReplies is a model with one reply for each step: the next one after so many assistant messages.
 func stepReplies(steps ...func(say func(model.Event) bool)) modelFunc {
 	return func(_ context.Context, r model.Request, say func(model.Event) bool) error {
 		n := 0

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// appendLog appends to a list of the state that every hook and tool appends to.
+// appendLog appends to a list in the state.
 func appendLog(h agent.Host, format string, args ...any) {
 	if err := h.Update(func(draft agent.State) error {
 		list, _ := draft["log"].([]any)
@@ -24,8 +24,7 @@ func appendLog(h agent.Host, format string, args ...any) {
 	}
 }
 
-// loggingAgent is an agent whose model fails at the first attempt at the first step, and whose hooks
-// and tool write lines.
+// loggingAgent is an agent whose model fails once in the first step. Its hooks and its tool append to the log.
 func loggingAgent(p *system) catalog.Agent {
 	var attempt atomic.Int32
 	answers := stepReplies(callsReply("write", `{}`, "write", `{}`), callsReply("write", `{}`), textReply("done"))
@@ -60,8 +59,8 @@ func loggingAgent(p *system) catalog.Agent {
 	return a
 }
 
-// What has led to a reply is written by nobody again once the reply is recorded, and by
-// whoever makes the call again before that.
+// Once a reply is recorded, no later owner repeats the writes that led to it. Before that, the owner that calls
+// the model again does.
 func TestTheStateIsThatOfTheUncutRunWhereverTheOwnerOfAPlanDies(t *testing.T) {
 	t.Parallel()
 	want := ""
@@ -95,7 +94,8 @@ func TestTheStateIsThatOfTheUncutRunWhereverTheOwnerOfAPlanDies(t *testing.T) {
 	}
 }
 
-// stateHooksAgent is an agent whose hooks write before and behind the reply, and whose tool hangs.
+// stateHooksAgent is an agent with hooks that write before and after the reply, and with a tool that runs the
+// function.
 func stateHooksAgent(p *system, run func(ctx context.Context) error) catalog.Agent {
 	a := define("demo", stepReplies(callsReply("write", `{}`, "hang", `{}`), textReply("ok")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
 		putState(c, "tool", "yes")
@@ -109,7 +109,7 @@ func stateHooksAgent(p *system, run func(ctx context.Context) error) catalog.Age
 	return a
 }
 
-// The writes that were recorded with the plan stand like those of the recorded calls.
+// The writes recorded with the plan count like those of the recorded calls.
 func TestAStepThatIsCutKeepsTheWritesThatItsJournalHas(t *testing.T) {
 	t.Parallel()
 	dieEverywhere(t, func(t *testing.T, c *death) {
@@ -156,7 +156,7 @@ func TestARunThatNobodyGoesOnWithKeepsTheWritesThatItsJournalHas(t *testing.T) {
 	})
 }
 
-// Without them the plan is recorded, and whoever commits the step comes to the same state.
+// The plan is recorded without such writes, and every owner comes to the same state.
 func TestWhatCannotBeRecordedWithThePlanIsDroppedForEveryOwner(t *testing.T) {
 	t.Parallel()
 	dieEverywhere(t, func(t *testing.T, c *death) {

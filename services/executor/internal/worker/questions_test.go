@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// askingAgent is an agent whose first reply makes the calls, of a tool of the server's, one
-// that needs a yes and one of the client's.
+// askingAgent is an agent whose first reply has the calls. Its tools are one of the server, one with an
+// approval, and one of the client.
 func askingAgent(p *system, calls ...string) catalog.Agent {
 	pay := p.tool("pay", agent.RetryNever, nil)
 	pay.Approval = true
@@ -24,7 +24,7 @@ func askingAgent(p *system, calls ...string) catalog.Agent {
 		p.tool("look", agent.RetrySafe, nil), pay, agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
 }
 
-// streamTroubles are what becomes of the stream tier while a run suspends.
+// streamTroubles has failures of the stream tier during the suspension of a run.
 var streamTroubles = map[string]func(p *system, point worker.Point){
 	"none": func(*system, worker.Point) {},
 	"away until the run has suspended": func(p *system, point worker.Point) {
@@ -51,7 +51,7 @@ func TestEachOpenCallIsAskedOnceWhereverTheExecutorDies(t *testing.T) {
 			t.Run(name+", "+trouble, func(t *testing.T) {
 				t.Parallel()
 				var verdicts []verdict
-				if trouble == "none" { // else points are enough
+				if trouble == "none" { // otherwise points are enough
 					verdicts = []verdict{dieBefore, dieAfter}
 				}
 				dieEverywhere(t, func(t *testing.T, c *death) {
@@ -76,8 +76,8 @@ func TestEachOpenCallIsAskedOnceWhereverTheExecutorDies(t *testing.T) {
 	}
 }
 
-// verifyQuestions checks that what stands in the stream asks each open call of the session
-// once, with all that is needed to answer it, and behind its arguments.
+// verifyQuestions checks that readers see one question for each open call, with all that an answer needs, after
+// the arguments of the call.
 func (p *system) verifyQuestions() {
 	p.t.Helper()
 	lines := streamLines(p.records("s"))

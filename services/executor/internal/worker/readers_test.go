@@ -21,12 +21,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream"
 )
 
-// logs are the stream services of a test: a log that is lost is replaced by another one.
+// logs has the stream services of a test. A lost log is replaced by a new service.
 type logs struct {
 	mu       sync.Mutex
 	current  *liveLog
 	lost     []*liveLog
-	sessions map[string]bool // whose records are read
+	sessions map[string]bool // that are read
 }
 
 func (l *logs) get() *liveLog {
@@ -48,13 +48,13 @@ func (l *logs) all() []*liveLog {
 	return append(slices.Clone(l.lost), l.current)
 }
 
-// liveLog is a stream service, with what it was sent and what a reader has received from it.
+// liveLog is a stream service, with its append requests and the records that a reader has received.
 type liveLog struct {
 	conn *grpc.ClientConn
 
 	mu         sync.Mutex
 	accepted   []*streamv2.AppendRequest
-	requests   []*streamv2.AppendRequest // also those that were refused
+	requests   []*streamv2.AppendRequest // also refused ones
 	violations []error
 	received   map[string][]*streamv2.Record // by session
 }
@@ -94,7 +94,7 @@ func (p *system) follow(sessionID string) {
 	}
 }
 
-// read reads the records of the session behind the sequence, until the test ends.
+// read reads the records of the session after the sequence, until the test ends.
 func (p *system) read(log *liveLog, sessionID string, after int64) {
 	p.t.Helper()
 	reading, err := streamv2.NewStreamServiceClient(log.conn).Read(p.ctx, &streamv2.ReadRequest{
@@ -125,10 +125,10 @@ func (p *system) read(log *liveLog, sessionID string, after int64) {
 	}
 }
 
-// loseLog loses all records of the log, as a power cut does.
+// loseLog loses the whole log, as a power cut does.
 func (p *system) loseLog() { p.loseAppends(math.MaxInt) }
 
-// loseAppends loses the last records of the log: those of so many appends.
+// loseAppends loses the records of the last n appends.
 func (p *system) loseAppends(n int) {
 	p.t.Helper()
 	p.ready()
@@ -156,8 +156,7 @@ func (p *system) loseAppends(n int) {
 	p.logs.current = log
 }
 
-// history returns all records of the session in the order in which a live reader has received
-// them.
+// history returns the records of the session as a live reader has received them.
 func (p *system) history(sessionID string) []*streamv2.Record {
 	var records []*streamv2.Record
 	for _, log := range p.logs.all() {
@@ -166,7 +165,7 @@ func (p *system) history(sessionID string) []*streamv2.Record {
 	return records
 }
 
-// recordsOf returns the records that a reader has received from the log.
+// recordsOf returns the records received from this log.
 func (l *liveLog) recordsOf(sessionID string) []*streamv2.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +187,7 @@ func (p *system) firstAppends(sessionID string) map[int64]*streamv2.AppendReques
 	return first
 }
 
-// verifyAppends checks that no append was invalid.
+// verifyAppends checks that the stream service has refused no append as invalid.
 func (p *system) verifyAppends() {
 	p.t.Helper()
 	for _, log := range p.logs.all() {
@@ -200,7 +199,7 @@ func (p *system) verifyAppends() {
 	}
 }
 
-// frame is what a reader receives: a chunk, or how a run has ended.
+// frame is what a reader receives: a chunk, or the end of a run.
 type frame struct {
 	chunk *eventv1.Chunk
 	end   *streamv2.Terminal
@@ -217,11 +216,11 @@ func framesOf(chunks []*eventv1.Chunk) []frame {
 	return frames
 }
 
-// records returns what a reader has that was there all the time: what it saw live, and the
-// stored steps for the rest.
+// records returns the frames of a reader that was connected all the time: live ones, and stored ones for the
+// rest.
 func (p *system) records(sessionID string) []frame { return p.frames(sessionID, true) }
 
-// stored returns what a reader has that reads the session later.
+// stored returns the frames of a later reader.
 func (p *system) stored(sessionID string) []frame { return p.frames(sessionID, false) }
 
 func (p *system) frames(sessionID string, live bool) []frame {
@@ -240,7 +239,7 @@ func (p *system) frames(sessionID string, live bool) []frame {
 	steps := p.steps(sessionID)
 	previous := ""
 	for _, run := range p.runsOf(sessionID) {
-		step := position.Of(run.GetStartPosition()).Step // the last committed one
+		step := position.Of(run.GetStartPosition()).Step // last committed step
 		if run.GetStartPosition() == 0 || position.Of(run.GetStartPosition()).Attempt != position.Stored {
 			step = max(0, step-1)
 		}
@@ -390,8 +389,7 @@ func renderTerminal(run *statev1.Run) *streamv2.Terminal {
 	return t
 }
 
-// verifyReaders checks that a reader that was there all the time has the same as one that
-// comes later, and that no append was invalid.
+// verifyReaders checks that both kinds of readers have the same frames, and that no append was invalid.
 func (p *system) verifyReaders(sessionID string) {
 	p.t.Helper()
 	if got, want := comparableLines(p.records(sessionID)), comparableLines(p.stored(sessionID)); !slices.Equal(got, want) {
@@ -400,8 +398,7 @@ func (p *system) verifyReaders(sessionID string) {
 	p.verifyAppends()
 }
 
-// verifyState checks that a reader that applies what is shown of the custom state
-// has what the state service has.
+// verifyState checks that the state patches shown to readers lead to the stored custom state.
 func (p *system) verifyState() {
 	p.t.Helper()
 	seen := map[string]any{}

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// readOnly makes a tool of the play one that changes nothing.
+// readOnly makes a tool read-only.
 func readOnly(t agent.Tool) agent.Tool {
 	t.ReadOnly = true
 	return t
@@ -58,7 +58,7 @@ func TestAStepThatOnlyLooksUpIsDurableWithItsCommitAloneWhereverItsExecutorDies(
 func TestBesideAnEffectOnlyTheEffectIsRecordedUnlessItEndsLast(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		slow string // the tool that ends last
+		slow string // the last tool to end
 		want []string
 	}{
 		"the look-up ends last": {"look", []string{"plan", "result call_0", "commit 1", "commit 2"}},
@@ -113,7 +113,7 @@ func TestALookUpThatWritesIsRecordedBehindItsPlanWhereverItsExecutorDies(t *test
 			t.Errorf("run = %v, want it completed", run)
 		}
 		writes := p.written("s")
-		slices.Sort(writes) // the calls run at the same time
+		slices.Sort(writes) // the calls run concurrently
 		equalLines(t, "writes", writes, []string{"commit 1", "commit 2", "plan", "result call_0", "result call_2"})
 		if got, want := p.stateText(), `{"asked":["asked","asked"],"call_0":"yes","call_2":"yes"}`; got != want {
 			t.Errorf("state = %s, want %s", got, want)
@@ -216,7 +216,7 @@ func TestLookUpsOfAnExecutorThatStopsAreMadeByTheNextAndTheTokensOfBothCount(t *
 		p.agents["demo"] = define("demo", stepReplies(callsReply("look", `{}`, "slow", `{}`), textReply("ok")), readOnly(p.tool("look", "", nil)),
 			readOnly(p.tool("slow", "", func(ctx context.Context, call *agent.Call) (any, error) {
 				select {
-				case begun <- struct{}{}: // the first executor's
+				case begun <- struct{}{}: // in the first executor
 					<-ctx.Done()
 				default:
 				}
@@ -267,7 +267,7 @@ func TestAResultThatNoCommitCouldCarryIsKeptWithTheEndOfTheRun(t *testing.T) {
 	})
 }
 
-// A model may use the id of a call that nobody knows of any more for another one.
+// A model may give another call the id of an unrecorded one.
 func TestALookUpThatIsNotMadeAgainSharesNoKeyWithWhatTakesItsPlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

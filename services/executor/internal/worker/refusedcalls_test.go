@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// strictAgent is an agent each of whose tools wants a number, of which the client has one and
-// one needs a yes.
+// strictAgent is an agent whose tools all need a number: one of the server, one with an approval, and one of the
+// client.
 func strictAgent(p *system, m modelFunc) catalog.Agent {
 	schema := json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
 	look, pay := p.tool("look", agent.RetrySafe, nil), p.tool("pay", agent.RetryNever, nil)

@@ -37,7 +37,7 @@ func (p *system) post(r *statev1.StartRunRequest) string {
 	return answer.GetRun().GetRunId()
 }
 
-// announce makes the agent known to the state service, which takes no run of an unknown one.
+// announce announces the agent to the state service, which refuses runs of unknown agents.
 func (p *system) announce(agentType string) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -54,7 +54,7 @@ func (p *system) announce(agentType string) {
 	_, _ = claims.Recv() // io.EOF, once the announcement is stored
 }
 
-// resume continues a session that has stopped, and returns the id of the run.
+// resume resumes a stopped session, and returns the id of the run.
 func (p *system) resume(sessionID string) string {
 	p.t.Helper()
 	return p.post(&statev1.StartRunRequest{SessionId: sessionID, Intent: &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{}}})
@@ -82,7 +82,7 @@ func approval(yes bool, reason string) *statev1.CallAnswer {
 	}
 }
 
-// stopRun requests that the run of the session s ends early.
+// stopRun requests that the run of the session s ends early. Without an id it stops the session.
 func (p *system) stopRun(runID string, kind statev1.StopKind, reason string) {
 	p.t.Helper()
 	_, err := statev1.NewRunServiceClient(p.stateAPI).RequestStop(p.ctx, &statev1.RequestStopRequest{
@@ -108,7 +108,7 @@ func (p *system) current() string {
 	return p.session("s").GetCurrentRun().GetRunId()
 }
 
-// run finds a run of any session that the test has used.
+// run returns a run of any session of the test.
 func (p *system) run(runID string) *statev1.Run {
 	p.t.Helper()
 	var err error
@@ -218,7 +218,7 @@ func (p *system) openedCalls(sessionID string) []*statev1.Call {
 	return calls
 }
 
-// openedCall returns such a call of the session s; nil for none.
+// openedCall returns a call that a step of the session s has left open; nil for none.
 func (p *system) openedCall(callID string) *statev1.Call {
 	for _, c := range p.openedCalls("s") {
 		if c.GetToolCallId() == callID {
@@ -252,7 +252,7 @@ func (p *system) tokensCounted() (total int64) {
 	return total
 }
 
-// toolsCounted returns how many executions of each tool the session's usage has.
+// toolsCounted returns the executions of each tool in the session's usage.
 func (p *system) toolsCounted() map[string]int {
 	p.t.Helper()
 	counted := map[string]int{}
@@ -264,7 +264,7 @@ func (p *system) toolsCounted() map[string]int {
 	return counted
 }
 
-// counted sums what hooks have counted under the name.
+// counted sums the usage that hooks and tools have recorded under the name.
 func (p *system) counted(name string) (value float64) {
 	p.t.Helper()
 	for _, u := range p.usage() {
@@ -310,8 +310,8 @@ func describeResult(r *eventv1.ToolResultPart) string {
 	return "[result " + r.GetToolCallId() + " " + how + "]"
 }
 
-// branch continues the session from its last checkpoint as another one, with writes to its state
-// and a message, and returns the id of the run.
+// branch branches the session at its last checkpoint, with state writes and a message, and returns the id of the
+// run.
 func (p *system) branch(from, to, text string, ops ...*statev1.StateOp) string {
 	p.t.Helper()
 	return p.post(&statev1.StartRunRequest{SessionId: to, Messages: userMessages(text), Intent: &statev1.StartRunRequest_Branch{Branch: &statev1.Branch{
@@ -319,7 +319,7 @@ func (p *system) branch(from, to, text string, ops ...*statev1.StateOp) string {
 	}}})
 }
 
-// editFirst replaces the first message of the session, and takes back all that follows it.
+// editFirst replaces the first message of the session, which removes all that follows.
 func (p *system) editFirst(sessionID, text string) string {
 	p.t.Helper()
 	return p.post(&statev1.StartRunRequest{

@@ -21,8 +21,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// BenchmarkSteps measures what a step with a tool costs the executor alone: model, tool, state and
-// stream services answer at once.
+// BenchmarkSteps measures the executor's own cost of a step with a tool: model, tool, state and stream services
+// take no time.
 func BenchmarkSteps(b *testing.B) {
 	for _, readOnly := range []bool{true, false} {
 		for _, steps := range []int{20, 200} {
@@ -38,7 +38,7 @@ func BenchmarkSteps(b *testing.B) {
 	}
 }
 
-// processorTime is what the process has used so far.
+// processorTime returns the processor time of the process.
 func processorTime(b *testing.B) time.Duration {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
@@ -77,7 +77,7 @@ func benchmarkRun(b *testing.B, steps int, readOnly bool) {
 	}
 }
 
-// instantModel calls a tool in each of so many steps but the last.
+// instantModel calls a tool in each step but the last.
 type instantModel int
 
 func (m instantModel) Generate(_ context.Context, r model.Request) iter.Seq2[model.Event, error] {
@@ -97,7 +97,7 @@ func (m instantModel) Generate(_ context.Context, r model.Request) iter.Seq2[mod
 	}
 }
 
-// instantServices takes every write.
+// instantServices accepts every write.
 type instantServices struct {
 	statev1.WorkServiceClient
 	outcome *statev1.Outcome

@@ -25,7 +25,7 @@ const (
 	abort       = statev1.StopKind_STOP_KIND_ABORT
 )
 
-// hangingModel says something and waits for the end of its context, which it gives to ended.
+// hangingModel sends the words and waits for the end of its context, whose cause it stores in ended.
 func hangingModel(ended *atomic.Pointer[error], words ...string) modelFunc {
 	return func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 		for _, word := range words {
@@ -82,7 +82,7 @@ func TestAnAbortedRunFailsAndOutranksAnInterrupt(t *testing.T) {
 		p := newSystem(t, define("demo", hangingModel(&cause, "One ")))
 		p.passed = func(_ context.Context, _ *executor, point worker.Point) {
 			if point == worker.PointStopSeen {
-				time.Sleep(time.Second) // both have come by now
+				time.Sleep(time.Second) // both stops have arrived by now
 			}
 		}
 		p.open()
@@ -114,7 +114,7 @@ func TestADeadlineEndsTheRunWhateverItIsAt(t *testing.T) {
 				var cause atomic.Pointer[error]
 				p := newSystem(t, define("demo", hangingModel(&cause, "One ")))
 				p.config.ModelTimeout, p.config.HeartbeatInterval = 24*time.Hour, time.Minute
-				// Hours pass here: state looks for silent executors every minute.
+				// Hours pass here, so state checks for silent executors only every minute.
 				p.stateConfig.SilentAfter, p.stateConfig.SweepEvery, p.stateConfig.Server.Poll = 5*time.Minute, time.Minute, time.Minute
 				r := &statev1.StartRunRequest{SessionId: "s", AgentType: "demo", Messages: userMessages("hi")}
 				limit(p, r)
@@ -265,7 +265,7 @@ func TestAStopThatComesWhileTheOutcomeIsCommittedChangesNothing(t *testing.T) {
 		p.passed = func(_ context.Context, _ *executor, point worker.Point) {
 			if point == worker.PointCommitBegins {
 				p.stopRun(run, abort, "")
-				time.Sleep(time.Second) // it has come by now
+				time.Sleep(time.Second) // the stop has arrived by now
 			}
 		}
 		p.open()

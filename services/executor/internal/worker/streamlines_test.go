@@ -19,7 +19,7 @@ func joinedText(frames []frame) string {
 	return all.String()
 }
 
-// frameTypes gives what the frames are, deltas that stand together as one.
+// frameTypes returns the types of the frames. Adjacent deltas count as one.
 func frameTypes(frames []frame) []string {
 	var list []string
 	for _, f := range frames {
@@ -42,8 +42,8 @@ func isDelta(chunk *eventv1.Chunk) bool {
 	return chunk.GetTextDelta() != nil || chunk.GetThinking() != nil || chunk.GetToolArgStreamDelta() != nil
 }
 
-// comparableLines is the script without what only the live stream has: events before the first
-// step stand before its step_started there, and runs name the one that they go on from.
+// comparableLines returns lines without two differences of the live stream: events before the first step precede
+// its step_started, and resumed runs name their predecessor.
 func comparableLines(frames []frame) []string {
 	lines := slices.DeleteFunc(streamLines(frames), func(line string) bool { return strings.HasSuffix(line, " custom") })
 	for i, line := range lines {
@@ -54,8 +54,8 @@ func comparableLines(frames []frame) []string {
 	return lines
 }
 
-// streamLines is the stream in lines: deltas joined, ends of calls, which come in any
-// order, sorted.
+// streamLines describes the stream in lines: deltas joined, and adjacent ends of calls sorted, since calls end
+// in any order.
 func streamLines(records []frame) []string {
 	var lines, runs []string
 	ends := 0 // of calls, at the end of lines
@@ -94,7 +94,7 @@ func sameBlock(last, next string) bool {
 	return ok && a == b
 }
 
-// streamLine puts a NUL between the block and the text of a delta.
+// streamLine separates the block and the text of a delta by a NUL.
 func streamLine(r frame) (line string, joins bool) {
 	if t := r.GetTerminal(); t != nil {
 		how := ""

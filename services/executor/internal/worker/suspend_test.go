@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// suspendingAgent is an agent whose one reply calls a tool, two that wait for a yes, and one
-// of the client's.
+// suspendingAgent is an agent whose only reply has calls of a tool, of two tools with an approval, and of one of
+// the client's.
 func suspendingAgent(p *system) catalog.Agent {
 	book, pay := p.tool("book", agent.RetrySafe, nil), p.tool("pay", agent.RetryNever, nil)
 	book.Approval, pay.Approval = true, true

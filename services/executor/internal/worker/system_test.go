@@ -30,16 +30,16 @@ import (
 // tenant owns all sessions of the tests.
 const tenant = "acme"
 
-// system is the state and the stream service with stores in memory, and executors whose calls
-// to them can fail. Set the fields of the first group before the first call. Except in
-// benchmarks, it needs a synctest bubble.
+// system is the state and the stream service with stores in memory, and executors with unreliable connections to
+// them. The fields of the first group are set before the first call. Except in benchmarks, it needs a synctest
+// bubble.
 type system struct {
 	t            testing.TB
 	stateConfig  state.Config
 	streamConfig stream.Config
 	config       worker.Config
 	agents       map[string]catalog.Agent
-	catalog      catalog.Catalog // nil: the agents
+	catalog      catalog.Catalog // nil: that of agents
 	tracer       trace.Tracer
 	passed       func(ctx context.Context, e *executor, p worker.Point)
 	faults       faults
@@ -54,7 +54,7 @@ type system struct {
 	mu        sync.Mutex
 	known     map[string]bool // announced agent types
 	executors int
-	replace   bool                       // the first executor is dead and has no successor yet
+	replace   bool                       // the first executor has died and has no successor
 	runs      map[string]int             // executions of tools, by call id
 	keys      map[string]map[string]bool // idempotency keys of these executions, by call id
 }
@@ -72,7 +72,7 @@ func newSystem(t testing.TB, agents ...catalog.Agent) *system {
 	}
 	must(t, config.Load(&p.stateConfig, []string{
 		"HOLDFAST_STATE_STORE=memory",
-		// Both are for replicas, of which there are none.
+		// Both are for several replicas.
 		"HOLDFAST_STATE_CLAIM_POLL=1s", "HOLDFAST_STATE_STOP_POLL=1m",
 	}))
 	must(t, config.Load(&p.streamConfig, []string{"HOLDFAST_STREAM_BUS=memory", "HOLDFAST_STREAM_CHECK=1m"}))
@@ -129,7 +129,7 @@ func (p *system) serve(address string, s service) *grpc.ClientConn {
 	return conn
 }
 
-// log shows what services and executors log when the test fails.
+// log writes to the output of the test.
 func (p *system) log() *slog.Logger {
 	return slog.New(slog.NewTextHandler(output(p.t), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
@@ -145,7 +145,7 @@ type executor struct {
 	ended      chan struct{}      // closed when it has ended
 }
 
-// open starts an executor, which the end of the test stops.
+// open starts an executor, which stops at the end of the test.
 func (p *system) open(decide ...func(call int, method string) verdict) *executor {
 	p.t.Helper()
 	p.ready()
@@ -192,8 +192,7 @@ func (p *system) open(decide ...func(call int, method string) verdict) *executor
 	return e
 }
 
-// tool counts its executions, and does what it is given, if anything. A process that is
-// dead runs nothing.
+// tool returns a tool that counts its executions and calls do, if set. In a dead process it does nothing.
 func (p *system) tool(name string, retry agent.Retry, do func(ctx context.Context, c *agent.Call) (any, error)) agent.Tool {
 	return agent.Tool{Name: name, InputSchema: anyObject, Retry: retry, Execute: func(ctx context.Context, c *agent.Call) (any, error) {
 		if ctx.Err() != nil {
@@ -220,7 +219,7 @@ func (p *system) executions() map[string]int {
 	return maps.Clone(p.runs)
 }
 
-// until waits until the condition holds. It replaces the first executor once that has died.
+// until waits for the condition. It replaces the first executor after its death.
 func (p *system) until(what string, condition func() bool) {
 	p.t.Helper()
 	deadline := time.After(time.Hour)
@@ -238,7 +237,7 @@ func (p *system) until(what string, condition func() bool) {
 		}
 		select {
 		case <-changed:
-		case <-time.After(time.Second): // the state service may act without an executor
+		case <-time.After(time.Second): // the state service may act by itself
 		case <-deadline:
 			for id := range p.logs.sessionIDs() {
 				p.t.Logf("runs of %s: %v", id, p.runsOf(id))
@@ -248,7 +247,7 @@ func (p *system) until(what string, condition func() bool) {
 	}
 }
 
-// end waits until the run has ended and all that follows at once has happened.
+// end waits until the run has ended, with all immediate consequences.
 func (p *system) end(runID string) *statev1.Run {
 	p.t.Helper()
 	var run *statev1.Run

@@ -15,13 +15,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
 )
 
-// twoTurns is one play of the same two turns: a turn with a failing model call,
-// reasoning and three calls, and a turn of text.
+// twoTurns plays two turns: one with a failing model call, reasoning and three calls, and one of text.
 type twoTurns struct {
 	*system
 	hasFailed bool           // the model has failed once
-	plans     int            // replies with calls that came to their end
-	recorded  map[string]int // executions of calls that had a result when an executor died
+	plans     int // complete replies with calls
+	recorded  map[string]int // executions, by call id, of calls with a recorded result at the death of an executor
 }
 
 func newTwoTurns(t *testing.T) *twoTurns {
@@ -71,8 +70,8 @@ func (p *twoTurns) failsOnce() bool {
 	return first
 }
 
-// run plays the turns, each with its user message. When the executor dies, another one goes on.
-func (p *twoTurns) run(decide func(call int, method string) verdict, turns ...string) *executor {
+// runTurns plays the turns, each with its user message. If the executor dies, another one takes over.
+func (p *twoTurns) runTurns(decide func(call int, method string) verdict, turns ...string) *executor {
 	var faults []func(int, string) verdict
 	if decide != nil {
 		faults = append(faults, decide)
@@ -92,7 +91,7 @@ func (p *twoTurns) run(decide func(call int, method string) verdict, turns ...st
 	return e
 }
 
-// noteRecorded keeps how often calls had run whose result is recorded.
+// noteRecorded notes the executions of calls with a recorded result.
 func (p *twoTurns) noteRecorded() {
 	recorded := p.recordedResults("s")
 	p.mu.Lock()
@@ -102,7 +101,7 @@ func (p *twoTurns) noteRecorded() {
 	}
 }
 
-// verify checks that messages, stream and effects are whole, and everything once.
+// verify checks that messages, stream and effects are complete and not doubled.
 func (p *twoTurns) verify() {
 	p.t.Helper()
 	p.verifyEffects()
@@ -111,7 +110,7 @@ func (p *twoTurns) verify() {
 	p.verifyClaims()
 }
 
-// verifyClaims checks that each claim begins with the first attempt that is its own.
+// verifyClaims checks that each claim begins with its own first attempt.
 func (p *twoTurns) verifyClaims() {
 	p.t.Helper()
 	for epoch, r := range p.firstAppends("s") {
@@ -149,8 +148,7 @@ func (p *twoTurns) verifyEffects() {
 			p.t.Errorf("run %s ended as %v: %v", run.GetRunId(), run.GetStatus(), run.GetFailure())
 		}
 	}
-	// Of the two tools the one that ends last is not recorded. Where charge does not run again,
-	// that is lookup.
+	// The last tool to end is not recorded. If charge does not run again, that is lookup.
 	want := []string{"plan", "result", "commit 1", "commit 2", "commit 3"}
 	got := slices.Clone(p.written("s"))
 	if p.unknownCharge() && len(got) < len(want) {
@@ -208,7 +206,7 @@ func (p *twoTurns) verifyStream() {
 	p.verifyReaders("s")
 }
 
-// expectedLines is what the stream of the two turns says.
+// expectedLines describes the stream of the two turns.
 func expectedLines() []string {
 	return []string{
 		"0 run_started 1", "1 step_started", "1 thinking Hm, three.", "1 text Let me see.",
@@ -219,13 +217,13 @@ func expectedLines() []string {
 	}
 }
 
-// countCalls counts the calls of a play in which nothing fails.
+// countCalls counts the calls without failures.
 func countCalls(t *testing.T) int {
 	t.Helper()
 	calls := 0
 	synctest.Test(t, func(t *testing.T) {
 		p := newTwoTurns(t)
-		e := p.run(nil, "first", "second")
+		e := p.runTurns(nil, "first", "second")
 		p.verify()
 		var reader publishertest.Reader
 		if reader.Read(p.history("s")...); len(reader.Asked) > 0 || reader.Cursor != position.Ended(3) {
@@ -242,15 +240,15 @@ func countCalls(t *testing.T) int {
 	return calls
 }
 
-// runEach plays once for each call, which gets the verdict. How many appends there
-// are depends on how deltas meet, so a play may end before its call.
+// runEach plays once for each call, with the verdict. A play may end before its call, since appends merge
+// deltas.
 func runEach(t *testing.T, v verdict, check func(t *testing.T, p *twoTurns)) {
 	t.Helper()
 	for n := range countCalls(t) + 1 {
 		synctest.Test(t, func(t *testing.T) {
 			p := newTwoTurns(t)
 			hit := ""
-			p.run(func(call int, method string) verdict {
+			p.runTurns(func(call int, method string) verdict {
 				if call == n {
 					hit = method
 					return v
@@ -293,7 +291,7 @@ func TestALogThatIsLostAtAnyCallIsShownTheStepInFlightAgain(t *testing.T) {
 			for n := range countCalls(t) + 1 {
 				synctest.Test(t, func(t *testing.T) {
 					p := newTwoTurns(t)
-					p.run(func(call int, _ string) verdict {
+					p.runTurns(func(call int, _ string) verdict {
 						if call == n {
 							lose(p)
 						}
@@ -315,7 +313,7 @@ func TestALogThatIsLostAndAnExecutorThatDiesSoonAfterLoseNothing(t *testing.T) {
 		for later := 1; later <= 3; later++ {
 			synctest.Test(t, func(t *testing.T) {
 				p := newTwoTurns(t)
-				p.run(func(call int, _ string) verdict {
+				p.runTurns(func(call int, _ string) verdict {
 					switch call {
 					case n:
 						p.loseLog()
@@ -349,12 +347,12 @@ func TestAnExecutorThatDiesAtAnyCallIsReplacedAndNothingIsLostOrDoubled(t *testi
 
 func TestAFailedRunSaysSoOnceWhereverItsExecutorDies(t *testing.T) {
 	t.Parallel()
-	const most = 16 // calls of the play, with some to spare
+	const most = 16 // calls of a play, and a few more
 	for _, v := range []verdict{failBefore, failAfter, dieBefore, dieAfter} {
 		for n := range most {
 			synctest.Test(t, func(t *testing.T) {
 				p := newTwoTurns(t)
-				p.run(func(call int, _ string) verdict {
+				p.runTurns(func(call int, _ string) verdict {
 					if call == n {
 						return v
 					}

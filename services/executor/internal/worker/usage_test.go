@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// lastEnd is what readers are told of the end of the session's last run.
+// lastEnd describes the end of the session's last run as readers see it.
 func (p *system) lastEnd() string {
 	records := p.records("s")
 	end := records[len(records)-1].GetTerminal().GetEnd()
@@ -105,7 +105,7 @@ func TestTokensOfAttemptsAndSummariesAreKeptWhereTheExecutorStops(t *testing.T) 
 				say(counted)
 				if calls.Add(1) == 1 {
 					select {
-					case <-time.After(10 * time.Second): // within the drain's grace
+					case <-time.After(10 * time.Second): // within the drain grace
 					case <-ctx.Done():
 					}
 				}

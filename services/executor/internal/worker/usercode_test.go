@@ -149,7 +149,7 @@ func TestAnExecutorStopsAlthoughAFunctionOfAnAgentHangs(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		close(free)
-		time.Sleep(5 * time.Second) // what was left behind tries to give its run back
+		time.Sleep(5 * time.Second) // the abandoned runner tries to release its run
 	})
 }
 

@@ -25,7 +25,7 @@ const (
 	failed    = statev1.RunStatus_RUN_STATUS_FAILED
 )
 
-// alwaysText is a model that always says the same.
+// alwaysText is a model with one reply.
 func alwaysText(texts ...string) modelFunc {
 	return func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
 		sendText(say, texts...)
@@ -33,7 +33,7 @@ func alwaysText(texts ...string) modelFunc {
 	}
 }
 
-// callsOnce is a model that makes the calls once and then says the text.
+// callsOnce is a model that makes the calls once and then sends the text.
 func callsOnce(text string, pairs ...string) modelFunc {
 	return func(_ context.Context, r model.Request, say func(model.Event) bool) error {
 		if endsWithResults(r) {
@@ -251,7 +251,7 @@ func TestARunThatCannotGoOnFailsAndLeavesNoActiveSession(t *testing.T) {
 	}
 }
 
-// announcing is a catalog that also announces the agent "other", which it does not have.
+// announcing is a catalog that also announces the agent "other", which it lacks.
 type announcing struct{ catalog.Static }
 
 func (a announcing) Types() []catalog.Type {
@@ -356,7 +356,7 @@ func TestASlowStreamHoldsTheModelBack(t *testing.T) {
 		h.open()
 		run := h.startRun("s", "demo", "hi")
 		synctest.Wait()
-		if got := said.Load(); got > 25_000 { // what waits, and as much in the append in flight
+		if got := said.Load(); got > 25_000 { // queued, and as much in the append in flight
 			t.Errorf("the model said %d bytes to a stream that stands still, want about 20000 at most", got)
 		}
 		close(open)

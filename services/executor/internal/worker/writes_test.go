@@ -16,14 +16,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// promptLog are what the prompt of an agent has seen of the state, by the number of
-// messages that the model was shown beside.
+// promptLog has the custom states seen by prompts, by the number of messages in the request.
 type promptLog struct {
 	mu   sync.Mutex
 	seen map[int][]string
 }
 
-// agent gives an agent that says its state to its model.
+// agent returns an agent whose prompt is its state.
 func (s *promptLog) agent(m modelFunc, tools ...agent.Tool) catalog.Agent {
 	s.seen = map[int][]string{}
 	a := define("demo", modelFunc(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
@@ -39,7 +38,7 @@ func (s *promptLog) agent(m modelFunc, tools ...agent.Tool) catalog.Agent {
 	return a
 }
 
-// verify checks that each prompt beside so many messages was the one.
+// verify checks that all prompts with so many messages were the same one.
 func (s *promptLog) verify(t *testing.T, messages int, want string) {
 	t.Helper()
 	s.mu.Lock()
@@ -90,7 +89,7 @@ func TestAKeyThatAHookAndAToolWriteIsTheSameToPromptsReadersAndTheStateService(t
 	}, dieBefore, dieAfter)
 }
 
-// appendState appends to a list of the state, once for each call of the hook.
+// appendState appends the key to a list under the key.
 func appendState(h agent.Host, key string) {
 	if err := h.Update(func(draft agent.State) error {
 		list, _ := draft[key].([]any)
@@ -101,12 +100,12 @@ func appendState(h agent.Host, key string) {
 	}
 }
 
-// countingHooks are hooks of every point that write.
+// countingHooks returns hooks of every point, each with a write.
 func countingHooks() agent.Hooks {
 	at := func(h *agent.HookCall, point string) { appendState(h, fmt.Sprintf("%s %d", point, h.Step)) }
 	return agent.Hooks{
 		BeforeRun: func(_ context.Context, h *agent.HookCall) error {
-			putState(h, "BeforeRun", "yes") // for each executor
+			putState(h, "BeforeRun", "yes") // the same for each executor
 			return nil
 		},
 		OnStart:     func(_ context.Context, h *agent.HookCall) { at(h, "OnStart") },
@@ -192,7 +191,7 @@ func TestReadersForgetWhatHooksHaveWrittenAndTheCommitDrops(t *testing.T) {
 			putState(h, "k", "hook")
 		}
 		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) {
-			if h.Step == 2 { // in which nobody else writes
+			if h.Step == 2 { // no other hook or tool writes in it
 				putState(h, "huge", strings.Repeat("x", 200))
 			}
 		}
