@@ -1,10 +1,8 @@
-// Command faultexec is the stock executor with agents for tests of crashes, which
-// kills itself: with SIGKILL, when a run comes by a point between two effects. The
-// points are those of package worker.
+// Command faultexec is an executor for tests of crashes. It kills itself with SIGKILL when a run passes a
+// configured point between two effects (see package worker).
 //
-// Its agents are those of agents.go. Each may be served under many names: text@NAME is
-// the agent "text" under a name that only one test knows, so that it decides which
-// process takes its runs.
+// Its agents are in agents.go. Each can be served under many names: text@NAME is the agent "text" under a name
+// that only one test uses. So the test decides which process takes its runs.
 package main
 
 import (
@@ -23,10 +21,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/scripted"
 )
 
-// headerLimit is how long a caller of the control address may take to ask.
+// headerLimit bounds the time for the header of a request to the control address.
 const headerLimit = 5 * time.Second
 
-// settings are what it reads.
+// settings are read from the environment.
 type settings struct {
 	Executor  executor.Config
 	Listen    string        `env:"HOLDFAST_EXECUTOR_LISTEN,required" doc:"address to serve on"`
@@ -87,7 +85,7 @@ func run(ctx context.Context) (err error) {
 	)
 }
 
-// control takes orders to serve one more agent, until ctx ends.
+// control serves the control address until ctx ends. A request adds an agent.
 func control(ctx context.Context, address string, c *agentServer, log *slog.Logger) error {
 	if address == "" {
 		<-ctx.Done()
@@ -112,7 +110,7 @@ func control(ctx context.Context, address string, c *agentServer, log *slog.Logg
 	return nil
 }
 
-// newAgentServer makes the agents' registry, which serves nothing yet.
+// newAgentServer returns a registry without agents.
 func newAgentServer(ledger string) (*agentServer, error) {
 	parsed, err := scripted.Parse([]byte(script))
 	if err != nil {

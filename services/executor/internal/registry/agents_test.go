@@ -80,7 +80,7 @@ func TestAgentsAreReadWithTheirModelsAndTools(t *testing.T) {
 	}
 }
 
-func TestMistakesInAgentsAreAllToldWithTheirLine(t *testing.T) {
+func TestMistakesInAgentsAreAllReportedWithTheirLine(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		text string

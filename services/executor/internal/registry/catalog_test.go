@@ -80,7 +80,7 @@ func TestTheModelOfAProviderIsMadeOnceAndShared(t *testing.T) {
 	}
 }
 
-func TestAModelThatNobodyHasIsToldAtTheStart(t *testing.T) {
+func TestAnUnknownModelIsReportedAtTheStart(t *testing.T) {
 	t.Parallel()
 	a, b, d := demo("a"), demo("b"), demo("d")
 	a.Model, b.Fallbacks = "anthropic/x", []string{"azure/x"}
@@ -94,7 +94,7 @@ func TestAModelThatNobodyHasIsToldAtTheStart(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatIsGoneIsNotFound(t *testing.T) {
+func TestAnUnregisteredAgentIsNotFound(t *testing.T) {
 	t.Parallel()
 	r, c := newRegistry(t, demo("a"), demo("b"))
 	if !r.Unregister("a") {

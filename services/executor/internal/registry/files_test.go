@@ -29,7 +29,7 @@ func follow(t *testing.T, path string) (r *Registry, look func() (bool, error)) 
 	return r, func() (bool, error) { return r.check(t.Context(), r.source()) }
 }
 
-func TestFilesWhoseMCPServerIsAwayAreTriedAgainLessAndLessOften(t *testing.T) {
+func TestFilesWithAnUnavailableMCPServerAreRetriedLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	var up atomic.Bool
@@ -84,7 +84,7 @@ func TestFilesWhoseMCPServerIsAwayAreTriedAgainLessAndLessOften(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreBeingWrittenAreLeftAlone(t *testing.T) {
+func TestIncompleteFilesAreNotLoaded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path, more := filepath.Join(dir, "agents.yaml"), filepath.Join(dir, "more.yaml")

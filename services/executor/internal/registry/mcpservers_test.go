@@ -183,7 +183,7 @@ agents:
 	}
 }
 
-func TestAServerThatDoesNotAnswerIsToldWhenItsFileIsRead(t *testing.T) {
+func TestAServerThatDoesNotAnswerIsReportedWhenItsFileIsRead(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "agents.yaml")
 	wordsFile(t, path, "http://127.0.0.1:1/", "x", "{mcp: words}")

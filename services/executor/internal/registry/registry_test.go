@@ -160,7 +160,7 @@ func TestARegistryHoldsAsManyAgentsAsAnExecutorMayAnnounce(t *testing.T) {
 	}
 }
 
-func TestNothingInThePlaceOfASetOrAnEnvironmentIsToldOrIsEmpty(t *testing.T) {
+func TestANilSetIsReportedAndANilEnvironmentIsEmpty(t *testing.T) {
 	t.Parallel()
 	set, err := registry.ParseAgents([]byte("models: {openai: {apiKeyEnv: MY_KEY}}\nagents: [{name: a, model: openai/x}]"), "", nil)
 	if fault.ReasonOf(err) != "AGENTS_INVALID" || !strings.Contains(err.Error(), "MY_KEY is not set") {

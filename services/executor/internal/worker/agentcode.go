@@ -40,7 +40,7 @@ type modelRequest struct {
 	model         string // provider/name
 	request       model.Request
 	reply         *loop.Reply               // receives the events
-	each          func([]model.Event) error // called with the events that the reply has accepted; may be nil
+	each          func([]model.Event) error // called with the events accepted by the reply; may be nil
 }
 
 // generate makes one model call. After a modelFailure the planner decides how to continue. After any other error
@@ -73,7 +73,7 @@ func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 	return nil
 }
 
-// addTo returns a function that adds events to the reply. failed classifies a failure of the model.
+// addTo returns a function for the events of a reply. failed classifies a failure of the model.
 func (a *agentCode) addTo(ctx context.Context, c modelRequest, failed func(error) error) func(model.Event, error) error {
 	first := true
 	return func(event model.Event, err error) error {

@@ -119,7 +119,7 @@ func (p *system) verifyDecisions(runID string, want ...string) {
 }
 
 // A client's result may have a megabyte. If the log refuses it, readers get it from the state service.
-func TestALargeResultOfAClientIsKeptWhole(t *testing.T) {
+func TestALargeResultOfAClientIsStoredWhole(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)

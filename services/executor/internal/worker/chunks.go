@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// The chunks of a run, without the fields that view.stamp sets.
+// The chunks of a run, without the fields set by view.stamp.
 
 func runStarted(turn int32, messageID string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{Turn: turn, MessageId: messageID}}}

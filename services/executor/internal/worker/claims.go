@@ -18,7 +18,7 @@ func (w *Worker) claimRuns(ctx, live context.Context) {
 	var failed time.Time // when the current outage began; zero without one
 	logged := false      // the current outage was logged
 	for ctx.Err() == nil {
-		changed := w.peers.Agents.Changed() // before Types, so that no change is missed
+		changed := w.peers.Agents.Changed() // before Types, to miss no change
 		if len(w.peers.Agents.Types()) == 0 {
 			select {
 			case <-changed:
@@ -52,8 +52,8 @@ func isOutage(err error) bool {
 	return err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) && !errors.Is(err, errChanged)
 }
 
-// shortOutage is how long an outage may last before it is logged. It covers services that
-// start together.
+// shortOutage is how long an outage may last before it is logged. It covers a common
+// start of the services.
 const shortOutage = time.Second
 
 // errChanged ends a claim stream with an outdated announcement.
@@ -96,7 +96,7 @@ func (w *Worker) claimOnStream(ctx, live context.Context, changed <-chan struct{
 	}
 }
 
-// streamError returns the error that has ended a stream. Send itself only returns io.EOF.
+// streamError returns the cause of a stream's end. Send itself only returns io.EOF.
 func streamError(stream interface {
 	Recv() (*statev1.ClaimRunsResponse, error)
 }, err error) error {
@@ -115,7 +115,7 @@ var policies = map[agent.BusyPolicy]statev1.BusyPolicy{
 	agent.BusyRollback:  statev1.BusyPolicy_BUSY_POLICY_ROLLBACK,
 }
 
-// announcement returns the first request of a claim stream. reopen ends that stream.
+// announcement returns the first request of a claim stream. reopen ends the stream.
 func (w *Worker) announcement(reopen func()) *statev1.ClaimRunsRequest {
 	r := &statev1.ClaimRunsRequest{ExecutorId: w.peers.ExecutorID, HeldRunIds: w.LiveRunIDs()}
 	for _, t := range w.peers.Agents.Types() {
@@ -193,7 +193,7 @@ func (w *Worker) sendHeartbeat(ctx context.Context, list bool) error {
 	if list {
 		r.Held = &statev1.HeldRuns{RunIds: w.LiveRunIDs()}
 	}
-	// A heartbeat that hangs must not delay the next ones until the executor counts as dead.
+	// A hanging heartbeat must not delay the next ones until the executor counts as dead.
 	call, cancel := context.WithTimeout(ctx, min(w.config.CallTimeout, heartbeatPatience*w.config.HeartbeatInterval))
 	defer cancel()
 	answer, err := w.peers.Work.Heartbeat(call, r)

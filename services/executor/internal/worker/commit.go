@@ -72,7 +72,7 @@ func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
 	return nil
 }
 
-// finish ends the run outside of a step. It voids what readers have seen of the step in flight.
+// finish ends the run outside of a step. It voids the step in flight for readers.
 func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
 	if r.stopper.requested() {
 		r.peers.Passed(ctx, PointStopKept)

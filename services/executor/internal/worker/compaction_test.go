@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-func TestTheTextOfANativeCompletionIsNotToldToReaders(t *testing.T) {
+func TestTheTextOfANativeCompletionIsNotShownToReaders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)

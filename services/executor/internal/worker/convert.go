@@ -28,7 +28,7 @@ var wireRoles = func() map[agent.Role]eventv1.Role {
 	return inverse
 }()
 
-// toMessage returns an error for a role or part that this executor does not know: a model must not see an
+// toMessage returns an error for an unknown role or part: a model must not see an
 // incomplete conversation.
 func toMessage(m *eventv1.Message) (agent.Message, error) {
 	role, ok := rolesByWire[m.GetRole()]
@@ -133,7 +133,7 @@ func fromResult(r agent.ToolResult) *eventv1.ToolResultPart {
 	}
 }
 
-// clean replaces invalid UTF-8, which protobuf refuses. Providers and tools may send it.
+// clean replaces invalid UTF-8 for protobuf. Providers and tools may send it.
 func clean(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // statuses has the state service's statuses of ended runs.
@@ -159,7 +159,7 @@ func fromOutcome(o loop.Outcome, usage *eventv1.Usage) *statev1.Outcome {
 	return outcome
 }
 
-// toAsked converts the calls that clients and humans answer.
+// toAsked converts the calls for clients and humans.
 func toAsked(calls []*statev1.Call) []loop.Asked {
 	asked := make([]loop.Asked, 0, len(calls))
 	for _, c := range calls {

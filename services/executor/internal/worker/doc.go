@@ -1,5 +1,5 @@
-// Package worker executes runs: it claims them from the state service, performs the effects that
-// the planner (package loop) decides, shows readers the step in flight (package publisher), and
+// Package worker executes runs: it claims them from the state service, performs the planner's
+// effects (package loop), shows readers the step in flight (package publisher), and
 // commits.
 //
 //	state ──ClaimRuns──▶ claims ──▶ one runner per claim ──┬─▶ agentCode: models, functions, guards
@@ -15,11 +15,11 @@
 // planner. Each other piece of a run's memory has an owner:
 //
 //   - stopper: the request to end the run early, and the effect that it cuts,
-//   - view: what readers have seen of the step in flight,
+//   - view: the shown part of the step in flight,
 //   - stateWrites: the custom state, and the writes of the step,
 //   - account: tokens and other usage,
 //   - recorder: the journal of the step; it makes all writes to the state service,
-//   - hookRunner: the messages that OnMessage has seen, and the hook after the end.
+//   - hookRunner: the messages seen by OnMessage, and the hook after the end.
 //
 // The goroutine of the runner owns them all. The calls of a step run on goroutines of their own,
 // and use only parts that are safe for that: some of view, recorder.result, and hookRunner.call.
@@ -27,7 +27,7 @@
 // # Order
 //
 // Within a step: record the plan → run the calls, record each result before its chunks → commit the
-// step → show the boundary. The planner decides which steps need a plan and which results need a
+// step → show the boundary. The planner selects the steps with a plan and the results with a
 // record. The commit makes the other results durable, with their usage. Chunks go to the live log
 // meanwhile, and nothing waits for their acknowledgement. The commit carries a record of what
 // readers saw beside the messages, so the state service can show the step to later readers. With
@@ -40,22 +40,22 @@
 // cost if the process dies at a point:
 //
 //	claimed, drained               nothing: the run is claimed again, and answers are read again
-//	model_called, replied          the reply, whose tokens are not counted: the model is called again, and
-//	                               what readers have seen of the reply is void
+//	model_called, replied          the reply and its tokens: the model is called again, and the shown
+//	                               reply is void
 //	plan_recorded                  a call without a result runs again if its tool is safe to repeat; for any
 //	                               other call it is unknown whether it has begun
-//	call_begins, call_ended        a safe call runs again with its key; the result of any other call says that
-//	                               its outcome is not known, and the model reads that
+//	call_begins, call_ended        a safe call runs again with its key; for any other call the model
+//	                               reads that the outcome is not known
 //	call_recorded                  nothing: the journal has the result, the writes of the call, and the writes
-//	                               of hooks that led to the plan; the other hooks are called again
+//	                               of hooks before the plan; the other hooks are called again
 //	call_told, calls_ended,
-//	commit_begins                  what is not recorded: the last call as at call_ended, read-only calls only
+//	commit_begins                  all that is not recorded: the last call as at call_ended, read-only calls only
 //	                               their second execution; without a plan, as at replied
 //	committed                      nothing: readers get the step from the state service
 //	stop_seen, stop_kept           the incomplete reply; the stop itself is stored with the run,
 //	                               and the next owner ends the run
 //	finishing                      nothing: the next owner comes to the same end, or to a better one
-//	finished                       the hook AfterRun, which is called after the commit
+//	finished                       the hook AfterRun
 //	releasing                      nothing: the run is claimed again when its executor is missed
 //
 // # Ownership
@@ -63,8 +63,8 @@
 // A runner owns its run until the state service answers EPOCH_STALE or RUN_FINISHED, or the
 // stream service WRITER_FENCED. Then it stops and writes nothing more. It never gives a run
 // up because a service is unavailable: it retries until it gets another answer, or until the
-// state service reports that the executor was forgotten. A run whose agent is not here returns
-// to the queue for an executor that has it. A run fails once several executors in a row were lost
+// state service reports that the executor was forgotten. A run without its agent here returns
+// to the queue for another executor. A run fails once several executors in a row were lost
 // with it, before it takes the next one with it.
 //
 // # Stops
@@ -72,12 +72,12 @@
 // A stop reaches its runner in the claim itself, through the claim stream, with a
 // heartbeat, or with the answer to a commit. A timer stops the run at its deadline. A stop cuts
 // the effect in progress: the model call, the tools, a summary, a guard, a wait. Their contexts
-// end with the cause Stopped. Then the planner decides what to keep and how the run ends. Writes to
+// end with the cause Stopped. Then the planner decides about the partial results and the end of the run. Writes to
 // the state service are not cut, so that the result of each is known before the next one.
 // A stop does not change an outcome that is being committed.
 //
 // A stopped run waits at most a second for hooks and for a full queue to the stream
-// tier. A run whose agent is not here still ends when it is stopped or its deadline has passed.
+// tier. A run without its agent here still ends when it is stopped or its deadline has passed.
 //
 // An executor that gives a run up (giveup.go) commits what the journal has of the step in flight
 // with the end: the reply, and for each call the result, or that it is unknown. The run ends
@@ -87,7 +87,7 @@
 //
 // A run that waits for a client or a human has ended, and nothing of it stays in memory. Its end
 // has the status paused. The run that continues it shows run_resumed instead of run_started, with
-// the same message id. Its first step, which answers the calls of the earlier run, is a drain: no
+// the same message id. Its first step answers the calls of the earlier run. It is a drain: no
 // model was called for it, so it has no step_started. The plan of a drain is only in the journal,
 // and is not shown.
 //
@@ -98,8 +98,8 @@
 // commits (writes.go). Hooks around a call write with that call. Other hooks, and the
 // defaults of the schema, write with the commit. The commit carries the difference between the
 // state after the writes of the recorded calls and the state at the end of the step. The order of
-// writes is that of a run that keeps its executor: hooks at the begin of the run, hooks
-// that led to the reply, hooks that have seen the reply, calls, and hooks after them.
+// writes is that of an undisturbed run: hooks at the begin of the run, hooks before the reply,
+// hooks after the reply, calls, and hooks after the calls.
 //
 // Either the writes of a hook are in the journal, or the next owner calls the hook again, never
 // both, so each hook counts once. In a step without a plan the next owner calls all hooks again.
@@ -114,35 +114,35 @@
 // writes with the end of their call, and the rest before the commit. If the state would be
 // too large with the writes of hooks, the step is committed without them, and readers are
 // shown that first. If the state service refuses the writes of a plan, the plan is recorded
-// without them, and they are dropped. In a step that was cut, only writes in the journal count.
+// without them, and they are dropped. In a cut step, only writes in the journal count.
 //
 // # Code of agents
 //
 // Tools, hooks, guards, summary functions, factories and models are code of users. Each
 // call has a time limit, and panics become errors. Code that does not return in time is abandoned
 // (sandbox.go, package tool). A function or model with too many abandoned calls is not called
-// until some have ended. A hook that fails changes nothing, except BeforeRun.
+// until some have ended. A failing hook changes nothing, except BeforeRun.
 //
-// The functions that the planner calls (Prompt, StopWhen, ApproveWhen, Count) have no
-// context. They run in the same way: with the time limit of hooks, on another goroutine,
-// which may outlive the run. A failure is logged. Then Prompt fails the run, StopWhen does not stop
+// The functions called by the planner (Prompt, StopWhen, ApproveWhen, Count) have no
+// context. They run in the same way: with the time limit of hooks, on a goroutine of their
+// own. It may outlive the run. A failure is logged. Then Prompt fails the run, StopWhen does not stop
 // it, ApproveWhen requires an approval, and the runtime estimates in place of Count. A stop
 // cuts these functions too, and the step keeps what it has until then.
 //
-// An executor that loads a recorded plan calls AfterModel again, without the arguments of the model
-// call, which are unknown, and OnMessage. In a run without a step it also calls OnStart or
+// An executor that loads a recorded plan calls AfterModel again, without the unknown arguments of the
+// model call, and OnMessage. In a run without a step it also calls OnStart or
 // OnResume again. Their usage was counted with the plan.
 //
-// AfterRun is called once, by the owner that has made the end of the run durable. It is missed
-// if that process dies right after the commit. It is not called for a run that fails before
+// AfterRun is called once, by the owner of the final commit. It is missed
+// if the process dies right after that commit. It is not called if the run fails before
 // its agent is known: if several executors were lost with the run (framework_run_lost), or if
 // the agent cannot be made.
 //
 // # What readers see
 //
 // A reader gets committed steps from the state service, and the step in flight from the live
-// log. The runner shows its chunks through the publisher, which stores them until the commit.
-// A new attempt at the step begins, and voids what readers have seen of the step,
+// log. The runner shows its chunks through the publisher. It stores them until the commit.
+// A new attempt at the step voids the shown part of the step. It begins
 //
 //   - when a failed model call is retried: at once, before the wait (step_retried),
 //   - when another executor takes the run over (executor_lost): it shows a recorded plan again,
@@ -150,9 +150,9 @@
 //   - when the log has lost records (log_lost),
 //   - when the run is given up and only the journal's part of the step is committed.
 //
-// When the run ends outside of a step, what readers have seen of a failed reply is void too.
+// When the run ends outside of a step, a failed reply is void too.
 //
-// A call that the runtime refuses (loop.Refused) has no start, only the deltas of its
+// A refused call (loop.Refused) has no start, only the deltas of its
 // arguments and its end. A start tells a client that it may run the call.
 //
 // # Without the stream tier
@@ -164,8 +164,8 @@
 //
 // When the context of Run ends, the worker claims nothing more. A runner continues
 // to the end of its step and releases its run. After the drain grace it is cut,
-// and releases its run in the middle of the step. A runner that still does not end is abandoned, and
-// its run is claimed again when the executor is missed. A run that is about to end, suspend or
-// stop continues to its end. Heartbeats continue until the last runner has ended, so that no run
-// is taken away shortly before its end.
+// and releases its run in the middle of the step. A runner beyond that is abandoned, and
+// its run is claimed again when the executor is missed. A run about to end, suspend or
+// stop continues to its end. Heartbeats continue until the last runner has ended, to keep runs
+// shortly before their end.
 package worker

@@ -70,7 +70,7 @@ func TestACallThatTheEndOfADrainCutsRunsAgainOnlyWhereThatIsSafe(t *testing.T) {
 	})
 }
 
-func TestASuspendedOrStoppedRunIsNotGivenBackAtShutdown(t *testing.T) {
+func TestASuspendedRunIsNotReleasedAtShutdown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)

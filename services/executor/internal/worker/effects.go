@@ -86,7 +86,7 @@ func (r *runner) wait(ctx context.Context, e loop.Wait) error {
 	}
 }
 
-// compact asks for a summary, which readers do not see. Without a summary the step continues.
+// compact asks for a summary, without showing it. Without a summary the step continues.
 func (r *runner) compact(ctx context.Context, e loop.Compact) error {
 	cuttable, end := r.stopper.cuttable(ctx)
 	defer end()
@@ -138,7 +138,7 @@ func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 	return nil
 }
 
-// storePlan makes a plan durable, with the hook writes that led to it.
+// storePlan makes a plan durable, with the hook writes before it.
 func (r *runner) storePlan(ctx context.Context, step int, plan agent.Message) error {
 	dropped, err := r.recorder.plan(ctx, step, plan, r.writes.forPlan())
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// Codes of failures that the worker itself detects.
+// Codes of failures detected by the worker.
 const (
 	codeRunLost = "framework_run_lost"
 	codeRefused = "framework_run_refused"

@@ -105,7 +105,7 @@ func TestAStopCutsAFunctionThatDoesNotReturn(t *testing.T) {
 	}
 }
 
-func TestAnExecutorThatStopsGivesARunBackWhoseFunctionDoesNotReturn(t *testing.T) {
+func TestAStoppingExecutorReleasesARunWhoseFunctionDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	for name, test := range stuckFunctions {
 		t.Run(name, func(t *testing.T) {

@@ -39,7 +39,7 @@ func (r *runner) giveUp(ctx context.Context, o loop.Outcome) error {
 }
 
 // currentJournal returns the journal of the step in flight; nil without a plan. If the run was not prepared, it
-// loads the session's state, which the commit needs.
+// loads the session's state for the commit.
 func (r *runner) currentJournal(ctx context.Context) *loop.Journal {
 	if r.claim.GetJournal().GetPlan() != nil { // not loaded yet
 		err := r.loadState()

@@ -205,7 +205,7 @@ func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
 }
 
 // After the whole conversation was replaced, the state begins with its defaults, and call ids do not repeat.
-func TestASessionThatWasTakenBackBeginsAnewButForItsCalls(t *testing.T) {
+func TestARewoundSessionBeginsAnewButForItsCallIDs(t *testing.T) {
 	t.Parallel()
 	dieEverywhere(t, func(t *testing.T, c *death) {
 		p := newSystem(t)

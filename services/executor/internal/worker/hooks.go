@@ -19,14 +19,14 @@ type hookRunner struct {
 	hooks      agent.Hooks
 	sandbox    *sandbox
 	timeout    time.Duration // of one call
-	stateBytes int           // that one call may write to the custom state
+	stateBytes int           // of state writes in one call
 	now        func() time.Time
 	log        *slog.Logger
 	emitter    func(step int32) tool.Emit // shows readers the events of a hook in a step
 	state      *stateWrites               // of hooks outside of tool calls
 	usage      *account                   // of hooks outside of tool calls
 
-	messaged idSet          // ids of messages and calls of the step that OnMessage has seen
+	messaged idSet          // OnMessage's messages and calls of the step
 	running  sync.WaitGroup // AfterRun
 }
 
@@ -37,7 +37,7 @@ type hookEffects struct {
 }
 
 // call calls a hook of a step within the time limit. Step 0 is outside of steps. The hook sees state, and emit
-// shows readers its events. After a failure, which is logged, the hook's writes are dropped.
+// shows readers its events. It logs a failure and drops the hook's writes.
 func (h *hookRunner) call(ctx context.Context, name string, step int, state agent.State, emit tool.Emit,
 	f func(ctx context.Context, c *agent.HookCall) error,
 ) (hookEffects, error) {

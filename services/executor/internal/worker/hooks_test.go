@@ -266,7 +266,7 @@ func TestStateThatCannotBeKeptFailsTheCallAndNotTheRun(t *testing.T) {
 	})
 }
 
-func TestUsageOfFailedAttemptsIsKeptWithTheEndOfTheRun(t *testing.T) {
+func TestUsageOfFailedAttemptsIsStoredWithTheEndOfTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)

@@ -33,7 +33,7 @@ func (j *stepJournal) hasPlan() bool {
 	return j.planned
 }
 
-// add adds a result that is recorded, or that the commit will carry.
+// add adds a recorded result, or one for the commit.
 func (j *stepJournal) add(result loop.Recorded) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -190,7 +190,7 @@ func TestABrokenClaimStreamIsOpenedAgainWithTheHeldRuns(t *testing.T) {
 	})
 }
 
-func TestAFencedWriterStopsItsRunWithoutAWord(t *testing.T) {
+func TestAFencedWriterStopsItsRunWithoutAWrite(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
@@ -342,7 +342,7 @@ func TestALogThatIsLostDuringALongReplyIsShownItAgainWhileTheModelSpeaks(t *test
 	})
 }
 
-func TestAStepThatIsRetriedIsTakenBackBeforeTheWait(t *testing.T) {
+func TestARetriedStepIsVoidBeforeTheWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newSystem(t, define("demo", modelFunc(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {

@@ -110,7 +110,7 @@ func stateHooksAgent(p *system, run func(ctx context.Context) error) catalog.Age
 }
 
 // The writes recorded with the plan count like those of the recorded calls.
-func TestAStepThatIsCutKeepsTheWritesThatItsJournalHas(t *testing.T) {
+func TestACutStepKeepsTheWritesInItsJournal(t *testing.T) {
 	t.Parallel()
 	dieEverywhere(t, func(t *testing.T, c *death) {
 		p := newSystem(t)
@@ -131,7 +131,7 @@ func TestAStepThatIsCutKeepsTheWritesThatItsJournalHas(t *testing.T) {
 	}, dieBefore, dieAfter)
 }
 
-func TestARunThatNobodyGoesOnWithKeepsTheWritesThatItsJournalHas(t *testing.T) {
+func TestALostRunKeepsTheWritesInItsJournal(t *testing.T) {
 	t.Parallel()
 	dieEverywhere(t, func(t *testing.T, c *death) {
 		if c.point != worker.PointPlanRecorded && c.point != worker.PointCallsEnded && c.point != worker.PointCommitBegins || c.n > 1 {

@@ -40,7 +40,7 @@ var streamTroubles = map[string]func(p *system, point worker.Point){
 	},
 }
 
-func TestEachOpenCallIsAskedOnceWhereverTheExecutorDies(t *testing.T) {
+func TestEachOpenCallHasOneQuestionWhereverTheExecutorDies(t *testing.T) {
 	t.Parallel()
 	for name, calls := range map[string][]string{
 		"approval": {"pay", `{"n":1}`},

@@ -36,7 +36,7 @@ type recorder struct {
 	log     *slog.Logger
 	usage   *account
 	journal stepJournal
-	// openStep is the id of the step whose calls are open in the claim; empty for none.
+	// openStep is the id of the step of the claim's open calls; empty for none.
 	openStep string
 }
 
@@ -49,10 +49,10 @@ func isLost(err error) bool {
 	return false
 }
 
-// isAnswerChanged reports whether a step has used an answer that was then replaced.
+// isAnswerChanged reports whether a step has used a replaced answer.
 func isAnswerChanged(err error) bool { return fault.ReasonOf(err) == "ANSWER_CHANGED" }
 
-// openStep returns the id of the step whose calls are open in the claim; empty for none.
+// openStep returns the id of the step of the claim's open calls; empty for none.
 func openStep(claim *statev1.Claim) string {
 	for _, c := range claim.GetCalls() {
 		if c.GetAnswer() == nil && c.GetStepId() != "" {
@@ -66,7 +66,7 @@ func (r *recorder) call(ctx context.Context, f func(ctx context.Context) error) 
 	return retryCall(ctx, r.timeout, f)
 }
 
-// callWithUsage makes a call that carries the pending usage. The usage stays pending if the call was refused.
+// callWithUsage makes a call with the pending usage. The usage stays pending if the call was refused.
 func (r *recorder) callWithUsage(ctx context.Context, f func(ctx context.Context) error) error {
 	err := r.call(ctx, f)
 	if err == nil || ctx.Err() != nil {
@@ -75,7 +75,7 @@ func (r *recorder) callWithUsage(ctx context.Context, f func(ctx context.Context
 	return err
 }
 
-// plan makes the plan of the step durable, with the hook writes that led to it. If the state service refuses the
+// plan makes the plan of the step durable, with the hook writes before it. If the state service refuses the
 // writes, it receives the plan without them: dropped.
 func (r *recorder) plan(ctx context.Context, step int, plan agent.Message, ops []agent.Op) (dropped bool, err error) {
 	request := &statev1.RecordPlanRequest{
@@ -142,7 +142,7 @@ func refusal(err error, bytes int) string {
 	return ""
 }
 
-// commit makes the step durable, with the commit's own state writes and the record of what readers saw. With an
+// commit makes the step durable, with the commit's own state writes and the record for readers. With an
 // outcome it ends the run.
 func (r *recorder) commit(ctx context.Context, e loop.Commit, ops []agent.Op, seen *eventv1.StepRecord) (*statev1.CommitStepResponse, error) {
 	request := r.commitRequest(ctx, e)
@@ -184,7 +184,7 @@ func (r *recorder) commitRequest(ctx context.Context, e loop.Commit) *statev1.Co
 	return request
 }
 
-// suspend adds the calls that the session waits for. The suspension has the trace of the run from ctx.
+// suspend adds the open calls. The suspension has the trace of the run from ctx.
 func (r *recorder) suspend(ctx context.Context, request *statev1.CommitStepRequest, e loop.Commit) {
 	now := r.now()
 	stepID := r.stepID(e)
@@ -206,8 +206,8 @@ func (r *recorder) suspend(ctx context.Context, request *statev1.CommitStepReque
 	}
 }
 
-// stepID returns an id for the step whose calls are open: that of the message with the calls. Calls of an
-// earlier step keep their step's id.
+// stepID returns an id for the step of the open calls: the id of their message. Calls of an earlier
+// step keep their step's id.
 func (r *recorder) stepID(e loop.Commit) string {
 	if len(e.Suspend) == 0 && r.openStep != "" {
 		return r.openStep

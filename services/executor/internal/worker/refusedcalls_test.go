@@ -23,7 +23,7 @@ func strictAgent(p *system, m modelFunc) catalog.Agent {
 	return define("demo", m, look, pay, agent.Tool{Name: "locate", InputSchema: schema, Client: true})
 }
 
-func TestACallThatNobodyRunsHasAnEndAndNoStartWhereverTheExecutorDies(t *testing.T) {
+func TestARefusedCallHasAnEndAndNoStartWhereverTheExecutorDies(t *testing.T) {
 	t.Parallel()
 	refused := []string{"locate", `{"n":"x"}`, "gone", `{}`, "pay", `{}`, "look", `{}`}
 	begin := []string{"0 run_started 1", "1 step_started", `1 args call_0 {"n":"x"}`, "1 args call_1 {}", "1 args call_2 {}", "1 args call_3 {}"}

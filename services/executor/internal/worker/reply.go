@@ -7,7 +7,7 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// shownReply tracks what readers have seen of the reply in the step in flight.
+// shownReply is the shown part of the reply in the step in flight.
 type shownReply struct {
 	begun    bool // readers have seen step_started
 	form     bool // the reply is JSON; readers do not see its text

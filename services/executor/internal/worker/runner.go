@@ -25,7 +25,7 @@ import (
 // errDraining ends a runner between two steps when the executor stops.
 var errDraining = errors.New("stopped between two steps")
 
-// Bounds of the delay before another claim of a run whose end the state service refuses.
+// Bounds of the delay before another claim after the state service has refused the end of a run.
 const (
 	minRefusedDelay = 5 * time.Second
 	maxRefusedDelay = 10 * time.Minute
@@ -77,7 +77,7 @@ func newRunner(w *Worker, claim *statev1.Claim, h *stopper, stop <-chan struct{}
 	return r
 }
 
-// useAgent makes the parts that depend on the run's agent. Before the agent is known they have the zero Agent,
+// useAgent makes the parts of the run's agent. Before the agent is known they have the zero Agent,
 // without hooks.
 func (r *runner) useAgent(a catalog.Agent) {
 	r.code = &agentCode{
@@ -124,7 +124,7 @@ func (r *runner) run(ctx context.Context) {
 	r.release(ctx, err)
 	bounded, cancel := context.WithTimeout(ctx, r.stopper.patience(r.config.StreamPatience))
 	defer cancel()
-	_ = r.view.publisher.Flush(bounded) // readers get from the state service what the log refuses
+	_ = r.view.publisher.Flush(bounded) // readers get the rest from the state service
 }
 
 // withoutPanics turns panics into errors.
@@ -170,7 +170,7 @@ func (r *runner) release(ctx context.Context, err error) {
 	r.recorder.release(ctx, delay)
 }
 
-// refusedDelay returns the delay before the next claim of a run whose end was refused.
+// refusedDelay returns the delay before the next claim after a refused end.
 func refusedDelay(claims int32) time.Duration {
 	return min(minRefusedDelay<<min(max(claims-1, 0), 10), maxRefusedDelay)
 }

@@ -28,15 +28,15 @@ const (
 // switch between their goroutines.
 const eventsAhead = 4
 
-// errTooLong ends the context of code that exceeds its time limit.
+// errTooLong ends the context of code after its time limit.
 var errTooLong = errors.New("it did not end in time")
 
-// crashError means that an agent's code has panicked, did not return, or was not called.
+// crashError is the error of code after a panic, without a return, or without a call.
 type crashError struct{ why string }
 
 func (e crashError) Error() string { return e.why }
 
-// errDidNotReturn is the error of code that has ended its goroutine.
+// errDidNotReturn is the error of code after the end of its goroutine.
 var errDidNotReturn = crashError{"it did not return"}
 
 // isCrash reports whether the error comes from the sandbox and not from the code itself.
@@ -92,7 +92,7 @@ func (s *sandbox) contain(ctx context.Context, what string, f func() error) (err
 	return f()
 }
 
-// abandon counts code that continues after its context, until the code ends.
+// abandon counts code beyond the end of its context, until the code ends.
 func (s *sandbox) abandon(ctx context.Context, what string, ended <-chan struct{}) {
 	ctx = context.WithoutCancel(ctx)
 	s.running.Go(func() {
@@ -116,7 +116,7 @@ type modelEvent struct {
 	err   error
 }
 
-// liveReply is a reply that a model is making.
+// liveReply is a reply in progress.
 type liveReply struct {
 	events chan modelEvent // closed after the last one
 	ended  chan struct{}   // closed when the model has returned
@@ -144,7 +144,7 @@ func (s *sandbox) startReply(ctx context.Context, what string, engine model.Mode
 }
 
 // receiveReply calls a model and passes the events of its reply to each, until each returns an error. It
-// abandons a model that continues after ctx or after that error.
+// abandons a model beyond the end of ctx or that error.
 func (s *sandbox) receiveReply(ctx context.Context, what string, engine model.Model, request model.Request, each func(model.Event, error) error) error {
 	if err := s.abandoned.refuse(what); err != nil {
 		return modelFailure{&model.Error{Code: model.CodeUnavailable, Retryable: true, Message: err.Error()}}

@@ -31,7 +31,7 @@ func cutByStop(ctx context.Context) bool {
 	return ok
 }
 
-// stopper passes stops, which are requests to end the run early, to the runner. A stop cuts the effect in
+// stopper passes stops (requests to end the run early) to the runner. A stop cuts the effect in
 // progress. Safe for concurrent use.
 type stopper struct {
 	mu     sync.Mutex
@@ -56,7 +56,7 @@ func (h *stopper) request(s loop.Stop) {
 	}
 }
 
-// cuttable returns a context that a stop ends, with the cause Stopped. A stop that was not passed on to the
+// cuttable returns a context for an effect. A stop ends it with the cause Stopped. A stop not yet passed on to the
 // planner has ended it already. Such contexts may be nested: the inner one must end first.
 func (h *stopper) cuttable(ctx context.Context) (cuttable context.Context, end func()) {
 	cuttable, cancel := context.WithCancelCause(ctx)
@@ -111,7 +111,7 @@ func (h *stopper) kind() loop.StopKind {
 	return h.stop.Kind
 }
 
-// takeNew returns a stop that was not passed on to the planner, once.
+// takeNew returns a stop not yet passed on to the planner, once.
 func (h *stopper) takeNew() (loop.Stop, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

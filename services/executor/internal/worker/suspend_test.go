@@ -125,7 +125,7 @@ func TestASuspendingCommitSaysWhatTheSessionWaitsFor(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatChangesWhileItIsUsedIsReadAgain(t *testing.T) {
+func TestAnAnswerThatChangesDuringItsUseIsReadAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)

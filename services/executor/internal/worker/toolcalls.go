@@ -54,13 +54,13 @@ type toolCaller struct {
 	resultBytes, stateBytes int // of one call's result and state writes
 }
 
-// callBatch has the calls of a step that run at the same time.
+// callBatch has the concurrent calls of a step.
 type callBatch struct {
 	loop.RunCalls
 	state     agent.State   // at the begin of the calls
 	storePlan func() error  // records the plan
 	planning  chan struct{} // held by the call that records the plan
-	running   atomic.Int32  // tools that have not ended
+	running   atomic.Int32  // running and pending tools
 }
 
 func newCallBatch(e loop.RunCalls, state agent.State, keepPlan func() error) *callBatch {
@@ -73,7 +73,7 @@ func newCallBatch(e loop.RunCalls, state agent.State, keepPlan func() error) *ca
 	return b
 }
 
-// run runs the calls of a batch. It records results that need a record before it shows them. When cuttable ends,
+// run runs the calls of a batch. It records results, if needed, before it shows them. When cuttable ends,
 // running tools are cut and other calls do not start.
 func (t *toolCaller) run(ctx, cuttable context.Context, e *callBatch) ([]outcome, error) {
 	outcomes := make([]outcome, len(e.Calls))
@@ -97,7 +97,7 @@ func (t *toolCaller) run(ctx, cuttable context.Context, e *callBatch) ([]outcome
 	return outcomes, group.Wait()
 }
 
-// runCall runs one call, unless an earlier owner has. tools is the context of the tool, which a stop also ends.
+// runCall runs one call, unless an earlier owner has. tools is the context of the tool. A stop also ends it.
 func (t *toolCaller) runCall(ctx, tools context.Context, e *callBatch, c loop.Call) (outcome, error) {
 	if err := t.view.showDecision(tools, int32(e.Step), c.ID, c.Decision); err != nil {
 		return outcome{}, err

@@ -19,7 +19,7 @@ import (
 type twoTurns struct {
 	*system
 	hasFailed bool           // the model has failed once
-	plans     int // complete replies with calls
+	plans     int            // complete replies with calls
 	recorded  map[string]int // executions, by call id, of calls with a recorded result at the death of an executor
 }
 
@@ -266,7 +266,7 @@ func runEach(t *testing.T, v verdict, check func(t *testing.T, p *twoTurns)) {
 	}
 }
 
-func TestACallThatFailsIsMadeAgainAndNothingIsDoubled(t *testing.T) {
+func TestAFailedCallIsRetriedAndNothingIsDoubled(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]verdict{"before its effect": failBefore, "after its effect": failAfter} {
 		t.Run(name, func(t *testing.T) {

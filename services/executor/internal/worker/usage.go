@@ -16,7 +16,7 @@ import (
 type account struct {
 	log     *slog.Logger
 	total   *eventv1.Usage        // tokens of the whole run; nil for none
-	pending []*statev1.UsageEntry // entries of the step in flight that the journal lacks
+	pending []*statev1.UsageEntry // entries of the step in flight, not in the journal
 }
 
 // newAccount starts with the usage before the claim.
@@ -128,10 +128,10 @@ func sumByName(entries []*statev1.UsageEntry) []*statev1.UsageEntry {
 	return append(all, calls...)
 }
 
-// maxTokens is the most tokens of one reply that the state service accepts.
+// maxTokens is the state service's limit for the tokens of one reply.
 const maxTokens = 1_000_000_000_000
 
-// plausible clears impossible numbers, for which the state service would refuse the step.
+// plausible clears impossible numbers. The state service would refuse the step.
 func plausible(u model.Usage) model.Usage {
 	for _, n := range []*int64{&u.PromptTokens, &u.CompletionTokens, &u.ReasoningTokens, &u.CachedTokens, &u.TotalTokens} {
 		if *n < 0 || *n > maxTokens {

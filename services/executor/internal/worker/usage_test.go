@@ -32,7 +32,7 @@ func usageText(u *eventv1.Usage) string {
 	return fmt.Sprintf("%d+%d(%d)/%d=%d", u.GetPromptTokens(), u.GetCompletionTokens(), u.GetReasoningTokens(), u.GetCachedTokens(), u.GetTotalTokens())
 }
 
-func TestWhoeverTellsTheEndTellsWhyTheModelStoppedAndWhatTheWholeRunHasUsed(t *testing.T) {
+func TestTheEndOfARunHasItsFinishReasonAndItsUsageWhereverItsExecutorDies(t *testing.T) {
 	t.Parallel()
 	step := func(finish model.FinishReason, events ...model.Event) func(func(model.Event) bool) {
 		return func(say func(model.Event) bool) {
@@ -62,7 +62,7 @@ func TestWhoeverTellsTheEndTellsWhyTheModelStoppedAndWhatTheWholeRunHasUsed(t *t
 	}
 }
 
-func TestAReasonToStopOfNobodyIsAnotherOne(t *testing.T) {
+func TestAnUnknownFinishReasonBecomesOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t, define("demo", modelFunc(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {

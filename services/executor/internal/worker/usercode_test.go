@@ -31,7 +31,7 @@ func (d deafModel) Generate(context.Context, model.Request) iter.Seq2[model.Even
 	}
 }
 
-func TestAModelThatIgnoresItsContextIsLeftBehindAndAtLastNotCalled(t *testing.T) {
+func TestAModelThatIgnoresItsContextIsAbandonedAndAtLastNotCalled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := deafModel{make(chan struct{})}
@@ -55,7 +55,7 @@ func TestAModelThatIgnoresItsContextIsLeftBehindAndAtLastNotCalled(t *testing.T)
 	})
 }
 
-func TestAHookThatIgnoresItsContextIsLeftBehindAndAtLastNotCalled(t *testing.T) {
+func TestAHookThatIgnoresItsContextIsAbandonedAndAtLastNotCalled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
@@ -304,7 +304,7 @@ func TestTooMuchUsageIsAddedUp(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatChangesBehindAnApprovedCallIsToldAsItIs(t *testing.T) {
+func TestAnAnswerThatReplacesATimeoutDuringAnApprovedCallIsUsed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// view shows the run to readers, through the publisher. It tracks what they have seen of the step in flight, and
+// view shows the run to readers, through the publisher. It tracks the shown part of the step in flight, and
 // shows nothing twice. Its methods may wait for the stream tier until their ctx ends, without a loss for
 // readers. Their error is publisher.ErrFenced.
 //
@@ -25,7 +25,7 @@ import (
 // other methods.
 type view struct {
 	claimed   claimedRun
-	previous  string // the run that this one continues, if known
+	previous  string // the continued run, if known
 	now       func() time.Time
 	publisher *publisher.Publisher
 
@@ -65,7 +65,7 @@ func newView(claim *statev1.Claim, c Config, p Peers, log *slog.Logger) *view {
 	}, log)}
 }
 
-// stamp sets the fields that all chunks of the run have.
+// stamp sets the common fields of the run's chunks.
 func (v *view) stamp(step int32, chunk *eventv1.Chunk) *eventv1.Chunk {
 	chunk.AgentId = v.claimed.run.GetRunId()
 	chunk.AgentType = v.claimed.run.GetAgentType()
@@ -74,7 +74,7 @@ func (v *view) stamp(step int32, chunk *eventv1.Chunk) *eventv1.Chunk {
 	return chunk
 }
 
-// show shows chunks of the step, which stay together.
+// show shows chunks of the step together.
 func (v *view) show(ctx context.Context, step int32, chunks ...*eventv1.Chunk) error {
 	for _, chunk := range chunks {
 		v.stamp(step, chunk)
@@ -82,7 +82,7 @@ func (v *view) show(ctx context.Context, step int32, chunks ...*eventv1.Chunk) e
 	return v.publisher.Show(ctx, chunks...)
 }
 
-// emitter returns a function that shows events of tools and hooks of the step. TooLarge (EVENTS_TOO_LARGE) if
+// emitter returns a function for events of tools and hooks of the step. TooLarge (EVENTS_TOO_LARGE) if
 // the step emits too much.
 func (v *view) emitter(step int32) tool.Emit {
 	return func(ctx context.Context, event tool.Event) error {
@@ -196,7 +196,7 @@ func (v *view) showWrites(ctx context.Context, step int32, ops []agent.Op, end *
 	return v.show(ctx, step, chunks...)
 }
 
-// showState shows the changes that lead to the custom state at the end of the step.
+// showState shows the changes to the custom state at the end of the step.
 func (v *view) showState(ctx context.Context, step int32, w *stateWrites) error {
 	if !w.changes() && !w.dropped {
 		return nil
@@ -274,21 +274,21 @@ func (v *view) showCommittedDecision(ctx context.Context, e loop.Commit, callID 
 	return nil
 }
 
-// voidStep voids what readers have seen of the step in flight. state is the custom state before the step.
+// voidStep voids the step in flight for readers. state is the custom state before the step.
 func (v *view) voidStep(state agent.State) {
 	v.publisher.Retry(publisher.ReasonStepRetried)
 	v.reset()
 	v.setState(state)
 }
 
-// setState sets the custom state that readers have.
+// setState sets the custom state as shown to readers.
 func (v *view) setState(state agent.State) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.state = state
 }
 
-// reset clears what was shown of the step in flight.
+// reset clears the shown part of the step in flight.
 func (v *view) reset() {
 	v.started.reset()
 	v.ended.reset()
@@ -309,8 +309,8 @@ func (v *view) showCommitted(step int32, checkpointID string, o *loop.Outcome, u
 	v.publisher.Commit(v.stamp(step, stepCommitted(checkpointID)), end)
 }
 
-// showFinished shows the end of the run outside of a step, after the given step. It voids what readers have seen
-// of the step in flight.
+// showFinished shows the end of the run outside of a step, after the given step. It voids the step in
+// flight for readers.
 func (v *view) showFinished(step int32, o loop.Outcome, usage *eventv1.Usage) {
 	v.publisher.End(v.runEnd(step, o, usage))
 }
@@ -319,11 +319,11 @@ func (v *view) runEnd(step int32, o loop.Outcome, usage *eventv1.Usage) publishe
 	return publisher.Ended{Chunk: v.stamp(step, lastChunk(o, usage)), Terminal: terminal(v.claimed.run.GetRunId(), o, usage)}
 }
 
-// maxEmitted bounds the bytes that the tools and hooks of a step emit. They stay in memory until the commit
+// maxEmitted bounds the bytes emitted by the tools and hooks of a step. They stay in memory until the commit
 // stores them.
 const maxEmitted = 4 << 20
 
-// emittedBytes counts what the tools and hooks of a step emit. Safe for concurrent use.
+// emittedBytes counts the bytes emitted by the tools and hooks of a step. Safe for concurrent use.
 type emittedBytes struct {
 	mu    sync.Mutex
 	bytes int

@@ -22,14 +22,14 @@ import (
 type Config struct {
 	Slots             int           // runs at once
 	HeartbeatInterval time.Duration // between two heartbeats
-	HeldInterval      time.Duration // between two heartbeats that list the held runs
+	HeldInterval      time.Duration // between two heartbeats with the held runs
 	CallTimeout       time.Duration // of one unary call to state or stream
 	ModelTimeout      time.Duration // of one model call
-	ToolTimeout       time.Duration // of a call of a tool that names no timeout
+	ToolTimeout       time.Duration // of a call of a tool without a timeout
 	ParallelCalls     int           // calls of one step at once
 	MaxResultBytes    int           // of one tool result
 	MaxDeltaBytes     int           // of one delta in the stream
-	MaxQueuedBytes    int           // of chunks that wait for the stream
+	MaxQueuedBytes    int           // of pending chunks
 	StreamPatience    time.Duration // how long a run waits for the stream tier before it continues without it
 	DrainGrace        time.Duration // for the steps in flight at shutdown
 
@@ -58,7 +58,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Peers is what a worker works with. All fields but Passed are required.
+// Peers are the worker's dependencies. All fields but Passed are required.
 type Peers struct {
 	ExecutorID string // unique to the process
 	Work       statev1.WorkServiceClient
@@ -98,7 +98,7 @@ type Worker struct {
 
 	mu        sync.Mutex
 	held      map[string]*hold // by run id
-	active    int              // runners that have not ended
+	active    int              // runners
 	free      int              // free slots without a credit at the state service
 	announced time.Time        // of the executor; zero before that
 	reopen    func()           // ends the open claim stream
@@ -111,7 +111,7 @@ type hold struct {
 	stopper *stopper
 }
 
-// New returns a worker that starts with Run.
+// New returns a worker. It starts with Run.
 func New(c Config, p Peers) *Worker {
 	if p.Passed == nil {
 		p.Passed = func(context.Context, Point) {}
@@ -202,7 +202,7 @@ func (w *Worker) handle(ctx, live context.Context, work *statev1.ClaimRunsRespon
 	})
 }
 
-// remove removes a runner that has ended.
+// remove removes an ended runner.
 func (w *Worker) remove(h *hold) {
 	h.cancel(nil)
 	w.mu.Lock()
@@ -218,7 +218,7 @@ func (w *Worker) remove(h *hold) {
 	}
 }
 
-// cutForgotten cuts all runs, which belong to other executors now.
+// cutForgotten cuts all runs: other executors own them now.
 func (w *Worker) cutForgotten() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

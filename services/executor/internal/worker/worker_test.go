@@ -258,7 +258,7 @@ func (a announcing) Types() []catalog.Type {
 	return append(a.Static.Types(), catalog.Type{Name: "other"})
 }
 
-func TestARunWhoseAgentIsNotHereGoesBackForAnotherExecutor(t *testing.T) {
+func TestARunWithoutItsAgentIsReleasedForAnotherExecutor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newSystem(t)
@@ -278,7 +278,7 @@ func TestARunWhoseAgentIsNotHereGoesBackForAnotherExecutor(t *testing.T) {
 	})
 }
 
-func TestAModelThatIsOverloadedIsAskedAgainAfterASecondThenTwoThenFour(t *testing.T) {
+func TestAnOverloadedModelIsRetriedAfterASecondThenTwoThenFour(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var times []time.Duration
@@ -387,7 +387,7 @@ func TestADeltaAboveTheLimitIsSplitBetweenRunes(t *testing.T) {
 	})
 }
 
-func TestWhatIsTooLargeForTheStreamIsLeftOutThere(t *testing.T) {
+func TestWhatIsTooLargeForTheStreamIsOmittedThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		long := strings.Repeat("x", 20_000)

@@ -14,11 +14,11 @@ import (
 type stateWrites struct {
 	stored agent.State // at the state service
 	state  agent.State // stored, with the schema's defaults before the first step
-	// defaulted means that the state has the schema's defaults, and no step has stored them.
+	// defaulted: the state has the schema's defaults, and no step has stored them.
 	defaulted bool
 
 	entry       []agent.Op            // of hooks at the begin of the run: each owner of a first step calls them
-	beforeReply []agent.Op            // of hooks that led to the reply: not called again for a recorded reply
+	beforeReply []agent.Op            // of hooks before the reply: not called again for a recorded reply
 	afterReply  []agent.Op            // of hooks between the reply and the calls
 	calls       map[string][]agent.Op // of ended calls, by id
 	late        []agent.Op            // of later hooks
