@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/registry"
 )
 
-// environment looks variables up in names and values, in turn.
+// environment finds variables in a list of names and values in turn.
 func environment(pairs ...string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		for i := 0; i < len(pairs); i += 2 {

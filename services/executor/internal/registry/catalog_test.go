@@ -21,8 +21,7 @@ import (
 
 const hello = `models: {demo: {rules: [{reply: hi}]}}`
 
-// newRegistry gives a registry whose agents may be on a model of their own, and its
-// catalog.
+// newRegistry returns a registry with the agents and a model for them, and its catalog.
 func newRegistry(t *testing.T, agents ...agent.Agent) (*Registry, *Catalog) {
 	t.Helper()
 	r := New()
@@ -43,7 +42,7 @@ func newRegistry(t *testing.T, agents ...agent.Agent) (*Registry, *Catalog) {
 	}
 }
 
-// lookupIn looks variables up in a list of "NAME=value".
+// lookupIn finds variables in a list of "NAME=value".
 func lookupIn(environ []string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		for _, line := range environ {
@@ -195,7 +194,7 @@ func agentsFile(t *testing.T, path, prompt string, more ...string) {
 	}
 }
 
-// logLines gathers what is logged.
+// logLines collects log lines.
 type logLines struct{ lines chan string }
 
 func (l logLines) Write(p []byte) (int, error) {

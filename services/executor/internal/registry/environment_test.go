@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// environ is what the tests' files may name, and what they may not.
+// environ has variables that files may name, and others.
 var environ = []string{"OPENAI_API_KEY=custom", "MY_KEY=mine", "AWS_SECRET=secret", "HOLDFAST_INTERNAL_KEY=internal"}
 
 func parse(text string, more ...string) (*Agents, error) {

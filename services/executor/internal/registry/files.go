@@ -98,8 +98,8 @@ func (f *files) retry(needed bool) {
 	f.pending = f.backoff
 }
 
-// check looks at the files once, and reports whether to log the result. It reads files that
-// have changed and are complete: two checks have seen them alike.
+// check compares the files with the loaded ones, and reports whether to log the result. It reads changed files
+// once two checks have seen them alike, since they are complete then.
 func (f *files) check(ctx context.Context) (report bool, err error) {
 	now := f.loaded.Look()
 	switch {
@@ -158,7 +158,7 @@ func (r *Registry) follow(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// check looks at the files once, if they are still the registry's and to be followed.
+// check checks the files once, if they are still the registry's and followed.
 func (r *Registry) check(ctx context.Context, f *files) (report bool, err error) {
 	r.loading.Lock()
 	defer r.loading.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// follow loads the file and gives what looks at it once.
+// follow loads the file, and returns a function that checks it once.
 func follow(t *testing.T, path string) (r *Registry, look func() (bool, error)) {
 	t.Helper()
 	r = New()
@@ -50,8 +50,8 @@ func TestFilesWithAnUnavailableMCPServerAreRetriedLessAndLessOften(t *testing.T)
 	var tries, news int
 	for range 190 {
 		before := asked.Load()
-		told, err := look()
-		if told {
+		report, err := look()
+		if report {
 			news++
 			if fault.ReasonOf(err) != "MCP_UNAVAILABLE" {
 				t.Fatalf("look = %v, want MCP_UNAVAILABLE", err)
@@ -62,21 +62,21 @@ func TestFilesWithAnUnavailableMCPServerAreRetriedLessAndLessOften(t *testing.T)
 		}
 	}
 	if news != 1 || tries < 8 || tries > 9 || !r.Has("yaml") { // at 2, 3, 5, 9, 17, 33, 65, 125 and 185 seconds
-		t.Errorf("told %d times, tried %d times, types %q; want 1, 8 or 9 and the former agents", news, tries, r.Types())
+		t.Errorf("reported %d times, tried %d times, types %q; want 1, 8 or 9 and the former agents", news, tries, r.Types())
 	}
 	up.Store(true)
 	for i := 0; !r.Has("talker"); i++ {
 		if i > 60 {
 			t.Fatal("the server is back, and its agents are not served")
 		}
-		if told, err := look(); told && err != nil {
+		if report, err := look(); report && err != nil {
 			t.Fatal(err)
 		}
 	}
 	before := asked.Load()
 	for range 100 {
-		if told, err := look(); told || err != nil {
-			t.Fatalf("look = %v, %v, want silence", told, err)
+		if report, err := look(); report || err != nil {
+			t.Fatalf("look = %v, %v, want no report", report, err)
 		}
 	}
 	if asked.Load() > before+1 { // the session's own stream
@@ -94,7 +94,7 @@ func TestIncompleteFilesAreNotLoaded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{"  # a file\n", "  # that grows\n", "  - {name: more, model: scripted/demo}\n"} {
-		if told, err := look(); told || err != nil {
+		if report, err := look(); report || err != nil {
 			t.Fatalf("a file that grows is loaded: %v", err)
 		}
 		f, err := os.OpenFile(more, os.O_APPEND|os.O_WRONLY, 0)
@@ -106,11 +106,11 @@ func TestIncompleteFilesAreNotLoaded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if told, _ := look(); told {
+	if report, _ := look(); report {
 		t.Fatal("a file that was written since the last look is loaded")
 	}
-	if told, err := look(); !told || err != nil || !slices.Equal(r.Types(), []string{"more", "yaml"}) {
-		t.Errorf("look = %v, %v, types %q, want the whole file", told, err, r.Types())
+	if report, err := look(); !report || err != nil || !slices.Equal(r.Types(), []string{"more", "yaml"}) {
+		t.Errorf("look = %v, %v, types %q, want the whole file", report, err, r.Types())
 	}
 }
 

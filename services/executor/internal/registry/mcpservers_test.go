@@ -40,7 +40,7 @@ func mcpHandler() http.Handler {
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
 }
 
-// wordsFile declares an agent with tools of the server.
+// wordsFile writes a file with an agent that has tools of the server.
 func wordsFile(t *testing.T, path, url, prompt, tools string) {
 	t.Helper()
 	err := os.WriteFile(path, []byte(`
@@ -149,7 +149,7 @@ func TestAReloadKeepsServersThatStayAndClosesOthersBehindTheirLastRun(t *testing
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("behind its last run the server is not closed: %v", err)
+			t.Fatalf("after its last run the server is not closed: %v", err)
 		case <-time.After(time.Millisecond):
 		}
 	}

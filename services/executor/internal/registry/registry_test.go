@@ -91,7 +91,7 @@ func TestARegistryGivesTheAgentsThatRunsWouldHave(t *testing.T) {
 	}
 	for name, want := range map[string]struct {
 		there  bool
-		model  string // of the agent of a run; empty for a fault
+		model  string // of a run's agent; empty for a fault
 		reason string
 	}{
 		"a": {true, "openai/x", ""}, "demo": {true, "*", ""}, "f": {false, "openai/me", ""},

@@ -110,7 +110,7 @@ func (p *system) verifyDecisions(runID string, want ...string) {
 		if d := chunk.GetToolApprovalResponse(); d != nil {
 			told = append(told, fmt.Sprintf("%s %s %s", d.GetToolCallId(), d.GetDecision(), d.GetReason()))
 			if c := p.openedCall(d.GetToolCallId()); d.GetApprovalId() != c.GetApprovalId() || ended[d.GetToolCallId()] {
-				p.t.Errorf("told %v of %v, its end before %v", d, c, ended[d.GetToolCallId()])
+				p.t.Errorf("decision %v of call %v, end before it: %v", d, c, ended[d.GetToolCallId()])
 			}
 		}
 	}
@@ -136,7 +136,7 @@ func TestALargeResultOfAClientIsStoredWhole(t *testing.T) {
 		}
 		kept := p.results()
 		if kept[0].GetResult() != large || kept[1].GetResult() != "null" || !kept[1].GetSuccess() {
-			t.Errorf("kept %d bytes and %v, want %d and null", len(kept[0].GetResult()), kept[1], len(large))
+			t.Errorf("stored %d bytes and %v, want %d and null", len(kept[0].GetResult()), kept[1], len(large))
 		}
 		ends := map[string]*eventv1.ToolEnd{}
 		for _, r := range p.records("s") {
@@ -148,7 +148,7 @@ func TestALargeResultOfAClientIsStoredWhole(t *testing.T) {
 			t.Errorf("readers have %d bytes of the large one", len(end.GetResult()))
 		}
 		if end := ends["call_1"]; !end.GetSuccess() || end.GetResult() != "null" {
-			t.Errorf("told %v of null", end)
+			t.Errorf("the end for null is %v", end)
 		}
 		p.verifyReaders("s")
 	})

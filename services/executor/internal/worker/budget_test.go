@@ -31,7 +31,7 @@ func TestAResumedRunHasABudgetOfItsOwnOverItsSuspensions(t *testing.T) {
 		open := p.openedCalls("s")[0].GetToolCallId()
 		p.answer(open, result(`"done `+open+`"`))
 		if run := p.end(p.current()); run.GetStatus() != completed {
-			t.Errorf("run = %v, want it completed within what the resumed one had left", run)
+			t.Errorf("run = %v, want it completed within the remaining budget", run)
 		}
 		p.verifyOnce()
 	})

@@ -68,7 +68,7 @@ func TestASummaryIsMadeOnceAndItsTokensCount(t *testing.T) {
 			}
 		}
 		if summaries == 0 || strings.Contains(joinedText(p.records("s")), "in short") {
-			t.Errorf("%d summaries in %q, told %q; want some, and none told", summaries, p.conversation(), joinedText(p.records("s")))
+			t.Errorf("%d summaries in %q, shown %q; want some, and none shown", summaries, p.conversation(), joinedText(p.records("s")))
 		}
 	})
 }

@@ -29,7 +29,7 @@ func TestARunOfSeveralStepsGoesOnWhenItsClaimStreamBreaks(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		e.connection.cutStreams()
 		if ended := p.end(run); ended.GetAttempt() != 1 || len(p.released(run)) != 0 {
-			t.Errorf("run = %v, released %d times; want it never given back", ended, len(p.released(run)))
+			t.Errorf("run = %v, released %d times; want it never released", ended, len(p.released(run)))
 		}
 	})
 }
@@ -84,7 +84,7 @@ func TestASuspendedRunIsNotReleasedAtShutdown(t *testing.T) {
 		run := p.startRun("s", "demo", "hi")
 		<-e.ended
 		if r := p.run(run); len(p.released(run)) != 0 || r.GetStatus() != statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL {
-			t.Errorf("run = %v, released %d times; want it suspended and not given back", r, len(p.released(run)))
+			t.Errorf("run = %v, released %d times; want it suspended and not released", r, len(p.released(run)))
 		}
 	})
 }

@@ -119,7 +119,7 @@ func TestAStoppingExecutorReleasesARunWhoseFunctionDoesNotReturn(t *testing.T) {
 				e.stop()
 				<-e.ended
 				if n := p.run(run).GetLosses(); n != 0 {
-					t.Errorf("losses = %d, want that the run was given back", n)
+					t.Errorf("losses = %d, want the run released", n)
 				}
 				close(free)
 				p.open()

@@ -319,7 +319,7 @@ func TestARunThatFinishesBesideOtherCallsRunsThemFirst(t *testing.T) {
 		p.openMortal(c)
 		run := p.end(p.startRun("s", "demo", "hi"))
 		if run.GetStatus() != completed || run.GetOutput() != `{"city":"Rome"}` || p.executions()["call_1"] == 0 {
-			t.Errorf("run = %v with the executions %v, want its output behind the other call", run, p.executions())
+			t.Errorf("run = %v with the executions %v, want its output after the other call", run, p.executions())
 		}
 		got := streamLines(p.records("s"))
 		if at := slices.Index(got, "1 output"); at < 0 || got[at+1] != "1 step_committed" || got[len(got)-1] != `END {"city":"Rome"}` {

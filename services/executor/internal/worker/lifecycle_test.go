@@ -157,7 +157,7 @@ func TestAForgottenExecutorStopsItsRunsAndAnnouncesItselfAgain(t *testing.T) {
 		e.connection.silent.Store(false)
 		h.end(run)
 		if cut.Load() != 1 || asked.Load() != 2 {
-			t.Errorf("model asked %d times and cut %d times, want 2 and 1", asked.Load(), cut.Load())
+			t.Errorf("model called %d times and cut %d times, want 2 and 1", asked.Load(), cut.Load())
 		}
 		if got, released := h.run(run), len(h.released(run)); released != 0 || got.GetAttempt() != 2 {
 			t.Errorf("run = %v, released %d times; want a second claim and no release", got, released)
@@ -178,7 +178,7 @@ func TestABrokenClaimStreamIsOpenedAgainWithTheHeldRuns(t *testing.T) {
 		synctest.Wait()
 		e.connection.cutStreams()
 		if got := h.end(run); got.GetAttempt() != 1 {
-			t.Errorf("run = %v, want it never claimed again", got)
+			t.Errorf("run = %v, want a single claim", got)
 		}
 		if got := len(h.announced()); got != 2 {
 			t.Fatalf("%d announcements, want 2", got)
@@ -212,7 +212,7 @@ func TestAFencedWriterStopsItsRunWithoutAWrite(t *testing.T) {
 			t.Errorf("live runs = %v, want none", got)
 		}
 		if len(h.released(run)) != 0 {
-			t.Errorf("the run was released, but it is somebody else's")
+			t.Errorf("the run was released, but it belongs to another executor")
 		}
 	})
 }
@@ -262,7 +262,7 @@ func TestAStreamTierThatIsAwayFailsNoRunAndHoldsItUpForAShortTimeOnly(t *testing
 		time.Sleep(h.config.StreamPatience)
 		synctest.Wait()
 		if got := e.worker.LiveRunIDs(); len(got) != 0 {
-			t.Errorf("live runs = %v, want none: nothing is left to do for them", got)
+			t.Errorf("live runs = %v, want none", got)
 		}
 		want := []string{"run_started", "step_started", "tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end",
 			"tool_start", "tool_end", "step_committed", "step_started", "text_delta", "step_committed", "run_completed", "end"}
@@ -309,7 +309,7 @@ func TestAStreamTierThatComesBackInTheMiddleOfAStepIsShownTheRestOfIt(t *testing
 		var reader publishertest.Reader
 		reader.Read(h.history("s")...)
 		if len(reader.Asked) != 1 || reader.Asked[0].UpTo != position.Committed(1) || !reader.Saw(position.Ended(2)) {
-			t.Errorf("the reader asked for %v, want the step that was committed meanwhile alone", reader.Asked)
+			t.Errorf("the reader asked for %v, want only the step committed meanwhile", reader.Asked)
 		}
 	})
 }
@@ -332,7 +332,7 @@ func TestALogThatIsLostDuringALongReplyIsShownItAgainWhileTheModelSpeaks(t *test
 		var late publishertest.Reader
 		late.Read(h.logs.get().recordsOf("s")...)
 		if got := joinedText(framesOf(late.Chunks)); got != "one " {
-			t.Errorf("a reader that comes behind the loss has %q, want what was said", got)
+			t.Errorf("a reader after the loss has %q, want the first delta", got)
 		}
 		h.end(run)
 		equalLines(t, "stream", streamLines(h.records("s")), []string{

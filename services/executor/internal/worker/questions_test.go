@@ -84,7 +84,7 @@ func (p *system) verifyQuestions() {
 	once := func(line string) {
 		p.t.Helper()
 		if n := countLines(lines, line); n != 1 {
-			p.t.Errorf("%q stands %d times in %q, want once", line, n, lines)
+			p.t.Errorf("%q is %d times in %q, want once", line, n, lines)
 		}
 	}
 	asked, told := 0, 0
@@ -100,7 +100,7 @@ func (p *system) verifyQuestions() {
 		for _, r := range p.records("s") {
 			q := r.GetChunk().GetToolApprovalRequest()
 			if q.GetToolCallId() == c.GetToolCallId() && (q.GetApprovalId() != c.GetApprovalId() || q.GetToolName() != c.GetToolName() || q.GetInput() != c.GetInput()) {
-				p.t.Errorf("asked %v, want what the session waits for: %v", q, c)
+				p.t.Errorf("question %v, want that of the open call %v", q, c)
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func (p *system) verifyQuestions() {
 		}
 	}
 	if asked == 0 || told != asked {
-		p.t.Errorf("%d questions are told of %d open calls in %q", told, asked, lines)
+		p.t.Errorf("%d questions for %d open calls in %q", told, asked, lines)
 	}
 	if !slices.IsSorted([]int{slices.Index(lines, "1 step_started"), slices.Index(lines, "1 step_committed"), slices.Index(lines, "END PAUSED ")}) {
 		p.t.Errorf("stream = %q, want it in order", lines)

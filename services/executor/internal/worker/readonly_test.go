@@ -228,7 +228,7 @@ func TestLookUpsOfAnExecutorThatStopsAreMadeByTheNextAndTheTokensOfBothCount(t *
 		first.stop()
 		<-first.ended
 		if len(p.released(run)) != 1 {
-			t.Error("the run was not given back")
+			t.Error("the run was not released")
 		}
 		p.open()
 		if ended := p.end(run); ended.GetStatus() != completed {
@@ -257,7 +257,7 @@ func TestAResultThatNoCommitCouldCarryIsKeptWithTheEndOfTheRun(t *testing.T) {
 		}
 		p.open()
 		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != failed || refused != 1 {
-			t.Errorf("run = %v behind %d refusals, want it failed behind one", run, refused)
+			t.Errorf("run = %v after %d refusals, want it failed after one", run, refused)
 		}
 		equalLines(t, "messages", p.conversation(), []string{"user: hi", "assistant: [call_0 pay]", "tool: [result call_0 done]"})
 		if p.toolsCounted()["pay"] != 1 || p.tokensCounted() != 15 {

@@ -227,7 +227,7 @@ func countCalls(t *testing.T) int {
 		p.verify()
 		var reader publishertest.Reader
 		if reader.Read(p.history("s")...); len(reader.Asked) > 0 || reader.Cursor != position.Ended(3) {
-			t.Errorf("a live reader asked for %v, want it to see all of the two turns", reader.Asked)
+			t.Errorf("a live reader asked for %v, want it to see both turns live", reader.Asked)
 		}
 		if p.plans != 1 || p.unknownCharge() {
 			t.Errorf("%d plans, charge unknown = %v; want 1, false", p.plans, p.unknownCharge())
@@ -372,7 +372,7 @@ func TestAFailedRunSaysSoOnceWhereverItsExecutorDies(t *testing.T) {
 					t.Errorf("failure = %v, want its code, a sentence for users and the cause for developers", failure)
 				}
 				if kept := p.messages("s")[1]; kept.GetMetadata()[agent.MetadataFailed] != model.CodeDenied {
-					t.Errorf("the message behind the question is %v, want what came of the reply that has failed", kept)
+					t.Errorf("the answer is %v, want the part of the failed reply", kept)
 				}
 				if t.Failed() {
 					t.Fatalf("verdict %d at call %d", v, n)

@@ -51,7 +51,7 @@ func TestTheEndOfARunHasItsFinishReasonAndItsUsageWhereverItsExecutorDies(t *tes
 		p.openMortal(c)
 		run := p.end(p.startRun("s", "demo", "hi"))
 		if want := `"It was" length, 30+15(6)/3=45; end "It was", 30+15(6)/3=45`; p.lastEnd() != want {
-			t.Errorf("told:\n%s\nwant:\n%s", p.lastEnd(), want)
+			t.Errorf("end:\n%s\nwant:\n%s", p.lastEnd(), want)
 		}
 		if run.GetFinishReason() != "length" || p.tokensCounted() != 45 {
 			t.Errorf("run = %v, having used %d tokens; want the length and 45", run, p.tokensCounted())
@@ -131,16 +131,16 @@ func TestTokensOfAttemptsAndSummariesAreKeptWhereTheExecutorStops(t *testing.T) 
 				first.stop()
 				<-first.ended
 				if len(p.released(run)) != 1 {
-					t.Fatal("the run was not given back")
+					t.Fatal("the run was not released")
 				}
 				p.open()
 				p.end(run)
 				total := p.tokensCounted()
 				if test.want > 0 && total != test.want || total < int64(calls.Load())*8 {
-					t.Errorf("%d tokens are kept of %d calls", total, calls.Load())
+					t.Errorf("%d tokens are counted for %d calls", total, calls.Load())
 				}
 				if told := p.lastEnd(); !strings.HasSuffix(told, fmt.Sprintf("=%d", total)) {
-					t.Errorf("told %s, want %d tokens", told, total)
+					t.Errorf("end = %s, want %d tokens", told, total)
 				}
 				if got := p.counted("run"); got != 1 {
 					t.Errorf("the hook has counted %v, want 1", got)

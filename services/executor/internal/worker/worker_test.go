@@ -267,7 +267,7 @@ func TestARunWithoutItsAgentIsReleasedForAnotherExecutor(t *testing.T) {
 		run := h.startRun("s", "other", "hi")
 		synctest.Wait()
 		if released := h.released(run); len(released) != 1 || released[0].GetDelayMs() != 5000 || len(h.written("s")) != 0 {
-			t.Errorf("run = %v, released by %v; want it given back for 5s, untouched", h.run(run), released)
+			t.Errorf("run = %v, released by %v; want it released for 5s, untouched", h.run(run), released)
 		}
 		first.stop()
 		h.catalog = catalog.Static{define("other", alwaysText("here"))}
@@ -320,7 +320,7 @@ func TestDeltasThatComeDuringAnAppendAreMerged(t *testing.T) {
 		h.end(h.startRun("s", "demo", "hi"))
 		records := h.records("s")
 		if got, want := joinedText(records), strings.Join(words, ""); got != want {
-			t.Errorf("text has %d bytes, want the %d that were said", len(got), len(want))
+			t.Errorf("text has %d bytes, want the %d that the model sent", len(got), len(want))
 		}
 		if got := len(records); got > 10 {
 			t.Errorf("%d records for 1000 words, want them merged", got)
@@ -357,7 +357,7 @@ func TestASlowStreamHoldsTheModelBack(t *testing.T) {
 		run := h.startRun("s", "demo", "hi")
 		synctest.Wait()
 		if got := said.Load(); got > 25_000 { // queued, and as much in the append in flight
-			t.Errorf("the model said %d bytes to a stream that stands still, want about 20000 at most", got)
+			t.Errorf("the model sent %d bytes to a blocked stream, want about 20000 at most", got)
 		}
 		close(open)
 		h.end(run)
@@ -377,7 +377,7 @@ func TestADeltaAboveTheLimitIsSplitBetweenRunes(t *testing.T) {
 		h.end(h.startRun("s", "demo", "hi"))
 		records := h.records("s")
 		if got := joinedText(records); got != text {
-			t.Errorf("text has %d bytes, want the %d that were said", len(got), len(text))
+			t.Errorf("text has %d bytes, want the %d that the model sent", len(got), len(text))
 		}
 		for _, r := range records {
 			if n := len(r.GetChunk().GetTextDelta().GetDelta()); n > 1000 {

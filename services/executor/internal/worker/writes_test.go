@@ -44,7 +44,7 @@ func (s *promptLog) verify(t *testing.T, messages int, want string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if got := slices.Compact(slices.Clone(s.seen[messages])); !slices.Equal(got, []string{want}) {
-		t.Errorf("prompts beside %d messages = %q, want %s", messages, got, want)
+		t.Errorf("prompts with %d messages = %q, want %s", messages, got, want)
 	}
 }
 
