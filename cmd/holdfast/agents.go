@@ -20,7 +20,7 @@ var demo embed.FS
 func loadAgents(ctx context.Context, c executor.AgentsConfig, environ []string, log *slog.Logger) (*executor.Registry, error) {
 	registry := executor.NewRegistry()
 	if c.AgentsFiles != "" {
-		return registry, registry.Load(ctx, c, executor.Peers{LookupEnv: lookup(environ), Log: log})
+		return registry, registry.Load(ctx, c, executor.RegistryPeers{LookupEnv: lookup(environ), Log: log})
 	}
 	agents, err := demoAgents(environ) //nolint:contextcheck // the demo agents connect to nothing
 	if err != nil {

@@ -42,7 +42,7 @@ func serveFiles() {
 func load(t *testing.T, c executor.AgentsConfig) []string {
 	t.Helper()
 	agents := executor.NewRegistry()
-	err := agents.Load(t.Context(), c, executor.Peers{LookupEnv: func(name string) (string, bool) {
+	err := agents.Load(t.Context(), c, executor.RegistryPeers{LookupEnv: func(name string) (string, bool) {
 		if name == "OPENAI_API_KEY" {
 			return "a key", true
 		}

@@ -1,15 +1,13 @@
 package executor
 
 import (
+	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/pkg/rpc"
-	"github.com/holdfast-run/holdfast/pkg/telemetry"
-	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// Config configures an executor. config.Load fills in the defaults.
+// Config configures an executor. config.Load sets the defaults.
 type Config struct {
 	StateAddress  string `env:"HOLDFAST_EXECUTOR_STATE_ADDRESS" envDefault:"127.0.0.1:7411" doc:"address of the state service"`
 	StreamAddress string `env:"HOLDFAST_EXECUTOR_STREAM_ADDRESS" envDefault:"127.0.0.1:7412" doc:"address of the stream service"`
@@ -36,17 +34,7 @@ type Config struct {
 	StreamPatience time.Duration `env:"HOLDFAST_EXECUTOR_STREAM_PATIENCE" envDefault:"10s" doc:"how long a run waits for the stream service before it goes on without telling readers"`
 }
 
-// ProcessConfig configures the executor's own process.
-type ProcessConfig struct {
-	Config
-	Listen string `env:"HOLDFAST_EXECUTOR_LISTEN" envDefault:"127.0.0.1:7413" doc:"address to serve on"`
-	AgentsConfig
-	Grace     time.Duration `env:"HOLDFAST_SHUTDOWN_GRACE" envDefault:"10s" doc:"time for everything to end at shutdown"`
-	Internal  rpc.Security  `envPrefix:"HOLDFAST_INTERNAL_"`
-	Telemetry telemetry.Config
-}
-
-// check gives Invalid (CONFIG_INVALID) for a limit that would stop everything.
+// check returns Invalid (CONFIG_INVALID) for a limit that is not positive.
 func (c Config) check() error {
 	positive := []struct {
 		name  string
@@ -78,24 +66,16 @@ func (c Config) check() error {
 	return nil
 }
 
-func (c Config) worker() worker.Config {
-	return worker.Config{
-		Slots:             c.Slots,
-		HeartbeatInterval: c.HeartbeatInterval,
-		HeldInterval:      c.HeldInterval,
-		CallTimeout:       c.CallTimeout,
-		DrainGrace:        c.DrainGrace,
-		ModelTimeout:      c.ModelTimeout,
-		ToolTimeout:       c.ToolTimeout,
-		ParallelCalls:     c.ParallelCalls,
-		HookTimeout:       c.HookTimeout,
-		GuardTimeout:      c.GuardTimeout,
-		AbsentDelay:       c.AbsentDelay,
-		MaxLosses:         c.MaxLosses,
-		MaxResultBytes:    c.MaxResultBytes,
-		MaxStateBytes:     c.MaxStateBytes,
-		MaxDeltaBytes:     c.MaxDeltaBytes,
-		MaxQueuedBytes:    c.MaxQueuedBytes,
-		StreamPatience:    c.StreamPatience,
+// lookupIn finds variables in a list of "NAME=value".
+func lookupIn(environ []string) func(string) (string, bool) {
+	values := make(map[string]string, len(environ))
+	for _, line := range environ {
+		if name, value, ok := strings.Cut(line, "="); ok {
+			values[name] = value
+		}
+	}
+	return func(name string) (string, bool) {
+		value, ok := values[name]
+		return value, ok
 	}
 }

@@ -1,30 +1,36 @@
-// Package executor is the service that does things: it calls models and tools. It
-// is the only door to them.
+// Package executor is the service that calls models and tools. No other service does.
 //
 // It claims runs from the state service, streams what happens through the stream
-// service and commits each step. It keeps nothing: an executor may die between
-// any two instructions, and another one goes on (see internal/worker).
+// service and commits each step. It stores nothing: an executor may die between
+// any two instructions, and another one takes its runs over (see internal/worker).
 package executor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"log/slog"
 	mathrand "math/rand/v2"
+	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel"
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/process"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
+	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
-	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/registry"
 	"github.com/holdfast-run/holdfast/services/executor/internal/server"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
@@ -32,30 +38,61 @@ import (
 // tracerName names the instrumentation of the executor's own spans.
 const tracerName = "github.com/holdfast-run/holdfast/services/executor"
 
+type (
+	// Registry holds the agents that an executor serves: Register, RegisterFactory, Load, Use and
+	// Model add to it. It may change while the executor runs.
+	Registry = registry.Registry
+	// RegistryPeers is what Registry.Load works with.
+	RegistryPeers = registry.Peers
+	// Factory makes the agent of one run. It is called each time an executor claims the run, and
+	// may be called by many goroutines at once. Its error or panic fails the run.
+	Factory = registry.Factory
+	// For identifies the run for which a factory makes an agent.
+	For = registry.For
+	// Agents is a set of agents in YAML.
+	Agents = registry.Agents
+	// AgentsConfig names the YAML files of agents, and limits what agents in YAML may use.
+	AgentsConfig = registry.AgentsConfig
+)
+
+// NewRegistry returns a registry without agents.
+func NewRegistry() *Registry { return registry.New() }
+
+// ParseAgents reads agents in YAML (see package internal/agents for their form). Relative
+// paths in the YAML are relative to dir. lookupEnv finds the environment variables of
+// AgentsConfig, and those that the YAML names and may name; nil finds none. A registry or an
+// executor that is given the set closes it.
+//
+// Invalid (AGENTS_INVALID): the detail has one line for each mistake, with the
+// file's name, agents.yaml, and the line in it. Invalid (CONFIG_INVALID, HOSTS_INVALID).
+func ParseAgents(data []byte, dir string, lookupEnv func(string) (string, bool)) (*Agents, error) {
+	return registry.ParseAgents(data, dir, lookupEnv)
+}
+
 // Peers is what an executor works with.
 type Peers struct {
-	// Registry is the agents that it serves, which may change while it runs. Agents are
-	// used by it. One of the two is required.
+	// Registry holds the agents that the executor serves, which may change while it runs. The
+	// registry uses Agents. One of the two is required.
 	Registry *Registry
 	Agents   *Agents
-	// Hooks of the host are called behind those of each agent.
+	// Hooks of the host are called after those of each agent.
 	Hooks agent.Hooks
-	// LookupEnv finds the API keys of providers that agents of Go name; nil finds none.
+	// LookupEnv finds the API keys of providers that agents registered in Go name; nil finds none.
 	LookupEnv func(string) (string, bool)
 	Network   rpc.Network      // nil is rpc.TCP
 	Security  rpc.Security     // towards the state and stream services
 	Log       *slog.Logger     // nil is slog.Default
 	Now       func() time.Time // nil is time.Now
-	NewID     func() string    // nil gives random ids
-	// Passed is called when a run comes by a fault point, for tests that end the process
-	// there; nil is not called.
+	NewID     func() string    // nil returns random ids
+	// Passed is called when a run passes a fault point, for tests that end the process there; it
+	// may be nil.
 	Passed func(ctx context.Context, point string)
 }
 
 // Service is an executor.
 type Service struct {
 	registry *Registry
-	agents   *catalog
+	agents   *registry.Catalog
 	log      *slog.Logger
 	worker   *worker.Worker
 	server   *server.Server
@@ -63,17 +100,26 @@ type Service struct {
 	stream   *grpc.ClientConn
 }
 
-// New opens the connections to the other services, which connect when they are
-// used, and starts nothing.
+// ProcessConfig configures the executor's own process.
+type ProcessConfig struct {
+	Config
+	Listen string `env:"HOLDFAST_EXECUTOR_LISTEN" envDefault:"127.0.0.1:7413" doc:"address to serve on"`
+	AgentsConfig
+	Grace     time.Duration `env:"HOLDFAST_SHUTDOWN_GRACE" envDefault:"10s" doc:"time for everything to end at shutdown"`
+	Internal  rpc.Security  `envPrefix:"HOLDFAST_INTERNAL_"`
+	Telemetry telemetry.Config
+}
+
+// New prepares connections to the other services and starts nothing. The connections are made
+// when they are first used.
 //
-// Invalid (CONFIG_INVALID, AGENTS_MISSING, MODEL_INVALID), Conflict (AGENT_EXISTS), and
-// what rpc.Dial gives. Then it has closed the Agents, unless there is a Registry, which
-// stays the caller's.
+// Invalid (CONFIG_INVALID, AGENTS_MISSING, MODEL_INVALID), Conflict (AGENT_EXISTS), and the
+// faults of rpc.Dial. On failure it closes the Agents, unless there is a Registry, which the
+// caller closes.
 func New(_ context.Context, c Config, p Peers) (*Service, error) {
 	s, err := open(c, p)
 	if err != nil && p.Registry == nil && p.Agents != nil {
-		p.Agents.Close()
-		p.Agents.wait()
+		registry.Discard(p.Agents)
 	}
 	return s, err
 }
@@ -82,30 +128,22 @@ func open(c Config, p Peers) (*Service, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	if p.Registry == nil && (p.Agents == nil || len(p.Agents.list) == 0) {
-		return nil, fault.New(fault.Invalid, "AGENTS_MISSING", "an executor without agents has nothing to do: give it a registry, or agents in YAML")
+	if p.Registry == nil && (p.Agents == nil || len(p.Agents.Definitions()) == 0) {
+		return nil, fault.New(fault.Invalid, "AGENTS_MISSING", "the executor has no agents; give it a registry, or agents in YAML")
 	}
 	p = p.withDefaults()
-	agents, err := p.catalog()
+	if p.Agents != nil {
+		if err := p.Registry.Use(p.Agents); err != nil {
+			return nil, err
+		}
+	}
+	agents, err := registry.NewCatalog(p.Registry, p.Hooks, p.LookupEnv)
 	if err != nil {
 		return nil, err
 	}
-	state, err := rpc.Dial(p.Network, c.StateAddress, rpc.ClientConfig{
-		Security: p.Security, Untraced: []string{statev1.WorkService_Heartbeat_FullMethodName},
-		Piped: []string{
-			statev1.WorkService_RecordPlan_FullMethodName, statev1.WorkService_RecordResult_FullMethodName,
-			statev1.WorkService_CommitStep_FullMethodName,
-		},
-	})
+	state, stream, err := dial(c, p)
 	if err != nil {
 		return nil, err
-	}
-	stream, err := rpc.Dial(p.Network, c.StreamAddress, rpc.ClientConfig{
-		Security: p.Security, Untraced: []string{streamv2.StreamService_Append_FullMethodName},
-		Piped: []string{streamv2.StreamService_Append_FullMethodName},
-	})
-	if err != nil {
-		return nil, errors.Join(err, state.Close())
 	}
 	id := p.NewID()
 	w := worker.New(c.worker(), worker.Peers{
@@ -120,23 +158,63 @@ func open(c Config, p Peers) (*Service, error) {
 		Jitter:     mathrand.Float64,
 		Passed:     p.passed(),
 	})
-	s := &server.Server{ExecutorID: id, Slots: c.Slots, Agents: agents.definitions, Live: w.LiveRunIDs}
+	s := &server.Server{ExecutorID: id, Slots: c.Slots, Agents: agents.Definitions, Live: w.LiveRunIDs}
 	return &Service{registry: p.Registry, agents: agents, log: p.Log, worker: w, server: s, state: state, stream: stream}, nil
 }
 
-func (p Peers) withDefaults() Peers {
-	if p.Registry == nil {
-		p.Registry = NewRegistry()
+// dial prepares the connections to the state and the stream service.
+func dial(c Config, p Peers) (state, stream *grpc.ClientConn, err error) {
+	state, err = rpc.Dial(p.Network, c.StateAddress, rpc.ClientConfig{
+		Security: p.Security, Untraced: []string{statev1.WorkService_Heartbeat_FullMethodName},
+		Piped: []string{
+			statev1.WorkService_RecordPlan_FullMethodName, statev1.WorkService_RecordResult_FullMethodName,
+			statev1.WorkService_CommitStep_FullMethodName,
+		},
+	})
+	if err != nil {
+		return nil, nil, err
 	}
+	stream, err = rpc.Dial(p.Network, c.StreamAddress, rpc.ClientConfig{
+		Security: p.Security, Untraced: []string{streamv2.StreamService_Append_FullMethodName},
+		Piped: []string{streamv2.StreamService_Append_FullMethodName},
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, state.Close())
+	}
+	return state, stream, nil
+}
+
+func (c Config) worker() worker.Config {
+	return worker.Config{
+		Slots:             c.Slots,
+		HeartbeatInterval: c.HeartbeatInterval,
+		HeldInterval:      c.HeldInterval,
+		CallTimeout:       c.CallTimeout,
+		DrainGrace:        c.DrainGrace,
+		ModelTimeout:      c.ModelTimeout,
+		ToolTimeout:       c.ToolTimeout,
+		ParallelCalls:     c.ParallelCalls,
+		HookTimeout:       c.HookTimeout,
+		GuardTimeout:      c.GuardTimeout,
+		AbsentDelay:       c.AbsentDelay,
+		MaxLosses:         c.MaxLosses,
+		MaxResultBytes:    c.MaxResultBytes,
+		MaxStateBytes:     c.MaxStateBytes,
+		MaxDeltaBytes:     c.MaxDeltaBytes,
+		MaxQueuedBytes:    c.MaxQueuedBytes,
+		StreamPatience:    c.StreamPatience,
+	}
+}
+
+func (p Peers) withDefaults() Peers {
+	p.Registry = orNew(p.Registry)
 	if p.LookupEnv == nil {
 		p.LookupEnv = func(string) (string, bool) { return "", false }
 	}
 	if p.Network == nil {
 		p.Network = rpc.TCP()
 	}
-	if p.Log == nil {
-		p.Log = slog.Default()
-	}
+	p.Log = cmp.Or(p.Log, slog.Default())
 	if p.Now == nil {
 		p.Now = time.Now
 	}
@@ -146,15 +224,11 @@ func (p Peers) withDefaults() Peers {
 	return p
 }
 
-// catalog gives the agents as the worker needs them.
-func (p Peers) catalog() (*catalog, error) {
-	if p.Agents != nil {
-		if err := p.Registry.Use(p.Agents); err != nil {
-			return nil, err
-		}
+func orNew(r *Registry) *Registry {
+	if r == nil {
+		return NewRegistry()
 	}
-	c := &catalog{registry: p.Registry, hooks: p.Hooks, lookupEnv: p.LookupEnv, engines: map[string]model.Model{}}
-	return c, c.check()
+	return r
 }
 
 func (p Peers) passed() func(context.Context, worker.Point) {
@@ -169,39 +243,115 @@ func (s *Service) Register(r grpc.ServiceRegistrar) {
 	executorv1.RegisterExecutorServiceServer(r, s.server)
 }
 
-// Run claims and executes runs until ctx ends, and then finishes or gives back
-// what it holds, within the drain grace and four seconds. It may be called once.
+// Run claims and executes runs until ctx ends, and then finishes or releases the runs that it
+// holds, within the drain grace and four seconds. It may be called once.
 //
 // Meanwhile it follows the files of the registry's agents.
 func (s *Service) Run(ctx context.Context) error {
-	watching, stop := context.WithCancel(ctx)
-	var watcher sync.WaitGroup
-	watcher.Go(func() { s.registry.watch(watching, s.log) })
-	watcher.Go(func() { s.sweep(watching) })
-	defer watcher.Wait()
+	following, stop := context.WithCancel(ctx)
+	var follower sync.WaitGroup
+	follower.Go(func() { s.agents.Run(following, s.worker.LiveRunIDs, s.log) })
+	defer follower.Wait()
 	defer stop()
 	return s.worker.Run(ctx)
-}
-
-// sweepInterval is how long an MCP server that is gone from the files may outlive the last
-// run that has its tools.
-const sweepInterval = time.Second
-
-// sweep gives up, from time to time until ctx ends, what runs have held that have ended.
-func (s *Service) sweep(ctx context.Context) {
-	ticks := time.NewTicker(sweepInterval)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticks.C:
-			s.registry.sweep(s.agents, s.worker.LiveRunIDs)
-		}
-	}
 }
 
 // Close closes the connections and the registry. Call it after Run.
 func (s *Service) Close() error {
 	return errors.Join(s.state.Close(), s.stream.Close(), s.registry.Close())
+}
+
+// endGrace is how long the server may take after its grace to cut the remaining calls.
+const endGrace = 6 * time.Second
+
+// Main is the main function of an executor with the agents of the registry: it reads
+// its configuration from the environment (see ProcessConfig), serves, and ends the
+// process. It also serves agents in the YAML files that the environment names. It
+// does not return.
+func Main(r *Registry) {
+	process.ReserveHeap(process.ServiceReserve)
+	process.Main(func(ctx context.Context) error {
+		return Run(ctx, os.Environ(), Peers{Registry: r})
+	})
+}
+
+// Run is Main for programs with a main function of their own: it runs an executor, configured by
+// environ, until ctx ends. It ignores Agents, Log, Security, Network and LookupEnv of the peers.
+//
+// Invalid (CONFIG_INVALID, MODEL_INVALID, INSECURE_LISTEN), and the faults of Registry.Load and
+// of listening.
+func Run(ctx context.Context, environ []string, p Peers) (err error) {
+	c := ProcessConfig{Telemetry: telemetry.Config{ServiceName: "holdfast-executor"}}
+	if err := config.Load(&c, environ); err != nil {
+		return err
+	}
+	t, err := telemetry.Setup(ctx, c.Telemetry, os.Stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.Shutdown(ctx)) }()
+	p.Agents, p.Registry = nil, orNew(p.Registry)
+	p.Log, p.Security, p.Network, p.LookupEnv = t.Log, c.Internal, rpc.TCP(), lookupIn(environ)
+	defer func() { err = errors.Join(err, p.Registry.Close()) }()
+	if err := c.loadAgents(ctx, p); err != nil {
+		return err
+	}
+	if err := rpc.CheckListen(c.Listen, c.Internal); err != nil {
+		return err
+	}
+	service, err := New(ctx, c.Config, p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, service.Close()) }()
+	return service.serve(ctx, c, p.Network)
+}
+
+// loadAgents loads the agents in YAML.
+func (c ProcessConfig) loadAgents(ctx context.Context, p Peers) error {
+	if c.AgentsFiles != "" {
+		return p.Registry.Load(ctx, c.AgentsConfig, RegistryPeers{LookupEnv: p.LookupEnv, Log: p.Log})
+	}
+	if len(p.Registry.Types()) == 0 {
+		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_AGENTS is not set, and no agent is registered: name YAML files with agents")
+	}
+	return nil
+}
+
+// serve serves and works until ctx ends.
+func (s *Service) serve(ctx context.Context, c ProcessConfig, network rpc.Network) error {
+	listener, err := network.Listen(ctx, c.Listen)
+	if err != nil {
+		return err
+	}
+	defer listener.Close() // rpc.Serve has closed it already, unless it never ran
+	server, err := rpc.NewServer(rpc.ServerConfig{Security: c.Internal, Log: s.log})
+	if err != nil {
+		return err
+	}
+	s.Register(server)
+	s.log.InfoContext(ctx, "executor serves", "address", listener.Addr().String(), "agents", len(s.registry.Types()))
+	tasks := []process.Task{
+		{Name: "serve", Run: func(ctx context.Context) error { return rpc.Serve(ctx, server, listener, c.Grace) }},
+		{Name: "work", Run: s.Run},
+	}
+	if c.AgentsFiles != "" {
+		tasks = append(tasks, process.Task{Name: "reload", Run: s.reloadOnHangup})
+	}
+	return process.Run(ctx, c.Grace+endGrace, tasks...)
+}
+
+// reloadOnHangup reloads the files of agents at each SIGHUP, until ctx ends.
+func (s *Service) reloadOnHangup(ctx context.Context) error {
+	signals := make(chan os.Signal, 1) // a pending signal stands for all that follow
+	signal.Notify(signals, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-signals:
+			registry.ReloadAndLog(ctx, s.registry, s.log)
+		}
+	}
 }

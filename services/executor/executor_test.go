@@ -2,9 +2,14 @@ package executor_test
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync"
 	"testing"
 	"testing/synctest"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-run/holdfast/pkg/config"
@@ -13,6 +18,7 @@ import (
 	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor"
+	"github.com/holdfast-run/holdfast/services/state"
 )
 
 const oneAgent = `
@@ -32,27 +38,46 @@ func defaults(t *testing.T) executor.Config {
 
 func parsed(t *testing.T) *executor.Agents {
 	t.Helper()
-	agents, err := executor.ParseAgents([]byte(oneAgent), t.TempDir(), environment())
+	agents, err := executor.ParseAgents([]byte(oneAgent), t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return agents
 }
 
-// registry hears announcements and hands out nothing.
-type registry struct {
-	statev1.UnimplementedWorkServiceServer
-	announced chan *statev1.ClaimRunsRequest
-}
-
-func (r *registry) ClaimRuns(stream statev1.WorkService_ClaimRunsServer) error {
-	first, err := stream.Recv()
-	if err != nil {
-		return err
+// stateService serves a state service, and returns a function that lists the agents it knows.
+func stateService(t *testing.T, network rpc.Network, address string) (known func() []*statev1.Agent) {
+	t.Helper()
+	var c state.Config
+	if err := config.Load(&c, []string{"HOLDFAST_STATE_STORE=memory"}); err != nil {
+		t.Fatal(err)
 	}
-	r.announced <- first
-	<-stream.Context().Done()
-	return nil
+	service, err := state.New(t.Context(), c, state.Peers{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- service.Run(ctx) }()
+	conn, err := rpc.Dial(network, address, rpc.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stop()
+		if err := errors.Join(<-ended, conn.Close(), service.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	serve(t, network, address, service.Register)
+	return func() []*statev1.Agent {
+		t.Helper()
+		answer, err := statev1.NewSessionServiceClient(conn).ListAgents(t.Context(), &statev1.ListAgentsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.GetAgents()
+	}
 }
 
 func serve(t *testing.T, network rpc.Network, address string, register func(grpc.ServiceRegistrar)) {
@@ -74,9 +99,8 @@ func TestAnExecutorAnnouncesItsAgentsAndDescribesItself(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		network := rpc.NewMemory()
-		state := &registry{announced: make(chan *statev1.ClaimRunsRequest, 1)}
 		c := defaults(t)
-		serve(t, network, c.StateAddress, func(r grpc.ServiceRegistrar) { statev1.RegisterWorkServiceServer(r, state) })
+		known := stateService(t, network, c.StateAddress)
 		service, err := executor.New(t.Context(), c, executor.Peers{Agents: parsed(t), Network: network, NewID: func() string { return "executor 1" }})
 		if err != nil {
 			t.Fatal(err)
@@ -86,9 +110,9 @@ func TestAnExecutorAnnouncesItsAgentsAndDescribesItself(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- service.Run(ctx) }()
 
-		first := <-state.announced
-		if first.GetExecutorId() != "executor 1" || first.GetCredits() != 256 || len(first.GetAgents()) != 1 || first.GetAgents()[0].GetAgentType() != "demo" {
-			t.Errorf("announcement = %v, want the executor, its agent and 256 credits", first)
+		synctest.Wait()
+		if agents := known(); len(agents) != 1 || agents[0].GetAgentType() != "demo" || agents[0].GetDescription() != "Answers." {
+			t.Errorf("the state service knows %v, want the agent", agents)
 		}
 		conn, err := rpc.Dial(network, "executor", rpc.ClientConfig{})
 		if err != nil {
@@ -138,4 +162,52 @@ func TestTheVariablesOfTheProcessAreDeclaredWithTheirPurpose(t *testing.T) {
 			t.Errorf("%s says not what it is for", v.Name)
 		}
 	}
+}
+
+func TestAnExecutorThatCannotBeMadeEndsTheServersOfItsAgents(t *testing.T) {
+	t.Parallel()
+	broken := defaults(t)
+	broken.Slots = 0
+	for name, c := range map[string]executor.Config{"no slots": broken, "no certificate": defaults(t)} {
+		var open sync.Map // the ids of the open sessions
+		tools := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server {
+			server := mcp.NewServer(&mcp.Implementation{Name: "words", Version: "1"}, nil)
+			mcp.AddTool(server, &mcp.Tool{Name: "shout"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+				return nil, nil, nil
+			})
+			return server
+		}, nil)
+		served := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch id := r.Header.Get("Mcp-Session-Id"); {
+			case r.Method == http.MethodDelete:
+				open.Delete(id)
+			case id != "":
+				open.Store(id, true)
+			}
+			tools.ServeHTTP(w, r)
+		}))
+		t.Cleanup(served.Close)
+		text := "models: {scripted: {script: 'models: {demo: {rules: [{reply: hi}]}}'}}\nmcpServers: {words: {url: \"" + served.URL + "\"}}\nagents: [{name: a, model: scripted/demo, tools: [{mcp: words}]}]\n"
+		set, err := executor.ParseAgents([]byte(text), "", func(name string) (string, bool) { return "127.0.0.1", name == "HOLDFAST_EXECUTOR_TOOL_HOSTS" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(set.Close)
+		if n := size(&open); n != 1 {
+			t.Fatalf("%s: %d sessions are open, want 1", name, n)
+		}
+		if _, err := executor.New(t.Context(), c, executor.Peers{Agents: set, Security: rpc.Security{CertFile: "/no such file"}}); err == nil {
+			t.Fatalf("%s: the executor is made", name)
+		}
+		if n := size(&open); n != 0 {
+			t.Errorf("%s: %d sessions are still open", name, n)
+		}
+	}
+}
+
+func size(m *sync.Map) (n int) {
+	for range m.Range {
+		n++
+	}
+	return n
 }

@@ -15,15 +15,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor"
 )
 
-// crew serves the agents under the names that it is told.
-type crew struct {
+// agentServer serves agents under the requested names.
+type agentServer struct {
 	registry *executor.Registry
 	ledger   string
 }
 
-// serve announces an agent under its name, as in text@NAME. One that is served already
-// is left.
-func (c *crew) serve(name string) error {
+// serve registers an agent under a name like text@NAME, unless it is registered.
+func (c *agentServer) serve(name string) error {
 	kind, _, _ := strings.Cut(name, "@")
 	for _, a := range c.agents() {
 		if a.Name != kind {
@@ -38,9 +37,8 @@ func (c *crew) serve(name string) error {
 	return fault.New(fault.NotFound, "AGENT_NOT_FOUND", "there is no agent %q", kind)
 }
 
-// script is what the agents say, and what it takes. Neither depends on how the calls of the
-// conversation ended, only on how far it is: so conversations differ in what is really
-// different.
+// script has the replies of the agents. A reply depends on the progress of the conversation, not on the outcomes
+// of its calls. So conversations differ only in their outcomes.
 const script = `
 models:
   text:
@@ -179,12 +177,12 @@ models:
               - {name: remember, arguments: {item: first}}
 `
 
-// agents gives the agents: named as their model is.
-func (c *crew) agents() []agent.Agent {
+// agents returns the agents. Each has the name of its model.
+func (c *agentServer) agents() []agent.Agent {
 	safe, never := c.record("record_safe", agent.RetrySafe), c.record("record_never", agent.RetryNever)
 	pay, payAgain := c.record("pay", agent.RetryNever), c.record("pay_again", agent.RetryNever)
 	pay.Approval, payAgain.Approval = true, true
-	// The ledger counts look-ups too. Nothing in it depends on how often they are made.
+	// The ledger also counts look-ups, but no test depends on their number.
 	lookUp, recall, remember := c.record("look_up", agent.RetryNever), remember("recall"), remember("remember")
 	lookUp.ReadOnly, recall.ReadOnly = true, true
 	ask := agent.Tool{
@@ -219,8 +217,8 @@ func (c *crew) agents() []agent.Agent {
 	return agents
 }
 
-// record has an effect on the ledger.
-func (c *crew) record(name string, retry agent.Retry) agent.Tool {
+// record returns a tool with an effect on the ledger.
+func (c *agentServer) record(name string, retry agent.Retry) agent.Tool {
 	return agent.Tool{
 		Name: name, Description: "Has an effect on the ledger.", Retry: retry, Timeout: 2 * time.Minute,
 		InputSchema: json.RawMessage(`{"type": "object", "properties": {"label": {"type": "string"}, "holdMs": {"type": "integer"}}, "required": ["label"]}`),
@@ -237,7 +235,7 @@ func (c *crew) record(name string, retry agent.Retry) agent.Tool {
 	}
 }
 
-func (c *crew) post(ctx context.Context, entry map[string]any) (any, error) {
+func (c *agentServer) post(ctx context.Context, entry map[string]any) (any, error) {
 	body, err := json.Marshal(entry)
 	if err != nil {
 		return nil, err
@@ -258,7 +256,7 @@ func (c *crew) post(ctx context.Context, entry map[string]any) (any, error) {
 	return json.RawMessage(text), nil
 }
 
-// remember appends to the custom state.
+// remember returns a tool that appends to the custom state.
 func remember(name string) agent.Tool {
 	return agent.Tool{
 		Name: name, Description: "Keeps something in mind.", Retry: agent.RetrySafe,
@@ -280,9 +278,9 @@ func remember(name string) agent.Tool {
 	}
 }
 
-// noteStep keeps in mind that the model is asked.
+// noteStep appends the number of the step to the custom state at each model call.
 func noteStep(_ context.Context, h *agent.HookCall, _ agent.ModelCall) {
-	_ = h.Update(func(draft agent.State) error { // a state that is not noted is not as it is undisturbed
+	_ = h.Update(func(draft agent.State) error { // a missing note fails the test
 		steps, _ := draft["asked"].([]any)
 		draft["asked"] = append(steps, h.Step)
 		return nil

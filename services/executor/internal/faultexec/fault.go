@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// faultSettings say where the process dies.
+// faultSettings configure the death of the process.
 type faultSettings struct {
 	Point  string `env:"FAULT_POINT" doc:"the point to die at"`
 	After  int    `env:"FAULT_AFTER" envDefault:"1" doc:"at which passing of the point"`
@@ -21,27 +21,27 @@ type faultSettings struct {
 	Late time.Duration `env:"FAULT_LATE" doc:"die up to this long behind the point, by the seed"`
 }
 
-// faults counts the points that runs come by, and ends the process at one of them.
+// faults counts the points of runs, and ends the process at the configured one.
 type faults struct {
 	settings faultSettings
 
-	mu    sync.Mutex
-	left  int           // passings until the end; below 1 for none
-	late  time.Duration // how long behind the point
-	trace *os.File
+	mu        sync.Mutex
+	remaining int           // passings until the death; below 1 for none
+	delay     time.Duration // from the point to the death
+	trace     *os.File
 }
 
 func newFaults(s faultSettings) (*faults, error) {
 	f := &faults{settings: s}
 	random := rand.New(rand.NewPCG(s.Seed, 0))
 	if s.Late > 0 {
-		f.late = time.Duration(random.Int64N(int64(s.Late)))
+		f.delay = time.Duration(random.Int64N(int64(s.Late)))
 	}
 	switch {
 	case s.Point != "":
-		f.left = s.After
+		f.remaining = s.After
 	case s.Random > 0:
-		f.left = 1 + random.IntN(s.Random)
+		f.remaining = 1 + random.IntN(s.Random)
 	}
 	if s.Trace != "" {
 		var err error
@@ -52,22 +52,22 @@ func newFaults(s faultSettings) (*faults, error) {
 	return f, nil
 }
 
-// passed is called with each point that a run comes by.
+// passed is called at each point of a run.
 func (f *faults) passed(_ context.Context, point string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.trace != nil {
-		_, _ = fmt.Fprintln(f.trace, point) // a trace that lacks a point fails the test that reads it
+		_, _ = fmt.Fprintln(f.trace, point) // a missing line fails the test that reads the trace
 	}
-	if f.left < 1 || f.settings.Point != "" && f.settings.Point != point {
+	if f.remaining < 1 || f.settings.Point != "" && f.settings.Point != point {
 		return
 	}
-	if f.left--; f.left > 0 {
+	if f.remaining--; f.remaining > 0 {
 		return
 	}
-	fmt.Fprintln(os.Stderr, "faultexec dies at", point, "or", f.late, "behind it")
-	if f.late > 0 {
-		time.AfterFunc(f.late, die)
+	fmt.Fprintln(os.Stderr, "faultexec dies at", point, "or", f.delay, "later")
+	if f.delay > 0 {
+		time.AfterFunc(f.delay, die)
 		return
 	}
 	die()
@@ -76,5 +76,5 @@ func (f *faults) passed(_ context.Context, point string) {
 // die ends the process as a power cut does.
 func die() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	time.Sleep(time.Hour) // nothing happens behind the point
+	time.Sleep(time.Hour) // nothing follows the point
 }

@@ -1,10 +1,8 @@
-// Command faultexec is the stock executor with agents for tests of crashes, which
-// kills itself: with SIGKILL, when a run comes by a point between two effects. The
-// points are those of package worker.
+// Command faultexec is an executor for tests of crashes. It kills itself with SIGKILL when a run passes a
+// configured point between two effects (see package worker).
 //
-// Its agents are those of agents.go. Each may be served under many names: text@NAME is
-// the agent "text" under a name that only one test knows, so that it decides which
-// process takes its runs.
+// Its agents are in agents.go. Each can be served under many names: text@NAME is the agent "text" under a name
+// that only one test uses. So the test decides which process takes its runs.
 package main
 
 import (
@@ -23,10 +21,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/scripted"
 )
 
-// headerLimit is how long a caller of the control address may take to ask.
+// headerLimit bounds the time for the header of a request to the control address.
 const headerLimit = 5 * time.Second
 
-// settings are what it reads.
+// settings are read from the environment.
 type settings struct {
 	Executor  executor.Config
 	Listen    string        `env:"HOLDFAST_EXECUTOR_LISTEN,required" doc:"address to serve on"`
@@ -52,7 +50,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.Shutdown(ctx)) }()
-	crew, err := newCrew(s.Ledger)
+	crew, err := newAgentServer(s.Ledger)
 	if err != nil {
 		return err
 	}
@@ -87,8 +85,8 @@ func run(ctx context.Context) (err error) {
 	)
 }
 
-// control takes orders to serve one more agent, until ctx ends.
-func control(ctx context.Context, address string, c *crew, log *slog.Logger) error {
+// control serves the control address until ctx ends. A request adds an agent.
+func control(ctx context.Context, address string, c *agentServer, log *slog.Logger) error {
 	if address == "" {
 		<-ctx.Done()
 		return nil
@@ -112,8 +110,8 @@ func control(ctx context.Context, address string, c *crew, log *slog.Logger) err
 	return nil
 }
 
-// newCrew makes the agents' registry, which serves nothing yet.
-func newCrew(ledger string) (*crew, error) {
+// newAgentServer returns a registry without agents.
+func newAgentServer(ledger string) (*agentServer, error) {
 	parsed, err := scripted.Parse([]byte(script))
 	if err != nil {
 		return nil, err
@@ -122,5 +120,5 @@ func newCrew(ledger string) (*crew, error) {
 	if err := r.Model("scripted", scripted.New(parsed)); err != nil {
 		return nil, err
 	}
-	return &crew{registry: r, ledger: ledger}, nil
+	return &agentServer{registry: r, ledger: ledger}, nil
 }

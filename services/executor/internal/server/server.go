@@ -1,4 +1,4 @@
-// Package server answers questions about the executor.
+// Package server describes the executor to its callers.
 package server
 
 import (
@@ -15,13 +15,13 @@ type Server struct {
 
 	ExecutorID string
 	Slots      int
-	// Agents gives those that it serves now.
+	// Agents returns the current agents.
 	Agents func() []agent.Agent
-	// Live gives the runs that the executor holds now.
+	// Live returns the ids of the held runs.
 	Live func() []string
 }
 
-// Describe tells what the executor serves and does.
+// Describe returns the agents, the slots and the held runs of the executor.
 func (s *Server) Describe(context.Context, *executorv1.DescribeRequest) (*executorv1.DescribeResponse, error) {
 	answer := &executorv1.DescribeResponse{ExecutorId: s.ExecutorID, Slots: int32(s.Slots), LiveRunIds: slices.Clone(s.Live())}
 	for _, a := range s.Agents() {
@@ -36,7 +36,7 @@ func info(a agent.Agent) *executorv1.AgentInfo {
 	case 0:
 		i.MaxSteps = agent.DefaultMaxSteps
 	case agent.NoMaxSteps:
-		i.MaxSteps = 0 // which no cap can be
+		i.MaxSteps = 0 // no limit
 	}
 	for _, t := range a.Tools {
 		i.Tools = append(i.Tools, t.Name)

@@ -12,19 +12,20 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// errModel wraps the failure of a model, to tell it from errors of the stream.
-type errModel struct{ err error }
+// modelFailure is an error of a model. Other errors come from the run or the stream.
+type modelFailure struct{ err error }
 
-func (e errModel) Error() string { return e.err.Error() }
+func (e modelFailure) Error() string { return e.err.Error() }
 
-// agentCode calls the models and functions of an agent, within their time limits.
+// agentCode calls the models and functions of one agent, with time limits.
 type agentCode struct {
-	claimed claimed
-	agent   Agent
+	claimed claimedRun
+	agent   catalog.Agent
 	sandbox *sandbox
 	tracer  trace.Tracer
 	log     *slog.Logger
@@ -33,17 +34,17 @@ type agentCode struct {
 	modelTimeout, guardTimeout, hookTimeout time.Duration
 }
 
-// modelRequest is one call of a model.
+// modelRequest is one model call.
 type modelRequest struct {
 	step, attempt int
 	model         string // provider/name
 	request       model.Request
-	reply         *loop.Reply               // takes the events
-	each          func([]model.Event) error // called with the additions to the reply; may be nil
+	reply         *loop.Reply               // receives the events
+	each          func([]model.Event) error // called with the events accepted by the reply; may be nil
 }
 
-// generate makes one call of a model. An errModel says that the model failed, any other error
-// that the run cannot go on here.
+// generate makes one model call. After a modelFailure the planner decides how to continue. After any other error
+// the run cannot continue here.
 func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 	parent := ctx
 	ctx, cancel := context.WithTimeout(ctx, a.modelTimeout)
@@ -55,14 +56,29 @@ func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 	))
 	defer func() { endModelSpan(span, c.reply, err) }()
 
-	engine, err := a.agent.engine(c.model)
+	engine, err := a.agent.FindModel(c.model)
 	if err != nil {
 		return err
 	}
+	failed := func(err error) error { return a.classify(parent, ctx, err) }
+	err = a.sandbox.receiveReply(ctx, c.model, engine, c.request, a.addTo(ctx, c, failed))
+	switch {
+	case errors.Is(err, errTooLong):
+		return failed(err)
+	case err != nil:
+		return err
+	case !c.reply.Whole():
+		return failed(&model.Error{Code: model.CodeInvalidResponse, Retryable: true, Message: "the reply stopped before its end"})
+	}
+	return nil
+}
+
+// addTo returns a function for the events of a reply. failed classifies a failure of the model.
+func (a *agentCode) addTo(ctx context.Context, c modelRequest, failed func(error) error) func(model.Event, error) error {
 	first := true
-	err = a.sandbox.listen(ctx, c.model, engine, c.request, func(event model.Event, err error) error {
+	return func(event model.Event, err error) error {
 		if err != nil {
-			return a.modelError(parent, ctx, err)
+			return failed(err)
 		}
 		if first {
 			first = false
@@ -70,38 +86,27 @@ func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 		}
 		events, err := c.reply.Add(event)
 		if err != nil {
-			return errModel{err}
+			return modelFailure{err}
 		}
 		if c.each == nil {
 			return nil
 		}
 		return c.each(events)
-	})
-	switch {
-	case errors.Is(err, errTooLong):
-		return a.modelError(parent, ctx, err)
-	case err != nil:
-		return err
-	case !c.reply.Whole():
-		return a.modelError(parent, ctx, &model.Error{
-			Code: model.CodeInvalidResponse, Retryable: true, Message: "the reply stopped before its end",
-		})
 	}
-	return nil
 }
 
-// modelError says what has ended the call: the end of the run, the time limit or the model.
-func (a *agentCode) modelError(parent, limited context.Context, err error) error {
+// classify returns the cause of a failed call: the end of the run, the time limit, or the model.
+func (a *agentCode) classify(parent, limited context.Context, err error) error {
 	switch {
 	case parent.Err() != nil:
 		return context.Cause(parent)
 	case limited.Err() != nil:
-		return errModel{&model.Error{
+		return modelFailure{&model.Error{
 			Code: model.CodeTimeout, Retryable: true, Err: err,
 			Message: fmt.Sprintf("the reply was not whole within %v", a.modelTimeout),
 		}}
 	}
-	return errModel{err}
+	return modelFailure{err}
 }
 
 func endModelSpan(span trace.Span, reply *loop.Reply, err error) {
@@ -117,11 +122,11 @@ func endModelSpan(span trace.Span, reply *loop.Reply, err error) {
 	span.End()
 }
 
-// summarize asks the agent's own function for a summary, or else its model. reply takes the
-// model's reply, also where the call fails.
+// summarize calls the agent's own summary function, or else its model. reply receives the model's reply, also if
+// the call fails.
 func (a *agentCode) summarize(ctx context.Context, e loop.Compact, reply *loop.Reply) (string, error) {
 	if f := a.agent.Context.Compact; f != nil {
-		return foreign(ctx, a.sandbox, a.claimed.code("Compact"), a.modelTimeout, func(ctx context.Context) (string, error) { return f(ctx, e.Older) })
+		return callFunction(ctx, a.sandbox, a.claimed.codeName("Compact"), a.modelTimeout, func(ctx context.Context) (string, error) { return f(ctx, e.Older) })
 	}
 	if err := a.generate(ctx, modelRequest{step: e.Step, attempt: 1, model: e.Model, request: e.Request, reply: reply}); err != nil {
 		return "", err
@@ -132,27 +137,26 @@ func (a *agentCode) summarize(ctx context.Context, e loop.Compact, reply *loop.R
 	return agent.Message{Parts: reply.Parts()}.Text(), nil
 }
 
-// guard asks the agent's guard about the end of the run. An error says that it has given no
-// verdict.
+// guard asks the agent's guard for a verdict about the end of the run.
 func (a *agentCode) guard(ctx context.Context, e loop.Guard) (agent.Verdict, error) {
 	f := a.agent.Guard.OnOutput
 	if e.Reply {
 		f = a.agent.Guard.OnReply
 	}
-	verdict, err := foreign(ctx, a.sandbox, a.claimed.code("the guard"), a.guardTimeout, func(ctx context.Context) (agent.Verdict, error) { return f(ctx, e.Ending) })
+	verdict, err := callFunction(ctx, a.sandbox, a.claimed.codeName("the guard"), a.guardTimeout, func(ctx context.Context) (agent.Verdict, error) { return f(ctx, e.Ending) })
 	if errors.Is(err, errTooLong) {
 		err = fmt.Errorf("the agent's guard has not answered within %v", a.guardTimeout)
 	}
 	return verdict, err
 }
 
-// function calls a function of the agent for the planner, within the time limit of hooks. It is
-// a loop.Apart: the error is loop.ErrCut where ctx has ended. Any other error is logged.
+// function calls a function of the agent for the planner, with the time limit of hooks. It is a loop.Apart: if
+// ctx has ended, it returns loop.ErrCut. It logs other errors.
 func (a *agentCode) function(ctx context.Context, what string, f func() any) (any, error) {
 	if ctx.Err() != nil {
 		return nil, loop.ErrCut
 	}
-	answer, err := foreign(ctx, a.sandbox, a.claimed.code(what), a.hookTimeout, func(context.Context) (any, error) { return f(), nil })
+	answer, err := callFunction(ctx, a.sandbox, a.claimed.codeName(what), a.hookTimeout, func(context.Context) (any, error) { return f(), nil })
 	switch {
 	case err == nil:
 		return answer, nil
@@ -161,6 +165,6 @@ func (a *agentCode) function(ctx context.Context, what string, f func() any) (an
 	case errors.Is(err, errTooLong):
 		err = fmt.Errorf("it did not return within %v", a.hookTimeout)
 	}
-	a.log.WarnContext(ctx, "a function of the agent has given no answer", "function", what, "error", err)
+	a.log.WarnContext(ctx, "a function of the agent has failed", "function", what, "error", err)
 	return nil, err
 }

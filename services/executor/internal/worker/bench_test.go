@@ -11,19 +11,19 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// BenchmarkALiveRun measures what a run costs that waits on a slow model: in bytes of heap
-// and stacks, the services' side of its calls included, which is idle by then.
+// BenchmarkALiveRun measures the memory of a run that waits for a slow model: heap and stacks in bytes,
+// including the idle services.
 func BenchmarkALiveRun(b *testing.B) {
 	for _, size := range []int{100, 10_000} {
-		b.Run(fmt.Sprintf("conversation of %d bytes", size), func(b *testing.B) { liveRuns(b, 2000, size) })
+		b.Run(fmt.Sprintf("conversation of %d bytes", size), func(b *testing.B) { benchmarkLiveRuns(b, 2000, size) })
 	}
 }
 
-func liveRuns(b *testing.B, runs, size int) {
+func benchmarkLiveRuns(b *testing.B, runs, size int) {
 	for b.Loop() {
 		var waiting atomic.Int64
 		all := make(chan struct{})
-		h := newHouse(b, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(b, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			say(model.TextDelta{Text: "Let me think. "})
 			if waiting.Add(1) == int64(runs) {
 				close(all)
@@ -35,7 +35,7 @@ func liveRuns(b *testing.B, runs, size int) {
 		h.config.DrainGrace = 1
 		words := strings.Repeat("x", size)
 		for n := range runs {
-			h.state.startRun(fmt.Sprintf("session %d", n), "demo", words)
+			h.startRun(fmt.Sprintf("session %d", n), "demo", words)
 		}
 		before := memory()
 		e := h.open()
@@ -47,7 +47,7 @@ func liveRuns(b *testing.B, runs, size int) {
 	}
 }
 
-// memory is what is in use, behind two collections: the first one shrinks stacks.
+// memory returns the bytes in use after several collections: the first one shrinks stacks.
 func memory() uint64 {
 	var m runtime.MemStats
 	for range 3 {

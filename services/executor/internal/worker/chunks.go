@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// The events of a run, each a chunk without its base.
+// The chunks of a run, without the fields set by view.stamp.
 
 func runStarted(turn int32, messageID string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{Turn: turn, MessageId: messageID}}}
@@ -33,7 +33,7 @@ func stepCommitted(checkpointID string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{CheckpointId: checkpointID}}}
 }
 
-func text(delta string) *eventv1.Chunk {
+func textReply(delta string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: clean(delta)}}}
 }
 
@@ -67,11 +67,11 @@ func toolEnd(r agent.ToolResult) *eventv1.Chunk {
 	}}}
 }
 
-// replyChunk is the chunk of an event of the reply; nil for events that readers do not see.
+// replyChunk returns the chunk of an event of the reply; nil for events without one.
 func replyChunk(event model.Event, reply *loop.Reply) *eventv1.Chunk {
 	switch e := event.(type) {
 	case model.TextDelta:
-		return text(e.Text)
+		return textReply(e.Text)
 	case model.ReasoningDelta:
 		return thinking(e.Text, false)
 	case model.ReasoningEnd:
@@ -86,13 +86,13 @@ func replyChunk(event model.Event, reply *loop.Reply) *eventv1.Chunk {
 	return nil
 }
 
-// planChunks are the chunks of a step up to its plan.
+// planChunks returns the chunks of a step up to its plan.
 func planChunks(plan agent.Message, fates callFates) []*eventv1.Chunk {
 	chunks := []*eventv1.Chunk{stepStarted()}
 	for _, p := range plan.Parts {
 		switch part := p.(type) {
 		case agent.Text:
-			chunks = append(chunks, text(part.Text))
+			chunks = append(chunks, textReply(part.Text))
 		case agent.Reasoning:
 			chunks = append(chunks, thinking(part.Text, true))
 		case agent.ToolCall:
@@ -107,7 +107,7 @@ func planChunks(plan agent.Message, fates callFates) []*eventv1.Chunk {
 	return chunks
 }
 
-// terminal says how the run ended, for the readers of its stream.
+// terminal returns the end of the run for its readers.
 func terminal(runID string, o loop.Outcome, usage *eventv1.Usage) *streamv2.Terminal {
 	if f := o.Failure; f != nil {
 		return &streamv2.Terminal{RunId: runID, Outcome: &streamv2.Terminal_Fail{Fail: &streamv2.Fail{Error: clean(f.Error), Code: f.Code}}}
@@ -116,7 +116,7 @@ func terminal(runID string, o loop.Outcome, usage *eventv1.Usage) *streamv2.Term
 	switch {
 	case o.Status == loop.StatusInterrupted:
 		status = streamv2.EndStatus_END_STATUS_INTERRUPTED
-	case suspends(o):
+	case isSuspended(o):
 		status = streamv2.EndStatus_END_STATUS_PAUSED
 	}
 	return &streamv2.Terminal{RunId: runID, Outcome: &streamv2.Terminal_End{End: &streamv2.End{
@@ -124,27 +124,27 @@ func terminal(runID string, o loop.Outcome, usage *eventv1.Usage) *streamv2.Term
 	}}}
 }
 
-// lastChunk says how the run ended.
+// lastChunk returns the last chunk of the run.
 func lastChunk(o loop.Outcome, usage *eventv1.Usage) *eventv1.Chunk {
 	switch {
 	case o.Failure != nil:
 		return runError(*o.Failure)
 	case o.Status == loop.StatusInterrupted:
 		return &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{Reason: clean(o.Reason)}}}
-	case suspends(o):
-		return &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: suspensions[o.Status]}}}
+	case isSuspended(o):
+		return &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: suspensionReasons[o.Status]}}}
 	}
 	return runCompleted(o, usage)
 }
 
-// suspensions are the reasons why a run waits, as readers see them.
-var suspensions = map[loop.Status]string{
+// suspensionReasons has the reason of a suspension, for readers.
+var suspensionReasons = map[loop.Status]string{
 	loop.StatusSuspendedClientTool: "client_tool",
 	loop.StatusSuspendedPartial:    "step_partial",
 }
 
-// suspends reports whether the run waits for somebody outside of the runtime.
-func suspends(o loop.Outcome) bool { return suspensions[o.Status] != "" }
+// isSuspended reports whether the run waits for a client or a human.
+func isSuspended(o loop.Outcome) bool { return suspensionReasons[o.Status] != "" }
 
 func runResumed(previous string, turn int32, messageID string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{
@@ -172,7 +172,7 @@ func approvalRequest(c loop.OpenCall) *eventv1.Chunk {
 	}}}
 }
 
-// approvalResponse is what a human has decided about a call.
+// approvalResponse returns the chunk of a human's decision about a call.
 func approvalResponse(callID string, d loop.Decision) *eventv1.Chunk {
 	decision := "reject"
 	if d.Approved {
@@ -183,7 +183,7 @@ func approvalResponse(callID string, d loop.Decision) *eventv1.Chunk {
 	}}}
 }
 
-// writesChunks show writes to the custom state, where there are any.
+// writesChunks returns the chunks of writes to the custom state; none for no writes.
 func writesChunks(ops []agent.Op, patch []byte) []*eventv1.Chunk {
 	if len(ops) == 0 {
 		return nil

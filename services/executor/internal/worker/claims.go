@@ -12,14 +12,13 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// claim holds a claim stream open until ctx ends. Runs that it starts live as long
-// as live does.
-func (w *Worker) claim(ctx, live context.Context) {
+// claimRuns holds a claim stream open until ctx ends. The runs live until live ends.
+func (w *Worker) claimRuns(ctx, live context.Context) {
 	var wait backoff
-	var failed time.Time // when the present outage began; zero without one
-	logged := false      // the outage was logged
+	var failed time.Time // when the current outage began; zero without one
+	logged := false      // the current outage was logged
 	for ctx.Err() == nil {
-		changed := w.peers.Agents.Changed() // before the types are asked for
+		changed := w.peers.Agents.Changed() // before Types, to miss no change
 		if len(w.peers.Agents.Types()) == 0 {
 			select {
 			case <-changed:
@@ -28,18 +27,18 @@ func (w *Worker) claim(ctx, live context.Context) {
 				return
 			}
 		}
-		claimed, err := w.claimOnce(ctx, live, changed)
+		claimed, err := w.claimOnStream(ctx, live, changed)
 		if ctx.Err() != nil {
 			return
 		}
 		if claimed || errors.Is(err, errChanged) {
 			wait, failed, logged = backoff{}, time.Time{}, false
 		}
-		if outage(err) && failed.IsZero() {
+		if isOutage(err) && failed.IsZero() {
 			failed = time.Now()
 		}
-		if outage(err) && !logged && time.Since(failed) >= shortOutage {
-			w.peers.Log.WarnContext(ctx, "the claim stream has ended and is opened again until it holds", "error", err)
+		if isOutage(err) && !logged && time.Since(failed) >= shortOutage {
+			w.peers.Log.WarnContext(ctx, "the claim stream has failed and is reopened", "error", err)
 			logged = true
 		}
 		if wait.sleep(ctx) != nil {
@@ -48,21 +47,21 @@ func (w *Worker) claim(ctx, live context.Context) {
 	}
 }
 
-// outage reports whether a claim stream has ended because of a failure.
-func outage(err error) bool {
+// isOutage reports whether a claim stream has ended because of a failure.
+func isOutage(err error) bool {
 	return err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) && !errors.Is(err, errChanged)
 }
 
-// shortOutage is how long an outage may last before it is logged. It covers services that
-// start together.
+// shortOutage is how long an outage may last before it is logged. It covers a common
+// start of the services.
 const shortOutage = time.Second
 
-// errChanged ends a claim stream whose announcement is out of date.
+// errChanged ends a claim stream with an outdated announcement.
 var errChanged = errors.New("the agents have changed")
 
-// claimOnce announces the executor and takes claims until the stream ends, or until the
-// agents change. It reports whether anything has come from the state service.
-func (w *Worker) claimOnce(ctx, live context.Context, changed <-chan struct{}) (claimed bool, err error) {
+// claimOnStream announces the executor and takes claims until the stream ends or the agents change. It reports
+// whether it has received anything.
+func (w *Worker) claimOnStream(ctx, live context.Context, changed <-chan struct{}) (claimed bool, err error) {
 	parent := ctx
 	ctx, end := context.WithCancelCause(parent)
 	cancel := func() { end(nil) }
@@ -93,11 +92,11 @@ func (w *Worker) claimOnce(ctx, live context.Context, changed <-chan struct{}) (
 			return claimed, err
 		}
 		claimed = true
-		w.start(parent, live, work)
+		w.handle(parent, live, work)
 	}
 }
 
-// streamError is why a stream has ended: Send itself says io.EOF only.
+// streamError returns the cause of a stream's end. Send itself only returns io.EOF.
 func streamError(stream interface {
 	Recv() (*statev1.ClaimRunsResponse, error)
 }, err error) error {
@@ -108,8 +107,7 @@ func streamError(stream interface {
 	return cmp.Or(received, err)
 }
 
-// policies are the state service's names for what an agent does with messages that come while
-// a run is live. An agent without a policy announces none.
+// policies maps the policy of an agent for messages during a live run. An agent without a policy announces none.
 var policies = map[agent.BusyPolicy]statev1.BusyPolicy{
 	agent.BusyReject:    statev1.BusyPolicy_BUSY_POLICY_REJECT,
 	agent.BusyEnqueue:   statev1.BusyPolicy_BUSY_POLICY_ENQUEUE,
@@ -117,7 +115,7 @@ var policies = map[agent.BusyPolicy]statev1.BusyPolicy{
 	agent.BusyRollback:  statev1.BusyPolicy_BUSY_POLICY_ROLLBACK,
 }
 
-// announcement is the first request of a claim stream. reopen ends that stream.
+// announcement returns the first request of a claim stream. reopen ends the stream.
 func (w *Worker) announcement(reopen func()) *statev1.ClaimRunsRequest {
 	r := &statev1.ClaimRunsRequest{ExecutorId: w.peers.ExecutorID, HeldRunIds: w.LiveRunIDs()}
 	for _, t := range w.peers.Agents.Types() {
@@ -134,8 +132,7 @@ func (w *Worker) announcement(reopen func()) *statev1.ClaimRunsRequest {
 	return r
 }
 
-// sendCredits sends a credit for each slot that has become free. When the stream is broken, the
-// receiving side learns why.
+// sendCredits sends a credit for each slot that becomes free. The receiving side finds out why a stream breaks.
 func (w *Worker) sendCredits(ctx context.Context, stream statev1.WorkService_ClaimRunsClient) {
 	for {
 		select {
@@ -153,11 +150,11 @@ func (w *Worker) sendCredits(ctx context.Context, stream statev1.WorkService_Cla
 	}
 }
 
-// heartbeatPatience is how many intervals one heartbeat may take.
+// heartbeatPatience is the most intervals that one heartbeat may take.
 const heartbeatPatience = 3
 
-// beat sends heartbeats until ctx ends.
-func (w *Worker) beat(ctx context.Context) {
+// sendHeartbeats sends heartbeats until ctx ends.
+func (w *Worker) sendHeartbeats(ctx context.Context) {
 	ticks := time.NewTicker(w.config.HeartbeatInterval)
 	defer ticks.Stop()
 	listed, received := time.Now(), true
@@ -167,37 +164,36 @@ func (w *Worker) beat(ctx context.Context) {
 			return
 		case <-ticks.C:
 		}
-		if !w.known() {
+		if !w.isAnnounced() {
 			continue
 		}
 		list := time.Since(listed) >= w.config.HeldInterval
-		err := w.beatOnce(ctx, list)
+		err := w.sendHeartbeat(ctx, list)
 		if err == nil && list {
 			listed = time.Now()
 		}
 		if err != nil && received && ctx.Err() == nil {
-			w.peers.Log.WarnContext(ctx, "the state service does not get heartbeats", "error", err)
+			w.peers.Log.WarnContext(ctx, "the state service does not receive heartbeats", "error", err)
 		}
 		received = err == nil
 	}
 }
 
-// known reports whether the state service has had time to read the announcement. A heartbeat
-// that overtakes it would come from an unknown executor.
-func (w *Worker) known() bool {
+// isAnnounced reports whether the state service has had time to read the announcement. Earlier heartbeats would
+// come from an unknown executor.
+func (w *Worker) isAnnounced() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.announced.IsZero() && time.Since(w.announced) >= w.config.HeartbeatInterval
 }
 
-// beatOnce sends one heartbeat, which may list the held runs.
-func (w *Worker) beatOnce(ctx context.Context, list bool) error {
+// sendHeartbeat sends one heartbeat. With list, it has the ids of the held runs.
+func (w *Worker) sendHeartbeat(ctx context.Context, list bool) error {
 	r := &statev1.HeartbeatRequest{ExecutorId: w.peers.ExecutorID}
 	if list {
 		r.Held = &statev1.HeldRuns{RunIds: w.LiveRunIDs()}
 	}
-	// A heartbeat that hangs must not hold the next ones back until the executor
-	// counts as dead.
+	// A hanging heartbeat must not delay the next ones until the executor counts as dead.
 	call, cancel := context.WithTimeout(ctx, min(w.config.CallTimeout, heartbeatPatience*w.config.HeartbeatInterval))
 	defer cancel()
 	answer, err := w.peers.Work.Heartbeat(call, r)
@@ -205,17 +201,17 @@ func (w *Worker) beatOnce(ctx context.Context, list bool) error {
 		return err
 	}
 	for _, stop := range answer.GetStops() {
-		w.stopRun(stop.GetRunId(), stop.GetStop())
+		w.passStop(stop.GetRunId(), stop.GetStop())
 	}
 	if answer.GetForgotten() {
-		w.peers.Log.WarnContext(ctx, "the state service took this executor for dead; its runs are stopped")
-		w.forget()
+		w.peers.Log.WarnContext(ctx, "the state service considers this executor dead; its runs are stopped")
+		w.cutForgotten()
 	}
 	return nil
 }
 
-// stopRun lets the run end early where the worker holds it.
-func (w *Worker) stopRun(runID string, stop *statev1.Stop) {
+// passStop passes a stop on to the runner of the run, if the worker holds the run.
+func (w *Worker) passStop(runID string, stop *statev1.Stop) {
 	s, ok := toStop(stop)
 	if !ok {
 		return
@@ -224,6 +220,6 @@ func (w *Worker) stopRun(runID string, stop *statev1.Stop) {
 	h := w.held[runID]
 	w.mu.Unlock()
 	if h != nil {
-		h.halt.request(s)
+		h.stopper.request(s)
 	}
 }

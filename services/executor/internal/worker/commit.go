@@ -7,33 +7,33 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// commit shows what readers have not seen of the step, and makes the step durable; with an
-// outcome it ends the run. After a stop, neither hooks nor the stream tier hold that up for
-// long. In a step that was cut only those writes of hooks count that were recorded with the
-// plan. Where the state would be too large with the writes of hooks, none of them counts, and
-// readers are shown the state without them.
+// commit shows the rest of the step to readers and makes the step durable. With an outcome it ends the run.
+// After a stop, hooks and the stream tier delay the commit only shortly.
+//
+// If a stop has cut the step, only the hook writes recorded with the plan count. If the state would be too large
+// with the writes of hooks, none of them counts, and readers see the state without them.
 func (r *runner) commit(ctx context.Context, e loop.Commit) error {
-	bounded, end := r.halt.outlasting(ctx)
+	bounded, end := r.stopper.withGrace(ctx)
 	defer end()
-	for _, found := range r.writes.take(e.Messages) {
-		if err := r.view.committedDecision(bounded, e, found.Result.CallID); err != nil {
+	for _, found := range r.writes.takeRecovered(e.Messages) {
+		if err := r.view.showCommittedDecision(bounded, e, found.Result.CallID); err != nil {
 			return err
 		}
-		if err := r.view.ended(bounded, int32(e.Step), loop.Ended{Result: found.Result, Ops: found.Ops}); err != nil {
+		if err := r.view.showEnd(bounded, int32(e.Step), loop.Ended{Result: found.Result, Ops: found.Ops}); err != nil {
 			return err
 		}
 	}
 	r.hooks.onMessages(bounded, e.Step, e.Messages...)
 	if e.Cut {
-		r.writes.cut()
+		r.writes.cutStep()
 	}
-	if err := r.view.rest(bounded, e, r.planner, r.writes); err != nil {
+	if err := r.view.showRest(bounded, e, r.planner, r.writes); err != nil {
 		return err
 	}
 	err := r.commitStep(ctx, e)
 	if fault.ReasonOf(err) == reasonStateSizeExceeded && r.writes.drop() {
 		r.log.WarnContext(ctx, "the writes of hooks are dropped: the custom state is too large with them", "step", e.Step, "error", err)
-		if err := r.view.merged(bounded, int32(e.Step), r.writes); err != nil {
+		if err := r.view.showState(bounded, int32(e.Step), r.writes); err != nil {
 			return err
 		}
 		err = r.commitStep(ctx, e)
@@ -45,36 +45,36 @@ func (r *runner) commit(ctx context.Context, e loop.Commit) error {
 	return nil
 }
 
-// commitStep commits the step. Then it shows that, and the end of the run where it has ended.
+// commitStep commits the step. Then it shows the commit, and the end of the run if it has ended.
 func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
-	if r.halt.requested() {
+	if r.stopper.requested() {
 		r.peers.Passed(ctx, PointStopKept)
 	}
 	r.peers.Passed(ctx, PointCommitBegins)
-	answer, err := r.recorder.commit(ctx, e, r.writes.own(), r.view.publisher.Record())
+	answer, err := r.recorder.commit(ctx, e, r.writes.forCommit(), r.view.publisher.Record())
 	if err != nil {
 		return err
 	}
 	r.peers.Passed(ctx, PointCommitted)
 	r.step = int32(e.Step)
 	r.writes.commit()
-	r.hooks.announced.reset()
+	r.hooks.messaged.reset()
 	if stop, ok := toStop(answer.GetStop()); ok && e.Outcome == nil {
-		r.halt.request(stop)
+		r.stopper.request(stop)
 	}
 	if e.Outcome != nil {
 		r.peers.Passed(ctx, PointFinished)
 	}
-	r.view.commit(r.step, answer.GetCheckpointId(), e.Outcome, r.usage.total)
+	r.view.showCommitted(r.step, answer.GetCheckpointId(), e.Outcome, r.usage.total)
 	if e.Outcome != nil {
 		r.hooks.afterRun(ctx, *e.Outcome, r.step)
 	}
 	return nil
 }
 
-// finish ends the run outside of a step. Whatever readers have seen of one is void.
+// finish ends the run outside of a step. It voids the step in flight for readers.
 func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
-	if r.halt.requested() {
+	if r.stopper.requested() {
 		r.peers.Passed(ctx, PointStopKept)
 	}
 	r.peers.Passed(ctx, PointFinishing)
@@ -82,7 +82,7 @@ func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
 		return err
 	}
 	r.peers.Passed(ctx, PointFinished)
-	r.view.finish(r.step, o, r.usage.total)
+	r.view.showFinished(r.step, o, r.usage.total)
 	r.hooks.afterRun(ctx, o, r.step)
 	return nil
 }

@@ -10,17 +10,17 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// messagesPage is how many messages are asked for at once.
+// messagesPage is the size of a page of messages.
 const messagesPage = 200
 
 // conversation reads the messages of a session.
 type conversation struct {
-	claimed  claimed
+	claimed  claimedRun
 	sessions statev1.SessionServiceClient
 	timeout  time.Duration // of one request
 }
 
-// load gives all messages. tail came with the claim; load reads the messages before it.
+// load returns all messages. tail came with the claim. load reads the messages before tail.
 func (c conversation) load(ctx context.Context, tail []*statev1.StoredMessage) ([]*statev1.StoredMessage, error) {
 	first := c.claimed.session.GetMessageCount()
 	if len(tail) > 0 {
@@ -38,7 +38,7 @@ func (c conversation) stored(ctx context.Context, count int64) ([]*statev1.Store
 	var messages []*statev1.StoredMessage
 	for int64(len(messages)) < count {
 		var page *statev1.ListMessagesResponse
-		err := persist(ctx, c.timeout, func(ctx context.Context) (err error) {
+		err := retryCall(ctx, c.timeout, func(ctx context.Context) (err error) {
 			page, err = c.sessions.ListMessages(ctx, &statev1.ListMessagesRequest{
 				Tenant: c.claimed.ref.GetTenant(), SessionId: c.claimed.ref.GetSessionId(), Offset: int64(len(messages)),
 				Limit: int32(min(messagesPage, count-int64(len(messages)))),
@@ -56,15 +56,15 @@ func (c conversation) stored(ctx context.Context, count int64) ([]*statev1.Store
 	return messages, nil
 }
 
-// branched reports whether the session was made from another one and has no step of its own:
-// then the steps of its messages are those of the other session.
+// branched reports whether the session is a branch without a step of its own. Then the steps of its messages
+// belong to the other session.
 func (c conversation) branched(messages []*statev1.StoredMessage) bool {
 	return c.claimed.session.GetStepCount() == 0 &&
 		slices.ContainsFunc(messages, func(s *statev1.StoredMessage) bool { return s.GetMessage().GetStep() > 0 })
 }
 
-// begin is the index of the first message of the run, or for a continuation, of the first run
-// that it continues.
+// begin returns the index of the first message of the run. For a continuation, it is that of the first run of
+// the turn.
 func (c conversation) begin(transcript []agent.Message) int {
 	run := c.claimed.run
 	begin := int(min(run.GetStartMessageCount(), int64(len(transcript))))
@@ -77,9 +77,9 @@ func (c conversation) begin(transcript []agent.Message) int {
 	return beginOfTurn(transcript, begin)
 }
 
-// beginOfTurn gives the index of the first of the adjacent user messages before the place.
-// They began the run that is continued, unless that was resumed. It serves the first run of a
-// session, and continuations for which the state service does not say where the turn began.
+// beginOfTurn returns the index of the first of the adjacent user messages before the place. Unless the turn was
+// resumed, they began it. It is for the first run of a session, and for continuations whose claim lacks the
+// begin of the turn.
 func beginOfTurn(transcript []agent.Message, place int) int {
 	asks := func(m agent.Message) bool { return m.Role == agent.RoleUser && !m.Hidden }
 	for place > 0 && !asks(transcript[place-1]) {
@@ -96,7 +96,7 @@ func toTranscript(stored []*statev1.StoredMessage) ([]agent.Message, error) {
 	transcript := make([]agent.Message, 0, len(stored))
 	for i, s := range stored {
 		if s.GetOrdinal() != int64(i) {
-			return nil, fmt.Errorf("message %d stands where message %d should", s.GetOrdinal(), i)
+			return nil, fmt.Errorf("found message %d in the place of message %d", s.GetOrdinal(), i)
 		}
 		m, err := toMessage(s.GetMessage())
 		if err != nil {

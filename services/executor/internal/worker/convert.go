@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-var roles = map[eventv1.Role]agent.Role{
+var rolesByWire = map[eventv1.Role]agent.Role{
 	eventv1.Role_ROLE_USER:      agent.RoleUser,
 	eventv1.Role_ROLE_ASSISTANT: agent.RoleAssistant,
 	eventv1.Role_ROLE_TOOL:      agent.RoleTool,
@@ -20,18 +20,18 @@ var roles = map[eventv1.Role]agent.Role{
 	eventv1.Role_ROLE_CONTEXT:   agent.RoleContext,
 }
 
-var protoRoles = func() map[agent.Role]eventv1.Role {
-	inverse := make(map[agent.Role]eventv1.Role, len(roles))
-	for wire, role := range roles {
+var wireRoles = func() map[agent.Role]eventv1.Role {
+	inverse := make(map[agent.Role]eventv1.Role, len(rolesByWire))
+	for wire, role := range rolesByWire {
 		inverse[role] = wire
 	}
 	return inverse
 }()
 
-// toMessage fails where the message has a role or part that this executor does
-// not know: it must not call a model with half of a conversation.
+// toMessage returns an error for an unknown role or part: a model must not see an
+// incomplete conversation.
 func toMessage(m *eventv1.Message) (agent.Message, error) {
-	role, ok := roles[m.GetRole()]
+	role, ok := rolesByWire[m.GetRole()]
 	if !ok {
 		return agent.Message{}, fmt.Errorf("message %s has the unknown role %v", m.GetId(), m.GetRole())
 	}
@@ -80,7 +80,7 @@ func toJSON(text string) json.RawMessage {
 
 func fromMessage(m agent.Message, runID string, step int) *eventv1.Message {
 	message := &eventv1.Message{
-		Id: m.ID, Role: protoRoles[m.Role], RunId: runID, Step: int32(step), Metadata: m.Metadata, Hidden: m.Hidden,
+		Id: m.ID, Role: wireRoles[m.Role], RunId: runID, Step: int32(step), Metadata: m.Metadata, Hidden: m.Hidden,
 	}
 	for _, p := range m.Parts {
 		message.Parts = append(message.Parts, fromPart(p))
@@ -88,8 +88,8 @@ func fromMessage(m agent.Message, runID string, step int) *eventv1.Message {
 	return message
 }
 
-// decide writes how approvals were decided to the results of their calls, by call id.
-func decide(m *eventv1.Message, decisions map[string]loop.Decision) {
+// addDecisions adds the decisions about approvals, by call id, to the results of their calls.
+func addDecisions(m *eventv1.Message, decisions map[string]loop.Decision) {
 	for _, p := range m.GetParts() {
 		result := p.GetToolResult()
 		if d, ok := decisions[result.GetToolCallId()]; ok && result != nil {
@@ -98,7 +98,7 @@ func decide(m *eventv1.Message, decisions map[string]loop.Decision) {
 	}
 }
 
-// fromDecision gives nil for nil.
+// fromDecision returns nil for nil.
 func fromDecision(d *loop.Decision) *eventv1.ApprovalVerdict {
 	if d == nil {
 		return nil
@@ -133,10 +133,10 @@ func fromResult(r agent.ToolResult) *eventv1.ToolResultPart {
 	}
 }
 
-// clean makes valid UTF-8, as protobuf needs it. Providers and tools may send other bytes.
+// clean replaces invalid UTF-8 for protobuf. Providers and tools may send it.
 func clean(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// statuses are how the state service names the ends of runs.
+// statuses has the state service's statuses of ended runs.
 var statuses = map[loop.Status]statev1.RunStatus{
 	loop.StatusCompleted:           statev1.RunStatus_RUN_STATUS_COMPLETED,
 	loop.StatusFailed:              statev1.RunStatus_RUN_STATUS_FAILED,
@@ -159,7 +159,7 @@ func fromOutcome(o loop.Outcome, usage *eventv1.Usage) *statev1.Outcome {
 	return outcome
 }
 
-// toAsked are the calls of the session for clients and humans.
+// toAsked converts the calls for clients and humans.
 func toAsked(calls []*statev1.Call) []loop.Asked {
 	asked := make([]loop.Asked, 0, len(calls))
 	for _, c := range calls {

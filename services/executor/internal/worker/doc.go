@@ -1,174 +1,171 @@
-// Package worker executes runs: it claims them from the state service, performs
-// what the planner (package loop) decides, shows readers the step in flight (package
-// publisher), and commits.
+// Package worker executes runs: it claims them from the state service, performs the planner's
+// effects (package loop), shows readers the step in flight (package publisher), and
+// commits.
 //
 //	state ──ClaimRuns──▶ claims ──▶ one runner per claim ──┬─▶ agentCode: models, functions, guards
-//	  ▲  └──stops──────▶ halt  ───────────┘ cuts           ├─▶ toolCaller: tools ┐
-//	  │                                                    ├─▶ hookRunner: hooks ┴─▶ writes, account
+//	  ▲  └──stops──────▶ stopper ─────────┘ cuts           ├─▶ toolCaller: tools ┐
+//	  │                                                    ├─▶ hookRunner: hooks ┴─▶ stateWrites, account
 //	  │                                                    ├─▶ view ──▶ publisher ──▶ stream
 //	  ├──Heartbeat── one per process                       │
 //	  └──RecordPlan, RecordResult, CommitStep, FinishRun, ReleaseRun ◀── recorder
 //
 // # Types
 //
-// The runner is the driver: it asks the planner for the next effect, performs it, and answers
-// the planner. Everything else that a run needs to remember has an owner:
+// The runner asks the planner for the next effect, performs it, and returns the result to the
+// planner. Each other piece of a run's memory has an owner:
 //
-//   - halt: whether the run is to end early, and what a stop cuts,
-//   - view: what readers have seen of the step in flight,
-//   - writes: the custom state, and who has written what to it in the step,
-//   - account: the tokens and other usage,
-//   - recorder: what the journal has of the step; it makes all writes to the state service,
-//   - hookRunner: which messages OnMessage has seen, and the hook that runs behind the end.
+//   - stopper: the request to end the run early, and the effect that it cuts,
+//   - view: the shown part of the step in flight,
+//   - stateWrites: the custom state, and the writes of the step,
+//   - account: tokens and other usage,
+//   - recorder: the journal of the step; it makes all writes to the state service,
+//   - hookRunner: the messages seen by OnMessage, and the hook after the end.
 //
-// The goroutine of the runner owns them all. While the calls of a step run on goroutines of their
-// own, they use only what is safe for that: parts of view, recorder.result, and hookRunner.call.
+// The goroutine of the runner owns them all. The calls of a step run on goroutines of their own,
+// and use only parts that are safe for that: some of view, recorder.result, and hookRunner.call.
 //
 // # Order
 //
-// Within a step: plan recorded → calls run, results recorded before their chunks → step
-// committed → boundary. The planner says which steps need a plan and which results a record; the
-// commit makes the others durable, and carries their usage. The chunks of the step go to the live log meanwhile, and nothing
-// waits for their acknowledgement. The commit carries the record of what readers saw beside
-// the messages, so the state service can give the step to any later reader. With an outcome,
-// the commit ends the run as well. Behind the end, the runner gives the log a short time. After
-// that nothing is left to do: no other process repairs anything.
+// Within a step: record the plan → run the calls, record each result before its chunks → commit the
+// step → show the boundary. The planner selects the steps with a plan and the results with a
+// record. The commit makes the other results durable, with their usage. Chunks go to the live log
+// meanwhile, and nothing waits for their acknowledgement. The commit carries a record of what
+// readers saw beside the messages, so the state service can show the step to later readers. With
+// an outcome, the commit also ends the run. After the end, the runner gives the log a short time.
+// Then nothing is pending, and no other process repairs anything.
 //
 // # Points
 //
-// The points of point.go lie between two effects. Peers.Passed is called at each. If the process
-// dies at a point, this is what it costs:
+// The points of points.go are between two effects. Peers.Passed is called at each. This is the
+// cost if the process dies at a point:
 //
-//	claimed, drained               nothing; the run is claimed again, answers are read again
-//	model_called, replied          the reply, whose tokens are not counted: the model is asked again, and
-//	                               what readers have seen of the reply is void
-//	plan_recorded                  a call without a result runs again if its tool is safe to repeat; of any
-//	                               other call it is unknown whether it had begun
-//	call_begins, call_ended        a safe call runs again, under its key; a call that is never repeated gets
-//	                               the result that its outcome is not known, which the model reads
+//	claimed, drained               nothing: the run is claimed again, and answers are read again
+//	model_called, replied          the reply and its tokens: the model is called again, and the shown
+//	                               reply is void
+//	plan_recorded                  a call without a result runs again if its tool is safe to repeat; for any
+//	                               other call it is unknown whether it has begun
+//	call_begins, call_ended        a safe call runs again with its key; for any other call the model
+//	                               reads that the outcome is not known
 //	call_recorded                  nothing: the journal has the result, the writes of the call, and the writes
-//	                               of the hooks that have led to the plan; the other hooks are called again
+//	                               of hooks before the plan; the other hooks are called again
 //	call_told, calls_ended,
-//	commit_begins                  what is not recorded: of the last call the same as at call_ended, of read-only
-//	                               calls nothing but their second execution; without a plan, as at replied
+//	commit_begins                  all that is not recorded: the last call as at call_ended, read-only calls only
+//	                               their second execution; without a plan, as at replied
 //	committed                      nothing: readers get the step from the state service
-//	stop_seen, stop_kept           what had come of a reply; the stop itself is stored with the run,
+//	stop_seen, stop_kept           the incomplete reply; the stop itself is stored with the run,
 //	                               and the next owner ends the run
 //	finishing                      nothing: the next owner comes to the same end, or to a better one
-//	finished                       the hook of the run's end (AfterRun), which is called behind the commit
-//	releasing                      nothing; a run that was to be given back is claimed again when its
-//	                               executor is missed
+//	finished                       the hook AfterRun
+//	releasing                      nothing: the run is claimed again when its executor is missed
 //
 // # Ownership
 //
 // A runner owns its run until the state service answers EPOCH_STALE or RUN_FINISHED, or the
 // stream service WRITER_FENCED. Then it stops and writes nothing more. It never gives a run
-// up because a service is away: it tries again until it gets another answer, or until the
-// state service says that the executor was forgotten. A run whose agent is not here goes back
-// to the queue, for an executor that has it. A run with which executors are lost again and
-// again fails, before it takes the next one with it.
+// up because a service is unavailable: it retries until it gets another answer, or until the
+// state service reports that the executor was forgotten. A run without its agent here returns
+// to the queue for another executor. A run fails once several executors in a row were lost
+// with it, before it takes the next one with it.
 //
 // # Stops
 //
-// A stop reaches its runner from the claim itself, through the claim stream, with a
+// A stop reaches its runner in the claim itself, through the claim stream, with a
 // heartbeat, or with the answer to a commit. A timer stops the run at its deadline. A stop cuts
-// what is under way: the call of the model, the tools, a summary, a guard, a wait. Their contexts
-// end with the cause Stopped. Then the planner says what is kept, and how the run ends. Writes to
-// the state service are not cut, so that the fate of each is known before the next one.
-// An outcome that is being committed stands.
+// the effect in progress: the model call, the tools, a summary, a guard, a wait. Their contexts
+// end with the cause Stopped. Then the planner decides about the partial results and the end of the run. Writes to
+// the state service are not cut, so that the result of each is known before the next one.
+// A stop does not change an outcome that is being committed.
 //
-// A run that is to stop waits a second at most for hooks and for a full queue to the stream
-// tier. A run whose agent is not here ends all the same when it is to stop or its deadline has
-// passed.
+// A stopped run waits at most a second for hooks and for a full queue to the stream
+// tier. A run without its agent here still ends when it is stopped or its deadline has passed.
 //
-// An executor that gives a run up (quit.go) commits what the journal has of the step in flight
-// with the end: its reply, and for each call the result or that it is unknown. The run ends
-// without that only where the state service refuses the commit.
+// An executor that gives a run up (giveup.go) commits what the journal has of the step in flight
+// with the end: the reply, and for each call the result, or that it is unknown. The run ends
+// without that step only if the state service refuses the commit.
 //
 // # Suspension
 //
-// A run that waits for an answer from outside of the runtime has ended: nothing of it is kept
-// in memory. Its end says paused. The run that continues it shows run_resumed instead of
-// run_started, with the id of the same message. The step in which it answers the calls of the
-// earlier run is a drain: no model was called for it, so it has no step_started. Its plan is only
-// in the journal, and is not shown.
+// A run that waits for a client or a human has ended, and nothing of it stays in memory. Its end
+// has the status paused. The run that continues it shows run_resumed instead of run_started, with
+// the same message id. Its first step answers the calls of the earlier run. It is a drain: no
+// model was called for it, so it has no step_started. The plan of a drain is only in the journal,
+// and is not shown.
 //
 // # The custom state
 //
-// A call sees the state as of the step's begin. What it writes is recorded with its
-// result, and the state service merges it in the order of the calls when the step
+// A call sees the state at the begin of the calls. Its writes are recorded with its
+// result, and the state service merges them in the order of the calls when the step
 // commits (writes.go). Hooks around a call write with that call. Other hooks, and the
 // defaults of the schema, write with the commit. The commit carries the difference between the
-// state with the writes of the recorded calls and the state that the step leaves. Writes are
-// applied in the order in which a run makes them that keeps its executor: the hooks of its begin,
-// the hooks that have led to the reply, those that have seen it, the calls, and the hooks behind
-// them.
+// state after the writes of the recorded calls and the state at the end of the step. The order of
+// writes is that of an undisturbed run: hooks at the begin of the run, hooks before the reply,
+// hooks after the reply, calls, and hooks after the calls.
 //
-// The writes of a hook are either in the journal, or the next owner calls the hook again. It is
-// never both, so each hook counts once. In a step without a plan it calls all of them again. Two kinds of writes are recorded with the plan, because
-// the next owner has the reply and does not call the hooks for it: those of BeforeModel, and
-// those of AfterModel where another call of the model has followed in the step. The next owner
-// calls BeforeRun, OnStart and OnResume of a first step, AfterModel with the recorded reply, and
-// OnMessage. It applies the writes of the plan behind those of the hooks of the begin, which do
-// not see them. Every commit carries the writes of the plan too, and says so, for state services
-// that do not keep them.
+// Either the writes of a hook are in the journal, or the next owner calls the hook again, never
+// both, so each hook counts once. In a step without a plan the next owner calls all hooks again.
+// Two kinds of writes are recorded with the plan, because the next owner has the reply and does not
+// call the hooks for it: those of BeforeModel, and those of AfterModel if another model call has
+// followed in the step. The next owner calls BeforeRun, OnStart and OnResume of a first step,
+// AfterModel with the recorded reply, and OnMessage. It applies the writes of the plan after those
+// of the hooks at the begin, which do not see them. Every commit also carries the writes of the
+// plan, for state services that do not store them.
 //
-// Hooks beside calls, prompts and guards see what would be committed now. Readers are shown
-// writes with the end of their call, and the rest before the commit. Where the state would be
+// Hooks outside of calls, prompts and guards see what would be committed now. Readers are shown
+// writes with the end of their call, and the rest before the commit. If the state would be
 // too large with the writes of hooks, the step is committed without them, and readers are
-// shown that before. A plan whose writes would make it too large is recorded without them, and
-// they are dropped. In a step that is cut only the writes count that the journal has.
+// shown that first. If the state service refuses the writes of a plan, the plan is recorded
+// without them, and they are dropped. In a cut step, only writes in the journal count.
 //
 // # Code of agents
 //
-// Tools, hooks, guards, functions that sum up, factories and models are code of users. Each
-// call has a time limit, and panics are errors. Code that does not return in time is abandoned
+// Tools, hooks, guards, summary functions, factories and models are code of users. Each
+// call has a time limit, and panics become errors. Code that does not return in time is abandoned
 // (sandbox.go, package tool). A function or model with too many abandoned calls is not called
-// until some of them have ended. A hook that fails changes nothing, except BeforeRun.
+// until some have ended. A failing hook changes nothing, except BeforeRun.
 //
-// The functions that the planner calls (Prompt, StopWhen, ApproveWhen, Count) have no
-// context. They are called in the same way: with the time limit of hooks, on another goroutine,
-// which may outlive the run. A function that gives no answer is logged. Then a Prompt fails the
-// run; a StopWhen does not stop it, an ApproveWhen means yes, and the runtime estimates instead
-// of a Count. A stop cuts them: what the step has come to until then is kept.
+// The functions called by the planner (Prompt, StopWhen, ApproveWhen, Count) have no
+// context. They run in the same way: with the time limit of hooks, on a goroutine of their
+// own. It may outlive the run. A failure is logged. Then Prompt fails the run, StopWhen does not stop
+// it, ApproveWhen requires an approval, and the runtime estimates in place of Count. A stop
+// cuts these functions too, and the step keeps what it has until then.
 //
-// An executor that takes up a recorded plan calls AfterModel again, without the call of the
-// model, which is not known any more, and OnMessage. In a run that has no step yet it calls
-// OnStart or OnResume again as well. What they count was counted with the plan.
+// An executor that loads a recorded plan calls AfterModel again, without the unknown arguments of the
+// model call, and OnMessage. In a run without a step it also calls OnStart or
+// OnResume again. Their usage was counted with the plan.
 //
-// AfterRun is called once, by the owner that has made the end of the run durable. It is missed
-// where that process dies right behind the commit. It is not called for a run that fails before
-// its agent is known: where executors were lost again and again (framework_run_lost), or where
+// AfterRun is called once, by the owner of the final commit. It is missed
+// if the process dies right after that commit. It is not called if the run fails before
+// its agent is known: if several executors were lost with the run (framework_run_lost), or if
 // the agent cannot be made.
 //
 // # What readers see
 //
 // A reader gets committed steps from the state service, and the step in flight from the live
-// log. The runner shows its chunks through the publisher, which keeps them until the commit.
-// A new attempt at the step begins, and voids what readers have seen of it,
+// log. The runner shows its chunks through the publisher. It stores them until the commit.
+// A new attempt at the step voids the shown part of the step. It begins
 //
-//   - when a model call has failed and is made again: at once, before the wait (step_retried),
+//   - when a failed model call is retried: at once, before the wait (step_retried),
 //   - when another executor takes the run over (executor_lost): it shows a recorded plan again,
-//     then the results that the journal has, and goes on,
+//     then the results in the journal, and continues,
 //   - when the log has lost records (log_lost),
-//   - when the run is given up and only what the journal has of the step is committed.
+//   - when the run is given up and only the journal's part of the step is committed.
 //
-// When the run ends outside of a step, what readers have seen of a failed reply is void too.
+// When the run ends outside of a step, a failed reply is void too.
 //
-// A call that the runtime refuses (loop.Refused) has no start: it has the deltas of its
+// A refused call (loop.Refused) has no start, only the deltas of its
 // arguments and its end. A start tells a client that it may run the call.
 //
 // # Without the stream tier
 //
-// A run waits for the stream tier as long as the stream patience at most, and then goes on
-// without it: steps commit, and readers see each when it is stored.
+// A run waits for the stream tier up to the stream patience, and then continues
+// without it: steps commit, and readers see each step once it is stored.
 //
 // # Shutdown
 //
-// When the context of Run ends, the worker claims nothing more. A runner goes on
+// When the context of Run ends, the worker claims nothing more. A runner continues
 // to the end of its step and releases its run. After the drain grace it is cut,
-// and releases its run where it stands. A runner that does not end then is abandoned, and
-// its run is claimed again when the executor is missed. A run that has ended, suspended or
-// stopped goes on to the end. Heartbeats go on until the last runner has ended, so that no run
-// is taken away that is about to be finished.
+// and releases its run in the middle of the step. A runner beyond that is abandoned, and
+// its run is claimed again when the executor is missed. A run about to end, suspend or
+// stop continues to its end. Heartbeats continue until the last runner has ended, to keep runs
+// shortly before their end.
 package worker

@@ -10,11 +10,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// callModel makes one model call and shows its reply. A stop cuts it, and the planner keeps
-// what has come.
+// callModel makes one model call and shows its reply. If a stop cuts the call, the planner decides about the
+// incomplete reply.
 func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	step := int32(e.Step)
-	cuttable, end := r.halt.within(ctx)
+	cuttable, end := r.stopper.cuttable(ctx)
 	defer end()
 	if err := r.view.beginReply(cuttable, step, e.Request.Output != nil); err != nil {
 		return err
@@ -28,33 +28,33 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 		step: e.Step, attempt: e.Attempt, model: e.Model, request: e.Request, reply: reply,
 		each: func(events []model.Event) error { return r.view.extendReply(cuttable, step, reply, events) },
 	})
-	r.usage.spend(e.Model, reply.Usage())
+	r.usage.addTokens(e.Model, reply.Usage())
 	r.hooks.afterModel(cuttable, e, reply, err)
 	if cutByStop(cuttable) {
 		end()
-		r.noticeStop(ctx, reply)
+		r.passStop(ctx, reply)
 		return nil
 	}
-	if failed, ok := errors.AsType[errModel](err); ok {
+	if failed, ok := errors.AsType[modelFailure](err); ok {
 		r.planner.Failed(reply, failed.err)
-		r.retry(e)
+		r.voidIfRetried(e)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	r.planner.Replied(reply)
-	if err := r.view.start(cuttable, step, reply.Calls(), r.planner); err != nil {
+	if err := r.view.showStarts(cuttable, step, reply.Calls(), r.planner); err != nil {
 		return err
 	}
 	r.peers.Passed(ctx, PointReplied)
-	r.retry(e)
+	r.voidIfRetried(e)
 	return nil
 }
 
-// retry takes the step back at once where its model is called again. So a stop during the wait
-// before that leaves readers with nothing that is void.
-func (r *runner) retry(failed loop.CallModel) {
+// voidIfRetried voids what readers have seen of the step if its model is called again. It does so at once, so
+// that a stop during the wait leaves nothing void in view.
+func (r *runner) voidIfRetried(failed loop.CallModel) {
 	switch next := r.planner.Next().(type) {
 	case loop.Wait:
 	case loop.CallModel:
@@ -64,15 +64,14 @@ func (r *runner) retry(failed loop.CallModel) {
 	default:
 		return
 	}
-	r.view.takeBack(r.writes.kept)
-	r.hooks.announced.reset()
+	r.view.voidStep(r.writes.stored)
+	r.hooks.messaged.reset()
 }
 
-// wait lets the time before a retry pass. When the executor stops, the next owner
-// need not wait for it.
+// wait waits before a retry. When the executor stops, it returns: the next owner does not wait.
 func (r *runner) wait(ctx context.Context, e loop.Wait) error {
-	r.log.WarnContext(ctx, "the model call failed and is made again", "step", e.Step, "wait", time.Duration(e.For)*time.Millisecond, "code", e.Cause.Code, "error", e.Cause.Detail)
-	ctx, end := r.halt.within(ctx)
+	r.log.WarnContext(ctx, "the model call failed and is retried", "step", e.Step, "wait", time.Duration(e.For)*time.Millisecond, "code", e.Cause.Code, "error", e.Cause.Detail)
+	ctx, end := r.stopper.cuttable(ctx)
 	defer end()
 	timer := time.NewTimer(time.Duration(e.For) * time.Millisecond)
 	defer timer.Stop()
@@ -80,25 +79,25 @@ func (r *runner) wait(ctx context.Context, e loop.Wait) error {
 	case <-timer.C:
 		r.planner.Waited()
 		return nil
-	case <-r.stop:
-		return errStop
+	case <-r.draining:
+		return errDraining
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// compact asks for a summary, which readers do not see. Without one the step goes on.
+// compact asks for a summary, without showing it. Without a summary the step continues.
 func (r *runner) compact(ctx context.Context, e loop.Compact) error {
-	cuttable, end := r.halt.within(ctx)
+	cuttable, end := r.stopper.cuttable(ctx)
 	defer end()
 	reply := r.planner.NewReply()
 	summary, err := r.code.summarize(cuttable, e, reply)
-	r.usage.spend(e.Model, reply.Usage())
+	r.usage.addTokens(e.Model, reply.Usage())
 	switch {
 	case cuttable.Err() != nil:
 		return context.Cause(cuttable)
 	case err != nil:
-		r.log.WarnContext(ctx, "the conversation could not be summed up; its oldest turns are left out", "step", e.Step, "error", err)
+		r.log.WarnContext(ctx, "the conversation could not be summarized; its oldest turns are omitted", "step", e.Step, "error", err)
 		r.planner.CompactFailed(err)
 	default:
 		r.planner.Compacted(summary)
@@ -108,7 +107,7 @@ func (r *runner) compact(ctx context.Context, e loop.Compact) error {
 
 // guard asks the agent's guard about the end of the run.
 func (r *runner) guard(ctx context.Context, e loop.Guard) error {
-	cuttable, end := r.halt.within(ctx)
+	cuttable, end := r.stopper.cuttable(ctx)
 	defer end()
 	verdict, err := r.code.guard(cuttable, e)
 	switch {
@@ -122,45 +121,44 @@ func (r *runner) guard(ctx context.Context, e loop.Guard) error {
 	return nil
 }
 
-// recordPlan makes the plan durable.
+// recordPlan calls the hooks of the plan's message and makes the plan durable.
 func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
-	cuttable, end := r.halt.within(ctx)
+	cuttable, end := r.stopper.cuttable(ctx)
 	defer end()
-	if !r.claimed.drains(e.Step, e.Plan) {
+	if !r.claimed.isDrain(e.Step, e.Plan) {
 		r.hooks.onMessages(cuttable, e.Step, loop.Said(e.Plan))
 	}
 	if cuttable.Err() != nil {
 		return context.Cause(cuttable)
 	}
-	if err := r.keepPlan(ctx, e.Step, e.Plan); err != nil {
+	if err := r.storePlan(ctx, e.Step, e.Plan); err != nil {
 		return err
 	}
 	r.planner.Recorded()
 	return nil
 }
 
-// keepPlan makes a plan durable, with the writes of the hooks that have led to it.
-func (r *runner) keepPlan(ctx context.Context, step int, plan agent.Message) error {
-	dropped, err := r.recorder.plan(ctx, step, plan, r.writes.ofPlan())
+// storePlan makes a plan durable, with the hook writes before it.
+func (r *runner) storePlan(ctx context.Context, step int, plan agent.Message) error {
+	dropped, err := r.recorder.plan(ctx, step, plan, r.writes.forPlan())
 	if err != nil {
 		return err
 	}
-	r.writes.recorded(dropped)
+	r.writes.planRecorded(dropped)
 	r.peers.Passed(ctx, PointPlanRecorded)
 	return nil
 }
 
-// runCalls runs the calls of a step. A stop cuts those whose tools run, and keeps the others
-// from beginning.
+// runCalls runs the calls of a step. A stop cuts the running tools and prevents the other calls from starting.
 func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
-	cuttable, end := r.halt.within(ctx)
+	cuttable, end := r.stopper.cuttable(ctx)
 	defer end()
 	if !e.Drain {
 		r.hooks.onMessages(cuttable, e.Step, e.Plan)
 	}
-	r.writes.begin(e.Plan)
-	calls := newBatch(e, r.writes.called(), func() error {
-		return r.keepPlan(ctx, e.Step, e.Plan) // this goroutine waits for the calls meanwhile
+	r.writes.beginCalls(e.Plan)
+	calls := newCallBatch(e, r.writes.seenByCalls(), func() error {
+		return r.storePlan(ctx, e.Step, e.Plan) // safe: this goroutine waits for the calls
 	})
 	outcomes, err := r.tools.run(ctx, cuttable, calls)
 	results := make([]loop.Ended, len(outcomes))
@@ -174,7 +172,7 @@ func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
 		return err
 	}
 	for _, end := range results {
-		r.writes.ended(end)
+		r.writes.addCall(end)
 	}
 	r.peers.Passed(ctx, PointCallsEnded)
 	r.planner.Ended(results)

@@ -7,26 +7,27 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// Codes of failures that the worker itself finds.
+// Codes of failures detected by the worker.
 const (
 	codeRunLost = "framework_run_lost"
 	codeRefused = "framework_run_refused"
 )
 
-// resolveTimeout bounds how long a factory may take to make an agent.
+// resolveTimeout bounds the time of a factory.
 const resolveTimeout = time.Minute
 
-// errAbsent says that the run's agent is not here (any more).
-var errAbsent = errors.New("the agent is not here")
+// errNoAgent means that this executor does not have the run's agent, or no longer.
+var errNoAgent = errors.New("the agent is not here")
 
-// execute performs what the planner decides until the run has ended.
+// execute performs the planner's effects until the run has ended.
 func (r *runner) execute(ctx context.Context) error {
 	r.peers.Passed(ctx, PointClaimed)
-	if closed(r.stop) {
-		return errStop
+	if isClosed(r.draining) {
+		return errDraining
 	}
 	if losses, limit := int(r.claimed.run.GetLosses()), r.config.MaxLosses; losses >= limit {
 		return r.fail(ctx, loop.Failure{
@@ -35,19 +36,19 @@ func (r *runner) execute(ctx context.Context) error {
 			Code:   codeRunLost,
 		})
 	}
-	err := r.resolve(ctx)
-	if errors.Is(err, errAbsent) {
-		return r.orphaned(ctx)
+	err := r.resolveAgent(ctx)
+	if errors.Is(err, errNoAgent) {
+		return r.endWithoutAgent(ctx)
 	}
 	if err != nil {
 		return err
 	}
 	now := r.peers.Now()
-	defer r.halt.expire(r.claimed.deadline(r.code.agent.RunTimeout, now), now)()
-	if err := r.view.open(ctx, r.step); err != nil {
+	defer r.stopper.stopAt(r.claimed.deadline(r.code.agent.RunTimeout, now), now)()
+	if err := r.view.showBegin(ctx, r.step); err != nil {
 		return err
 	}
-	start, err := r.start(ctx)
+	start, err := r.prepare(ctx)
 	if err != nil {
 		return err
 	}
@@ -56,73 +57,74 @@ func (r *runner) execute(ctx context.Context) error {
 	if refusal != nil {
 		return r.fail(ctx, *refusal)
 	}
-	if err := r.enter(ctx, start.Journal); err != nil {
+	if err := r.callEntryHooks(ctx, start.Journal); err != nil {
 		return err
 	}
-	return r.loop(ctx)
+	return r.performAll(ctx)
 }
 
-// resolve asks for the run's agent.
-func (r *runner) resolve(ctx context.Context) error {
-	found, err := foreign(ctx, r.sandbox, r.claimed.code("the factory"), resolveTimeout, func(ctx context.Context) (Agent, error) {
-		return r.peers.Agents.Resolve(ctx, For{
+// resolveAgent finds the run's agent.
+func (r *runner) resolveAgent(ctx context.Context) error {
+	found, err := callFunction(ctx, r.sandbox, r.claimed.codeName("the factory"), resolveTimeout, func(ctx context.Context) (catalog.Agent, error) {
+		return r.peers.Agents.Resolve(ctx, catalog.For{
 			AgentType: r.claimed.run.GetAgentType(), Tenant: r.claimed.ref.GetTenant(), SessionID: r.claimed.ref.GetSessionId(),
 			RunID: r.claimed.ref.GetRunId(), UserID: r.claimed.session.GetUserId(),
 		})
 	})
 	switch {
 	case err == nil:
-		r.use(found)
+		r.useAgent(found)
 		return nil
 	case ctx.Err() != nil:
 		return err
 	case fault.ReasonOf(err) == "AGENT_NOT_FOUND":
-		return errAbsent
+		return errNoAgent
 	}
 	return fmt.Errorf("make the agent %q: %w", r.claimed.run.GetAgentType(), err)
 }
 
-// orphaned ends a run whose agent is not here, where it is to stop or its deadline has passed.
-// Any other run goes back to the queue.
-func (r *runner) orphaned(ctx context.Context) error {
-	stop, ends := r.halt.take()
+// endWithoutAgent ends a run without its agent, if the run is to stop or its deadline has passed. Otherwise the
+// run returns to the queue.
+func (r *runner) endWithoutAgent(ctx context.Context) error {
+	stop, ends := r.stopper.takeNew()
 	now := r.peers.Now()
 	if at := r.claimed.deadline(0, now); !ends && !at.IsZero() && !now.Before(at) {
 		stop, ends = loop.Stop{Kind: loop.StopDeadline}, true
 	}
 	if !ends {
-		r.log.WarnContext(ctx, "the run's agent is not here; it goes back to the queue", "agent", r.claimed.run.GetAgentType())
-		return errAbsent
+		r.log.WarnContext(ctx, "the run's agent is not here; the run returns to the queue", "agent", r.claimed.run.GetAgentType())
+		return errNoAgent
 	}
 	r.log.InfoContext(ctx, "the run ends early, without its agent", "kind", stop.Kind, "reason", stop.Reason)
-	return r.quit(ctx, stop.Outcome())
+	return r.giveUp(ctx, stop.Outcome())
 }
 
-// enter calls the hooks whose writes are not durable: those of the begin of a first step, and with
-// a journal those behind its reply, which is shown again. Then their usage is in the journal.
-func (r *runner) enter(ctx context.Context, journal *loop.Journal) error {
+// callEntryHooks calls the hooks whose writes are not durable: those of the run's begin in its first
+// step, and with a journal those after its reply, which it shows again. The journal already has the
+// usage of all these hooks.
+func (r *runner) callEntryHooks(ctx context.Context, journal *loop.Journal) error {
 	counted := r.usage.mark()
-	r.hooks.begin(ctx)
+	r.hooks.onBegin(ctx)
 	if journal == nil {
 		return nil
 	}
 	step := r.step + 1
-	if err := r.view.plan(ctx, step, journal.Plan, r.planner); err != nil {
+	if err := r.view.showPlan(ctx, step, journal.Plan, r.planner); err != nil {
 		return err
 	}
-	r.hooks.recovered(ctx, int(step), journal.Plan)
-	r.usage.forgetSince(counted)
+	r.hooks.onRecovered(ctx, int(step), journal.Plan)
+	r.usage.dropSince(counted)
 	return nil
 }
 
-func (r *runner) loop(ctx context.Context) error {
-	if r.claimed.drainsNext(r.planner.Next()) {
+func (r *runner) performAll(ctx context.Context) error {
+	if r.claimed.beginsDrain(r.planner.Next()) {
 		r.peers.Passed(ctx, PointDrained)
 	}
 	for {
 		done, err := r.perform(ctx)
 		if err != nil && isStop(ctx, err) {
-			continue // the planner learns of the stop next
+			continue // the next effect follows the stop
 		}
 		if done || err != nil {
 			return err
@@ -130,26 +132,26 @@ func (r *runner) loop(ctx context.Context) error {
 	}
 }
 
-// perform performs one effect, or tells the planner of a stop. It stops before an
-// effect that begins something new when the executor stops.
+// perform performs one effect, or passes a stop on to the planner. When the executor stops, it performs no
+// effect that begins something new.
 func (r *runner) perform(ctx context.Context) (done bool, err error) {
 	effect := r.planner.Next()
 	if _, over := effect.(loop.Done); over {
 		return true, nil
 	}
-	if r.noticeStop(ctx, nil) {
+	if r.passStop(ctx, nil) {
 		return false, nil
 	}
 	if ctx.Err() != nil {
-		return false, context.Cause(ctx) // a function of the agent may have been cut: see loop.ErrCut
+		return false, context.Cause(ctx) // a stop may have cut a function of the agent: see loop.ErrCut
 	}
 	return false, r.effect(ctx, effect)
 }
 
-// noticeStop tells the planner of a new stop, and reports whether there was one. reply is the part
-// of a reply that came before the stop; it may be nil.
-func (r *runner) noticeStop(ctx context.Context, reply *loop.Reply) bool {
-	stop, ok := r.halt.take()
+// passStop passes a new stop on to the planner, and reports whether there was one. reply has the part of a reply
+// received before the stop; it may be nil.
+func (r *runner) passStop(ctx context.Context, reply *loop.Reply) bool {
+	stop, ok := r.stopper.takeNew()
 	if !ok {
 		return false
 	}
@@ -162,13 +164,13 @@ func (r *runner) noticeStop(ctx context.Context, reply *loop.Reply) bool {
 func (r *runner) effect(ctx context.Context, effect loop.Effect) error {
 	switch e := effect.(type) {
 	case loop.CallModel:
-		if closed(r.stop) {
-			return errStop
+		if isClosed(r.draining) {
+			return errDraining
 		}
 		return r.callModel(ctx, e)
 	case loop.Compact:
-		if closed(r.stop) {
-			return errStop
+		if isClosed(r.draining) {
+			return errDraining
 		}
 		return r.compact(ctx, e)
 	case loop.Wait:
@@ -188,5 +190,5 @@ func (r *runner) effect(ctx context.Context, effect loop.Effect) error {
 		r.planner.Finished()
 		return nil
 	}
-	return fmt.Errorf("the planner wants the unknown effect %T", effect)
+	return fmt.Errorf("the planner returned an effect of the unknown type %T", effect)
 }

@@ -12,23 +12,24 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// diary is what hooks have seen, in their order.
-type diary struct {
+// hookLog has the calls of hooks in their order.
+type hookLog struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (d *diary) note(format string, args ...any) {
+func (d *hookLog) add(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lines = append(d.lines, fmt.Sprintf(format, args...))
 }
 
-func (d *diary) count(line string) int {
+func (d *hookLog) count(line string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := 0
@@ -48,8 +49,8 @@ func keys(ops []agent.Op) string {
 	return strings.Join(list, ", ")
 }
 
-// hooks write a diary and, each, its name into the state.
-func (d *diary) hooks() agent.Hooks {
+// hooks returns hooks that write to the log, and their names to the state.
+func (d *hookLog) hooks() agent.Hooks {
 	step := func(h *agent.HookCall, name string) {
 		if err := h.Update(func(draft agent.State) error {
 			list, _ := draft["hooks"].([]any)
@@ -61,38 +62,38 @@ func (d *diary) hooks() agent.Hooks {
 	}
 	return agent.Hooks{
 		BeforeRun: func(ctx context.Context, h *agent.HookCall) error {
-			d.note("BeforeRun %s step %d", h.RunID, h.Step)
+			d.add("BeforeRun step %d", h.Step)
 			return h.Emit(ctx, "hello", map[string]int{"turn": h.Turn})
 		},
-		OnStart:  func(_ context.Context, h *agent.HookCall) { d.note("OnStart"); step(h, "OnStart") },
-		OnResume: func(context.Context, *agent.HookCall) { d.note("OnResume") },
+		OnStart:  func(_ context.Context, h *agent.HookCall) { d.add("OnStart"); step(h, "OnStart") },
+		OnResume: func(context.Context, *agent.HookCall) { d.add("OnResume") },
 		BeforeModel: func(_ context.Context, h *agent.HookCall, m agent.ModelCall) {
-			d.note("BeforeModel %d %s %d messages", h.Step, m.Model, len(m.Messages))
+			d.add("BeforeModel %d %s %d messages", h.Step, m.Model, len(m.Messages))
 		},
 		AfterModel: func(_ context.Context, h *agent.HookCall, _ agent.ModelCall, reply agent.Message, err error) {
-			d.note("AfterModel %d parts, %v", len(reply.Parts), err)
+			d.add("AfterModel %d parts, %v", len(reply.Parts), err)
 			h.RecordUsage("replies", "all", 1)
 		},
 		BeforeTool: func(_ context.Context, h *agent.HookCall, c agent.ToolCall) {
-			d.note("BeforeTool %s", c.Name)
+			d.add("BeforeTool %s", c.Name)
 			step(h, "BeforeTool")
 		},
 		AfterTool: func(_ context.Context, _ *agent.HookCall, c agent.ToolCall, r agent.ToolResult) {
-			d.note("AfterTool %s %v", c.Name, r.Success)
+			d.add("AfterTool %s %v", c.Name, r.Success)
 		},
-		OnStateChange: func(_ context.Context, _ *agent.HookCall, ops []agent.Op) { d.note("OnStateChange %s", keys(ops)) },
+		OnStateChange: func(_ context.Context, _ *agent.HookCall, ops []agent.Op) { d.add("OnStateChange %s", keys(ops)) },
 		OnMessage: func(_ context.Context, _ *agent.HookCall, m agent.Message) {
-			d.note("OnMessage %s", m.Role)
+			d.add("OnMessage %s", m.Role)
 		},
 		AfterRun: func(_ context.Context, _ *agent.HookCall, end agent.RunEnd) {
-			d.note("AfterRun %s after %d steps", end.Status, end.Steps)
+			d.add("AfterRun %s after %d steps", end.Status, end.Steps)
 		},
 	}
 }
 
-func hooked(p *play, d *diary) worker.Agent {
-	a := definition("demo", replies(ask("count", `{}`), text("done")), p.tool("count", agent.RetrySafe, func(ctx context.Context, c *agent.Call) (any, error) {
-		d.note("the tool")
+func withHookLog(p *system, d *hookLog) catalog.Agent {
+	a := define("demo", stepReplies(callsReply("count", `{}`), textReply("done")), p.tool("count", agent.RetrySafe, func(ctx context.Context, c *agent.Call) (any, error) {
+		d.add("the tool")
 		c.RecordUsage("counted", "all", 2)
 		if err := c.Emit(ctx, "half", 50); err != nil {
 			return nil, err
@@ -109,74 +110,73 @@ func hooked(p *play, d *diary) worker.Agent {
 func TestHooksAreCalledInTheOrderOfTheSpecificationAndWriteWithTheStep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p, d := newPlay(t), &diary{}
-		p.agents["demo"] = hooked(p, d)
+		p, d := newSystem(t), &hookLog{}
+		p.agents["demo"] = withHookLog(p, d)
 		p.open()
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed {
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 			t.Fatalf("run = %v", run)
 		}
 		equalLines(t, "hooks", d.lines, []string{
-			"BeforeRun s/run 1 step 0", "OnStart", "OnStateChange replace hooks",
+			"BeforeRun step 0", "OnStart", "OnStateChange replace hooks",
 			"BeforeModel 1 fake/mind 1 messages", "AfterModel 1 parts, <nil>", "OnMessage assistant",
 			"BeforeTool count", "the tool", "OnStateChange append hooks, replace n", "OnMessage tool", "AfterTool count true",
 			"BeforeModel 2 fake/mind 3 messages", "AfterModel 1 parts, <nil>", "OnMessage assistant",
 			"AfterRun completed after 2 steps",
 		})
-		equalLines(t, "stream", script(p.stream.records("s")), []string{
+		equalLines(t, "stream", streamLines(p.records("s")), []string{
 			"0 run_started 1", "0 custom", "1 step_started", "1 args call_0 {}", "1 start call_0", "1 custom", "1 state_patch", "1 end call_0",
 			"1 state_patch", "1 step_committed", "2 step_started", "2 text done", "2 step_committed", `2 run_completed "done"`, `END "done"`,
 		})
 		var counted []string
-		for _, u := range p.state.sessions["s"].usage {
+		for _, u := range p.usage() {
 			if c := u.GetCustom(); c != nil {
 				counted = append(counted, fmt.Sprintf("%s %s %v", u.GetSource(), c.GetType(), c.GetValue()))
 			}
 		}
-		equalLines(t, "usage", counted, []string{"tool counted 2", "agent replies 1", "agent replies 1"})
+		equalLines(t, "usage", counted, []string{"agent replies 1", "tool counted 2", "agent replies 1"})
 	})
 }
 
-// The hook of the end is called by the owner that has committed it, and by no other: it is
-// missed where that dies before.
+// Only the owner that has committed the end calls AfterRun. If it dies first, the hook is missed.
 func TestHooksSeeTheEndOfARunOnceUnlessItsExecutorDiesWithTheCommit(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
-		p, d := newPlay(t), &diary{}
-		p.agents["demo"] = hooked(p, d)
-		p.start(c)
-		p.end(p.state.startRun("s", "demo", "hi"))
-		got, missed := d.count("AfterRun completed after 2 steps"), p.state.find("s/run 1").run.GetAttempt() == 1 && p.lost
+	dieEverywhere(t, func(t *testing.T, c *death) {
+		p, d := newSystem(t), &hookLog{}
+		p.agents["demo"] = withHookLog(p, d)
+		p.openMortal(c)
+		p.end(p.startRun("s", "demo", "hi"))
+		got, missed := d.count("AfterRun completed after 2 steps"), p.runsOf("s")[0].GetAttempt() == 1 && p.died()
 		if want := map[bool]int{false: 1, true: 0}[missed]; got != want {
 			t.Errorf("hooks = %q, want the end of the run %d times", d.lines, want)
 		}
-		if n := p.state.sessions["s"].state["n"]; fmt.Sprint(n) != "1" {
-			t.Errorf("state = %v, want what the tool has written", p.state.sessions["s"].state)
+		if n := p.customState("s")["n"]; fmt.Sprint(n) != "1" {
+			t.Errorf("state = %v, want what the tool has written", p.customState("s"))
 		}
-		p.once()
+		p.verifyOnce()
 	})
 }
 
 func TestARunThatAHookRefusesFailsWithTheHooksWords(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
-		a := definition("demo", replies(text("never")))
+		p := newSystem(t)
+		a := define("demo", stepReplies(textReply("never")))
 		a.Hooks.BeforeRun = func(context.Context, *agent.HookCall) error { return errors.New("Not today.") }
 		p.agents["demo"] = a
 		p.open()
-		run := p.end(p.state.startRun("s", "demo", "hi"))
+		run := p.end(p.startRun("s", "demo", "hi"))
 		if run.GetStatus() != failed || run.GetFailure().GetCode() != "framework_run_refused" || run.GetFailure().GetError() != "Not today." {
 			t.Errorf("run = %v, want it refused", run)
 		}
-		equalLines(t, "stream", script(p.stream.records("s")), []string{"0 run_started 1", "0 error", "END Not today."})
+		equalLines(t, "stream", streamLines(p.records("s")), []string{"0 run_started 1", "0 error", "END Not today."})
 	})
 }
 
 func TestAHookThatPanicsOrHangsChangesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
-		a := definition("demo", replies(ask("count", `{}`), text("done")), p.tool("count", agent.RetrySafe, nil))
+		p := newSystem(t)
+		a := define("demo", stepReplies(callsReply("count", `{}`), textReply("done")), p.tool("count", agent.RetrySafe, nil))
 		a.Hooks = agent.Hooks{
 			BeforeModel: func(context.Context, *agent.HookCall, agent.ModelCall) { panic("a hook") },
 			BeforeTool: func(ctx context.Context, h *agent.HookCall, _ agent.ToolCall) {
@@ -188,18 +188,18 @@ func TestAHookThatPanicsOrHangsChangesNothing(t *testing.T) {
 		p.agents["demo"] = a
 		p.config.HookTimeout = time.Second
 		p.open()
-		run := p.end(p.state.startRun("s", "demo", "hi"))
-		if run.GetStatus() != completed || len(p.state.sessions["s"].state) != 0 || p.ran()["call_0"] != 1 {
-			t.Errorf("run = %v, state %v, executions %v; want it completed as without hooks", run, p.state.sessions["s"].state, p.ran())
+		run := p.end(p.startRun("s", "demo", "hi"))
+		if run.GetStatus() != completed || len(p.customState("s")) != 0 || p.executions()["call_0"] != 1 {
+			t.Errorf("run = %v, state %v, executions %v; want it completed as without hooks", run, p.customState("s"), p.executions())
 		}
 	})
 }
 
 func TestTheStateOfANewSessionHasTheDefaultsOfItsSchema(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
-		a := definition("demo", replies(ask("add", `{}`, "add", `{}`), text("done")), p.tool("add", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
+	dieEverywhere(t, func(t *testing.T, c *death) {
+		p := newSystem(t)
+		a := define("demo", stepReplies(callsReply("add", `{}`, "add", `{}`), textReply("done")), p.tool("add", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
 			if c.State()["unit"] != "C" {
 				t.Errorf("state = %v, want the defaults", c.State())
 			}
@@ -211,33 +211,32 @@ func TestTheStateOfANewSessionHasTheDefaultsOfItsSchema(t *testing.T) {
 		}))
 		a.StateSchema = []byte(`{"type":"object","properties":{"unit":{"type":"string","default":"C"},"list":{"type":"array","default":["first"]}}}`)
 		p.agents["demo"] = a
-		p.start(c)
-		p.end(p.state.startRun("s", "demo", "hi"))
-		state := p.state.sessions["s"].state
+		p.openMortal(c)
+		p.end(p.startRun("s", "demo", "hi"))
+		state := p.customState("s")
 		if state["unit"] != "C" || fmt.Sprint(state["list"]) != "[first call_0 call_1]" {
 			t.Errorf("state = %v, want the defaults and both calls", state)
 		}
-		p.once()
+		p.verifyOnce()
 	})
 }
 
 // A branch has messages of steps, but neither a step nor a checkpoint of its own.
 func TestABranchKeepsTheStateThatItWasMadeWith(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
-		a := definition("demo", replies(text("first"), text("second"), text("third")))
+	dieEverywhere(t, func(t *testing.T, c *death) {
+		p := newSystem(t)
+		a := define("demo", stepReplies(textReply("first"), textReply("second"), textReply("third")))
 		a.StateSchema = []byte(`{"type":"object","properties":{"unit":{"type":"string","default":"C"},"list":{"type":"array","default":["first"]}}}`)
 		p.agents["demo"] = a
-		p.start(c)
-		p.end(p.state.startRun("s", "demo", "hi"))
-		p.state.branch("s", "b", agent.State{"unit": "F"}) // list was deleted
-		p.end(p.state.startRun("b", "demo", "and then?"))
-		if state := p.state.sessions["b"].state; fmt.Sprint(state) != "map[unit:F]" {
+		p.openMortal(c)
+		p.end(p.startRun("s", "demo", "hi"))
+		p.end(p.branch("s", "b", "and then?", &statev1.StateOp{Key: "unit", Op: &statev1.StateOp_Replace{Replace: `"F"`}}, &statev1.StateOp{Key: "list", Op: &statev1.StateOp_Delete{Delete: true}}))
+		if state := p.customState("b"); fmt.Sprint(state) != "map[unit:F]" {
 			t.Errorf("state = %v, want that of the branch", state)
 		}
-		p.end(p.state.startRun("n", "demo", "hi"))
-		if state := p.state.sessions["n"].state; fmt.Sprint(state) != "map[list:[first] unit:C]" {
+		p.end(p.startRun("n", "demo", "hi"))
+		if state := p.customState("n"); fmt.Sprint(state) != "map[list:[first] unit:C]" {
 			t.Errorf("state = %v, want the defaults", state)
 		}
 	})
@@ -246,9 +245,9 @@ func TestABranchKeepsTheStateThatItWasMadeWith(t *testing.T) {
 func TestStateThatCannotBeKeptFailsTheCallAndNotTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
-		p.state.maxState = 100
-		a := definition("demo", replies(ask("big", `{}`), text("done")), p.tool("big", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
+		p := newSystem(t)
+		p.stateConfig.Server.Limits.StagedBytes = 100
+		a := define("demo", stepReplies(callsReply("big", `{}`), textReply("done")), p.tool("big", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
 			return "done", c.Update(func(draft agent.State) error { draft["big"] = strings.Repeat("x", 200); return nil })
 		}))
 		a.Hooks.OnStart = func(_ context.Context, h *agent.HookCall) {
@@ -256,34 +255,34 @@ func TestStateThatCannotBeKeptFailsTheCallAndNotTheRun(t *testing.T) {
 		}
 		p.agents["demo"] = a
 		p.open()
-		run := p.end(p.state.startRun("s", "demo", "hi"))
-		results := p.state.sessions["s"].messages[2].GetMessage().GetParts()
+		run := p.end(p.startRun("s", "demo", "hi"))
+		results := p.messages("s")[2].GetParts()
 		if r := results[0].GetToolResult(); run.GetStatus() != completed || !r.GetSynthetic() || !strings.Contains(r.GetError(), "state_size_exceeded") {
 			t.Errorf("run = %v, result %v; want a failed result and a completed run", run, r)
 		}
-		if len(p.state.sessions["s"].state) != 0 {
-			t.Errorf("state = %v, want nothing of it", p.state.sessions["s"].state)
+		if len(p.customState("s")) != 0 {
+			t.Errorf("state = %v, want nothing of it", p.customState("s"))
 		}
 	})
 }
 
-func TestUsageOfFailedAttemptsIsKeptWithTheEndOfTheRun(t *testing.T) {
+func TestUsageOfFailedAttemptsIsStoredWithTheEndOfTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
-		p.agents["demo"] = definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+		p := newSystem(t)
+		p.agents["demo"] = define("demo", modelFunc(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
 			say(model.TextDelta{Text: "I c"})
 			say(model.Usage{PromptTokens: 7, CompletionTokens: 1, TotalTokens: 8})
 			return &model.Error{Code: model.CodeOverloaded, Retryable: true}
 		}))
 		p.open()
-		run := p.end(p.state.startRun("s", "demo", "hi"))
+		run := p.end(p.startRun("s", "demo", "hi"))
 		total := int64(0)
-		for _, u := range p.state.sessions["s"].usage {
+		for _, u := range p.usage() {
 			total += u.GetTokens().GetTotalTokens()
 		}
-		if run.GetStatus() != failed || total != 4*8 || p.state.sessions["s"].usage[0].GetTokens().GetModel() != "fake/mind" {
-			t.Errorf("run = %v with usage %v, want that of four attempts", run, p.state.sessions["s"].usage)
+		if run.GetStatus() != failed || total != 4*8 || p.usage()[0].GetTokens().GetModel() != "fake/mind" {
+			t.Errorf("run = %v with usage %v, want that of four attempts", run, p.usage())
 		}
 	})
 }
@@ -291,9 +290,17 @@ func TestUsageOfFailedAttemptsIsKeptWithTheEndOfTheRun(t *testing.T) {
 func TestARunWithWhichExecutorsAreLostAgainAndAgainFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t, definition("demo", replies(text("never"))))
-		run := p.state.startRun("s", "demo", "hi")
-		p.state.order[0].run.Losses, p.state.order[0].run.Attempt = 5, 5
+		p := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, _ func(model.Event) bool) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})))
+		run := p.startRun("s", "demo", "hi")
+		for losses := range int32(5) {
+			e := p.open()
+			p.until("the run is claimed", func() bool { return p.run(run).GetAttempt() == losses+1 })
+			e.connection.kill()
+			e.stop()
+		}
 		p.open()
 		ended := p.end(run)
 		if ended.GetStatus() != failed || ended.GetFailure().GetCode() != "framework_run_lost" {
@@ -304,20 +311,20 @@ func TestARunWithWhichExecutorsAreLostAgainAndAgainFails(t *testing.T) {
 
 func TestARunThatFinishesBesideOtherCallsRunsThemFirst(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
-		a := definition("demo", replies(ask(agent.FinishTool, `{"city":"Rome"}`, "count", `{}`)), p.tool("count", agent.RetrySafe, nil))
+	dieEverywhere(t, func(t *testing.T, c *death) {
+		p := newSystem(t)
+		a := define("demo", stepReplies(callsReply(agent.FinishTool, `{"city":"Rome"}`, "count", `{}`)), p.tool("count", agent.RetrySafe, nil))
 		a.OutputSchema = []byte(`{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}`)
 		p.agents["demo"] = a
-		p.start(c)
-		run := p.end(p.state.startRun("s", "demo", "hi"))
-		if run.GetStatus() != completed || run.GetOutput() != `{"city":"Rome"}` || p.ran()["call_1"] == 0 {
-			t.Errorf("run = %v with the executions %v, want its output behind the other call", run, p.ran())
+		p.openMortal(c)
+		run := p.end(p.startRun("s", "demo", "hi"))
+		if run.GetStatus() != completed || run.GetOutput() != `{"city":"Rome"}` || p.executions()["call_1"] == 0 {
+			t.Errorf("run = %v with the executions %v, want its output after the other call", run, p.executions())
 		}
-		got := script(p.stream.records("s"))
+		got := streamLines(p.records("s"))
 		if at := slices.Index(got, "1 output"); at < 0 || got[at+1] != "1 step_committed" || got[len(got)-1] != `END {"city":"Rome"}` {
 			t.Errorf("stream = %s, want the output in the step", strings.Join(got, "\n"))
 		}
-		p.once()
+		p.verifyOnce()
 	}, dieBefore, dieAfter)
 }

@@ -10,32 +10,31 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// journal is what is known of the step in flight where its run is given up: the plan that the state
-// service has, and the results of calls. Results without a record have no writes. The zero value
-// has no plan. Safe for concurrent use.
-type journal struct {
+// stepJournal has the recorded plan of the step in flight and the results of its calls, for giving up the run.
+// Unrecorded results have no writes. The zero value has no plan. Safe for concurrent use.
+type stepJournal struct {
 	mu      sync.Mutex
 	planned bool
 	plan    agent.Message
 	results []loop.Recorded
 }
 
-// begin is for a recorded plan, with the results recorded so far.
-func (j *journal) begin(plan agent.Message, results ...loop.Recorded) {
+// begin sets a recorded plan, with the results recorded so far.
+func (j *stepJournal) begin(plan agent.Message, results ...loop.Recorded) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.planned, j.plan, j.results = true, plan, slices.Clone(results)
 }
 
-// begun reports whether the plan is recorded.
-func (j *journal) begun() bool {
+// hasPlan reports whether the plan is recorded.
+func (j *stepJournal) hasPlan() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.planned
 }
 
-// add is for a result that is recorded, or comes with the commit.
-func (j *journal) add(result loop.Recorded) {
+// add adds a recorded result, or one for the commit.
+func (j *stepJournal) add(result loop.Recorded) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.planned {
@@ -43,15 +42,15 @@ func (j *journal) add(result loop.Recorded) {
 	}
 }
 
-// end is for a committed step.
-func (j *journal) end() {
+// end clears the journal after the commit.
+func (j *stepJournal) end() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.planned, j.plan, j.results = false, agent.Message{}, nil
 }
 
-// found gives the journal; nil without a plan.
-func (j *journal) found() *loop.Journal {
+// current returns the journal; nil without a plan.
+func (j *stepJournal) current() *loop.Journal {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !j.planned {
@@ -60,8 +59,8 @@ func (j *journal) found() *loop.Journal {
 	return &loop.Journal{Plan: j.plan, Results: slices.Clone(j.results)}
 }
 
-// toJournal converts the journal of a claim, which has a plan. steps counts the committed steps of
-// the session. ops are the writes of the plan.
+// toJournal converts the journal of a claim, which has a plan. steps counts the committed steps of the session.
+// ops are the writes recorded with the plan.
 func toJournal(found *statev1.Journal, steps int32) (journal *loop.Journal, ops []agent.Op, err error) {
 	if found.GetStep() != steps+1 {
 		return nil, nil, fmt.Errorf("the journal is of step %d, but %d steps are committed", found.GetStep(), steps)
@@ -82,7 +81,7 @@ func toJournal(found *statev1.Journal, steps int32) (journal *loop.Journal, ops 
 	return journal, ops, err
 }
 
-// toolRan reports whether the tool of a recorded result has run, and the hooks around it.
+// toolRan reports whether the tool of a recorded result has run, with the hooks around it.
 func toolRan(result *statev1.CallResult) bool {
 	return slices.ContainsFunc(result.GetUsage(), func(u *statev1.UsageEntry) bool { return u.GetTool() != nil })
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
 )
 
-// slowTool takes a second, which a test can stop in the middle of.
+// slowTool takes a second, unless it is cut.
 func slowTool(runs *atomic.Int32) agent.Tool {
 	return agent.Tool{Name: "slow", InputSchema: anyObject, Execute: func(ctx context.Context, _ *agent.Call) (any, error) {
 		runs.Add(1)
@@ -34,24 +34,25 @@ func TestAnExecutorThatStopsFinishesItsStepAndReleasesTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
-		h := newHouse(t, definition("demo", calls("ok", "slow", `{}`), slowTool(&runs)))
+		h := newSystem(t, define("demo", callsOnce("ok", "slow", `{}`), slowTool(&runs)))
+		h.config.DrainGrace = 5 * time.Second
 		first := h.open()
-		run := h.state.startRun("s", "demo", "hi")
+		run := h.startRun("s", "demo", "hi")
 		synctest.Wait()
 		first.stop()
 		<-first.ended
-		r := h.state.find(run)
-		if r.released != 1 || r.run.GetStepCount() != 1 || r.live() == false {
-			t.Errorf("run = %v, released %d times; want one step committed and the run released once", r.run, r.released)
+		r, released := h.run(run), len(h.released(run))
+		if released != 1 || r.GetStepCount() != 1 || !live(r) {
+			t.Errorf("run = %v, released %d times; want one step committed and the run released once", r, released)
 		}
 		h.open()
-		h.ended(run)
+		h.end(run)
 		if runs.Load() != 1 {
 			t.Errorf("the tool ran %d times, want once", runs.Load())
 		}
 		want := []string{"run_started", "step_started", "tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end",
 			"tool_start", "tool_end", "step_committed", "step_started", "text_delta", "step_committed", "run_completed", "end"}
-		if got := types(h.stream.records("s")); !slices.Equal(got, want) {
+		if got := frameTypes(h.records("s")); !slices.Equal(got, want) {
 			t.Errorf("stream = %v, want %v", got, want)
 		}
 	})
@@ -61,17 +62,18 @@ func TestAStepThatOutlastsTheDrainGraceIsCutAndReleased(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
-		h := newHouse(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			if asked.Add(1) == 1 {
 				say(model.TextDelta{Text: "It will take "})
 				<-ctx.Done()
 				return ctx.Err()
 			}
-			speak(say, "done")
+			sendText(say, "done")
 			return nil
 		})))
+		h.config.DrainGrace = 5 * time.Second
 		first := h.open()
-		run := h.state.startRun("s", "demo", "hi")
+		run := h.startRun("s", "demo", "hi")
 		synctest.Wait()
 		begin := time.Now()
 		first.stop()
@@ -79,12 +81,12 @@ func TestAStepThatOutlastsTheDrainGraceIsCutAndReleased(t *testing.T) {
 		if got := time.Since(begin); got < h.config.DrainGrace || got > h.config.DrainGrace+time.Second {
 			t.Errorf("stopping took %v, want the drain grace of %v", got, h.config.DrainGrace)
 		}
-		if r := h.state.find(run); r.released != 1 {
-			t.Errorf("run = %v, want it released", r.run)
+		if len(h.released(run)) != 1 {
+			t.Errorf("run = %v, want it released", h.run(run))
 		}
 		h.open()
-		h.ended(run)
-		if got, want := texts(h.stream.records("s")), "done"; got != want {
+		h.end(run)
+		if got, want := joinedText(h.records("s")), "done"; got != want {
 			t.Errorf("text = %q, want %q", got, want)
 		}
 	})
@@ -93,21 +95,20 @@ func TestAStepThatOutlastsTheDrainGraceIsCutAndReleased(t *testing.T) {
 func TestHeartbeatsGoOnWhileTheExecutorDrains(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			pause(ctx, 4*time.Second)
-			speak(say, "done")
+			sendText(say, "done")
 			return nil
 		})))
+		h.config.DrainGrace = 5 * time.Second
 		e := h.open()
-		run := h.state.startRun("s", "demo", "hi")
+		run := h.startRun("s", "demo", "hi")
 		time.Sleep(time.Second)
-		h.state.mu.Lock()
-		before := h.state.beats
-		h.state.mu.Unlock()
+		before := h.heartbeats()
 		e.stop()
 		<-e.ended
-		h.ended(run)
-		if got := h.state.beats - before; got < 5 {
+		h.end(run)
+		if got := h.heartbeats() - before; got < 5 {
 			t.Errorf("%d heartbeats during 3 seconds of draining, want one each 500ms", got)
 		}
 	})
@@ -116,21 +117,21 @@ func TestHeartbeatsGoOnWhileTheExecutorDrains(t *testing.T) {
 func TestHeartbeatsListTheHeldRunsNowAndThen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			pause(ctx, time.Minute)
-			speak(say, "done")
+			sendText(say, "done")
 			return nil
 		})))
 		h.open()
-		run := h.state.startRun("s", "demo", "hi")
-		h.ended(run)
-		h.state.mu.Lock()
-		defer h.state.mu.Unlock()
-		if got := len(h.state.held); got < 3 || got > 4 {
+		run := h.startRun("s", "demo", "hi")
+		h.end(run)
+		h.traffic.mu.Lock()
+		defer h.traffic.mu.Unlock()
+		if got := len(h.traffic.held); got < 3 || got > 4 {
 			t.Errorf("%d lists in a minute, want one each 15s", got)
 		}
-		if want := []string{run}; !slices.Equal(h.state.held[0], want) {
-			t.Errorf("held = %v, want %v", h.state.held[0], want)
+		if want := []string{run}; !slices.Equal(h.traffic.held[0], want) {
+			t.Errorf("held = %v, want %v", h.traffic.held[0], want)
 		}
 	})
 }
@@ -139,25 +140,27 @@ func TestAForgottenExecutorStopsItsRunsAndAnnouncesItselfAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var asked, cut atomic.Int32
-		h := newHouse(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			if asked.Add(1) == 1 {
 				<-ctx.Done()
 				cut.Add(1)
 				return ctx.Err()
 			}
-			speak(say, "done")
+			sendText(say, "done")
 			return nil
 		})))
 		e := h.open()
-		run := h.state.startRun("s", "demo", "hi")
+		run := h.startRun("s", "demo", "hi")
 		time.Sleep(time.Second)
-		h.state.silence(e.id)
-		h.ended(run)
+		e.connection.silent.Store(true)
+		time.Sleep(h.stateConfig.SilentAfter + h.stateConfig.SweepEvery + h.config.HeartbeatInterval)
+		e.connection.silent.Store(false)
+		h.end(run)
 		if cut.Load() != 1 || asked.Load() != 2 {
-			t.Errorf("model asked %d times and cut %d times, want 2 and 1", asked.Load(), cut.Load())
+			t.Errorf("model called %d times and cut %d times, want 2 and 1", asked.Load(), cut.Load())
 		}
-		if got := h.state.find(run); got.released != 0 || got.run.GetAttempt() != 2 {
-			t.Errorf("run = %v, released %d times; want a second claim and no release", got.run, got.released)
+		if got, released := h.run(run), len(h.released(run)); released != 0 || got.GetAttempt() != 2 {
+			t.Errorf("run = %v, released %d times; want a second claim and no release", got, released)
 		}
 	})
 }
@@ -165,113 +168,106 @@ func TestAForgottenExecutorStopsItsRunsAndAnnouncesItselfAgain(t *testing.T) {
 func TestABrokenClaimStreamIsOpenedAgainWithTheHeldRuns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			pause(ctx, 10*time.Second)
-			speak(say, "done")
+			sendText(say, "done")
 			return nil
 		})))
 		e := h.open()
-		run := h.state.startRun("s", "demo", "hi")
+		run := h.startRun("s", "demo", "hi")
 		synctest.Wait()
-		e.line.mu.Lock()
-		for _, cut := range e.line.cut {
-			cut()
+		e.connection.cutStreams()
+		if got := h.end(run); got.GetAttempt() != 1 {
+			t.Errorf("run = %v, want a single claim", got)
 		}
-		e.line.mu.Unlock()
-		if got := h.ended(run); got.GetAttempt() != 1 {
-			t.Errorf("run = %v, want it never claimed again", got)
-		}
-		h.state.mu.Lock()
-		defer h.state.mu.Unlock()
-		if got := len(h.state.announced); got != 2 {
+		if got := len(h.announced()); got != 2 {
 			t.Fatalf("%d announcements, want 2", got)
 		}
-		again := h.state.announced[1]
+		again := h.announced()[1]
 		if want := []string{run}; !slices.Equal(again.GetHeldRunIds(), want) || again.GetCredits() != 3 {
 			t.Errorf("second announcement = %v, want the held run and 3 credits", again)
 		}
 	})
 }
 
-func TestAFencedWriterStopsItsRunWithoutAWord(t *testing.T) {
+func TestAFencedWriterStopsItsRunWithoutAWrite(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			say(model.TextDelta{Text: "one "})
 			pause(ctx, time.Second)
-			speak(say, "two")
+			sendText(say, "two")
 			return nil
 		})))
-		h.stream.Gate = func(context.Context, *streamv2.AppendRequest) error {
+		h.faults.gate = func(context.Context, *streamv2.AppendRequest) error {
 			return fault.New(fault.Stale, "WRITER_FENCED", "a newer epoch")
 		}
 		e := h.open()
-		run := h.state.startRun("s", "demo", "hi")
-		synctest.Wait()
-		time.Sleep(time.Minute)
-		if got := h.state.sessions["s"].writes; len(got) != 0 {
+		run := h.startRun("s", "demo", "hi")
+		time.Sleep(h.config.HeldInterval / 2) // before a heartbeat that lists the held runs
+		if got := h.written("s"); len(got) != 0 {
 			t.Errorf("writes = %v, want none", got)
 		}
 		if got := e.worker.LiveRunIDs(); len(got) != 0 {
 			t.Errorf("live runs = %v, want none", got)
 		}
-		if got := h.state.find(run); got.released != 0 {
-			t.Errorf("the run was released, but it is somebody else's")
+		if len(h.released(run)) != 0 {
+			t.Errorf("the run was released, but it belongs to another executor")
 		}
 	})
 }
 
-// outage lets the stream tier answer nothing until it is over.
+// outage makes the stream tier unavailable until it ends.
 type outage struct {
-	mu   sync.Mutex
-	over bool
+	mu    sync.Mutex
+	ended bool
 }
 
 func (o *outage) gate(context.Context, *streamv2.AppendRequest) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.over {
+	if !o.ended {
 		return fault.New(fault.Unavailable, "LOG_UNAVAILABLE", "no log")
 	}
 	return nil
 }
 
-func (o *outage) begin() {
+func (o *outage) start() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.over = false
+	o.ended = false
 }
 
-func (o *outage) end() {
+func (o *outage) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.over = true
+	o.ended = true
 }
 
 func TestAStreamTierThatIsAwayFailsNoRunAndHoldsItUpForAShortTimeOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
-		h := newHouse(t, definition("demo", calls("All done.", "slow", `{}`), slowTool(&runs)))
+		h := newSystem(t, define("demo", callsOnce("All done.", "slow", `{}`), slowTool(&runs)))
 		h.config.Slots = 1
 		away := &outage{}
-		h.stream.Gate = away.gate
+		h.faults.gate = away.gate
 		e := h.open()
 		begin := time.Now()
-		h.ended(h.state.startRun("s", "demo", "hi"))
+		h.end(h.startRun("s", "demo", "hi"))
 		if took := time.Since(begin); took > 2*time.Second {
 			t.Errorf("the run took %v, want that of its tool", took)
 		}
-		h.ended(h.state.startRun("t", "demo", "hi"))
+		h.end(h.startRun("t", "demo", "hi"))
 		time.Sleep(h.config.StreamPatience)
 		synctest.Wait()
 		if got := e.worker.LiveRunIDs(); len(got) != 0 {
-			t.Errorf("live runs = %v, want none: nothing is left to do for them", got)
+			t.Errorf("live runs = %v, want none", got)
 		}
 		want := []string{"run_started", "step_started", "tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end",
 			"tool_start", "tool_end", "step_committed", "step_started", "text_delta", "step_committed", "run_completed", "end"}
 		for _, session := range []string{"s", "t"} {
-			if got := types(h.stream.stored(session)); !slices.Equal(got, want) {
+			if got := frameTypes(h.stored(session)); !slices.Equal(got, want) {
 				t.Errorf("steps of %s = %v, want %v", session, got, want)
 			}
 		}
@@ -282,38 +278,38 @@ func TestAStreamTierThatComesBackInTheMiddleOfAStepIsShownTheRestOfIt(t *testing
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
-		away := &outage{over: true}
-		h := newHouse(t, definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
+		away := &outage{ended: true}
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
 			switch asked.Add(1) {
 			case 1:
 				say(model.TextDelta{Text: "One "})
 				pause(ctx, time.Second)
-				away.begin()
+				away.start()
 				say(model.TextDelta{Text: "two "})
 				pause(ctx, time.Minute)
-				request(say, "nothing", `{}`)
+				sendCalls(say, "nothing", `{}`)
 			default:
 				say(model.TextDelta{Text: "three "})
 				pause(ctx, time.Minute)
-				away.end()
+				away.stop()
 				pause(ctx, time.Minute)
-				speak(say, "four")
+				sendText(say, "four")
 			}
 			return nil
 		})))
-		h.stream.Gate = away.gate
+		h.faults.gate = away.gate
 		h.open()
-		h.ended(h.state.startRun("s", "demo", "hi"))
+		h.end(h.startRun("s", "demo", "hi"))
 		want := []string{
 			"0 run_started 1", "1 step_started", "1 text One two ", "1 args call_0 {}", "1 end call_0", "1 step_committed",
 			"2 step_started", "2 text three four", "2 step_committed", `2 run_completed "three four"`, `END "three four"`,
 		}
-		equalLines(t, "stream", script(h.stream.records("s")), want)
+		equalLines(t, "stream", streamLines(h.records("s")), want)
 		h.verifyReaders("s")
 		var reader publishertest.Reader
-		reader.Read(h.stream.History("s")...)
+		reader.Read(h.history("s")...)
 		if len(reader.Asked) != 1 || reader.Asked[0].UpTo != position.Committed(1) || !reader.Saw(position.Ended(2)) {
-			t.Errorf("the reader asked for %v, want the step that was committed meanwhile alone", reader.Asked)
+			t.Errorf("the reader asked for %v, want only the step committed meanwhile", reader.Asked)
 		}
 	})
 }
@@ -321,46 +317,46 @@ func TestAStreamTierThatComesBackInTheMiddleOfAStepIsShownTheRestOfIt(t *testing
 func TestALogThatIsLostDuringALongReplyIsShownItAgainWhileTheModelSpeaks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			say(model.TextDelta{Text: "one "})
 			pause(ctx, time.Minute)
-			speak(say, "two")
+			sendText(say, "two")
 			return nil
 		})))
 		h.open()
-		run := h.state.startRun("s", "demo", "hi")
+		run := h.startRun("s", "demo", "hi")
 		time.Sleep(30 * time.Second)
-		h.stream.Lose()
+		h.loseLog()
 		time.Sleep(29 * time.Second)
 		synctest.Wait()
 		var late publishertest.Reader
-		late.Read(h.stream.Records("s")...)
-		if got := texts(framesOf(late.Chunks)); got != "one " {
-			t.Errorf("a reader that comes behind the loss has %q, want what was said", got)
+		late.Read(h.logs.get().recordsOf("s")...)
+		if got := joinedText(framesOf(late.Chunks)); got != "one " {
+			t.Errorf("a reader after the loss has %q, want the first delta", got)
 		}
-		h.ended(run)
-		equalLines(t, "stream", script(h.stream.records("s")), []string{
+		h.end(run)
+		equalLines(t, "stream", streamLines(h.records("s")), []string{
 			"0 run_started 1", "1 step_started", "1 text one two", "1 step_committed", `1 run_completed "one two"`, `END "one two"`,
 		})
 		h.verifyReaders("s")
 	})
 }
 
-func TestAStepThatIsRetriedIsTakenBackBeforeTheWait(t *testing.T) {
+func TestARetriedStepIsVoidBeforeTheWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
 			say(model.TextDelta{Text: "half"})
 			return &model.Error{Code: model.CodeOverloaded, Retryable: true}
 		})))
 		h.open()
-		run := h.state.startRun("s", "demo", "hi")
+		run := h.startRun("s", "demo", "hi")
 		time.Sleep(500 * time.Millisecond) // the first wait is a second
 		synctest.Wait()
-		equalLines(t, "stream during the wait", script(h.stream.records("s")), []string{"0 run_started 1"})
-		h.state.stopRun(run, statev1.StopKind_STOP_KIND_INTERRUPT, "enough")
-		h.ended(run)
-		equalLines(t, "stream", script(h.stream.records("s")), []string{"0 run_started 1", "0 run_interrupted enough", "END INTERRUPTED "})
+		equalLines(t, "stream during the wait", streamLines(h.records("s")), []string{"0 run_started 1"})
+		h.stopRun(run, statev1.StopKind_STOP_KIND_INTERRUPT, "enough")
+		h.end(run)
+		equalLines(t, "stream", streamLines(h.records("s")), []string{"0 run_started 1", "0 run_interrupted enough", "END INTERRUPTED "})
 		h.verifyReaders("s")
 	})
 }
@@ -370,16 +366,15 @@ func TestTheSpansOfARunStayInTheTraceOfItsRequestAlsoAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()
 		var runs atomic.Int32
-		h := newHouse(t, definition("demo", calls("ok", "slow", `{}`), slowTool(&runs)))
+		h := newSystem(t, define("demo", callsOnce("ok", "slow", `{}`), slowTool(&runs)))
 		h.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
 		first := h.open()
-		run := h.state.startRun("s", "demo", "hi")
+		run := h.startRun("s", "demo", "hi")
 		synctest.Wait()
-		first.line.kill()
+		first.connection.kill()
 		first.stop()
-		h.state.silence(first.id)
 		h.open()
-		h.ended(run)
+		h.end(run)
 		<-first.ended
 		names := map[string]int{}
 		for _, span := range spans.Ended() {

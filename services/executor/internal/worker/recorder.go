@@ -15,20 +15,19 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// releaseTimeout bounds how long giving a run back may take. The context of the run may have
-// ended by then.
+// releaseTimeout bounds the release of a run, whose context may have ended.
 const releaseTimeout = 2 * time.Second
 
-// Reasons for which the state service refuses a result or writes to the custom state.
+// The state service's reasons to refuse a result or writes to the custom state.
 const (
 	reasonResultTooLarge    = "RESULT_TOO_LARGE"
 	reasonStateSizeExceeded = "STATE_SIZE_EXCEEDED"
 	reasonStateInvalid      = "STATE_INVALID"
 )
 
-// recorder writes what a run does to the state service, under the epoch of its claim. Each
-// write is repeated until its fate is known. The pending usage travels with the writes. Only
-// result may be called by many goroutines at once.
+// recorder writes a run's progress to the state service, under the epoch of its claim. It repeats each write
+// until the result is known. Writes carry the pending usage. Many goroutines may call result at once, but no
+// other method.
 type recorder struct {
 	work    statev1.WorkServiceClient
 	ref     *statev1.RunRef
@@ -36,13 +35,13 @@ type recorder struct {
 	now     func() time.Time
 	log     *slog.Logger
 	usage   *account
-	journal journal
-	// openStep names the step of the claim's open calls; empty where there are none.
+	journal stepJournal
+	// openStep is the id of the step of the claim's open calls; empty for none.
 	openStep string
 }
 
-// lost reports whether another executor owns the run, or the run is over or deleted.
-func lost(err error) bool {
+// isLost reports whether the run belongs to another executor, has ended or was deleted.
+func isLost(err error) bool {
 	switch fault.ReasonOf(err) {
 	case "EPOCH_STALE", "RUN_FINISHED", "SESSION_NOT_FOUND", "RUN_NOT_FOUND":
 		return true
@@ -50,10 +49,10 @@ func lost(err error) bool {
 	return false
 }
 
-// answersChanged reports whether a step has used an answer that was replaced meanwhile.
-func answersChanged(err error) bool { return fault.ReasonOf(err) == "ANSWER_CHANGED" }
+// isAnswerChanged reports whether a step has used a replaced answer.
+func isAnswerChanged(err error) bool { return fault.ReasonOf(err) == "ANSWER_CHANGED" }
 
-// openStep names the step whose calls are open in the claim; empty where there are none.
+// openStep returns the id of the step of the claim's open calls; empty for none.
 func openStep(claim *statev1.Claim) string {
 	for _, c := range claim.GetCalls() {
 		if c.GetAnswer() == nil && c.GetStepId() != "" {
@@ -64,12 +63,11 @@ func openStep(claim *statev1.Claim) string {
 }
 
 func (r *recorder) call(ctx context.Context, f func(ctx context.Context) error) error {
-	return persist(ctx, r.timeout, f)
+	return retryCall(ctx, r.timeout, f)
 }
 
-// carry makes a call that carries the pending usage. The usage stays pending where the call
-// is known to have changed nothing.
-func (r *recorder) carry(ctx context.Context, f func(ctx context.Context) error) error {
+// callWithUsage makes a call with the pending usage. The usage stays pending if the call was refused.
+func (r *recorder) callWithUsage(ctx context.Context, f func(ctx context.Context) error) error {
 	err := r.call(ctx, f)
 	if err == nil || ctx.Err() != nil {
 		r.usage.sent()
@@ -77,21 +75,21 @@ func (r *recorder) carry(ctx context.Context, f func(ctx context.Context) error)
 	return err
 }
 
-// plan makes the plan of the step durable, with the writes of the hooks that have led to it.
-// Where the state service refuses the writes, it gets the plan without them: dropped.
+// plan makes the plan of the step durable, with the hook writes before it. If the state service refuses the
+// writes, it receives the plan without them: dropped.
 func (r *recorder) plan(ctx context.Context, step int, plan agent.Message, ops []agent.Op) (dropped bool, err error) {
 	request := &statev1.RecordPlanRequest{
-		Run: r.ref, Step: int32(step), Plan: fromMessage(plan, r.ref.GetRunId(), step), Usage: r.usage.report(ctx), Ops: fromOps(ops),
+		Run: r.ref, Step: int32(step), Plan: fromMessage(plan, r.ref.GetRunId(), step), Usage: r.usage.forRequest(ctx), Ops: fromOps(ops),
 	}
 	record := func(ctx context.Context) error {
 		_, err := r.work.RecordPlan(ctx, request)
 		return err
 	}
-	err = r.carry(ctx, record)
+	err = r.callWithUsage(ctx, record)
 	if reason := fault.ReasonOf(err); len(ops) > 0 && (reason == reasonStateSizeExceeded || reason == reasonStateInvalid) {
-		r.log.WarnContext(ctx, "what hooks have written before the reply is dropped: it cannot be kept", "step", step, "error", err)
+		r.log.WarnContext(ctx, "the writes of hooks before the reply are dropped: the state service refuses them", "step", step, "error", err)
 		dropped, request.Ops = true, nil
-		err = r.carry(ctx, record)
+		err = r.callWithUsage(ctx, record)
 	}
 	if err != nil {
 		return dropped, fmt.Errorf("record the plan of step %d: %w", step, err)
@@ -100,8 +98,8 @@ func (r *recorder) plan(ctx context.Context, step int, plan agent.Message, ops [
 	return dropped, nil
 }
 
-// result makes the result of a call durable. A result that the state service cannot keep, or
-// whose writes it cannot keep, becomes a failed one.
+// result makes the result of a call durable. If the state service refuses the result or its writes, the call
+// becomes a failed one.
 func (r *recorder) result(ctx context.Context, step int, o *outcome, decided *loop.Decision) error {
 	record := func() error {
 		result := fromResult(o.Result)
@@ -115,7 +113,7 @@ func (r *recorder) result(ctx context.Context, step int, o *outcome, decided *lo
 		})
 	}
 	err := record()
-	if problem := unkept(err, len(o.Result.Result)); problem != "" {
+	if problem := refusal(err, len(o.Result.Result)); problem != "" {
 		o.fail(problem)
 		err = record()
 	}
@@ -126,31 +124,31 @@ func (r *recorder) result(ctx context.Context, step int, o *outcome, decided *lo
 	return nil
 }
 
-// unkept says why the state service cannot keep a result of so many bytes, for the model.
-// Empty where it can, or where the reason is not in the result.
-func unkept(err error, bytes int) string {
+// refusal returns why the state service has refused a result of this size, for the model. It is empty for an
+// error with another cause.
+func refusal(err error, bytes int) string {
 	f, ok := fault.From(err)
 	if !ok {
 		return ""
 	}
 	switch {
 	case f.Reason == reasonStateSizeExceeded:
-		return "state_size_exceeded: what the tool writes to the state is more than can be kept (" + f.Detail + "); nothing of it was written"
+		return "state_size_exceeded: the tool's writes to the state are more than can be stored (" + f.Detail + "); none was stored"
 	case f.Reason == reasonStateInvalid:
-		return "what the tool writes to the state cannot be kept (" + f.Detail + "); nothing of it was written"
+		return "the tool's writes to the state cannot be stored (" + f.Detail + "); none was stored"
 	case f.Reason == reasonResultTooLarge || f.Kind == fault.TooLarge:
-		return fmt.Sprintf("result_too_large: the tool's result has %d bytes, more than can be kept; ask for less", bytes)
+		return fmt.Sprintf("result_too_large: the tool's result has %d bytes, more than can be stored; ask for less", bytes)
 	}
 	return ""
 }
 
-// commit makes the step durable, with the commit's own writes to the state and what readers
-// saw of the step. With an outcome it ends the run.
+// commit makes the step durable, with the commit's own state writes and the record for readers. With an
+// outcome it ends the run.
 func (r *recorder) commit(ctx context.Context, e loop.Commit, ops []agent.Op, seen *eventv1.StepRecord) (*statev1.CommitStepResponse, error) {
 	request := r.commitRequest(ctx, e)
 	request.Ops, request.Record = fromOps(ops), seen
 	var answer *statev1.CommitStepResponse
-	err := r.carry(ctx, func(ctx context.Context) (err error) {
+	err := r.callWithUsage(ctx, func(ctx context.Context) (err error) {
 		answer, err = r.work.CommitStep(ctx, request)
 		return err
 	})
@@ -158,7 +156,7 @@ func (r *recorder) commit(ctx context.Context, e loop.Commit, ops []agent.Op, se
 		return nil, fmt.Errorf("commit step %d: %w", e.Step, err)
 	}
 	for _, warning := range answer.GetWarnings() {
-		r.log.WarnContext(ctx, "merging the state writes", "step", e.Step, "warning", warning)
+		r.log.WarnContext(ctx, "the state writes were merged with a warning", "step", e.Step, "warning", warning)
 	}
 	r.journal.end()
 	return answer, nil
@@ -166,11 +164,11 @@ func (r *recorder) commit(ctx context.Context, e loop.Commit, ops []agent.Op, se
 
 func (r *recorder) commitRequest(ctx context.Context, e loop.Commit) *statev1.CommitStepRequest {
 	request := &statev1.CommitStepRequest{
-		Run: r.ref, Step: int32(e.Step), Usage: r.usage.report(ctx), ToldCalls: e.Told,
+		Run: r.ref, Step: int32(e.Step), Usage: r.usage.forRequest(ctx), ToldCalls: e.Told,
 	}
 	for _, m := range e.Messages {
 		message := fromMessage(m, r.ref.GetRunId(), e.Step)
-		decide(message, e.Decisions)
+		addDecisions(message, e.Decisions)
 		request.Messages = append(request.Messages, message)
 	}
 	for _, c := range e.Consumed {
@@ -180,14 +178,13 @@ func (r *recorder) commitRequest(ctx context.Context, e loop.Commit) *statev1.Co
 		return request
 	}
 	request.Outcome = fromOutcome(*e.Outcome, r.usage.total)
-	if suspends(*e.Outcome) {
+	if isSuspended(*e.Outcome) {
 		r.suspend(ctx, request, e)
 	}
 	return request
 }
 
-// suspend adds the calls for which the session waits. The suspension names the span of the run,
-// taken from ctx.
+// suspend adds the open calls. The suspension has the trace of the run from ctx.
 func (r *recorder) suspend(ctx context.Context, request *statev1.CommitStepRequest, e loop.Commit) {
 	now := r.now()
 	stepID := r.stepID(e)
@@ -209,8 +206,8 @@ func (r *recorder) suspend(ctx context.Context, request *statev1.CommitStepReque
 	}
 }
 
-// stepID names the step whose calls are open, by the message with the calls. Calls of an
-// earlier step keep the name of that step.
+// stepID returns an id for the step of the open calls: the id of their message. Calls of an earlier
+// step keep their step's id.
 func (r *recorder) stepID(e loop.Commit) string {
 	if len(e.Suspend) == 0 && r.openStep != "" {
 		return r.openStep
@@ -226,9 +223,9 @@ func (r *recorder) stepID(e loop.Commit) string {
 // finish ends the run outside of a step.
 func (r *recorder) finish(ctx context.Context, o loop.Outcome) error {
 	request := &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o, r.usage.total)}
-	err := r.withUsage(ctx, r.usage.report(ctx), func(usage []*statev1.UsageEntry) error {
+	err := r.withUsage(ctx, r.usage.forRequest(ctx), func(usage []*statev1.UsageEntry) error {
 		request.Usage = usage
-		return r.carry(ctx, func(ctx context.Context) error {
+		return r.callWithUsage(ctx, func(ctx context.Context) error {
 			_, err := r.work.FinishRun(ctx, request)
 			return err
 		})
@@ -239,28 +236,26 @@ func (r *recorder) finish(ctx context.Context, o loop.Outcome) error {
 	return nil
 }
 
-// release gives the run back, to be claimed again after the delay. It also works when ctx has
-// ended. A failure is logged.
+// release returns the run to the queue for a claim after the delay, also when ctx has ended. It logs a failure.
 func (r *recorder) release(ctx context.Context, delay time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	err := r.withUsage(ctx, r.usage.reportTokens(ctx), func(usage []*statev1.UsageEntry) error {
+	err := r.withUsage(ctx, r.usage.forRelease(ctx), func(usage []*statev1.UsageEntry) error {
 		return r.call(ctx, func(ctx context.Context) error {
 			_, err := r.work.ReleaseRun(ctx, &statev1.ReleaseRunRequest{Run: r.ref, DelayMs: delay.Milliseconds(), Usage: usage})
 			return err
 		})
 	})
-	if err != nil && !lost(err) {
-		r.log.WarnContext(ctx, "the run could not be given back; it will be claimed again when the executor is missed", "error", err)
+	if err != nil && !isLost(err) {
+		r.log.WarnContext(ctx, "the run could not be released; it will be claimed again when the executor is missed", "error", err)
 	}
 }
 
-// withUsage sends what ends the claim, and sends it without the usage where it is refused
-// with it.
+// withUsage sends the end of the claim. If it is refused, it is sent again without its usage.
 func (r *recorder) withUsage(ctx context.Context, usage []*statev1.UsageEntry, send func([]*statev1.UsageEntry) error) error {
 	err := send(usage)
 	if kind := fault.KindOf(err); err != nil && len(usage) > 0 && (kind == fault.Invalid || kind == fault.TooLarge) {
-		r.log.ErrorContext(ctx, "the end of the claim is refused, and is sent without its usage", "entries", len(usage), "error", err)
+		r.log.ErrorContext(ctx, "the end of the claim was refused and is sent again without its usage", "entries", len(usage), "error", err)
 		return send(nil)
 	}
 	return err

@@ -7,23 +7,22 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// shownReply is what readers have seen of the reply of the step in flight. The zero value
-// is nothing.
+// shownReply is the shown part of the reply in the step in flight.
 type shownReply struct {
-	begun    bool // its step_started was shown
-	form     bool // it was asked for as JSON, and its text is not shown
+	begun    bool // readers have seen step_started
+	form     bool // the reply is JSON; readers do not see its text
 	text     maphash.Hash
 	thinking maphash.Hash
 	calls    int
 }
 
-// add takes a chunk that is shown.
+// add adds a chunk shown to readers.
 func (s *shownReply) add(chunk *eventv1.Chunk) {
 	switch e := chunk.GetEvent().(type) {
 	case *eventv1.Chunk_StepStarted:
 		s.begun = true
 	case *eventv1.Chunk_TextDelta:
-		_, _ = s.text.WriteString(e.TextDelta.GetDelta()) // it never fails
+		_, _ = s.text.WriteString(e.TextDelta.GetDelta()) // never fails
 	case *eventv1.Chunk_Thinking:
 		_, _ = s.thinking.WriteString(e.Thinking.GetContent())
 	case *eventv1.Chunk_ToolArgStreamStart:
@@ -31,8 +30,8 @@ func (s *shownReply) add(chunk *eventv1.Chunk) {
 	}
 }
 
-// matches reports whether the message has what was shown. A message has less where the reply was
-// cut in the middle of a call's arguments.
+// matches reports whether readers have seen the reply as the message has it. The message has less if the reply
+// was cut within the arguments of a call.
 func (s *shownReply) matches(message agent.Message) bool {
 	var text, thinking maphash.Hash
 	text.SetSeed(s.text.Seed())

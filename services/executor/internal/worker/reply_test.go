@@ -15,7 +15,7 @@ import (
 func TestAReaderOfACallThatWasCutInItsArgumentsIsSentToTheStoredStep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			say(model.TextDelta{Text: "Let me look."})
 			say(model.CallStart{ID: "c1", Name: "look"})
 			say(model.CallDelta{Text: `{"a`})
@@ -23,16 +23,16 @@ func TestAReaderOfACallThatWasCutInItsArgumentsIsSentToTheStoredStep(t *testing.
 			return ctx.Err()
 		})))
 		h.open()
-		run := h.state.startRun("s", "demo", "hi")
+		run := h.startRun("s", "demo", "hi")
 		synctest.Wait()
-		h.state.stopRun(run, statev1.StopKind_STOP_KIND_INTERRUPT, "enough")
-		h.ended(run)
+		h.stopRun(run, statev1.StopKind_STOP_KIND_INTERRUPT, "enough")
+		h.end(run)
 		time.Sleep(time.Second)
-		equalLines(t, "stream", script(h.stream.records("s")), []string{
+		equalLines(t, "stream", streamLines(h.records("s")), []string{
 			"0 run_started 1", "1 step_started", "1 text Let me look.", "1 step_committed", "1 run_interrupted enough", "END INTERRUPTED ",
 		})
 		var reader publishertest.Reader
-		reader.Read(h.stream.History("s")...)
+		reader.Read(h.history("s")...)
 		if len(reader.Asked) != 1 || reader.Asked[0].UpTo != position.Ended(1) {
 			t.Errorf("the reader asked for %v, want the step, which has no call", reader.Asked)
 		}

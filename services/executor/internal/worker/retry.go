@@ -7,19 +7,19 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// The wait between two attempts doubles from the first to the last.
+// The wait doubles from firstWait to maxWait.
 const (
 	firstWait = 25 * time.Millisecond
-	lastWait  = 2 * time.Second
+	maxWait   = 2 * time.Second
 )
 
-// backoff is the wait before the next attempt; the zero value is the first.
+// backoff is the wait before the next attempt. The zero value waits for firstWait.
 type backoff struct{ next time.Duration }
 
-// sleep waits; an error is that of ctx.
+// sleep waits. It returns the cause of an ended ctx.
 func (b *backoff) sleep(ctx context.Context) error {
 	wait := max(b.next, firstWait)
-	b.next = min(2*wait, lastWait)
+	b.next = min(2*wait, maxWait)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -30,9 +30,9 @@ func (b *backoff) sleep(ctx context.Context) error {
 	}
 }
 
-// persist makes a call until its fate is known: the service has answered something other than
-// that it cannot be reached or is overloaded, or ctx has ended. timeout bounds one attempt.
-func persist(ctx context.Context, timeout time.Duration, call func(ctx context.Context) error) error {
+// retryCall repeats a call while the service is unavailable or overloaded, until ctx ends. timeout bounds one
+// attempt.
+func retryCall(ctx context.Context, timeout time.Duration, call func(ctx context.Context) error) error {
 	var wait backoff
 	for {
 		attempt, cancel := context.WithTimeout(ctx, timeout)

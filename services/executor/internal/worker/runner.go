@@ -15,77 +15,78 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// errStop ends a runner between two steps because the executor stops.
-var errStop = errors.New("stopped between two steps")
+// errDraining ends a runner between two steps when the executor stops.
+var errDraining = errors.New("stopped between two steps")
 
-// A run whose end the state service refuses is claimed again after a delay between these two.
+// Bounds of the delay before another claim after the state service has refused the end of a run.
 const (
-	firstRefused = 5 * time.Second
-	lastRefused  = 10 * time.Minute
+	minRefusedDelay = 5 * time.Second
+	maxRefusedDelay = 10 * time.Minute
 )
 
-// runner executes one claim: it performs the effects that the planner decides, one at a time.
-// One goroutine owns it. The goroutines of the calls of a step use tools, never the runner.
+// runner executes one claim: it performs the planner's effects, one at a time. One goroutine owns it. The
+// goroutines of tool calls use tools, never the runner.
 type runner struct {
-	config  Config
-	peers   Peers
-	sandbox *sandbox        // the worker's
-	runTool *tool.Runner    // the worker's
-	stop    <-chan struct{} // closed when the executor stops
-	log     *slog.Logger
+	config   Config
+	peers    Peers
+	sandbox  *sandbox        // the worker's
+	runTool  *tool.Runner    // the worker's
+	draining <-chan struct{} // closed when the executor stops
+	log      *slog.Logger
 
 	claim    *statev1.Claim
-	claimed  claimed
+	claimed  claimedRun
 	planner  *loop.Planner
-	step     int32 // the last committed step of the session
+	step     int32 // last committed step of the session
 	branched bool  // see conversation.branched
 
-	halt     *halt
+	stopper  *stopper
 	view     *view
 	recorder *recorder
 	usage    *account
-	writes   *writes
-	// Of the run's agent, see use.
+	writes   *stateWrites
+	// Of the run's agent: see useAgent.
 	code  *agentCode
 	hooks *hookRunner
 	tools *toolCaller
 }
 
-func newRunner(w *Worker, claim *statev1.Claim, h *halt, stop <-chan struct{}) *runner {
-	claimed := newClaimed(claim)
+func newRunner(w *Worker, claim *statev1.Claim, h *stopper, stop <-chan struct{}) *runner {
+	claimed := newClaimedRun(claim)
 	log := w.peers.Log.With("session", claimed.ref.GetSessionId(), "run", claimed.ref.GetRunId(), "epoch", claim.GetEpoch())
 	usage := newAccount(claim.GetUsed(), log)
 	r := &runner{
-		config: w.config, peers: w.peers, sandbox: w.sandbox, runTool: w.tools, stop: stop, log: log,
+		config: w.config, peers: w.peers, sandbox: w.sandbox, runTool: w.tools, draining: stop, log: log,
 		claim: claim, claimed: claimed, step: claimed.session.GetStepCount(),
-		halt: h, view: newView(claim, w.config, w.peers, log), usage: usage, writes: &writes{},
+		stopper: h, view: newView(claim, w.config, w.peers, log), usage: usage, writes: &stateWrites{},
 		recorder: &recorder{
 			work: w.peers.Work, ref: claimed.ref, timeout: w.config.CallTimeout, now: w.peers.Now, log: log, usage: usage, openStep: openStep(claim),
 		},
 	}
-	r.use(Agent{})
+	r.useAgent(catalog.Agent{})
 	if stop, ok := toStop(claimed.run.GetStop()); ok {
-		r.halt.request(stop)
+		r.stopper.request(stop)
 	}
 	return r
 }
 
-// use makes the parts for the run's agent. Until the agent is known they have the zero Agent,
+// useAgent makes the parts of the run's agent. Before the agent is known they have the zero Agent,
 // without hooks.
-func (r *runner) use(a Agent) {
+func (r *runner) useAgent(a catalog.Agent) {
 	r.code = &agentCode{
 		claimed: r.claimed, agent: a, sandbox: r.sandbox, tracer: r.peers.Tracer, log: r.log, passed: r.peers.Passed,
 		modelTimeout: r.config.ModelTimeout, guardTimeout: r.config.GuardTimeout, hookTimeout: r.config.HookTimeout,
 	}
 	r.hooks = &hookRunner{
 		claimed: r.claimed, hooks: a.Hooks, sandbox: r.sandbox, timeout: r.config.HookTimeout, stateBytes: r.config.MaxStateBytes,
-		now: r.peers.Now, log: r.log, emits: r.view.emits, writes: r.writes, usage: r.usage,
+		now: r.peers.Now, log: r.log, emitter: r.view.emitter, state: r.writes, usage: r.usage,
 	}
 	r.tools = &toolCaller{
 		claimed: r.claimed, tools: r.runTool, hooks: r.hooks, recorder: r.recorder, view: r.view, tracer: r.peers.Tracer,
@@ -94,7 +95,7 @@ func (r *runner) use(a Agent) {
 	}
 }
 
-// run works until the run has ended or is another executor's.
+// run executes the run until it has ended, was released, or belongs to another executor.
 func (r *runner) run(ctx context.Context) {
 	ctx = telemetry.WithTraceparent(ctx, r.claimed.run.GetTraceparent(), r.claimed.run.GetTracestate())
 	ctx, span := r.peers.Tracer.Start(ctx, "holdfast.run", trace.WithAttributes(
@@ -113,21 +114,21 @@ func (r *runner) run(ctx context.Context) {
 	defer endPublishing()
 	defer func() { r.hooks.wait() }()
 
-	err := guarded(ctx, r.log, r.execute)
-	if err != nil && !gone(ctx, err) {
+	err := withoutPanics(ctx, r.log, r.execute)
+	if err != nil && !mustLeave(ctx, err) {
 		span.SetStatus(codes.Error, err.Error())
-		r.log.ErrorContext(ctx, "the run cannot go on", "error", err)
+		r.log.ErrorContext(ctx, "the run cannot continue", "error", err)
 		failure := loop.InternalFailure(err)
-		err = guarded(ctx, r.log, func(ctx context.Context) error { return r.fail(ctx, failure) })
+		err = withoutPanics(ctx, r.log, func(ctx context.Context) error { return r.fail(ctx, failure) })
 	}
-	r.leave(ctx, err)
-	bounded, cancel := context.WithTimeout(ctx, r.halt.patience(r.config.StreamPatience))
+	r.release(ctx, err)
+	bounded, cancel := context.WithTimeout(ctx, r.stopper.patience(r.config.StreamPatience))
 	defer cancel()
-	_ = r.view.publisher.Flush(bounded) // readers get from the state service what the log does not take
+	_ = r.view.publisher.Flush(bounded) // readers get the rest from the state service
 }
 
-// guarded makes errors of panics.
-func guarded(ctx context.Context, log *slog.Logger, work func(context.Context) error) (err error) {
+// withoutPanics turns panics into errors.
+func withoutPanics(ctx context.Context, log *slog.Logger, work func(context.Context) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			log.ErrorContext(ctx, "the run panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -137,30 +138,29 @@ func guarded(ctx context.Context, log *slog.Logger, work func(context.Context) e
 	return work(ctx)
 }
 
-// gone reports whether the error says that the run is not this runner's any more, or is to be
-// given back.
-func gone(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || errors.Is(err, errStop) || errors.Is(err, errAbsent) || errors.Is(err, publisher.ErrFenced) ||
-		lost(err) || answersChanged(err)
+// mustLeave reports whether the run is no longer this runner's, or is to be released.
+func mustLeave(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.Is(err, errDraining) || errors.Is(err, errNoAgent) || errors.Is(err, publisher.ErrFenced) ||
+		isLost(err) || isAnswerChanged(err)
 }
 
-// fail ends the run as failed, whatever it is doing.
+// fail ends the run as failed, in any state.
 func (r *runner) fail(ctx context.Context, failure loop.Failure) error {
-	return r.quit(ctx, loop.Outcome{Status: loop.StatusFailed, FinishReason: model.FinishError, Failure: &failure})
+	return r.giveUp(ctx, loop.Outcome{Status: loop.StatusFailed, FinishReason: model.FinishError, Failure: &failure})
 }
 
-// leave gives the run back where it is still this runner's.
-func (r *runner) leave(ctx context.Context, err error) {
+// release releases the run if it is still this runner's.
+func (r *runner) release(ctx context.Context, err error) {
 	delay := time.Duration(0)
 	switch cause := context.Cause(ctx); {
 	case err == nil:
 		return
-	case errors.Is(err, errStop), errors.Is(cause, errDrained):
-	case errors.Is(err, errAbsent):
+	case errors.Is(err, errDraining), errors.Is(cause, errDrained):
+	case errors.Is(err, errNoAgent):
 		delay = r.config.AbsentDelay
-	case answersChanged(err): // the next claim has the answers as they are
-	case cause != nil, lost(err), errors.Is(err, publisher.ErrFenced):
-		r.log.InfoContext(ctx, "the run is another executor's now", "error", err)
+	case isAnswerChanged(err): // the next claim has the current answers
+	case cause != nil, isLost(err), errors.Is(err, publisher.ErrFenced):
+		r.log.InfoContext(ctx, "the run belongs to another executor now", "error", err)
 		return
 	default:
 		delay = refusedDelay(r.claimed.run.GetAttempt())
@@ -170,13 +170,13 @@ func (r *runner) leave(ctx context.Context, err error) {
 	r.recorder.release(ctx, delay)
 }
 
-// refusedDelay is how long a run waits that could not even be ended, after so many claims.
+// refusedDelay returns the delay before the next claim after a refused end.
 func refusedDelay(claims int32) time.Duration {
-	return min(firstRefused<<min(max(claims-1, 0), 10), lastRefused)
+	return min(minRefusedDelay<<min(max(claims-1, 0), 10), maxRefusedDelay)
 }
 
-// closed reports whether the channel is closed.
-func closed(c <-chan struct{}) bool {
+// isClosed reports whether the channel is closed.
+func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true

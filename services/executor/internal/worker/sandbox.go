@@ -13,50 +13,49 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// maxAbandoned is how many abandoned calls of one function or model of an agent may still be
-// running before it is not called any more.
+// maxAbandoned is the most abandoned calls of one function or model that may still run. With so many, the
+// function or model is not called.
 const maxAbandoned = 32
 
-// abandonedAfter is how long code has to end with its context before it counts as abandoned.
-// modelGrace is how long the runner waits for a model to end with its context.
+// abandonedAfter is how long code may continue after its context before it counts as abandoned. modelGrace is
+// how long the runner waits for a model after its context.
 const (
 	abandonedAfter = time.Second
 	modelGrace     = 3 * time.Second
 )
 
-// eventsAhead is how many events a model may be ahead of the runner. An event costs no switch between
-// their goroutines then, where the model has several at once.
+// eventsAhead is how many events a model may be ahead of the runner. With a few, several events at once cost no
+// switch between their goroutines.
 const eventsAhead = 4
 
-// errTooLong ends the context of an agent's code that takes too long.
+// errTooLong ends the context of code after its time limit.
 var errTooLong = errors.New("it did not end in time")
 
-// errCrashed says that an agent's code neither returned nor failed by itself.
-type errCrashed struct{ why string }
+// crashError is the error of code after a panic, without a return, or without a call.
+type crashError struct{ why string }
 
-func (e errCrashed) Error() string { return e.why }
+func (e crashError) Error() string { return e.why }
 
-// errNoReturn is the error of code that has ended its goroutine.
-var errNoReturn = errCrashed{"it did not return"}
+// errDidNotReturn is the error of code after the end of its goroutine.
+var errDidNotReturn = crashError{"it did not return"}
 
-// crashed reports whether the error does not come from the code that was called.
-func crashed(err error) bool {
-	_, ok := errors.AsType[errCrashed](err)
+// isCrash reports whether the error comes from the sandbox and not from the code itself.
+func isCrash(err error) bool {
+	_, ok := errors.AsType[crashError](err)
 	return ok || errors.Is(err, errTooLong)
 }
 
-// sandbox runs the code of agents, except tools: with a time limit, and with panics as errors.
-// Safe for concurrent use.
+// sandbox runs the code of agents, except tools, with time limits and without panics. Safe for concurrent use.
 type sandbox struct {
 	log       *slog.Logger
 	running   crowd.Crowd
-	abandoned abandoned
+	abandoned abandonedCalls
 }
 
-// foreign runs a function of an agent in the sandbox; what names it. It returns soon after the
-// limit or the end of ctx, with the cause. Code that does not return then is abandoned. A
-// function with too many abandoned calls is not called.
-func foreign[A any](ctx context.Context, s *sandbox, what string, limit time.Duration, f func(ctx context.Context) (A, error)) (A, error) {
+// callFunction calls a function of an agent; what names it. It returns soon after the limit or the end of ctx,
+// with the cause. It abandons code that has not returned by then, and does not call a function with too many
+// abandoned calls.
+func callFunction[A any](ctx context.Context, s *sandbox, what string, limit time.Duration, f func(ctx context.Context) (A, error)) (A, error) {
 	var none A
 	if err := s.abandoned.refuse(what); err != nil {
 		return none, err
@@ -64,7 +63,7 @@ func foreign[A any](ctx context.Context, s *sandbox, what string, limit time.Dur
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTooLong)
 	defer cancel()
 	var answer A
-	var err error = errNoReturn
+	var err error = errDidNotReturn
 	ended := make(chan struct{})
 	s.running.Go(func() {
 		defer close(ended)
@@ -82,18 +81,18 @@ func foreign[A any](ctx context.Context, s *sandbox, what string, limit time.Dur
 	}
 }
 
-// contain makes errors of panics. It does not return where f ends its goroutine.
+// contain turns panics into errors. It does not return if f ends its goroutine.
 func (s *sandbox) contain(ctx context.Context, what string, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.ErrorContext(ctx, "code of an agent panicked", "code", what, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			err = errCrashed{fmt.Sprintf("it panicked: %v", p)}
+			err = crashError{fmt.Sprintf("it panicked: %v", p)}
 		}
 	}()
 	return f()
 }
 
-// abandon counts code that has not ended with its context, until it does.
+// abandon counts code beyond the end of its context, until the code ends.
 func (s *sandbox) abandon(ctx context.Context, what string, ended <-chan struct{}) {
 	ctx = context.WithoutCancel(ctx)
 	s.running.Go(func() {
@@ -105,88 +104,103 @@ func (s *sandbox) abandon(ctx context.Context, what string, ended <-chan struct{
 		case <-timer.C:
 		}
 		n := s.abandoned.add(what, 1)
-		s.log.WarnContext(ctx, "code of an agent goes on after its end", "code", what, "abandoned", n)
+		s.log.WarnContext(ctx, "code of an agent continues after its context has ended", "code", what, "abandoned", n)
 		<-ended
 		s.abandoned.add(what, -1)
 	})
 }
 
-// listen passes the events of a model's reply to each, and ends with its first error. A model
-// that goes on although ctx has ended, or each has failed, is abandoned soon.
-func (s *sandbox) listen(ctx context.Context, what string, engine model.Model, request model.Request, each func(model.Event, error) error) error {
-	if err := s.abandoned.refuse(what); err != nil {
-		return errModel{&model.Error{Code: model.CodeUnavailable, Retryable: true, Message: err.Error()}}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type item struct {
-		event model.Event
-		err   error
-	}
-	var end error = errNoReturn
-	events, enough, ended := make(chan item, eventsAhead), make(chan struct{}), make(chan struct{})
+// modelEvent is an event of a reply, or its failure.
+type modelEvent struct {
+	event model.Event
+	err   error
+}
+
+// liveReply is a reply in progress.
+type liveReply struct {
+	events chan modelEvent // closed after the last one
+	ended  chan struct{}   // closed when the model has returned
+	err    error           // valid once events is closed
+}
+
+// startReply calls a model. The caller closes stop when it receives no more events.
+func (s *sandbox) startReply(ctx context.Context, what string, engine model.Model, request model.Request, stop <-chan struct{}) *liveReply {
+	reply := &liveReply{events: make(chan modelEvent, eventsAhead), ended: make(chan struct{}), err: errDidNotReturn}
 	s.running.Go(func() {
-		defer close(events)
-		defer close(ended)
-		end = s.contain(ctx, what, func() error {
+		defer close(reply.events)
+		defer close(reply.ended)
+		reply.err = s.contain(ctx, what, func() error {
 			for event, err := range engine.Generate(ctx, request) {
 				select {
-				case events <- item{event, err}:
-				case <-enough:
+				case reply.events <- modelEvent{event, err}:
+				case <-stop:
 					return nil
 				}
 			}
 			return nil
 		})
 	})
-	defer close(enough)
-	for over, late := ctx.Done(), (<-chan time.Time)(nil); ; {
+	return reply
+}
+
+// receiveReply calls a model and passes the events of its reply to each, until each returns an error. It
+// abandons a model beyond the end of ctx or that error.
+func (s *sandbox) receiveReply(ctx context.Context, what string, engine model.Model, request model.Request, each func(model.Event, error) error) error {
+	if err := s.abandoned.refuse(what); err != nil {
+		return modelFailure{&model.Error{Code: model.CodeUnavailable, Retryable: true, Message: err.Error()}}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	reply := s.startReply(ctx, what, engine, request, stop)
+	for done, late := ctx.Done(), (<-chan time.Time)(nil); ; {
 		select {
-		case next, more := <-events:
+		case next, more := <-reply.events:
 			if !more {
-				return end
+				return reply.err
 			}
 			if err := each(next.event, next.err); err != nil {
-				s.abandon(ctx, what, ended)
+				s.abandon(ctx, what, reply.ended)
 				return err
 			}
-		case <-over:
+		case <-done:
 			timer := time.NewTimer(modelGrace)
 			defer timer.Stop()
-			over, late = nil, timer.C
+			done, late = nil, timer.C
 		case <-late:
-			s.abandon(ctx, what, ended)
+			s.abandon(ctx, what, reply.ended)
 			return errTooLong
 		}
 	}
 }
 
-// abandoned counts the abandoned calls that still run, by the name of their code. The zero
-// value has none. Safe for concurrent use.
-type abandoned struct {
-	mu sync.Mutex
-	n  map[string]int
+// abandonedCalls counts the running abandoned calls by the name of their code. The zero value has none. Safe for
+// concurrent use.
+type abandonedCalls struct {
+	mu     sync.Mutex
+	counts map[string]int
 }
 
-// add changes the count of the code by n, and gives it.
-func (a *abandoned) add(what string, n int) int {
+// add adds n to the count of the code, and returns the sum.
+func (a *abandonedCalls) add(what string, n int) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.n == nil {
-		a.n = map[string]int{}
+	if a.counts == nil {
+		a.counts = map[string]int{}
 	}
-	a.n[what] += n
-	total := a.n[what]
+	a.counts[what] += n
+	total := a.counts[what]
 	if total == 0 {
-		delete(a.n, what)
+		delete(a.counts, what)
 	}
 	return total
 }
 
-// refuse gives the error of code that has too many abandoned calls; nil for other code.
-func (a *abandoned) refuse(what string) error {
+// refuse returns an error for code with too many abandoned calls.
+func (a *abandonedCalls) refuse(what string) error {
 	if n := a.add(what, 0); n >= maxAbandoned {
-		return errCrashed{fmt.Sprintf("it is not called: %d earlier calls of it have not ended although their time is up", n)}
+		return crashError{fmt.Sprintf("it is not called: %d earlier calls of it have not ended although their time is up", n)}
 	}
 	return nil
 }

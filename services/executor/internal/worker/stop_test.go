@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
@@ -24,8 +25,8 @@ const (
 	abort       = statev1.StopKind_STOP_KIND_ABORT
 )
 
-// hangs says something and waits for the end of its context, which it gives to ended.
-func hangs(ended *atomic.Pointer[error], words ...string) mind {
+// hangingModel sends the words and waits for the end of its context, whose cause it stores in ended.
+func hangingModel(ended *atomic.Pointer[error], words ...string) modelFunc {
 	return func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 		for _, word := range words {
 			say(model.TextDelta{Text: word})
@@ -44,13 +45,13 @@ func TestAStopReachesTheModelAtOnceAndKeepsWhatItHasSaid(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var cause atomic.Pointer[error]
-				p := newPlay(t, definition("demo", hangs(&cause, "One ", "two ")))
-				p.state.quiet = quiet
+				p := newSystem(t, define("demo", hangingModel(&cause, "One ", "two ")))
+				p.faults.stopsByHeartbeat = quiet
 				p.open()
-				run := p.state.startRun("s", "demo", "hi")
+				run := p.startRun("s", "demo", "hi")
 				time.Sleep(10 * time.Second)
 				begin := time.Now()
-				p.state.stopRun(run, interrupt, "enough")
+				p.stopRun(run, interrupt, "enough")
 				ended := p.end(run)
 				if took := time.Since(begin); took > time.Second || !quiet && took > 50*time.Millisecond {
 					t.Errorf("the stop took %v", took)
@@ -62,11 +63,11 @@ func TestAStopReachesTheModelAtOnceAndKeepsWhatItHasSaid(t *testing.T) {
 				if !ok || stop.Kind != loop.StopInterrupt {
 					t.Errorf("the model's context ended with %v, want the stop", *cause.Load())
 				}
-				equalLines(t, "messages", p.dialogue(), []string{"user: hi", "assistant: One two "})
-				if m := p.state.sessions["s"].messages[1].GetMessage(); m.GetMetadata()[agent.MetadataInterrupted] != "interrupt" {
+				equalLines(t, "messages", p.conversation(), []string{"user: hi", "assistant: One two "})
+				if m := p.messages("s")[1]; m.GetMetadata()[agent.MetadataInterrupted] != "interrupt" {
 					t.Errorf("message = %v, want that it was interrupted", m)
 				}
-				equalLines(t, "stream", script(p.stream.records("s")), []string{
+				equalLines(t, "stream", streamLines(p.records("s")), []string{
 					"0 run_started 1", "1 step_started", "1 text One two ", "1 step_committed", "1 run_interrupted enough", "END INTERRUPTED ",
 				})
 			})
@@ -78,12 +79,17 @@ func TestAnAbortedRunFailsAndOutranksAnInterrupt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Pointer[error]
-		p := newPlay(t, definition("demo", hangs(&cause, "One ")))
+		p := newSystem(t, define("demo", hangingModel(&cause, "One ")))
+		p.passed = func(_ context.Context, _ *executor, point worker.Point) {
+			if point == worker.PointStopSeen {
+				time.Sleep(time.Second) // both stops have arrived by now
+			}
+		}
 		p.open()
-		run := p.state.startRun("s", "demo", "hi")
+		run := p.startRun("s", "demo", "hi")
 		synctest.Wait()
-		p.state.stopRun(run, interrupt, "")
-		p.state.stopRun(run, abort, "")
+		p.stopRun(run, interrupt, "")
+		p.stopRun(run, abort, "")
 		ended := p.end(run)
 		if ended.GetStatus() != failed || ended.GetFailure().GetCode() != "framework_cancelled" || ended.GetOutput() != "" || ended.GetFailure().GetRetryable() {
 			t.Errorf("run = %v, want it aborted", ended)
@@ -94,18 +100,25 @@ func TestAnAbortedRunFailsAndOutranksAnInterrupt(t *testing.T) {
 
 func TestADeadlineEndsTheRunWhateverItIsAt(t *testing.T) {
 	t.Parallel()
-	for name, limit := range map[string]func(*play){
-		"of the run":   func(p *play) { p.state.order[0].run.DeadlineAt = time.Now().Add(3 * time.Hour).UnixMilli() },
-		"of its agent": func(p *play) { a := p.agents["demo"]; a.RunTimeout = 3 * time.Hour; p.agents["demo"] = a },
+	for name, limit := range map[string]func(*system, *statev1.StartRunRequest){
+		"of the run": func(p *system, r *statev1.StartRunRequest) { r.TimeoutMs = (3 * time.Hour).Milliseconds() },
+		"of its agent": func(p *system, _ *statev1.StartRunRequest) {
+			a := p.agents["demo"]
+			a.RunTimeout = 3 * time.Hour
+			p.agents["demo"] = a
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var cause atomic.Pointer[error]
-				p := newPlay(t, definition("demo", hangs(&cause, "One ")))
+				p := newSystem(t, define("demo", hangingModel(&cause, "One ")))
 				p.config.ModelTimeout, p.config.HeartbeatInterval = 24*time.Hour, time.Minute
-				run := p.state.startRun("s", "demo", "hi")
-				limit(p)
+				// Hours pass here, so state checks for silent executors only every minute.
+				p.stateConfig.SilentAfter, p.stateConfig.SweepEvery, p.stateConfig.Server.Poll = 5*time.Minute, time.Minute, time.Minute
+				r := &statev1.StartRunRequest{SessionId: "s", AgentType: "demo", Messages: userMessages("hi")}
+				limit(p, r)
+				run := p.post(r)
 				begin := time.Now()
 				p.open()
 				synctest.Wait()
@@ -125,9 +138,9 @@ func TestADeadlineEndsTheRunWhateverItIsAt(t *testing.T) {
 func TestAStopCutsToolsAndKeepsTheResultsThatAreThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
+		p := newSystem(t)
 		var cause atomic.Pointer[error]
-		a := definition("demo", replies(ask("quick", `{}`, "slow", `{}`, "queued", `{}`), text("never")),
+		a := define("demo", stepReplies(callsReply("quick", `{}`, "slow", `{}`, "queued", `{}`), textReply("never")),
 			p.tool("quick", agent.RetryNever, nil),
 			p.tool("slow", agent.RetryNever, func(ctx context.Context, c *agent.Call) (any, error) {
 				if err := c.Update(func(draft agent.State) error { draft["dirty"] = true; return nil }); err != nil {
@@ -142,23 +155,23 @@ func TestAStopCutsToolsAndKeepsTheResultsThatAreThere(t *testing.T) {
 		p.agents["demo"] = a
 		p.config.ParallelCalls = 1
 		p.open()
-		run := p.state.startRun("s", "demo", "hi")
+		run := p.startRun("s", "demo", "hi")
 		time.Sleep(time.Second)
-		p.state.stopRun(run, interrupt, "")
+		p.stopRun(run, interrupt, "")
 		if ended := p.end(run); ended.GetStatus() != interrupted {
 			t.Errorf("run = %v, want it interrupted", ended)
 		}
 		if _, ok := errors.AsType[worker.Stopped](*cause.Load()); !ok {
 			t.Errorf("the tool's context ended with %v, want the stop", *cause.Load())
 		}
-		if len(p.state.sessions["s"].state) != 0 || p.ran()["call_2"] != 0 {
-			t.Errorf("state = %v, executions %v; want nothing of the cut call, and the queued one never run", p.state.sessions["s"].state, p.ran())
+		if len(p.customState("s")) != 0 || p.executions()["call_2"] != 0 {
+			t.Errorf("state = %v, executions %v; want nothing of the cut call, and the queued one never run", p.customState("s"), p.executions())
 		}
-		equalLines(t, "messages", p.dialogue(), []string{
+		equalLines(t, "messages", p.conversation(), []string{
 			"user: hi", "assistant: [call_0 quick] [call_1 slow] [call_2 queued]",
 			"tool: [result call_0 done]", "tool: [result call_1 unknown]", "tool: [result call_2 failed]",
 		})
-		got := script(p.stream.records("s"))
+		got := streamLines(p.records("s"))
 		for _, want := range []string{"1 end call_0", "1 end call_1", "1 end call_2", "1 step_committed"} {
 			if !slices.Contains(got, want) {
 				t.Errorf("stream = %s, want %s", strings.Join(got, "\n"), want)
@@ -170,21 +183,21 @@ func TestAStopCutsToolsAndKeepsTheResultsThatAreThere(t *testing.T) {
 
 func TestAStopCutsTheWaitBeforeARetryACompactionAndAGuard(t *testing.T) {
 	t.Parallel()
-	cases := map[string]func(p *play, a *worker.Agent){
-		"wait": func(_ *play, a *worker.Agent) {
-			a.Models["fake/mind"] = mind(func(context.Context, model.Request, func(model.Event) bool) error {
+	cases := map[string]func(p *system, a *catalog.Agent){
+		"wait": func(_ *system, a *catalog.Agent) {
+			a.Models["fake/mind"] = modelFunc(func(context.Context, model.Request, func(model.Event) bool) error {
 				return &model.Error{Code: model.CodeRateLimited, Retryable: true, RetryAfter: time.Minute}
 			})
 		},
-		"guard": func(_ *play, a *worker.Agent) {
-			a.Models["fake/mind"] = replies(text("an end"))
+		"guard": func(_ *system, a *catalog.Agent) {
+			a.Models["fake/mind"] = stepReplies(textReply("an end"))
 			a.Guard.OnReply = func(ctx context.Context, _ agent.Ending) (agent.Verdict, error) {
 				<-ctx.Done()
 				return agent.Verdict{}, ctx.Err()
 			}
 		},
-		"compaction": func(_ *play, a *worker.Agent) {
-			a.Models["fake/mind"] = replies(ask("nothing", `{}`), text("an end"))
+		"compaction": func(_ *system, a *catalog.Agent) {
+			a.Models["fake/mind"] = stepReplies(callsReply("nothing", `{}`), textReply("an end"))
 			a.Context = agent.ContextPolicy{
 				MaxTokens: 20, KeepTokens: 1, Compaction: agent.CompactSummary,
 				Count: func(agent.Message) int { return 10 },
@@ -199,15 +212,15 @@ func TestAStopCutsTheWaitBeforeARetryACompactionAndAGuard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := newPlay(t, definition("demo", replies()))
+				p := newSystem(t, define("demo", stepReplies()))
 				a := p.agents["demo"]
 				set(p, &a)
 				p.agents["demo"] = a
 				p.open()
-				run := p.state.startRun("s", "demo", "hi")
+				run := p.startRun("s", "demo", "hi")
 				time.Sleep(10 * time.Second)
 				begin := time.Now()
-				p.state.stopRun(run, interrupt, "")
+				p.stopRun(run, interrupt, "")
 				if ended := p.end(run); ended.GetStatus() != interrupted || time.Since(begin) > time.Second {
 					t.Errorf("run = %v after %v, want it interrupted at once", ended, time.Since(begin))
 				}
@@ -221,24 +234,24 @@ func TestAStopWorksWhileTheStreamTierIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Pointer[error]
-		p := newPlay(t, definition("demo", hangs(&cause, slices.Repeat([]string{strings.Repeat("word ", 1000)}, 250)...)))
+		p := newSystem(t, define("demo", hangingModel(&cause, slices.Repeat([]string{strings.Repeat("word ", 1000)}, 250)...)))
 		away := &outage{}
-		p.stream.Gate = away.gate
+		p.faults.gate = away.gate
 		p.config.StreamPatience = time.Hour
 		p.open()
-		run := p.state.startRun("s", "demo", "hi")
+		run := p.startRun("s", "demo", "hi")
 		time.Sleep(time.Minute) // the model waits for the stream by now
 		begin := time.Now()
-		p.state.stopRun(run, interrupt, "")
-		p.until("interrupted", func() bool { return p.state.find(run).run.GetStatus() == interrupted })
+		p.stopRun(run, interrupt, "")
+		p.until("interrupted", func() bool { return p.run(run).GetStatus() == interrupted })
 		if took := time.Since(begin); took > 3*time.Second {
 			t.Errorf("the stop took %v", took)
 		}
-		away.end()
+		away.stop()
 		p.end(run)
 		p.verifyReaders("s")
-		got := script(p.stream.records("s"))
-		if len(got) != 6 || got[len(got)-1] != "END INTERRUPTED " || texts(p.stream.records("s")) != p.state.sessions["s"].messages[1].GetMessage().GetParts()[0].GetText().GetText() {
+		got := streamLines(p.records("s"))
+		if len(got) != 6 || got[len(got)-1] != "END INTERRUPTED " || joinedText(p.records("s")) != p.messages("s")[1].GetParts()[0].GetText().GetText() {
 			t.Errorf("stream has %d lines and ends with %q", len(got), got[len(got)-1])
 		}
 	})
@@ -247,16 +260,16 @@ func TestAStopWorksWhileTheStreamTierIsAway(t *testing.T) {
 func TestAStopThatComesWhileTheOutcomeIsCommittedChangesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t, definition("demo", replies(text("done"))))
+		p := newSystem(t, define("demo", stepReplies(textReply("done"))))
 		var run string
 		p.passed = func(_ context.Context, _ *executor, point worker.Point) {
 			if point == worker.PointCommitBegins {
-				p.state.stopRun(run, abort, "")
-				time.Sleep(time.Second) // it has come by now
+				p.stopRun(run, abort, "")
+				time.Sleep(time.Second) // the stop has arrived by now
 			}
 		}
 		p.open()
-		run = p.state.startRun("s", "demo", "hi")
+		run = p.startRun("s", "demo", "hi")
 		if ended := p.end(run); ended.GetStatus() != completed || ended.GetOutput() != `"done"` {
 			t.Errorf("run = %v, want it completed", ended)
 		}
@@ -268,34 +281,34 @@ func TestAStoppedRunEndsOnceWhereverItsExecutorDies(t *testing.T) {
 	for name, kind := range map[string]statev1.StopKind{"interrupt": interrupt, "abort": abort} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			playEverywhere(t, func(t *testing.T, c *cut) {
-				p := newPlay(t)
-				p.agents["demo"] = definition("demo", replies(ask("charge", `{}`, "slow", `{}`), text("never")),
+			dieEverywhere(t, func(t *testing.T, c *death) {
+				p := newSystem(t)
+				p.agents["demo"] = define("demo", stepReplies(callsReply("charge", `{}`, "slow", `{}`), textReply("never")),
 					p.tool("charge", agent.RetryNever, nil),
 					p.tool("slow", agent.RetrySafe, func(ctx context.Context, _ *agent.Call) (any, error) {
 						<-ctx.Done()
 						return nil, ctx.Err()
 					}))
-				p.start(c)
-				run := p.state.startRun("s", "demo", "hi")
+				p.openMortal(c)
+				run := p.startRun("s", "demo", "hi")
 				p.until("tools run or the executor is lost", func() bool {
-					return len(p.state.sessions["s"].journal.GetResults()) > 0 || p.state.find(run).run.GetAttempt() > 1
+					return len(p.recordedResults("s")) > 0 || p.run(run).GetAttempt() > 1
 				})
-				p.state.stopRun(run, kind, "")
+				p.stopRun(run, kind, "")
 				ended := p.end(run)
 				want, last := interrupted, "END INTERRUPTED "
 				if kind == abort {
 					want, last = failed, "END "
 				}
-				got := script(p.stream.records("s"))
+				got := streamLines(p.records("s"))
 				if ended.GetStatus() != want || !strings.HasPrefix(got[len(got)-1], last) {
 					t.Errorf("run = %v, stream %s", ended, strings.Join(got, "\n"))
 				}
-				if p.ran()["call_0"] > 1 {
-					t.Errorf("charge ran %d times", p.ran()["call_0"])
+				if p.executions()["call_0"] > 1 {
+					t.Errorf("charge ran %d times", p.executions()["call_0"])
 				}
-				p.once()
-				for _, line := range p.dialogue()[1:] {
+				p.verifyOnce()
+				for _, line := range p.conversation()[1:] {
 					if !strings.HasPrefix(line, "assistant:") && !strings.HasPrefix(line, "tool:") {
 						t.Errorf("message %q", line)
 					}
@@ -307,43 +320,45 @@ func TestAStoppedRunEndsOnceWhereverItsExecutorDies(t *testing.T) {
 
 func TestWhatHooksWriteInAStepThatAStopCutsDoesNotCount(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
+	dieEverywhere(t, func(t *testing.T, c *death) {
 		var cause atomic.Pointer[error]
-		p := newPlay(t)
-		hanging := hangs(&cause, "One ")
-		a := definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
-			if !answered(r) {
-				request(say, "write", `{}`)
+		p := newSystem(t)
+		hanging := hangingModel(&cause, "One ")
+		a := define("demo", modelFunc(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
+			if !endsWithResults(r) {
+				sendCalls(say, "write", `{}`)
 				return nil
 			}
 			return hanging(ctx, r, say)
 		}), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
-			put(c, "k", "tool")
+			putState(c, "k", "tool")
 			return "done " + c.ID, nil
 		}))
-		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) { put(h, "before", fmt.Sprint(h.Step)) }
+		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) {
+			putState(h, "before", fmt.Sprint(h.Step))
+		}
 		a.Hooks.AfterModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall, _ agent.Message, _ error) {
-			put(h, "after", fmt.Sprint(h.Step))
+			putState(h, "after", fmt.Sprint(h.Step))
 		}
 		a.Hooks.OnMessage = func(_ context.Context, h *agent.HookCall, m agent.Message) {
 			if m.Role == agent.RoleAssistant {
-				put(h, "message", fmt.Sprint(h.Step))
+				putState(h, "message", fmt.Sprint(h.Step))
 			}
 		}
 		p.agents["demo"] = a
-		p.start(c)
-		run := p.state.startRun("s", "demo", "hi")
-		p.until("the second step", func() bool { return p.state.sessions["s"].session.GetStepCount() == 1 })
+		p.openMortal(c)
+		run := p.startRun("s", "demo", "hi")
+		p.until("the second step", func() bool { return p.session("s").GetSession().GetStepCount() == 1 })
 		time.Sleep(10 * time.Second)
-		p.state.stopRun(run, interrupt, "")
+		p.stopRun(run, interrupt, "")
 		if ended := p.end(run); ended.GetStatus() != interrupted {
 			t.Errorf("run = %v, want it interrupted", ended)
 		}
-		for key, value := range p.state.sessions["s"].state {
+		for key, value := range p.customState("s") {
 			if value != "tool" && value != "1" {
 				t.Errorf("state %s = %v, want nothing of the second step", key, value)
 			}
 		}
-		p.once()
+		p.verifyOnce()
 	}, dieBefore, dieAfter)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,27 +13,18 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-func result(json string) *statev1.CallAnswer {
-	return &statev1.CallAnswer{Answer: &statev1.CallAnswer_Result{Result: json}, Source: statev1.AnswerSource_ANSWER_SOURCE_CLIENT}
-}
-
-func approval(yes bool, reason string) *statev1.CallAnswer {
-	return &statev1.CallAnswer{
-		Answer: &statev1.CallAnswer_Approval{Approval: &statev1.ApprovalAnswer{Approved: yes, Reason: reason}}, Source: statev1.AnswerSource_ANSWER_SOURCE_CLIENT,
-	}
-}
-
-// suspending is an agent whose one reply calls a tool, two that wait for a yes, and one
-// of the client's.
-func suspending(p *play) worker.Agent {
+// suspendingAgent is an agent whose only reply has calls of a tool, of two tools with an approval, and of one of
+// the client's.
+func suspendingAgent(p *system) catalog.Agent {
 	book, pay := p.tool("book", agent.RetrySafe, nil), p.tool("pay", agent.RetryNever, nil)
 	book.Approval, pay.Approval = true, true
-	a := definition("demo", replies(
-		ask("charge", `{"n":1}`, "book", `{"n":2}`, "locate", `{"n":3}`, "pay", `{"n":4}`),
-		text("All ", "is done."),
+	a := define("demo", stepReplies(
+		callsReply("charge", `{"n":1}`, "book", `{"n":2}`, "locate", `{"n":3}`, "pay", `{"n":4}`),
+		textReply("All ", "is done."),
 	), p.tool("charge", agent.RetryNever, func(ctx context.Context, c *agent.Call) (any, error) {
 		return "done " + c.ID, c.Update(func(draft agent.State) error {
 			draft["charged"] = true
@@ -44,29 +36,29 @@ func suspending(p *play) worker.Agent {
 
 func TestASuspendedRunGoesOnWithItsAnswersWhereverItsExecutorDies(t *testing.T) {
 	t.Parallel()
-	hit := playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
-		a := suspending(p)
+	hit := dieEverywhere(t, func(t *testing.T, c *death) {
+		p := newSystem(t)
+		a := suspendingAgent(p)
 		p.agents[a.Name] = a
-		p.start(c)
-		first := p.state.startRun("s", "demo", "hi")
+		p.openMortal(c)
+		first := p.startRun("s", "demo", "hi")
 		if run := p.end(first); run.GetStatus() != statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL {
 			t.Fatalf("run = %v, want it suspended", run)
 		}
-		p.state.answer("call_1", approval(true, ""))
-		p.state.answer("call_2", result(`"done call_2"`))
-		p.state.answer("call_3", approval(false, "too dear"))
-		second := p.end("s/run 2")
-		if second.GetStatus() != completed || second.GetMessageId() != p.state.find(first).run.GetMessageId() {
+		p.answer("call_1", approval(true, ""))
+		p.answer("call_2", result(`"done call_2"`))
+		p.answer("call_3", approval(false, "too dear"))
+		second := p.end(p.current())
+		if second.GetStatus() != completed || second.GetMessageId() != p.run(first).GetMessageId() {
 			t.Errorf("run = %v, want it completed in the same message", second)
 		}
-		p.once()
+		p.verifyOnce()
 		charged, booked := "[result call_0 done]", "[result call_1 done, approved]"
-		if p.ran()["call_0"] > 1 || p.ran()["call_3"] > 0 {
-			t.Errorf("executions = %v, want charge once at most and pay never", p.ran())
+		if p.executions()["call_0"] > 1 || p.executions()["call_3"] > 0 {
+			t.Errorf("executions = %v, want charge once at most and pay never", p.executions())
 		}
-		lines := p.dialogue()
-		state := p.state.sessions["s"].state
+		lines := p.conversation()
+		state := p.customState("s")
 		if slices.Contains(lines, "tool: [result call_0 unknown]") && c.hit != "" {
 			charged = "[result call_0 unknown]"
 		} else if state["charged"] != true {
@@ -76,19 +68,19 @@ func TestASuspendedRunGoesOnWithItsAnswersWhereverItsExecutorDies(t *testing.T) 
 			"user: hi", "assistant: [call_0 charge] [call_1 book] [call_2 locate] [call_3 pay]", "tool: " + charged,
 			"tool: " + booked, "tool: [result call_2 done]", "tool: [result call_3 failed, refused: too dear]", "assistant: All is done.",
 		})
-		stream := script(p.stream.records("s"))
+		stream := streamLines(p.records("s"))
 		stream = slices.DeleteFunc(stream, func(line string) bool { return line == "1 state_patch" })
 		if slices.Index(stream, "2 judged call_1 approve") > slices.Index(stream, "2 end call_1") {
 			t.Errorf("stream = %v, want the decision before the end", stream)
 		}
-		if at := slices.Index(stream, "1 run_resumed s/run 1 2"); at > 0 { // calls end in any order
+		if at := slices.Index(stream, "1 run_resumed run 1 2"); at > 0 { // calls end in any order
 			slices.Sort(stream[at+1 : slices.Index(stream, "2 step_committed")])
 		}
 		equalLines(t, "stream", stream, []string{
 			"0 run_started 1", "1 step_started", `1 args call_0 {"n":1}`, `1 args call_1 {"n":2}`, `1 args call_2 {"n":3}`, `1 args call_3 {"n":4}`,
 			"1 start call_0", "1 start call_1", "1 start call_2 for a client", "1 start call_3", "1 end call_0",
 			"1 asked call_1", "1 asked call_3", "1 step_committed", "1 run_suspended step_partial", "END PAUSED ",
-			"1 run_resumed s/run 1 2",
+			"1 run_resumed run 1 2",
 			"2 end call_1", "2 end call_2", "2 end call_3", "2 judged call_1 approve", "2 judged call_3 reject", "2 step_committed",
 			"3 step_started", "3 text All is done.", "3 step_committed", `3 run_completed "All is done."`, `END "All is done."`,
 		})
@@ -103,12 +95,12 @@ func TestASuspendedRunGoesOnWithItsAnswersWhereverItsExecutorDies(t *testing.T) 
 func TestASuspendingCommitSaysWhatTheSessionWaitsFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
-		a := suspending(p)
+		p := newSystem(t)
+		a := suspendingAgent(p)
 		p.agents[a.Name] = a
 		p.open()
-		run := p.end(p.state.startRun("s", "demo", "hi"))
-		commit := p.state.commits[0]
+		run := p.end(p.startRun("s", "demo", "hi"))
+		commit := p.commits()[0]
 		if len(commit.GetCalls()) != 3 || commit.GetSuspension().GetStepId() == "" {
 			t.Fatalf("commit = %v, want three calls and a suspension", commit)
 		}
@@ -126,34 +118,33 @@ func TestASuspendingCommitSaysWhatTheSessionWaitsFor(t *testing.T) {
 		equalLines(t, "calls", lines, []string{
 			`call_1 book {"n":2} approval true within 0s`, `call_2 locate {"n":3} approval false within 1h0m0s`, `call_3 pay {"n":4} approval true within 0s`,
 		})
-		records := p.stream.records("s")
+		records := p.records("s")
 		if end := records[len(records)-1].GetTerminal().GetEnd(); end.GetStatus() != streamv2.EndStatus_END_STATUS_PAUSED || run.GetOutput() != "" {
 			t.Errorf("end = %v of %v, want it paused without an output", end, run)
 		}
 	})
 }
 
-func TestAnAnswerThatChangesWhileItIsUsedIsReadAgain(t *testing.T) {
+func TestAnAnswerThatChangesDuringItsUseIsReadAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
-		a := definition("demo", replies(ask("locate", `{}`), text("ok")), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
+		p := newSystem(t)
+		a := define("demo", stepReplies(callsReply("locate", `{}`), textReply("ok")), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true, AnswerWithin: time.Hour})
 		p.agents[a.Name] = a
+		var changed atomic.Bool
 		p.passed = func(_ context.Context, _ *executor, point worker.Point) {
-			p.state.mu.Lock()
-			defer p.state.mu.Unlock()
-			if c := p.state.sessions["s"].call("call_0"); point == worker.PointDrained && c.GetRevision() == 1 {
-				c.Answer, c.Revision = result(`"done call_0"`), 2
+			if point == worker.PointDrained && changed.CompareAndSwap(false, true) {
+				p.answer("call_0", result(`"done call_0"`))
 			}
 		}
 		p.open()
-		p.end(p.state.startRun("s", "demo", "hi"))
-		p.state.answer("call_0", &statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "too late"}, Source: statev1.AnswerSource_ANSWER_SOURCE_TIMEOUT})
-		run := p.end("s/run 2")
-		if run.GetStatus() != completed || p.state.find("s/run 2").released != 1 {
+		p.end(p.startRun("s", "demo", "hi"))
+		time.Sleep(2 * time.Hour) // the call times out
+		run := p.end(p.current())
+		if run.GetStatus() != completed || len(p.released(run.GetRunId())) != 1 {
 			t.Errorf("run = %v, want it completed after one release", run)
 		}
-		if lines := p.dialogue(); !slices.Contains(lines, "tool: [result call_0 done]") {
+		if lines := p.conversation(); !slices.Contains(lines, "tool: [result call_0 done]") {
 			t.Errorf("messages = %s, want the new answer", strings.Join(lines, "\n"))
 		}
 		p.verifyReaders("s")
@@ -163,17 +154,18 @@ func TestAnAnswerThatChangesWhileItIsUsedIsReadAgain(t *testing.T) {
 func TestAResumedSessionWhoseCallsAreOpenSuspendsAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlay(t)
-		a := definition("demo", replies(ask("locate", `{}`), text("ok")), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
+		p := newSystem(t)
+		a := define("demo", stepReplies(callsReply("locate", `{}`), textReply("ok")), agent.Tool{Name: "locate", InputSchema: anyObject, Client: true})
 		p.agents[a.Name] = a
 		p.open()
-		p.end(p.state.startRun("s", "demo", "hi"))
-		run := p.end(p.state.resume("s"))
+		p.end(p.startRun("s", "demo", "hi"))
+		p.stopRun("", interrupt, "") // the call stays open
+		run := p.end(p.resume("s"))
 		if run.GetStatus() != statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL {
 			t.Errorf("run = %v, want it suspended", run)
 		}
-		p.state.answer("call_0", result(`"done call_0"`))
-		if run := p.end("s/run 3"); run.GetStatus() != completed {
+		p.answer("call_0", result(`"done call_0"`))
+		if run := p.end(p.current()); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed", run)
 		}
 		p.verifyReaders("s")

@@ -16,18 +16,18 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// maxStepResults bounds the results of one step together, in bytes, so that its
-// commit fits into a message of the RPC layer beside the reply.
+// maxStepResults bounds the sum of a step's results in bytes, so that the commit fits into one message with the
+// reply.
 const maxStepResults = 8 << 20
 
-// outcome is how a call of a step has ended.
+// outcome is the end of a call.
 type outcome struct {
 	loop.Ended
 	usage    []*statev1.UsageEntry
 	recorded bool // the journal has it, with its usage
 }
 
-// fail makes the call a failed one without writes; problem is for the model.
+// fail makes the call a failed one without writes. The model reads problem.
 func (o *outcome) fail(problem string) {
 	o.Result = agent.ToolResult{CallID: o.Result.CallID, Name: o.Result.Name, Synthetic: true, Error: problem}
 	o.Ops = nil
@@ -38,10 +38,9 @@ func (o *outcome) fail(problem string) {
 	}
 }
 
-// toolCaller runs the calls of steps: it runs their tools with the hooks around them, has the
-// results recorded, and shows them.
+// toolCaller runs the calls of steps: their tools, with the hooks around them. It records and shows the results.
 type toolCaller struct {
-	claimed  claimed
+	claimed  claimedRun
 	tools    *tool.Runner
 	hooks    *hookRunner
 	recorder *recorder
@@ -52,20 +51,20 @@ type toolCaller struct {
 	passed   func(ctx context.Context, p Point)
 
 	parallel                int // calls at once
-	resultBytes, stateBytes int // bounds of what one call gives and writes
+	resultBytes, stateBytes int // of one call's result and state writes
 }
 
-// batch is calls of a step that run at the same time.
-type batch struct {
+// callBatch has the concurrent calls of a step.
+type callBatch struct {
 	loop.RunCalls
-	state    agent.State   // what the calls see
-	keepPlan func() error  // records the plan
-	planning chan struct{} // has room for the one call that records the plan
-	running  atomic.Int32  // the tools that have not ended
+	state     agent.State   // at the begin of the calls
+	storePlan func() error  // records the plan
+	planning  chan struct{} // held by the call that records the plan
+	running   atomic.Int32  // running and pending tools
 }
 
-func newBatch(e loop.RunCalls, state agent.State, keepPlan func() error) *batch {
-	b := &batch{RunCalls: e, state: state, keepPlan: keepPlan, planning: make(chan struct{}, 1)}
+func newCallBatch(e loop.RunCalls, state agent.State, keepPlan func() error) *callBatch {
+	b := &callBatch{RunCalls: e, state: state, storePlan: keepPlan, planning: make(chan struct{}, 1)}
 	for _, c := range e.Calls {
 		if c.Tool != nil {
 			b.running.Add(1)
@@ -74,12 +73,12 @@ func newBatch(e loop.RunCalls, state agent.State, keepPlan func() error) *batch 
 	return b
 }
 
-// run runs the calls of a batch. Results that have to be recorded are recorded, then shown. When
-// cuttable ends, the running tools are cut and the other calls do not begin.
-func (t *toolCaller) run(ctx, cuttable context.Context, e *batch) ([]outcome, error) {
+// run runs the calls of a batch. It records results, if needed, before it shows them. When cuttable ends,
+// running tools are cut and other calls do not start.
+func (t *toolCaller) run(ctx, cuttable context.Context, e *callBatch) ([]outcome, error) {
 	outcomes := make([]outcome, len(e.Calls))
 	run := func(ctx, tools context.Context, i int) error {
-		return guarded(ctx, t.log, func(ctx context.Context) (err error) {
+		return withoutPanics(ctx, t.log, func(ctx context.Context) (err error) {
 			outcomes[i], err = t.runCall(ctx, tools, e, e.Calls[i])
 			return err
 		})
@@ -98,10 +97,9 @@ func (t *toolCaller) run(ctx, cuttable context.Context, e *batch) ([]outcome, er
 	return outcomes, group.Wait()
 }
 
-// runCall runs one call, as far as a former owner has not. A stop also ends tools, the context of
-// the tool.
-func (t *toolCaller) runCall(ctx, tools context.Context, e *batch, c loop.Call) (outcome, error) {
-	if err := t.view.decision(tools, int32(e.Step), c.ID, c.Decision); err != nil {
+// runCall runs one call, unless an earlier owner has. tools is the context of the tool. A stop also ends it.
+func (t *toolCaller) runCall(ctx, tools context.Context, e *callBatch, c loop.Call) (outcome, error) {
+	if err := t.view.showDecision(tools, int32(e.Step), c.ID, c.Decision); err != nil {
 		return outcome{}, err
 	}
 	var o outcome
@@ -113,7 +111,7 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e *batch, c loop.Call) 
 		o.Stopped = true
 		return o, nil
 	case tools.Err() != nil:
-		return o, context.Cause(tools) // the run was lost or cut before the call began
+		return o, context.Cause(tools) // the run was lost or cut before the call started
 	default:
 		o = t.runTool(tools, e, c)
 		last = e.running.Add(-1) == 0
@@ -121,23 +119,23 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e *batch, c loop.Call) 
 		case o.Stopped && cutByStop(tools):
 			return o, nil
 		case o.Stopped:
-			return o, context.Cause(tools) // the result of a call that was cut means nothing
+			return o, context.Cause(tools) // the result of a cut call is meaningless
 		}
 	}
 	t.passed(ctx, PointCallEnded)
-	if err := t.keep(ctx, e, c, &o, last); err != nil {
+	if err := t.record(ctx, e, c, &o, last); err != nil {
 		return o, err
 	}
-	err := t.view.ended(tools, int32(e.Step), o.Ended)
+	err := t.view.showEnd(tools, int32(e.Step), o.Ended)
 	if err == nil {
 		t.passed(ctx, PointCallTold)
 	}
 	return o, err
 }
 
-// keep has the end of a call recorded if it has to be; otherwise the commit makes it durable. last
-// says that all other tools of the batch have ended.
-func (t *toolCaller) keep(ctx context.Context, e *batch, c loop.Call, o *outcome, last bool) error {
+// record records the end of a call if it needs a record. Otherwise the commit carries it. last means that all
+// other tools of the batch have ended.
+func (t *toolCaller) record(ctx context.Context, e *callBatch, c loop.Call, o *outcome, last bool) error {
 	switch {
 	case c.Recorded:
 		return nil
@@ -145,7 +143,7 @@ func (t *toolCaller) keep(ctx context.Context, e *batch, c loop.Call, o *outcome
 		t.recorder.journal.add(loop.Recorded{Result: o.Result, Ops: o.Ops})
 		return nil
 	}
-	if err := t.plan(ctx, e); err != nil {
+	if err := t.ensurePlan(ctx, e); err != nil {
 		return err
 	}
 	if err := t.recorder.result(ctx, e.Step, o, c.Decision); err != nil {
@@ -156,33 +154,33 @@ func (t *toolCaller) keep(ctx context.Context, e *batch, c loop.Call, o *outcome
 	return nil
 }
 
-// plan has the plan of the step recorded, where it is not. Calls of the batch wait for each other.
-func (t *toolCaller) plan(ctx context.Context, e *batch) error {
+// ensurePlan records the plan of the step unless it is recorded. Only one call of the batch does so at a time.
+func (t *toolCaller) ensurePlan(ctx context.Context, e *callBatch) error {
 	select {
 	case e.planning <- struct{}{}:
 		defer func() { <-e.planning }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if t.recorder.journal.begun() {
+	if t.recorder.journal.hasPlan() {
 		return nil
 	}
-	return e.keepPlan()
+	return e.storePlan()
 }
 
-// runTool runs the tool of a call with the hooks around it. The result carries their writes.
-func (t *toolCaller) runTool(ctx context.Context, e *batch, c loop.Call) outcome {
+// runTool runs the tool of a call with the hooks around it. The outcome has the writes of all.
+func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) outcome {
 	ctx, span := t.tracer.Start(ctx, "holdfast.tool", trace.WithAttributes(
 		attribute.String("tool.name", c.Name), attribute.String("tool.call_id", c.ID),
 	))
 	defer span.End()
-	hooks := &callHooks{hooks: t.hooks, step: e.Step, call: c.ToolCall, state: e.state}
+	hooks := &callHooks{hooks: t.hooks, step: e.Step, toolCall: c.ToolCall, state: e.state}
 	hooks.before(ctx)
 	t.passed(ctx, PointCallBegins)
 	begin := t.now()
 	ran := t.tools.Execute(ctx, *c.Tool, t.claimed.toolCall(e.Step, c), tool.Scope{
 		State: hooks.state, ResultBytes: min(t.resultBytes, maxStepResults/len(e.Calls)),
-		StateBytes: t.stateBytes, Emit: t.view.emits(int32(e.Step)),
+		StateBytes: t.stateBytes, Emit: t.view.emitter(int32(e.Step)),
 	})
 	o := outcome{Ended: loop.Ended{Result: ran.Result, Stopped: ran.Cut, Begun: ran.Begun}}
 	o.usage = append(o.usage, toolUsage(c.Name, ran.Result.Success, t.now().Sub(begin).Milliseconds()))

@@ -12,14 +12,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// account counts what a run uses. One goroutine owns it.
+// account counts the usage of a run. One goroutine owns it.
 type account struct {
 	log     *slog.Logger
-	total   *eventv1.Usage        // tokens of the run, from its begin; nil for none
-	pending []*statev1.UsageEntry // of the step in flight, not in the journal
+	total   *eventv1.Usage        // tokens of the whole run; nil for none
+	pending []*statev1.UsageEntry // entries of the step in flight, not in the journal
 }
 
-// newAccount begins with the usage before the claim.
+// newAccount starts with the usage before the claim.
 func newAccount(used *statev1.TokenSums, log *slog.Logger) *account {
 	a := &account{log: log}
 	if used.GetPromptTokens() != 0 || used.GetCompletionTokens() != 0 || used.GetTotalTokens() != 0 {
@@ -31,8 +31,8 @@ func newAccount(used *statev1.TokenSums, log *slog.Logger) *account {
 	return a
 }
 
-// count adds tokens to the run's total.
-func (a *account) count(t *statev1.TokenUsage) {
+// addToTotal adds tokens to the run's total.
+func (a *account) addToTotal(t *statev1.TokenUsage) {
 	if t == nil {
 		return
 	}
@@ -46,40 +46,39 @@ func (a *account) count(t *statev1.TokenUsage) {
 	a.total.TotalTokens += t.GetTotalTokens()
 }
 
-// spend adds the tokens of a call of the model, provider/name, to the total and to what is
-// pending.
-func (a *account) spend(name string, u model.Usage) {
+// addTokens adds the tokens of a model call, named provider/name, to the total and the pending usage.
+func (a *account) addTokens(name string, u model.Usage) {
 	u = plausible(u)
 	if u == (model.Usage{}) {
 		return
 	}
 	entry := tokenUsage(name, u)
-	a.count(entry.GetTokens())
+	a.addToTotal(entry.GetTokens())
 	a.add(entry)
 }
 
-// add makes entries pending.
+// add adds pending entries.
 func (a *account) add(entries ...*statev1.UsageEntry) { a.pending = append(a.pending, entries...) }
 
-// mark is how many entries are pending, for forgetSince.
+// mark marks the end of the pending entries for dropSince.
 func (a *account) mark() int { return len(a.pending) }
 
-// forgetSince drops the entries that have become pending since the mark.
-func (a *account) forgetSince(mark int) { a.pending = a.pending[:mark] }
+// dropSince drops the pending entries after the mark.
+func (a *account) dropSince(mark int) { a.pending = a.pending[:mark] }
 
-// sent drops the pending entries: the state service may have them.
+// sent drops the pending entries. The state service has received them, or may have.
 func (a *account) sent() { a.pending = nil }
 
-// maxReported is how many entries of usage the state service takes in one request.
+// maxReported is the most usage entries of one request to the state service.
 const maxReported = 1000
 
-// report gives the pending entries for one request. Too many entries are added up by their
-// names. Calls of tools are not added up; if there are still too many, they are dropped first.
-func (a *account) report(ctx context.Context) []*statev1.UsageEntry {
+// forRequest returns the pending entries for one request. Too many entries are summed by name, except those of
+// tool calls, which are dropped first if there are still too many.
+func (a *account) forRequest(ctx context.Context) []*statev1.UsageEntry {
 	if len(a.pending) <= maxReported {
 		return a.pending
 	}
-	summed := summed(a.pending)
+	summed := sumByName(a.pending)
 	if len(summed) > maxReported {
 		a.log.ErrorContext(ctx, "usage is not counted: a step has too many entries", "entries", len(summed), "limit", maxReported)
 		summed = summed[:maxReported]
@@ -88,15 +87,15 @@ func (a *account) report(ctx context.Context) []*statev1.UsageEntry {
 	return summed
 }
 
-// reportTokens gives the pending tokens, for a run that is given back. It drops the entries of
-// hooks: the next owner calls the hooks again.
-func (a *account) reportTokens(ctx context.Context) []*statev1.UsageEntry {
+// forRelease returns the pending tokens for the release of the run. It drops the entries of hooks, since the
+// next owner calls the hooks again.
+func (a *account) forRelease(ctx context.Context) []*statev1.UsageEntry {
 	a.pending = slices.DeleteFunc(a.pending, func(e *statev1.UsageEntry) bool { return e.GetTokens() == nil })
-	return a.report(ctx)
+	return a.forRequest(ctx)
 }
 
-// summed adds up the entries of one name, and puts calls of tools last.
-func summed(entries []*statev1.UsageEntry) []*statev1.UsageEntry {
+// sumByName sums the entries of each name, and puts tool calls last.
+func sumByName(entries []*statev1.UsageEntry) []*statev1.UsageEntry {
 	type name struct{ source, kind, name string }
 	sums := map[name]*statev1.UsageEntry{}
 	var all, calls []*statev1.UsageEntry
@@ -129,13 +128,13 @@ func summed(entries []*statev1.UsageEntry) []*statev1.UsageEntry {
 	return append(all, calls...)
 }
 
-// mostTokens is the largest number of tokens that the state service takes for one reply.
-const mostTokens = 1_000_000_000_000
+// maxTokens is the state service's limit for the tokens of one reply.
+const maxTokens = 1_000_000_000_000
 
-// plausible drops impossible numbers. The state service would refuse the step because of them.
+// plausible clears impossible numbers. The state service would refuse the step.
 func plausible(u model.Usage) model.Usage {
 	for _, n := range []*int64{&u.PromptTokens, &u.CompletionTokens, &u.ReasoningTokens, &u.CachedTokens, &u.TotalTokens} {
-		if *n < 0 || *n > mostTokens {
+		if *n < 0 || *n > maxTokens {
 			*n = 0
 		}
 	}

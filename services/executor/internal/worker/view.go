@@ -17,35 +17,35 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// view shows readers the run, through the publisher. It knows what they have seen of the step in
-// flight, and shows nothing twice. Methods that show something may wait for the stream tier until
-// their ctx ends; readers get it all the same. The error is publisher.ErrFenced.
+// view shows the run to readers, through the publisher. It tracks the shown part of the step in flight, and
+// shows nothing twice. Its methods may wait for the stream tier until their ctx ends, without a loss for
+// readers. Their error is publisher.ErrFenced.
 //
-// decision, ended and the functions of emits may be called by many goroutines at once, the
-// other methods by one.
+// Many goroutines may use showDecision, showEnd and the functions of emitter at once. One goroutine uses the
+// other methods.
 type view struct {
-	claimed   claimed
-	previous  string // the run that this one continues, as far as it is known
+	claimed   claimedRun
+	previous  string // the continued run, if known
 	now       func() time.Time
 	publisher *publisher.Publisher
 
-	opened    bool       // readers were shown how the run begins
-	reply     shownReply // of the step in flight
-	emitted   emitted    // in the step in flight
-	started   once       // the calls with a start
-	completed once       // the calls with an end
-	asked     once       // the calls with a question to a human
-	decided   once       // the calls with the decision of a human
+	begun      bool         // readers were shown the begin of the run
+	reply      shownReply   // of the step in flight
+	emitted    emittedBytes // by tools and hooks of the step in flight
+	started    idSet        // calls with a start
+	ended      idSet        // calls with an end
+	questioned idSet        // calls with a question to a human
+	decided    idSet        // calls with a human's decision
 
 	mu    sync.Mutex
-	state agent.State // the custom state as readers have it
+	state agent.State // custom state as shown to readers
 }
 
-// callFates tells how the calls of a reply go on. It is a loop.Planner.
+// callFates knows how the calls of a reply continue. The planner implements it.
 type callFates interface {
 	// AwaitsClient reports whether a client has to answer the call.
 	AwaitsClient(callID string) bool
-	// Refused reports whether nobody runs the call. Then it has no start.
+	// Refused reports whether the runtime refuses the call. A refused call has no start.
 	Refused(callID string) bool
 }
 
@@ -55,7 +55,7 @@ func newView(claim *statev1.Claim, c Config, p Peers, log *slog.Logger) *view {
 	if root == "" {
 		root = session.GetSessionId()
 	}
-	return &view{claimed: newClaimed(claim), previous: previousRun(claim), now: p.Now, publisher: publisher.New(p.Stream, publisher.Claim{
+	return &view{claimed: newClaimedRun(claim), previous: previousRun(claim), now: p.Now, publisher: publisher.New(p.Stream, publisher.Claim{
 		Stream: &streamv2.StreamRef{Tenant: session.GetTenant(), RootSessionId: root, SessionId: session.GetSessionId()},
 		Epoch:  claim.GetEpoch(), RunID: run.GetRunId(), Step: session.GetStepCount() + 1,
 		Position: session.GetPosition(), Claims: session.GetClaims(), TakenOver: run.GetAttempt() > 1,
@@ -65,7 +65,7 @@ func newView(claim *statev1.Claim, c Config, p Peers, log *slog.Logger) *view {
 	}, log)}
 }
 
-// stamp fills in what all chunks of the run have.
+// stamp sets the common fields of the run's chunks.
 func (v *view) stamp(step int32, chunk *eventv1.Chunk) *eventv1.Chunk {
 	chunk.AgentId = v.claimed.run.GetRunId()
 	chunk.AgentType = v.claimed.run.GetAgentType()
@@ -74,7 +74,7 @@ func (v *view) stamp(step int32, chunk *eventv1.Chunk) *eventv1.Chunk {
 	return chunk
 }
 
-// show shows chunks of the step, which stay together.
+// show shows chunks of the step together.
 func (v *view) show(ctx context.Context, step int32, chunks ...*eventv1.Chunk) error {
 	for _, chunk := range chunks {
 		v.stamp(step, chunk)
@@ -82,9 +82,9 @@ func (v *view) show(ctx context.Context, step int32, chunks ...*eventv1.Chunk) e
 	return v.publisher.Show(ctx, chunks...)
 }
 
-// emits shows the events of a tool or a hook of the step. TooLarge (EVENTS_TOO_LARGE) where the
-// step has emitted too much.
-func (v *view) emits(step int32) tool.Emit {
+// emitter returns a function for events of tools and hooks of the step. TooLarge (EVENTS_TOO_LARGE) if
+// the step emits too much.
+func (v *view) emitter(step int32) tool.Emit {
 	return func(ctx context.Context, event tool.Event) error {
 		if err := v.emitted.admit(len(event.Name) + len(event.ID) + len(event.Data)); err != nil {
 			return err
@@ -93,13 +93,13 @@ func (v *view) emits(step int32) tool.Emit {
 	}
 }
 
-// open shows how the run begins, once, where none of its steps is committed yet. step is the
-// last one of the session.
-func (v *view) open(ctx context.Context, step int32) error {
-	if v.opened {
+// showBegin shows the begin of the run, once, unless a step of the run is committed. step is the last one of the
+// session.
+func (v *view) showBegin(ctx context.Context, step int32) error {
+	if v.begun {
 		return nil
 	}
-	v.opened = true
+	v.begun = true
 	run := v.claimed.run
 	switch {
 	case run.GetStepCount() > 0:
@@ -110,14 +110,13 @@ func (v *view) open(ctx context.Context, step int32) error {
 	return v.show(ctx, step, runStarted(run.GetTurn(), run.GetMessageId()))
 }
 
-// beginReply shows that the model is asked. The text of a reply that is asked for as a form
-// (JSON) is not for readers.
+// beginReply shows the start of a reply. Readers do not see the text of a form, which is JSON.
 func (v *view) beginReply(ctx context.Context, step int32, form bool) error {
 	v.reply = shownReply{begun: true, form: form}
 	return v.show(ctx, step, stepStarted())
 }
 
-// extendReply shows events that the reply has given.
+// extendReply shows events of the reply.
 func (v *view) extendReply(ctx context.Context, step int32, reply *loop.Reply, events []model.Event) error {
 	for _, event := range events {
 		if _, isText := event.(model.TextDelta); isText && v.reply.form {
@@ -135,11 +134,11 @@ func (v *view) extendReply(ctx context.Context, step int32, reply *loop.Reply, e
 	return nil
 }
 
-// start shows the starts of calls, once. A refused call gets no start: it would tell a client that
-// it may run the call.
-func (v *view) start(ctx context.Context, step int32, calls []agent.ToolCall, fates callFates) error {
+// showStarts shows the starts of calls, once. A refused call gets none: a start tells a client that it may run
+// the call.
+func (v *view) showStarts(ctx context.Context, step int32, calls []agent.ToolCall, fates callFates) error {
 	for _, call := range calls {
-		if fates.Refused(call.ID) || !v.started.first(call.ID) {
+		if fates.Refused(call.ID) || !v.started.add(call.ID) {
 			continue
 		}
 		if err := v.show(ctx, step, toolStart(call, fates.AwaitsClient(call.ID))); err != nil {
@@ -149,14 +148,14 @@ func (v *view) start(ctx context.Context, step int32, calls []agent.ToolCall, fa
 	return nil
 }
 
-// plan shows the step up to its plan. The plan of a drain is not shown: its calls were shown by
-// an earlier step.
-func (v *view) plan(ctx context.Context, step int32, plan agent.Message, fates callFates) error {
-	if v.claimed.drains(int(step), plan) {
+// showPlan shows the step up to its plan. It does not show the plan of a drain, whose calls belong to an earlier
+// step.
+func (v *view) showPlan(ctx context.Context, step int32, plan agent.Message, fates callFates) error {
+	if v.claimed.isDrain(int(step), plan) {
 		return nil
 	}
 	for _, call := range plan.Calls() {
-		v.started.first(call.ID)
+		v.started.add(call.ID)
 	}
 	chunks := planChunks(plan, fates)
 	for _, chunk := range chunks {
@@ -165,24 +164,24 @@ func (v *view) plan(ctx context.Context, step int32, plan agent.Message, fates c
 	return v.show(ctx, step, chunks...)
 }
 
-// decision shows how the approval of a call was decided, once; nothing where d is nil.
-func (v *view) decision(ctx context.Context, step int32, callID string, d *loop.Decision) error {
-	if d == nil || !v.decided.first(callID) {
+// showDecision shows a human's decision about a call, once; nothing for nil.
+func (v *view) showDecision(ctx context.Context, step int32, callID string, d *loop.Decision) error {
+	if d == nil || !v.decided.add(callID) {
 		return nil
 	}
 	return v.show(ctx, step, approvalResponse(callID, *d))
 }
 
-// ended shows what a call has written and how it has ended, once.
-func (v *view) ended(ctx context.Context, step int32, e loop.Ended) error {
-	if !v.completed.first(e.Result.CallID) {
+// showEnd shows the writes and the end of a call, once.
+func (v *view) showEnd(ctx context.Context, step int32, e loop.Ended) error {
+	if !v.ended.add(e.Result.CallID) {
 		return nil
 	}
-	return v.writes(ctx, step, e.Ops, &e.Result)
+	return v.showWrites(ctx, step, e.Ops, &e.Result)
 }
 
-// writes shows writes to the custom state, and the end of their call, if any, behind them.
-func (v *view) writes(ctx context.Context, step int32, ops []agent.Op, end *agent.ToolResult) error {
+// showWrites shows writes to the custom state, followed by the end of their call, if any.
+func (v *view) showWrites(ctx context.Context, step int32, ops []agent.Op, end *agent.ToolResult) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	patch, err := v.state.Patch(ops)
@@ -197,8 +196,8 @@ func (v *view) writes(ctx context.Context, step int32, ops []agent.Op, end *agen
 	return v.show(ctx, step, chunks...)
 }
 
-// merged shows the custom state as the step leaves it, where readers do not have it yet.
-func (v *view) merged(ctx context.Context, step int32, w *writes) error {
+// showState shows the changes to the custom state at the end of the step.
+func (v *view) showState(ctx context.Context, step int32, w *stateWrites) error {
 	if !w.changes() && !w.dropped {
 		return nil
 	}
@@ -208,23 +207,23 @@ func (v *view) merged(ctx context.Context, step int32, w *writes) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	return v.writes(ctx, step, ops, nil)
+	return v.showWrites(ctx, step, ops, nil)
 }
 
-// rest shows the rest of a step before its commit: its messages, what the custom state becomes,
-// the questions to a human, and the output.
-func (v *view) rest(ctx context.Context, e loop.Commit, fates callFates, w *writes) error {
+// showRest shows the rest of a step before its commit: messages, custom state, questions to a human, and the
+// output.
+func (v *view) showRest(ctx context.Context, e loop.Commit, fates callFates, w *stateWrites) error {
 	step := int32(e.Step)
 	for _, m := range e.Messages {
-		if err := v.message(ctx, e, m, fates); err != nil {
+		if err := v.showMessage(ctx, e, m, fates); err != nil {
 			return err
 		}
 	}
-	if err := v.merged(ctx, step, w); err != nil {
+	if err := v.showState(ctx, step, w); err != nil {
 		return err
 	}
 	for _, c := range e.Suspend {
-		if !c.Approval || !v.asked.first(c.ID) {
+		if !c.Approval || !v.questioned.add(c.ID) {
 			continue
 		}
 		if err := v.show(ctx, step, approvalRequest(c)); err != nil {
@@ -237,27 +236,27 @@ func (v *view) rest(ctx context.Context, e loop.Commit, fates callFates, w *writ
 	return nil
 }
 
-// message shows the rest of a message of the commit. Where readers have seen another reply, the
-// commit sends them to the state service.
-func (v *view) message(ctx context.Context, e loop.Commit, m agent.Message, fates callFates) error {
+// showMessage shows the rest of a message of the commit. If readers have seen another reply, the commit sends
+// them to the state service.
+func (v *view) showMessage(ctx context.Context, e loop.Commit, m agent.Message, fates callFates) error {
 	step := int32(e.Step)
 	switch {
-	case m.Role != agent.RoleAssistant, v.claimed.drains(e.Step, m):
+	case m.Role != agent.RoleAssistant, v.claimed.isDrain(e.Step, m):
 	case !v.reply.begun:
-		if err := v.plan(ctx, step, m, fates); err != nil {
+		if err := v.showPlan(ctx, step, m, fates); err != nil {
 			return err
 		}
 	case !v.reply.matches(m):
 		v.publisher.Differs()
 	}
-	if err := v.start(ctx, step, m.Calls(), fates); err != nil {
+	if err := v.showStarts(ctx, step, m.Calls(), fates); err != nil {
 		return err
 	}
 	for _, result := range m.Results() {
-		if err := v.committedDecision(ctx, e, result.CallID); err != nil {
+		if err := v.showCommittedDecision(ctx, e, result.CallID); err != nil {
 			return err
 		}
-		if !v.completed.first(result.CallID) {
+		if !v.ended.add(result.CallID) {
 			continue
 		}
 		if err := v.show(ctx, step, toolEnd(result)); err != nil {
@@ -267,72 +266,71 @@ func (v *view) message(ctx context.Context, e loop.Commit, m agent.Message, fate
 	return nil
 }
 
-// committedDecision shows the decision about a call of an earlier step, which the commit has.
-func (v *view) committedDecision(ctx context.Context, e loop.Commit, callID string) error {
+// showCommittedDecision shows the commit's decision about a call of an earlier step, if any.
+func (v *view) showCommittedDecision(ctx context.Context, e loop.Commit, callID string) error {
 	if d, ok := e.Decisions[callID]; ok {
-		return v.decision(ctx, int32(e.Step), callID, &d)
+		return v.showDecision(ctx, int32(e.Step), callID, &d)
 	}
 	return nil
 }
 
-// takeBack voids what readers have seen of the step in flight. The custom state is then the
-// one before the step.
-func (v *view) takeBack(state agent.State) {
+// voidStep voids the step in flight for readers. state is the custom state before the step.
+func (v *view) voidStep(state agent.State) {
 	v.publisher.Retry(publisher.ReasonStepRetried)
 	v.reset()
 	v.setState(state)
 }
 
-// setState says which custom state readers have.
+// setState sets the custom state as shown to readers.
 func (v *view) setState(state agent.State) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.state = state
 }
 
-// reset forgets what was shown of the step in flight.
+// reset clears the shown part of the step in flight.
 func (v *view) reset() {
 	v.started.reset()
-	v.completed.reset()
-	v.asked.reset()
+	v.ended.reset()
+	v.questioned.reset()
 	v.decided.reset()
 	v.emitted.reset()
 	v.reply = shownReply{}
 }
 
-// commit shows that the step is committed, and the end of the run where it has ended with it.
-func (v *view) commit(step int32, checkpointID string, o *loop.Outcome, usage *eventv1.Usage) {
+// showCommitted shows the commit of the step, and the end of the run if it has ended.
+func (v *view) showCommitted(step int32, checkpointID string, o *loop.Outcome, usage *eventv1.Usage) {
 	v.reset()
 	var end *publisher.Ended
 	if o != nil {
-		ended := v.end(step, *o, usage)
+		ended := v.runEnd(step, *o, usage)
 		end = &ended
 	}
 	v.publisher.Commit(v.stamp(step, stepCommitted(checkpointID)), end)
 }
 
-// finish shows that the run has ended outside of a step, behind the given one. What readers
-// have seen of the step in flight is void.
-func (v *view) finish(step int32, o loop.Outcome, usage *eventv1.Usage) {
-	v.publisher.End(v.end(step, o, usage))
+// showFinished shows the end of the run outside of a step, after the given step. It voids the step in
+// flight for readers.
+func (v *view) showFinished(step int32, o loop.Outcome, usage *eventv1.Usage) {
+	v.publisher.End(v.runEnd(step, o, usage))
 }
 
-func (v *view) end(step int32, o loop.Outcome, usage *eventv1.Usage) publisher.Ended {
+func (v *view) runEnd(step int32, o loop.Outcome, usage *eventv1.Usage) publisher.Ended {
 	return publisher.Ended{Chunk: v.stamp(step, lastChunk(o, usage)), Terminal: terminal(v.claimed.run.GetRunId(), o, usage)}
 }
 
-// maxEmitted bounds what the tools and hooks of a step emit together, in bytes: it is kept
-// until the step is committed, and stored with it.
+// maxEmitted bounds the bytes emitted by the tools and hooks of a step. They stay in memory until the commit
+// stores them.
 const maxEmitted = 4 << 20
 
-// emitted counts what the tools and hooks of a step emit. Safe for concurrent use.
-type emitted struct {
+// emittedBytes counts the bytes emitted by the tools and hooks of a step. Safe for concurrent use.
+type emittedBytes struct {
 	mu    sync.Mutex
 	bytes int
 }
 
-// admit gives TooLarge (EVENTS_TOO_LARGE) where the step has emitted too much.
-func (e *emitted) admit(size int) error {
+// admit returns TooLarge (EVENTS_TOO_LARGE) if the step emits too much.
+func (e *emittedBytes) admit(size int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.bytes+size > maxEmitted {
@@ -343,7 +341,7 @@ func (e *emitted) admit(size int) error {
 	return nil
 }
 
-func (e *emitted) reset() {
+func (e *emittedBytes) reset() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.bytes = 0

@@ -13,37 +13,36 @@ import (
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/crowd"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// Config holds the limits and intervals of a worker. Only fields that name a default may be 0.
+// Config has the limits and intervals of a worker. Only fields with a default may be 0.
 type Config struct {
 	Slots             int           // runs at once
-	HeartbeatInterval time.Duration // between two signs of life
-	HeldInterval      time.Duration // between two heartbeats that list the held runs
+	HeartbeatInterval time.Duration // between two heartbeats
+	HeldInterval      time.Duration // between two heartbeats with the held runs
 	CallTimeout       time.Duration // of one unary call to state or stream
 	ModelTimeout      time.Duration // of one model call
-	ToolTimeout       time.Duration // of a call of a tool that names no timeout
+	ToolTimeout       time.Duration // of a call of a tool without a timeout
 	ParallelCalls     int           // calls of one step at once
 	MaxResultBytes    int           // of one tool result
 	MaxDeltaBytes     int           // of one delta in the stream
-	MaxQueuedBytes    int           // of chunks that wait for the stream
+	MaxQueuedBytes    int           // of pending chunks
 	StreamPatience    time.Duration // how long a run waits for the stream tier before it continues without it
 	DrainGrace        time.Duration // for the steps in flight at shutdown
 
 	HookTimeout  time.Duration // of one call of a hook; 0 is 10 seconds
 	GuardTimeout time.Duration // of one question to an agent's guard; 0 is a minute
-	AbsentDelay  time.Duration // before a run is claimed again whose agent is not here; 0 is 5 seconds
-	// MaxLosses is how often in a row executors may be lost with a run before the run
-	// fails; 0 is 5.
+	AbsentDelay  time.Duration // before the next claim of a run without its agent here; 0 is 5 seconds
+	// MaxLosses is how many executors in a row may be lost with a run before the run fails; 0 is 5.
 	MaxLosses int
-	// MaxStateBytes bounds what one call or hook writes to the custom state; 0 is
-	// agent.DefaultStateBytes.
+	// MaxStateBytes bounds the state writes of one call or hook; 0 is agent.DefaultStateBytes.
 	MaxStateBytes int
 }
 
-// The defaults of what may be 0.
+// The defaults of Config.
 const (
 	defaultHookTimeout  = 10 * time.Second
 	defaultGuardTimeout = time.Minute
@@ -59,33 +58,32 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Peers is what a worker works with. All fields but Passed are required.
+// Peers are the worker's dependencies. All fields but Passed are required.
 type Peers struct {
 	ExecutorID string // unique to the process
 	Work       statev1.WorkServiceClient
 	Sessions   statev1.SessionServiceClient
 	Stream     streamv2.StreamServiceClient
-	Agents     Catalog
+	Agents     catalog.Catalog
 	Log        *slog.Logger
 	Tracer     trace.Tracer
 	Now        func() time.Time
 	Jitter     func() float64 // in [0, 1)
-	// Passed is called at every point that a run passes: see the package comment. It may be
-	// nil.
+	// Passed is called at every point that a run passes: see the package comment. It may be nil.
 	Passed func(ctx context.Context, p Point)
 }
 
-// Reasons for which a run is cut.
+// Causes of a cut run.
 var (
 	errDrained   = errors.New("the executor stops")
 	errForgotten = errors.New("the state service has given the executor's runs to others")
 )
 
-// afterCut is how long runs and tools that were cut have to end.
+// afterCut is how long tools and functions of agents may take after the last runner.
 const afterCut = 2 * time.Second
 
-// runnersAfterCut is how long runners that were cut have to end. A runner may first have to
-// abandon its model, and then gives its run back.
+// runnersAfterCut is how long runners may take after the cut. They may have to abandon a model first, and
+// release their run.
 const runnersAfterCut = 10 * time.Second
 
 // Worker claims and executes runs.
@@ -96,24 +94,24 @@ type Worker struct {
 
 	runners crowd.Crowd
 	sandbox *sandbox      // for the code of agents
-	freed   chan struct{} // holds one token when slots became free
+	freed   chan struct{} // one token when slots have become free
 
 	mu        sync.Mutex
 	held      map[string]*hold // by run id
-	active    int              // runners that have not ended
-	free      int              // slots that the state service has no credits for yet
-	announced time.Time        // when the open claim stream announced the executor; zero without one
+	active    int              // runners
+	free      int              // free slots without a credit at the state service
+	announced time.Time        // of the executor; zero before that
 	reopen    func()           // ends the open claim stream
 }
 
-// hold is one claim that a runner executes.
+// hold is a claim with its runner.
 type hold struct {
-	runID  string
-	cancel context.CancelCauseFunc
-	halt   *halt
+	runID   string
+	cancel  context.CancelCauseFunc
+	stopper *stopper
 }
 
-// New returns a worker that does nothing before Run.
+// New returns a worker. It starts with Run.
 func New(c Config, p Peers) *Worker {
 	if p.Passed == nil {
 		p.Passed = func(context.Context, Point) {}
@@ -123,13 +121,13 @@ func New(c Config, p Peers) *Worker {
 		peers:   p,
 		tools:   &tool.Runner{Timeout: c.ToolTimeout, Log: p.Log},
 		sandbox: &sandbox{log: p.Log},
-		freed:   make(chan struct{}, 1), // one token is enough: the sender reads all free slots
+		freed:   make(chan struct{}, 1), // one token is enough: the sender sends all free slots
 		held:    map[string]*hold{},
 		reopen:  func() {},
 	}
 }
 
-// LiveRunIDs gives the runs that the worker holds, sorted.
+// LiveRunIDs returns the ids of the held runs, sorted.
 func (w *Worker) LiveRunIDs() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,15 +139,14 @@ func (w *Worker) LiveRunIDs() []string {
 	return ids
 }
 
-// Run claims and executes runs until ctx ends. Then it drains as the package comment says, and
-// returns nil when all its goroutines have ended. Code of an agent that ignores its context is
-// abandoned and logged.
+// Run claims and executes runs until ctx ends. Then it drains (see the package comment), and returns nil when
+// all its goroutines have ended. It abandons and logs code of agents that ignores its context.
 func (w *Worker) Run(ctx context.Context) error {
 	live, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	var beats sync.WaitGroup
-	beats.Go(func() { w.beat(live) })
-	w.claim(ctx, live)
+	beats.Go(func() { w.sendHeartbeats(live) })
+	w.claimRuns(ctx, live)
 	w.drain(end)
 	beats.Wait()
 	limit := time.Now().Add(afterCut)
@@ -159,8 +156,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// drain waits for the runners, and cuts them after the grace. As the last resort, it abandons
-// those that do not end then.
+// drain waits for the runners and cuts them after the grace. It abandons runners that still do not end.
 func (w *Worker) drain(end context.CancelCauseFunc) {
 	defer end(errDrained)
 	if w.runners.Wait(w.config.DrainGrace) {
@@ -180,10 +176,10 @@ func (w *Worker) cutAll(cause error) {
 	}
 }
 
-// start runs a claim on a goroutine of its own, which drain waits for, or passes a stop on.
-func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsResponse) {
+// handle starts the runner of a claim, or passes a stop on. drain waits for the runner.
+func (w *Worker) handle(ctx, live context.Context, work *statev1.ClaimRunsResponse) {
 	if stop := work.GetStop(); stop != nil {
-		w.stopRun(stop.GetRunId(), stop.GetStop())
+		w.passStop(stop.GetRunId(), stop.GetStop())
 		return
 	}
 	claim := work.GetExecute()
@@ -192,22 +188,22 @@ func (w *Worker) start(ctx, live context.Context, work *statev1.ClaimRunsRespons
 		return
 	}
 	live, cancel := context.WithCancelCause(live)
-	h := &hold{runID: claim.GetRun().GetRunId(), cancel: cancel, halt: &halt{}}
+	h := &hold{runID: claim.GetRun().GetRunId(), cancel: cancel, stopper: &stopper{}}
 	w.mu.Lock()
 	if former := w.held[h.runID]; former != nil {
-		former.cancel(errForgotten) // a newer claim: the former epoch is over
+		former.cancel(errForgotten) // a newer claim: the former epoch has ended
 	}
 	w.held[h.runID] = h
 	w.active++
 	w.mu.Unlock()
 	w.runners.Go(func() {
-		defer w.end(h)
-		newRunner(w, claim, h.halt, ctx.Done()).run(live)
+		defer w.remove(h)
+		newRunner(w, claim, h.stopper, ctx.Done()).run(live)
 	})
 }
 
-// end forgets a runner that has ended.
-func (w *Worker) end(h *hold) {
+// remove removes an ended runner.
+func (w *Worker) remove(h *hold) {
 	h.cancel(nil)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -222,8 +218,8 @@ func (w *Worker) end(h *hold) {
 	}
 }
 
-// forget cuts every run: other executors own them now.
-func (w *Worker) forget() {
+// cutForgotten cuts all runs: other executors own them now.
+func (w *Worker) cutForgotten() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, h := range w.held {

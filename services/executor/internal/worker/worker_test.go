@@ -15,6 +15,7 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher/publishertest"
 )
@@ -24,21 +25,21 @@ const (
 	failed    = statev1.RunStatus_RUN_STATUS_FAILED
 )
 
-// says is a model that always says the same.
-func says(texts ...string) mind {
+// alwaysText is a model with one reply.
+func alwaysText(texts ...string) modelFunc {
 	return func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
-		speak(say, texts...)
+		sendText(say, texts...)
 		return nil
 	}
 }
 
-// calls is a model that makes the calls once and then says the text.
-func calls(text string, pairs ...string) mind {
+// callsOnce is a model that makes the calls once and then sends the text.
+func callsOnce(text string, pairs ...string) modelFunc {
 	return func(_ context.Context, r model.Request, say func(model.Event) bool) error {
-		if answered(r) {
-			speak(say, text)
+		if endsWithResults(r) {
+			sendText(say, text)
 		} else {
-			request(say, pairs...)
+			sendCalls(say, pairs...)
 		}
 		return nil
 	}
@@ -47,24 +48,24 @@ func calls(text string, pairs ...string) mind {
 func TestATextTurnIsShownAndCommitted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", says("Hello ", "world")))
+		h := newSystem(t, define("demo", alwaysText("Hello ", "world")))
 		h.open()
-		run := h.ended(h.state.startRun("s", "demo", "hi"))
+		run := h.end(h.startRun("s", "demo", "hi"))
 		if run.GetStatus() != completed || run.GetOutput() != `"Hello world"` {
 			t.Errorf("run = %v, want it completed with the text", run)
 		}
-		records := h.stream.records("s")
+		records := h.records("s")
 		want := []string{"run_started", "step_started", "text_delta", "step_committed", "run_completed", "end"}
-		if got := types(records); !slices.Equal(got, want) {
+		if got := frameTypes(records); !slices.Equal(got, want) {
 			t.Errorf("stream = %v, want %v", got, want)
 		}
-		if got, want := texts(records), "Hello world"; got != want {
+		if got, want := joinedText(records), "Hello world"; got != want {
 			t.Errorf("text = %q, want %q", got, want)
 		}
 		if got := records[len(records)-1].GetTerminal().GetEnd().GetUsage().GetTotalTokens(); got != 15 {
 			t.Errorf("usage = %d tokens, want 15", got)
 		}
-		if got := h.state.sessions["s"].usage; len(got) != 1 || got[0].GetTokens().GetModel() != "fake/mind" {
+		if got := h.usage(); len(got) != 1 || got[0].GetTokens().GetModel() != "fake/mind" {
 			t.Errorf("usage entries = %v, want the tokens of one call", got)
 		}
 	})
@@ -76,13 +77,13 @@ func TestAToolTurnRunsTheToolAndAsksAgain(t *testing.T) {
 		lookup := agent.Tool{Name: "lookup", InputSchema: anyObject, Execute: func(_ context.Context, c *agent.Call) (any, error) {
 			return map[string]string{"for": string(c.Input)}, nil
 		}}
-		h := newHouse(t, definition("demo", calls("Sunny.", "lookup", `{"city":"Oslo"}`, "nothing", `{}`), lookup))
+		h := newSystem(t, define("demo", callsOnce("Sunny.", "lookup", `{"city":"Oslo"}`, "nothing", `{}`), lookup))
 		h.open()
-		run := h.ended(h.state.startRun("s", "demo", "weather?"))
+		run := h.end(h.startRun("s", "demo", "weather?"))
 		if run.GetOutput() != `"Sunny."` {
 			t.Errorf("output = %s, want \"Sunny.\"", run.GetOutput())
 		}
-		got := types(h.stream.records("s"))
+		got := frameTypes(h.records("s"))
 		want := []string{
 			"run_started", "step_started", "tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end",
 			"tool_arg_stream_start", "tool_arg_stream_delta", "tool_arg_stream_end", "tool_start",
@@ -91,10 +92,10 @@ func TestAToolTurnRunsTheToolAndAsksAgain(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("stream = %v, want %v", got, want)
 		}
-		if got, want := len(h.state.sessions["s"].messages), 5; got != want {
+		if got, want := len(h.messages("s")), 5; got != want {
 			t.Errorf("%d messages, want %d", got, want)
 		}
-		if got, want := len(h.state.sessions["s"].usage), 3; got != want {
+		if got, want := len(h.usage()), 3; got != want {
 			t.Errorf("%d usage entries, want %d: two model calls and the call of a tool that exists", got, want)
 		}
 	})
@@ -103,15 +104,15 @@ func TestAToolTurnRunsTheToolAndAsksAgain(t *testing.T) {
 func TestALaterTurnSeesTheWholeConversation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", mind(func(_ context.Context, r model.Request, say func(model.Event) bool) error {
-			speak(say, fmt.Sprintf("%d messages, first %q", len(r.Messages), r.Messages[0].Text()))
+		h := newSystem(t, define("demo", modelFunc(func(_ context.Context, r model.Request, say func(model.Event) bool) error {
+			sendText(say, fmt.Sprintf("%d messages, first %q", len(r.Messages), r.Messages[0].Text()))
 			return nil
 		})))
 		h.open()
 		for _, text := range []string{"one", "two", "three"} {
-			h.ended(h.state.startRun("s", "demo", text))
+			h.end(h.startRun("s", "demo", text))
 		}
-		if got, want := h.state.order[2].run.GetOutput(), `"5 messages, first \"one\""`; got != want {
+		if got, want := h.runsOf("s")[2].GetOutput(), `"5 messages, first \"one\""`; got != want {
 			t.Errorf("output = %s, want %s", got, want)
 		}
 	})
@@ -121,21 +122,21 @@ func TestNoMoreRunsThanSlotsAreHeldAndAllAreDone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var now, most atomic.Int32
-		h := newHouse(t, definition("demo", mind(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(ctx context.Context, _ model.Request, say func(model.Event) bool) error {
 			most.Store(max(most.Load(), now.Add(1)))
 			defer now.Add(-1)
 			pause(ctx, time.Second)
-			speak(say, "ok")
+			sendText(say, "ok")
 			return nil
 		})))
 		h.config.Slots = 2
 		h.open()
 		var runs []string
 		for i := range 7 {
-			runs = append(runs, h.state.startRun(fmt.Sprintf("s.%d *", i), "demo", "hi"))
+			runs = append(runs, h.startRun(fmt.Sprintf("s.%d *", i), "demo", "hi"))
 		}
 		for _, run := range runs {
-			h.ended(run)
+			h.end(run)
 		}
 		if most.Load() != 2 {
 			t.Errorf("%d runs at once, want 2", most.Load())
@@ -166,28 +167,15 @@ func TestCallsOfOneStepRunAtTheSameTime(t *testing.T) {
 				return nil, ctx.Err()
 			}
 		}}
-		h := newHouse(t, definition("demo", calls("ok", "meet", `{}`, "meet", `{}`, "meet", `{}`), meet))
+		h := newSystem(t, define("demo", callsOnce("ok", "meet", `{}`, "meet", `{}`, "meet", `{}`), meet))
 		h.open()
-		h.ended(h.state.startRun("s", "demo", "hi"))
-		for _, r := range results(h) {
+		h.end(h.startRun("s", "demo", "hi"))
+		for _, r := range h.results() {
 			if !r.GetSuccess() {
 				t.Errorf("result = %v, want success", r)
 			}
 		}
 	})
-}
-
-// results gives the tool results of the session s.
-func results(h *house) []*eventv1.ToolResultPart {
-	var list []*eventv1.ToolResultPart
-	for _, stored := range h.state.sessions["s"].messages {
-		for _, part := range stored.GetMessage().GetParts() {
-			if r := part.GetToolResult(); r != nil {
-				list = append(list, r)
-			}
-		}
-	}
-	return list
 }
 
 func TestWhateverAToolDoesTheModelGetsAResultAndTheRunGoesOn(t *testing.T) {
@@ -204,21 +192,21 @@ func TestWhateverAToolDoesTheModelGetsAResultAndTheRunGoesOn(t *testing.T) {
 		"it takes too long":        {tool(func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, ctx.Err() }), "did not end within 1s"},
 		"it ignores its deadline":  {tool(func(context.Context) (any, error) { time.Sleep(2 * time.Second); return 1, nil }), "did not end within 1s"},
 		"its result is too large":  {tool(func(context.Context) (any, error) { return strings.Repeat("x", 2<<20), nil }), "at most"},
-		"state finds it too large": {tool(func(context.Context) (any, error) { return strings.Repeat("x", 200_000), nil }), "more than can be kept"},
+		"state finds it too large": {tool(func(context.Context) (any, error) { return strings.Repeat("x", 200_000), nil }), "more than can be stored"},
 		"its result is no JSON":    {tool(func(context.Context) (any, error) { return make(chan int), nil }), "cannot be written as JSON"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t, definition("demo", calls("ok", "tool", `{}`), test.tool))
-				h.state.maxResult = 100_000
+				h := newSystem(t, define("demo", callsOnce("ok", "tool", `{}`), test.tool))
+				h.stateConfig.Server.Limits.ResultBytes = 100_000
 				h.open()
-				run := h.ended(h.state.startRun("s", "demo", "hi"))
+				run := h.end(h.startRun("s", "demo", "hi"))
 				if run.GetStatus() != completed {
 					t.Errorf("run = %v, want it completed", run)
 				}
-				if got := results(h)[0]; got.GetSuccess() || !strings.Contains(got.GetError(), test.want) {
+				if got := h.results()[0]; got.GetSuccess() || !strings.Contains(got.GetError(), test.want) {
 					t.Errorf("result = %v, want a failure with %q", got, test.want)
 				}
 			})
@@ -229,7 +217,7 @@ func TestWhateverAToolDoesTheModelGetsAResultAndTheRunGoesOn(t *testing.T) {
 func TestARunThatCannotGoOnFailsAndLeavesNoActiveSession(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		engine mind
+		engine modelFunc
 		code   string
 	}{
 		"the model panics":     {func(context.Context, model.Request, func(model.Event) bool) error { panic("boom") }, "framework_internal_error"},
@@ -240,7 +228,7 @@ func TestARunThatCannotGoOnFailsAndLeavesNoActiveSession(t *testing.T) {
 			return ctx.Err()
 		}, model.CodeTimeout},
 		"the model calls on and on": {func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
-			request(say, "nothing", `{}`)
+			sendCalls(say, "nothing", `{}`)
 			return nil
 		}, "framework_max_steps"},
 	}
@@ -248,13 +236,13 @@ func TestARunThatCannotGoOnFailsAndLeavesNoActiveSession(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := newHouse(t, definition("demo", test.engine))
+				h := newSystem(t, define("demo", test.engine))
 				h.open()
-				run := h.ended(h.state.startRun("s", "demo", "hi"))
+				run := h.end(h.startRun("s", "demo", "hi"))
 				if run.GetStatus() != failed || run.GetFailure().GetCode() != test.code || run.GetFailure().GetError() == "" {
 					t.Errorf("run = %v, want it failed with code %q", run, test.code)
 				}
-				got := types(h.stream.records("s"))
+				got := frameTypes(h.records("s"))
 				if want := []string{"error", "fail"}; !slices.Equal(got[len(got)-2:], want) {
 					t.Errorf("stream = %v, want it to end with %v", got, want)
 				}
@@ -263,46 +251,54 @@ func TestARunThatCannotGoOnFailsAndLeavesNoActiveSession(t *testing.T) {
 	}
 }
 
-func TestARunWhoseAgentIsNotHereGoesBackForAnotherExecutor(t *testing.T) {
+// announcing is a catalog that also announces the agent "other", which it lacks.
+type announcing struct{ catalog.Static }
+
+func (a announcing) Types() []catalog.Type {
+	return append(a.Static.Types(), catalog.Type{Name: "other"})
+}
+
+func TestARunWithoutItsAgentIsReleasedForAnotherExecutor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t, definition("demo", says("hi")))
-		h.open()
-		run := h.state.startRun("s", "other", "hi")
+		h := newSystem(t)
+		h.catalog = announcing{catalog.Static{define("demo", alwaysText("hi"))}}
+		first := h.open()
+		run := h.startRun("s", "other", "hi")
 		synctest.Wait()
-		r := h.state.find(run)
-		if r.released != 1 || r.delay != 5000 || len(h.state.sessions["s"].writes) != 0 {
-			t.Errorf("run = %v, released %d times with a delay of %d; want it given back for 5s, untouched", r.run, r.released, r.delay)
+		if released := h.released(run); len(released) != 1 || released[0].GetDelayMs() != 5000 || len(h.written("s")) != 0 {
+			t.Errorf("run = %v, released by %v; want it released for 5s, untouched", h.run(run), released)
 		}
-		h.agents["other"] = definition("other", says("here"))
+		first.stop()
+		h.catalog = catalog.Static{define("other", alwaysText("here"))}
 		h.open()
-		if run := h.ended(run); run.GetOutput() != `"here"` {
+		if run := h.end(run); run.GetOutput() != `"here"` {
 			t.Errorf("run = %v, want that the other executor has executed it", run)
 		}
 	})
 }
 
-func TestAModelThatIsOverloadedIsAskedAgainAfterASecondThenTwoThenFour(t *testing.T) {
+func TestAnOverloadedModelIsRetriedAfterASecondThenTwoThenFour(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var times []time.Duration
 		begin := time.Now()
-		h := newHouse(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
 			times = append(times, time.Since(begin))
 			if len(times) <= 3 {
 				say(model.TextDelta{Text: "half an ans"})
 				return &model.Error{Code: model.CodeOverloaded, Retryable: true}
 			}
-			speak(say, "whole")
+			sendText(say, "whole")
 			return nil
 		})))
 		h.open()
-		h.ended(h.state.startRun("s", "demo", "hi"))
+		h.end(h.startRun("s", "demo", "hi"))
 		want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}
 		if !slices.Equal(times, want) {
 			t.Errorf("model called at %v, want %v", times, want)
 		}
-		if got := texts(h.stream.records("s")); got != "whole" {
+		if got := joinedText(h.records("s")); got != "whole" {
 			t.Errorf("text = %q, want %q: failed attempts are void", got, "whole")
 		}
 	})
@@ -315,16 +311,16 @@ func TestDeltasThatComeDuringAnAppendAreMerged(t *testing.T) {
 		for i := range words {
 			words[i] = fmt.Sprintf("%d ", i)
 		}
-		h := newHouse(t, definition("demo", says(words...)))
-		h.stream.Gate = func(ctx context.Context, _ *streamv2.AppendRequest) error {
+		h := newSystem(t, define("demo", alwaysText(words...)))
+		h.faults.gate = func(ctx context.Context, _ *streamv2.AppendRequest) error {
 			pause(ctx, 100*time.Millisecond)
 			return nil
 		}
 		h.open()
-		h.ended(h.state.startRun("s", "demo", "hi"))
-		records := h.stream.records("s")
-		if got, want := texts(records), strings.Join(words, ""); got != want {
-			t.Errorf("text has %d bytes, want the %d that were said", len(got), len(want))
+		h.end(h.startRun("s", "demo", "hi"))
+		records := h.records("s")
+		if got, want := joinedText(records), strings.Join(words, ""); got != want {
+			t.Errorf("text has %d bytes, want the %d that the model sent", len(got), len(want))
 		}
 		if got := len(records); got > 10 {
 			t.Errorf("%d records for 1000 words, want them merged", got)
@@ -336,17 +332,17 @@ func TestASlowStreamHoldsTheModelBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var said atomic.Int64
-		h := newHouse(t, definition("demo", mind(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
+		h := newSystem(t, define("demo", modelFunc(func(_ context.Context, _ model.Request, say func(model.Event) bool) error {
 			for range 100 {
 				say(model.TextDelta{Text: strings.Repeat("x", 1000)})
 				said.Add(1000)
 			}
-			speak(say, "end")
+			sendText(say, "end")
 			return nil
 		})))
 		h.config.MaxQueuedBytes, h.config.MaxDeltaBytes = 10_000, 4_000
 		open := make(chan struct{})
-		h.stream.Gate = func(ctx context.Context, r *streamv2.AppendRequest) error {
+		h.faults.gate = func(ctx context.Context, r *streamv2.AppendRequest) error {
 			if slices.ContainsFunc(r.GetRecords(), func(r *streamv2.Record) bool {
 				return slices.ContainsFunc(r.GetChunks(), func(c *eventv1.Chunk) bool { return c.GetTextDelta() != nil })
 			}) {
@@ -358,14 +354,14 @@ func TestASlowStreamHoldsTheModelBack(t *testing.T) {
 			return nil
 		}
 		h.open()
-		run := h.state.startRun("s", "demo", "hi")
+		run := h.startRun("s", "demo", "hi")
 		synctest.Wait()
-		if got := said.Load(); got > 25_000 { // what waits, and as much in the append in flight
-			t.Errorf("the model said %d bytes to a stream that stands still, want about 20000 at most", got)
+		if got := said.Load(); got > 25_000 { // queued, and as much in the append in flight
+			t.Errorf("the model sent %d bytes to a blocked stream, want about 20000 at most", got)
 		}
 		close(open)
-		h.ended(run)
-		if got, want := len(texts(h.stream.records("s"))), 100_003; got != want {
+		h.end(run)
+		if got, want := len(joinedText(h.records("s"))), 100_003; got != want {
 			t.Errorf("text has %d bytes, want %d", got, want)
 		}
 	})
@@ -375,13 +371,13 @@ func TestADeltaAboveTheLimitIsSplitBetweenRunes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		text := strings.Repeat("日本語", 1000)
-		h := newHouse(t, definition("demo", says(text)))
+		h := newSystem(t, define("demo", alwaysText(text)))
 		h.config.MaxDeltaBytes = 1000
 		h.open()
-		h.ended(h.state.startRun("s", "demo", "hi"))
-		records := h.stream.records("s")
-		if got := texts(records); got != text {
-			t.Errorf("text has %d bytes, want the %d that were said", len(got), len(text))
+		h.end(h.startRun("s", "demo", "hi"))
+		records := h.records("s")
+		if got := joinedText(records); got != text {
+			t.Errorf("text has %d bytes, want the %d that the model sent", len(got), len(text))
 		}
 		for _, r := range records {
 			if n := len(r.GetChunk().GetTextDelta().GetDelta()); n > 1000 {
@@ -391,25 +387,25 @@ func TestADeltaAboveTheLimitIsSplitBetweenRunes(t *testing.T) {
 	})
 }
 
-func TestWhatIsTooLargeForTheStreamIsLeftOutThere(t *testing.T) {
+func TestWhatIsTooLargeForTheStreamIsOmittedThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		long := strings.Repeat("x", 5000)
+		long := strings.Repeat("x", 20_000)
 		big := agent.Tool{Name: "big", InputSchema: anyObject, Execute: func(context.Context, *agent.Call) (any, error) { return long, nil }}
-		h := newHouse(t, definition("demo", calls(long, "big", `{"q":"`+long+`"}`), big))
+		h := newSystem(t, define("demo", callsOnce(long, "big", `{"q":"`+long+`"}`), big))
 		h.config.MaxDeltaBytes = 1000
-		h.stream.MaxChunk = 2000
+		h.streamConfig.ChunkBytes = 2000
 		h.open()
-		run := h.ended(h.state.startRun("s", "demo", "hi"))
+		run := h.end(h.startRun("s", "demo", "hi"))
 		if got, want := run.GetOutput(), `"`+long+`"`; got != want {
 			t.Errorf("output has %d bytes, want %d", len(got), len(want))
 		}
-		records := h.stream.records("s")
-		if got := texts(records); got != long {
+		records := h.records("s")
+		if got := joinedText(records); got != long {
 			t.Errorf("text has %d bytes, want %d", len(got), len(long))
 		}
 		var reader publishertest.Reader
-		reader.Read(h.stream.History("s")...)
+		reader.Read(h.history("s")...)
 		if len(reader.Asked) != 2 || reader.Ends[run.GetRunId()].GetEnd().GetOutput() != "" {
 			t.Errorf("the reader asked for %v, want the step with the result and the end with the output", reader.Asked)
 		}

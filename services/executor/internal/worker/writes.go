@@ -9,30 +9,30 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// writes is the custom state of a run: as the last step has left it, and what the step in
-// flight does to it. The states are never changed, but replaced. One goroutine owns it.
-type writes struct {
-	kept  agent.State // as the state service has it
-	state agent.State // the same, with the defaults of the schema where no step is committed yet
-	// defaulted says that the schema has defaults, and the session has no step.
+// stateWrites tracks the custom state of a run: after the last step, and the writes of the step in flight.
+// States are replaced, never changed. One goroutine owns it.
+type stateWrites struct {
+	stored agent.State // at the state service
+	state  agent.State // stored, with the schema's defaults before the first step
+	// defaulted: the state has the schema's defaults, and no step has stored them.
 	defaulted bool
 
-	entry   []agent.Op            // of the hooks of the run's begin: each owner of a first step calls them
-	asked   []agent.Op            // of the hooks that have led to the reply: for a recorded reply they are not called again
-	before  []agent.Op            // of the hooks between the reply and the calls of the step
-	calls   map[string][]agent.Op // of the calls that have ended, by id
-	hooks   []agent.Op            // of hooks since
-	plan    agent.Message         // its calls are merged in its order
-	planned bool                  // the journal has asked, beside the plan
-	dropped bool                  // readers may have seen writes of hooks that do not count
-	// found is the journal of a former owner, until its calls are taken over or run here.
-	found *loop.Journal
+	entry       []agent.Op            // of hooks at the begin of the run: each owner of a first step calls them
+	beforeReply []agent.Op            // of hooks before the reply: not called again for a recorded reply
+	afterReply  []agent.Op            // of hooks between the reply and the calls
+	calls       map[string][]agent.Op // of ended calls, by id
+	late        []agent.Op            // of later hooks
+	plan        agent.Message         // has the order of calls
+	planned     bool                  // the journal has the plan and beforeReply
+	dropped     bool                  // readers may have seen dropped writes of hooks
+	// recovered is the journal of an earlier owner, until its calls run here.
+	recovered *loop.Journal
 }
 
-// start begins with the custom state of the session. Where no step has led to it, schema gives
-// its defaults, which the run's first step writes; else schema is nil.
-func (w *writes) start(state agent.State, schema json.RawMessage) error {
-	w.kept, w.state = state, state
+// start sets the custom state of the session. schema has the defaults of a state without steps, which the first
+// step writes; nil after a step.
+func (w *stateWrites) start(state agent.State, schema json.RawMessage) error {
+	w.stored, w.state = state, state
 	if schema == nil {
 		return nil
 	}
@@ -59,146 +59,149 @@ func withDefaults(stateSchema json.RawMessage, state agent.State) (agent.State, 
 	return agent.ParseState(text)
 }
 
-// recover takes up the journal of a former owner; ops are the writes of its plan.
-func (w *writes) recover(journal *loop.Journal, ops []agent.Op) {
-	w.found, w.asked, w.planned = journal, ops, true
+// recover sets the journal of an earlier owner. ops are the writes recorded with its plan.
+func (w *stateWrites) recover(journal *loop.Journal, ops []agent.Op) {
+	w.recovered, w.beforeReply, w.planned = journal, ops, true
 }
 
-// restart forgets the writes of the calls of the step: only the journal counts.
-func (w *writes) restart(journal *loop.Journal) {
-	w.calls, w.plan, w.found = nil, agent.Message{}, journal
+// restart drops the writes of the step's calls. Only those in the journal count.
+func (w *stateWrites) restart(journal *loop.Journal) {
+	w.calls, w.plan, w.recovered = nil, agent.Message{}, journal
 }
 
-// ask is for a call of the model. The writes of hooks so far have led to its reply.
-func (w *writes) ask() { w.asked, w.hooks = slices.Concat(w.asked, w.hooks), nil }
+// callModel prepares for a model call. The hook writes so far precede its reply.
+func (w *stateWrites) callModel() { w.beforeReply, w.late = slices.Concat(w.beforeReply, w.late), nil }
 
-// ofPlan are the writes that the plan is recorded with.
-func (w *writes) ofPlan() []agent.Op {
-	if len(w.asked) == 0 {
+// forPlan returns the writes to record with the plan.
+func (w *stateWrites) forPlan() []agent.Op {
+	if len(w.beforeReply) == 0 {
 		return nil
 	}
-	return agent.Diff(w.entered(), applied(w.entered(), w.asked))
+	return agent.Diff(w.afterEntry(), applied(w.afterEntry(), w.beforeReply))
 }
 
-// recorded is for a plan that was recorded, without the writes for it where they were dropped.
-func (w *writes) recorded(dropped bool) {
+// planRecorded notes that the plan was recorded. dropped means without its writes.
+func (w *stateWrites) planRecorded(dropped bool) {
 	if dropped {
-		w.asked = nil
+		w.beforeReply = nil
 	}
 	w.planned = true
 }
 
-// begin is for calls that are about to run. They see the writes of hooks so far.
-func (w *writes) begin(plan agent.Message) {
-	w.plan, w.found = plan, nil
+// beginCalls prepares for calls. They see the hook writes so far.
+func (w *stateWrites) beginCalls(plan agent.Message) {
+	w.plan, w.recovered = plan, nil
 	if w.calls == nil {
-		w.before, w.hooks = slices.Concat(w.before, w.hooks), nil
+		w.afterReply, w.late = slices.Concat(w.afterReply, w.late), nil
 	}
 }
 
-// take gives the recorded results of a former owner that the messages carry, where a stop came
-// before the calls were taken over here. From now on the writes count them.
-func (w *writes) take(messages []agent.Message) []loop.Recorded {
-	if w.found == nil {
+// takeRecovered returns the recorded results of an earlier owner in the messages of a commit, if a stop came
+// before their calls were continued here. Their writes count from then on.
+func (w *stateWrites) takeRecovered(messages []agent.Message) []loop.Recorded {
+	if w.recovered == nil {
 		return nil
 	}
 	var taken []loop.Recorded
 	for _, m := range messages {
 		for _, result := range m.Results() {
-			i := slices.IndexFunc(w.found.Results, func(r loop.Recorded) bool { return r.Result.CallID == result.CallID })
+			i := slices.IndexFunc(w.recovered.Results, func(r loop.Recorded) bool { return r.Result.CallID == result.CallID })
 			if i >= 0 {
-				taken = append(taken, w.found.Results[i])
+				taken = append(taken, w.recovered.Results[i])
 			}
 		}
 	}
-	w.begin(w.found.Plan)
+	w.beginCalls(w.recovered.Plan)
 	for _, r := range taken {
-		w.ended(loop.Ended{Result: r.Result, Ops: r.Ops})
+		w.addCall(loop.Ended{Result: r.Result, Ops: r.Ops})
 	}
 	return taken
 }
 
-// entered is what the hooks of the run's begin see.
-func (w *writes) entered() agent.State { return applied(w.state, w.entry) }
+// afterEntry is the state for hooks at the begin of the run.
+func (w *stateWrites) afterEntry() agent.State { return applied(w.state, w.entry) }
 
-// called is what the calls see.
-func (w *writes) called() agent.State { return applied(applied(w.entered(), w.asked), w.before) }
+// seenByCalls is the state for calls.
+func (w *stateWrites) seenByCalls() agent.State {
+	return applied(applied(w.afterEntry(), w.beforeReply), w.afterReply)
+}
 
-// withCalls gives the state behind the writes of the calls, in the order of the plan.
-func (w *writes) withCalls(state agent.State) agent.State {
+// withCalls returns the state after the writes of the calls, in the order of the plan.
+func (w *stateWrites) withCalls(state agent.State) agent.State {
 	for _, c := range w.plan.Calls() {
 		state = applied(state, w.calls[c.ID])
 	}
 	return state
 }
 
-// merged is the state with all writes so far. The next hook and the planner see it, and the step
-// leaves it if nothing more is written.
-func (w *writes) merged() agent.State { return applied(w.withCalls(w.called()), w.hooks) }
+// merged is the state after all writes so far, for the planner and the next hook. Without further writes the
+// step leaves it.
+func (w *stateWrites) merged() agent.State { return applied(w.withCalls(w.seenByCalls()), w.late) }
 
-// seen is the state for a hook beside calls. A hook of the run's begin has step 0, and does not
-// see the recorded writes of a former owner.
-func (w *writes) seen(step int) agent.State {
+// seenByHook is the state for a hook outside of calls. Step 0 is the begin of the run, where hooks do not see
+// the recorded writes of an earlier owner.
+func (w *stateWrites) seenByHook(step int) agent.State {
 	if step == 0 {
-		return w.entered()
+		return w.afterEntry()
 	}
 	return w.merged()
 }
 
-// hooked takes the writes of a hook beside calls.
-func (w *writes) hooked(step int, ops []agent.Op) {
+// addHook adds the writes of a hook outside of calls.
+func (w *stateWrites) addHook(step int, ops []agent.Op) {
 	if step == 0 {
 		w.entry = append(w.entry, ops...)
 		return
 	}
-	w.hooks = append(w.hooks, ops...)
+	w.late = append(w.late, ops...)
 }
 
-// ofHooks is how many writes of hooks beside calls there are.
-func (w *writes) ofHooks() int { return len(w.entry) + len(w.asked) + len(w.before) + len(w.hooks) }
+// hookCount counts the writes of hooks outside of calls.
+func (w *stateWrites) hookCount() int {
+	return len(w.entry) + len(w.beforeReply) + len(w.afterReply) + len(w.late)
+}
 
-// changes reports whether the step may leave another state than it has found.
-func (w *writes) changes() bool { return w.owns() || len(w.calls) > 0 }
+// changes reports whether the step may change the state.
+func (w *stateWrites) changes() bool { return w.mayDiffer() || len(w.calls) > 0 }
 
-// owns reports whether the commit may have to write something itself.
-func (w *writes) owns() bool { return w.defaulted || w.ofHooks() > 0 }
+// mayDiffer reports whether the commit may need writes of its own.
+func (w *stateWrites) mayDiffer() bool { return w.defaulted || w.hookCount() > 0 }
 
-// own are the writes of the commit itself. They lead from the state after the writes of the
-// recorded calls to the state that the step leaves. So they include the writes of the recorded
-// plan.
-func (w *writes) own() []agent.Op {
-	if !w.owns() {
+// forCommit returns the writes of the commit itself. They lead from the state after the recorded calls to the
+// state at the end of the step, so they include the writes recorded with the plan.
+func (w *stateWrites) forCommit() []agent.Op {
+	if !w.mayDiffer() {
 		return nil
 	}
-	return agent.Diff(w.withCalls(w.kept), w.merged())
+	return agent.Diff(w.withCalls(w.stored), w.merged())
 }
 
-// drop forgets the writes of hooks, and reports whether there were any.
-func (w *writes) drop() bool {
-	some := w.ofHooks() > 0
-	w.entry, w.asked, w.before, w.hooks = nil, nil, nil, nil
+// drop drops the writes of hooks, and reports whether there were any.
+func (w *stateWrites) drop() bool {
+	some := w.hookCount() > 0
+	w.entry, w.beforeReply, w.afterReply, w.late = nil, nil, nil, nil
 	w.dropped = w.dropped || some
 	return some
 }
 
-// cut forgets the writes of hooks, except those in the journal.
-func (w *writes) cut() {
-	asked := w.asked
+// cutStep drops the writes of hooks, except those in the journal.
+func (w *stateWrites) cutStep() {
+	asked := w.beforeReply
 	if w.drop(); w.planned {
-		w.asked = asked
+		w.beforeReply = asked
 	}
 }
 
-// commit makes the state that of the committed step.
-func (w *writes) commit() {
+// commit makes the current state the stored one.
+func (w *stateWrites) commit() {
 	w.state = w.merged()
-	w.kept, w.defaulted = w.state, false
-	w.entry, w.asked, w.before, w.hooks, w.calls = nil, nil, nil, nil, nil
-	w.plan, w.planned, w.dropped, w.found = agent.Message{}, false, false, nil
+	w.stored, w.defaulted = w.state, false
+	w.entry, w.beforeReply, w.afterReply, w.late, w.calls = nil, nil, nil, nil, nil
+	w.plan, w.planned, w.dropped, w.recovered = agent.Message{}, false, false, nil
 }
 
-// ended takes the writes of a call.
-func (w *writes) ended(e loop.Ended) {
+// addCall adds the writes of a call.
+func (w *stateWrites) addCall(e loop.Ended) {
 	if e.Stopped || len(e.Ops) == 0 {
 		return
 	}
@@ -208,8 +211,8 @@ func (w *writes) ended(e loop.Ended) {
 	w.calls[e.Result.CallID] = e.Ops
 }
 
-// applied gives the state after the writes. They come from agent.Diff or were accepted by the
-// state service, so they can always be applied; otherwise the state stays as it is.
+// applied returns the state after the writes. The writes come from agent.Diff or were accepted by the state
+// service, so they always apply. If they do not, the state stays the same.
 func applied(state agent.State, ops []agent.Op) agent.State {
 	if len(ops) == 0 {
 		return state

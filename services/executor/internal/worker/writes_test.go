@@ -11,21 +11,21 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// prompts are what the prompt of an agent has seen of the state, by the number of
-// messages that the model was shown beside.
-type prompts struct {
+// promptLog has the custom states seen by prompts, by the number of messages in the request.
+type promptLog struct {
 	mu   sync.Mutex
 	seen map[int][]string
 }
 
-// watched gives an agent that says its state to its model.
-func (s *prompts) watched(m mind, tools ...agent.Tool) worker.Agent {
+// agent returns an agent whose prompt is its state.
+func (s *promptLog) agent(m modelFunc, tools ...agent.Tool) catalog.Agent {
 	s.seen = map[int][]string{}
-	a := definition("demo", mind(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
+	a := define("demo", modelFunc(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
 		s.mu.Lock()
 		s.seen[len(r.Messages)] = append(s.seen[len(r.Messages)], r.System)
 		s.mu.Unlock()
@@ -38,17 +38,17 @@ func (s *prompts) watched(m mind, tools ...agent.Tool) worker.Agent {
 	return a
 }
 
-// only checks that each prompt beside so many messages was the one.
-func (s *prompts) only(t *testing.T, messages int, want string) {
+// verify checks that all prompts with so many messages were the same one.
+func (s *promptLog) verify(t *testing.T, messages int, want string) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if got := slices.Compact(slices.Clone(s.seen[messages])); !slices.Equal(got, []string{want}) {
-		t.Errorf("prompts beside %d messages = %q, want %s", messages, got, want)
+		t.Errorf("prompts with %d messages = %q, want %s", messages, got, want)
 	}
 }
 
-func put(h agent.Host, key, value string) {
+func putState(h agent.Host, key, value string) {
 	if err := h.Update(func(draft agent.State) error { draft[key] = value; return nil }); err != nil {
 		panic(err)
 	}
@@ -56,41 +56,41 @@ func put(h agent.Host, key, value string) {
 
 func TestAKeyThatAHookAndAToolWriteIsTheSameToPromptsReadersAndTheStateService(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
-		p, seen := newPlay(t), &prompts{}
-		a := seen.watched(replies(ask("write", `{}`), text("done")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
-			put(c, "k", "tool")
+	dieEverywhere(t, func(t *testing.T, c *death) {
+		p, seen := newSystem(t), &promptLog{}
+		a := seen.agent(stepReplies(callsReply("write", `{}`), textReply("done")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
+			putState(c, "k", "tool")
 			return "done " + c.ID, nil
 		}))
 		a.Hooks = agent.Hooks{
 			BeforeRun: func(_ context.Context, h *agent.HookCall) error {
 				if h.State()["run"] == nil {
-					put(h, "run", "before")
+					putState(h, "run", "before")
 				}
 				return nil
 			},
-			OnStart: func(_ context.Context, h *agent.HookCall) { put(h, "start", "on") },
+			OnStart: func(_ context.Context, h *agent.HookCall) { putState(h, "start", "on") },
 			BeforeModel: func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) {
 				if h.Step == 1 {
-					put(h, "k", "hook")
+					putState(h, "k", "hook")
 				}
 			},
 		}
 		p.agents["demo"] = a
-		p.start(c)
-		p.end(p.state.startRun("s", "demo", "hi"))
+		p.openMortal(c)
+		p.end(p.startRun("s", "demo", "hi"))
 		want := `{"k":"tool","run":"before","start":"on"}`
-		if got, _ := json.Marshal(p.state.sessions["s"].state); string(got) != want {
+		if got, _ := json.Marshal(p.customState("s")); string(got) != want {
 			t.Errorf("state = %s, want %s", got, want)
 		}
-		seen.only(t, 1, `{"run":"before","start":"on"}`)
-		seen.only(t, 3, want)
-		p.once()
+		seen.verify(t, 1, `{"run":"before","start":"on"}`)
+		seen.verify(t, 3, want)
+		p.verifyOnce()
 	}, dieBefore, dieAfter)
 }
 
-// count appends to a list of the state, once for each call of the hook.
-func count(h agent.Host, key string) {
+// appendState appends the key to a list under the key.
+func appendState(h agent.Host, key string) {
 	if err := h.Update(func(draft agent.State) error {
 		list, _ := draft[key].([]any)
 		draft[key] = append(list, key)
@@ -100,12 +100,12 @@ func count(h agent.Host, key string) {
 	}
 }
 
-// counting are hooks of every point that write.
-func counting() agent.Hooks {
-	at := func(h *agent.HookCall, point string) { count(h, fmt.Sprintf("%s %d", point, h.Step)) }
+// countingHooks returns hooks of every point, each with a write.
+func countingHooks() agent.Hooks {
+	at := func(h *agent.HookCall, point string) { appendState(h, fmt.Sprintf("%s %d", point, h.Step)) }
 	return agent.Hooks{
 		BeforeRun: func(_ context.Context, h *agent.HookCall) error {
-			put(h, "BeforeRun", "yes") // for each executor
+			putState(h, "BeforeRun", "yes") // the same for each executor
 			return nil
 		},
 		OnStart:     func(_ context.Context, h *agent.HookCall) { at(h, "OnStart") },
@@ -115,7 +115,7 @@ func counting() agent.Hooks {
 		},
 		BeforeTool:    func(_ context.Context, h *agent.HookCall, _ agent.ToolCall) { at(h, "BeforeTool") },
 		AfterTool:     func(_ context.Context, h *agent.HookCall, _ agent.ToolCall, _ agent.ToolResult) { at(h, "AfterTool") },
-		OnStateChange: func(_ context.Context, h *agent.HookCall, _ []agent.Op) { put(h, "OnStateChange", "yes") },
+		OnStateChange: func(_ context.Context, h *agent.HookCall, _ []agent.Op) { putState(h, "OnStateChange", "yes") },
 		OnMessage:     func(_ context.Context, h *agent.HookCall, m agent.Message) { at(h, "OnMessage "+string(m.Role)) },
 		AfterRun:      func(_ context.Context, h *agent.HookCall, _ agent.RunEnd) { at(h, "AfterRun") },
 	}
@@ -123,18 +123,18 @@ func counting() agent.Hooks {
 
 func TestWhatHooksWriteIsInTheStateOnceWhereverTheirExecutorDies(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
-		p := newPlay(t)
-		a := definition("demo", replies(ask("write", `{}`), text("done")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
-			count(c, "tool")
+	dieEverywhere(t, func(t *testing.T, c *death) {
+		p := newSystem(t)
+		a := define("demo", stepReplies(callsReply("write", `{}`), textReply("done")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
+			appendState(c, "tool")
 			return "done " + c.ID, nil
 		}))
-		a.Hooks = counting()
+		a.Hooks = countingHooks()
 		p.agents["demo"] = a
-		p.start(c)
-		p.end(p.state.startRun("s", "demo", "hi"))
+		p.openMortal(c)
+		p.end(p.startRun("s", "demo", "hi"))
 		var got []string
-		state := p.state.sessions["s"].state
+		state := p.customState("s")
 		for _, key := range slices.Sorted(maps.Keys(state)) {
 			got = append(got, fmt.Sprint(key, " ", state[key]))
 		}
@@ -145,28 +145,28 @@ func TestWhatHooksWriteIsInTheStateOnceWhereverTheirExecutorDies(t *testing.T) {
 			"OnStateChange yes", "tool [tool]",
 		}
 		equalLines(t, "state", got, want)
-		p.once()
+		p.verifyOnce()
 	}, dieBefore, dieAfter)
 }
 
 func TestUsageOfHooksThatSeeARecordedReplyAgainCountsOnce(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
+	dieEverywhere(t, func(t *testing.T, c *death) {
 		if c.point != worker.PointPlanRecorded && c.point != worker.PointCallTold {
 			return
 		}
-		p := newPlay(t)
-		a := definition("demo", replies(ask("write", `{}`), text("done")), p.tool("write", agent.RetrySafe, nil))
+		p := newSystem(t)
+		a := define("demo", stepReplies(callsReply("write", `{}`), textReply("done")), p.tool("write", agent.RetrySafe, nil))
 		a.Hooks.OnStart = func(_ context.Context, h *agent.HookCall) { h.RecordUsage("seen", "start", 1) }
 		a.Hooks.AfterModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall, _ agent.Message, _ error) {
 			h.RecordUsage("seen", "reply", 1)
 		}
 		a.Hooks.OnMessage = func(_ context.Context, h *agent.HookCall, m agent.Message) { h.RecordUsage("seen", string(m.Role), 1) }
 		p.agents["demo"] = a
-		p.start(c)
-		p.end(p.state.startRun("s", "demo", "hi"))
+		p.openMortal(c)
+		p.end(p.startRun("s", "demo", "hi"))
 		counts := map[string]float64{}
-		for _, u := range p.state.sessions["s"].usage {
+		for _, u := range p.usage() {
 			if u.GetCustom() != nil {
 				counts[u.GetCustom().GetName()] += u.GetCustom().GetValue()
 			}
@@ -179,32 +179,32 @@ func TestUsageOfHooksThatSeeARecordedReplyAgainCountsOnce(t *testing.T) {
 
 func TestReadersForgetWhatHooksHaveWrittenAndTheCommitDrops(t *testing.T) {
 	t.Parallel()
-	playEverywhere(t, func(t *testing.T, c *cut) {
-		p, seen := newPlay(t), &prompts{}
-		p.state.maxState = 100
-		a := seen.watched(replies(ask("write", `{}`), text("done")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
-			put(c, "k", "tool")
+	dieEverywhere(t, func(t *testing.T, c *death) {
+		p, seen := newSystem(t), &promptLog{}
+		p.stateConfig.Server.Limits.StagedBytes = 100
+		a := seen.agent(stepReplies(callsReply("write", `{}`), textReply("done")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
+			putState(c, "k", "tool")
 			return "done " + c.ID, nil
 		}))
 		a.Hooks.OnStart = func(_ context.Context, h *agent.HookCall) {
-			put(h, "huge", strings.Repeat("x", 200))
-			put(h, "k", "hook")
+			putState(h, "huge", strings.Repeat("x", 200))
+			putState(h, "k", "hook")
 		}
 		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) {
-			if h.Step == 2 { // in which nobody else writes
-				put(h, "huge", strings.Repeat("x", 200))
+			if h.Step == 2 { // no other hook or tool writes in it
+				putState(h, "huge", strings.Repeat("x", 200))
 			}
 		}
 		p.agents["demo"] = a
-		p.start(c)
-		if run := p.end(p.state.startRun("s", "demo", "hi")); run.GetStatus() != completed {
+		p.openMortal(c)
+		if run := p.end(p.startRun("s", "demo", "hi")); run.GetStatus() != completed {
 			t.Errorf("run = %v, want it completed", run)
 		}
 		want := `{"k":"tool"}`
-		if got, _ := json.Marshal(p.state.sessions["s"].state); string(got) != want {
+		if got, _ := json.Marshal(p.customState("s")); string(got) != want {
 			t.Errorf("state = %s, want %s", got, want)
 		}
-		seen.only(t, 3, want)
-		p.once()
+		seen.verify(t, 3, want)
+		p.verifyOnce()
 	}, failBefore, failAfter, dieBefore, dieAfter)
 }

@@ -1,0 +1,79 @@
+// Package catalog defines what a worker needs to know of the agents that it runs.
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+)
+
+// Catalog finds the agents that an executor serves. They may change while it runs. Safe
+// for concurrent use.
+type Catalog interface {
+	// Types returns the types to announce to the state service, by name.
+	Types() []Type
+	// Resolve returns the agent of a run, which uses it until its claim ends. NotFound
+	// (AGENT_NOT_FOUND): there is no such type, or no longer. Other errors come from a factory and
+	// fail the run.
+	Resolve(ctx context.Context, f For) (Agent, error)
+	// Changed returns a channel that is closed when Types changes after the call; nil if it
+	// never changes.
+	Changed() <-chan struct{}
+}
+
+// Type describes an agent without its run.
+type Type struct {
+	Name        string
+	Description string
+	OnBusy      agent.BusyPolicy
+}
+
+// For identifies the run that uses an agent.
+type For struct{ AgentType, Tenant, SessionID, RunID, UserID string }
+
+// Agent is an agent with its models.
+type Agent struct {
+	agent.Agent
+	// Models has the models of the agent and its fallbacks, by provider/name.
+	Models map[string]model.Model
+}
+
+// FindModel returns a model by provider/name.
+func (a Agent) FindModel(name string) (model.Model, error) {
+	m, ok := a.Models[name]
+	if !ok {
+		return nil, fmt.Errorf("the agent %q has no model %q", a.Name, name)
+	}
+	return m, nil
+}
+
+// Static is a catalog that never changes.
+type Static []Agent
+
+// Types returns the types to announce.
+func (s Static) Types() []Type {
+	types := make([]Type, 0, len(s))
+	for _, a := range s {
+		types = append(types, Type{Name: a.Name, Description: a.Description, OnBusy: a.OnBusy})
+	}
+	slices.SortFunc(types, func(a, b Type) int { return strings.Compare(a.Name, b.Name) })
+	return types
+}
+
+// Resolve returns the agent of the type.
+func (s Static) Resolve(_ context.Context, f For) (Agent, error) {
+	for _, a := range s {
+		if a.Name == f.AgentType {
+			return a, nil
+		}
+	}
+	return Agent{}, fault.New(fault.NotFound, "AGENT_NOT_FOUND", "there is no agent %q here", f.AgentType)
+}
+
+// Changed returns nil.
+func (s Static) Changed() <-chan struct{} { return nil }

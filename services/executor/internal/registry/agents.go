@@ -1,0 +1,177 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/config"
+	"github.com/holdfast-run/holdfast/services/executor/internal/agents"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool/builtin"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool/httptool"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool/mcptool"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
+)
+
+// AgentsConfig names the YAML files of agents, and limits what agents in YAML may use. Files
+// cannot raise these limits.
+type AgentsConfig struct {
+	AgentsFiles string        `env:"HOLDFAST_EXECUTOR_AGENTS" doc:"YAML files, folders and patterns of agents, separated by ;. Needed where no agent is registered in Go"`
+	AgentsPoll  time.Duration `env:"HOLDFAST_EXECUTOR_AGENTS_POLL" envDefault:"2s" doc:"interval at which the files of agents are checked for changes; 0 never checks"`
+	NotesDir    string        `env:"HOLDFAST_EXECUTOR_NOTES_DIR" doc:"folder where the tools note and note_once write; without it they do not exist"`
+
+	FileEnv    []string `env:"HOLDFAST_EXECUTOR_FILE_ENV" envDefault:"*_KEY,*_TOKEN" doc:"environment variables that YAML may name, separated by commas: names, with * for any part; never those of Holdfast"`
+	ModelHosts []string `env:"HOLDFAST_EXECUTOR_MODEL_HOSTS" doc:"hosts that a baseURL in YAML may be on, separated by commas: names, *.suffix or addresses, each with :port or for all ports; when empty the provider's own and this machine"`
+
+	MCPCommands      []string `env:"HOLDFAST_EXECUTOR_MCP_COMMANDS" doc:"programs that MCP servers in YAML may be, separated by commas: names that PATH leads to, as npx, and absolute paths; none when empty"`
+	ToolHosts        []string `env:"HOLDFAST_EXECUTOR_TOOL_HOSTS" doc:"hosts that HTTP tools and MCP servers in YAML may be on, separated by commas: names, *.suffix or addresses, each with :port or for all ports; none when empty"`
+	ToolPrivateHosts []string `env:"HOLDFAST_EXECUTOR_TOOL_PRIVATE_HOSTS" doc:"hosts like those of HOLDFAST_EXECUTOR_TOOL_HOSTS that may have private addresses"`
+}
+
+func (c AgentsConfig) toolHosts() outbound.Policy {
+	return outbound.Policy{Hosts: c.ToolHosts, Private: c.ToolPrivateHosts}
+}
+
+// separator separates the paths of AgentsConfig.AgentsFiles.
+const separator = ";"
+
+// Agents is a set of agents in YAML, with their open MCP servers.
+type Agents struct {
+	list    []agents.Agent // by name
+	servers []*lease
+	once    sync.Once
+}
+
+// ParseAgents reads agents in YAML (see package internal/agents for their form). Relative
+// paths in the YAML are relative to dir. lookupEnv finds the environment variables of
+// AgentsConfig, and those that the YAML names and may name; nil finds none. A registry or an
+// executor that is given the set closes it.
+//
+// Invalid (AGENTS_INVALID): the detail has one line for each mistake, with the
+// file's name, agents.yaml, and the line in it. Invalid (CONFIG_INVALID, HOSTS_INVALID).
+func ParseAgents(data []byte, dir string, lookupEnv func(string) (string, bool)) (*Agents, error) {
+	if lookupEnv == nil {
+		lookupEnv = noVariables
+	}
+	var environ []string
+	for _, v := range config.Variables(AgentsConfig{}) {
+		if value, ok := lookupEnv(v.Name); ok {
+			environ = append(environ, v.Name+"="+value)
+		}
+	}
+	var c AgentsConfig
+	if err := config.Load(&c, environ); err != nil {
+		return nil, err
+	}
+	l := &loader{config: c, lookupEnv: lookupEnv, log: slog.Default(), servers: &mcpServers{}}
+	return l.load(func(known agents.Known) (*agents.Set, error) {
+		return agents.Parse(context.Background(), agents.Source{Name: "agents.yaml", Dir: dir, Data: data}, known)
+	})
+}
+
+// With returns the agents of both sets. An agent of others replaces one of the same name. The
+// new set takes over what both sets have open.
+func (a *Agents) With(others *Agents) *Agents {
+	list := slices.Clone(others.list)
+	for _, own := range a.list {
+		if !slices.ContainsFunc(others.list, func(o agents.Agent) bool { return o.Name == own.Name }) {
+			list = append(list, own)
+		}
+	}
+	sortByName(list)
+	return &Agents{list: list, servers: slices.Concat(a.servers, others.servers)}
+}
+
+// Definitions returns the agents without their models, by name.
+func (a *Agents) Definitions() []agent.Agent {
+	definitions := make([]agent.Agent, len(a.list))
+	for i, one := range a.list {
+		definitions[i] = one.Now()
+	}
+	return definitions
+}
+
+// Close releases the MCP servers of the agents. A server ends after the last run that uses it.
+func (a *Agents) Close() {
+	a.once.Do(func() {
+		for _, s := range a.servers {
+			s.release()
+		}
+	})
+}
+
+// Discard closes a set that no run has used, and waits until its MCP servers have ended.
+func Discard(a *Agents) {
+	a.Close()
+	for _, s := range a.servers {
+		s.all.closing.Wait()
+	}
+}
+
+func sortByName(list []agents.Agent) {
+	slices.SortFunc(list, func(a, b agents.Agent) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func splitPaths(paths string) []string {
+	return slices.DeleteFunc(strings.Split(paths, separator), func(path string) bool { return path == "" })
+}
+
+func noVariables(string) (string, bool) { return "", false }
+
+// loader makes one set of agents from YAML.
+type loader struct {
+	config    AgentsConfig
+	lookupEnv func(string) (string, bool)
+	models    map[string]model.Model // the host's, by provider
+	log       *slog.Logger
+	servers   *mcpServers
+
+	mu     sync.Mutex
+	leases []*lease // of the new set
+}
+
+// load makes a set of the agents that read returns. If that fails, nothing stays open.
+func (l *loader) load(read func(agents.Known) (*agents.Set, error)) (*Agents, error) {
+	if err := l.config.check(); err != nil {
+		return nil, err
+	}
+	set, err := read(l.known())
+	loaded := &Agents{servers: l.leases}
+	if err != nil {
+		loaded.Close()
+		return nil, err
+	}
+	loaded.list = set.Agents
+	sortByName(loaded.list)
+	return loaded, nil
+}
+
+// known returns what files may refer to.
+func (l *loader) known() agents.Known {
+	allowed := mcptool.Allowed{Commands: l.config.MCPCommands, Hosts: l.config.toolHosts()}
+	peers := mcptool.Peers{Allowed: allowed, Lookup: l.lookupNamed, Own: l.lookupEnv, Log: l.log, Now: time.Now}
+	return agents.Known{
+		Tools:     builtin.Tools(builtin.Config{Now: time.Now, NotesDir: l.config.NotesDir}),
+		Providers: providers(),
+		Models:    l.models,
+		Open:      l.openModel,
+		HTTP:      httptool.Peers{Policy: l.config.toolHosts(), Lookup: l.lookupNamed},
+		MCP:       allowed,
+		Connect: func(ctx context.Context, c mcptool.Config) (agents.Server, error) {
+			s, err := l.servers.connect(ctx, c, peers)
+			if err != nil {
+				return nil, err
+			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.leases = append(l.leases, s)
+			return s, nil
+		},
+	}
+}

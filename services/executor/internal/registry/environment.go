@@ -1,0 +1,102 @@
+package registry
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/executor/internal/agents"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
+)
+
+// variablePattern matches the patterns of AgentsConfig.FileEnv.
+var variablePattern = regexp.MustCompile(`^[A-Za-z0-9_*]+$`)
+
+// check returns Invalid (CONFIG_INVALID, HOSTS_INVALID) for malformed lists.
+func (c AgentsConfig) check() error {
+	for _, pattern := range c.FileEnv {
+		if !variablePattern.MatchString(pattern) {
+			return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_FILE_ENV has %q; write names of environment variables, with * for any part", pattern)
+		}
+	}
+	if err := c.modelHosts().Check(); err != nil {
+		return err
+	}
+	return c.toolHosts().Check()
+}
+
+// modelHosts allows hosts of a baseURL, beside this machine and the provider's own host.
+func (c AgentsConfig) modelHosts() outbound.Policy { return outbound.Policy{Hosts: c.ModelHosts} }
+
+// mayName reports whether files may name the variable. They may not name variables of Holdfast.
+func (c AgentsConfig) mayName(variable string) bool {
+	if strings.HasPrefix(strings.ToUpper(variable), "HOLDFAST_") {
+		return false
+	}
+	return slices.ContainsFunc(c.FileEnv, func(pattern string) bool {
+		matched, _ := path.Match(pattern, variable) // check has refused malformed patterns
+		return matched
+	})
+}
+
+// lookupNamed finds a variable that a file names, if files may name it.
+func (l *loader) lookupNamed(variable string) (string, bool) {
+	if !l.config.mayName(variable) {
+		return "", false
+	}
+	return l.lookupEnv(variable)
+}
+
+// openModel makes the model of a provider in a file. If the file names no key, the key comes
+// from the provider's own variable and goes to the provider alone: a server at a base URL gets
+// the key that the file names, or none.
+func (l *loader) openModel(s agents.Settings) (model.Model, error) {
+	c := ModelConfig{Provider: s.Provider, API: s.API, BaseURL: s.BaseURL, Script: s.Script, IdleTimeout: s.IdleTimeout}
+	remote, ok := remoteProvider(s.Provider)
+	switch {
+	case !ok:
+		return OpenModel(c)
+	case s.APIKeyEnv != "" && !l.config.mayName(s.APIKeyEnv):
+		return nil, fmt.Errorf("apiKeyEnv: files may not name the variable %q; HOLDFAST_EXECUTOR_FILE_ENV lists the variables that they may name", s.APIKeyEnv)
+	case s.APIKeyEnv != "":
+		c.APIKey = firstSet(l.lookupEnv, []string{s.APIKeyEnv})
+	case s.BaseURL == "":
+		c.APIKey = firstSet(l.lookupEnv, remote.keyVariables)
+	}
+	if c.APIKey == "" && (s.APIKeyEnv != "" || s.BaseURL == "") {
+		return nil, fmt.Errorf("the environment variable %s is not set; it must hold the API key", cmp.Or(s.APIKeyEnv, remote.keyVariables[0]))
+	}
+	m, err := OpenModel(c)
+	if err != nil {
+		return nil, err
+	}
+	return m, l.config.checkBaseURL(s.BaseURL, remote.baseURL)
+}
+
+// checkBaseURL returns an error unless the base URL in a file is empty, on the provider's own
+// host, on this machine, or on a host of HOLDFAST_EXECUTOR_MODEL_HOSTS.
+func (c AgentsConfig) checkBaseURL(baseURL, providersOwn string) error {
+	u, err := url.Parse(baseURL)
+	if err != nil || baseURL == "" {
+		return err
+	}
+	own, err := url.Parse(providersOwn)
+	if err != nil {
+		return err
+	}
+	address, _ := netip.ParseAddr(u.Hostname()) // the zero address for a name, which is no loopback
+	if u.Scheme == own.Scheme && u.Host == own.Host || address.Unmap().IsLoopback() || strings.EqualFold(u.Hostname(), "localhost") {
+		return nil
+	}
+	if err := c.modelHosts().Allows(u); err != nil {
+		return fmt.Errorf("baseURL: %w; HOLDFAST_EXECUTOR_MODEL_HOSTS lists the hosts of models", err)
+	}
+	return nil
+}

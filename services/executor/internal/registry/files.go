@@ -1,0 +1,186 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/executor/internal/agents"
+)
+
+// Peers is what Load works with. Nil fields have a default.
+type Peers struct {
+	LookupEnv func(string) (string, bool) // finds the variables that files name; nil finds none
+	Log       *slog.Logger                // nil is slog.Default
+}
+
+// files is the source of a registry's agents in YAML. The registry's loading guards it.
+type files struct {
+	registry  *Registry
+	config    AgentsConfig
+	lookupEnv func(string) (string, bool)
+	log       *slog.Logger
+
+	loaded  *agents.Trail // the files as last read, also when they were invalid
+	changed *agents.Trail // as last seen, when they have changed since; nil otherwise
+	backoff time.Duration // between two attempts at unchanged files; 0 makes none
+	pending time.Duration // remaining of backoff
+}
+
+// Load serves the agents in the YAML files that the configuration names (see package
+// internal/agents for their form). They replace the agents of an earlier Load or Use. An
+// executor that runs with the registry follows the files.
+//
+// Invalid (AGENTS_INVALID): the detail has one line for each mistake, with the
+// file's name and the line in it. NotFound (AGENTS_NOT_FOUND): there is no such file.
+// Conflict (AGENT_EXISTS): an agent registered in Go has the name. Invalid (CONFIG_INVALID,
+// HOSTS_INVALID). Unavailable (MCP_UNAVAILABLE): the files are valid, but MCP servers that
+// they name do not answer.
+func (r *Registry) Load(ctx context.Context, c AgentsConfig, p Peers) error {
+	f := &files{registry: r, config: c, lookupEnv: p.LookupEnv, log: cmp.Or(p.Log, slog.Default())}
+	if f.lookupEnv == nil {
+		f.lookupEnv = noVariables
+	}
+	if len(splitPaths(c.AgentsFiles)) == 0 {
+		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_AGENTS names no file")
+	}
+	if c.AgentsPoll < 0 {
+		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_AGENTS_POLL must not be below 0")
+	}
+	r.loading.Lock()
+	defer r.loading.Unlock()
+	if err := f.read(ctx); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.files = f
+	return nil
+}
+
+// read reads the files and serves their agents. The caller holds loading.
+func (f *files) read(ctx context.Context) error {
+	f.registry.mu.Lock()
+	models := maps.Clone(f.registry.models)
+	f.registry.mu.Unlock()
+	l := &loader{config: f.config, lookupEnv: f.lookupEnv, models: models, log: f.log, servers: f.registry.servers}
+	set, err := l.load(func(known agents.Known) (*agents.Set, error) {
+		set, trail, err := agents.Load(ctx, splitPaths(f.config.AgentsFiles), known)
+		f.loaded, f.changed = trail, nil
+		return set, err
+	})
+	f.retry(fault.ReasonOf(err) == "MCP_UNAVAILABLE")
+	if err != nil {
+		return err
+	}
+	if err := f.registry.Use(set); err != nil {
+		set.Close()
+		return err
+	}
+	return nil
+}
+
+// maxBackoff is the longest time between two attempts at valid files whose MCP servers do not
+// answer.
+const maxBackoff = time.Minute
+
+// retry plans another attempt at the files as they are, or none. The first one follows at the
+// next check. Then the time doubles.
+func (f *files) retry(needed bool) {
+	if !needed {
+		f.backoff, f.pending = 0, 0
+		return
+	}
+	f.backoff = min(max(2*f.backoff, f.config.AgentsPoll), max(maxBackoff, f.config.AgentsPoll))
+	f.pending = f.backoff
+}
+
+// check compares the files with the loaded ones, and reports whether to log the result. It reads changed files
+// once two checks have seen them alike, since they are complete then.
+func (f *files) check(ctx context.Context) (report bool, err error) {
+	now := f.loaded.Look()
+	switch {
+	case f.loaded.Same(now):
+		f.changed = nil
+		if f.pending -= f.config.AgentsPoll; f.backoff == 0 || f.pending > 0 {
+			return false, nil
+		}
+		err = f.read(ctx)
+		return f.backoff == 0, err
+	case now.Same(f.changed):
+		return true, f.read(ctx)
+	default:
+		f.changed = now
+		return false, nil
+	}
+}
+
+// Reload reads the files of Load again, changed or not. Faults as of Load; then the
+// former agents stay. Without files it does nothing.
+func (r *Registry) Reload(ctx context.Context) error {
+	r.loading.Lock()
+	defer r.loading.Unlock()
+	if f := r.source(); f != nil {
+		return f.read(ctx)
+	}
+	return nil
+}
+
+func (r *Registry) source() *files {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.files
+}
+
+// sourcePoll is how often follow checks whether files were loaded.
+const sourcePoll = time.Second
+
+// follow reads the files of the latest Load when they change, until ctx ends. It logs mistakes
+// once. Until they are repaired, the former agents stay.
+func (r *Registry) follow(ctx context.Context, log *slog.Logger) {
+	for {
+		interval := sourcePoll
+		f := r.source()
+		if f != nil && f.config.AgentsPoll > 0 {
+			interval = f.config.AgentsPoll
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(interval):
+		}
+		if report, err := r.check(ctx, f); report && ctx.Err() == nil {
+			r.logReload(ctx, log, err)
+		}
+	}
+}
+
+// check checks the files once, if they are still the registry's and followed.
+func (r *Registry) check(ctx context.Context, f *files) (report bool, err error) {
+	r.loading.Lock()
+	defer r.loading.Unlock()
+	if f == nil || f != r.source() || f.config.AgentsPoll <= 0 {
+		return false, nil
+	}
+	return f.check(ctx)
+}
+
+// ReloadAndLog reads the files of the registry again and logs the result.
+func ReloadAndLog(ctx context.Context, r *Registry, log *slog.Logger) {
+	r.logReload(ctx, log, r.Reload(ctx))
+}
+
+// logReload logs the result of a reload.
+func (r *Registry) logReload(ctx context.Context, log *slog.Logger, err error) {
+	switch {
+	case fault.ReasonOf(err) == "MCP_UNAVAILABLE":
+		log.ErrorContext(ctx, "MCP servers of the agents do not answer; the former agents stay", "error", err)
+	case err != nil:
+		log.ErrorContext(ctx, "the files of agents have mistakes; the former agents stay", "error", err)
+	default:
+		log.InfoContext(ctx, "the files of agents were reloaded", "agents", r.Types())
+	}
+}

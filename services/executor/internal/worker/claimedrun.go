@@ -1,0 +1,129 @@
+package worker
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
+)
+
+// claimedRun is the run as its claim describes it. Its results never change.
+type claimedRun struct {
+	ref     *statev1.RunRef // the run and the epoch of the claim
+	session *statev1.Session
+	run     *statev1.Run
+}
+
+func newClaimedRun(claim *statev1.Claim) claimedRun {
+	session, run := claim.GetSession(), claim.GetRun()
+	return claimedRun{session: session, run: run, ref: &statev1.RunRef{
+		Tenant: session.GetTenant(), SessionId: session.GetSessionId(), RunId: run.GetRunId(), Epoch: claim.GetEpoch(),
+	}}
+}
+
+// plannerRun identifies the run for the planner.
+func (c claimedRun) plannerRun() loop.Run {
+	return loop.Run{Tenant: c.ref.GetTenant(), SessionID: c.ref.GetSessionId(), RunID: c.ref.GetRunId()}
+}
+
+// codeName returns a name for a function of the run's agent.
+func (c claimedRun) codeName(function string) string { return c.run.GetAgentType() + "/" + function }
+
+// continues reports whether the run continues an earlier one.
+func (c claimedRun) continues() bool {
+	entry := c.run.GetEntry()
+	return entry == statev1.RunEntry_RUN_ENTRY_RESUME || entry == statev1.RunEntry_RUN_ENTRY_CONTINUATION
+}
+
+// isDrain reports whether the plan of the step is a drain: it answers calls of an earlier step.
+func (c claimedRun) isDrain(step int, plan agent.Message) bool {
+	return loop.IsDrain(c.plannerRun(), step, plan)
+}
+
+// beginsDrain reports whether the effect is the first one of a drain.
+func (c claimedRun) beginsDrain(effect loop.Effect) bool {
+	switch e := effect.(type) {
+	case loop.RunCalls:
+		return e.Drain
+	case loop.Commit:
+		return e.Drain
+	case loop.RecordPlan:
+		return c.isDrain(e.Step, e.Plan)
+	}
+	return false
+}
+
+// deadline returns the run's own deadline, or the end of its agent's time limit, whichever comes first. A limit
+// of 0 is none. The zero time means never.
+func (c claimedRun) deadline(limit time.Duration, now time.Time) time.Time {
+	var deadline time.Time
+	if at := c.run.GetDeadlineAt(); at > 0 {
+		deadline = time.UnixMilli(at)
+	}
+	if limit > 0 {
+		begin := now
+		if at := c.run.GetStartedAt(); at > 0 {
+			begin = time.UnixMilli(at)
+		}
+		if end := begin.Add(limit); deadline.IsZero() || end.Before(deadline) {
+			deadline = end
+		}
+	}
+	return deadline
+}
+
+// toolCall returns a call of the step for its tool.
+func (c claimedRun) toolCall(step int, call loop.Call) *agent.Call {
+	return &agent.Call{
+		ID: call.ID, Tool: call.Name, IdempotencyKey: call.Key, Tenant: c.ref.GetTenant(), SessionID: c.ref.GetSessionId(),
+		RunID: c.ref.GetRunId(), AgentType: c.run.GetAgentType(), UserID: c.session.GetUserId(),
+		Tags: slices.Clone(c.session.GetTags()), Metadata: maps.Clone(c.session.GetMetadata()), Step: step, Input: call.Arguments,
+	}
+}
+
+// hookCall returns the argument of a hook of the step. Step 0 is outside of steps.
+func (c claimedRun) hookCall(step int, host *tool.Host) *agent.HookCall {
+	return &agent.HookCall{
+		Tenant: c.ref.GetTenant(), SessionID: c.ref.GetSessionId(), RunID: c.ref.GetRunId(), AgentType: c.run.GetAgentType(),
+		ParentSessionID: c.session.GetParentSessionId(), UserID: c.session.GetUserId(), Tags: slices.Clone(c.session.GetTags()),
+		Metadata: maps.Clone(c.session.GetMetadata()), Turn: int(c.run.GetTurn()), Step: step, Host: host,
+	}
+}
+
+// runEnd returns the end of the run for the agent's hook. steps counts the committed steps of the session.
+func (c claimedRun) runEnd(o loop.Outcome, steps int32, now time.Time) agent.RunEnd {
+	end := agent.RunEnd{Status: string(o.Status), Output: slices.Clone(o.Output), Steps: int(c.run.GetStepCount() + steps - c.session.GetStepCount())}
+	if o.Failure != nil {
+		end.Error, end.Code = o.Failure.Error, o.Failure.Code
+	}
+	if at := c.run.GetStartedAt(); at > 0 {
+		end.Duration = now.Sub(time.UnixMilli(at))
+	}
+	return end
+}
+
+// previousRun returns the id of the run that the claimed run continues, if the claim has it. It is empty for a
+// run that was started.
+func previousRun(claim *statev1.Claim) string {
+	run := claim.GetRun()
+	if !newClaimedRun(claim).continues() {
+		return ""
+	}
+	messages := claim.GetMessages()
+	for i := len(messages) - 1; i >= 0; i-- {
+		m := messages[i]
+		if id := m.GetMessage().GetRunId(); m.GetOrdinal() < run.GetStartMessageCount() && id != "" && id != run.GetRunId() {
+			return id
+		}
+	}
+	for _, c := range claim.GetCalls() {
+		if c.GetRunId() != "" {
+			return c.GetRunId()
+		}
+	}
+	return ""
+}
