@@ -199,7 +199,7 @@ func TestAgentsAreListedWithTheDefault(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "hi")), 400, "AGENT_REQUIRED")
-	h.State.Announce(&statev1.Agent{AgentType: "only"})
+	h = open(t, func(c *gateway.Config) { c.DefaultAgent = "" }, &statev1.Agent{AgentType: "only"})
 	if got := text(t, h.request(t, http.MethodGet, "/agents", "")); !strings.Contains(got, `"default":"only"`) {
 		t.Errorf("got %s", got)
 	}

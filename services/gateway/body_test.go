@@ -110,7 +110,7 @@ func TestACallerWithAKeyIsServedAsItsTenant(t *testing.T) {
 	h, acme, other := locked(t)
 	same := func(r, _ io.Reader) io.Reader { return r }
 	for protocol, client := range callers(t, h, acme, same) {
-		started, err := client.Start(t.Context(), &agentv1.StartRequest{Message: strings.Repeat("x", 1<<20)})
+		started, err := client.Start(t.Context(), &agentv1.StartRequest{Message: strings.Repeat("x", 1000<<10)})
 		if err != nil {
 			t.Fatalf("%s: %v", protocol, err)
 		}

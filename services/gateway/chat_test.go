@@ -26,7 +26,7 @@ func answer(run *Run) {
 	run.Complete(Says(1, "Let me add.", "c1"), Returns(1, "c1", `{"sum":2}`), Says(2, "It is 2."))
 }
 
-const uncut = `{"type":"start","messageId":"msg-run-1"}
+const uncut = `{"type":"start","messageId":"msg_run1"}
 {"type":"start-step"}
 {"type":"text-start","id":"text-1-1"}
 {"type":"text-delta","id":"text-1-1","delta":"Let me "}
@@ -52,7 +52,7 @@ func TestAChatStreamsTheRunAndEndsWithDone(t *testing.T) {
 	response := h.request(t, http.MethodPost, "/chat", say("s1", "hi"), "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	for name, want := range map[string]string{
 		"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Vercel-Ai-Ui-Message-Stream": "v1",
-		"X-Accel-Buffering": "no", "X-Holdfast-Session-Id": "s1", "X-Holdfast-Run-Id": "run-1",
+		"X-Accel-Buffering": "no", "X-Holdfast-Session-Id": "s1", "X-Holdfast-Run-Id": "run_1",
 	} {
 		if got := response.Header.Get(name); got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
@@ -106,7 +106,7 @@ func TestASecondTurnGoesOnInTheSession(t *testing.T) {
 	second := h.Started(t, "default", "s1", first)
 	second.Say(3, Started(), StepStarted(), Text("Two."), StepCommitted(), Completed())
 	second.Complete()
-	if got := datas(stream.rest()); !strings.Contains(got, `"messageId":"msg-run-2"`) || strings.Contains(got, "It is") {
+	if got := datas(stream.rest()); !strings.Contains(got, `"messageId":"msg_run2"`) || strings.Contains(got, "It is") {
 		t.Errorf("got %s", got)
 	}
 	if got := h.State.Starts()[1].GetAgentType(); got != "" {

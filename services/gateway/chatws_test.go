@@ -203,7 +203,7 @@ func TestALostSocketLosesNothing(t *testing.T) {
 	run.Complete()
 	all += second.until(`"end"`)
 	got := partsOf(t, "r1", all)
-	if !strings.HasPrefix(got, `{"type":"start","messageId":"msg-run-1"`) || strings.Count(got, "Once ") != 1 || !strings.Contains(got, "upon") {
+	if !strings.HasPrefix(got, `{"type":"start","messageId":"msg_run1"`) || strings.Count(got, "Once ") != 1 || !strings.Contains(got, "upon") {
 		t.Errorf("got %s", got)
 	}
 }
@@ -447,7 +447,7 @@ func TestAResumeOfARunThatWasContinuedIsToldTheWholeMessage(t *testing.T) {
 	stream.rest()
 	for _, request := range []string{"r1", "r2"} {
 		got := partsOf(t, request, all)
-		if strings.Count(got, `"type":"start","messageId":"msg-run-1"`) != 1 || strings.Contains(got, `"type":"tool-input-available"`) ||
+		if strings.Count(got, `"type":"start","messageId":"msg_run1"`) != 1 || strings.Contains(got, `"type":"tool-input-available"`) ||
 			!strings.Contains(got, `"toolCallId":"c1","output":"of c1"`) || !strings.Contains(got, `2."`) {
 			t.Errorf("%s: got\n%s", request, got)
 		}

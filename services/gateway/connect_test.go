@@ -97,7 +97,7 @@ func TestTheConnectServiceStreamsALiveRunThroughDrops(t *testing.T) {
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
 	run.Say(1, Started())
-	stream, err := clients(t, h)["grpc"].Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1", RunId: "run-1"})
+	stream, err := clients(t, h)["grpc"].Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1", RunId: "run_1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -173,8 +173,8 @@ func TestCallsThatTheLogHasNotToldAreToldAtTheEnd(t *testing.T) {
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted())
 	run.Suspend([]*statev1.Call{
-		{ToolCallId: "c1", SessionId: "s1", RunId: "run-1", Step: 1, ToolName: "add", Input: `{"a":1}`, Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL},
-		{ToolCallId: "y1", SessionId: "s1", RunId: "run-1", Step: 1, ToolName: "add", Input: `{"a":1}`, Kind: statev1.CallKind_CALL_KIND_APPROVAL, ApprovalId: "a-y1"},
+		{ToolCallId: "c1", SessionId: "s1", RunId: "run_1", Step: 1, ToolName: "add", Input: `{"a":1}`, Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL},
+		{ToolCallId: "y1", SessionId: "s1", RunId: "run_1", Step: 1, ToolName: "add", Input: `{"a":1}`, Kind: statev1.CallKind_CALL_KIND_APPROVAL, ApprovalId: "a-y1"},
 	}, Says(1, "", "c1", "y1"))
 	c := &uiClient{}
 	c.take(t, stream.rest())
@@ -186,8 +186,15 @@ func TestCallsThatTheLogHasNotToldAreToldAtTheEnd(t *testing.T) {
 func TestALateAnswerIsToldWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1")
-	run := first.Timeout()
+	c := &uiClient{}
+	stream := h.chat(t, say("s1", "hi"))
+	first := h.Started(t, "default", "s1", nil)
+	first.Say(1, Started(), StepStarted(), Asks("c1", `{"a":1}`), StepCommitted(), Suspended())
+	calls := open1(first, "c1", 1)
+	calls[0].DeadlineAt = time.Now().UnixMilli()
+	first.Suspend(calls, Says(1, "", "c1"))
+	c.take(t, stream.rest())
+	run := h.Started(t, "default", "s1", first)
 	run.Say(1, Resumed())
 	run.Say(2, Result("c1", `"timeout"`))
 	run.Say(3, StepStarted(), Text("Too late."), StepCommitted(), Completed())
@@ -204,8 +211,8 @@ func TestMessagesSayWhoWroteThemWhereThatIsWanted(t *testing.T) {
 		h := open(t, func(c *gateway.Config) { c.MessageMetadata = wanted })
 		stream := h.chat(t, say("s1", "hi"))
 		answer(h.Started(t, "default", "s1", nil))
-		got := datas(stream.rest())
-		if want := `{"type":"start","messageId":"msg-run-1","messageMetadata":{"runId":"run-1","agentType":"demo"}}`; strings.HasPrefix(got, want) != wanted {
+		got := undated(datas(stream.rest()))
+		if want := `{"type":"start","messageId":"msg_run1","messageMetadata":{"runId":"run_1","agentType":"demo"}}`; strings.HasPrefix(got, want) != wanted {
 			t.Errorf("got %s", got)
 		}
 		if !wanted && strings.Contains(got, "messageMetadata") {

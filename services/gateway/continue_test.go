@@ -15,7 +15,7 @@ import (
 
 // wholeAnswer is a message that two runs have written: the second one answers a call of
 // the first.
-const wholeAnswer = `{"type":"start","messageId":"msg-run-1"}
+const wholeAnswer = `{"type":"start","messageId":"msg_run1"}
 {"type":"start-step"}
 {"type":"tool-input-start","toolCallId":"c1","toolName":"add"}
 {"type":"tool-input-available","toolCallId":"c1","toolName":"add","input":{"a":1}}
@@ -36,7 +36,7 @@ func suspend(h *house, t *testing.T) *Run {
 	stream := h.chat(t, say("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Call("c1", `{"a":1}`), StepCommitted(), Suspended())
-	run.Suspend([]*statev1.Call{{ToolCallId: "c1", SessionId: "s1", RunId: "run-1", ToolName: "add"}}, Says(1, "", "c1"))
+	run.Suspend([]*statev1.Call{{ToolCallId: "c1", ToolName: "add", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL}}, Says(1, "", "c1"))
 	if got := datas(stream.rest()); !strings.HasSuffix(got, `{"type":"finish","finishReason":"tool-calls"}`+"\n[DONE]\n") {
 		t.Errorf("suspended: got %s", got)
 	}
@@ -107,7 +107,7 @@ func TestPagesDoNotSplitAMessageOfTwoRuns(t *testing.T) {
 				all = append(all, got)
 			}
 		}
-		if got, want := strings.Join(all, " "), "u-hi msg-run-1 u-more msg-run-3 msg-run-4"; got != want {
+		if got, want := strings.Join(all, " "), "u-hi msg_run1 u-more msg_run3 msg_run4"; got != want {
 			t.Errorf("pages of %d: got %s, want %s", limit+1, got, want)
 		}
 	}
@@ -119,11 +119,13 @@ func TestCallsThatWaitForAYesAreShownSo(t *testing.T) {
 	h.chat(t, say("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	call := func(id string) *statev1.Call {
-		return &statev1.Call{ToolCallId: id, SessionId: "s1", RunId: "run-1", ToolName: "add", ApprovalId: "a-" + id, Kind: statev1.CallKind_CALL_KIND_APPROVAL}
+		return &statev1.Call{ToolCallId: id, ToolName: "add", ApprovalId: "a-" + id, Kind: statev1.CallKind_CALL_KIND_APPROVAL}
 	}
-	answered := call("c2")
-	answered.Answer = &statev1.CallAnswer{Answer: &statev1.CallAnswer_Approval{Approval: &statev1.ApprovalAnswer{ApprovalId: "a-c2", Reason: "no"}}}
-	run.Suspend([]*statev1.Call{call("c1"), answered}, Says(1, "", "c1", "c2", "c3"), Returns(1, "c3", "2"))
+	run.Suspend([]*statev1.Call{call("c1"), call("c2")}, Says(1, "", "c1", "c2", "c3"), Returns(1, "c3", "2"))
+	const no = `{"toolCallId":"c2","kind":"approval-response","approvalId":"a-c2","approved":false,"reason":"no"}`
+	if r := h.request(t, "POST", "/chat/s1/submit-tool-result", no); r.StatusCode != 200 {
+		t.Fatalf("got %d: %s", r.StatusCode, text(t, r))
+	}
 	want := `{"type":"tool-add","state":"approval-requested","toolCallId":"c1","input":{"a":1},"approval":{"id":"a-c1"}},` +
 		`{"type":"tool-add","state":"approval-responded","toolCallId":"c2","input":{"a":1},"approval":{"id":"a-c2","approved":false,"reason":"no"}},` +
 		`{"type":"tool-add","state":"output-available","toolCallId":"c3","input":{"a":1},"output":2}`

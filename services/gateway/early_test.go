@@ -127,7 +127,7 @@ func TestAMessageWithAnEarlyAnswerIsRefusedAsAWhole(t *testing.T) {
 	run.Plans("server", "c1")
 	refused(t, h.request(t, http.MethodPost, "/chat", body), 503, "CALL_NOT_OPEN")
 	suspends(run)
-	if got := h.State.Newest("default", "s1"); got.GetRunId() != run.GetRunId() || conversed(t, h) != "u-hi: hi; msg-run-1: " {
+	if got := h.State.Newest("default", "s1"); got.GetRunId() != run.GetRunId() || conversed(t, h) != "u-hi: hi; msg_run1: " {
 		t.Errorf("something of it was written: %v, %s", got, conversed(t, h))
 	}
 	stream := h.chat(t, body)
@@ -175,7 +175,6 @@ func TestAnswersThatNobodyHasTakenGoOn(t *testing.T) {
 	body := c.output("c1", 2).post("s1")
 	stream := h.chat(t, body)
 	second := h.Started(t, "default", "s1", first)
-	second.Untaken()
 	second.Say(1, Interrupted())
 	second.Interrupt()
 	stream.rest()
@@ -193,7 +192,7 @@ func TestAnswersThatNobodyHasTakenGoOn(t *testing.T) {
 func TestAMessageWaitsWhoseAnswersAreForFormerSteps(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.State.Announce(&statev1.Agent{AgentType: "demo", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
+	h.State.Announce(t, &statev1.Agent{AgentType: "demo", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
 	first, c := asking(t, h, "c1")
 	stream := h.chat(t, c.output("c1", 1).post("s1"))
 	run := h.Started(t, "default", "s1", first)
@@ -221,10 +220,10 @@ func TestAnotherAnswerToAQuestionWithoutIDSaysNothingAgain(t *testing.T) {
 	first := says(t, h, nil, 1, "One.")
 	question := userMessage("", "hi")
 	delete(question, "id")
-	stream := h.chat(t, text2(map[string]any{"id": "s1", "trigger": "regenerate-message", "messageId": "msg-run-1", "message": question}))
+	stream := h.chat(t, text2(map[string]any{"id": "s1", "trigger": "regenerate-message", "messageId": "msg_run1", "message": question}))
 	says(t, h, first, 2, "Two.")
 	stream.rest()
-	if got, want := conversed(t, h), "u-hi: hi; msg-run-2: Two."; got != want {
+	if got, want := conversed(t, h), "u-hi: hi; msg_run2: Two."; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -262,7 +261,7 @@ func TestWhoGoesBackWithAKeyToWhatNeverArrivedIsToldItAgain(t *testing.T) {
 					first = nil
 				}
 			}
-			if got, want := conversed(t, h), "u-hi: hi; msg-run-1: One.; u-two: two; msg-run-2: Two."; got != want {
+			if got, want := conversed(t, h), "u-hi: hi; msg_run1: One.; u-two: two; msg_run2: Two."; got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
 		})
@@ -277,7 +276,6 @@ func TestAStopIsNotUndoneByAClientThatSendsByItself(t *testing.T) {
 		body := c.output("c1", 2).post("s1")
 		stream := h.chat(t, body)
 		second := h.Started(t, "default", "s1", first)
-		second.Untaken()
 		second.Say(1, Interrupted())
 		second.Interrupt()
 		stream.rest()
@@ -294,7 +292,7 @@ func TestAStopIsNotUndoneByAClientThatSendsByItself(t *testing.T) {
 func TestAMessageWaitsThoughTheStreamIsAway(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.State.Announce(&statev1.Agent{AgentType: "demo", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
+	h.State.Announce(t, &statev1.Agent{AgentType: "demo", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
 	first, c := asking(t, h, "c1")
 	stream := h.chat(t, c.output("c1", 1).post("s1"))
 	run := h.Started(t, "default", "s1", first)

@@ -61,21 +61,21 @@ func conversed(t *testing.T, h *house) string {
 
 func TestAMessageIsAnsweredAgain(t *testing.T) {
 	t.Parallel()
-	hi, one, two := userMessage("u-hi", "hi"), with("msg-run-1").message(), userMessage("u-two", "two")
+	hi, one, two := userMessage("u-hi", "hi"), with("msg_run1").message(), userMessage("u-two", "two")
 	for name, tc := range map[string]struct {
 		body            string
 		message, answer string // of the intent
 		sends           bool   // the message is sent along
 	}{
 		"cut before the answer":    {regenerate(hi, one, two), "u-two", "", true},
-		"an answer stands behind":  {regenerate(two, with("msg-run-2").message()), "u-two", "", true},
+		"an answer stands behind":  {regenerate(two, with("msg_run2").message()), "u-two", "", true},
 		"the message alone":        {`{"id":"s1","trigger":"regenerate-message","message":` + text2(two) + `}`, "u-two", "", true},
 		"the message's id alone":   {`{"id":"s1","trigger":"regenerate-message","messageId":"u-two"}`, "u-two", "", false},
-		"the answer's id alone":    {`{"id":"s1","trigger":"regenerate-message","messageId":"msg-run-2"}`, "msg-run-2", "", false},
-		"no message of the user's": {`{"id":"s1","trigger":"regenerate-message","messageId":"msg-run-2","messages":[]}`, "msg-run-2", "", false},
+		"the answer's id alone":    {`{"id":"s1","trigger":"regenerate-message","messageId":"msg_run2"}`, "msg_run2", "", false},
+		"no message of the user's": {`{"id":"s1","trigger":"regenerate-message","messageId":"msg_run2","messages":[]}`, "msg_run2", "", false},
 		"the message and the answer's id": {text2(map[string]any{
-			"id": "s1", "trigger": "regenerate-message", "messageId": "msg-run-2", "messages": []any{hi, one, two},
-		}), "u-two", "msg-run-2", true},
+			"id": "s1", "trigger": "regenerate-message", "messageId": "msg_run2", "messages": []any{hi, one, two},
+		}), "u-two", "msg_run2", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,10 +86,10 @@ func TestAMessageIsAnsweredAgain(t *testing.T) {
 			second := says(t, h, first, 2, "Two.")
 			stream := h.chat(t, tc.body)
 			says(t, h, second, 3, "Two again.")
-			if got := datas(stream.rest()); !strings.HasPrefix(got, `{"type":"start","messageId":"msg-run-3"}`) || !strings.Contains(got, "Two again.") {
+			if got := datas(stream.rest()); !strings.HasPrefix(got, `{"type":"start","messageId":"msg_run3"}`) || !strings.Contains(got, "Two again.") {
 				t.Errorf("got %s", got)
 			}
-			if got, want := conversed(t, h), "u-hi: hi; msg-run-1: One.; u-two: two; msg-run-3: Two again."; got != want {
+			if got, want := conversed(t, h), "u-hi: hi; msg_run1: One.; u-two: two; msg_run3: Two again."; got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
 			got, want := last(h), &statev1.Regenerate{MessageId: tc.message, AnswerId: tc.answer}
@@ -112,10 +112,10 @@ func TestAMessageIsPutInThePlaceOfAnother(t *testing.T) {
 	if got := datas(stream.rest()); !strings.Contains(got, "Three.") {
 		t.Errorf("got %s", got)
 	}
-	if got, want := conversed(t, h), "u-hi: ho; msg-run-3: Three."; got != want {
+	if got, want := conversed(t, h), "u-hi: ho; msg_run3: Three."; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if got := datas(h.resume(t, "/chat/s1/stream?fromSequence=0").rest()); !strings.HasPrefix(got, `{"type":"start","messageId":"msg-run-3"}`) || strings.Contains(got, "Two.") {
+	if got := datas(h.resume(t, "/chat/s1/stream?fromSequence=0").rest()); !strings.HasPrefix(got, `{"type":"start","messageId":"msg_run3"}`) || strings.Contains(got, "Two.") {
 		t.Errorf("replayed: got %s", got)
 	}
 	h.Stream.Lose("default", "s1")
@@ -162,12 +162,12 @@ func TestMessagesThatAreNotThereAreNotAnsweredAgain(t *testing.T) {
 	h := open(t, nil)
 	h.chat(t, say("s1", "hi"))
 	first := says(t, h, nil, 1, "One.")
-	for _, id := range []string{"nobody", "msg-run-9"} {
+	for _, id := range []string{"nobody", "msg_run9"} {
 		refused(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","trigger":"regenerate-message","messageId":"`+id+`"}`), 404, "MESSAGE_NOT_FOUND")
 	}
 	refused(t, h.request(t, http.MethodPost, "/chat", `{"id":"s2","trigger":"regenerate-message","messageId":"u-hi"}`), 404, "SESSION_NOT_FOUND")
-	refused(t, h.request(t, http.MethodPost, "/chat", strings.Replace(edited("u-hi", "x"), "{", `{"runId":"run-9",`, 1)), 409, "RUN_STALE")
-	stream := h.chat(t, strings.Replace(edited("u-hi", "x"), "{", `{"runId":"run-1",`, 1))
+	refused(t, h.request(t, http.MethodPost, "/chat", strings.Replace(edited("u-hi", "x"), "{", `{"runId":"run_9",`, 1)), 409, "RUN_STALE")
+	stream := h.chat(t, strings.Replace(edited("u-hi", "x"), "{", `{"runId":"run_1",`, 1))
 	says(t, h, first, 2, "Two.")
 	stream.rest()
 }
@@ -189,7 +189,7 @@ func TestASuspendedConversationIsTakenBack(t *testing.T) {
 			goesOn(h.Started(t, "default", "s1", second), "c2")
 			events := stream.rest()
 			now.take(t, events)
-			if got := datas(events); strings.Contains(got, "c1") || now.id != "msg-run-2" {
+			if got := datas(events); strings.Contains(got, "c1") || now.id != "msg_run2" {
 				t.Errorf("got %s", got)
 			}
 			replayed := &uiClient{}
@@ -197,7 +197,7 @@ func TestASuspendedConversationIsTakenBack(t *testing.T) {
 			if replayed.String() != now.String() {
 				t.Errorf("replayed: got %s, want %s", replayed, now)
 			}
-			if got := conversed(t, h); strings.Contains(got, "msg-run-1") {
+			if got := conversed(t, h); strings.Contains(got, "msg_run1") {
 				t.Errorf("got %s", got)
 			}
 		})

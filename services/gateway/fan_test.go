@@ -282,7 +282,7 @@ func TestAFamilyIsShownToThoseWhoAskForAll(t *testing.T) {
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
 	run.Say(1, Started(), StepStarted())
-	all, one := h.resume(t, "/sse?sessionId=s1"), h.resume(t, "/sse?sessionId=s1&runId=run-1")
+	all, one := h.resume(t, "/sse?sessionId=s1"), h.resume(t, "/sse?sessionId=s1&runId=run_1")
 	chat := h.resume(t, "/chat/s1/stream")
 	below := run.Child("c1")
 	own := h.resume(t, "/sse?sessionId=c1")

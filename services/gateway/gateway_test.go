@@ -9,12 +9,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/position"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
@@ -27,19 +29,20 @@ type house struct {
 	stop    func() error // ends Serve
 }
 
-func open(t testing.TB, change func(*gateway.Config)) *house {
+// open opens a house whose executor announces the agents, or else demo and other.
+func open(t testing.TB, change func(*gateway.Config), agents ...*statev1.Agent) *house {
 	t.Helper()
 	var listening net.ListenConfig
 	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return openOn(t, listener, change)
+	return openOn(t, listener, change, agents...)
 }
 
-func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config)) *house {
+func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config), agents ...*statev1.Agent) *house {
 	t.Helper()
-	world := gatewaytest.New(t)
+	world := gatewaytest.New(t, agents...)
 	c := gateway.Config{}
 	if err := config.Load(&c, nil); err != nil {
 		t.Fatal(err)
@@ -127,6 +130,11 @@ func text(t *testing.T, r *reply) string {
 	}
 	return string(b)
 }
+
+// undated removes the times of creation from JSON.
+func undated(json string) string { return createdAt.ReplaceAllString(json, "") }
+
+var createdAt = regexp.MustCompile(`,"createdAt":[0-9]+`)
 
 // refused checks a typed error and that nothing internal is in it.
 func refused(t *testing.T, r *reply, status int, code string) {

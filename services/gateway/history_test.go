@@ -128,16 +128,16 @@ func TestHistoryCanBeOfOneRunOrOfLaterSteps(t *testing.T) {
 	second.Say(1, Started())
 	second.Say(2, StepStarted(), Text("Two"), StepCommitted())
 	last := second.Say(3, StepStarted())
-	const one, started, two, three = "1.stored.1, 1.stored.2, 1.committed, 1.last", "2.stored.1", "2.stored.2, 2.stored.3, 2.committed", "3.1.1"
+	const one, started, two, three = "1.stored.1, 1.stored.2, 1.stored.3, 1.committed, 1.last", "2.stored.1", "2.stored.2, 2.stored.3, 2.committed", "3.1.1"
 	for query, want := range map[string]string{
 		"sessionId=s1":                                 one + ", " + started + ", " + two + ", " + three,
-		"sessionId=s1&runId=run-1":                     one,
-		"sessionId=s1&runId=run-2":                     started + ", " + two + ", " + three,
+		"sessionId=s1&runId=run_1":                     one,
+		"sessionId=s1&runId=run_2":                     started + ", " + two + ", " + three,
 		"sessionId=s1&fromStep=2":                      two + ", " + three,
-		"sessionId=s1&fromStep=3&runId=run-2":          three,
+		"sessionId=s1&fromStep=3&runId=run_2":          three,
 		"sessionId=s1&runId=nobody":                    "",
 		fmt.Sprint("sessionId=s1&fromSequence=", last): "",
-		fmt.Sprint("sessionId=s1&limit=1&runId=run-2&fromSequence=", position.Committed(2)): three,
+		fmt.Sprint("sessionId=s1&limit=1&runId=run_2&fromSequence=", position.Committed(2)): three,
 		"sessionId=s1&limit=1000&fromStep=0&fromSequence=":                                  one + ", " + started + ", " + two + ", " + three,
 	} {
 		if got := h.history(t, query).sequences(); got != want {

@@ -124,7 +124,7 @@ func TestQuietStreamsLiveLongerThanTheTimesOfTheServer(t *testing.T) {
 		end := make(chan string, 1) // room for its one result
 		ended[name] = end
 		go func() {
-			stream, err := client.Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1", RunId: "run-1"})
+			stream, err := client.Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1", RunId: "run_1"})
 			if err != nil {
 				end <- err.Error()
 				return
@@ -138,7 +138,7 @@ func TestQuietStreamsLiveLongerThanTheTimesOfTheServer(t *testing.T) {
 	}
 	native := map[string]*reader{}
 	for name, client := range map[string]*http.Client{"HTTP/1": http.DefaultClient, "HTTP/2": http2(t)} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+"/sse?sessionId=s1&runId=run-1", nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+"/sse?sessionId=s1&runId=run_1", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,8 +49,8 @@ func TestAFailedRunIsShownAgainWithItsError(t *testing.T) {
 	for _, path := range []string{"/messages?sessionId=s1", "/snapshot?sessionId=s1"} {
 		got := text(t, h.request(t, http.MethodGet, path, ""))
 		for _, want := range []string{
-			`{"type":"text","text":"Half a","state":"done"},{"type":"data-error","id":"run-1","data":{"code":"tool_failed","error":"It broke."}}]`,
-			`{"id":"msg-run-2","role":"assistant","parts":[{"type":"data-error","id":"run-2","data":{"code":"tool_failed","error":"It broke again."}}]`,
+			`{"type":"text","text":"Half a","state":"done"},{"type":"data-error","id":"run_1","data":{"code":"tool_failed","error":"It broke."}}]`,
+			`{"id":"msg_run2","role":"assistant","parts":[{"type":"data-error","id":"run_2","data":{"code":"tool_failed","error":"It broke again."}}]`,
 		} {
 			if !strings.Contains(got, want) {
 				t.Errorf("%s: got %s, want %s in it", path, got, want)

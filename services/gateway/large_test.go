@@ -47,7 +47,7 @@ func TestPagesOfLargeMessagesEndEarlyAndHoldEachMessageOnce(t *testing.T) {
 	for turn, steps := range []int{3, 3, 10, 1} {
 		former = h.begin(t, "s1", fmt.Sprint(turn), former)
 		former.Complete(long(steps)...)
-		want = append(want, fmt.Sprintf("u-%d 1", turn), fmt.Sprintf("msg-%s %d", former.GetRunId(), 2*steps))
+		want = append(want, fmt.Sprintf("u-%d 1", turn), fmt.Sprintf("%s %d", former.GetMessageId(), 2*steps))
 	}
 	for _, limit := range []int{200, 6} {
 		var got []string
@@ -83,13 +83,13 @@ func TestAnAnswerThatIsTooLargeIsCutAndSaysSo(t *testing.T) {
 		}
 		for _, m := range p.Messages {
 			all = append(all, m.ID)
-			if last := m.Parts[len(m.Parts)-1].Text; m.ID == "msg-run-1" && !strings.HasSuffix(last, "too large to be shown.") {
+			if last := m.Parts[len(m.Parts)-1].Text; m.ID == "msg_run1" && !strings.HasSuffix(last, "too large to be shown.") {
 				t.Errorf("the answer ends with %.100q", last)
 			}
 		}
 		offset, more = p.Offset+p.Limit, p.HasMore
 	}
-	if want := []string{"u-hi", "msg-run-1"}; !slices.Equal(all, want) {
+	if want := []string{"u-hi", "msg_run1"}; !slices.Equal(all, want) {
 		t.Errorf("got %q, want %q", all, want)
 	}
 	got := datas(h.resume(t, "/chat/s1/stream").rest())

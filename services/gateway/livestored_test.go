@@ -1,94 +1,20 @@
 package gateway_test
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/holdfast-run/holdfast/pkg/rpc"
-	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// dated is a state service whose runs have a time of creation: run-1 the first millisecond, and
-// so on.
-type dated struct{ *State }
-
-func date(runs ...*statev1.Run) {
-	for _, run := range runs {
-		if n, err := strconv.ParseInt(strings.TrimPrefix(run.GetRunId(), "run-"), 10, 64); err == nil {
-			run.CreatedAt = n
-		}
-	}
-}
-
-func (d dated) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
-	out, err := d.State.StartRun(ctx, r)
-	date(out.GetRun())
-	return out, err
-}
-
-func (d dated) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsRequest) (*statev1.SubmitCallsResponse, error) {
-	out, err := d.State.SubmitCalls(ctx, r)
-	date(out.GetRun())
-	return out, err
-}
-
-func (d dated) GetRun(ctx context.Context, r *statev1.GetRunRequest) (*statev1.GetRunResponse, error) {
-	out, err := d.State.GetRun(ctx, r)
-	date(out.GetRun())
-	return out, err
-}
-
-func (d dated) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (*statev1.ListRunsResponse, error) {
-	out, err := d.State.ListRuns(ctx, r)
-	date(out.GetRuns()...)
-	return out, err
-}
-
-func (d dated) GetSession(ctx context.Context, r *statev1.GetSessionRequest) (*statev1.GetSessionResponse, error) {
-	out, err := d.State.GetSession(ctx, r)
-	date(append(out.GetWaiting(), out.GetCurrentRun())...)
-	return out, err
-}
-
-func (d dated) ListSteps(ctx context.Context, r *statev1.ListStepsRequest) (*statev1.ListStepsResponse, error) {
-	out, err := d.State.ListSteps(ctx, r)
-	date(append(out.GetRuns(), out.GetCurrentRun())...)
-	return out, err
-}
-
-// openDated opens a house whose runs are dated and whose messages have metadata.
+// openDated opens a house whose messages have metadata: their run, and when it was created.
 func openDated(t *testing.T) *house {
 	t.Helper()
-	const address = "dated"
-	h := open(t, func(c *gateway.Config) { c.MessageMetadata, c.StateAddress = true, address })
-	server, err := rpc.NewServer(rpc.ServerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := dated{h.State}
-	statev1.RegisterRunServiceServer(server, d)
-	statev1.RegisterSessionServiceServer(server, d)
-	statev1.RegisterCallServiceServer(server, d)
-	listener, err := h.Network.Listen(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Errorf("serve: %v", err)
-		}
-	})
-	return h
+	return open(t, func(c *gateway.Config) { c.MessageMetadata = true })
 }
 
 // isStored fails the test where the message that the client has is not the newest one of the path.

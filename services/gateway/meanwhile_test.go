@@ -28,7 +28,7 @@ func TestAResumeThatNamesARunThatWasContinuedIsToldTheWholeMessage(t *testing.T)
 	goesOn(h.Started(t, "default", "s1", first), "c1")
 	c.take(t, stream.rest())
 	named := &uiClient{}
-	named.replay(t, h.resume(t, "/chat/s1/stream?runId=run-1&fromSequence=0").rest())
+	named.replay(t, h.resume(t, "/chat/s1/stream?runId=run_1&fromSequence=0").rest())
 	if named.String() != c.String() || named.reason != "stop" {
 		t.Errorf("got %s, finished with %s; want %s", named, named.reason, c)
 	}
@@ -85,7 +85,7 @@ func TestADeliveryGoesOnWithTheMessageThoughTheLogIsLost(t *testing.T) {
 	goesOn(first.Continue(), "c1")
 	h.Stream.Lose("default", "s1")
 	h.Stream.Away(false)
-	c := &uiClient{id: "msg-run-1"}
+	c := &uiClient{id: "msg_run1"}
 	if c.take(t, posted.rest()); c.reason != "stop" || c.call("c1")["output"] != "of c1" || !strings.Contains(c.String(), "It is 2.") {
 		t.Errorf("got %s, finished with %s", c, c.reason)
 	}
@@ -120,7 +120,7 @@ func TestAMessageThatWasGivenUpWhileItWaitedIsSaidAgain(t *testing.T) {
 			h := open(t, nil)
 			h.chat(t, say("s1", "one"))
 			first := h.Started(t, "default", "s1", nil)
-			for _, run := range []string{"run-2", "run-3"} { // twice
+			for _, run := range []string{"run_2", "run_3"} { // twice
 				waiting := h.chat(t, queue("s1", "two"))
 				text(t, h.request(t, http.MethodPost, "/chat/s1/interrupt?wait=1000", `{"runId":"`+run+`"}`))
 				waiting.rest()
@@ -133,7 +133,7 @@ func TestAMessageThatWasGivenUpWhileItWaitedIsSaidAgain(t *testing.T) {
 			}
 			says(t, h, first, 3, "Two.")
 			for _, stream := range slices.Compact([]*reader{stream, again}) {
-				if got := datas(stream.rest()); !strings.Contains(got, `"messageId":"msg-run-4"`) || !strings.Contains(got, "Two.") {
+				if got := datas(stream.rest()); !strings.Contains(got, `"messageId":"msg_run4"`) || !strings.Contains(got, "Two.") {
 					t.Errorf("got %s", got)
 				}
 			}
@@ -163,14 +163,14 @@ func TestAnEditThatStandsThereIsARepetition(t *testing.T) {
 	if got := datas(stream.rest()); !strings.Contains(got, "Three.") {
 		t.Errorf("back: got %s", got)
 	}
-	body := text2(map[string]any{"id": "s1", "trigger": "regenerate-message", "messageId": "msg-run-3", "messages": []any{userMessage("u-hi", "hi")}})
+	body := text2(map[string]any{"id": "s1", "trigger": "regenerate-message", "messageId": "msg_run3", "messages": []any{userMessage("u-hi", "hi")}})
 	stream = h.chat(t, body)
 	says(t, h, third, 4, "Four.")
 	want = datas(stream.rest())
 	if got := datas(h.chat(t, body).rest()); got != want || !strings.Contains(got, "Four.") {
 		t.Errorf("regenerated again: got %s", got)
 	}
-	if got := h.State.Newest("default", "s1").GetRunId(); got != "run-4" {
+	if got := h.State.Newest("default", "s1").GetRunId(); got != "run_4" {
 		t.Errorf("newest run: got %s", got)
 	}
 }
@@ -238,7 +238,7 @@ func TestAnOlderClientThatWasCutInACallIsToldTheRestOfIt(t *testing.T) {
 	run := h.Started(t, "default", "s1", nil)
 	ask(run, 1, "c1", "y1")
 	stream.rest()
-	c := with("msg-run-1", uiPart{"type": "step-start"},
+	c := with("msg_run1", uiPart{"type": "step-start"},
 		uiPart{"type": "tool-add", "toolCallId": "c1", "state": "input-streaming"},
 		uiPart{"type": "tool-add", "toolCallId": "y1", "state": "input-available", "input": uiPart{"a": 1}})
 	c.take(t, streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk=6", c.post("s1"))).rest())
@@ -286,7 +286,7 @@ func TestAnInterruptedConversationGoesOnInItsMessageForEverybody(t *testing.T) {
 	}
 	stream := h.chat(t, c.output("c1", "mine").post("s1"))
 	run := h.Started(t, "default", "s1", first)
-	if run.GetEntry() != statev1.RunEntry_RUN_ENTRY_RESUME || run.GetMessageId() != "msg-run-1" {
+	if run.GetEntry() != statev1.RunEntry_RUN_ENTRY_RESUME || run.GetMessageId() != "msg_run1" {
 		t.Fatalf("got %v", run.Run)
 	}
 	goesOn(run, "c1")
@@ -296,7 +296,7 @@ func TestAnInterruptedConversationGoesOnInItsMessageForEverybody(t *testing.T) {
 	if replayed.String() != c.String() {
 		t.Errorf("replayed: got %s, want %s", replayed, c)
 	}
-	if got, want := conversed(t, h), "u-hi: hi; msg-run-1: It is 2."; got != want {
+	if got, want := conversed(t, h), "u-hi: hi; msg_run1: It is 2."; got != want {
 		t.Errorf("history: got %s", got)
 	}
 }
@@ -329,15 +329,15 @@ func TestTheRunThatAClientNamesMayBeAnyOfTheNewestMessage(t *testing.T) {
 	second := h.Started(t, "default", "s1", first)
 	goesOn(second, "c1")
 	stream.rest()
-	more := h.chat(t, strings.Replace(say("s1", "more"), "{", `{"runId":"run-1",`, 1))
+	more := h.chat(t, strings.Replace(say("s1", "more"), "{", `{"runId":"run_1",`, 1))
 	third := says(t, h, second, 4, "More.")
 	more.rest()
-	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "on"), "X-Holdfast-Run-Id", "run-1"), 409, "RUN_STALE")
-	on := h.chat(t, say("s1", "on"), "X-Holdfast-Run-Id", "run%2D3")
+	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "on"), "X-Holdfast-Run-Id", "run_1"), 409, "RUN_STALE")
+	on := h.chat(t, say("s1", "on"), "X-Holdfast-Run-Id", "run%5F3")
 	says(t, h, third, 5, "On.")
 	on.rest()
-	refused(t, h.request(t, http.MethodPost, "/chat", strings.Replace(say("s9", "x"), "{", `{"runId":"run-1",`, 1)), 409, "RUN_STALE")
-	refused(t, h.request(t, http.MethodPost, "/chat", strings.Replace(edited("u-x", "x"), `"id":"s1"`, `"id":"s9","runId":"run-1"`, 1)), 409, "RUN_STALE")
+	refused(t, h.request(t, http.MethodPost, "/chat", strings.Replace(say("s9", "x"), "{", `{"runId":"run_1",`, 1)), 409, "RUN_STALE")
+	refused(t, h.request(t, http.MethodPost, "/chat", strings.Replace(edited("u-x", "x"), `"id":"s1"`, `"id":"s9","runId":"run_1"`, 1)), 409, "RUN_STALE")
 }
 
 func TestAnEarlierAnswerIsAnsweredAgainWhereTheWholeConversationCame(t *testing.T) {
@@ -347,11 +347,11 @@ func TestAnEarlierAnswerIsAnsweredAgainWhereTheWholeConversationCame(t *testing.
 	first := says(t, h, nil, 1, "One.")
 	h.chat(t, say("s1", "two"))
 	second := says(t, h, first, 2, "Two.")
-	stream := h.chat(t, text2(map[string]any{"id": "s1", "trigger": "regenerate-message", "messageId": "msg-run-1",
-		"messages": []any{userMessage("u-hi", "hi"), with("msg-run-1").message(), userMessage("u-two", "two")}}))
+	stream := h.chat(t, text2(map[string]any{"id": "s1", "trigger": "regenerate-message", "messageId": "msg_run1",
+		"messages": []any{userMessage("u-hi", "hi"), with("msg_run1").message(), userMessage("u-two", "two")}}))
 	says(t, h, second, 3, "One again.")
 	stream.rest()
-	if got, want := conversed(t, h), "u-hi: hi; msg-run-3: One again."; got != want {
+	if got, want := conversed(t, h), "u-hi: hi; msg_run3: One again."; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -37,18 +37,18 @@ func TestMessagesAreUIMessagesAndPagesSplitNone(t *testing.T) {
 		run.Complete(Says(1, "Let me add.", "c-"+text), Returns(1, "c-"+text, "2"), Says(2, "It is 2."))
 		former = run
 	}
-	whole := text(t, h.request(t, http.MethodGet, "/messages?sessionId=s1", ""))
+	whole := undated(text(t, h.request(t, http.MethodGet, "/messages?sessionId=s1", "")))
 	first := `{"id":"u-one","role":"user","parts":[{"type":"text","text":"one"}]},` +
-		`{"id":"msg-run-1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"Let me add.","state":"done"},` +
+		`{"id":"msg_run1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"Let me add.","state":"done"},` +
 		`{"type":"tool-add","state":"output-available","toolCallId":"c-one","input":{"a":1},"output":2},` +
-		`{"type":"step-start"},{"type":"text","text":"It is 2.","state":"done"}],"metadata":{"runId":"run-1","agentType":"demo"}}`
+		`{"type":"step-start"},{"type":"text","text":"It is 2.","state":"done"}],"metadata":{"runId":"run_1","agentType":"demo"}}`
 	if !strings.HasPrefix(whole, `{"messages":[`+first+`,{"id":"u-two"`) || !strings.HasSuffix(whole, `],"total":12,"offset":0,"limit":50,"hasMore":false}`+"\n") {
 		t.Errorf("got %s", whole)
 	}
 	for _, limit := range []int{1, 2, 3, 5, 7} {
 		var joined []string
 		for offset, more := 0, true; more; offset += limit {
-			page := text(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&offset="+strconv.Itoa(offset)+"&limit="+strconv.Itoa(limit), ""))
+			page := undated(text(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&offset="+strconv.Itoa(offset)+"&limit="+strconv.Itoa(limit), "")))
 			list, _, _ := strings.Cut(strings.TrimPrefix(page, `{"messages":[`), `],"total"`)
 			if list != "" {
 				joined = append(joined, list)
@@ -67,11 +67,11 @@ func TestStatusTellsHowASessionStands(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	if got, want := text(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "")), `{"sessionId":"s1","agentType":"demo","status":"active","stepCount":0,"runId":"run-1","isExecuting":true}`+"\n"; got != want {
+	if got, want := text(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "")), `{"sessionId":"s1","agentType":"demo","status":"active","stepCount":0,"runId":"run_1","isExecuting":true}`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	run.Complete(Says(1, "Hi."))
-	if got, want := text(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "")), `{"sessionId":"s1","agentType":"demo","status":"completed","stepCount":1,"output":"done","runId":"run-1","checkpointId":"cp-1","isExecuting":false}`+"\n"; got != want {
+	if got, want := text(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "")), `{"sessionId":"s1","agentType":"demo","status":"completed","stepCount":1,"output":"done","runId":"run_1","checkpointId":"`+run.Checkpoint()+`","isExecuting":false}`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	failed := h.begin(t, "s2", "hi", nil)
@@ -96,7 +96,7 @@ func TestTheNativeStreamTellsEverythingAfterTheCursor(t *testing.T) {
 	if got, want := names(events), "chunk 1.33.2, caught-up 1.33.2, chunk 1.33.3, chunk 1.committed, chunk 1.last, end 1.ended"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	want := fmt.Sprintf(`{"sequence":%d,"chunk":{"type":"text_delta","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"delta":"One"}}`, text)
+	want := fmt.Sprintf(`{"sequence":%d,"chunk":{"type":"text_delta","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"delta":"One"}}`, text)
 	if got := events[2].data; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -137,13 +137,13 @@ func TestAFinishedSessionIsToldToItsEnd(t *testing.T) {
 	const begun2 = "chunk 2.outside-2, "
 	for query, want := range map[string]string{
 		"sessionId=s1": "chunk 1.stored.1, " + one + ", " + begun2 + two,
-		fmt.Sprint("sessionId=s1&fromSequence=", begun):                      one + ", " + begun2 + two,
-		fmt.Sprint("sessionId=s1&fromSequence=", shown):                      two,
-		"sessionId=s1&runId=run-1":                                           "chunk 1.stored.1, " + one + ", end 1.ended",
-		fmt.Sprint("sessionId=s1&runId=run-1&fromSequence=", begun):          one + ", end 1.ended",
-		"sessionId=s1&runId=run-2":                                           begun2 + two,
-		fmt.Sprint("sessionId=s1&runId=run-2&fromSequence=", shown):          two,
-		fmt.Sprint("sessionId=s1&fromSequence=", position.OutsideStep(2, 2)): "fail 2.outside",
+		fmt.Sprint("sessionId=s1&fromSequence=", begun):             one + ", " + begun2 + two,
+		fmt.Sprint("sessionId=s1&fromSequence=", shown):             two,
+		"sessionId=s1&runId=run_1":                                  "chunk 1.stored.1, " + one + ", end 1.ended",
+		fmt.Sprint("sessionId=s1&runId=run_1&fromSequence=", begun): one + ", end 1.ended",
+		"sessionId=s1&runId=run_2":                                  begun2 + two,
+		fmt.Sprint("sessionId=s1&runId=run_2&fromSequence=", shown): two,
+		fmt.Sprint("sessionId=s1&fromSequence=", second.End()):      "fail 2.outside",
 	} {
 		if got := names(h.resume(t, "/sse?"+query).rest()); got != want {
 			t.Errorf("%s: got %s, want %s", query, got, want)
@@ -162,7 +162,7 @@ func TestTheNativeStreamTellsOfWhatIsVoid(t *testing.T) {
 	run := h.begin(t, "s1", "hi", nil)
 	at := run.Say(1, Started())
 	run.Say(1, Text("void"))
-	stream := h.resume(t, "/sse?sessionId=s1&runId=run-1")
+	stream := h.resume(t, "/sse?sessionId=s1&runId=run_1")
 	events := stream.until("{}")
 	run.Rewind(at)
 	run.Say(1, Text("good"))

@@ -67,7 +67,7 @@ func goesOn(run *Run, calls ...string) {
 	run.Complete(Says(3, "It is 2."))
 }
 
-const wentOn = `{"type":"start","messageId":"msg-run-1"}
+const wentOn = `{"type":"start","messageId":"msg_run1"}
 {"type":"tool-output-available","toolCallId":"c1","output":"of c1"}
 {"type":"start-step"}
 {"type":"text-start","id":"text-3-1"}
@@ -140,7 +140,7 @@ func TestAnAnswerAmongOthersWaitsForTheRest(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first, c := asking(t, h, "c1", "c2")
-	want := `{"type":"start","messageId":"msg-run-1"}` + "\n" + `{"type":"finish","finishReason":"tool-calls"}` + "\n[DONE]\n"
+	want := `{"type":"start","messageId":"msg_run1"}` + "\n" + `{"type":"finish","finishReason":"tool-calls"}` + "\n[DONE]\n"
 	for range 2 { // the second time it is known
 		if got := datas(h.chat(t, c.output("c1", 1).post("s1")).rest()); got != want {
 			t.Errorf("got %s", got)
@@ -213,7 +213,7 @@ func TestAnAnswerOfAnOlderMessageIsStale(t *testing.T) {
 	h.chat(t, say("s1", "more"))
 	more := h.Started(t, "default", "s1", run)
 	refused(t, h.request(t, http.MethodPost, "/chat", body), 409, "RUN_STALE")
-	refused(t, h.request(t, http.MethodPost, "/chat", text2(map[string]any{"id": "s1", "message": with("msg-run-1").message()})), 409, "RUN_STALE")
+	refused(t, h.request(t, http.MethodPost, "/chat", text2(map[string]any{"id": "s1", "message": with("msg_run1").message()})), 409, "RUN_STALE")
 	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "hi")), 409, "RUN_STALE")
 	answer(more)
 	if got := len(h.State.Starts()); got != 3 {
@@ -226,25 +226,25 @@ func TestWhatAClientBelievesToBeTheNewestRunIsChecked(t *testing.T) {
 	h := open(t, nil)
 	first, c := asking(t, h, "c1")
 	body := c.output("c1", "mine")
-	refused(t, h.request(t, http.MethodPost, "/chat", body.post("s1", "runId", "run-9")), 409, "RUN_STALE")
-	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "more"), "X-Holdfast-Run-Id", "run-9"), 409, "RUN_STALE")
+	refused(t, h.request(t, http.MethodPost, "/chat", body.post("s1", "runId", "run_9")), 409, "RUN_STALE")
+	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "more"), "X-Holdfast-Run-Id", "run_9"), 409, "RUN_STALE")
 	reload := func(session, run string) string {
-		return text2(map[string]any{"id": session, "runId": run, "message": uiPart{"id": "msg-run-1", "role": "assistant", "parts": []any{}}})
+		return text2(map[string]any{"id": session, "runId": run, "message": uiPart{"id": "msg_run1", "role": "assistant", "parts": []any{}}})
 	}
-	refused(t, h.request(t, http.MethodPost, "/chat", reload("s1", "run-9")), 409, "RUN_STALE")
-	refused(t, h.request(t, http.MethodPost, "/chat", reload("s9", "run-1")), 409, "RUN_STALE")
-	h.chat(t, reload("s1", "run-1")).rest()
+	refused(t, h.request(t, http.MethodPost, "/chat", reload("s1", "run_9")), 409, "RUN_STALE")
+	refused(t, h.request(t, http.MethodPost, "/chat", reload("s9", "run_1")), 409, "RUN_STALE")
+	h.chat(t, reload("s1", "run_1")).rest()
 	if got := len(h.State.Submits()); got != 0 {
 		t.Errorf("%d answers were given", got)
 	}
-	stream := h.chat(t, body.post("s1", "runId", "run-1"))
+	stream := h.chat(t, body.post("s1", "runId", "run_1"))
 	run := h.Started(t, "default", "s1", first)
-	again := h.chat(t, body.post("s1", "runId", "run-1")) // it writes the message of run-1
+	again := h.chat(t, body.post("s1", "runId", "run_1")) // it writes the message of run_1
 	goesOn(run, "c1")
 	if a, b := merged(datas(stream.rest())), merged(datas(again.rest())); a != merged(wentOn) || b != merged(wentOn) {
 		t.Errorf("got %s and %s", a, b)
 	}
-	third := h.chat(t, strings.Replace(say("s1", "more"), "{", `{"runId":"run-2",`, 1))
+	third := h.chat(t, strings.Replace(say("s1", "more"), "{", `{"runId":"run_2",`, 1))
 	answer(h.Started(t, "default", "s1", run))
 	third.rest()
 }
@@ -259,7 +259,7 @@ func TestAMessageAbandonsWhatIsOpenAndBringsTheAnswersThatThereAre(t *testing.T)
 	}})
 	stream := h.chat(t, body)
 	answer(h.Started(t, "default", "s1", first))
-	if got := datas(stream.rest()); !strings.Contains(got, `"messageId":"msg-run-2"`) {
+	if got := datas(stream.rest()); !strings.Contains(got, `"messageId":"msg_run2"`) {
 		t.Errorf("got %s", got)
 	}
 	start := last(h)
@@ -287,7 +287,7 @@ func TestTwoEqualMessagesAreOneRun(t *testing.T) {
 	if got := merged(datas(h.chat(t, say("s1", "hi")).rest())); got != merged(uncut) {
 		t.Errorf("again: got %s", got)
 	}
-	if got := h.State.Newest("default", "s1").GetRunId(); got != "run-1" {
+	if got := h.State.Newest("default", "s1").GetRunId(); got != "run_1" {
 		t.Errorf("newest run: got %s", got)
 	}
 	other := strings.ReplaceAll(say("s1", "hi"), `"text":"hi"`, `"text":"ho"`)
@@ -311,7 +311,7 @@ func TestTwoEqualAnswersAtOnceAreOneRun(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	}
-	if got := h.State.Newest("default", "s1").GetRunId(); got != "run-2" {
+	if got := h.State.Newest("default", "s1").GetRunId(); got != "run_2" {
 		t.Errorf("newest run: got %s", got)
 	}
 }
@@ -335,7 +335,7 @@ func TestOfAYesAndANoAtOnceOneCounts(t *testing.T) {
 	if a != b || !strings.Contains(a, `"tool-output-available","toolCallId":"y1"`) {
 		t.Errorf("got %s and %s", a, b)
 	}
-	if got := h.State.Newest("default", "s1").GetRunId(); got != "run-2" {
+	if got := h.State.Newest("default", "s1").GetRunId(); got != "run_2" {
 		t.Errorf("newest run: got %s", got)
 	}
 }
@@ -346,7 +346,7 @@ func TestServerToolsAreNoAnswers(t *testing.T) {
 	stream := h.chat(t, say("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Call("s1", `{}`), Result("s1", "1"), Asks("c1", `{}`), StepCommitted(), Suspended())
-	run.Suspend([]*statev1.Call{{ToolCallId: "c1", SessionId: "s1", RunId: "run-1", ToolName: "add", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL}}, Says(1, "", "s1", "c1"), Returns(1, "s1", "1"))
+	run.Suspend([]*statev1.Call{{ToolCallId: "c1", SessionId: "s1", RunId: "run_1", ToolName: "add", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL}}, Says(1, "", "s1", "c1"), Returns(1, "s1", "1"))
 	c := &uiClient{}
 	c.take(t, stream.rest())
 	stream = h.chat(t, c.output("c1", "mine").post("s1"))
@@ -392,7 +392,7 @@ func TestAClientToolIsAnsweredWhileTheFirstStreamIsOpen(t *testing.T) {
 	events := live.until("tool-input-available")
 	c := &uiClient{}
 	c.take(t, events)
-	call := &statev1.Call{ToolCallId: "c1", SessionId: "s1", RunId: "run-1", ToolName: "add", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL}
+	call := &statev1.Call{ToolCallId: "c1", SessionId: "s1", RunId: "run_1", ToolName: "add", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL}
 	stream := h.chat(t, c.output("c1", "mine").post("s1"))
 	first.Say(1, StepCommitted(), Suspended())
 	first.Suspend([]*statev1.Call{call}, Says(1, "", "c1"))
@@ -412,7 +412,7 @@ func TestHostileMessagesAreTypedErrors(t *testing.T) {
 	h := open(t, func(c *gateway.Config) { c.MaxBodyBytes = 4 << 20 })
 	asking(t, h, "c1", "y1")
 	assistant := func(parts string) string {
-		return `{"id":"s1","messages":[{"id":"msg-run-1","role":"assistant","parts":[{"type":"step-start"},` + parts + `]}]}`
+		return `{"id":"s1","messages":[{"id":"msg_run1","role":"assistant","parts":[{"type":"step-start"},` + parts + `]}]}`
 	}
 	for name, tc := range map[string]struct {
 		body   string

@@ -41,15 +41,18 @@ func TestASessionGoesOnInEachModeThatStaysInIt(t *testing.T) {
 		"unspecified":            {},
 		"with message":           {Mode: agentv1.ResumeMode_RESUME_MODE_WITH_MESSAGE, Message: "more"},
 		"unspecified, a message": {Message: "more"},
-		"from checkpoint":        {Mode: agentv1.ResumeMode_RESUME_MODE_FROM_CHECKPOINT, CheckpointId: "cp-1"},
-		"edited":                 {Mode: agentv1.ResumeMode_RESUME_MODE_FROM_CHECKPOINT, CheckpointId: "cp-1", Message: "more"},
+		"from checkpoint":        {Mode: agentv1.ResumeMode_RESUME_MODE_FROM_CHECKPOINT, CheckpointId: "the newest"},
+		"edited":                 {Mode: agentv1.ResumeMode_RESUME_MODE_FROM_CHECKPOINT, CheckpointId: "the newest", Message: "more"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h, client, _ := stopped(t)
+			h, client, run := stopped(t)
+			if r.GetCheckpointId() != "" {
+				r.CheckpointId = run.Checkpoint()
+			}
 			r.SessionId, r.RequestKey, r.TimeoutMs = "s1", "k1", 5000
 			got, err := client.Resume(t.Context(), r)
-			if err != nil || got.GetSessionId() != "s1" || got.GetStreamId() != "s1" || got.GetRunId() != "run-2" || got.GetRepeated() || got.GetStartSequence() == 0 {
+			if err != nil || got.GetSessionId() != "s1" || got.GetStreamId() != "s1" || got.GetRunId() != "run_2" || got.GetRepeated() || got.GetStartSequence() == 0 {
 				t.Fatalf("got %v, %v", got, err)
 			}
 			start := last(h)
@@ -59,7 +62,7 @@ func TestASessionGoesOnInEachModeThatStaysInIt(t *testing.T) {
 			if got := start.GetMessages(); (len(got) == 1) != (r.GetMessage() != "") || len(got) == 1 && got[0].GetParts()[0].GetText().GetText() != "more" {
 				t.Errorf("messages: got %v", got)
 			}
-			if got, err := client.Resume(t.Context(), r); err != nil || got.GetRunId() != "run-2" || !got.GetRepeated() {
+			if got, err := client.Resume(t.Context(), r); err != nil || got.GetRunId() != "run_2" || !got.GetRepeated() {
 				t.Errorf("again: got %v, %v", got, err)
 			}
 		})
@@ -70,7 +73,7 @@ func TestAResumeMayChangeStateAndAppendMessages(t *testing.T) {
 	t.Parallel()
 	h, client, _ := stopped(t)
 	_, err := client.Resume(t.Context(), &agentv1.ResumeRequest{
-		SessionId: "s1", ModifyState: ` {"b": {"x": [1, null]}, "a": null, "": "text", "b": 2}`,
+		SessionId: "s1", ModifyState: ` {"b": {"x": [1, null]}, "a": null, "c": "text", "b": 2}`,
 		AppendMessages: []*agentv1.AppendedMessage{{Role: "system", Text: "Be brief.", Hidden: true}, {Role: "user", Text: "u"}, {Role: "assistant", Text: "a"}},
 	})
 	if err != nil {
@@ -80,7 +83,7 @@ func TestAResumeMayChangeStateAndAppendMessages(t *testing.T) {
 		StateOps: []*statev1.StateOp{
 			{Key: "b", Op: &statev1.StateOp_Replace{Replace: `{"x": [1, null]}`}},
 			{Key: "a", Op: &statev1.StateOp_Delete{Delete: true}},
-			{Key: "", Op: &statev1.StateOp_Replace{Replace: `"text"`}},
+			{Key: "c", Op: &statev1.StateOp_Replace{Replace: `"text"`}},
 			{Key: "b", Op: &statev1.StateOp_Replace{Replace: "2"}},
 		},
 	}
@@ -103,11 +106,11 @@ func TestFieldsThatAModeDoesNotHaveAreRefused(t *testing.T) {
 		want string
 	}{
 		"continue with a message":       {&agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_CONTINUE, Message: "x"}, "RESUME_INVALID"},
-		"continue with a checkpoint":    {&agentv1.ResumeRequest{SessionId: "s1", CheckpointId: "cp-1"}, "RESUME_INVALID"},
+		"continue with a checkpoint":    {&agentv1.ResumeRequest{SessionId: "s1", CheckpointId: "the newest"}, "RESUME_INVALID"},
 		"continue with a new session":   {&agentv1.ResumeRequest{SessionId: "s1", NewSessionId: "s2"}, "RESUME_INVALID"},
 		"with_message without one":      {&agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_WITH_MESSAGE}, "RESUME_INVALID"},
 		"retry with a message":          {&agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY, Message: "x"}, "RESUME_INVALID"},
-		"retry with a checkpoint":       {&agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY, CheckpointId: "cp-1"}, "RESUME_INVALID"},
+		"retry with a checkpoint":       {&agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY, CheckpointId: "the newest"}, "RESUME_INVALID"},
 		"branch without a checkpoint":   {&agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_BRANCH}, "RESUME_INVALID"},
 		"rewind without a checkpoint":   {&agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_FROM_CHECKPOINT}, "RESUME_INVALID"},
 		"rewind into another session":   {&agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_FROM_CHECKPOINT, CheckpointId: "cp-1", NewSessionId: "s2"}, "RESUME_INVALID"},
@@ -155,7 +158,7 @@ func TestARetryIsOneCommandThatCanBeRepeated(t *testing.T) {
 	}
 	h.State.FailNext(1)
 	got, err := client.Resume(t.Context(), r)
-	if err != nil || got.GetRunId() != "run-3" || got.GetRepeated() {
+	if err != nil || got.GetRunId() != "run_3" || got.GetRepeated() {
 		t.Fatalf("got %v, %v", got, err)
 	}
 	retry := last(h).GetRetry()
@@ -163,7 +166,7 @@ func TestARetryIsOneCommandThatCanBeRepeated(t *testing.T) {
 		t.Errorf("got %v", last(h))
 	}
 	h.Started(t, "default", "s1", run).Fail("It went wrong.", "x")
-	if got, err := client.Resume(t.Context(), r); err != nil || got.GetRunId() != "run-3" || !got.GetRepeated() {
+	if got, err := client.Resume(t.Context(), r); err != nil || got.GetRunId() != "run_3" || !got.GetRepeated() {
 		t.Errorf("again, when it has failed: got %v, %v", got, err)
 	}
 }
@@ -192,20 +195,20 @@ func TestABranchIsMadeOnceForAKey(t *testing.T) {
 	for name, into := range map[string]string{"an id of the service": "", "an id of the caller": "b1"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h, client, _ := stopped(t)
+			h, client, run := stopped(t)
 			r := &agentv1.ResumeRequest{
-				SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_BRANCH, CheckpointId: "cp-1", NewSessionId: into, RequestKey: "k1", Message: "else",
+				SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_BRANCH, CheckpointId: run.Checkpoint(), NewSessionId: into, RequestKey: "k1", Message: "else",
 			}
 			first, err := client.Resume(t.Context(), r)
-			if err != nil || first.GetSessionId() == "s1" || first.GetSessionId() == "" || into != "" && first.GetSessionId() != into || first.GetRunId() != "run-2" {
+			if err != nil || first.GetSessionId() == "s1" || first.GetSessionId() == "" || into != "" && first.GetSessionId() != into || first.GetRunId() != "run_2" {
 				t.Fatalf("got %v, %v", first, err)
 			}
 			start := last(h)
-			if want := (&statev1.Branch{FromSessionId: "s1", CheckpointId: "cp-1"}); !proto.Equal(start.GetBranch(), want) || start.GetSessionId() != into {
+			if want := (&statev1.Branch{FromSessionId: "s1", CheckpointId: run.Checkpoint()}); !proto.Equal(start.GetBranch(), want) || start.GetSessionId() != into {
 				t.Errorf("got %v, want %v", start, want)
 			}
 			again, err := client.Resume(t.Context(), r)
-			if err != nil || again.GetSessionId() != first.GetSessionId() || again.GetRunId() != "run-2" || !again.GetRepeated() {
+			if err != nil || again.GetSessionId() != first.GetSessionId() || again.GetRunId() != "run_2" || !again.GetRepeated() {
 				t.Errorf("again: got %v, %v", again, err)
 			}
 			page := text(t, h.request(t, "GET", "/messages?sessionId="+first.GetSessionId(), ""))
@@ -260,7 +263,7 @@ func TestAStartThatWaitsSaysSo(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	got, err := client.Start(t.Context(), &agentv1.StartRequest{SessionId: "s1", Message: "two", OnBusy: agentv1.BusyPolicy_BUSY_POLICY_INTERRUPT})
-	if err != nil || !got.GetWaiting() || got.GetRunId() != "run-2" {
+	if err != nil || !got.GetWaiting() || got.GetRunId() != "run_2" {
 		t.Errorf("got %v, %v", got, err)
 	}
 	if got := last(h).GetOnBusy(); got != statev1.BusyPolicy_BUSY_POLICY_INTERRUPT {
@@ -269,7 +272,7 @@ func TestAStartThatWaitsSaysSo(t *testing.T) {
 	if _, err := client.Start(t.Context(), &agentv1.StartRequest{SessionId: "s1", Message: "x", OnBusy: 77}); reason(err) != "ON_BUSY_INVALID" {
 		t.Errorf("got %v", err)
 	}
-	if got, err := client.Interrupt(t.Context(), &agentv1.InterruptRequest{SessionId: "s1", RunId: "run-2"}); err != nil || got.GetEffect() != "done" {
+	if got, err := client.Interrupt(t.Context(), &agentv1.InterruptRequest{SessionId: "s1", RunId: "run_2"}); err != nil || got.GetEffect() != "done" {
 		t.Errorf("give up: got %v, %v", got, err)
 	}
 }

@@ -138,7 +138,7 @@ func TestARunThatTheLogHasForgottenIsToldFromTheConversation(t *testing.T) {
 	answer(run)
 	h.Stream.Lose("default", "s1")
 	got := datas(h.resume(t, "/chat/s1/stream").rest())
-	for _, part := range []string{`{"type":"start","messageId":"msg-run-1"}`, `"delta":"Let me add."`, `"output":{"sum":2}`, `"delta":"It is 2."`, `"finishReason":"stop"`, "[DONE]"} {
+	for _, part := range []string{`{"type":"start","messageId":"msg_run1"}`, `"delta":"Let me add."`, `"output":{"sum":2}`, `"delta":"It is 2."`, `"finishReason":"stop"`, "[DONE]"} {
 		if !strings.Contains(got, part) {
 			t.Errorf("%s is missing in %s", part, got)
 		}

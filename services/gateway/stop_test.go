@@ -42,9 +42,9 @@ func TestAStopIsAnsweredAtOnce(t *testing.T) {
 				h := open(t, nil)
 				h.chat(t, say(id, "hi"))
 				run := h.Started(t, "default", id, nil)
-				for body, reason := range map[string]string{"": "", " \n": "", `{"reason":"enough","runId":"run-1"}`: "enough"} {
+				for body, reason := range map[string]string{"": "", " \n": "", `{"reason":"enough","runId":"run_1"}`: "enough"} {
 					r := h.request(t, http.MethodPost, path, body)
-					if got := text(t, r); r.StatusCode != http.StatusAccepted || got != `{"effect":"requested","runId":"run-1"}`+"\n" {
+					if got := text(t, r); r.StatusCode != http.StatusAccepted || got != `{"effect":"requested","runId":"run_1"}`+"\n" {
 						t.Errorf("got %d %s", r.StatusCode, got)
 					}
 					stops := h.State.Stops()
@@ -54,7 +54,7 @@ func TestAStopIsAnsweredAtOnce(t *testing.T) {
 				}
 				answer(run)
 				r := h.request(t, http.MethodPost, path, "")
-				if got := text(t, r); r.StatusCode != http.StatusAccepted || got != `{"effect":"none","runId":"run-1"}`+"\n" {
+				if got := text(t, r); r.StatusCode != http.StatusAccepted || got != `{"effect":"none","runId":"run_1"}`+"\n" {
 					t.Errorf("when it is over: got %d %s", r.StatusCode, got)
 				}
 			})
@@ -91,9 +91,9 @@ func TestAStopThatIsWaitedForIsAnsweredWhenTheRunHasEnded(t *testing.T) {
 	if got := datas(stream.rest()); got != want {
 		t.Errorf("got %s", got)
 	}
-	message := `{"id":"msg-run-1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"Once","state":"done"}],"metadata":{"runId":"run-1","agentType":"demo","interrupted":"interrupt"}}`
+	message := `{"id":"msg_run1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"Once","state":"done"}],"metadata":{"runId":"run_1","agentType":"demo","interrupted":"interrupt"}}`
 	for _, path := range []string{"/messages?sessionId=s1", "/snapshot?sessionId=s1"} {
-		if got := text(t, h.request(t, http.MethodGet, path, "")); !strings.Contains(got, message) {
+		if got := undated(text(t, h.request(t, http.MethodGet, path, ""))); !strings.Contains(got, message) {
 			t.Errorf("%s: got %s", path, got)
 		}
 	}

@@ -18,7 +18,7 @@ func queue(session, text string) string {
 	return strings.Replace(say(session, text), "{", `{"onBusy":"enqueue",`, 1)
 }
 
-const answerToTwo = `{"type":"start","messageId":"msg-run-2"}
+const answerToTwo = `{"type":"start","messageId":"msg_run2"}
 {"type":"start-step"}
 {"type":"text-start","id":"text-3-1"}
 {"type":"text-delta","id":"text-3-1","delta":"Two."}
@@ -42,7 +42,7 @@ func TestAMessageThatWaitsIsAnsweredInItsOwnStream(t *testing.T) {
 			return h.chat(t, say("s1", "two"), "X-Holdfast-On-Busy", "enqueue")
 		},
 		"agent": func(h *house, t *testing.T) *reader {
-			h.State.Announce(&statev1.Agent{AgentType: "demo", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
+			h.State.Announce(t, &statev1.Agent{AgentType: "demo", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
 			return h.chat(t, say("s1", "two"))
 		},
 	} {
@@ -71,7 +71,7 @@ func TestAWaitingStreamIsKeptAliveAndShowsNothingOfTheLiveRun(t *testing.T) {
 	first := h.Started(t, "default", "s1", nil)
 	first.Say(1, Started(), StepStarted())
 	response := h.request(t, http.MethodPost, "/chat", queue("s1", "two"), "X-Forwarded-For", "192.0.2.1")
-	if got := response.Header.Get("X-Holdfast-Run-Id"); got != "run-2" {
+	if got := response.Header.Get("X-Holdfast-Run-Id"); got != "run_2" {
 		t.Errorf("run: got %q", got)
 	}
 	lines := bufio.NewReader(response.Body)
@@ -98,9 +98,9 @@ func TestAWaitingRunThatIsGivenUpEndsItsStreams(t *testing.T) {
 	h.chat(t, say("s1", "one"))
 	first := h.Started(t, "default", "s1", nil)
 	waiting := h.chat(t, queue("s1", "two"), "X-Holdfast-Request-Key", "k2")
-	native := h.resume(t, "/sse?sessionId=s1&runId=run-2")
+	native := h.resume(t, "/sse?sessionId=s1&runId=run_2")
 	native.until("{}") // caught-up
-	given := h.request(t, http.MethodPost, "/chat/s1/interrupt?wait=1000", `{"runId":"run-2"}`)
+	given := h.request(t, http.MethodPost, "/chat/s1/interrupt?wait=1000", `{"runId":"run_2"}`)
 	if got := text(t, given); given.StatusCode != http.StatusOK || !strings.Contains(got, `"effect":"done"`) {
 		t.Errorf("give up: got %d %s", given.StatusCode, got)
 	}
@@ -114,7 +114,7 @@ func TestAWaitingRunThatIsGivenUpEndsItsStreams(t *testing.T) {
 	if got := datas(h.chat(t, queue("s1", "two"), "X-Holdfast-Request-Key", "k2").rest()); got != want {
 		t.Errorf("repeated: got %s", got)
 	}
-	if r := h.request(t, http.MethodGet, "/chat/s1/stream?runId=run-2", ""); r.StatusCode != http.StatusNoContent {
+	if r := h.request(t, http.MethodGet, "/chat/s1/stream?runId=run_2", ""); r.StatusCode != http.StatusNoContent {
 		t.Errorf("resume: got %d", r.StatusCode)
 	}
 	answer(first)
@@ -126,15 +126,15 @@ func TestAWaitingRunIsFoundByItsId(t *testing.T) {
 	h.chat(t, say("s1", "one"))
 	first := h.Started(t, "default", "s1", nil)
 	h.chat(t, queue("s1", "two"))
-	resumed := h.resume(t, "/chat/s1/stream?runId=run-2")
-	behind := h.resume(t, "/chat/s1/stream?runId=run-2", "Last-Event-ID", "1")
-	native := h.resume(t, "/sse?sessionId=s1&runId=run-2&fromSequence=1")
+	resumed := h.resume(t, "/chat/s1/stream?runId=run_2")
+	behind := h.resume(t, "/chat/s1/stream?runId=run_2", "Last-Event-ID", "1")
+	native := h.resume(t, "/sse?sessionId=s1&runId=run_2&fromSequence=1")
 	native.until("{}")
-	stream, err := clients(t, h)["grpc"].Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1", RunId: "run-2"})
+	stream, err := clients(t, h)["grpc"].Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1", RunId: "run_2"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := text(t, h.request(t, http.MethodGet, "/snapshot?sessionId=s1", "")); !strings.Contains(got, `"waitingRuns":["run-2"]`) {
+	if got := text(t, h.request(t, http.MethodGet, "/snapshot?sessionId=s1", "")); !strings.Contains(got, `"waitingRuns":["run_2"]`) {
 		t.Errorf("snapshot: got %s", got)
 	}
 	answer(first)
@@ -146,7 +146,7 @@ func TestAWaitingRunIsFoundByItsId(t *testing.T) {
 		t.Errorf("with a cursor of the run before: got %s", got)
 	}
 	events := native.rest()
-	if got := datas(events); strings.Contains(got, "run-1") || !strings.Contains(got, "Two.") || events[len(events)-1].name != "end" {
+	if got := datas(events); strings.Contains(got, "run_1") || !strings.Contains(got, "Two.") || events[len(events)-1].name != "end" {
 		t.Errorf("native: got %s", got)
 	}
 	if got := frames(t, stream); !strings.HasPrefix(got, "caught up, 3.33.1 run_started, ") || !strings.HasSuffix(got, `completed "done"`) || strings.Count(got, "caught up") != 1 {

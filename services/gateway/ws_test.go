@@ -398,16 +398,16 @@ func TestAWebSocketTellsWhatServerSentEventsTell(t *testing.T) {
 		rest, closed := s.rest()
 		wantClose(t, closed, websocket.StatusNormalClosure, "")
 		end := position.Ended(1)
-		want := fmt.Sprintf(`{"type":"chunk","sequence":%d,"chunk":{"type":"run_started","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"turn":1,"messageId":"msg-run-1"}}
-{"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"delta":"void"}}
+		want := fmt.Sprintf(`{"type":"chunk","sequence":%d,"chunk":{"type":"run_started","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"turn":1,"messageId":"msg_run1"}}
+{"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"delta":"void"}}
 {"type":"caught-up","sequence":%d}
 {"type":"rewound","at":0}
-{"type":"chunk","sequence":%d,"chunk":{"type":"run_started","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"turn":1,"messageId":"msg-run-1"}}
-{"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run-2","agentType":"other","timestamp":0,"step":1,"delta":"below"},"sessionId":"c1"}
-{"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"delta":"good"}}
-{"type":"chunk","sequence":%d,"chunk":{"type":"step_committed","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"checkpointId":"cp-1"}}
-{"type":"chunk","sequence":%d,"chunk":{"type":"run_completed","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"finishReason":"stop"}}
-{"type":"end","sequence":%d,"status":"completed","output":"done"}`, at, void, void, again-1, below, again, position.Committed(1), end-1, end)
+{"type":"chunk","sequence":%d,"chunk":{"type":"run_started","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"turn":1,"messageId":"msg_run1"}}
+{"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run_2","agentType":"other","timestamp":0,"step":1,"delta":"below"},"sessionId":"c1"}
+{"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"delta":"good"}}
+{"type":"chunk","sequence":%d,"chunk":{"type":"step_committed","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"checkpointId":%q}}
+{"type":"chunk","sequence":%d,"chunk":{"type":"run_completed","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"finishReason":"stop"}}
+{"type":"end","sequence":%d,"status":"completed","output":"done"}`, at, void, void, again-1, below, again, position.Committed(1), run.Checkpoint(), end-1, end)
 		if got := texts(append(frames, rest...)); got != want {
 			t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
 		}
@@ -427,10 +427,10 @@ func TestAWebSocketGoesOnFromACursorOrARun(t *testing.T) {
 	const one, two = "chunk 1.committed, chunk 1.last", "chunk 2.outside-1, fail 2.outside"
 	for path, want := range map[string]string{
 		fmt.Sprint("/ws?sessionId=s1&fromSequence=", shown):                    "chunk 2.outside-1, fail 2.outside",
-		"/ws?sessionId=s1&runId=run-1":                                         "chunk 1.stored.1, chunk 1.stored.2, chunk 1.stored.3, " + one + ", end 1.ended",
-		fmt.Sprint("/ws?sessionId=s1&runId=run-1&fromSequence=", begun):        "chunk 1.33.2, " + one + ", end 1.ended",
-		fmt.Sprint("/ws?sessionId=s1&runId=run-2&fromSequence=", shown):        two,
-		fmt.Sprint("/sse?sessionId=s1&runId=run-2&fromSequence=", shown):       two,
+		"/ws?sessionId=s1&runId=run_1":                                         "chunk 1.stored.1, chunk 1.stored.2, chunk 1.stored.3, " + one + ", end 1.ended",
+		fmt.Sprint("/ws?sessionId=s1&runId=run_1&fromSequence=", begun):        "chunk 1.33.2, " + one + ", end 1.ended",
+		fmt.Sprint("/ws?sessionId=s1&runId=run_2&fromSequence=", shown):        two,
+		fmt.Sprint("/sse?sessionId=s1&runId=run_2&fromSequence=", shown):       two,
 		fmt.Sprint("/ws?sessionId=s1&fromSequence=", shown, "&Last-Event-ID="): two,
 	} {
 		frames, closed := h.socket(t, path).rest()
