@@ -14,7 +14,7 @@ import (
 )
 
 // idleReaders is how many readers of one session BenchmarkIdleReaders has.
-const idleReaders = 2000
+const idleReaders = 5000
 
 // What an idle reader costs in bytes of heap and stacks, beside what the same server
 // needs for one of a handler that does nothing but wait. Both include the client's end
