@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
 // Config configures a gateway. The defaults are those of pkg/config.

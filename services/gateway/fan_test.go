@@ -273,7 +273,7 @@ func TestNoGoroutineIsLeftOfReaders(t *testing.T) { //nolint:paralleltest // see
 	waitFor(t, "no goroutine of a reader is left", func() bool {
 		var stacks bytes.Buffer
 		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
-		return !strings.Contains(stacks.String(), "/internal/follow.") && !strings.Contains(stacks.String(), "/internal/ws.")
+		return !strings.Contains(stacks.String(), "/internal/follow.") && !strings.Contains(stacks.String(), "/internal/native.")
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,12 +24,12 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/api"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/chatws"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/chat/chatws"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/native"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/page"
@@ -37,7 +38,6 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/submit"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/ws"
 )
 
 // maxStopBytes bounds the body of a request to stop a run.
@@ -109,83 +109,130 @@ func (s *Service) dial() (err error) {
 	return nil
 }
 
-// build puts the rooms together.
+// build makes the handler.
 func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
-	c, p := s.config, s.peers
-	patience := retry.Policy{Limit: c.StatePatience, Now: p.Now}
-	runs, calls := statev1.NewRunServiceClient(s.state), statev1.NewCallServiceClient(s.state)
-	sessions := &conversation.Reader{Runs: runs, Sessions: statev1.NewSessionServiceClient(s.state), Policy: patience, DefaultAgent: c.DefaultAgent}
-	hub := &live.Hub{Client: streamv2.NewStreamServiceClient(s.stream), Log: p.Log, Records: c.ReaderChunks, Bytes: c.ReaderBytes}
-	follower := &follow.Follower{Sessions: sessions, Live: hub, Beat: c.Heartbeat}
-	loader := &snapshot.Loader{Sessions: sessions, Follower: follower, Now: p.Now, Limit: c.MaxSnapshots}
-	chats := chat.New(
-		chat.Config{ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata},
-		chat.Parts{
-			Limits: httpapi.Limits{
-				MaxBytes: c.MaxBodyBytes, Timeout: c.ReadTimeout, Now: p.Now,
-				Advice: "send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES",
-			},
-			Runs: runs, Calls: calls, Sessions: sessions, Follower: follower, Streams: s.streams, Policy: patience, NewID: p.NewID, Log: p.Log,
-		})
-	events := &native.Events{Follower: follower, Streams: s.streams, Padding: c.HeartbeatPadding, Timeout: c.WriteTimeout, Log: p.Log}
-	sockets := &ws.Sockets{Follower: follower, Streams: s.streams, Timeout: c.WriteTimeout, Log: p.Log}
-	talks := &chatws.Sockets{
-		Chat: chats, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
-		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Log: p.Log,
-	}
-	stops := &stop.Stops{
-		Runs: runs, Sessions: sessions, Streams: s.streams, Policy: patience,
-		Limits: httpapi.Limits{MaxBytes: maxStopBytes, Timeout: c.ReadTimeout, Now: p.Now, Advice: "give a shorter reason"},
-	}
-	answers := &submit.Answers{
-		Calls: calls, Policy: patience,
-		Limits: httpapi.Limits{MaxBytes: c.MaxBodyBytes, Timeout: c.ReadTimeout, Now: p.Now, Advice: "send a smaller result, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"},
-	}
-	public := &api.Server{
-		Keys: keys, Runs: runs, Sessions: sessions,
-		Follower: follower, Stops: stops, Answers: answers, Streams: s.streams,
-		Policy: patience, NewID: p.NewID, Log: p.Log, MaxBytes: int(c.MaxBodyBytes),
-	}
-	prefix, connect, err := public.Handler()
+	p := s.parts()
+	prefix, connect, err := s.connect(keys, p)
 	if err != nil {
 		return fmt.Errorf("build the Connect service: %w", err)
 	}
 	server := &httpapi.Server{
-		Keys: keys, Origins: origins, Log: p.Log, Now: p.Now,
-		Routes: routes(chats, talks, events, sockets, sessions, loader, stops, answers, s.health()),
+		Keys: keys, Origins: origins, Log: s.peers.Log, Now: s.peers.Now,
+		Routes: slices.Concat(s.chatRoutes(p), s.streamRoutes(p), s.viewRoutes(p), controlRoutes(p), s.healthRoutes(), page.Routes()),
 		Mounts: map[string]http.Handler{prefix: connect},
 	}
-	s.handler = httpapi.TimeWrites(server.Handler(), c.WriteTimeout, p.Now)
+	s.handler = httpapi.TimeWrites(retry.PerRequest(server.Handler()), s.config.WriteTimeout, s.peers.Now)
 	return nil
 }
 
-func (s *Service) health() *httpapi.Health {
-	return &httpapi.Health{Services: map[string]grpc.ClientConnInterface{"state": s.state, "stream": s.stream}}
+// parts are what several handlers share.
+type parts struct {
+	runs     statev1.RunServiceClient
+	calls    statev1.CallServiceClient
+	sessions *conversation.Reader
+	follower *follow.Follower
+	stops    *stop.Stops
+	answers  *submit.Answers
+	policy   retry.Policy
 }
 
-// routes is the whole HTTP surface beside Connect.
-func routes(chats *chat.Chat, talks *chatws.Sockets, events *native.Events, sockets *ws.Sockets, sessions *conversation.Reader, loader *snapshot.Loader, stops *stop.Stops, answers *submit.Answers, health *httpapi.Health) []httpapi.Route {
-	list := []httpapi.Route{
+func (s *Service) parts() *parts {
+	c := s.config
+	policy := retry.Policy{Limit: c.StatePatience, Now: s.peers.Now}
+	runs, calls := statev1.NewRunServiceClient(s.state), statev1.NewCallServiceClient(s.state)
+	sessions := &conversation.Reader{Runs: runs, Sessions: statev1.NewSessionServiceClient(s.state), Policy: policy, DefaultAgent: c.DefaultAgent}
+	hub := &live.Hub{Client: streamv2.NewStreamServiceClient(s.stream), Log: s.peers.Log, Records: c.ReaderChunks, Bytes: c.ReaderBytes}
+	return &parts{
+		runs: runs, calls: calls, sessions: sessions, policy: policy,
+		follower: &follow.Follower{Sessions: sessions, Live: hub, Beat: c.Heartbeat},
+		stops: &stop.Stops{
+			Runs: runs, Sessions: sessions, Streams: s.streams, Policy: policy,
+			Limits: s.limits(maxStopBytes, "give a shorter reason"),
+		},
+		answers: &submit.Answers{
+			Calls: calls, Policy: policy, Limits: s.limits(c.MaxBodyBytes, "send a smaller result, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
+		},
+	}
+}
+
+// limits bounds request bodies. advice is for the sender of a larger one.
+func (s *Service) limits(bytes int64, advice string) httpapi.Limits {
+	return httpapi.Limits{MaxBytes: bytes, Timeout: s.config.ReadTimeout, Now: s.peers.Now, Advice: advice}
+}
+
+// connect returns the Connect service and the prefix of its paths.
+func (s *Service) connect(keys *auth.Keys, p *parts) (string, http.Handler, error) {
+	server := &api.Server{
+		Keys: keys, Runs: p.runs, Sessions: p.sessions,
+		Follower: p.follower, Stops: p.stops, Answers: p.answers, Streams: s.streams,
+		Policy: p.policy, NewID: s.peers.NewID, Log: s.peers.Log, MaxBytes: int(s.config.MaxBodyBytes),
+	}
+	return server.Handler()
+}
+
+// chatRoutes are for clients of the AI SDK.
+func (s *Service) chatRoutes(p *parts) []httpapi.Route {
+	c := s.config
+	chats := chat.New(
+		chat.Config{ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata},
+		chat.Parts{
+			Runs: p.runs, Calls: p.calls, Sessions: p.sessions, Follower: p.follower, Streams: s.streams, Policy: p.policy,
+			Limits: s.limits(c.MaxBodyBytes, "send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
+			NewID:  s.peers.NewID, Log: s.peers.Log,
+		})
+	sockets := &chatws.Sockets{
+		Chat: chats, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
+		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Log: s.peers.Log,
+	}
+	return []httpapi.Route{
 		{Method: http.MethodPost, Pattern: "/chat", Handler: chats.Post},
 		{Method: http.MethodGet, Pattern: "/chat/{id}/stream", Handler: chats.Resume},
-		{Method: http.MethodGet, Pattern: "/chat/ws", Handler: talks.Serve},
-		{Method: http.MethodPost, Pattern: "/chat/{id}/interrupt", Handler: stops.Interrupt},
-		{Method: http.MethodPost, Pattern: "/chat/{id}/abort", Handler: stops.Abort},
-		{Method: http.MethodPost, Pattern: "/interrupt", Handler: stops.Interrupt},
-		{Method: http.MethodPost, Pattern: "/abort", Handler: stops.Abort},
-		{Method: http.MethodPost, Pattern: "/chat/{id}/submit-tool-result", Handler: answers.Serve},
-		{Method: http.MethodPost, Pattern: "/submit-tool-result", Handler: answers.Serve},
+		{Method: http.MethodGet, Pattern: "/chat/ws", Handler: sockets.Serve},
+	}
+}
+
+// streamRoutes are the native stream.
+func (s *Service) streamRoutes(p *parts) []httpapi.Route {
+	c := s.config
+	events := &native.Events{Follower: p.follower, Streams: s.streams, Padding: c.HeartbeatPadding, Timeout: c.WriteTimeout, Log: s.peers.Log}
+	sockets := &native.Sockets{Follower: p.follower, Streams: s.streams, Timeout: c.WriteTimeout, Log: s.peers.Log}
+	return []httpapi.Route{
 		{Method: http.MethodGet, Pattern: "/sse", Handler: sockets.Or(events.Serve)},
 		{Method: http.MethodGet, Pattern: "/ws", Handler: sockets.Serve},
-		{Method: http.MethodGet, Pattern: "/messages", Handler: sessions.Messages},
+	}
+}
+
+// viewRoutes are what is stored.
+func (s *Service) viewRoutes(p *parts) []httpapi.Route {
+	loader := &snapshot.Loader{Sessions: p.sessions, Follower: p.follower, Now: s.peers.Now, Limit: s.config.MaxSnapshots}
+	return []httpapi.Route{
+		{Method: http.MethodGet, Pattern: "/messages", Handler: p.sessions.Messages},
 		{Method: http.MethodGet, Pattern: "/snapshot", Handler: loader.Snapshot},
 		{Method: http.MethodGet, Pattern: "/history", Handler: loader.History},
-		{Method: http.MethodGet, Pattern: "/status", Handler: sessions.Status},
-		{Method: http.MethodGet, Pattern: "/agents", Handler: sessions.Agents},
+		{Method: http.MethodGet, Pattern: "/status", Handler: p.sessions.Status},
+		{Method: http.MethodGet, Pattern: "/agents", Handler: p.sessions.Agents},
+	}
+}
+
+// controlRoutes stop runs and answer calls.
+func controlRoutes(p *parts) []httpapi.Route {
+	return []httpapi.Route{
+		{Method: http.MethodPost, Pattern: "/chat/{id}/interrupt", Handler: p.stops.Interrupt},
+		{Method: http.MethodPost, Pattern: "/chat/{id}/abort", Handler: p.stops.Abort},
+		{Method: http.MethodPost, Pattern: "/interrupt", Handler: p.stops.Interrupt},
+		{Method: http.MethodPost, Pattern: "/abort", Handler: p.stops.Abort},
+		{Method: http.MethodPost, Pattern: "/chat/{id}/submit-tool-result", Handler: p.answers.Serve},
+		{Method: http.MethodPost, Pattern: "/submit-tool-result", Handler: p.answers.Serve},
+	}
+}
+
+// healthRoutes need no key.
+func (s *Service) healthRoutes() []httpapi.Route {
+	health := &httpapi.Health{Services: map[string]grpc.ClientConnInterface{"state": s.state, "stream": s.stream}}
+	return []httpapi.Route{
 		{Method: http.MethodGet, Pattern: "/healthz", Handler: health.Live, Public: true},
 		{Method: http.MethodGet, Pattern: "/readyz", Handler: health.Ready, Public: true},
 	}
-	return append(list, page.Routes()...)
 }
 
 // Handler serves everything. Serve is the better way to serve it: it ends open

@@ -5,6 +5,7 @@ package frame
 
 import (
 	"encoding/json"
+	"fmt"
 	"iter"
 	"strconv"
 	"strings"
@@ -15,7 +16,6 @@ import (
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
 )
 
 // Frame is one frame. Exactly one of Chunk, Terminal, Rewound and CaughtUp is set.
@@ -129,7 +129,11 @@ func (f *Frame) Event() []byte {
 		if name == "" {
 			return nil
 		}
-		return sse.AppendEvent(make([]byte, 0, len(data)+eventRoom), f.Sequence, name, data)
+		b := make([]byte, 0, len(data)+eventRoom)
+		if f.Sequence > 0 {
+			b = fmt.Appendf(b, "id: %d\n", f.Sequence)
+		}
+		return fmt.Appendf(b, "event: %s\ndata: %s\n\n", name, data)
 	})
 }
 

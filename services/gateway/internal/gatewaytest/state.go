@@ -42,7 +42,8 @@ type State struct {
 
 func newState() *State { return &State{} }
 
-func (s *State) connect(conn *grpc.ClientConn) {
+func (s *State) connect(conn *grpc.ClientConn, e *executor) {
+	s.executor = e
 	s.runs, s.sessions = statev1.NewRunServiceClient(conn), statev1.NewSessionServiceClient(conn)
 	s.calls, s.checkpoints = statev1.NewCallServiceClient(conn), statev1.NewCheckpointServiceClient(conn)
 }

@@ -50,8 +50,43 @@ func New(t testing.TB, agents ...*statev1.Agent) *World {
 	if len(agents) == 0 {
 		agents = []*statev1.Agent{{AgentType: "demo", Description: "answers"}, {AgentType: "other"}}
 	}
-	w := &World{Network: rpc.NewMemory()}
+	w := &World{Network: rpc.NewMemory(), State: newState(), Stream: newStream()}
 	ids := &idSequence{}
+	stateService, streamService := services(t, ids)
+	stop := start(t,
+		stateService.Run, streamService.Run,
+		w.server(t, StateAddress, func(r grpc.ServiceRegistrar) {
+			stateService.Register(intercepted{r, w.State.intercept, nil, ids})
+		}),
+		w.server(t, StreamAddress, func(r grpc.ServiceRegistrar) {
+			streamService.Register(intercepted{r, nil, w.Stream.intercept, nil})
+		}),
+		w.server(t, directAddress, func(r grpc.ServiceRegistrar) {
+			stateService.Register(intercepted{r, nil, nil, ids})
+			streamService.Register(r)
+		}),
+	)
+	direct, err := rpc.Dial(w.Network, directAddress, rpc.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.executor = newExecutor(direct)
+	w.executor.announce(t, agents...)
+	w.State.connect(direct, w.executor)
+	t.Cleanup(func() {
+		w.executor.close()
+		err := direct.Close()
+		stop()
+		if err := errors.Join(err, streamService.Close(), stateService.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// services makes the services, which keep everything in memory.
+func services(t testing.TB, ids *idSequence) (*state.Service, *stream.Service) {
+	t.Helper()
 	var stateConfig state.Config
 	var streamConfig stream.Config
 	err := errors.Join(
@@ -74,36 +109,11 @@ func New(t testing.TB, agents ...*statev1.Agent) *World {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.State, w.Stream = newState(), newStream()
-	stop := start(t, []func(context.Context) error{stateService.Run, streamService.Run,
-		w.server(t, StateAddress, func(r grpc.ServiceRegistrar) { stateService.Register(intercepted{r, w.State.intercept, nil, ids}) }),
-		w.server(t, StreamAddress, func(r grpc.ServiceRegistrar) { streamService.Register(intercepted{r, nil, w.Stream.intercept, nil}) }),
-		w.server(t, directAddress, func(r grpc.ServiceRegistrar) {
-			stateService.Register(intercepted{r, nil, nil, ids})
-			streamService.Register(r)
-		}),
-	})
-	direct, err := rpc.Dial(w.Network, directAddress, rpc.ClientConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.State.connect(direct)
-	w.executor = newExecutor(direct)
-	w.executor.announce(t, agents...)
-	w.State.executor = w.executor
-	t.Cleanup(func() {
-		w.executor.close()
-		err := direct.Close()
-		stop()
-		if err := errors.Join(err, streamService.Close(), stateService.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	return w
+	return stateService, streamService
 }
 
 // start runs the tasks until the function it returns is called, which waits for them.
-func start(t testing.TB, tasks []func(context.Context) error) func() {
+func start(t testing.TB, tasks ...func(context.Context) error) func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, len(tasks))
 	for _, task := range tasks {

@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
 // Handler serves one request of a tenant. An error becomes the answer, so a
@@ -79,14 +78,7 @@ func (s *Server) Handler() http.Handler {
 		}
 		WriteError(w, fault.New(fault.NotFound, "ROUTE_NOT_FOUND", "no route has this path"))
 	})
-	return oneRequest(s.traced(s.guarded(mux)))
-}
-
-// oneRequest lets a request wait for absent services once, however many calls it makes.
-func oneRequest(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(retry.Request(r.Context())))
-	})
+	return s.traced(s.guarded(mux))
 }
 
 // matchSlash matches a path in which the value of a wildcard is a lone escaped

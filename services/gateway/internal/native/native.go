@@ -1,6 +1,6 @@
 // Package native is the native stream of a session: its frames (chunk, end, fail,
 // rewound, caught-up) as server-sent events and as the messages of a
-// WebSocket (package ws). An answer that ends without end or fail is a drop, however cleanly it was closed: over HTTP/1.0 a connection that breaks looks
+// WebSocket (Sockets). An answer that ends without end or fail is a drop, however cleanly it was closed: over HTTP/1.0 a connection that breaks looks
 // like the end of the body.
 package native
 

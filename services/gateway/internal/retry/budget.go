@@ -2,6 +2,7 @@ package retry
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -20,6 +21,13 @@ type budgetKey struct{}
 // there are, is no longer together than one absence may be.
 func Request(ctx context.Context) context.Context {
 	return context.WithValue(ctx, budgetKey{}, &budget{})
+}
+
+// PerRequest gives each request of an HTTP handler its budget, as Request does.
+func PerRequest(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(Request(r.Context())))
+	})
 }
 
 // Stream gives a context for what is told when the request has been answered, and for what

@@ -112,13 +112,18 @@ func (s *Writer) Begin() {
 	s.comment(opening)
 }
 
-// Event adds an event, as AppendEvent writes it.
-func (s *Writer) Event(id int64, name string, data []byte) {
+// Event adds an event without a name. An id of 0 leaves its line out. data is one line.
+func (s *Writer) Event(id int64, data []byte) {
 	b := s.waiting()
-	b.Write(AppendEvent(b.AvailableBuffer(), id, name, data))
+	if id > 0 {
+		fmt.Fprintf(b, "id: %d\n", id)
+	}
+	b.WriteString("data: ")
+	b.Write(data)
+	b.WriteString("\n\n")
 }
 
-// Add adds what AppendEvent has written.
+// Add adds encoded events.
 func (s *Writer) Add(event []byte) {
 	if len(event) > 0 {
 		s.waiting().Write(event)
@@ -131,21 +136,6 @@ func (s *Writer) waiting() *bytes.Buffer {
 		s.buffer.Write(make([]byte, prefixBytes))
 	}
 	return s.buffer
-}
-
-// AppendEvent writes an event. An id of 0 and an empty name leave their lines out;
-// data is one line.
-func AppendEvent(b []byte, id int64, name string, data []byte) []byte {
-	if id > 0 {
-		b = strconv.AppendInt(append(b, "id: "...), id, 10)
-		b = append(b, '\n')
-	}
-	if name != "" {
-		b = append(append(b, "event: "...), name...)
-		b = append(b, '\n')
-	}
-	b = append(append(b, "data: "...), data...)
-	return append(b, "\n\n"...)
 }
 
 // Beat sends a heartbeat.

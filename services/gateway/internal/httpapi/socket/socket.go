@@ -17,8 +17,8 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
 const (

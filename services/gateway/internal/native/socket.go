@@ -1,12 +1,4 @@
-// Package ws serves the native stream (package native) over a WebSocket, a frame a
-// message.
-//
-// After a terminal frame the socket is closed with 1000. Every other close is a drop:
-// the client connects again with the last sequence. Two goroutines serve a socket:
-// the handler's, which writes, and one that reads, since only a reader sees pongs,
-// pings and closes; for the time of a ping, one that waits for its pong. A socket that
-// has to end has a deadline, whatever they do.
-package ws
+package native
 
 import (
 	"context"
@@ -16,12 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/native"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/ws/socket"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/socket"
 )
 
 const (
@@ -31,7 +22,12 @@ const (
 	again = "connect again with the last sequence"
 )
 
-// Sockets serves sockets.
+// Sockets serves the native stream over WebSockets, a frame a message.
+//
+// After a terminal frame the socket is closed with 1000. Every other close is a drop: the client
+// connects again with the last sequence. Two goroutines serve a socket: the handler's, which
+// writes, and one that reads, since only a reader sees pongs, pings and closes; for the time of a
+// ping, one that waits for its pong. A socket that has to end has a deadline, whatever they do.
 type Sockets struct {
 	Follower *follow.Follower
 	Streams  *httpapi.Streams
@@ -55,7 +51,7 @@ func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) e
 	if err := socket.Check(w, r, "/sse gives the same as server-sent events"); err != nil {
 		return err
 	}
-	request, err := native.Request(r, tenant)
+	request, err := Request(r, tenant)
 	if err != nil {
 		return err
 	}
@@ -85,7 +81,7 @@ func (s *Sockets) serve(ctx context.Context, conn *socket.Conn, followed *follow
 	conn.EndWith(ctx)
 	var reading sync.WaitGroup
 	reading.Go(func() { cancel(s.listen(conn)) }) //nolint:contextcheck // see socket.Conn.Read
-	err := followed.To(ctx, &sink{conn, func() { cancel(socket.ErrLeft) }})
+	err := followed.To(ctx, &socketSink{conn, func() { cancel(socket.ErrLeft) }})
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -114,23 +110,23 @@ func (s *Sockets) listen(conn *socket.Conn) error {
 	}
 }
 
-// sink writes frames as they come.
-type sink struct {
+// socketSink writes frames as they come.
+type socketSink struct {
 	conn *socket.Conn
 	left func() // ends the socket of a client that is gone
 }
 
-func (s *sink) Frame(f *frame.Frame) error {
+func (s *socketSink) Frame(f *frame.Frame) error {
 	if text := f.Message(); len(text) > 0 {
 		return s.conn.Write(text)
 	}
 	return nil
 }
 
-func (s *sink) Flush() error { return nil }
+func (s *socketSink) Flush() error { return nil }
 
 // Beat does not let frames wait for the answer.
-func (s *sink) Beat() error {
+func (s *socketSink) Beat() error {
 	s.conn.Beat(s.left)
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/socket"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/ws/socket"
 )
 
 // conversation is one socket with what is in flight on it.

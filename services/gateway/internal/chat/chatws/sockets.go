@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/ws/socket"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/socket"
 )
 
 // again tells people who debug a client what to do.
