@@ -24,8 +24,8 @@ func TestOnlyTheLastMessageIsDecoded(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		got, err := r.wish()
-		if err != nil || got.intent != say || r.ID != "s" || got.message.GetId() != "u" || got.message.GetParts()[0].GetText().GetText() != "hi" {
+		got, err := r.operation()
+		if err != nil || got.intent != send || r.ID != "s" || got.message.GetId() != "u" || got.message.GetParts()[0].GetText().GetText() != "hi" {
 			t.Errorf("%s: got %q, %v, %v", name, r.ID, got, err)
 		}
 	}
@@ -71,7 +71,7 @@ func TestAMessageOfVeryManyPartsIsRefused(t *testing.T) {
 		if err := json.Unmarshal(fmt.Appendf(nil, form, parts(maxParts)), &r); err != nil {
 			t.Errorf("%s: %v", form, err)
 		}
-		if got, err := r.wish(); err != nil || len(got.message.GetParts()) != maxParts {
+		if got, err := r.operation(); err != nil || len(got.message.GetParts()) != maxParts {
 			t.Errorf("%s: got %d parts, %v", form, len(got.message.GetParts()), err)
 		}
 	}

@@ -142,9 +142,9 @@ func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) err
 	if err != nil {
 		return err
 	}
-	again := Again{Tenant: tenant, SessionID: r.PathValue("id"), RunID: r.URL.Query().Get("runId"), Major: major}
+	again := ReopenRequest{Tenant: tenant, SessionID: r.PathValue("id"), RunID: r.URL.Query().Get("runId"), Major: major}
 	var ok bool
-	if again.After, again.Named, ok = sse.Cursor(r); !ok {
+	if again.After, again.HasAfter, ok = sse.Cursor(r); !ok {
 		return fault.New(fault.Invalid, "CURSOR_INVALID", "Last-Event-ID and fromSequence take the id of an event")
 	}
 	ctx, release, err := c.streams.Open(r.Context())
@@ -184,7 +184,7 @@ func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	h.Set("X-Vercel-Ai-Ui-Message-Stream", "v1")
 	h.Set(httpapi.SessionHeader, headerText(e.SessionID()))
 	h.Set(httpapi.RunHeader, headerText(e.RunID()))
-	if e.Tell(ctx, events{sse.NewWriter(w, r, c.config.Padding)}) != nil {
+	if e.Deliver(ctx, sseOutput{sse.NewWriter(w, r, c.config.Padding)}) != nil {
 		return httpapi.ErrCut
 	}
 	return nil

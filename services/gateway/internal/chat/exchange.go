@@ -22,18 +22,18 @@ type Request struct {
 	Body   []byte         // JSON
 }
 
-// Again asks for a stream that was lost.
-type Again struct {
+// ReopenRequest asks for a stream that was lost.
+type ReopenRequest struct {
 	Tenant    string
 	SessionID string
 	RunID     string         // "" for the newest
 	Major     uistream.Major // as in Request
 	After     int64          // the client has everything up to this sequence; 0: nothing
-	Named     bool           // the client has named a sequence, be it 0
+	HasAfter  bool           // the client has named a sequence, be it 0
 }
 
-// Out takes the telling of an exchange, from one goroutine.
-type Out interface {
+// Output takes the telling of an exchange, from one goroutine.
+type Output interface {
 	// Begin is called once, before all else.
 	Begin()
 	// Part adds a part, one line of JSON that is good until the call returns. The last
@@ -55,14 +55,14 @@ type Exchange struct {
 	run     *statev1.Run
 	major   uistream.Major
 	after   int64
-	back    *back // of a client that has sent the message back; nil: it has nothing
+	resent  *resent // of a client that has sent the message back; nil: it has nothing
 }
 
-// back is what there is of a client that has sent the message back.
-type back struct {
+// resent is what there is of a client that has sent the message back.
+type resent struct {
 	reply *reply
 	runs  []*statev1.Run // those of the message, the newest last
-	has   *has           // before anything is told
+	copy  *clientCopy    // before anything is told
 
 	partial *statev1.GetSessionResponse // where more answers are awaited, and only that is told; nil otherwise
 	// idle says that the client has answered and none of that was news. An end that says
@@ -70,7 +70,7 @@ type back struct {
 	idle bool
 	// submit gives the answers again, which were for calls that nobody knew while the run
 	// was live; nil when there were none.
-	submit func(context.Context) (*taken, error)
+	submit func(context.Context) (*submission, error)
 }
 
 // SessionID names the session.
@@ -79,11 +79,11 @@ func (e *Exchange) SessionID() string { return e.session.GetSessionId() }
 // RunID names the run that is told.
 func (e *Exchange) RunID() string { return e.run.GetRunId() }
 
-// Tell tells the run to its end. After an error the message is not whole: the
+// Deliver tells the run to its end. After an error the message is not whole: the
 // connection has to be broken, which a client takes for a drop, and resumes.
-func (e *Exchange) Tell(ctx context.Context, out Out) error {
+func (e *Exchange) Deliver(ctx context.Context, out Output) error {
 	d := &delivery{Exchange: e, ctx: retry.Stream(ctx), out: out}
-	err := d.tell()
+	err := d.deliver()
 	if err != nil {
 		e.chat.log.DebugContext(ctx, "chat stream cut", "run", e.RunID(), "error", err)
 	}
@@ -113,11 +113,11 @@ func (c *Chat) Open(ctx context.Context, r Request) (*Exchange, error) {
 }
 
 // Reopen takes up a stream that was lost. nil says that there is nothing to resume.
-func (c *Chat) Reopen(ctx context.Context, r Again) (*Exchange, error) {
+func (c *Chat) Reopen(ctx context.Context, r ReopenRequest) (*Exchange, error) {
 	if err := httpapi.CheckID("the session's id", r.SessionID); err != nil {
 		return nil, err
 	}
-	whole, run, err := c.asked(ctx, r)
+	whole, run, err := c.requestedRun(ctx, r)
 	if errors.Is(err, fault.NotFound) || err == nil && !c.resumable(whole, run, r) {
 		return nil, nil //nolint:nilnil // it is no error, and no exchange
 	}
@@ -127,9 +127,9 @@ func (c *Chat) Reopen(ctx context.Context, r Again) (*Exchange, error) {
 	return &Exchange{chat: c, path: pathAttach, session: whole.GetSession(), run: run, major: c.majorOr(r.Major), after: r.After}, nil
 }
 
-// asked gives the session and the run that is asked for, the newest where none is named or
+// requestedRun gives the session and the run that is asked for, the newest where none is named or
 // the one that is named has written of the same message.
-func (c *Chat) asked(ctx context.Context, r Again) (*statev1.GetSessionResponse, *statev1.Run, error) {
+func (c *Chat) requestedRun(ctx context.Context, r ReopenRequest) (*statev1.GetSessionResponse, *statev1.Run, error) {
 	whole, err := c.sessions.Whole(ctx, r.Tenant, r.SessionID)
 	run := whole.GetCurrentRun()
 	if err != nil || r.RunID == "" || r.RunID == run.GetRunId() {
@@ -150,7 +150,7 @@ func (c *Chat) asked(ctx context.Context, r Again) (*statev1.GetSessionResponse,
 // that wait for an answer are told whenever somebody comes, who may be the one to give it. Of
 // a session that was stopped while it waited, only those are told who have a part of the
 // message: its calls may still wait for them there.
-func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, r Again) bool {
+func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, r ReopenRequest) bool {
 	over := run.GetCompletedAt()
 	switch {
 	case run == nil:
@@ -160,18 +160,18 @@ func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, r 
 	case conversation.GivenUp(run):
 		return false
 	case conversation.Stopped(whole.GetSession(), run):
-		return r.Named && c.recent(max(over, whole.GetSession().GetUpdatedAt()))
+		return r.HasAfter && c.inReplayWindow(max(over, whole.GetSession().GetUpdatedAt()))
 	case run.GetEndPosition() > 0 && r.After >= run.GetEndPosition():
 		return false
 	case run.GetRunId() == whole.GetCurrentRun().GetRunId() && !conversation.Ended(whole.GetSession().GetStatus()) && len(conversation.OpenCalls(whole)) > 0:
 		return true
 	default:
-		return c.recent(over)
+		return c.inReplayWindow(over)
 	}
 }
 
-// recent reports whether what ended then is told again.
-func (c *Chat) recent(over int64) bool {
+// inReplayWindow reports whether what ended then is told again.
+func (c *Chat) inReplayWindow(over int64) bool {
 	return c.limits.Now().Sub(time.UnixMilli(over)) < c.config.ReplayWindow
 }
 

@@ -21,26 +21,26 @@ const (
 // reply is what a client sends of an assistant message, as much of it as says what the
 // client has and what it answers.
 type reply struct {
-	id      string
-	steps   int // how many have begun
-	answers []answered
-	calls   map[string]known // those that the client knows, with their input
-	texts   []int            // how many bytes the client has of each text, or reasoning, of the last step
-	large   bool             // an answer of the last step was left out that is too large to be one
+	id       string
+	steps    int // how many have begun
+	answers  []callAnswer
+	calls    map[string]callState // those that the client knows, with their input
+	texts    []int                // how many bytes the client has of each text, or reasoning, of the last step
+	tooLarge bool                 // an answer of the last step was left out that is too large to be one
 }
 
-// known is how a call stands at the client.
-type known int
+// callState is how a call stands at the client.
+type callState int
 
 const (
-	waits   known = iota + 1 // for an answer, or for the server
-	decided                  // the client has said yes or no
-	ended                    // it has an end there, given by the client or told by the server
+	callWaiting callState = iota + 1 // for an answer, or for the server
+	callDecided                      // the client has said yes or no
+	callEnded                        // it has an end there, given by the client or told by the server
 )
 
-// answered is a call with its answer. Most are ends of server tools, which only the
+// callAnswer is a call with its answer. Most are ends of server tools, which only the
 // state service can tell from answers of the client.
-type answered struct {
+type callAnswer struct {
 	call   string
 	step   int // the step in which the call stands, counted in the message; 0 before the first
 	answer *statev1.CallAnswer
@@ -48,15 +48,15 @@ type answered struct {
 
 // readReply reads an assistant message. Invalid: MESSAGE_INVALID, ID_INVALID.
 func readReply(text []byte) (*reply, error) {
-	r := &reply{calls: map[string]known{}}
-	err := object(text, func(name string, value []byte, at int64) error {
+	r := &reply{calls: map[string]callState{}}
+	err := walkObject(text, func(name string, value []byte, at int64) error {
 		switch {
 		case strings.EqualFold(name, "id"):
 			return located(json.Unmarshal(value, &r.id), name, at)
 		case strings.EqualFold(name, "parts"):
-			r.steps, r.answers, r.texts, r.large = 0, nil, nil, false
+			r.steps, r.answers, r.texts, r.tooLarge = 0, nil, nil, false
 			clear(r.calls)
-			return located(array(value, r.take), name, at)
+			return located(walkArray(value, r.addPart), name, at)
 		default:
 			return nil
 		}
@@ -82,11 +82,11 @@ const (
 
 // tool is the part of a tool call.
 type tool struct {
-	Type       string  `json:"type"`
-	ToolCallID string  `json:"toolCallId"`
-	State      string  `json:"state"`
-	Output     passing `json:"output"`
-	ErrorText  string  `json:"errorText"`
+	Type       string    `json:"type"`
+	ToolCallID string    `json:"toolCallId"`
+	State      string    `json:"state"`
+	Output     rawOutput `json:"output"`
+	ErrorText  string    `json:"errorText"`
 	Approval   *struct {
 		ID       string `json:"id"`
 		Approved *bool  `json:"approved"`
@@ -94,11 +94,11 @@ type tool struct {
 	} `json:"approval"`
 }
 
-// passing is a JSON value as it stands in the text that is decoded: a part of that text,
+// rawOutput is a JSON value as it stands in the text that is decoded: a part of that text,
 // which is good while that is.
-type passing []byte
+type rawOutput []byte
 
-func (p *passing) UnmarshalJSON(text []byte) error {
+func (p *rawOutput) UnmarshalJSON(text []byte) error {
 	*p = text
 	return nil
 }
@@ -109,13 +109,13 @@ var (
 	callMark = []byte(`"toolCallId"`)
 )
 
-// take takes the next part.
-func (r *reply) take(text []byte, at int64) error {
+// addPart takes the next part.
+func (r *reply) addPart(text []byte, at int64) error {
 	switch {
 	case text[0] != '{':
 		return nil
 	case !bytes.Contains(text, stepMark) && !bytes.Contains(text, callMark):
-		r.takeText(text)
+		r.addText(text)
 		return nil
 	}
 	var t tool
@@ -124,7 +124,7 @@ func (r *reply) take(text []byte, at int64) error {
 	}
 	if t.Type == "step-start" {
 		r.steps++
-		r.texts, r.large = nil, false
+		r.texts, r.tooLarge = nil, false
 		return nil
 	}
 	if t.Type != "dynamic-tool" && !strings.HasPrefix(t.Type, "tool-") || t.ToolCallID == "" {
@@ -138,34 +138,34 @@ func (r *reply) take(text []byte, at int64) error {
 		return err
 	}
 	if t.State != inputStreaming {
-		r.calls[t.ToolCallID] = t.stands()
+		r.calls[t.ToolCallID] = t.callState()
 	}
 	switch {
 	case answer == nil:
 	case large:
-		r.large = true
+		r.tooLarge = true
 	default:
-		r.answers = append(r.answers, answered{t.ToolCallID, r.steps, answer})
+		r.answers = append(r.answers, callAnswer{t.ToolCallID, r.steps, answer})
 	}
 	return nil
 }
 
-// takeText takes a part that is no call where it is a text.
-func (r *reply) takeText(text []byte) {
+// addText takes a part that is no call where it is a text.
+func (r *reply) addText(text []byte) {
 	var p struct{ Type, Text string }
 	if json.Unmarshal(text, &p) == nil && (p.Type == "text" || p.Type == "reasoning") {
 		r.texts = append(r.texts, len(p.Text))
 	}
 }
 
-func (t *tool) stands() known {
+func (t *tool) callState() callState {
 	switch t.State {
 	case approvalResponded:
-		return decided
+		return callDecided
 	case outputAvailable, outputError, outputDenied:
-		return ended
+		return callEnded
 	default:
-		return waits
+		return callWaiting
 	}
 }
 
@@ -202,8 +202,8 @@ func (t *tool) answer() (answer *statev1.CallAnswer, large bool, err error) {
 // noErrorText stands for the error of a client that does not say what went wrong.
 const noErrorText = "The tool failed."
 
-// inLastStep gives the answers to calls of the last step: only those can be open.
-func (r *reply) inLastStep() []answered {
+// lastStepAnswers gives the answers to calls of the last step: only those can be open.
+func (r *reply) lastStepAnswers() []callAnswer {
 	if r == nil {
 		return nil
 	}
@@ -215,8 +215,8 @@ func (r *reply) inLastStep() []answered {
 	return nil
 }
 
-// submitted gives the answers as the state service takes them.
-func submitted(answers []answered) []*statev1.SubmittedAnswer {
+// toSubmitted gives the answers as the state service takes them.
+func toSubmitted(answers []callAnswer) []*statev1.SubmittedAnswer {
 	out := make([]*statev1.SubmittedAnswer, len(answers))
 	for i, a := range answers {
 		out[i] = &statev1.SubmittedAnswer{ToolCallId: a.call, Answer: a.answer}

@@ -22,12 +22,12 @@ type request struct {
 	OnBusy    string // what becomes of the message when a run is live; "": what the agent says
 	RunID     string // the run that the client takes for the newest; "": it does not say
 
-	list said // of messages
-	one  said // of message, which is the last message alone, or a text
+	list excerpt // of messages
+	one  excerpt // of message, which is the last message alone, or a text
 }
 
-// said is what counts of a conversation.
-type said struct {
+// excerpt is what counts of a conversation.
+type excerpt struct {
 	last     *message // of the assistant's, id and role; nil when there is none
 	reply    *reply   // the newest of the assistant's
 	question *message // the last of the user's
@@ -35,8 +35,8 @@ type said struct {
 	unanswered bool // question stands behind reply
 }
 
-// said gives what the client says: the conversation where it came.
-func (r *request) said() said {
+// excerpt gives what the client says: the conversation where it came.
+func (r *request) excerpt() excerpt {
 	if r.list.last != nil {
 		return r.list
 	}

@@ -57,7 +57,7 @@ func parse(text []byte) (*frame, error) {
 		return &frame{}, invalid("a frame has to be UTF-8")
 	}
 	if err := httpapi.DecodeJSON(text, f); err != nil {
-		return named(text), invalid("a frame is a JSON object with the keys type and requestId; of its text as a body: %s", detail(err))
+		return frameOfRequest(text), invalid("a frame is a JSON object with the keys type and requestId; of its text as a body: %s", detail(err))
 	}
 	if err := httpapi.CheckID("requestId", f.RequestID); err != nil {
 		return &frame{}, err
@@ -70,18 +70,18 @@ func parse(text []byte) (*frame, error) {
 		return f, invalid("type is %.50q: it has to be %s, %s or %s", f.Type, typeSend, typeResume, typeAbort)
 	}
 	switch {
-	case f.Type == typeSend && !is('[', f.Messages):
+	case f.Type == typeSend && !startsWith('[', f.Messages):
 		return f, invalid("messages has to be a list")
-	case given(f.Body) && !is('{', f.Body):
+	case isSet(f.Body) && !startsWith('{', f.Body):
 		return f, invalid("body has to be an object")
-	case given(f.LastSequence):
+	case isSet(f.LastSequence):
 		return f, invalid("lastSequence cannot be kept to: a message is told from its start; leave it out")
 	}
 	return f, nil
 }
 
-// named is a frame of which the request alone is known, if that much.
-func named(text []byte) *frame {
+// frameOfRequest is a frame of which the request alone is known, if that much.
+func frameOfRequest(text []byte) *frame {
 	var f struct {
 		RequestID string `json:"requestId"`
 	}
@@ -103,10 +103,10 @@ func invalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, "FRAME_INVALID", format, args...)
 }
 
-// given reports whether a key is there and is not null.
-func given(value json.RawMessage) bool { return len(value) > 0 && !bytes.Equal(value, []byte("null")) }
+// isSet reports whether a key is there and is not null.
+func isSet(value json.RawMessage) bool { return len(value) > 0 && !bytes.Equal(value, []byte("null")) }
 
-func is(open byte, value json.RawMessage) bool { return len(value) > 0 && value[0] == open }
+func startsWith(open byte, value json.RawMessage) bool { return len(value) > 0 && value[0] == open }
 
 // header gives the headers of the frame that count. Invalid (FRAME_INVALID).
 func (f *frame) header() (http.Header, error) {
@@ -138,30 +138,30 @@ func (f *frame) post() []byte {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		out = append(append(append(out, text(name)...), ':'), value...)
+		out = append(append(append(out, encodeString(name)...), ':'), value...)
 	}
-	members(f.Body, func(name string, value []byte) {
-		if !slices.ContainsFunc(ours, func(key string) bool { return strings.EqualFold(key, name) }) {
+	eachMember(f.Body, func(name string, value []byte) {
+		if !slices.ContainsFunc(frameKeys, func(key string) bool { return strings.EqualFold(key, name) }) {
 			add(name, value)
 		}
 	})
-	add("id", text(f.ID))
+	add("id", encodeString(f.ID))
 	add("messages", f.Messages)
 	if f.Trigger != "" {
-		add("trigger", text(f.Trigger))
+		add("trigger", encodeString(f.Trigger))
 	}
 	if f.MessageID != "" {
-		add("messageId", text(f.MessageID))
+		add("messageId", encodeString(f.MessageID))
 	}
 	return append(out, '}')
 }
 
-// ours are the keys of a post that are the frame's to say.
-var ours = []string{"id", "messages", "trigger", "messageId"}
+// frameKeys are the keys of a post that are the frame's to say.
+var frameKeys = []string{"id", "messages", "trigger", "messageId"}
 
-// members calls f with the members of a JSON object. Something else has none.
-func members(object []byte, f func(name string, value []byte)) {
-	if !is('{', object) {
+// eachMember calls f with the members of a JSON object. Something else has none.
+func eachMember(object []byte, f func(name string, value []byte)) {
+	if !startsWith('{', object) {
 		return
 	}
 	d := json.NewDecoder(bytes.NewReader(object))
@@ -188,15 +188,15 @@ func (l *length) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// forget lets go of what the frame brought, which may be large, once it was taken.
-func (f *frame) forget() { f.Messages, f.Headers, f.Body = nil, nil, nil }
+// release lets go of what the frame brought, which may be large, once it was taken.
+func (f *frame) release() { f.Messages, f.Headers, f.Body = nil, nil, nil }
 
-// run is the run that a resume names, in its body or its headers; "": the newest.
-func (f *frame) run(h http.Header) (string, error) {
+// runID is the run that a resume names, in its body or its headers; "": the newest.
+func (f *frame) runID(h http.Header) (string, error) {
 	var body struct {
 		RunID string `json:"runId"`
 	}
-	if given(f.Body) {
+	if isSet(f.Body) {
 		if err := json.Unmarshal(f.Body, &body); err != nil {
 			return "", invalid("runId has to be a text")
 		}
@@ -211,34 +211,34 @@ func (f *frame) run(h http.Header) (string, error) {
 	return id, nil
 }
 
-// reply writes a frame to the client.
-func reply(kind, request string) []byte {
-	return append(opening(kind, request), '}')
+// encodeReply writes a frame to the client.
+func encodeReply(kind, request string) []byte {
+	return append(encodeHead(kind, request), '}')
 }
 
-// chunk writes the frame of a part.
-func chunk(request string, sequence int, part []byte) []byte {
-	out := append(opening(typeChunk, request), `,"sequence":`...)
+// encodeChunk writes the frame of a part.
+func encodeChunk(request string, sequence int, part []byte) []byte {
+	out := append(encodeHead(typeChunk, request), `,"sequence":`...)
 	out = strconv.AppendInt(out, int64(sequence), 10)
 	out = append(append(out, `,"chunk":`...), part...)
 	return append(out, '}')
 }
 
-// failure writes the frame that ends a request with an error. Its text is the body that
+// encodeError writes the frame that ends a request with an error. Its text is the body that
 // HTTP would have answered with, which is what the other transport of the AI SDK shows.
-func failure(request string, err error) []byte {
-	out := append(opening(typeError, request), `,"errorText":`...)
-	out = append(out, text(string(httpapi.ErrorText(err)))...)
+func encodeError(request string, err error) []byte {
+	out := append(encodeHead(typeError, request), `,"errorText":`...)
+	out = append(out, encodeString(string(httpapi.ErrorText(err)))...)
 	return append(out, '}')
 }
 
-func opening(kind, request string) []byte {
+func encodeHead(kind, request string) []byte {
 	out := append([]byte(`{"type":"`), kind...)
-	return append(append(out, `","requestId":`...), text(request)...)
+	return append(append(out, `","requestId":`...), encodeString(request)...)
 }
 
-// text writes a JSON string.
-func text(s string) []byte {
+// encodeString writes a JSON string.
+func encodeString(s string) []byte {
 	b, err := json.Marshal(s)
 	if err != nil { // a string has JSON always
 		return []byte(`""`)

@@ -71,7 +71,7 @@ func TestTheRunOfAResumeIsNamedInItsBodyOrAsTheHeaderOfAnAnswerHasIt(t *testing.
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := f.run(header); err != nil || got != want {
+		if got, err := f.runID(header); err != nil || got != want {
 			t.Errorf("%s: got %q, %v; want %q", text, got, err, want)
 		}
 	}
@@ -95,15 +95,15 @@ func FuzzFrames(f *testing.F) {
 			if !errors.Is(err, fault.Invalid) {
 				t.Fatalf("got %v", err)
 			}
-			wantFrame(t, failure(frame.RequestID, err), typeError, frame.RequestID)
+			wantFrame(t, encodeError(frame.RequestID, err), typeError, frame.RequestID)
 			return
 		}
-		wantFrame(t, chunk(frame.RequestID, 7, []byte(`{}`)), typeChunk, frame.RequestID)
-		wantFrame(t, reply(typeEnd, frame.RequestID), typeEnd, frame.RequestID)
+		wantFrame(t, encodeChunk(frame.RequestID, 7, []byte(`{}`)), typeChunk, frame.RequestID)
+		wantFrame(t, encodeReply(typeEnd, frame.RequestID), typeEnd, frame.RequestID)
 		if header, err := frame.header(); err == nil && len(header) > len(headers) {
 			t.Fatalf("got the headers %v", header)
 		}
-		_, _ = frame.run(nil)
+		_, _ = frame.runID(nil)
 		if frame.Type != typeSend {
 			return
 		}

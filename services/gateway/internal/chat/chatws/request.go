@@ -17,11 +17,11 @@ const tracerName = "github.com/holdfast-run/holdfast/services/gateway"
 
 // request is one request of a socket.
 type request struct {
-	*conversation
+	*connection
 	*frame
-	ctx   context.Context //nolint:containedctx // the life of the request, which abort ends
-	abort context.CancelFunc
-	parts bool // it is over, and only its last frames are written; guarded by the socket's mu
+	ctx       context.Context //nolint:containedctx // the life of the request, which abort ends
+	abort     context.CancelFunc
+	finishing bool // it is over, and only its last frames are written; guarded by the socket's mu
 }
 
 // serve does what the frame asks for and tells what comes of it. An abort ends the
@@ -36,39 +36,39 @@ func (r *request) serve() {
 	stream, span := otel.Tracer(tracerName).Start(stream, "chat.ws "+r.Type, trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(attribute.String("holdfast.session.id", r.ID)))
 	defer span.End()
-	exchange, err := r.open(retry.Request(trace.ContextWithSpan(r.conversation.ctx, span)))
+	exchange, err := r.open(retry.Request(trace.ContextWithSpan(r.connection.ctx, span)))
 	switch {
 	case err != nil:
 		r.fail(err)
 	case exchange == nil:
-		r.last(reply(typeNoActive, r.RequestID))
+		r.writeLast(encodeReply(typeNoActive, r.RequestID))
 	default:
-		r.tell(stream, exchange)
+		r.deliver(stream, exchange)
 	}
 }
 
 // open does what the frame asks for, and keeps nothing of what it brought: the telling
 // may take long.
 func (r *request) open(ctx context.Context) (*chat.Exchange, error) {
-	defer r.forget()
+	defer r.release()
 	header, err := r.header()
 	if err != nil {
 		return nil, err
 	}
 	if r.Type == typeResume {
-		run, err := r.run(header)
+		run, err := r.runID(header)
 		if err != nil {
 			return nil, err
 		}
-		return r.Chat.Reopen(ctx, chat.Again{Tenant: r.tenant, SessionID: r.ID, RunID: run, Major: r.major})
+		return r.Chat.Reopen(ctx, chat.ReopenRequest{Tenant: r.tenant, SessionID: r.ID, RunID: run, Major: r.major})
 	}
 	return r.Chat.Open(ctx, chat.Request{Tenant: r.tenant, Major: r.major, Header: header, Body: r.post()})
 }
 
-// tell tells the exchange. One that cannot be told to its end ends the socket, which the
+// deliver tells the exchange. One that cannot be told to its end ends the socket, which the
 // client takes for a drop.
-func (r *request) tell(ctx context.Context, exchange *chat.Exchange) {
-	err := exchange.Tell(ctx, &out{request: r})
+func (r *request) deliver(ctx context.Context, exchange *chat.Exchange) {
+	err := exchange.Deliver(ctx, &output{request: r})
 	if err == nil || r.ctx.Err() != nil {
 		return
 	}
@@ -82,22 +82,22 @@ func (r *request) tell(ctx context.Context, exchange *chat.Exchange) {
 // that: it would take the error for final.
 func (r *request) fail(err error) {
 	switch {
-	case r.conversation.ctx.Err() != nil:
+	case r.connection.ctx.Err() != nil:
 	case fault.ReasonOf(err) == stopping:
 		r.end(err)
 	default:
 		if fault.KindOf(err) == fault.Internal {
 			r.Log.ErrorContext(r.ctx, "request failed", "type", r.Type, "error", err)
 		}
-		r.last(failure(r.RequestID, err))
+		r.writeLast(encodeError(r.RequestID, err))
 	}
 }
 
 var stopping = fault.ReasonOf(httpapi.Stopping())
 
-// last writes the last frame of the request, unless somebody has ended it before.
-func (r *request) last(text []byte) {
-	if r.over(r) {
+// writeLast writes the last frame of the request, unless somebody has ended it before.
+func (r *request) writeLast(text []byte) {
+	if r.finish(r) {
 		_ = r.write(text) // which has ended the socket
 	}
 }
@@ -111,9 +111,9 @@ func (r *request) write(text []byte) error {
 	return err
 }
 
-// out tells a message in frames. Nothing is written under the id of a request that
+// output tells a message in frames. Nothing is written under the id of a request that
 // somebody has ended.
-type out struct {
+type output struct {
 	*request
 	waiting  [][]byte
 	sequence int
@@ -121,25 +121,25 @@ type out struct {
 }
 
 // Begin implements chat.Out.
-func (o *out) Begin() { o.waiting = append(o.waiting, reply(typeStart, o.RequestID)) }
+func (o *output) Begin() { o.waiting = append(o.waiting, encodeReply(typeStart, o.RequestID)) }
 
 // Part implements chat.Out. A resume tells a message from its start, so that the
 // sequences of records mean nothing here.
-func (o *out) Part(_ int64, part []byte) {
-	o.waiting = append(o.waiting, chunk(o.RequestID, o.sequence, part))
+func (o *output) Part(_ int64, part []byte) {
+	o.waiting = append(o.waiting, encodeChunk(o.RequestID, o.sequence, part))
 	o.sequence++
 }
 
 // Done implements chat.Out.
-func (o *out) Done() {
-	o.waiting = append(o.waiting, reply(typeEnd, o.RequestID))
+func (o *output) Done() {
+	o.waiting = append(o.waiting, encodeReply(typeEnd, o.RequestID))
 	o.done = true
 }
 
 // Flush implements chat.Out.
-func (o *out) Flush() error {
+func (o *output) Flush() error {
 	for i, text := range o.waiting {
-		if last := o.done && i == len(o.waiting)-1; last && !o.over(o.request) || !last && o.ctx.Err() != nil {
+		if last := o.done && i == len(o.waiting)-1; last && !o.finish(o.request) || !last && o.ctx.Err() != nil {
 			return context.Cause(o.ctx)
 		}
 		if err := o.write(text); err != nil {
@@ -151,4 +151,4 @@ func (o *out) Flush() error {
 }
 
 // Beat implements chat.Out; the socket has its own.
-func (o *out) Beat() error { return nil }
+func (o *output) Beat() error { return nil }

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/socket"
 )
 
-// again tells people who debug a client what to do.
-const again = "connect again and resume"
+// reconnectAdvice tells people who debug a client what to do.
+const reconnectAdvice = "connect again and resume"
 
 // Sockets serves sockets.
 type Sockets struct {
@@ -47,7 +47,7 @@ func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) e
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	talk := &conversation{Sockets: s, ctx: ctx, end: end, conn: conn, tenant: tenant, major: major, requests: map[string]*request{}}
+	talk := &connection{Sockets: s, ctx: ctx, end: end, conn: conn, tenant: tenant, major: major, requests: map[string]*request{}}
 	if err := talk.serve(); !errors.Is(err, socket.ErrLeft) { //nolint:contextcheck // see socket.Conn.Read
 		s.Log.DebugContext(ctx, "chat socket cut", "error", err)
 	}

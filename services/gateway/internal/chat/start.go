@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
-// say sends the user's message.
-func (p *post) say(ctx context.Context) (*Exchange, error) {
+// send sends the user's message.
+func (p *post) send(ctx context.Context) (*Exchange, error) {
 	r, err := p.start(ctx)
 	if err != nil {
 		return nil, err
@@ -24,21 +24,21 @@ func (p *post) edit(ctx context.Context) (*Exchange, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Intent = &statev1.StartRunRequest_Edit{Edit: &statev1.Edit{MessageId: p.wish.target}}
+	r.Intent = &statev1.StartRunRequest_Edit{Edit: &statev1.Edit{MessageId: p.operation.target}}
 	return p.begin(ctx, pathEdit, r)
 }
 
-// again asks for another answer to a message of the user. A message without an id is not
+// regenerate asks for another answer to a message of the user. A message without an id is not
 // sent along: the state service could not tell it from the one that it has.
-func (p *post) again(ctx context.Context) (*Exchange, error) {
-	if p.wish.message.GetId() == "" {
-		p.wish.message = nil
+func (p *post) regenerate(ctx context.Context) (*Exchange, error) {
+	if p.operation.message.GetId() == "" {
+		p.operation.message = nil
 	}
 	r, err := p.start(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.Intent = &statev1.StartRunRequest_Regenerate{Regenerate: &statev1.Regenerate{MessageId: p.wish.target, AnswerId: p.wish.instead}}
+	r.Intent = &statev1.StartRunRequest_Regenerate{Regenerate: &statev1.Regenerate{MessageId: p.operation.target, AnswerId: p.operation.answerID}}
 	return p.begin(ctx, pathRegenerate, r)
 }
 
@@ -53,11 +53,11 @@ func (p *post) start(ctx context.Context) (*statev1.StartRunRequest, error) {
 		r.RequestKey = p.chat.newID()
 	}
 	r.Traceparent, r.Tracestate = telemetry.Traceparent(ctx)
-	if p.wish.message == nil {
+	if p.operation.message == nil {
 		return r, nil
 	}
-	r.Messages = append(r.Messages, p.wish.message)
-	r.Answers = submitted(p.wish.reply.inLastStep())
+	r.Messages = append(r.Messages, p.operation.message)
+	r.Answers = toSubmitted(p.operation.reply.lastStepAnswers())
 	if r.GetAgentType() != "" || r.GetSeenRunId() != "" { // who names a run does not create the session
 		return r, nil
 	}
@@ -69,7 +69,7 @@ func (p *post) start(ctx context.Context) (*statev1.StartRunRequest, error) {
 // begin starts r and opens the exchange for its run. path is how the exchange came to be
 // when the run is new.
 func (p *post) begin(ctx context.Context, path string, r *statev1.StartRunRequest) (*Exchange, error) {
-	started, err := p.startWith(ctx, r)
+	started, err := p.startWithAnswers(ctx, r)
 	switch {
 	case err != nil:
 		return nil, err
@@ -80,7 +80,7 @@ func (p *post) begin(ctx context.Context, path string, r *statev1.StartRunReques
 	case len(started.GetAbandonedCalls()) > 0:
 		path = pathAbandon
 	}
-	return p.tell(path, started.GetSession(), started.GetRun()), nil
+	return p.exchange(path, started.GetSession(), started.GetRun()), nil
 }
 
 func (p *post) startRun(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
@@ -97,21 +97,21 @@ func (p *post) startRun(ctx context.Context, r *statev1.StartRunRequest) (*state
 func (p *post) repeated(ctx context.Context, started *statev1.StartRunResponse) (*Exchange, error) {
 	session, run := started.GetSession(), started.GetRun()
 	if started.GetWaiting() || conversation.GivenUp(run) || run.GetRunId() == session.GetCurrentRunId() {
-		return p.found(session, run), nil
+		return p.existing(session, run), nil
 	}
 	session, newest, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
 	if err != nil {
 		return nil, err
 	}
 	if newest.GetMessageId() == run.GetMessageId() {
-		return p.found(session, newest), nil
+		return p.existing(session, newest), nil
 	}
 	stands, err := p.chat.sessions.Stands(ctx, p.request.Tenant, run)
 	if err != nil {
 		return nil, err
 	}
 	if !stands {
-		return nil, p.stale()
+		return nil, p.errStale()
 	}
-	return p.found(session, run), nil
+	return p.existing(session, run), nil
 }

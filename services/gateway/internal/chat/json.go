@@ -9,40 +9,40 @@ import (
 // it gives to an UnmarshalJSON. A client sends the whole conversation with every message,
 // so it is walked through without being read again for every bracket that it stands in.
 
-// object calls f with each key of a valid JSON object, its value, and where in
+// walkObject calls f with each key of a valid JSON object, its value, and where in
 // the text the value begins. null has no keys.
-func object(text []byte, f func(name string, value []byte, at int64) error) error {
+func walkObject(text []byte, f func(name string, value []byte, at int64) error) error {
 	if text[0] != '{' {
 		return json.Unmarshal(text, &struct{}{}) // says what it is
 	}
-	for at := space(text, 1); text[at] != '}'; {
-		end := behindString(text, at)
+	for at := skipSpace(text, 1); text[at] != '}'; {
+		end := stringEnd(text, at)
 		name, err := nameOf(text[at:end])
 		if err != nil {
 			return err
 		}
-		begin := space(text, space(text, end)+len(":"))
-		end = behindValue(text, begin)
+		begin := skipSpace(text, skipSpace(text, end)+len(":"))
+		end = valueEnd(text, begin)
 		if err := f(name, text[begin:end], int64(begin)); err != nil {
 			return err
 		}
-		at = following(text, end)
+		at = nextEntry(text, end)
 	}
 	return nil
 }
 
-// array calls f with each entry of a valid JSON array, and where in the text it
+// walkArray calls f with each entry of a valid JSON array, and where in the text it
 // begins. null has no entries.
-func array(text []byte, f func(value []byte, at int64) error) error {
+func walkArray(text []byte, f func(value []byte, at int64) error) error {
 	if text[0] != '[' {
 		return json.Unmarshal(text, &[]struct{}{})
 	}
-	for at := space(text, 1); text[at] != ']'; {
-		end := behindValue(text, at)
+	for at := skipSpace(text, 1); text[at] != ']'; {
+		end := valueEnd(text, at)
 		if err := f(text[at:end], int64(at)); err != nil {
 			return err
 		}
-		at = following(text, end)
+		at = nextEntry(text, end)
 	}
 	return nil
 }
@@ -58,30 +58,30 @@ func nameOf(quoted []byte) (name string, err error) {
 	return string(quoted[1 : len(quoted)-1]), nil
 }
 
-// space gives where the space ends that begins at the place, if one does.
-func space(text []byte, at int) int {
+// skipSpace gives where the space ends that begins at the place, if one does.
+func skipSpace(text []byte, at int) int {
 	for text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r' {
 		at++
 	}
 	return at
 }
 
-// following gives where the next entry begins, or the bracket behind the last one.
-func following(text []byte, end int) int {
-	at := space(text, end)
+// nextEntry gives where the next entry begins, or the bracket behind the last one.
+func nextEntry(text []byte, end int) int {
+	at := skipSpace(text, end)
 	if text[at] == ',' {
-		at = space(text, at+1)
+		at = skipSpace(text, at+1)
 	}
 	return at
 }
 
-// behindValue gives where the value ends that begins at the place.
-func behindValue(text []byte, at int) int {
+// valueEnd gives where the value ends that begins at the place.
+func valueEnd(text []byte, at int) int {
 	switch text[at] {
 	case '"':
-		return behindString(text, at)
+		return stringEnd(text, at)
 	case '{', '[':
-		return behindBracket(text, at)
+		return bracketEnd(text, at)
 	}
 	for at < len(text) && bytes.IndexByte([]byte(",]} \n\t\r"), text[at]) < 0 {
 		at++
@@ -89,11 +89,11 @@ func behindValue(text []byte, at int) int {
 	return at
 }
 
-func behindBracket(text []byte, at int) int {
+func bracketEnd(text []byte, at int) int {
 	for open := 0; ; at++ {
 		switch text[at] {
 		case '"':
-			at = behindString(text, at) - 1
+			at = stringEnd(text, at) - 1
 		case '{', '[':
 			open++
 		case '}', ']':
@@ -104,7 +104,7 @@ func behindBracket(text []byte, at int) int {
 	}
 }
 
-func behindString(text []byte, at int) int {
+func stringEnd(text []byte, at int) int {
 	for at++; ; at++ {
 		at += bytes.IndexByte(text[at:], '"')
 		escapes := at

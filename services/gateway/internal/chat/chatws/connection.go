@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// conversation is one socket with what is in flight on it.
-type conversation struct {
+// connection is one socket with what is in flight on it.
+type connection struct {
 	*Sockets
 	ctx    context.Context //nolint:containedctx // the life of the socket
 	end    context.CancelCauseFunc
@@ -24,27 +24,27 @@ type conversation struct {
 
 	working sync.WaitGroup // all goroutines of the socket
 
-	mu       sync.Mutex
-	requests map[string]*request // in flight, by their ids
-	busy     int                 // requests that are worked on, aborted ones as well
-	parting  int                 // requests that only have their last frames to write
+	mu        sync.Mutex
+	requests  map[string]*request // in flight, by their ids
+	busy      int                 // requests that are worked on, aborted ones as well
+	finishing int                 // requests that only have their last frames to write
 }
 
 // serve serves the socket to its end, and says why that came.
-func (c *conversation) serve() error {
+func (c *connection) serve() error {
 	c.conn.EndWith(c.ctx)
 	c.working.Go(func() { c.end(c.listen()) })
 	c.working.Go(c.keepAlive)
 	<-c.ctx.Done()
 	err := context.Cause(c.ctx)
-	c.conn.Close(err, again)
+	c.conn.Close(err, reconnectAdvice)
 	c.working.Wait()
 	return err
 }
 
 // keepAlive pings the client, which shows whether it is there and keeps proxies from
 // closing a quiet socket.
-func (c *conversation) keepAlive() {
+func (c *connection) keepAlive() {
 	beat := time.NewTicker(c.Heartbeat)
 	defer beat.Stop()
 	for {
@@ -58,7 +58,7 @@ func (c *conversation) keepAlive() {
 }
 
 // listen takes the client's frames, to their end.
-func (c *conversation) listen() error {
+func (c *connection) listen() error {
 	for {
 		text, isText, err := c.conn.Read(c.Arrival)
 		if err != nil {
@@ -69,7 +69,7 @@ func (c *conversation) listen() error {
 		}
 		f, err := parse(text)
 		if err == nil {
-			err = c.take(f)
+			err = c.handle(f)
 		}
 		if err != nil && f.RequestID == "" {
 			return err // there is no request to say it to
@@ -85,38 +85,38 @@ func (c *conversation) listen() error {
 
 // refuse ends a request with an error, and with it whatever is in flight under its id:
 // the client takes the error for the end of both.
-func (c *conversation) refuse(id string, err error) error {
-	c.stop(id)
-	return c.conn.Write(failure(id, err))
+func (c *connection) refuse(id string, err error) error {
+	c.cancel(id)
+	return c.conn.Write(encodeError(id, err))
 }
 
-// take does what a frame asks for. Invalid (REQUEST_EXISTS), Exhausted
+// handle does what a frame asks for. Invalid (REQUEST_EXISTS), Exhausted
 // (TOO_MANY_REQUESTS).
-func (c *conversation) take(f *frame) error {
+func (c *connection) handle(f *frame) error {
 	if f.Type == typeAbort {
-		c.stop(f.RequestID) // which may have ended meanwhile
+		c.cancel(f.RequestID) // which may have ended meanwhile
 		return nil
 	}
-	r := &request{conversation: c, frame: f}
-	if err := c.add(r); err != nil {
+	r := &request{connection: c, frame: f}
+	if err := c.register(r); err != nil {
 		return err
 	}
 	c.working.Go(func() {
-		defer c.leave(r)
+		defer c.done(r)
 		r.serve()
 	})
 	return nil
 }
 
-// add makes the request one of those in flight.
-func (c *conversation) add(r *request) error {
+// register makes the request one of those in flight.
+func (c *connection) register(r *request) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.requests[r.RequestID] != nil {
 		return fault.New(fault.Invalid, "REQUEST_EXISTS", "a request with the requestId %.50q is in flight; give each its own", r.RequestID)
 	}
 	// A client that takes no answers could let any number of them wait.
-	if c.busy >= c.Requests || c.busy+c.parting >= 2*c.Requests {
+	if c.busy >= c.Requests || c.busy+c.finishing >= 2*c.Requests {
 		return fault.New(fault.Exhausted, "TOO_MANY_REQUESTS",
 			"%d requests are in flight on this socket; HOLDFAST_GATEWAY_MAX_SOCKET_CHATS is the limit", c.busy)
 	}
@@ -126,8 +126,8 @@ func (c *conversation) add(r *request) error {
 	return nil
 }
 
-// stop ends the telling of a request, if there is one in flight.
-func (c *conversation) stop(id string) {
+// cancel ends the telling of a request, if there is one in flight.
+func (c *connection) cancel(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r := c.requests[id]; r != nil {
@@ -136,22 +136,22 @@ func (c *conversation) stop(id string) {
 	}
 }
 
-// over takes the request from those in flight. false: somebody has ended it before, and
+// finish takes the request from those in flight. false: somebody has ended it before, and
 // nothing may be said under its id any more.
-func (c *conversation) over(r *request) bool {
+func (c *connection) finish(r *request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.requests[r.RequestID] != r {
 		return false
 	}
 	delete(c.requests, r.RequestID)
-	c.busy, c.parting, r.parts = c.busy-1, c.parting+1, true
+	c.busy, c.finishing, r.finishing = c.busy-1, c.finishing+1, true
 	return true
 }
 
-// leave ends the work on a request. A panic ends the socket with it, and the client
+// done ends the work on a request. A panic ends the socket with it, and the client
 // learns nothing more of that.
-func (c *conversation) leave(r *request) {
+func (c *connection) done(r *request) {
 	if p := recover(); p != nil {
 		c.Log.ErrorContext(r.ctx, "request panicked", "type", r.Type, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		c.end(errPanic)
@@ -162,8 +162,8 @@ func (c *conversation) leave(r *request) {
 	if c.requests[r.RequestID] == r {
 		delete(c.requests, r.RequestID)
 	}
-	if r.parts {
-		c.parting--
+	if r.finishing {
+		c.finishing--
 	} else {
 		c.busy--
 	}

@@ -48,12 +48,12 @@ const (
 
 // post is one POST on its way.
 type post struct {
-	chat    *Chat
-	request Request
-	body    *request
-	wish    wish
-	key     string // the client's; "" where it gives none
-	busy    statev1.BusyPolicy
+	chat      *Chat
+	request   Request
+	body      *request
+	operation operation
+	key       string // the client's; "" where it gives none
+	busy      statev1.BusyPolicy
 }
 
 // open is Open for a body that is decoded.
@@ -62,7 +62,7 @@ func (c *Chat) open(ctx context.Context, r Request, body *request) (*Exchange, e
 	if err != nil {
 		return nil, err
 	}
-	e, err := p.take(ctx)
+	e, err := p.handle(ctx)
 	path := pathStale
 	switch {
 	case err == nil:
@@ -93,7 +93,7 @@ func (c *Chat) check(r Request, body *request) (*post, error) {
 	}
 	p := &post{chat: c, request: r, body: body}
 	var err error
-	if p.wish, err = body.wish(); err != nil {
+	if p.operation, err = body.operation(); err != nil {
 		return nil, err
 	}
 	if p.key, err = requestKey(r.Header); err != nil {
@@ -121,26 +121,26 @@ func requestKey(h http.Header) (string, error) {
 	return "", nil
 }
 
-func (p *post) take(ctx context.Context) (*Exchange, error) {
-	switch p.wish.intent {
+func (p *post) handle(ctx context.Context) (*Exchange, error) {
+	switch p.operation.intent {
 	case answer, attach:
 		return p.answer(ctx)
 	case edit:
 		return p.edit(ctx)
-	case again:
-		return p.again(ctx)
+	case regenerate:
+		return p.regenerate(ctx)
 	default:
-		return p.say(ctx)
+		return p.send(ctx)
 	}
 }
 
-func (p *post) stale() error {
+func (p *post) errStale() error {
 	return fault.New(fault.Conflict, runStale, "the conversation %q has moved on; load its messages, and send the request again if it is still wanted", p.body.ID)
 }
 
-// found tells a run that was there.
-func (p *post) found(session *statev1.Session, run *statev1.Run) *Exchange {
-	return p.tell(pathOf(run), session, run)
+// existing tells a run that was there.
+func (p *post) existing(session *statev1.Session, run *statev1.Run) *Exchange {
+	return p.exchange(pathOf(run), session, run)
 }
 
 // pathOf is the path of a request that finds the run there.
@@ -151,10 +151,10 @@ func pathOf(run *statev1.Run) string {
 	return pathRetry
 }
 
-func (p *post) tell(path string, session *statev1.Session, run *statev1.Run) *Exchange {
+func (p *post) exchange(path string, session *statev1.Session, run *statev1.Run) *Exchange {
 	return &Exchange{chat: p.chat, path: path, session: session, run: run, major: p.chat.majorOr(p.request.Major)}
 }
 
-func among(runs []*statev1.Run, id string) bool {
+func containsRun(runs []*statev1.Run, id string) bool {
 	return slices.ContainsFunc(runs, func(run *statev1.Run) bool { return run.GetRunId() == id })
 }

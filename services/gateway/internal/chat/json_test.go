@@ -16,7 +16,7 @@ func walked(t *testing.T, text []byte) any {
 	switch text[0] {
 	case '{':
 		got := map[string]any{}
-		if err := object(text, func(name string, value []byte, at int64) error {
+		if err := walkObject(text, func(name string, value []byte, at int64) error {
 			if !bytes.HasPrefix(text[at:], value) {
 				t.Errorf("%s does not stand at byte %d of %s", value, at, text)
 			}
@@ -28,7 +28,7 @@ func walked(t *testing.T, text []byte) any {
 		return got
 	case '[':
 		got := []any{}
-		if err := array(text, func(value []byte, at int64) error {
+		if err := walkArray(text, func(value []byte, at int64) error {
 			if !bytes.HasPrefix(text[at:], value) {
 				t.Errorf("%s does not stand at byte %d of %s", value, at, text)
 			}

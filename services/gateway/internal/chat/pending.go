@@ -12,29 +12,29 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// answered reports whether a call of a client tool has its answer. The call is in the present
+// isAnswered reports whether a call of a client tool has its answer. The call is in the present
 // chunk. It reads the session at most once, and not for calls of the step in flight: those
 // cannot have been answered.
-func (d *delivery) answered(call string) bool {
-	run := d.teller()
+func (d *delivery) isAnswered(call string) bool {
+	run := d.currentRun()
 	if run != "" && run != d.run.GetRunId() {
 		return true // another run has continued the one that made the call
 	}
-	if d.whole == nil {
-		if d.blind || d.told == nil || d.told.Sequence > d.session.GetPosition() && position.Of(d.told.Sequence).Attempt != position.Stored {
+	if d.loaded == nil {
+		if d.readFailed || d.current == nil || d.current.Sequence > d.session.GetPosition() && position.Of(d.current.Sequence).Attempt != position.Stored {
 			return false
 		}
-		whole, err := d.now(answeredTimeout)
+		whole, err := d.loadSession(answeredTimeout)
 		if err != nil { // a second answer does no harm
-			d.blind = true
+			d.readFailed = true
 			return false
 		}
-		d.whole = whole
+		d.loaded = whole
 	}
-	if now := d.whole.GetCurrentRun(); now.GetRunId() == d.run.GetRunId() && conversation.Executing(now) {
+	if now := d.loaded.GetCurrentRun(); now.GetRunId() == d.run.GetRunId() && conversation.Executing(now) {
 		return false // the session has the call only when the run has suspended
 	}
-	for _, c := range d.whole.GetCalls() {
+	for _, c := range d.loaded.GetCalls() {
 		if c.GetToolCallId() == call {
 			return c.GetAnswer() != nil
 		}
@@ -50,8 +50,8 @@ const (
 	pendingTimeout  = 10 * time.Second
 )
 
-// now reads the session.
-func (d *delivery) now(timeout time.Duration) (*statev1.GetSessionResponse, error) {
+// loadSession reads the session.
+func (d *delivery) loadSession(timeout time.Duration) (*statev1.GetSessionResponse, error) {
 	ctx, cancel := context.WithTimeout(d.ctx, timeout)
 	defer cancel()
 	return d.chat.sessions.Whole(ctx, d.session.GetTenant(), d.session.GetSessionId())
@@ -60,17 +60,17 @@ func (d *delivery) now(timeout time.Duration) (*statev1.GetSessionResponse, erro
 // errStopped: the session was ended while it waited for answers.
 var errStopped = errors.New("the calls wait for nobody any more")
 
-// left gives the calls that wait now that the run has suspended. If the client sent answers before
+// pendingCalls gives the calls that wait now that the run has suspended. If the client sent answers before
 // the run suspended on their calls, it submits them.
 //
 // errNext: another run continues the message, and is d.run now. errStopped: no run continues the
 // message, and d.session says why. The calls that were answered before come with it.
-func (d *delivery) left() ([]uistream.Asked, error) {
-	whole, err := d.now(pendingTimeout)
+func (d *delivery) pendingCalls() ([]uistream.Asked, error) {
+	whole, err := d.loadSession(pendingTimeout)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.goOn(whole.GetSession(), whole.GetCurrentRun()); err != nil {
+	if err := d.continueWith(whole.GetSession(), whole.GetCurrentRun()); err != nil {
 		return nil, err
 	}
 	if whole.GetCurrentRun().GetRunId() != d.run.GetRunId() { // another message follows, so no call waits
@@ -81,21 +81,21 @@ func (d *delivery) left() ([]uistream.Asked, error) {
 		return conversation.AskedOf(d.session.GetSessionId(), whole.GetCalls()), errStopped
 	}
 	asked := conversation.AskedOf(d.session.GetSessionId(), whole.GetCalls())
-	if d.back == nil || d.back.submit == nil || !slices.ContainsFunc(asked, d.thinksEnded) {
+	if d.resent == nil || d.resent.submit == nil || !slices.ContainsFunc(asked, d.clientHasEnd) {
 		return asked, nil
 	}
-	submit := d.back.submit
-	d.back.submit = nil
+	submit := d.resent.submit
+	d.resent.submit = nil
 	t, err := submit(d.ctx)
 	if err != nil {
 		return nil, err
 	}
-	d.back.idle = d.back.idle && !t.accepted
-	return asked, d.goOn(t.session, t.run)
+	d.resent.idle = d.resent.idle && !t.accepted
+	return asked, d.continueWith(t.session, t.run)
 }
 
-// goOn makes the run d.run and gives errNext if the run continues the message.
-func (d *delivery) goOn(session *statev1.Session, run *statev1.Run) error {
+// continueWith makes the run d.run and gives errNext if the run continues the message.
+func (d *delivery) continueWith(session *statev1.Session, run *statev1.Run) error {
 	if run.GetMessageId() != d.run.GetMessageId() || run.GetTurn() <= d.run.GetTurn() {
 		return nil
 	}
@@ -105,52 +105,52 @@ func (d *delivery) goOn(session *statev1.Session, run *statev1.Run) error {
 	}
 	d.session, d.run = session, run
 	d.put(0, d.t.GoOn(conversation.RunOf(run).Metadata()))
-	d.wrote = ids(runs)
-	d.whole, d.blind = nil, false
-	d.has.next()
-	if d.back != nil {
-		d.back.idle = false
+	d.writers = runIDs(runs)
+	d.loaded, d.readFailed = nil, false
+	d.copy.nextRun()
+	if d.resent != nil {
+		d.resent.idle = false
 	}
 	return errNext
 }
 
-// stop ends a message after errStopped, even for a client that has its end already.
-func (d *delivery) stop() { d.end(0, d.t.Stopped(conversation.WhyStopped(d.session))) }
+// endStopped ends a message after errStopped, even for a client that has its end already.
+func (d *delivery) endStopped() { d.end(0, d.t.Stopped(conversation.WhyStopped(d.session))) }
 
-// unknown gives the open calls that the client does not know.
-func (d *delivery) unknown() []uistream.Asked {
+// unknownCalls gives the open calls that the client does not know.
+func (d *delivery) unknownCalls() []uistream.Asked {
 	var calls []*statev1.Call
-	for _, c := range d.back.partial.GetCalls() {
-		if _, known := d.back.reply.calls[c.GetToolCallId()]; !known {
+	for _, c := range d.resent.partial.GetCalls() {
+		if _, known := d.resent.reply.calls[c.GetToolCallId()]; !known {
 			calls = append(calls, c)
 		}
 	}
 	return conversation.AskedOf(d.session.GetSessionId(), calls)
 }
 
-// thinksEnded reports whether an open call has an answer or an end at the client.
-func (d *delivery) thinksEnded(a uistream.Asked) bool {
-	return a.Answer == nil && a.Approved == nil && d.back.reply.calls[a.CallID] > waits
+// clientHasEnd reports whether an open call has an answer or an end at the client.
+func (d *delivery) clientHasEnd(a uistream.Asked) bool {
+	return a.Answer == nil && a.Approved == nil && d.resent.reply.calls[a.CallID] > callWaiting
 }
 
-// isOpen reports whether a call is open, and the client has it as open.
-func (d *delivery) isOpen(a uistream.Asked) bool {
-	return a.Answer == nil && a.Approved == nil && d.back.reply.calls[a.CallID] <= waits
+// isOpenAtClient reports whether a call is open, and the client has it as open.
+func (d *delivery) isOpenAtClient(a uistream.Asked) bool {
+	return a.Answer == nil && a.Approved == nil && d.resent.reply.calls[a.CallID] <= callWaiting
 }
 
-// still replaces the end in parts for a client that wants the message to go on, but received
+// preventResend replaces the end in parts for a client that wants the message to go on, but received
 // nothing new: it must not send the message again. Calls that wait for the client are new.
-func (d *delivery) still(asked []uistream.Asked, parts []uistream.Part) []uistream.Part {
-	if d.back == nil || !d.back.idle || d.has.more || slices.ContainsFunc(asked, d.isOpen) {
+func (d *delivery) preventResend(asked []uistream.Asked, parts []uistream.Part) []uistream.Part {
+	if d.resent == nil || !d.resent.idle || d.copy.sentNew || slices.ContainsFunc(asked, d.isOpenAtClient) {
 		return parts
 	}
 	end := parts[len(parts)-1]
 	if d.major < uistream.Newest {
-		end = uistream.Error(stillText)
+		end = uistream.Error(nothingNewText)
 	} else {
 		end.FinishReason = "interrupted" // apps do not continue by themselves after that
 	}
 	return append(parts[:len(parts)-1:len(parts)-1], end)
 }
 
-const stillText = "Nothing waits for this answer any more."
+const nothingNewText = "Nothing waits for this answer any more."

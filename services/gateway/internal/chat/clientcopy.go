@@ -1,0 +1,172 @@
+package chat
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+// clientCopy is what a client has of a message that it has sent. The client receives the rest.
+//
+// It has all steps of some runs, and the first steps of the runs after them. The last of those may
+// not be whole, so it is taken back and sent again. A step cannot be taken back if the client
+// does not know how, or has answered calls of it. Then the client receives the calls of the step
+// that it lacks, and the ends of all. If the step was cut in a text, the rest of the text comes as
+// another text.
+type clientCopy struct {
+	runs    map[string]bool // the runs of which the client has all steps
+	steps   int             // how many steps it has of the runs after them
+	reply   *reply
+	noReset bool // the last step must not be taken back
+
+	passed       bool                    // the end of what the client has was passed
+	inKeptStep   bool                    // met, inside a step that is kept
+	texts        int                     // how many texts of that step have begun
+	partialTexts map[string]*partialText // by the id of the text
+	sentNew      bool                    // the client received something new: a step, or the end of a call that it decided
+}
+
+// rest gives those parts of the run that the client lacks.
+func (h *clientCopy) rest(run string, parts []uistream.Part, resets bool) []uistream.Part {
+	switch {
+	case h == nil:
+		return parts
+	case h.inKeptStep:
+		return h.missing(parts)
+	case h.passed:
+		h.sentNew = h.sentNew || slices.ContainsFunc(parts, h.isNew)
+		return parts
+	case h.runs[run] || len(parts) == 0:
+		return nil
+	case h.steps == 0:
+		h.passed, h.sentNew = true, slices.ContainsFunc(parts, h.isNew)
+		return parts
+	}
+	for i, p := range parts {
+		if !isStepStart(p) {
+			continue
+		}
+		if h.steps--; h.steps == 0 {
+			return h.enterLastStep(parts[i+1:], resets && !h.noReset)
+		}
+	}
+	return nil
+}
+
+func isStepStart(p uistream.Part) bool { return p.Type == "start-step" }
+
+func isCallEnd(p uistream.Part) bool {
+	return strings.HasPrefix(p.Type, "tool-output-") || p.Type == "tool-input-error"
+}
+
+func (h *clientCopy) isNew(p uistream.Part) bool {
+	return isStepStart(p) || isCallEnd(p) && h.reply.calls[p.ToolCallID] == callDecided
+}
+
+// enterLastStep takes the client's last step back. The client keeps the start-step.
+func (h *clientCopy) enterLastStep(behind []uistream.Part, resets bool) []uistream.Part {
+	h.passed = true
+	if !resets {
+		h.inKeptStep = true
+		return h.missing(behind)
+	}
+	return append([]uistream.Part{{Type: "reset-step"}}, behind...)
+}
+
+// missing gives those parts of the client's last step that it lacks, and all parts from the next step
+// on. If the step is void, it gives all parts from there on.
+func (h *clientCopy) missing(parts []uistream.Part) []uistream.Part {
+	var lacks []uistream.Part
+	for i, p := range parts {
+		h.sentNew = h.sentNew || h.isNew(p)
+		switch {
+		case isStepStart(p), p.Type == "reset-step":
+			h.inKeptStep = false
+			return append(lacks, parts[i:]...)
+		case p.Type == "finish" || p.Type == "error":
+			return append(lacks, parts[i:]...)
+		case p.ToolCallID != "" && h.lacksPart(p):
+			lacks = append(lacks, p)
+		case isText(p):
+			lacks = append(lacks, h.missingText(p)...)
+		}
+	}
+	return lacks
+}
+
+// partialText is a text of which the client has the first part.
+type partialText struct {
+	start uistream.Part
+	size  int // bytes
+	sent  bool
+}
+
+func isText(p uistream.Part) bool {
+	return strings.HasPrefix(p.Type, "text-") || strings.HasPrefix(p.Type, "reasoning-")
+}
+
+// missingText gives what the client lacks of a text part.
+func (h *clientCopy) missingText(p uistream.Part) []uistream.Part {
+	if strings.HasSuffix(p.Type, "-start") {
+		c := &partialText{start: p}
+		if c.sent = h.texts >= len(h.reply.texts); !c.sent {
+			c.size = h.reply.texts[h.texts]
+		}
+		h.texts++
+		if h.partialTexts == nil {
+			h.partialTexts = map[string]*partialText{}
+		}
+		h.partialTexts[p.ID] = c
+		if c.sent {
+			return []uistream.Part{p}
+		}
+		return nil
+	}
+	c := h.partialTexts[p.ID]
+	switch {
+	case c == nil:
+		return nil
+	case c.sent:
+		return []uistream.Part{p}
+	case len(p.Delta) <= c.size:
+		c.size -= len(p.Delta)
+		return nil
+	}
+	p.Delta, c.sent = strings.ToValidUTF8(p.Delta[c.size:], ""), true
+	return []uistream.Part{c.start, p}
+}
+
+// lacksPart reports whether the client lacks the part of a call.
+func (h *clientCopy) lacksPart(p uistream.Part) bool {
+	stands, told := h.reply.calls[p.ToolCallID]
+	return !told || isCallEnd(p) || p.Type == "tool-approval-request" && stands == callWaiting
+}
+
+// end gives the end of a message.
+func (h *clientCopy) end(parts []uistream.Part) []uistream.Part {
+	switch {
+	case h == nil || h.passed && !h.inKeptStep:
+		return parts
+	case h.inKeptStep:
+		return h.missing(parts)
+	default: // the client has closed its steps and texts itself
+		return parts[len(parts)-1:]
+	}
+}
+
+// nextRun begins a run of which the client has nothing. A nil has stays nil.
+func (h *clientCopy) nextRun() {
+	if h != nil {
+		h.inKeptStep = false
+	}
+}
+
+// clone gives a copy; nil for nil.
+func (h *clientCopy) clone() *clientCopy {
+	if h == nil {
+		return nil
+	}
+	c := *h
+	return &c
+}
