@@ -13,15 +13,15 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// submission is what has become of the answers, and how the session stands since.
+// submission is the outcome of submitted answers, with the session as of then.
 type submission struct {
 	session     *statev1.Session
 	run         *statev1.Run // the newest
-	openCalls   int32        // calls without an answer
-	askedBy     string       // the run that asked for the last of the answers; "" when they are for none
-	accepted    bool         // one of them was news
-	ownerEnded  bool         // one came for what is over
-	unknownCall bool         // one was for a call that the session does not have
+	openCalls   int32        // answers missing in the session's family
+	askedBy     string       // the run with the last answered call; "" for none
+	accepted    bool         // an answer was accepted
+	ownerEnded  bool         // an answer was for a call of an ended session
+	unknownCall bool         // an answer was for an unknown call
 }
 
 // stopped reports whether the session was ended from outside while it was suspended.
@@ -31,7 +31,7 @@ func (p *post) errOwnerEnded() error {
 	return fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE", "the conversation %q does not go on; send a message instead", p.body.ID)
 }
 
-// answer gives the client's answers and tells it what it lacks of the message.
+// answer submits the client's answers and returns the rest of the message.
 func (p *post) answer(ctx context.Context) (*Exchange, error) {
 	t, err := p.submit(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func (p *post) answer(ctx context.Context) (*Exchange, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case p.body.RunID != "" && !containsRun(runs, p.body.RunID): // the state service checks it only with answers
+	case p.body.RunID != "" && !containsRun(runs, p.body.RunID): // the state service checks it only if there are answers
 		return nil, p.errStale()
 	case p.operation.intent == answer && t.stopped():
 		return nil, p.errOwnerEnded()
@@ -58,10 +58,10 @@ func (p *post) answer(ctx context.Context) (*Exchange, error) {
 	return p.continueMessage(t, runs)
 }
 
-// submit gives the answers to the state service, which knows the calls. An answer to a
-// call that the live run has told and not opened is for none yet: the exchange keeps it,
-// and gives it when the run suspends. So its stream is what says that it was taken; a
-// client whose stream breaks before that is asked again by the next one.
+// submit submits the answers. A call that the live run has shown but not opened is unknown to the
+// state service. The exchange then submits the answers again when the run suspends, and the client
+// reads the result on the stream. If the stream breaks first, the next stream asks the client
+// again.
 func (p *post) submit(ctx context.Context) (*submission, error) {
 	answers := p.operation.reply.lastStepAnswers()
 	if len(answers) == 0 {
@@ -71,7 +71,7 @@ func (p *post) submit(ctx context.Context) (*submission, error) {
 		Tenant: p.request.Tenant, SessionId: p.body.ID, Answers: toSubmitted(answers), SeenRunId: p.body.RunID,
 		GoOn: statev1.GoOn_GO_ON_ASKED,
 	}
-	if p.chat.majorOr(p.request.Major) >= uistream.Newest { // before, a stop made the client send by itself
+	if p.chat.majorOr(p.request.Major) >= uistream.Newest { // older clients send by themselves after a stop
 		r.GoOn = statev1.GoOn_GO_ON_ANSWERED
 	}
 	r.Traceparent, r.Tracestate = telemetry.Traceparent(ctx)
@@ -95,7 +95,7 @@ func (p *post) submit(ctx context.Context) (*submission, error) {
 	return t, nil
 }
 
-// loadSession gives the session to a client that brings no answers.
+// loadSession loads the session for a client without answers.
 func (p *post) loadSession(ctx context.Context) (*submission, error) {
 	whole, err := p.chat.sessions.Whole(ctx, p.request.Tenant, p.body.ID)
 	if errors.Is(err, fault.NotFound) && p.body.RunID != "" {
@@ -104,7 +104,7 @@ func (p *post) loadSession(ctx context.Context) (*submission, error) {
 	return &submission{session: whole.GetSession(), run: whole.GetCurrentRun(), openCalls: int32(len(conversation.OpenCalls(whole)))}, err
 }
 
-// afterEnd tells of a run that asked, is the newest and has ended.
+// afterEnd handles answers to calls of the newest run, which has ended.
 func (p *post) afterEnd(ctx context.Context, t *submission, runs []*statev1.Run) (*Exchange, error) {
 	switch {
 	case t.ownerEnded || conversation.Ended(t.session.GetStatus()):
@@ -116,15 +116,15 @@ func (p *post) afterEnd(ctx context.Context, t *submission, runs []*statev1.Run)
 	}
 }
 
-// continueMessage tells what the runs behind the one that asked have told and will tell. The client
-// knows the message by the id under which it has sent it.
+// continueMessage returns an exchange for the runs after the one with the answered calls. The
+// client has the message under the id that it sent.
 func (p *post) continueMessage(t *submission, runs []*statev1.Run) (*Exchange, error) {
 	first := 1 + slices.IndexFunc(runs, func(run *statev1.Run) bool { return run.GetRunId() == t.askedBy })
 	path := pathResume
 	if !t.accepted {
 		path = pathOf(t.run)
 	}
-	if first == len(runs) { // the run that asked is live: the client has a part of it
+	if first == len(runs) { // that run is live: the client has a part of it
 		return p.rest(path, t, runs, &clientCopy{steps: p.operation.reply.steps}), nil
 	}
 	return p.rest(path, t, runs, &clientCopy{runs: runIDs(runs[:first])}), nil
@@ -138,7 +138,7 @@ func runIDs(runs []*statev1.Run) map[string]bool {
 	return ids
 }
 
-// attach tells the rest of the newest message.
+// attach returns the rest of the newest message.
 func (p *post) attach(ctx context.Context, t *submission, runs []*statev1.Run) (*Exchange, error) {
 	reply := p.operation.reply
 	if reply.id != "" && reply.id != t.run.GetMessageId() {
@@ -152,8 +152,8 @@ func (p *post) attach(ctx context.Context, t *submission, runs []*statev1.Run) (
 	return p.rest(pathOf(t.run), t, runs, &clientCopy{steps: reply.steps}), nil
 }
 
-// rest tells the client what it lacks of the runs' message. Where the run is live,
-// calls that nobody knows may become known when it suspends, and its end is news.
+// rest returns an exchange for the part of the message that the client lacks. Unknown calls of a
+// live run may become known when it suspends, so their answers are kept for then.
 func (p *post) rest(path string, t *submission, runs []*statev1.Run, h *clientCopy) *Exchange {
 	e := p.exchange(path, t.session, t.run)
 	live := conversation.Executing(t.run)
@@ -165,8 +165,8 @@ func (p *post) rest(path string, t *submission, runs []*statev1.Run, h *clientCo
 	return e
 }
 
-// partial tells a client that more answers are awaited. Where somebody else has given
-// them meanwhile, the message goes on behind the run that asked.
+// partial reports that more answers are awaited. If another client has given them meanwhile, the
+// message continues after the run with the calls.
 func (p *post) partial(ctx context.Context, t *submission, runs []*statev1.Run) (*Exchange, error) {
 	now, err := p.loadAwaited(ctx, t)
 	if err != nil {
@@ -180,8 +180,8 @@ func (p *post) partial(ctx context.Context, t *submission, runs []*statev1.Run) 
 	return e, nil
 }
 
-// loadAwaited gives the session as it is now: it has moved on, or waits for something that
-// the client can still answer. A client that takes all for answered would ask for ever:
+// loadAwaited loads the session. It has a newer run, or a call that the client can answer.
+// Otherwise the client, which takes all calls for answered, would resend the message endlessly:
 // TooLarge (RESULT_TOO_LARGE), Conflict (SESSION_SUSPENDED).
 func (p *post) loadAwaited(ctx context.Context, t *submission) (*statev1.GetSessionResponse, error) {
 	now, err := p.chat.sessions.Whole(ctx, p.request.Tenant, p.body.ID)

@@ -8,18 +8,17 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// maxParts bounds the parts of one message of a user: a part of a few bytes costs a
-// hundred in memory.
+// maxParts bounds the parts of a user message. A part of a few bytes costs about a hundred in
+// memory.
 const maxParts = 1000
 
-// maxTail is how many of the last messages are looked at for the newest message of
-// the assistant and of the user.
+// maxTail is how many messages from the end are searched for the newest assistant and user
+// messages.
 const maxTail = 64
 
-// UnmarshalJSON takes the keys that request names. A client sends the whole
-// conversation; of messages only the last entry, the newest of the assistant before it
-// and the last of the user are decoded, and the others are passed over without being
-// kept. Invalid (MESSAGE_INVALID, ID_INVALID): see message and reply.
+// UnmarshalJSON decodes the keys of request and ignores others. Clients send the whole
+// conversation. Of its messages, only the last one and the newest assistant and user messages
+// before it are decoded. Invalid (MESSAGE_INVALID, ID_INVALID): see message and reply.
 func (r *request) UnmarshalJSON(text []byte) error {
 	texts := map[string]*string{
 		"id": &r.ID, "trigger": &r.Trigger, "messageid": &r.MessageID, "agenttype": &r.AgentType, "onbusy": &r.OnBusy, "runid": &r.RunID,
@@ -39,13 +38,13 @@ func (r *request) UnmarshalJSON(text []byte) error {
 	})
 }
 
-// rawValue is a JSON value and where in its text it begins.
+// rawValue is a JSON value and its offset in the body.
 type rawValue struct {
 	text []byte
 	at   int64
 }
 
-// decodeMessages takes what counts of the conversation.
+// decodeMessages decodes the messages of an excerpt.
 func (r *request) decodeMessages(list []byte, at int64) error {
 	r.list = excerpt{}
 	var tail []rawValue
@@ -69,7 +68,7 @@ func (r *request) decodeMessages(list []byte, at int64) error {
 	return nil
 }
 
-// decodeMessage takes the last message alone.
+// decodeMessage decodes the last message, sent alone.
 func (r *request) decodeMessage(value []byte, at int64) error {
 	r.one = excerpt{}
 	switch value[0] {
@@ -88,7 +87,7 @@ func (r *request) decodeMessage(value []byte, at int64) error {
 	}
 }
 
-// decodeLast takes the last message.
+// decodeLast decodes the last message.
 func (s *excerpt) decodeLast(text []byte) error {
 	role, err := roleOf(text)
 	if role == roleAssistant {
@@ -109,8 +108,8 @@ func (s *excerpt) decodeLast(text []byte) error {
 	return nil
 }
 
-// decodeEarlier takes an earlier message where it is the newest of its role. One that is not
-// what it has to be counts as none: the conversation is the state service's.
+// decodeEarlier decodes an earlier message if it is the newest of its role. It ignores malformed
+// messages: the state service has the conversation.
 func (s *excerpt) decodeEarlier(text []byte) {
 	if s.reply != nil && s.question != nil {
 		return
@@ -128,8 +127,8 @@ func (s *excerpt) decodeEarlier(text []byte) {
 	}
 }
 
-// roleOf gives the role of a message, "" when it has none, and refuses one with too many
-// parts before they are decoded. Those of the assistant have as many as they have.
+// roleOf returns the role of a message, "" for none. It counts the parts before they are decoded.
+// Invalid (MESSAGE_INVALID): a user message has too many. Assistant messages may have any number.
 func roleOf(message []byte) (role string, err error) {
 	if message[0] != '{' {
 		return "", nil
@@ -156,7 +155,7 @@ func roleOf(message []byte) (role string, err error) {
 	return role, err
 }
 
-// located makes the place of a type error that of the whole body.
+// located makes the offset and field of a type error relative to the whole body.
 func located(err error, field string, at int64) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		wrong.Offset += at

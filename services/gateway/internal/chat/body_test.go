@@ -31,7 +31,7 @@ func TestOnlyTheLastMessageIsDecoded(t *testing.T) {
 	}
 }
 
-// The places are those that encoding/json gives for a plain struct.
+// The wanted offsets and fields are those of encoding/json for a plain struct.
 func TestAWrongTypeIsToldWithItsPlaceInTheBody(t *testing.T) {
 	t.Parallel()
 	type plain struct {
@@ -77,7 +77,7 @@ func TestAMessageOfVeryManyPartsIsRefused(t *testing.T) {
 	}
 }
 
-// What is allocated is counted for the whole process, so this test runs alone.
+// The test measures the allocations of the process, so it runs alone.
 func TestALargeBodyOfTinyValuesCostsLittleMoreThanItself(t *testing.T) { //nolint:paralleltest // see above
 	const size = 1 << 20
 	for name, text := range map[string]string{
@@ -89,7 +89,7 @@ func TestALargeBodyOfTinyValuesCostsLittleMoreThanItself(t *testing.T) { //nolin
 		body := []byte(text)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_ = json.Unmarshal(body, &request{}) // its error is the subject of other tests
+		_ = json.Unmarshal(body, &request{}) // other tests check the error
 		runtime.ReadMemStats(&after)
 		if got := after.TotalAlloc - before.TotalAlloc; got > 24*size {
 			t.Errorf("%s: %d MB for a body of %d MB", name, got>>20, len(body)>>20)

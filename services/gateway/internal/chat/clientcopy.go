@@ -7,27 +7,28 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// clientCopy is what a client has of a message that it has sent. The client receives the rest.
+// clientCopy is the part of a message that a client has, for a client that has sent the message.
+// The client receives the rest.
 //
-// It has all steps of some runs, and the first steps of the runs after them. The last of those may
-// not be whole, so it is taken back and sent again. A step cannot be taken back if the client
-// does not know how, or has answered calls of it. Then the client receives the calls of the step
-// that it lacks, and the ends of all. If the step was cut in a text, the rest of the text comes as
+// The client has all steps of some runs, and the first steps of the runs after them. Its last step
+// may be incomplete, so the step is reset and sent again. A step is not reset if the client does
+// not support that, or has answered calls of the step. Then the client receives the missing calls
+// of the step and the ends of all its calls. If a text of the step is cut, the rest comes as
 // another text.
 type clientCopy struct {
-	runs    map[string]bool // the runs of which the client has all steps
-	steps   int             // how many steps it has of the runs after them
+	runs    map[string]bool // all of whose steps the client has
+	steps   int             // how many steps the client has of later runs
 	reply   *reply
-	noReset bool // the last step must not be taken back
+	noReset bool // the last step must not be reset
 
-	passed       bool                    // the end of what the client has was passed
-	inKeptStep   bool                    // met, inside a step that is kept
+	passed       bool                    // the stream is past the client's parts
+	inKeptStep   bool                    // passed, in a step that was not reset
 	texts        int                     // how many texts of that step have begun
-	partialTexts map[string]*partialText // by the id of the text
-	sentNew      bool                    // the client received something new: a step, or the end of a call that it decided
+	partialTexts map[string]*partialText // by text id
+	sentNew      bool                    // a new step, or the end of a call that the client decided, was sent
 }
 
-// rest gives those parts of the run that the client lacks.
+// rest returns the parts of the run that the client lacks.
 func (h *clientCopy) rest(run string, parts []uistream.Part, resets bool) []uistream.Part {
 	switch {
 	case h == nil:
@@ -64,7 +65,7 @@ func (h *clientCopy) isNew(p uistream.Part) bool {
 	return isStepStart(p) || isCallEnd(p) && h.reply.calls[p.ToolCallID] == callDecided
 }
 
-// enterLastStep takes the client's last step back. The client keeps the start-step.
+// enterLastStep resets the client's last step. The client keeps the start-step.
 func (h *clientCopy) enterLastStep(behind []uistream.Part, resets bool) []uistream.Part {
 	h.passed = true
 	if !resets {
@@ -74,8 +75,8 @@ func (h *clientCopy) enterLastStep(behind []uistream.Part, resets bool) []uistre
 	return append([]uistream.Part{{Type: "reset-step"}}, behind...)
 }
 
-// missing gives those parts of the client's last step that it lacks, and all parts from the next step
-// on. If the step is void, it gives all parts from there on.
+// missing returns the parts of the client's last step that it lacks, and all parts from the next
+// step or reset on.
 func (h *clientCopy) missing(parts []uistream.Part) []uistream.Part {
 	var lacks []uistream.Part
 	for i, p := range parts {
@@ -95,10 +96,10 @@ func (h *clientCopy) missing(parts []uistream.Part) []uistream.Part {
 	return lacks
 }
 
-// partialText is a text of which the client has the first part.
+// partialText is a text that the client has the beginning of.
 type partialText struct {
 	start uistream.Part
-	size  int // bytes
+	size  int // bytes that the client has
 	sent  bool
 }
 
@@ -106,7 +107,7 @@ func isText(p uistream.Part) bool {
 	return strings.HasPrefix(p.Type, "text-") || strings.HasPrefix(p.Type, "reasoning-")
 }
 
-// missingText gives what the client lacks of a text part.
+// missingText returns the part of a text that the client lacks.
 func (h *clientCopy) missingText(p uistream.Part) []uistream.Part {
 	if strings.HasSuffix(p.Type, "-start") {
 		c := &partialText{start: p}
@@ -143,7 +144,7 @@ func (h *clientCopy) lacksPart(p uistream.Part) bool {
 	return !told || isCallEnd(p) || p.Type == "tool-approval-request" && stands == callWaiting
 }
 
-// end gives the end of a message.
+// end returns the end of a message.
 func (h *clientCopy) end(parts []uistream.Part) []uistream.Part {
 	switch {
 	case h == nil || h.passed && !h.inKeptStep:
@@ -155,14 +156,14 @@ func (h *clientCopy) end(parts []uistream.Part) []uistream.Part {
 	}
 }
 
-// nextRun begins a run of which the client has nothing. A nil has stays nil.
+// nextRun begins a run that the client has nothing of. nil is allowed.
 func (h *clientCopy) nextRun() {
 	if h != nil {
 		h.inKeptStep = false
 	}
 }
 
-// clone gives a copy; nil for nil.
+// clone returns a copy, nil for nil.
 func (h *clientCopy) clone() *clientCopy {
 	if h == nil {
 		return nil

@@ -16,39 +16,39 @@ import (
 var (
 	// errAgain: read again from delivery.cursor.
 	errAgain = errors.New("read again")
-	// errNext: go on with delivery.run, which was changed.
+	// errNext: continue with delivery.run, which has changed.
 	errNext = errors.New("read the next run")
-	// errVoid: the client has parts that cannot be taken back.
+	// errVoid: the client has void parts and cannot remove them.
 	errVoid = errors.New("the client cannot take back what is void")
 )
 
-// delivery writes one exchange to one client. It is the sink of its follow. One
-// goroutine at a time uses it.
+// delivery writes one exchange to one client. It is the sink of its follow. One goroutine at a time
+// uses it.
 //
-// A client that has the message up to a position (after) receives the rest. The run is still
-// read from its start, because the translator has to know what the client has, but nothing is
-// written before the position. If the position is not among the frames, it lies in an attempt
-// that is void or was committed, and the message is written from its start. A client that has
-// sent the message receives the rest in the same way (has).
+// A client that has the message up to a position (after) receives the rest. The run is still read
+// from its start, because the translator must know the client's parts, but nothing is written
+// before the position. If the frames do not have the position, it is in an attempt that is void or
+// was committed, and the message is written from its start. A client that has sent the message
+// receives the rest in the same way (clientCopy).
 type delivery struct {
 	*Exchange
-	ctx     context.Context //nolint:containedctx // a delivery is one request
+	ctx     context.Context //nolint:containedctx // one delivery is one request
 	out     Output
-	copy    *clientCopy     // what the client has of the message that it sent; nil where it sent none
-	writers map[string]bool // the runs that wrote at the message: the run, and those that it continues
-	start   int64           // where the first of them began
+	copy    *clientCopy     // nil if the client has not sent the message
+	writers map[string]bool // the runs of the message: the run, and those that it continues
+	start   int64           // position of the start of the first of them
 
 	t          *uistream.Translator
 	following  *follow.Follow
-	passed     bool                        // the frame of after was seen
-	cursor     int64                       // of the read
-	current    *frame.Frame                // the frame of the present chunk; nil before the first
-	loaded     *statev1.GetSessionResponse // the session when it was first read; nil before that
-	readFailed bool                        // that read failed
+	passed     bool                        // the frame at after was seen
+	cursor     int64                       // position of the read
+	current    *frame.Frame                // frame of the current chunk; nil before the first
+	loaded     *statev1.GetSessionResponse // the session when it was first loaded; nil before
+	readFailed bool                        // the first load failed
 }
 
-// run writes the exchange to its end. After an error the caller has to cut the stream, once out
-// has begun.
+// deliver writes the exchange to its end. If it fails after out has begun, the caller must cut the
+// stream.
 func (d *delivery) deliver() error {
 	d.out.Begin()
 	d.reset()
@@ -95,7 +95,7 @@ func (d *delivery) findRuns() error {
 	return nil
 }
 
-// unstartedEnd gives the end of a run that never began, and so has no message.
+// unstartedEnd returns the end of a run that never began, and so has no message.
 func (d *delivery) unstartedEnd(run *statev1.Run) []uistream.Part {
 	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
 		return []uistream.Part{uistream.Error(run.GetFailure().GetError())}
@@ -103,8 +103,8 @@ func (d *delivery) unstartedEnd(run *statev1.Run) []uistream.Part {
 	return d.t.GiveUp()
 }
 
-// closePartial ends the stream of a client that has answered only some of the open calls. The client
-// receives the open calls that it does not know.
+// closePartial ends the stream of a client that has answered only some of the open calls. The
+// client receives the open calls that it lacks.
 func (d *delivery) closePartial() error {
 	d.put(0, d.t.Start())
 	d.t.Chunk(0, &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}})
@@ -113,8 +113,8 @@ func (d *delivery) closePartial() error {
 	return d.out.Flush()
 }
 
-// begin writes the start part to a client that has nothing yet. The message of a waiting run
-// begins with the run.
+// begin writes the start part to a client that has nothing yet. For a waiting run, the start comes
+// when the run begins.
 func (d *delivery) begin() error {
 	if d.after <= d.start {
 		d.after = 0
@@ -147,7 +147,7 @@ func (d *delivery) startAnew() {
 	d.put(0, d.t.Start())
 }
 
-// Frame takes the next frame of the session.
+// Frame writes the next frame of the session.
 func (d *delivery) Frame(f *frame.Frame) error {
 	if f.Rewound {
 		return d.rewound(f.Sequence)
@@ -199,8 +199,8 @@ var endings = map[streamv2.EndStatus]uistream.Ending{
 	streamv2.EndStatus_END_STATUS_INTERRUPTED: uistream.Interrupted,
 }
 
-// checkPosition watches for the client's position. If the frames pass it without having it, the client's
-// parts are void, or come in another form.
+// checkPosition looks for the client's position. If a frame passes it, the client's parts are void,
+// or come in another form.
 func (d *delivery) checkPosition(f *frame.Frame) error {
 	if d.after == 0 || d.passed {
 		return nil
@@ -216,25 +216,25 @@ func (d *delivery) checkPosition(f *frame.Frame) error {
 	return nil
 }
 
-// isRunEnd reports whether the chunk says how a run has ended.
+// isRunEnd reports whether the chunk says how a run ended.
 func isRunEnd(c *eventv1.Chunk) bool {
 	return c.GetRunCompleted() != nil || c.GetRunInterrupted() != nil || c.GetRunSuspended() != nil || c.GetError() != nil
 }
 
-// rewound takes back what the client has behind the position.
+// rewound voids the client's parts after the position.
 func (d *delivery) rewound(at int64) error {
 	parts, ok := d.t.Rewound(at)
 	if !ok {
 		return errVoid
 	}
-	if d.after == 0 || d.passed { // otherwise the client has nothing that is void, or begins anew
+	if d.after == 0 || d.passed { // otherwise the client has nothing void, or begins again
 		d.put(0, d.copy.rest(d.currentRun(), parts, d.major >= uistream.Newest))
 	}
 	d.cursor = at
 	return nil
 }
 
-// write writes the parts of one record that the client does not have.
+// write writes the parts of one record that the client lacks.
 func (d *delivery) write(sequence int64, parts []uistream.Part) {
 	if sequence != 0 && sequence <= d.after {
 		return
@@ -246,7 +246,7 @@ func (d *delivery) write(sequence int64, parts []uistream.Part) {
 func (d *delivery) put(sequence int64, parts []uistream.Part) {
 	for i, p := range parts {
 		text, err := p.Append(nil)
-		if err != nil { // cannot happen: texts of tools were made valid before
+		if err != nil { // cannot happen: the texts of tools are valid
 			d.chat.log.ErrorContext(d.ctx, "part has no JSON", "type", p.Type, "error", err)
 			continue
 		}

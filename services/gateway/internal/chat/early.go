@@ -11,16 +11,16 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
-// startWithAnswers is startRun for a message that brings answers. A message that would wait for the live run
-// must not bring the answer to a call that this run has shown but not opened yet: no run would
-// take the answer, and the session would wait for it. Such a message is refused as a whole, after
-// a wait for the call: Unavailable (CALL_NOT_OPEN).
+// startWithAnswers is startRun for a message that may bring answers. A message that waits for the
+// live run must not answer a call that the run has shown and not opened yet: no run would take the
+// answer, and the session would wait for it. startWithAnswers waits for the call to open, then
+// refuses the whole message: Unavailable (CALL_NOT_OPEN).
 func (p *post) startWithAnswers(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
 	policy := r.GetOnBusy()
 	if policy != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED && policy != statev1.BusyPolicy_BUSY_POLICY_ENQUEUE || len(r.GetAnswers()) == 0 {
 		return p.startRun(ctx, r)
 	}
-	r.OnBusy = statev1.BusyPolicy_BUSY_POLICY_REJECT // in most sessions nothing runs
+	r.OnBusy = statev1.BusyPolicy_BUSY_POLICY_REJECT // most sessions have no live run
 	started, err := p.startRun(ctx, r)
 	if fault.ReasonOf(err) != sessionBusy {
 		return started, err
@@ -32,9 +32,10 @@ func (p *post) startWithAnswers(ctx context.Context, r *statev1.StartRunRequest)
 	return p.startRun(ctx, r)
 }
 
-// checkEarlyAnswers gives Unavailable (CALL_NOT_OPEN) for a message that would wait and brings an early answer.
-// The state service refuses it as well, but knows a call only once the plan is recorded. The
-// live log has it before that. A log that does not answer within a moment is passed over.
+// checkEarlyAnswers fails if the message would wait and answers a call of the step in flight:
+// Unavailable (CALL_NOT_OPEN). The state service checks this as well, but knows a call only once
+// the plan is recorded. The live log has it earlier. If the log does not answer within
+// answeredTimeout, its calls are ignored.
 func (p *post) checkEarlyAnswers(ctx context.Context, r *statev1.StartRunRequest) error {
 	session, run, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
 	if err != nil || !conversation.Executing(run) {
@@ -58,7 +59,8 @@ func (p *post) checkEarlyAnswers(ctx context.Context, r *statev1.StartRunRequest
 	return nil
 }
 
-// wouldWait reports whether a message waits for the live run. The policy says so, or the agent's own.
+// wouldWait reports whether a message waits for the live run, by the policy or else by that of the
+// agent.
 func (p *post) wouldWait(ctx context.Context, agent string, policy statev1.BusyPolicy) (bool, error) {
 	if policy != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
 		return policy == statev1.BusyPolicy_BUSY_POLICY_ENQUEUE, nil
@@ -69,7 +71,7 @@ func (p *post) wouldWait(ctx context.Context, agent string, policy statev1.BusyP
 	}), err
 }
 
-// awaitedCalls are the calls of the step in flight that a client or a human has to answer.
+// awaitedCalls returns the calls of the step in flight that a client or a human must answer.
 func awaitedCalls(inFlight []*frame.Frame) map[string]bool {
 	asks := map[string]bool{}
 	for _, f := range inFlight {

@@ -13,11 +13,11 @@ type intent int
 
 // The intents.
 const (
-	send       intent = iota // a message of the user's
-	answer                   // answers to calls of the last assistant message
-	edit                     // another message in the place of one of the user's
-	regenerate               // another answer to a message of the user's
-	attach                   // the rest of the last assistant message
+	send       intent = iota // send a user message
+	answer                   // answer calls of the last assistant message
+	edit                     // replace a user message
+	regenerate               // write another answer to a user message
+	attach                   // read the rest of the last assistant message
 )
 
 const (
@@ -25,16 +25,16 @@ const (
 	triggerRegenerate = "regenerate-message"
 )
 
-// operation is an intent with what it is about.
+// operation is an intent with its arguments.
 type operation struct {
 	intent   intent
-	message  *eventv1.Message // of say and edit; of again, where the client has sent it
-	target   string           // of edit and again: the message to go back to; of again it may be an assistant's
-	answerID string           // of again: the answer in whose place another is wanted; "" when that is not said
-	reply    *reply           // the newest of the assistant's messages; nil when none came
+	message  *eventv1.Message // of send and edit; of regenerate if the client sent it
+	target   string           // of edit and regenerate: the message to go back to, which may be an assistant's for regenerate
+	answerID string           // of regenerate: the answer to replace; "" for any
+	reply    *reply           // the newest assistant message; nil for none
 }
 
-// operation says what the client wants. Invalid: MESSAGE_INVALID, ID_INVALID, FILE_INVALID,
+// operation returns what the client wants. Invalid: MESSAGE_INVALID, ID_INVALID, FILE_INVALID,
 // TRIGGER_UNSUPPORTED.
 func (r *request) operation() (operation, error) {
 	s := r.excerpt()
@@ -62,14 +62,13 @@ func (r *request) operation() (operation, error) {
 	return w, err
 }
 
-// continues reports whether the client goes on with an assistant message although the
-// user has said something since.
+// continues reports whether the client continues an assistant message after a newer user message.
 func (r *request) continues(s excerpt) bool {
 	return r.MessageID != "" && s.reply != nil && r.MessageID == s.reply.id && len(s.reply.lastStepAnswers()) > 0
 }
 
-// regenerateOperation goes back to the last message of the user's. Where messageId names an answer
-// that stands before that, it is about an earlier one, which the state service knows.
+// regenerateOperation goes back to the last user message. If messageId names an answer before it,
+// the operation is about that answer's question, which the state service looks up.
 func (r *request) regenerateOperation(s excerpt) (operation, error) {
 	w := operation{intent: regenerate, target: r.MessageID}
 	if s.question != nil && (!s.unanswered || r.MessageID == "" || r.MessageID != s.reply.id) {

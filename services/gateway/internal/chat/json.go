@@ -5,15 +5,15 @@ import (
 	"encoding/json"
 )
 
-// What follows walks through JSON that encoding/json has found valid, as it has whatever
-// it gives to an UnmarshalJSON. A client sends the whole conversation with every message,
-// so it is walked through without being read again for every bracket that it stands in.
+// These functions walk JSON text that encoding/json has validated, as UnmarshalJSON receives it.
+// Clients send the whole conversation with every message; a walk reads each byte once, whatever the
+// nesting.
 
-// walkObject calls f with each key of a valid JSON object, its value, and where in
-// the text the value begins. null has no keys.
+// walkObject calls f with each key of a valid JSON object, its value, and the offset of the value.
+// null has no keys.
 func walkObject(text []byte, f func(name string, value []byte, at int64) error) error {
 	if text[0] != '{' {
-		return json.Unmarshal(text, &struct{}{}) // says what it is
+		return json.Unmarshal(text, &struct{}{}) // returns the type error
 	}
 	for at := skipSpace(text, 1); text[at] != '}'; {
 		end := stringEnd(text, at)
@@ -31,8 +31,7 @@ func walkObject(text []byte, f func(name string, value []byte, at int64) error) 
 	return nil
 }
 
-// walkArray calls f with each entry of a valid JSON array, and where in the text it
-// begins. null has no entries.
+// walkArray calls f with each entry of a valid JSON array and its offset. null has no entries.
 func walkArray(text []byte, f func(value []byte, at int64) error) error {
 	if text[0] != '[' {
 		return json.Unmarshal(text, &[]struct{}{})
@@ -47,7 +46,7 @@ func walkArray(text []byte, f func(value []byte, at int64) error) error {
 	return nil
 }
 
-// nameOf reads a key.
+// nameOf decodes a key.
 func nameOf(quoted []byte) (name string, err error) {
 	for _, c := range quoted {
 		if c == '\\' || c >= 0x80 {
@@ -58,7 +57,7 @@ func nameOf(quoted []byte) (name string, err error) {
 	return string(quoted[1 : len(quoted)-1]), nil
 }
 
-// skipSpace gives where the space ends that begins at the place, if one does.
+// skipSpace returns the offset of the first byte from at on that is no space.
 func skipSpace(text []byte, at int) int {
 	for text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r' {
 		at++
@@ -66,7 +65,7 @@ func skipSpace(text []byte, at int) int {
 	return at
 }
 
-// nextEntry gives where the next entry begins, or the bracket behind the last one.
+// nextEntry returns the offset of the next entry, or of the closing bracket.
 func nextEntry(text []byte, end int) int {
 	at := skipSpace(text, end)
 	if text[at] == ',' {
@@ -75,7 +74,7 @@ func nextEntry(text []byte, end int) int {
 	return at
 }
 
-// valueEnd gives where the value ends that begins at the place.
+// valueEnd returns the offset after the value at the offset.
 func valueEnd(text []byte, at int) int {
 	switch text[at] {
 	case '"':

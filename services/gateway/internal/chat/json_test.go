@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// walked is what stands in a JSON value, as the walk gives it.
+// walked decodes a JSON value with the walk functions.
 func walked(t *testing.T, text []byte) any {
 	t.Helper()
 	switch text[0] {
@@ -78,7 +78,7 @@ func TestAWalkFindsWhatTheDecoderFinds(t *testing.T) {
 	}
 }
 
-// made is a random JSON value, in brackets of the kind, or a plain one.
+// made returns a random JSON value in the brackets of kind, or a plain value for "".
 func made(random *rand.Rand, kind string, deep int) string {
 	gap := func() string { return strings.Repeat(" ", random.IntN(2)) + strings.Repeat("\n", random.IntN(2)) }
 	word := func() string {

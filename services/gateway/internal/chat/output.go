@@ -2,7 +2,7 @@ package chat
 
 import "github.com/holdfast-run/holdfast/services/gateway/internal/sse"
 
-// sseOutput is an Out of server-sent events.
+// sseOutput is an Output of server-sent events.
 type sseOutput struct{ w *sse.Writer }
 
 func (e sseOutput) Begin()                           { e.w.Begin() }

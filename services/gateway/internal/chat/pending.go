@@ -12,27 +12,26 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// isAnswered reports whether a call of a client tool has its answer. The call is in the present
-// chunk. It reads the session at most once, and not for calls of the step in flight: those
-// cannot have been answered.
+// isAnswered reports whether the client tool call of the current chunk has an answer. It loads the
+// session at most once, and not for calls of the step in flight, which have no answer yet.
 func (d *delivery) isAnswered(call string) bool {
 	run := d.currentRun()
 	if run != "" && run != d.run.GetRunId() {
-		return true // another run has continued the one that made the call
+		return true // another run has continued the message after the call
 	}
 	if d.loaded == nil {
 		if d.readFailed || d.current == nil || d.current.Sequence > d.session.GetPosition() && position.Of(d.current.Sequence).Attempt != position.Stored {
 			return false
 		}
 		whole, err := d.loadSession(answeredTimeout)
-		if err != nil { // a second answer does no harm
+		if err != nil { // a second answer is harmless
 			d.readFailed = true
 			return false
 		}
 		d.loaded = whole
 	}
 	if now := d.loaded.GetCurrentRun(); now.GetRunId() == d.run.GetRunId() && conversation.Executing(now) {
-		return false // the session has the call only when the run has suspended
+		return false // the session gets the call when the run suspends
 	}
 	for _, c := range d.loaded.GetCalls() {
 		if c.GetToolCallId() == call {
@@ -42,15 +41,14 @@ func (d *delivery) isAnswered(call string) bool {
 	return true
 }
 
-// How long a read of the session may take, on the goroutine that writes the stream. If the first
-// kind fails, a client may run a tool again, which does no harm. If the second kind fails, the
-// stream is cut.
+// Timeouts of session loads on the goroutine that writes the stream. If the first load fails, a
+// client may run a tool again, which is harmless. If the second fails, the stream is cut.
 const (
 	answeredTimeout = 2 * time.Second
 	pendingTimeout  = 10 * time.Second
 )
 
-// loadSession reads the session.
+// loadSession loads the session.
 func (d *delivery) loadSession(timeout time.Duration) (*statev1.GetSessionResponse, error) {
 	ctx, cancel := context.WithTimeout(d.ctx, timeout)
 	defer cancel()
@@ -60,11 +58,11 @@ func (d *delivery) loadSession(timeout time.Duration) (*statev1.GetSessionRespon
 // errStopped: the session was ended while it waited for answers.
 var errStopped = errors.New("the calls wait for nobody any more")
 
-// pendingCalls gives the calls that wait now that the run has suspended. If the client sent answers before
-// the run suspended on their calls, it submits them.
+// pendingCalls returns the pending calls of the suspended run. If the client has answered calls
+// before the run suspended on them, it submits the answers again.
 //
 // errNext: another run continues the message, and is d.run now. errStopped: no run continues the
-// message, and d.session says why. The calls that were answered before come with it.
+// message, d.session has the reason, and the answered calls come with the error.
 func (d *delivery) pendingCalls() ([]uistream.Asked, error) {
 	whole, err := d.loadSession(pendingTimeout)
 	if err != nil {
@@ -73,7 +71,7 @@ func (d *delivery) pendingCalls() ([]uistream.Asked, error) {
 	if err := d.continueWith(whole.GetSession(), whole.GetCurrentRun()); err != nil {
 		return nil, err
 	}
-	if whole.GetCurrentRun().GetRunId() != d.run.GetRunId() { // another message follows, so no call waits
+	if whole.GetCurrentRun().GetRunId() != d.run.GetRunId() { // another message follows, so no call is pending
 		return nil, nil
 	}
 	if conversation.Stopped(whole.GetSession(), whole.GetCurrentRun()) {
@@ -94,7 +92,7 @@ func (d *delivery) pendingCalls() ([]uistream.Asked, error) {
 	return asked, d.continueWith(t.session, t.run)
 }
 
-// continueWith makes the run d.run and gives errNext if the run continues the message.
+// continueWith makes the run d.run and returns errNext if it continues the message.
 func (d *delivery) continueWith(session *statev1.Session, run *statev1.Run) error {
 	if run.GetMessageId() != d.run.GetMessageId() || run.GetTurn() <= d.run.GetTurn() {
 		return nil
@@ -114,10 +112,10 @@ func (d *delivery) continueWith(session *statev1.Session, run *statev1.Run) erro
 	return errNext
 }
 
-// endStopped ends a message after errStopped, even for a client that has its end already.
+// endStopped ends the message after errStopped, even for a client that has the message's end.
 func (d *delivery) endStopped() { d.end(0, d.t.Stopped(conversation.WhyStopped(d.session))) }
 
-// unknownCalls gives the open calls that the client does not know.
+// unknownCalls returns the open calls that the client lacks.
 func (d *delivery) unknownCalls() []uistream.Asked {
 	var calls []*statev1.Call
 	for _, c := range d.resent.partial.GetCalls() {
@@ -128,18 +126,18 @@ func (d *delivery) unknownCalls() []uistream.Asked {
 	return conversation.AskedOf(d.session.GetSessionId(), calls)
 }
 
-// clientHasEnd reports whether an open call has an answer or an end at the client.
+// clientHasEnd reports whether the client has an answer or end of an open call.
 func (d *delivery) clientHasEnd(a uistream.Asked) bool {
 	return a.Answer == nil && a.Approved == nil && d.resent.reply.calls[a.CallID] > callWaiting
 }
 
-// isOpenAtClient reports whether a call is open, and the client has it as open.
+// isOpenAtClient reports whether a call is open, for the client as well.
 func (d *delivery) isOpenAtClient(a uistream.Asked) bool {
 	return a.Answer == nil && a.Approved == nil && d.resent.reply.calls[a.CallID] <= callWaiting
 }
 
-// preventResend replaces the end in parts for a client that wants the message to go on, but received
-// nothing new: it must not send the message again. Calls that wait for the client are new.
+// preventResend changes the end in parts for a client that has answered calls and received nothing
+// new, so that it does not send the message again. Open calls are new.
 func (d *delivery) preventResend(asked []uistream.Asked, parts []uistream.Part) []uistream.Part {
 	if d.resent == nil || !d.resent.idle || d.copy.sentNew || slices.ContainsFunc(asked, d.isOpenAtClient) {
 		return parts
@@ -148,7 +146,7 @@ func (d *delivery) preventResend(asked []uistream.Asked, parts []uistream.Part) 
 	if d.major < uistream.Newest {
 		end = uistream.Error(nothingNewText)
 	} else {
-		end.FinishReason = "interrupted" // apps do not continue by themselves after that
+		end.FinishReason = "interrupted" // apps do not continue by themselves after this
 	}
 	return append(parts[:len(parts)-1:len(parts)-1], end)
 }

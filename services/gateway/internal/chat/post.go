@@ -16,24 +16,23 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
-// The paths that a request has taken, from what the state service has answered; for
-// logs and traces.
+// The path of a request, from the answer of the state service; for logs and traces.
 const (
 	pathFresh      = "fresh"      // a new session
 	pathContinue   = "continue"   // another message
 	pathResume     = "resume"     // answers
 	pathAbandon    = "abandon"    // a message instead of answers
-	pathAttach     = "attach"     // nothing new: the run goes on
-	pathRetry      = "retry"      // nothing new: the run is over
-	pathStale      = "stale"      // refused: the conversation has moved on
+	pathAttach     = "attach"     // nothing new: the run is live
+	pathRetry      = "retry"      // nothing new: the run has ended
+	pathStale      = "stale"      // refused: the conversation has a newer message
 	pathRegenerate = "regenerate" // another answer
-	pathEdit       = "edit"       // another message in the place of one
+	pathEdit       = "edit"       // a replaced message
 )
 
-// busyHeader says what the body says with onBusy, for clients that cannot add to that.
+// busyHeader is onBusy of the body, for clients that cannot add to their body.
 const busyHeader = "X-Holdfast-On-Busy"
 
-// The names of the header that makes a repetition of a POST safe.
+// Headers with the request key. A POST with a key can be repeated.
 const (
 	requestKeyHeader  = "X-Holdfast-Request-Key"
 	requestKeyHeader2 = "X-Helix-Request-Key"
@@ -41,22 +40,22 @@ const (
 
 // Reasons of refusals.
 const (
-	runStale    = "RUN_STALE" // of the state service as well
+	runStale    = "RUN_STALE" // also of the state service
 	sessionBusy = "SESSION_BUSY"
 	callNotOpen = "CALL_NOT_OPEN"
 )
 
-// post is one POST on its way.
+// post is one POST /chat.
 type post struct {
 	chat      *Chat
 	request   Request
 	body      *request
 	operation operation
-	key       string // the client's; "" where it gives none
+	key       string // from the client; "" for none
 	busy      statev1.BusyPolicy
 }
 
-// open is Open for a body that is decoded.
+// open is Open for a decoded body.
 func (c *Chat) open(ctx context.Context, r Request, body *request) (*Exchange, error) {
 	p, err := c.check(r, body)
 	if err != nil {
@@ -75,7 +74,7 @@ func (c *Chat) open(ctx context.Context, r Request, body *request) (*Exchange, e
 	return e, err
 }
 
-// check reads what the request asks for.
+// check validates the request.
 func (c *Chat) check(r Request, body *request) (*post, error) {
 	if err := httpapi.CheckID("id, the session's", body.ID); err != nil {
 		return nil, err
@@ -103,7 +102,7 @@ func (c *Chat) check(r Request, body *request) (*post, error) {
 	return p, err
 }
 
-// headerID gives an id as headers of responses have it (headerText), or as it is.
+// headerID returns the id of a header, which may be escaped as by headerText.
 func headerID(text string) string {
 	if id, err := url.PathUnescape(text); err == nil {
 		return id
@@ -111,7 +110,7 @@ func headerID(text string) string {
 	return text
 }
 
-// requestKey is the client's, "" where it has none.
+// requestKey returns the client's request key, "" for none.
 func requestKey(h http.Header) (string, error) {
 	for _, name := range []string{requestKeyHeader, requestKeyHeader2} {
 		if key := h.Get(name); key != "" {
@@ -138,12 +137,12 @@ func (p *post) errStale() error {
 	return fault.New(fault.Conflict, runStale, "the conversation %q has moved on; load its messages, and send the request again if it is still wanted", p.body.ID)
 }
 
-// existing tells a run that was there.
+// existing returns an exchange for a run that was there before the request.
 func (p *post) existing(session *statev1.Session, run *statev1.Run) *Exchange {
 	return p.exchange(pathOf(run), session, run)
 }
 
-// pathOf is the path of a request that finds the run there.
+// pathOf returns the path of a request for an existing run.
 func pathOf(run *statev1.Run) string {
 	if conversation.Executing(run) || conversation.Waiting(run) {
 		return pathAttach

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
-// send sends the user's message.
+// send sends the user message.
 func (p *post) send(ctx context.Context) (*Exchange, error) {
 	r, err := p.start(ctx)
 	if err != nil {
@@ -18,7 +18,7 @@ func (p *post) send(ctx context.Context) (*Exchange, error) {
 	return p.begin(ctx, pathContinue, r)
 }
 
-// edit puts the message in the place of the one with the same id.
+// edit replaces the message with the same id.
 func (p *post) edit(ctx context.Context) (*Exchange, error) {
 	r, err := p.start(ctx)
 	if err != nil {
@@ -28,8 +28,8 @@ func (p *post) edit(ctx context.Context) (*Exchange, error) {
 	return p.begin(ctx, pathEdit, r)
 }
 
-// regenerate asks for another answer to a message of the user. A message without an id is not
-// sent along: the state service could not tell it from the one that it has.
+// regenerate requests another answer to a user message. A message without an id is not sent,
+// because the state service cannot match it with the stored one.
 func (p *post) regenerate(ctx context.Context) (*Exchange, error) {
 	if p.operation.message.GetId() == "" {
 		p.operation.message = nil
@@ -42,8 +42,8 @@ func (p *post) regenerate(ctx context.Context) (*Exchange, error) {
 	return p.begin(ctx, pathRegenerate, r)
 }
 
-// start makes the request for a run without its intent. It has a request key, so it is
-// safe to repeat when the state service does not answer. Invalid (AGENT_REQUIRED).
+// start makes the request for a run, without its intent. The request key makes it safe to repeat.
+// Invalid (AGENT_REQUIRED).
 func (p *post) start(ctx context.Context) (*statev1.StartRunRequest, error) {
 	r := &statev1.StartRunRequest{
 		Tenant: p.request.Tenant, SessionId: p.body.ID, AgentType: p.body.AgentType, RequestKey: p.key,
@@ -58,7 +58,7 @@ func (p *post) start(ctx context.Context) (*statev1.StartRunRequest, error) {
 	}
 	r.Messages = append(r.Messages, p.operation.message)
 	r.Answers = toSubmitted(p.operation.reply.lastStepAnswers())
-	if r.GetAgentType() != "" || r.GetSeenRunId() != "" { // who names a run does not create the session
+	if r.GetAgentType() != "" || r.GetSeenRunId() != "" { // a request with a run id never creates a session
 		return r, nil
 	}
 	var err error
@@ -66,8 +66,8 @@ func (p *post) start(ctx context.Context) (*statev1.StartRunRequest, error) {
 	return r, err
 }
 
-// begin starts r and opens the exchange for its run. path is how the exchange came to be
-// when the run is new.
+// begin starts r and returns the exchange of its run. path is the path of a new run in an existing
+// session.
 func (p *post) begin(ctx context.Context, path string, r *statev1.StartRunRequest) (*Exchange, error) {
 	started, err := p.startWithAnswers(ctx, r)
 	switch {
@@ -92,8 +92,8 @@ func (p *post) startRun(ctx context.Context, r *statev1.StartRunRequest) (*state
 	return started, err
 }
 
-// repeated tells the run of an equal request, or the newest run that has written on in its
-// message. Conflict (RUN_STALE): what the run was about was taken back.
+// repeated returns an exchange for the run of an identical earlier request, or for the newest run
+// of its message. Conflict (RUN_STALE): the run's message was rewound.
 func (p *post) repeated(ctx context.Context, started *statev1.StartRunResponse) (*Exchange, error) {
 	session, run := started.GetSession(), started.GetRun()
 	if started.GetWaiting() || conversation.GivenUp(run) || run.GetRunId() == session.GetCurrentRunId() {

@@ -13,10 +13,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// connection is one socket with what is in flight on it.
+// connection is one socket with its requests.
 type connection struct {
 	*Sockets
-	ctx    context.Context //nolint:containedctx // the life of the socket
+	ctx    context.Context //nolint:containedctx // lives as long as the socket
 	end    context.CancelCauseFunc
 	conn   *socket.Conn
 	tenant string
@@ -25,12 +25,12 @@ type connection struct {
 	working sync.WaitGroup // all goroutines of the socket
 
 	mu        sync.Mutex
-	requests  map[string]*request // in flight, by their ids
-	busy      int                 // requests that are worked on, aborted ones as well
-	finishing int                 // requests that only have their last frames to write
+	requests  map[string]*request // in flight, by id
+	busy      int                 // requests in work, also aborted ones
+	finishing int                 // requests with only their last frames to write
 }
 
-// serve serves the socket to its end, and says why that came.
+// serve serves the socket to its end, and returns the reason of the end.
 func (c *connection) serve() error {
 	c.conn.EndWith(c.ctx)
 	c.working.Go(func() { c.end(c.listen()) })
@@ -42,8 +42,8 @@ func (c *connection) serve() error {
 	return err
 }
 
-// keepAlive pings the client, which shows whether it is there and keeps proxies from
-// closing a quiet socket.
+// keepAlive pings the client. That detects a lost client, and keeps proxies from closing a quiet
+// socket.
 func (c *connection) keepAlive() {
 	beat := time.NewTicker(c.Heartbeat)
 	defer beat.Stop()
@@ -57,7 +57,7 @@ func (c *connection) keepAlive() {
 	}
 }
 
-// listen takes the client's frames, to their end.
+// listen handles the client's frames until the socket ends.
 func (c *connection) listen() error {
 	for {
 		text, isText, err := c.conn.Read(c.Arrival)
@@ -72,7 +72,7 @@ func (c *connection) listen() error {
 			err = c.handle(f)
 		}
 		if err != nil && f.RequestID == "" {
-			return err // there is no request to say it to
+			return err // without a request id there is no one to answer
 		}
 		if err != nil {
 			err = c.refuse(f.RequestID, err)
@@ -83,18 +83,18 @@ func (c *connection) listen() error {
 	}
 }
 
-// refuse ends a request with an error, and with it whatever is in flight under its id:
-// the client takes the error for the end of both.
+// refuse ends a request with an error. It also ends an earlier request in flight with the same id,
+// because the client takes the error for the end of both.
 func (c *connection) refuse(id string, err error) error {
 	c.cancel(id)
 	return c.conn.Write(encodeError(id, err))
 }
 
-// handle does what a frame asks for. Invalid (REQUEST_EXISTS), Exhausted
+// handle starts the request of a frame, or aborts one. Invalid (REQUEST_EXISTS), Exhausted
 // (TOO_MANY_REQUESTS).
 func (c *connection) handle(f *frame) error {
 	if f.Type == typeAbort {
-		c.cancel(f.RequestID) // which may have ended meanwhile
+		c.cancel(f.RequestID) // it may have ended already
 		return nil
 	}
 	r := &request{connection: c, frame: f}
@@ -108,14 +108,14 @@ func (c *connection) handle(f *frame) error {
 	return nil
 }
 
-// register makes the request one of those in flight.
+// register adds the request to those in flight.
 func (c *connection) register(r *request) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.requests[r.RequestID] != nil {
 		return fault.New(fault.Invalid, "REQUEST_EXISTS", "a request with the requestId %.50q is in flight; give each its own", r.RequestID)
 	}
-	// A client that takes no answers could let any number of them wait.
+	// A client that does not read could otherwise let any number of last frames wait.
 	if c.busy >= c.Requests || c.busy+c.finishing >= 2*c.Requests {
 		return fault.New(fault.Exhausted, "TOO_MANY_REQUESTS",
 			"%d requests are in flight on this socket; HOLDFAST_GATEWAY_MAX_SOCKET_CHATS is the limit", c.busy)
@@ -126,7 +126,7 @@ func (c *connection) register(r *request) error {
 	return nil
 }
 
-// cancel ends the telling of a request, if there is one in flight.
+// cancel ends the delivery of a request, if it is in flight.
 func (c *connection) cancel(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,8 +136,8 @@ func (c *connection) cancel(id string) {
 	}
 }
 
-// finish takes the request from those in flight. false: somebody has ended it before, and
-// nothing may be said under its id any more.
+// finish removes the request from those in flight. It returns false if the request was ended
+// before: then nothing may be written under its id.
 func (c *connection) finish(r *request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,8 +149,8 @@ func (c *connection) finish(r *request) bool {
 	return true
 }
 
-// done ends the work on a request. A panic ends the socket with it, and the client
-// learns nothing more of that.
+// done ends the work on a request. A panic is logged and ends the socket; the client receives no
+// details.
 func (c *connection) done(r *request) {
 	if p := recover(); p != nil {
 		c.Log.ErrorContext(r.ctx, "request panicked", "type", r.Type, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

@@ -1,6 +1,6 @@
-// Package chatws serves the chat (package chat) over a WebSocket, as the AI SDK's
-// WebSocketChatTransport speaks it: one socket carries many requests, each of which is a
-// POST /chat (send) or a GET /chat/{id}/stream (resume).
+// Package chatws serves the chat (package chat) over a WebSocket, in the protocol of the AI SDK's
+// WebSocketChatTransport. One socket carries many requests. Each is a POST /chat (send) or a GET
+// /chat/{id}/stream (resume).
 //
 //	client                                  gateway
 //	send    requestId, id, messages, … ──▶
@@ -12,20 +12,18 @@
 //
 // # How a request ends
 //
-// The client takes end, no-active and error for final. So end is sent for a message that
-// is whole, and error for a request that was refused, which is before its start: nothing
-// has come of it. A message that was begun and cannot be finished has neither: the socket
-// is closed, which the client takes for a drop, for all requests on it, and after a drop
-// it resumes. No close of ours has the code 1000.
+// The client takes end, no-active and error for final. end is sent after a whole message, and error
+// for a refused request, before its start. If a message cannot be finished, neither is sent: the
+// socket is closed. The client takes that for a drop of all its requests, and resumes them. The
+// server never closes with code 1000.
 //
-// # Who writes
+// # Goroutines
 //
-//	listen     one a socket; reads frames, and refuses those that are wrong
-//	serve      one a request in flight, Sockets.Requests at most; tells its message
-//	keepAlive  one a socket; pings
+//	listen     one per socket; reads frames and refuses invalid ones
+//	serve      one per request in flight, at most Sockets.Requests; writes its message
+//	keepAlive  one per socket; pings
 //
-// Each writes by itself, a message at a time, and waits for the one before it; nothing
-// else is queued. Whoever waits for a client longer than Sockets.Timeout ends the socket.
-// A client that takes its messages, but too slowly, holds up those that tell, and they are
-// cut by their feed, as every reader is that lags behind; nobody else waits for it.
+// Each goroutine writes its own messages, one at a time; nothing else is queued. A write that takes
+// longer than Sockets.Timeout ends the socket. A client that reads too slowly delays its own
+// deliveries. They fall behind and are cut like any slow reader; other clients are not delayed.
 package chatws

@@ -29,18 +29,18 @@ const (
 // maxHeaders bounds the headers of a frame, in bytes.
 const maxHeaders = 16 << 10
 
-// headers are those that a frame may bring. Credentials are the handshake's: what a
-// frame says of them means nothing.
+// headers are the headers that a frame may have. Credentials come with the handshake; those in a
+// frame are ignored.
 var headers = []string{
 	"X-Holdfast-Request-Key", "X-Helix-Request-Key", "X-Holdfast-On-Busy", httpapi.RunHeader,
 }
 
-// frame is what a client sends. Keys that it does not name mean nothing here, as the
-// app's own in metadata.
+// frame is a frame from the client. Other keys, such as metadata, belong to the app and are
+// ignored.
 type frame struct {
 	Type         string          `json:"type"`
 	RequestID    string          `json:"requestId"`
-	ID           string          `json:"id"` // of the session
+	ID           string          `json:"id"` // session id
 	Trigger      string          `json:"trigger"`
 	MessageID    string          `json:"messageId"`
 	Messages     json.RawMessage `json:"messages"`
@@ -49,8 +49,8 @@ type frame struct {
 	LastSequence json.RawMessage `json:"lastSequence"`
 }
 
-// parse reads a frame. Invalid (FRAME_INVALID, ID_INVALID); with the error comes the frame
-// as far as its request is known.
+// parse decodes a frame. Invalid (FRAME_INVALID, ID_INVALID): the returned frame has the request
+// id, if that is valid.
 func parse(text []byte) (*frame, error) {
 	f := &frame{}
 	if !utf8.Valid(text) {
@@ -80,12 +80,12 @@ func parse(text []byte) (*frame, error) {
 	return f, nil
 }
 
-// frameOfRequest is a frame of which the request alone is known, if that much.
+// frameOfRequest returns a frame with the request id alone, or an empty one.
 func frameOfRequest(text []byte) *frame {
 	var f struct {
 		RequestID string `json:"requestId"`
 	}
-	// A value of the wrong type does not keep the others from being read.
+	// A value of the wrong type does not stop the decoding of the others.
 	_ = json.Unmarshal(text, &f)
 	if httpapi.CheckID("requestId", f.RequestID) != nil {
 		return &frame{}
@@ -93,7 +93,7 @@ func frameOfRequest(text []byte) *frame {
 	return &frame{RequestID: f.RequestID}
 }
 
-// detail is what a fault says to people.
+// detail returns the detail of a fault.
 func detail(err error) string {
 	f, _ := fault.From(err)
 	return f.Detail
@@ -103,12 +103,12 @@ func invalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, "FRAME_INVALID", format, args...)
 }
 
-// isSet reports whether a key is there and is not null.
+// isSet reports whether the key is present and not null.
 func isSet(value json.RawMessage) bool { return len(value) > 0 && !bytes.Equal(value, []byte("null")) }
 
 func startsWith(open byte, value json.RawMessage) bool { return len(value) > 0 && value[0] == open }
 
-// header gives the headers of the frame that count. Invalid (FRAME_INVALID).
+// header returns the supported headers of the frame. Invalid (FRAME_INVALID).
 func (f *frame) header() (http.Header, error) {
 	given := map[string]string{}
 	if len(f.Headers) > maxHeaders {
@@ -130,8 +130,7 @@ func (f *frame) header() (http.Header, error) {
 	return h, nil
 }
 
-// post is the body of the POST /chat that says the same: the app's keys, but for those
-// that are the frame's own.
+// post returns the equivalent body of a POST /chat: the app's keys, and those of the frame.
 func (f *frame) post() []byte {
 	out := []byte{'{'}
 	add := func(name string, value []byte) {
@@ -156,10 +155,10 @@ func (f *frame) post() []byte {
 	return append(out, '}')
 }
 
-// frameKeys are the keys of a post that are the frame's to say.
+// frameKeys are the keys of a post that only the frame may set.
 var frameKeys = []string{"id", "messages", "trigger", "messageId"}
 
-// eachMember calls f with the members of a JSON object. Something else has none.
+// eachMember calls f with the members of a JSON object. Other values have none.
 func eachMember(object []byte, f func(name string, value []byte)) {
 	if !startsWith('{', object) {
 		return
@@ -180,7 +179,7 @@ func eachMember(object []byte, f func(name string, value []byte)) {
 	}
 }
 
-// length is how many bytes a JSON value has; it keeps nothing of the value.
+// length is the size of a JSON value in bytes, decoded without a copy of the value.
 type length int
 
 func (l *length) UnmarshalJSON(text []byte) error {
@@ -188,10 +187,10 @@ func (l *length) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// release lets go of what the frame brought, which may be large, once it was taken.
+// release drops the contents of the frame, which may be large.
 func (f *frame) release() { f.Messages, f.Headers, f.Body = nil, nil, nil }
 
-// runID is the run that a resume names, in its body or its headers; "": the newest.
+// runID returns the run that a resume names in its body or headers; "" for the newest.
 func (f *frame) runID(h http.Header) (string, error) {
 	var body struct {
 		RunID string `json:"runId"`
@@ -205,18 +204,18 @@ func (f *frame) runID(h http.Header) (string, error) {
 		return body.RunID, nil
 	}
 	id := h.Get(httpapi.RunHeader)
-	if plain, err := url.PathUnescape(id); err == nil { // as it was given
+	if plain, err := url.PathUnescape(id); err == nil { // as the header of an answer has it
 		id = plain
 	}
 	return id, nil
 }
 
-// encodeReply writes a frame to the client.
+// encodeReply encodes a frame without contents.
 func encodeReply(kind, request string) []byte {
 	return append(encodeHead(kind, request), '}')
 }
 
-// encodeChunk writes the frame of a part.
+// encodeChunk encodes the frame of a part.
 func encodeChunk(request string, sequence int, part []byte) []byte {
 	out := append(encodeHead(typeChunk, request), `,"sequence":`...)
 	out = strconv.AppendInt(out, int64(sequence), 10)
@@ -224,8 +223,8 @@ func encodeChunk(request string, sequence int, part []byte) []byte {
 	return append(out, '}')
 }
 
-// encodeError writes the frame that ends a request with an error. Its text is the body that
-// HTTP would have answered with, which is what the other transport of the AI SDK shows.
+// encodeError encodes the frame that ends a request with an error. Its text is the body of the
+// equivalent HTTP error, which the AI SDK's other transport shows.
 func encodeError(request string, err error) []byte {
 	out := append(encodeHead(typeError, request), `,"errorText":`...)
 	out = append(out, encodeString(string(httpapi.ErrorText(err)))...)
@@ -237,10 +236,10 @@ func encodeHead(kind, request string) []byte {
 	return append(append(out, `","requestId":`...), encodeString(request)...)
 }
 
-// encodeString writes a JSON string.
+// encodeString encodes a JSON string.
 func encodeString(s string) []byte {
 	b, err := json.Marshal(s)
-	if err != nil { // a string has JSON always
+	if err != nil { // cannot happen
 		return []byte(`""`)
 	}
 	return b

@@ -15,17 +15,16 @@ import (
 
 const tracerName = "github.com/holdfast-run/holdfast/services/gateway"
 
-// request is one request of a socket.
+// request is one request on a socket.
 type request struct {
 	*connection
 	*frame
-	ctx       context.Context //nolint:containedctx // the life of the request, which abort ends
+	ctx       context.Context //nolint:containedctx // until abort or the end of the request
 	abort     context.CancelFunc
-	finishing bool // it is over, and only its last frames are written; guarded by the socket's mu
+	finishing bool // only its last frames are pending; guarded by the connection's mu
 }
 
-// serve does what the frame asks for and tells what comes of it. An abort ends the
-// telling only: what was asked for is done.
+// serve executes the request and delivers the answer. An abort ends only the delivery.
 func (r *request) serve() {
 	stream, release, err := r.Streams.Open(r.ctx)
 	if err != nil {
@@ -47,8 +46,7 @@ func (r *request) serve() {
 	}
 }
 
-// open does what the frame asks for, and keeps nothing of what it brought: the telling
-// may take long.
+// open executes the request. It releases the frame, because a delivery may take long.
 func (r *request) open(ctx context.Context) (*chat.Exchange, error) {
 	defer r.release()
 	header, err := r.header()
@@ -65,8 +63,8 @@ func (r *request) open(ctx context.Context) (*chat.Exchange, error) {
 	return r.Chat.Open(ctx, chat.Request{Tenant: r.tenant, Major: r.major, Header: header, Body: r.post()})
 }
 
-// deliver tells the exchange. One that cannot be told to its end ends the socket, which the
-// client takes for a drop.
+// deliver writes the exchange. If it cannot be finished, it ends the socket, so that the client
+// resumes.
 func (r *request) deliver(ctx context.Context, exchange *chat.Exchange) {
 	err := exchange.Deliver(ctx, &output{request: r})
 	if err == nil || r.ctx.Err() != nil {
@@ -78,8 +76,8 @@ func (r *request) deliver(ctx context.Context, exchange *chat.Exchange) {
 	r.end(err)
 }
 
-// fail ends the request with an error. Where the whole socket ends the client learns only
-// that: it would take the error for final.
+// fail ends the request with an error. If the whole socket ends, it writes nothing, because the
+// client would take the error for final.
 func (r *request) fail(err error) {
 	switch {
 	case r.connection.ctx.Err() != nil:
@@ -95,14 +93,14 @@ func (r *request) fail(err error) {
 
 var stopping = fault.ReasonOf(httpapi.Stopping())
 
-// writeLast writes the last frame of the request, unless somebody has ended it before.
+// writeLast writes the last frame of the request, unless the request was ended before.
 func (r *request) writeLast(text []byte) {
 	if r.finish(r) {
-		_ = r.write(text) // which has ended the socket
+		_ = r.write(text) // an error has ended the socket
 	}
 }
 
-// write writes a frame. A client that does not take it is gone.
+// write writes a frame. An error ends the socket.
 func (r *request) write(text []byte) error {
 	err := r.conn.Write(text)
 	if err != nil {
@@ -111,8 +109,7 @@ func (r *request) write(text []byte) error {
 	return err
 }
 
-// output tells a message in frames. Nothing is written under the id of a request that
-// somebody has ended.
+// output encodes a message as frames. It writes nothing under the id of an ended request.
 type output struct {
 	*request
 	waiting  [][]byte
@@ -120,23 +117,23 @@ type output struct {
 	done     bool
 }
 
-// Begin implements chat.Out.
+// Begin implements chat.Output.
 func (o *output) Begin() { o.waiting = append(o.waiting, encodeReply(typeStart, o.RequestID)) }
 
-// Part implements chat.Out. A resume tells a message from its start, so that the
-// sequences of records mean nothing here.
+// Part implements chat.Output. It ignores the sequences of records, because a resume sends a
+// message from its start.
 func (o *output) Part(_ int64, part []byte) {
 	o.waiting = append(o.waiting, encodeChunk(o.RequestID, o.sequence, part))
 	o.sequence++
 }
 
-// Done implements chat.Out.
+// Done implements chat.Output.
 func (o *output) Done() {
 	o.waiting = append(o.waiting, encodeReply(typeEnd, o.RequestID))
 	o.done = true
 }
 
-// Flush implements chat.Out.
+// Flush implements chat.Output.
 func (o *output) Flush() error {
 	for i, text := range o.waiting {
 		if last := o.done && i == len(o.waiting)-1; last && !o.finish(o.request) || !last && o.ctx.Err() != nil {
@@ -150,5 +147,5 @@ func (o *output) Flush() error {
 	return nil
 }
 
-// Beat implements chat.Out; the socket has its own.
+// Beat implements chat.Output. The connection pings the client instead.
 func (o *output) Beat() error { return nil }

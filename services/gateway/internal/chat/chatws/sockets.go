@@ -12,22 +12,22 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/socket"
 )
 
-// reconnectAdvice tells people who debug a client what to do.
+// reconnectAdvice is for developers of clients.
 const reconnectAdvice = "connect again and resume"
 
-// Sockets serves sockets.
+// Sockets serves WebSockets.
 type Sockets struct {
 	Chat      *chat.Chat
 	Streams   *httpapi.Streams
-	MaxBytes  int64         // of a frame of the client's
+	MaxBytes  int64         // of a client's frame
 	Requests  int           // in flight on one socket
-	Heartbeat time.Duration // how often a socket is pinged
+	Heartbeat time.Duration // between pings
 	Arrival   time.Duration // for a frame to arrive once it has begun
-	Timeout   time.Duration // for a frame to be written, and for a ping to be answered
+	Timeout   time.Duration // for one write, and for the answer to a ping
 	Log       *slog.Logger
 }
 
-// Serve is GET /chat/ws. What is wrong with the handshake is told before the upgrade.
+// Serve is GET /chat/ws. It refuses an invalid handshake before the upgrade.
 func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) error {
 	if err := socket.Check(w, r, "POST /chat gives the same as server-sent events"); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
-// serve serves sockets that have no chat, so that every request panics.
+// serve serves sockets without a chat, so that every request panics.
 func serve(t *testing.T, s *Sockets) *websocket.Conn {
 	t.Helper()
 	s.Streams, s.Log = httpapi.NewStreams(10), slog.New(slog.DiscardHandler)

@@ -10,26 +10,26 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
-// late makes DEADLINE_EXCEEDED of the one fault that says so: no kind of fault stands
-// for that code. It stands outside of the interceptor that makes errors of faults.
-type late struct{}
+// deadlineInterceptor turns STOP_NOT_OBSERVED into DEADLINE_EXCEEDED, a code that no fault kind has. It wraps the
+// interceptor that converts faults.
+type deadlineInterceptor struct{}
 
-func (late) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+func (deadlineInterceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
 		answer, err := next(ctx, r)
-		return answer, tooLate(err)
+		return answer, toDeadlineExceeded(err)
 	}
 }
 
-func (late) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+func (deadlineInterceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }
 
-func (late) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+func (deadlineInterceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return next
 }
 
-func tooLate(err error) error {
+func toDeadlineExceeded(err error) error {
 	told, ok := errors.AsType[*connect.Error](err)
 	if !ok {
 		return err
