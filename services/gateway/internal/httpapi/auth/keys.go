@@ -1,5 +1,4 @@
-// Package auth decides who calls (Keys) and from where a browser may call
-// (Origins).
+// Package auth authenticates callers (Keys) and restricts the origins of browsers (Origins).
 package auth
 
 import (
@@ -18,18 +17,17 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// DefaultTenant is everybody's tenant where nobody is asked for a key.
+// DefaultTenant is the tenant of all callers without API keys.
 const DefaultTenant = "default"
 
 const (
 	scheme    = "Bearer "
 	keyPrefix = "hf_"
-	maxKey    = 512 // bytes of a key that a caller may send
-	maxTenant = 256 // bytes, as for every id
+	maxKey    = 512 // bytes of a sent key
+	maxTenant = 256 // bytes, as for all ids
 )
 
-// Keys knows who may call. A nil *Keys asks for no key: everybody is
-// DefaultTenant. It is immutable.
+// Keys authenticates callers. A nil *Keys accepts all, as DefaultTenant. It is immutable.
 type Keys struct{ keys []key }
 
 type key struct {
@@ -37,23 +35,22 @@ type key struct {
 	tenant string
 }
 
-// entry is one key in the file.
+// entry is one key of the file.
 type entry struct {
 	Name   string `yaml:"name"`
 	Tenant string `yaml:"tenant"`
 	SHA256 string `yaml:"sha256"`
 }
 
-// New makes a key and the digest that stands for it in the keys file. The key
-// itself is kept nowhere.
+// New returns a key and its digest for the keys file. The key itself is not stored.
 func New() (key, digest string) {
 	key = keyPrefix + rand.Text()
 	sum := sha256.Sum256([]byte(key))
 	return key, hex.EncodeToString(sum[:])
 }
 
-// ReadKeys reads a keys file: a YAML list of {name, tenant, sha256}. Invalid
-// (API_KEYS_INVALID): it cannot be read, holds no key, or an entry is not whole.
+// ReadKeys reads a keys file: a YAML list of {name, tenant, sha256}. Invalid (API_KEYS_INVALID):
+// the file cannot be read, has no key, or has an incomplete entry.
 func ReadKeys(file string) (*Keys, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -84,7 +81,7 @@ func invalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, "API_KEYS_INVALID", "HOLDFAST_GATEWAY_API_KEYS: "+format, args...)
 }
 
-// Tenant names the tenant of a request by its header. Unauthenticated
+// Tenant returns the tenant of a request by its Authorization header. Unauthenticated
 // (API_KEY_MISSING, API_KEY_WRONG).
 func (k *Keys) Tenant(h http.Header) (string, error) {
 	if k == nil {
@@ -102,8 +99,8 @@ func (k *Keys) Tenant(h http.Header) (string, error) {
 	return tenant, nil
 }
 
-// TenantOf is Tenant for requests that may begin a WebSocket: a browser, which can set
-// no header there, offers the key as the subprotocol holdfast.key.<key>.
+// TenantOf is Tenant for requests that may be a WebSocket handshake. Browsers cannot set its
+// headers, so they offer the key as the subprotocol holdfast.key.<key>.
 func (k *Keys) TenantOf(r *http.Request) (string, error) {
 	sent := ""
 	for _, offered := range Tokens(r.Header, "Sec-WebSocket-Protocol") {
@@ -117,10 +114,10 @@ func (k *Keys) TenantOf(r *http.Request) (string, error) {
 	return k.Tenant(http.Header{"Authorization": {scheme + sent}})
 }
 
-// socketKey begins the subprotocol that is a key.
+// socketKey is the prefix of a subprotocol with a key.
 const socketKey = "holdfast.key."
 
-// Upgrade reports whether the request asks for a WebSocket.
+// Upgrade reports whether the request is a WebSocket handshake.
 func Upgrade(r *http.Request) bool {
 	is := func(wanted string) func(string) bool {
 		return func(token string) bool { return strings.EqualFold(token, wanted) }
@@ -128,7 +125,7 @@ func Upgrade(r *http.Request) bool {
 	return slices.ContainsFunc(Tokens(r.Header, "Connection"), is("upgrade")) && slices.ContainsFunc(Tokens(r.Header, "Upgrade"), is("websocket"))
 }
 
-// Tokens gives the entries of a header that is a list.
+// Tokens returns the entries of a header that is a list.
 func Tokens(h http.Header, name string) []string {
 	var tokens []string
 	for _, line := range h.Values(name) {
@@ -139,7 +136,7 @@ func Tokens(h http.Header, name string) []string {
 	return tokens
 }
 
-// cutScheme takes the scheme off; its case does not matter (RFC 9110, 11.1).
+// cutScheme removes the scheme, in any case (RFC 9110, 11.1).
 func cutScheme(header string) (sent string, bearer bool) {
 	if len(header) < len(scheme) || len(header) > len(scheme)+maxKey || !strings.EqualFold(header[:len(scheme)], scheme) {
 		return "", false
@@ -147,8 +144,7 @@ func cutScheme(header string) (sent string, bearer bool) {
 	return header[len(scheme):], true
 }
 
-// tenant compares with every key, so that the time it takes does not say which
-// one was near.
+// tenant compares with every key, so that the time does not reveal a near match.
 func (k *Keys) tenant(sent string) string {
 	digest := sha256.Sum256([]byte(sent))
 	tenant := ""

@@ -11,20 +11,20 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Origins says which web pages may call. It is immutable.
+// Origins restricts the web pages that may call. It is immutable.
 type Origins struct {
 	// Allowed are origins such as "https://app.example.com", or "*" for all.
 	Allowed []string
-	// Loopback is set where nobody is asked for a key: a page of another site
-	// that the user happens to visit must not reach what listens on loopback,
-	// neither across origins nor by a name that it resolves to 127.0.0.1.
+	// Loopback is set if there are no API keys. A page of another site in the user's browser must
+	// then not reach the gateway on loopback, neither across origins nor by a name that resolves to
+	// 127.0.0.1.
 	Loopback bool
 }
 
-// Check refuses what no page may do: Denied (HOST_REFUSED, ORIGIN_REFUSED).
+// Check refuses forbidden pages: Denied (HOST_REFUSED, ORIGIN_REFUSED).
 //
-// A WebSocket is open to pages of all origins by itself, so where keys are asked for
-// the origin is looked at as well, in case a browser sends one of its own accord.
+// Browsers open WebSockets across origins without a preflight. So the origin of a handshake is
+// checked even with API keys, in case a browser adds credentials by itself.
 func (o Origins) Check(r *http.Request) error {
 	if !o.Loopback {
 		if Upgrade(r) {
@@ -57,7 +57,7 @@ func (o Origins) Allows(origin string) bool {
 	return origin != "" && (slices.Contains(o.Allowed, "*") || slices.Contains(o.Allowed, origin))
 }
 
-// CheckOrigins finds what cannot be an origin. Invalid (CORS_ORIGIN_INVALID).
+// CheckOrigins validates Allowed. Invalid (CORS_ORIGIN_INVALID).
 func (o Origins) CheckOrigins() error {
 	for _, origin := range o.Allowed {
 		if origin == "*" && !o.Loopback {
@@ -72,8 +72,8 @@ func (o Origins) CheckOrigins() error {
 	return nil
 }
 
-// sameOrigin asks for the host only: on loopback there is one scheme, and elsewhere a
-// proxy may end TLS before the gateway.
+// sameOrigin compares the hosts only: loopback has one scheme, and elsewhere a proxy may end TLS
+// before the gateway.
 func sameOrigin(origin, host string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && strings.EqualFold(u.Host, host)
@@ -92,8 +92,8 @@ func loopbackHost(host string) bool {
 	return err == nil && address.Unmap().IsLoopback()
 }
 
-// Loopback reports whether only this machine can reach the address: "host:port"
-// with a loopback IP address or localhost. A listener's address may be one too.
+// Loopback reports whether only this machine can reach the address: "host:port" with a loopback IP
+// address or localhost, also of a listener.
 func Loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package socket is what the gateway's WebSockets have in common: how one begins, how
-// messages go over it, how a client shows that it is still there, and how it ends.
+// Package socket has the common parts of the gateway's WebSockets: handshake, messages, pings and
+// close.
 package socket
 
 import (
@@ -22,20 +22,20 @@ import (
 )
 
 const (
-	// protocol is the subprotocol of all sockets. A browser that offers a key as one has
-	// to offer another one too, which can be sent back.
+	// protocol is the subprotocol of all sockets. A browser that offers a key must offer another
+	// subprotocol as well, which the server can accept.
 	protocol = "holdfast.v2"
-	// version is that of RFC 6455.
+	// version is the protocol version of RFC 6455.
 	version = "13"
-	// closeTimeout bounds the parting from a client.
+	// closeTimeout bounds the closing handshake.
 	closeTimeout = 2 * time.Second
 )
 
-// ErrLeft says that the client has closed the socket, or is gone.
+// ErrLeft: the client has closed the socket or disconnected.
 var ErrLeft = errors.New("the client has left")
 
-// Check refuses what cannot begin a WebSocket as RFC 6455, 4.2.1, says: Invalid
-// (UPGRADE_REQUIRED). advice says what else there is.
+// Check refuses a request that is no valid handshake (RFC 6455, 4.2.1): Invalid (UPGRADE_REQUIRED).
+// advice names an alternative.
 func Check(w http.ResponseWriter, r *http.Request, advice string) error {
 	key, err := base64.StdEncoding.DecodeString(r.Header.Get("Sec-WebSocket-Key"))
 	if auth.Upgrade(r) && r.ProtoMajor == 1 && r.ProtoAtLeast(1, 1) && err == nil && len(key) == 16 &&
@@ -49,21 +49,20 @@ func Check(w http.ResponseWriter, r *http.Request, advice string) error {
 	return fault.New(fault.Invalid, httpapi.UpgradeRequired, "open a WebSocket (RFC 6455, version %s) here; %s", version, advice)
 }
 
-// Conn is an open WebSocket. Its methods may be called at once, but for Read.
+// Conn is an open WebSocket. Its methods may be called concurrently, except for Read.
 type Conn struct {
 	conn    *websocket.Conn
-	under   net.Conn // what it stands on
+	under   net.Conn // the connection below
 	timeout time.Duration
 	pinging atomic.Bool
 	pings   sync.WaitGroup
 }
 
-// Accept answers a request that Check has let pass. Who may connect was decided before
-// (auth.Origins). A message of the client may have maxMessage bytes; more closes with
-// 1009. The timeout is for one message to be written, and for a ping to be answered. An
-// error is httpapi.ErrCut: the request is answered.
+// Accept answers a handshake that passed Check. Origins are checked before (auth.Origins). A larger
+// message than maxMessage bytes closes the socket with 1009. The timeout bounds one write, and the
+// answer to a ping. The error is httpapi.ErrCut: the request is answered.
 func Accept(w http.ResponseWriter, r *http.Request, maxMessage int64, timeout time.Duration) (*Conn, error) {
-	taken := &taker{ResponseWriter: w}
+	taken := &hijackRecorder{ResponseWriter: w}
 	conn, err := websocket.Accept(taken, r, &websocket.AcceptOptions{Subprotocols: []string{protocol}, InsecureSkipVerify: true})
 	if err != nil {
 		return nil, httpapi.ErrCut
@@ -72,31 +71,29 @@ func Accept(w http.ResponseWriter, r *http.Request, maxMessage int64, timeout ti
 	return &Conn{conn: conn, under: taken.conn, timeout: timeout}, nil
 }
 
-// taker keeps the connection that is taken from the server.
-type taker struct {
+// hijackRecorder keeps the hijacked connection.
+type hijackRecorder struct {
 	http.ResponseWriter
 	conn net.Conn
 }
 
 // Hijack implements http.Hijacker.
-func (t *taker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (t *hijackRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffers, err := http.NewResponseController(t.ResponseWriter).Hijack()
 	t.conn = conn
 	return conn, buffers, err
 }
 
-// EndWith lets everything on the socket fail a little after the end of ctx, whatever the
-// client does.
+// EndWith ends the socket soon after the end of ctx, whatever the client does.
 func (c *Conn) EndWith(ctx context.Context) {
-	// The error of a connection that is closed already does not matter.
+	// A closed connection may return an error.
 	context.AfterFunc(ctx, func() { _ = c.under.SetDeadline(time.Now().Add(closeTimeout)) })
 }
 
-// Read waits for the next message, which has to arrive within the patience once it has
-// begun. Somebody has to read all the time: only a reader sees pongs, pings and closes.
-// Every error is ErrLeft.
+// Read waits for the next message. Once begun, it must arrive within the patience. A goroutine must
+// read all the time, since only a read handles pongs, pings and closes. Every error is ErrLeft.
 func (c *Conn) Read(patience time.Duration) (text []byte, isText bool, err error) {
-	// Of its own: a context that ends cuts the socket without a close.
+	// A context of its own, because a context that ends cuts the socket without a close.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	kind, message, err := c.conn.Reader(ctx)
@@ -120,8 +117,8 @@ func (c *Conn) Write(text []byte) error {
 	return nil
 }
 
-// Beat asks the client for a sign of life, which also keeps proxies from closing a quiet
-// socket, and calls left when there is none. It does not wait for the answer.
+// Beat pings the client, which also keeps proxies from closing a quiet socket. It calls left if no
+// pong comes, and does not wait for it.
 func (c *Conn) Beat(left func()) {
 	if !c.pinging.CompareAndSwap(false, true) {
 		return
@@ -136,15 +133,14 @@ func (c *Conn) Beat(left func()) {
 	})
 }
 
-// Close closes the socket for the reason that err is: nil is a good end, a fault of the
-// kind Invalid is the client's, and everything else a drop, after which the client is
-// advised to do as again says. It waits for the pings.
+// Close closes the socket: cleanly for nil, with a policy violation for a fault of kind Invalid,
+// and otherwise as a drop, with again as the advice to the client. It waits for the pings.
 func (c *Conn) Close(err error, again string) {
 	code, reason := closing(err)
 	if code != websocket.StatusNormalClosure && code != websocket.StatusPolicyViolation {
 		reason += ": " + again
 	}
-	_ = c.conn.Close(code, reason) // a client that is gone needs no answer
+	_ = c.conn.Close(code, reason) // the client may have closed the connection
 	c.pings.Wait()
 }
 

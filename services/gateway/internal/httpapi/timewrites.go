@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// TimeWrites gives each write of the handler's answers the timeout, and what is
-// left to write when the handler has returned, so that a client that stops reading
-// does not hold a connection for ever. How long the handler may take between two
-// writes is its own affair.
+// TimeWrites gives each write of an answer the timeout, also the last one after the handler has
+// returned, so that a client that stops reading cannot hold a connection. A handler may take any
+// time between writes.
 func TimeWrites(next http.Handler, timeout time.Duration, now func() time.Time) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		timed := &timedWriter{w, http.NewResponseController(w), timeout, now}
-		timed.clear() // the server's own deadline has run since the header came
+		timed.clear() // the server's own deadline began with the header
 		defer timed.set()
 		next.ServeHTTP(timed, r)
 	})
@@ -31,7 +30,7 @@ func (w *timedWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-func (w *timedWriter) Flush() { _ = w.FlushError() } // the next write sees the failure
+func (w *timedWriter) Flush() { _ = w.FlushError() } // the next write returns the error
 
 // FlushError is what http.ResponseController calls.
 func (w *timedWriter) FlushError() error {
@@ -41,10 +40,10 @@ func (w *timedWriter) FlushError() error {
 }
 
 func (w *timedWriter) set() {
-	_ = w.control.SetWriteDeadline(w.now().Add(w.timeout)) // where it is not supported, the connection decides
+	_ = w.control.SetWriteDeadline(w.now().Add(w.timeout)) // if not supported, the connection's own deadline counts
 }
 
-// clear takes the deadline away: over HTTP/2 it would end a stream that is quiet.
+// clear removes the deadline: over HTTP/2 it would end a quiet stream.
 func (w *timedWriter) clear() { _ = w.control.SetWriteDeadline(time.Time{}) }
 
 func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
