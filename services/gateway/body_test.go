@@ -41,10 +41,10 @@ type body struct {
 
 func (b body) Close() error { return errors.Join(b.stop.Close(), b.sent.Close()) }
 
-// endless is a body that goes on for ever.
-type endless struct{}
+// endlessBody is a body that goes on for ever.
+type endlessBody struct{}
 
-func (endless) Read(p []byte) (int, error) {
+func (endlessBody) Read(p []byte) (int, error) {
 	for i := range p {
 		p[i] = ' '
 	}
@@ -52,7 +52,7 @@ func (endless) Read(p []byte) (int, error) {
 }
 
 // callers is clients of all protocols whose requests have the bodies.
-func callers(t *testing.T, h *house, key string, changed change) map[string]agentv1connect.AgentServiceClient {
+func callers(t *testing.T, h *fixture, key string, changed change) map[string]agentv1connect.AgentServiceClient {
 	t.Helper()
 	first := &http.Transport{}
 	t.Cleanup(first.CloseIdleConnections)
@@ -76,13 +76,13 @@ func callers(t *testing.T, h *house, key string, changed change) map[string]agen
 
 func TestACallerWithoutAKeyIsRefusedBeforeItsBodyIsRead(t *testing.T) {
 	t.Parallel()
-	h, _, _ := locked(t)
+	h, _, _ := openWithKeys(t)
 	for name, change := range map[string]change{
 		"nothing comes": func(_, rest io.Reader) io.Reader { return rest },
 		"half comes": func(r, rest io.Reader) io.Reader {
 			return io.MultiReader(io.LimitReader(r, 3), rest)
 		},
-		"it never stops": func(r, _ io.Reader) io.Reader { return io.MultiReader(r, endless{}) },
+		"it never stops": func(r, _ io.Reader) io.Reader { return io.MultiReader(r, endlessBody{}) },
 	} {
 		for protocol, client := range callers(t, h, "", change) {
 			t.Run(name+" "+protocol, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestACallerWithoutAKeyIsRefusedBeforeItsBodyIsRead(t *testing.T) {
 
 func TestACallerWithAKeyIsServedAsItsTenant(t *testing.T) {
 	t.Parallel()
-	h, acme, other := locked(t)
+	h, acme, other := openWithKeys(t)
 	same := func(r, _ io.Reader) io.Reader { return r }
 	for protocol, client := range callers(t, h, acme, same) {
 		started, err := client.Start(t.Context(), &agentv1.StartRequest{Message: strings.Repeat("x", 1000<<10)})
@@ -122,12 +122,12 @@ func TestACallerWithAKeyIsServedAsItsTenant(t *testing.T) {
 
 func TestABodyThatIsTooLargeIsRefusedWithAReason(t *testing.T) {
 	t.Parallel()
-	h, acme, _ := locked(t)
+	h, acme, _ := openWithKeys(t)
 	for name, tc := range map[string]struct {
 		message string
 		change  change
 	}{
-		"it never stops": {strings.Repeat("x", 9<<20), func(r, _ io.Reader) io.Reader { return io.MultiReader(r, endless{}) }},
+		"it never stops": {strings.Repeat("x", 9<<20), func(r, _ io.Reader) io.Reader { return io.MultiReader(r, endlessBody{}) }},
 		"it stalls": {strings.Repeat("x", 9<<20), func(r, rest io.Reader) io.Reader {
 			return io.MultiReader(io.LimitReader(r, 8<<20+10), rest)
 		}},

@@ -24,9 +24,9 @@ func TestACursorAnywhereInAMessageThatWasContinuedGoesOn(t *testing.T) {
 		t.Run(call, func(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
-			stream := h.chat(t, say("s1", "hi"))
+			stream := h.chat(t, chatBody("s1", "hi"))
 			first := h.Started(t, "default", "s1", nil)
-			ask(first, 1, call)
+			playAsk(first, 1, call)
 			events := stream.rest()
 			end := events[len(events)-2] // before [DONE]
 			if end.id == "" || !strings.Contains(end.data, `"finish"`) {
@@ -43,17 +43,17 @@ func TestACursorAnywhereInAMessageThatWasContinuedGoesOn(t *testing.T) {
 					live[e.id] = h.resume(t, "/chat/s1/stream?fromSequence="+e.id)
 				}
 			}
-			goesOn(second, call)
+			playContinuation(second, call)
 			rest := behind.rest()
-			if got := datas(rest); strings.Contains(got, `"start"`) || !strings.Contains(got, "It is ") {
+			if got := dataLines(rest); strings.Contains(got, `"start"`) || !strings.Contains(got, "It is ") {
 				t.Errorf("behind the end of the first run: got %s", got)
 			}
-			whole := has(t, events, rest)
+			whole := clientAfter(t, events, rest)
 			wantTail := func(what string, seen, tail []event) {
 				t.Helper()
-				c := has(t, seen, tail)
-				if c.String() != whole.String() || c.reason != "stop" || strings.Contains(datas(tail), `"start"`) {
-					t.Errorf("%s: got\n%s\nwant\n%s\nfrom %s", what, c, whole, datas(tail))
+				c := clientAfter(t, seen, tail)
+				if c.String() != whole.String() || c.reason != "stop" || strings.Contains(dataLines(tail), `"start"`) {
+					t.Errorf("%s: got\n%s\nwant\n%s\nfrom %s", what, c, whole, dataLines(tail))
 				}
 			}
 			all := slices.Concat(events[:len(events)-1], rest)
@@ -71,11 +71,11 @@ func TestACursorAnywhereInAMessageThatWasContinuedGoesOn(t *testing.T) {
 	}
 }
 
-// has is a client that was told the one, and then the other as what follows.
-func has(t *testing.T, seen, tail []event) *uiClient {
+// clientAfter is a client that was told the one, and then the other as what follows.
+func clientAfter(t *testing.T, seen, tail []event) *uiClient {
 	t.Helper()
 	c := &uiClient{}
-	c.take(t, slices.Concat(slices.DeleteFunc(slices.Clone(seen), func(e event) bool { return e.data == "[DONE]" }), tail))
+	c.apply(t, slices.Concat(slices.DeleteFunc(slices.Clone(seen), func(e event) bool { return e.data == "[DONE]" }), tail))
 	return c
 }
 
@@ -84,7 +84,7 @@ func has(t *testing.T, seen, tail []event) *uiClient {
 func TestAClientThatResumesAtTheEndOfAnAttemptIsToldThatItIsVoid(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Text("void"))
 	seen := stream.until(`"void"`)
@@ -98,7 +98,7 @@ func TestAClientThatResumesAtTheEndOfAnAttemptIsToldThatItIsVoid(t *testing.T) {
 	run.Say(1, Started(), StepStarted(), Text("said"), StepCommitted(), Completed())
 	run.Complete()
 	rest := back.rest()
-	if got := has(t, seen, rest).String(); strings.Contains(got, "void") || !strings.Contains(got, "said") {
-		t.Errorf("the client holds\n%s\nwant nothing of the attempt that is void; it was told %s", got, datas(rest))
+	if got := clientAfter(t, seen, rest).String(); strings.Contains(got, "void") || !strings.Contains(got, "said") {
+		t.Errorf("the client holds\n%s\nwant nothing of the attempt that is void; it was told %s", got, dataLines(rest))
 	}
 }

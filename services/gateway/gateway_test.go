@@ -21,8 +21,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// house is a gateway that serves on loopback, with the world behind it.
-type house struct {
+// fixture is a gateway that serves on loopback, with the world behind it.
+type fixture struct {
 	*gatewaytest.World
 	url     string
 	service *gateway.Service
@@ -30,7 +30,7 @@ type house struct {
 }
 
 // open opens a house whose executor announces the agents, or else demo and other.
-func open(t testing.TB, change func(*gateway.Config), agents ...*statev1.Agent) *house {
+func open(t testing.TB, change func(*gateway.Config), agents ...*statev1.Agent) *fixture {
 	t.Helper()
 	var listening net.ListenConfig
 	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -40,7 +40,7 @@ func open(t testing.TB, change func(*gateway.Config), agents ...*statev1.Agent) 
 	return openOn(t, listener, change, agents...)
 }
 
-func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config), agents ...*statev1.Agent) *house {
+func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config), agents ...*statev1.Agent) *fixture {
 	t.Helper()
 	world := gatewaytest.New(t, agents...)
 	c := gateway.Config{}
@@ -59,7 +59,7 @@ func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config), a
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- service.Serve(ctx, listener, time.Second) }()
-	h := &house{World: world, service: service, url: "http://" + listener.Addr().String()}
+	h := &fixture{World: world, service: service, url: "http://" + listener.Addr().String()}
 	h.stop = func() error {
 		cancel()
 		err := <-served
@@ -88,7 +88,7 @@ func waitFor(t testing.TB, what string, done func() bool) {
 	t.Fatalf("still waiting: %s", what)
 }
 
-func (h *house) request(t testing.TB, method, path, body string, headers ...string) *reply {
+func (h *fixture) request(t testing.TB, method, path, body string, headers ...string) *reply {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*gatewaytest.Patience) // of all that is read of the answer
 	t.Cleanup(cancel)
@@ -113,9 +113,9 @@ func (h *house) request(t testing.TB, method, path, body string, headers ...stri
 // reply is a response whose body is closed at the end of the test.
 type reply struct{ *http.Response }
 
-// leave closes a stream that nobody else watches, and waits until the gateway has
+// disconnect closes a stream that nobody else watches, and waits until the gateway has
 // noticed.
-func (h *house) leave(t testing.TB, response *reply) {
+func (h *fixture) disconnect(t testing.TB, response *reply) {
 	t.Helper()
 	waitFor(t, "the stream is read", func() bool { return h.Stream.Calls() == 1 })
 	_ = response.Body.Close()
@@ -136,8 +136,8 @@ func undated(json string) string { return createdAt.ReplaceAllString(json, "") }
 
 var createdAt = regexp.MustCompile(`,"createdAt":[0-9]+`)
 
-// refused checks a typed error and that nothing internal is in it.
-func refused(t *testing.T, r *reply, status int, code string) {
+// wantFault checks a typed error and that nothing internal is in it.
+func wantFault(t *testing.T, r *reply, status int, code string) {
 	t.Helper()
 	b := text(t, r)
 	var body struct{ Error, Code, Detail string }
@@ -149,8 +149,8 @@ func refused(t *testing.T, r *reply, status int, code string) {
 	}
 }
 
-// say is the body of a POST /chat.
-func say(session, text string) string {
+// chatBody is the body of a POST /chat.
+func chatBody(session, text string) string {
 	b, err := json.Marshal(map[string]any{"id": session, "trigger": "submit-message", "extra": 1,
 		"messages": []any{map[string]any{"id": "u-" + text, "role": "user", "parts": []any{map[string]any{"type": "text", "text": text}}}}})
 	if err != nil {
@@ -168,12 +168,12 @@ type reader struct {
 	lines *bufio.Reader
 }
 
-func (h *house) chat(t *testing.T, body string, headers ...string) *reader {
+func (h *fixture) chat(t *testing.T, body string, headers ...string) *reader {
 	t.Helper()
 	return streamOf(t, h.request(t, http.MethodPost, "/chat", body, headers...))
 }
 
-func (h *house) resume(t *testing.T, path string, headers ...string) *reader {
+func (h *fixture) resume(t *testing.T, path string, headers ...string) *reader {
 	t.Helper()
 	return streamOf(t, h.request(t, http.MethodGet, path, "", headers...))
 }
@@ -251,9 +251,9 @@ func (r *reader) all() ([]event, error) {
 	}
 }
 
-// place writes a position for people: the step, then the attempt and the number of the chunk,
+// placeName writes a position for people: the step, then the attempt and the number of the chunk,
 // or which of the step's last places it is.
-func place(sequence int64) string {
+func placeName(sequence int64) string {
 	p := position.Of(sequence)
 	switch {
 	case sequence == 0:
@@ -277,19 +277,19 @@ func place(sequence int64) string {
 	}
 }
 
-// placeOf is place of an event's id.
-func placeOf(id string) string {
+// placeOfID is place of an event's id.
+func placeOfID(id string) string {
 	if id == "" {
 		return ""
 	}
 	var sequence int64
 	_, _ = fmt.Sscan(id, &sequence)
-	return place(sequence)
+	return placeName(sequence)
 }
 
-// merged is what the data of events says: texts in one piece, and without the arguments of
+// mergeDeltas is what the data of events says: texts in one piece, and without the arguments of
 // calls as they came. A step that is stored comes so.
-func merged(datas string) string {
+func mergeDeltas(datas string) string {
 	var lines []string
 	for line := range strings.Lines(datas) {
 		var p, before struct{ Type, ID, Delta string }
@@ -309,8 +309,8 @@ func merged(datas string) string {
 	return strings.Join(lines, "")
 }
 
-// datas gives the data of events, one a line.
-func datas(events []event) string {
+// dataLines gives the data of events, one a line.
+func dataLines(events []event) string {
 	var b strings.Builder
 	for _, e := range events {
 		fmt.Fprintln(&b, e.data)

@@ -30,12 +30,12 @@ type chunks struct {
 func (c chunks) sequences() string {
 	var all []string
 	for _, chunk := range c.Chunks {
-		all = append(all, place(chunk.Sequence))
+		all = append(all, placeName(chunk.Sequence))
 	}
 	return strings.Join(all, ", ")
 }
 
-func (h *house) history(t *testing.T, query string) (c chunks) {
+func (h *fixture) history(t *testing.T, query string) (c chunks) {
 	t.Helper()
 	response := h.request(t, http.MethodGet, "/history?"+query, "")
 	got := text(t, response)
@@ -66,11 +66,11 @@ func TestHistoryRefusesWhatCannotBe(t *testing.T) {
 		"sessionId=s1&fromSequence=" + "9e15":        "PARAMETER_INVALID",
 		"sessionId=s1&fromSequence=9007199254740992": "PARAMETER_INVALID",
 	} {
-		refused(t, h.request(t, http.MethodGet, "/history?"+query, ""), 400, want)
+		wantFault(t, h.request(t, http.MethodGet, "/history?"+query, ""), 400, want)
 	}
-	refused(t, h.request(t, http.MethodGet, "/history?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
-	refused(t, h.request(t, http.MethodGet, "/snapshot?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
-	refused(t, h.request(t, http.MethodGet, "/snapshot", ""), 400, "ID_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, "/history?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
+	wantFault(t, h.request(t, http.MethodGet, "/snapshot?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
+	wantFault(t, h.request(t, http.MethodGet, "/snapshot", ""), 400, "ID_INVALID")
 }
 
 func tooLong() string { return strings.Repeat("x", 257) }
@@ -96,7 +96,7 @@ func TestHistoryGivesStoredChunksByPages(t *testing.T) {
 				texts = append(texts, fmt.Sprintf(`{"sequence":%d,"chunk":%s`, c.Sequence, c.Chunk))
 			}
 			if from, more = page.NextSequence, page.HasMore; !more && (page.LatestSequence != last || from != last) {
-				t.Errorf("the last page ends at %s, the latest is %s", place(from), place(page.LatestSequence))
+				t.Errorf("the last page ends at %s, the latest is %s", placeName(from), placeName(page.LatestSequence))
 			}
 		}
 		want := []string{

@@ -24,7 +24,7 @@ func BenchmarkIdleReaders(b *testing.B) {
 		h := open(b, func(c *gateway.Config) { c.Heartbeat = time.Hour })
 		run := h.begin(b, "s1", "hi", nil)
 		run.Say(1, Started())
-		held(b, strings.TrimPrefix(h.url, "http://"), "caught-up")
+		openReaders(b, strings.TrimPrefix(h.url, "http://"), "caught-up")
 	})
 	b.Run("of nothing", func(b *testing.B) {
 		var listening net.ListenConfig
@@ -39,15 +39,15 @@ func BenchmarkIdleReaders(b *testing.B) {
 		})}
 		go func() { _ = server.Serve(listener) }()
 		b.Cleanup(func() { _ = server.Close() })
-		held(b, listener.Addr().String(), "200 OK")
+		openReaders(b, listener.Addr().String(), "200 OK")
 	})
 }
 
-// held opens the readers one after the other, each up to the word, and reports what
+// openReaders opens the readers one after the other, each up to the word, and reports what
 // they hold.
-func held(b *testing.B, address, word string) {
+func openReaders(b *testing.B, address, word string) {
 	for b.Loop() {
-		heap, stacks := inUse()
+		heap, stacks := memoryInUse()
 		conns := make([]net.Conn, 0, idleReaders)
 		var dialer net.Dialer
 		var first [4096]byte
@@ -68,7 +68,7 @@ func held(b *testing.B, address, word string) {
 				got += n
 			}
 		}
-		moreHeap, moreStacks := inUse()
+		moreHeap, moreStacks := memoryInUse()
 		b.ReportMetric((moreHeap-heap)/idleReaders, "heap-B/reader")
 		b.ReportMetric((moreStacks-stacks)/idleReaders, "stack-B/reader")
 		for _, conn := range conns {
@@ -77,7 +77,7 @@ func held(b *testing.B, address, word string) {
 	}
 }
 
-func inUse() (heap, stacks float64) {
+func memoryInUse() (heap, stacks float64) {
 	for range 5 { // each halves the stacks that are larger than they need to be
 		runtime.GC()
 	}

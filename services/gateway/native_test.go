@@ -12,18 +12,18 @@ import (
 )
 
 // begin starts a run and leaves it to the test; nobody watches.
-func (h *house) begin(t testing.TB, session, text string, former *Run) *Run {
+func (h *fixture) begin(t testing.TB, session, text string, former *Run) *Run {
 	t.Helper()
-	response := h.request(t, http.MethodPost, "/chat", say(session, text))
+	response := h.request(t, http.MethodPost, "/chat", chatBody(session, text))
 	run := h.Started(t, "default", session, former)
-	h.leave(t, response)
+	h.disconnect(t, response)
 	return run
 }
 
 func names(events []event) string {
 	var all []string
 	for _, e := range events {
-		all = append(all, strings.TrimSpace(e.name+" "+placeOf(e.id)))
+		all = append(all, strings.TrimSpace(e.name+" "+placeOfID(e.id)))
 	}
 	return strings.Join(all, ", ")
 }
@@ -59,8 +59,8 @@ func TestMessagesAreUIMessagesAndPagesSplitNone(t *testing.T) {
 			t.Errorf("limit %d: got %s", limit, got)
 		}
 	}
-	refused(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&limit=0", ""), 400, "PARAMETER_INVALID")
-	refused(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&offset=-1", ""), 400, "PARAMETER_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&limit=0", ""), 400, "PARAMETER_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&offset=-1", ""), 400, "PARAMETER_INVALID")
 }
 
 func TestStatusTellsHowASessionStands(t *testing.T) {
@@ -153,7 +153,7 @@ func TestAFinishedSessionIsToldToItsEnd(t *testing.T) {
 	if got, want := last[1].data, `{"error":"It failed.","errorDetail":{"code":"provider_error"},"recoverable":false}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	refused(t, h.request(t, http.MethodGet, "/sse?sessionId=s1&runId=nobody", ""), 404, "RUN_NOT_FOUND")
+	wantFault(t, h.request(t, http.MethodGet, "/sse?sessionId=s1&runId=nobody", ""), 404, "RUN_NOT_FOUND")
 }
 
 func TestTheNativeStreamTellsOfWhatIsVoid(t *testing.T) {
@@ -190,8 +190,8 @@ func TestACursorThatLeadsNowhereIsTakenBack(t *testing.T) {
 		position.Ended(9): "rewound 1.ended, end 1.ended",
 	} {
 		if got := names(h.resume(t, fmt.Sprint("/sse?sessionId=s1&fromSequence=", cursor)).rest()); got != want {
-			t.Errorf("%s: got %s, want %s", place(cursor), got, want)
+			t.Errorf("%s: got %s, want %s", placeName(cursor), got, want)
 		}
 	}
-	refused(t, h.request(t, http.MethodGet, fmt.Sprint("/sse?sessionId=s1&fromSequence=", int64(1)<<53), ""), 400, "CURSOR_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, fmt.Sprint("/sse?sessionId=s1&fromSequence=", int64(1)<<53), ""), 400, "CURSOR_INVALID")
 }

@@ -15,8 +15,8 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// shot is the answer of GET /snapshot, as far as these tests look at it.
-type shot struct {
+// snapshotBody is the answer of GET /snapshot, as far as these tests look at it.
+type snapshotBody struct {
 	RunID    string
 	Messages []struct {
 		ID, Role string
@@ -29,7 +29,7 @@ type shot struct {
 	RootSessionID  string
 }
 
-func (s shot) last() string {
+func (s snapshotBody) last() string {
 	m := s.Messages[len(s.Messages)-1]
 	said := m.ID + ":"
 	for _, p := range m.Parts {
@@ -40,7 +40,7 @@ func (s shot) last() string {
 	return said
 }
 
-func (h *house) snapshot(t *testing.T, session string) (s shot) {
+func (h *fixture) snapshot(t *testing.T, session string) (s snapshotBody) {
 	t.Helper()
 	response := h.request(t, http.MethodGet, "/snapshot?sessionId="+url.QueryEscape(session), "")
 	got := text(t, response)
@@ -62,7 +62,7 @@ func TestAPageThatReloadsGoesOnWhereTheSnapshotEnds(t *testing.T) {
 	}
 	run.Say(1, Started(), StepStarted(), Text("One "))
 	half := h.snapshot(t, "s1")
-	if place(half.StreamSequence) != "1.33.3" || half.Status != "active" || half.last() != "msg_run1: One |streaming" {
+	if placeName(half.StreamSequence) != "1.33.3" || half.Status != "active" || half.last() != "msg_run1: One |streaming" {
 		t.Errorf("got %+v", half)
 	}
 	stream := h.resume(t, fmt.Sprint("/sse?sessionId=s1&fromSequence=", half.StreamSequence))
@@ -73,7 +73,7 @@ func TestAPageThatReloadsGoesOnWhereTheSnapshotEnds(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	whole := h.snapshot(t, "s1")
-	if place(whole.StreamSequence) != "1.ended" || whole.Status != "ended" || whole.last() != "msg_run1: One two|done" {
+	if placeName(whole.StreamSequence) != "1.ended" || whole.Status != "ended" || whole.last() != "msg_run1: One two|done" {
 		t.Errorf("got %+v", whole)
 	}
 	body := text(t, h.request(t, http.MethodGet, "/snapshot?sessionId=s1", ""))
@@ -96,10 +96,10 @@ func TestASnapshotOfASessionOfAnySpellingAndOfASubAgent(t *testing.T) {
 	run.Say(1, Started(), StepStarted(), Text("above"))
 	child := run.Child("below/1")
 	child.Say(1, Started(), StepStarted(), Text("below"))
-	if got := h.snapshot(t, "a/b. *ü 会话"); got.last() != "msg_run1: above|streaming" || place(got.StreamSequence) != "1.33.3" || got.RootSessionID != "" {
+	if got := h.snapshot(t, "a/b. *ü 会话"); got.last() != "msg_run1: above|streaming" || placeName(got.StreamSequence) != "1.33.3" || got.RootSessionID != "" {
 		t.Errorf("got %+v", got)
 	}
-	if got := h.snapshot(t, "below/1"); got.last() != "msg_run2: below|streaming" || place(got.StreamSequence) != "1.33.3" || got.RootSessionID != "a/b. *ü 会话" {
+	if got := h.snapshot(t, "below/1"); got.last() != "msg_run2: below|streaming" || placeName(got.StreamSequence) != "1.33.3" || got.RootSessionID != "a/b. *ü 会话" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -114,7 +114,7 @@ func TestASnapshotOfAFailedRun(t *testing.T) {
 	if !strings.Contains(body, `"status":"failed"`) || !strings.Contains(body, `"error":"The model is away."`) || strings.Contains(body, "internals") {
 		t.Errorf("got %s", body)
 	}
-	if got := h.snapshot(t, "s1"); place(got.StreamSequence) != "1.outside" {
+	if got := h.snapshot(t, "s1"); placeName(got.StreamSequence) != "1.outside" {
 		t.Errorf("the sequence is %d, want that of the end", got.StreamSequence)
 	}
 }
@@ -129,14 +129,14 @@ func TestASnapshotDoesWithoutTheStreamService(t *testing.T) {
 	run.Say(2, StepStarted(), Text("two"))
 	h.Stream.Away(true)
 	got := h.snapshot(t, "s1")
-	if place(got.StreamSequence) != "1.committed" || got.Status != "active" || got.last() != "msg_run1: One|done" {
+	if placeName(got.StreamSequence) != "1.committed" || got.Status != "active" || got.last() != "msg_run1: One|done" {
 		t.Errorf("got %+v", got)
 	}
 	if got, want := h.history(t, "sessionId=s1").sequences(), "1.stored.1, 1.stored.2, 1.stored.3, 1.committed"; got != want {
 		t.Errorf("got %s, want what is stored: %s", got, want)
 	}
 	h.Stream.Away(false)
-	if got := h.snapshot(t, "s1"); place(got.StreamSequence) != "2.1.2" || got.last() != "msg_run1: One|done two|streaming" {
+	if got := h.snapshot(t, "s1"); placeName(got.StreamSequence) != "2.1.2" || got.last() != "msg_run1: One|done two|streaming" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -200,7 +200,7 @@ func TestSnapshotsOfARunAtWorkLoseNothingAndDoubleNothing(t *testing.T) {
 }
 
 // reload loads the snapshot, reads on to the end and gives all text of the answer.
-func reload(t *testing.T, h *house) string {
+func reload(t *testing.T, h *fixture) string {
 	s := h.snapshot(t, "s1")
 	all := ""
 	for _, m := range s.Messages {
@@ -256,7 +256,7 @@ func TestASnapshotOfARootSaysWhenItsCallsWereCompleted(t *testing.T) {
 		}
 		return fmt.Sprintf("%t %s", len(got.PendingClientToolCalls) > 0, got.CompletedClientToolCalls)
 	}
-	first, c := asking(t, h, "c1", "y2")
+	first, c := startAsking(t, h, "c1", "y2")
 	if got, want := completed("s1"), "true "; got != want {
 		t.Errorf("while they wait: got %q, want %q", got, want)
 	}
@@ -274,8 +274,8 @@ func TestASnapshotOfARootSaysWhenItsCallsWereCompleted(t *testing.T) {
 		t.Errorf("then: got %q, want %q", got, want)
 	}
 	child := second.Child("below")
-	ask(child, 1, "c3")
-	goesOn(child.Continue(), "c3")
+	playAsk(child, 1, "c3")
+	playContinuation(child.Continue(), "c3")
 	if got, want := completed("below"), "false "; got != want {
 		t.Errorf("below: got %q, want %q", got, want)
 	}

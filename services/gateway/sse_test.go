@@ -14,8 +14,8 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// ask sends a bare request and gives the answer's header and the rest.
-func (h *house) ask(t *testing.T, lines ...string) (header string, body *bufio.Reader, conn net.Conn) {
+// rawRequest sends a bare request and gives the answer's header and the rest.
+func (h *fixture) rawRequest(t *testing.T, lines ...string) (header string, body *bufio.Reader, conn net.Conn) {
 	t.Helper()
 	conn = h.dial(t)
 	if _, err := io.WriteString(conn, strings.Join(lines, "\r\n")+"\r\n\r\n"); err != nil {
@@ -100,7 +100,7 @@ func TestStreamsWorkOverHTTP10AndOverConnectionsThatAreToBeClosed(t *testing.T) 
 		run := h.begin(t, session, "hi", nil)
 		run.Say(1, Started())
 		lines[0] = fmt.Sprintf(lines[0], session)
-		header, body, _ := h.ask(t, lines...)
+		header, body, _ := h.rawRequest(t, lines...)
 		if !strings.Contains(header, "200 OK") || strings.Contains(strings.ToLower(header), "connection: keep-alive") {
 			t.Errorf("%s: got %s", name, header)
 		}
@@ -121,7 +121,7 @@ func TestAStreamThatIsCutHasNoTerminalFrame(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.begin(t, "s1", "hi", nil).Say(1, Started())
-	_, old, _ := h.ask(t, "GET /sse?sessionId=s1 HTTP/1.0", "Host: localhost")
+	_, old, _ := h.rawRequest(t, "GET /sse?sessionId=s1 HTTP/1.0", "Host: localhost")
 	commentUntil(t, old, "event: caught-up")
 	stream := h.resume(t, "/sse?sessionId=s1")
 	stream.until("{}")

@@ -29,7 +29,7 @@ func approvalCall(id string) *statev1.Call {
 }
 
 // suspend begins a session that waits for the calls.
-func (h *house) suspend(t *testing.T, session string, calls ...*statev1.Call) *Run {
+func (h *fixture) suspend(t *testing.T, session string, calls ...*statev1.Call) *Run {
 	t.Helper()
 	run := h.begin(t, session, "hi", nil)
 	run.Suspend(calls)
@@ -37,7 +37,7 @@ func (h *house) suspend(t *testing.T, session string, calls ...*statev1.Call) *R
 }
 
 // answered gives what the first call of a session was answered whose id begins with c.
-func (h *house) answered(t *testing.T, session string) *statev1.CallAnswer {
+func (h *fixture) answered(t *testing.T, session string) *statev1.CallAnswer {
 	t.Helper()
 	for _, c := range h.State.Calls("default", session) {
 		if strings.HasPrefix(c.GetToolCallId(), "c") {
@@ -165,7 +165,7 @@ func TestAnAnswerOfAnotherKindIsRefusedAndStoresNothing(t *testing.T) {
 		`{"toolCallId":"` + strings.Repeat("x", 257) + `","result":1}`: "ID_INVALID",
 	} {
 		t.Run(body[:min(len(body), 60)], func(t *testing.T) {
-			refused(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", body), http.StatusBadRequest, code)
+			wantFault(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", body), http.StatusBadRequest, code)
 		})
 	}
 	for _, call := range h.State.Calls("default", "s1") {
@@ -183,23 +183,23 @@ func TestAnAnswerThatNobodyWaitsForIsATypedError(t *testing.T) {
 	post := func(path, body string, headers ...string) *reply {
 		return h.request(t, http.MethodPost, path, body, headers...)
 	}
-	refused(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"`+long+`","result":1}`), 404, "UNKNOWN_TOOL_CALL")
-	refused(t, post("/chat/nobody/submit-tool-result", `{"toolCallId":"c1","result":1}`), 404, "SESSION_NOT_FOUND")
-	refused(t, post("/submit-tool-result", `{"sessionId":"nobody","toolCallId":"c1","result":1}`), 404, "SESSION_NOT_FOUND")
-	refused(t, post("/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
-	refused(t, post("/submit-tool-result", `{"sessionId":"a\u0007","toolCallId":"c1","result":1}`), 400, "ID_INVALID")
-	refused(t, post("/chat/a%00b/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
-	refused(t, post("/chat/%ff/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
-	refused(t, post("/chat/"+long+"x/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
-	refused(t, h.request(t, http.MethodGet, "/chat/s1/submit-tool-result", ""), 405, "METHOD_NOT_ALLOWED")
-	refused(t, h.request(t, http.MethodGet, "/submit-tool-result", ""), 405, "METHOD_NOT_ALLOWED")
-	refused(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`, "Origin", "https://evil.example"), 403, "ORIGIN_REFUSED")
-	refused(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`, "Host", "evil.example"), 403, "HOST_REFUSED")
+	wantFault(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"`+long+`","result":1}`), 404, "UNKNOWN_TOOL_CALL")
+	wantFault(t, post("/chat/nobody/submit-tool-result", `{"toolCallId":"c1","result":1}`), 404, "SESSION_NOT_FOUND")
+	wantFault(t, post("/submit-tool-result", `{"sessionId":"nobody","toolCallId":"c1","result":1}`), 404, "SESSION_NOT_FOUND")
+	wantFault(t, post("/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
+	wantFault(t, post("/submit-tool-result", `{"sessionId":"a\u0007","toolCallId":"c1","result":1}`), 400, "ID_INVALID")
+	wantFault(t, post("/chat/a%00b/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
+	wantFault(t, post("/chat/%ff/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
+	wantFault(t, post("/chat/"+long+"x/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, "/chat/s1/submit-tool-result", ""), 405, "METHOD_NOT_ALLOWED")
+	wantFault(t, h.request(t, http.MethodGet, "/submit-tool-result", ""), 405, "METHOD_NOT_ALLOWED")
+	wantFault(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`, "Origin", "https://evil.example"), 403, "ORIGIN_REFUSED")
+	wantFault(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`, "Host", "evil.example"), 403, "HOST_REFUSED")
 	if got := h.answered(t, "s1"); got != nil {
 		t.Errorf("the call has the answer %v", got)
 	}
 	text(t, post("/chat/s1/abort", ""))
-	refused(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`), 409, "OWNER_NOT_CONTINUABLE")
+	wantFault(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`), 409, "OWNER_NOT_CONTINUABLE")
 }
 
 func TestAnswersAreBoundedAtTheirEdge(t *testing.T) {
@@ -223,11 +223,11 @@ func TestAnswersAreBoundedAtTheirEdge(t *testing.T) {
 		}
 	}
 	h.suspend(t, "s1", clientCall("c1"))
-	refused(t, post("s1", `"result":"`+of(1_000_000-1)+`"`), 413, "RESULT_TOO_LARGE")
-	refused(t, post("s1", `"result":"`+of(7<<20)+`"`), 413, "RESULT_TOO_LARGE")
-	refused(t, post("s1", `"result":"`+of(8<<20)+`"`), 413, "BODY_TOO_LARGE")
-	refused(t, post("s1", `"error":"`+of(8193)+`"`), 413, "RESULT_TOO_LARGE")
-	refused(t, post("s1", `"result":`+strings.Repeat("[", 20_000)+strings.Repeat("]", 20_000)), 400, "BODY_INVALID")
+	wantFault(t, post("s1", `"result":"`+of(1_000_000-1)+`"`), 413, "RESULT_TOO_LARGE")
+	wantFault(t, post("s1", `"result":"`+of(7<<20)+`"`), 413, "RESULT_TOO_LARGE")
+	wantFault(t, post("s1", `"result":"`+of(8<<20)+`"`), 413, "BODY_TOO_LARGE")
+	wantFault(t, post("s1", `"error":"`+of(8193)+`"`), 413, "RESULT_TOO_LARGE")
+	wantFault(t, post("s1", `"result":`+strings.Repeat("[", 20_000)+strings.Repeat("]", 20_000)), 400, "BODY_INVALID")
 	if got := h.answered(t, "s1"); got != nil {
 		t.Errorf("the call has the answer %.50v", got)
 	}
@@ -245,7 +245,7 @@ func TestAnAnswerOutlivesAShortAbsenceOfTheStateService(t *testing.T) {
 	away := open(t, func(c *gateway.Config) { c.StatePatience = 0 })
 	away.suspend(t, "s1", clientCall("c1"))
 	away.State.FailNext(1)
-	refused(t, away.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`), 503, "STORE_UNAVAILABLE")
+	wantFault(t, away.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`), 503, "STORE_UNAVAILABLE")
 }
 
 func TestTwoAnswersAtOnceAreOneAnswer(t *testing.T) {
@@ -254,7 +254,7 @@ func TestTwoAnswersAtOnceAreOneAnswer(t *testing.T) {
 	h.suspend(t, "s1", clientCall("c1"))
 	var pending []<-chan *reply
 	for i := range 8 {
-		pending = append(pending, h.post(t, "/chat/s1/submit-tool-result", fmt.Sprintf(`{"toolCallId":"c1","result":%d}`, i)))
+		pending = append(pending, h.postAsync(t, "/chat/s1/submit-tool-result", fmt.Sprintf(`{"toolCallId":"c1","result":%d}`, i)))
 	}
 	counts := map[string]int{}
 	for _, answered := range pending {
@@ -301,14 +301,14 @@ func TestAnAnswerReachesACallOfASubAgentThroughTheRoot(t *testing.T) {
 
 func TestAnAnswerNeedsTheKeyOfItsTenant(t *testing.T) {
 	t.Parallel()
-	h, acme, other := locked(t)
-	h.chat(t, say("s1", "hi"), "Authorization", acme)
+	h, acme, other := openWithKeys(t)
+	h.chat(t, chatBody("s1", "hi"), "Authorization", acme)
 	h.Started(t, "acme", "s1", nil).Suspend([]*statev1.Call{clientCall("c1")})
 	const body = `{"sessionId":"s1","toolCallId":"c1","result":1}`
 	for _, path := range []string{"/submit-tool-result", "/chat/s1/submit-tool-result"} {
-		refused(t, h.request(t, http.MethodPost, path, body), 401, "API_KEY_MISSING")
-		refused(t, h.request(t, http.MethodPost, path, body, "Authorization", acme+"x"), 401, "API_KEY_WRONG")
-		refused(t, h.request(t, http.MethodPost, path, body, "Authorization", other), 404, "SESSION_NOT_FOUND")
+		wantFault(t, h.request(t, http.MethodPost, path, body), 401, "API_KEY_MISSING")
+		wantFault(t, h.request(t, http.MethodPost, path, body, "Authorization", acme+"x"), 401, "API_KEY_WRONG")
+		wantFault(t, h.request(t, http.MethodPost, path, body, "Authorization", other), 404, "SESSION_NOT_FOUND")
 	}
 	if calls := h.State.Calls("acme", "s1"); calls[0].GetAnswer() != nil {
 		t.Errorf("the call has the answer %v", calls[0].GetAnswer())

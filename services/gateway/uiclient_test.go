@@ -25,11 +25,11 @@ type uiClient struct {
 	metadata map[string]any // of the message
 }
 
-// with is a client that sends a message that it has.
-func with(id string, parts ...uiPart) *uiClient { return &uiClient{id: id, parts: parts} }
+// clientWith is a client that sends a message that it has.
+func clientWith(id string, parts ...uiPart) *uiClient { return &uiClient{id: id, parts: parts} }
 
-// take takes the events of one stream, up to its end or the cut.
-func (c *uiClient) take(t testing.TB, events []event) {
+// apply takes the events of one stream, up to its end or the cut.
+func (c *uiClient) apply(t testing.TB, events []event) {
 	t.Helper()
 	c.open, c.reason = map[string]uiPart{}, ""
 	for i, e := range events {
@@ -44,7 +44,7 @@ func (c *uiClient) take(t testing.TB, events []event) {
 			t.Fatalf("%s: %v", e.data, err)
 		}
 		if err := c.part(p); err != nil {
-			t.Fatalf("part %d, %s: %v; all: %s", i, e.data, err, datas(events))
+			t.Fatalf("part %d, %s: %v; all: %s", i, e.data, err, dataLines(events))
 		}
 	}
 }
@@ -54,7 +54,7 @@ func (c *uiClient) take(t testing.TB, events []event) {
 func (c *uiClient) replay(t testing.TB, events []event) {
 	t.Helper()
 	c.parts, c.metadata = nil, nil
-	c.take(t, events)
+	c.apply(t, events)
 }
 
 func (c *uiClient) part(p uiPart) error {
@@ -199,7 +199,7 @@ func (c *uiClient) post(session string, more ...string) string {
 	for i := 0; i < len(more); i += 2 {
 		body[more[i]] = more[i+1]
 	}
-	return text2(body)
+	return toJSON(body)
 }
 
 func (c *uiClient) message() map[string]any {
@@ -216,13 +216,13 @@ func fromString(t testing.TB, message string) *uiClient {
 	if err := json.Unmarshal([]byte(message), &m); err != nil {
 		t.Fatal(err)
 	}
-	return with(m.ID, m.Parts...)
+	return clientWith(m.ID, m.Parts...)
 }
 
 // String is the message for comparisons.
-func (c *uiClient) String() string { return text2(c.message()) }
+func (c *uiClient) String() string { return toJSON(c.message()) }
 
-func text2(value any) string {
+func toJSON(value any) string {
 	b, err := json.Marshal(value)
 	if err != nil {
 		panic(err)

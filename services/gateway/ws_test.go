@@ -33,7 +33,7 @@ type frame struct {
 	text      string
 }
 
-func (h *house) socket(t *testing.T, path string, headers ...string) *socket {
+func (h *fixture) socket(t *testing.T, path string, headers ...string) *socket {
 	t.Helper()
 	conn, response, err := h.upgrade(t, path, nil, headers...) //nolint:bodyclose // the body is the socket
 	if err != nil {
@@ -45,7 +45,7 @@ func (h *house) socket(t *testing.T, path string, headers ...string) *socket {
 	return &socket{conn, t}
 }
 
-func (h *house) upgrade(t *testing.T, path string, protocols []string, headers ...string) (*websocket.Conn, *http.Response, error) {
+func (h *fixture) upgrade(t *testing.T, path string, protocols []string, headers ...string) (*websocket.Conn, *http.Response, error) {
 	t.Helper()
 	options := &websocket.DialOptions{HTTPHeader: http.Header{}, Subprotocols: protocols}
 	for i := 0; i < len(headers); i += 2 {
@@ -296,13 +296,13 @@ func TestWhatIsWrongWithASocketIsToldBeforeTheUpgrade(t *testing.T) {
 			if tc.status == 426 && (response.Header.Get("Upgrade") != "websocket" || response.Header.Get("Sec-WebSocket-Version") != "13") {
 				t.Errorf("got the headers %v", response.Header)
 			}
-			refused(t, response, tc.status, tc.code)
+			wantFault(t, response, tc.status, tc.code)
 		})
 	}
-	refused(t, h.request(t, http.MethodPost, "/ws?sessionId=s1", ""), 405, "METHOD_NOT_ALLOWED")
+	wantFault(t, h.request(t, http.MethodPost, "/ws?sessionId=s1", ""), 405, "METHOD_NOT_ALLOWED")
 	s := h.socket(t, "/ws?sessionId=s1")
 	s.until("caught-up")
-	refused(t, h.request(t, http.MethodGet, "/ws?sessionId=s1", "", handshake...), 429, "TOO_MANY_STREAMS")
+	wantFault(t, h.request(t, http.MethodGet, "/ws?sessionId=s1", "", handshake...), 429, "TOO_MANY_STREAMS")
 }
 
 func TestOddSessionIdsWorkOverWebSockets(t *testing.T) {
@@ -323,9 +323,9 @@ func TestOddSessionIdsWorkOverWebSockets(t *testing.T) {
 
 func TestAKeyMayComeAsASubprotocolAndIsNotSentBack(t *testing.T) {
 	t.Parallel()
-	h, acme, other := locked(t)
+	h, acme, other := openWithKeys(t)
 	key := strings.TrimPrefix(acme, "Bearer ")
-	stream := h.chat(t, say("s1", "hi"), "Authorization", acme)
+	stream := h.chat(t, chatBody("s1", "hi"), "Authorization", acme)
 	run := h.Started(t, "acme", "s1", nil)
 	for name, protocols := range map[string][]string{"first": {"holdfast.v2", "holdfast.key." + key}, "last": {"holdfast.key." + key, "holdfast.v2"}} {
 		conn, response, err := h.upgrade(t, "/ws?sessionId=s1", protocols, "Origin", h.url) //nolint:bodyclose // the body is the socket
@@ -357,8 +357,8 @@ func TestAKeyMayComeAsASubprotocolAndIsNotSentBack(t *testing.T) {
 		}
 	}
 	// Only a socket may bring its key so.
-	refused(t, h.request(t, http.MethodGet, "/sse?sessionId=s1", "", "Sec-WebSocket-Protocol", "holdfast.key."+key), 401, "API_KEY_MISSING")
-	answer(run)
+	wantFault(t, h.request(t, http.MethodGet, "/sse?sessionId=s1", "", "Sec-WebSocket-Protocol", "holdfast.key."+key), 401, "API_KEY_MISSING")
+	playAnswer(run)
 	stream.rest()
 }
 
@@ -369,7 +369,7 @@ func TestASocketOfAnAllowedOriginIsServed(t *testing.T) {
 	h := open(t, func(c *gateway.Config) {
 		c.APIKeys, c.InsecureNoAuth, c.CORSOrigins = file, false, []string{"https://app.example"}
 	})
-	stream := h.chat(t, say("s1", "hi"), "Authorization", "Bearer "+key)
+	stream := h.chat(t, chatBody("s1", "hi"), "Authorization", "Bearer "+key)
 	run := h.Started(t, "default", "s1", nil)
 	if _, _, err := h.upgrade(t, "/ws?sessionId=s1", nil, "Origin", "https://app.example", "Authorization", "Bearer "+key); err != nil { //nolint:bodyclose // the body is the socket
 		t.Error(err)
@@ -377,7 +377,7 @@ func TestASocketOfAnAllowedOriginIsServed(t *testing.T) {
 	if _, response, err := h.upgrade(t, "/ws?sessionId=s1", nil, "Origin", "https://app.example:444", "Authorization", "Bearer "+key); err == nil || response.StatusCode != http.StatusForbidden { //nolint:bodyclose // the body is the socket
 		t.Errorf("another port: got %v", err)
 	}
-	answer(run)
+	playAnswer(run)
 	stream.rest()
 }
 
@@ -437,7 +437,7 @@ func TestAWebSocketGoesOnFromACursorOrARun(t *testing.T) {
 		wantClose(t, closed, websocket.StatusNormalClosure, "")
 		var got []string
 		for _, f := range frames {
-			got = append(got, fmt.Sprint(f.Type, " ", place(f.Sequence)))
+			got = append(got, fmt.Sprint(f.Type, " ", placeName(f.Sequence)))
 		}
 		if strings.Join(got, ", ") != want {
 			t.Errorf("%s: got %v, want %s", path, got, want)

@@ -11,23 +11,23 @@ import (
 func TestACursorIsServedUntilItIsTheEnd(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
-	answer(h.Started(t, "default", "s1", nil))
+	stream := h.chat(t, chatBody("s1", "hi"))
+	playAnswer(h.Started(t, "default", "s1", nil))
 	told := stream.rest()
 	end := told[len(told)-2] // before [DONE]
 	replay := h.resume(t, "/chat/s1/stream").rest()
-	if got, want := merged(datas(replay)), merged(datas(told)); got != want {
+	if got, want := mergeDeltas(dataLines(replay)), mergeDeltas(dataLines(told)); got != want {
 		t.Errorf("without a cursor: got\n%s\nwant\n%s", got, want)
 	}
 	for i, e := range replay {
 		if e.id == "" || e.id == end.id {
 			continue
 		}
-		want := datas(replay[i+1:])
-		if got := datas(h.resume(t, "/chat/s1/stream", "Last-Event-ID", e.id).rest()); got != want {
+		want := dataLines(replay[i+1:])
+		if got := dataLines(h.resume(t, "/chat/s1/stream", "Last-Event-ID", e.id).rest()); got != want {
 			t.Errorf("after %s: got\n%s\nwant\n%s", e.id, got, want)
 		}
-		if got := datas(h.resume(t, "/chat/s1/stream?fromSequence="+e.id).rest()); got != want {
+		if got := dataLines(h.resume(t, "/chat/s1/stream?fromSequence="+e.id).rest()); got != want {
 			t.Errorf("from %s: got\n%s\nwant\n%s", e.id, got, want)
 		}
 	}
@@ -39,7 +39,7 @@ func TestACursorIsServedUntilItIsTheEnd(t *testing.T) {
 func TestAnAnswerIsWholeAlthoughTheLogWasLostUnderItsReader(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Text("One"))
 	seen := stream.until("One")
@@ -49,7 +49,7 @@ func TestAnAnswerIsWholeAlthoughTheLogWasLostUnderItsReader(t *testing.T) {
 	h.Stream.Lose("default", "s1")
 	h.Stream.Away(false)
 	c := &uiClient{}
-	c.take(t, append(seen, stream.rest()...))
+	c.apply(t, append(seen, stream.rest()...))
 	if got := c.String(); !strings.Contains(got, "One and more") || strings.Contains(got, "OneOne") || c.reason != "stop" {
 		t.Errorf("got %s", got)
 	}

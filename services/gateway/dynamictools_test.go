@@ -32,12 +32,12 @@ func dynamicStep(run *Run) {
 func TestToolsThatAreKnownAtRunTimeOnlyAreDynamicEverywhere(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	first := h.Started(t, "default", "s1", nil)
 	dynamicStep(first)
 	c := &uiClient{}
 	events := stream.rest()
-	c.take(t, events)
+	c.apply(t, events)
 	for _, part := range []string{
 		`{"type":"tool-input-start","toolCallId":"s1","toolName":"add","dynamic":true}`,
 		`{"type":"tool-input-available","toolCallId":"s1","toolName":"add","dynamic":true,"input":{"a":1}}`,
@@ -45,16 +45,16 @@ func TestToolsThatAreKnownAtRunTimeOnlyAreDynamicEverywhere(t *testing.T) {
 		`{"type":"tool-input-available","toolCallId":"y1","toolName":"add","dynamic":true,"input":{"a":1}}`,
 		`{"type":"tool-approval-request","toolCallId":"y1","approvalId":"a-y1"}`,
 	} {
-		if got := datas(events); !strings.Contains(got, part+"\n") {
+		if got := dataLines(events); !strings.Contains(got, part+"\n") {
 			t.Errorf("%s is missing in %s", part, got)
 		}
 	}
 	replayed := &uiClient{}
 	replayed.replay(t, h.resume(t, "/chat/s1/stream").rest())
-	all := h.shownAll(t, "s1")
+	all := h.loadAnswers(t, "s1")
 	all["replayed"] = replayed
 	for path, got := range all {
-		if text2(got.parts[1:]) != text2(c.parts[1:]) || got.call("y1")["type"] != "dynamic-tool" || got.call("y1")["toolName"] != "add" {
+		if toJSON(got.parts[1:]) != toJSON(c.parts[1:]) || got.call("y1")["type"] != "dynamic-tool" || got.call("y1")["toolName"] != "add" {
 			t.Errorf("%s: got %s, want %s", path, got, c)
 		}
 	}
@@ -67,8 +67,8 @@ func TestToolsThatAreKnownAtRunTimeOnlyAreDynamicEverywhere(t *testing.T) {
 	second.Say(3, StepStarted(), Text("Done."), StepCommitted(), Completed())
 	second.Complete(Says(3, "Done."))
 	events = answered.rest()
-	c.take(t, events)
-	if got := datas(events); !strings.Contains(got, `{"type":"tool-output-available","toolCallId":"y1","dynamic":true,"output":2}`) || c.reason != "stop" {
+	c.apply(t, events)
+	if got := dataLines(events); !strings.Contains(got, `{"type":"tool-output-available","toolCallId":"y1","dynamic":true,"output":2}`) || c.reason != "stop" {
 		t.Errorf("got %s", got)
 	}
 	if got := h.State.Submits()[0].GetAnswers(); len(got) != 2 || !got[1].GetAnswer().GetApproval().GetApproved() {
@@ -76,7 +76,7 @@ func TestToolsThatAreKnownAtRunTimeOnlyAreDynamicEverywhere(t *testing.T) {
 	}
 	h.Stream.Lose("default", "s1") // it is told from the store
 	stored := &uiClient{}
-	stored.replay(t, h.another(t).resume(t, "/chat/s1/stream?fromSequence=0").rest())
+	stored.replay(t, h.newReplica(t).resume(t, "/chat/s1/stream?fromSequence=0").rest())
 	if stored.call("y1")["type"] != "dynamic-tool" || stored.call("y1")["output"] != 2.0 {
 		t.Errorf("from the store: got %s", stored)
 	}
@@ -116,6 +116,6 @@ func TestMessagesCanBeHadWithoutThoughtsAndResults(t *testing.T) {
 			t.Errorf("%s: how the calls stand is missing in %s", query, got)
 		}
 	}
-	refused(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&includeReasoning=maybe", ""), 400, "PARAMETER_INVALID")
-	refused(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&includeToolResults=0", ""), 400, "PARAMETER_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&includeReasoning=maybe", ""), 400, "PARAMETER_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&includeToolResults=0", ""), 400, "PARAMETER_INVALID")
 }

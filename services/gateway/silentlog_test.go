@@ -13,7 +13,7 @@ import (
 func TestARunThatASilentReplicaDoesNotTellIsReadFromTheLog(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.Heartbeat = 20 * time.Millisecond })
-	chat := h.chat(t, say("s1", "hi"))
+	chat := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	said := run.Say(1, Started(), StepStarted(), Text("One"))
 	chat.until("One")
@@ -27,10 +27,10 @@ func TestARunThatASilentReplicaDoesNotTellIsReadFromTheLog(t *testing.T) {
 	run.Say(1, Text(" two"), StepCommitted(), Completed())
 	run.Complete(Says(1, "One two"))
 	late := h.resume(t, "/chat/s1/stream?fromSequence=0") // never given a frame by the replica
-	if got := datas(chat.rest()); !strings.Contains(got, `"delta":" two"`) || !strings.HasSuffix(got, "[DONE]\n") || strings.Contains(got, `"error"`) || strings.Contains(got, "One") {
+	if got := dataLines(chat.rest()); !strings.Contains(got, `"delta":" two"`) || !strings.HasSuffix(got, "[DONE]\n") || strings.Contains(got, `"error"`) || strings.Contains(got, "One") {
 		t.Errorf("chat: got %s", got)
 	}
-	if got := datas(late.rest()); strings.Count(got, `"delta":"One two"`) != 1 || !strings.HasSuffix(got, "[DONE]\n") {
+	if got := dataLines(late.rest()); strings.Count(got, `"delta":"One two"`) != 1 || !strings.HasSuffix(got, "[DONE]\n") {
 		t.Errorf("late: got %s", got)
 	}
 	if got, want := names(native.rest()), "chunk 1.33.4, chunk 1.committed, chunk 1.last, end 1.ended"; got != want {

@@ -17,7 +17,7 @@ import (
 )
 
 // dial opens a bare connection, which is given up after a while.
-func (h *house) dial(t *testing.T) net.Conn {
+func (h *fixture) dial(t *testing.T) net.Conn {
 	t.Helper()
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(h.url, "http://"))

@@ -30,14 +30,14 @@ const wholeAnswer = `{"type":"start","messageId":"msg_run1"}
 [DONE]
 `
 
-// suspend plays a run that waits for the answer of a call.
-func suspend(h *house, t *testing.T) *Run {
+// playSuspended plays a run that waits for the answer of a call.
+func playSuspended(h *fixture, t *testing.T) *Run {
 	t.Helper()
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Call("c1", `{"a":1}`), StepCommitted(), Suspended())
 	run.Suspend([]*statev1.Call{{ToolCallId: "c1", ToolName: "add", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL}}, Says(1, "", "c1"))
-	if got := datas(stream.rest()); !strings.HasSuffix(got, `{"type":"finish","finishReason":"tool-calls"}`+"\n[DONE]\n") {
+	if got := dataLines(stream.rest()); !strings.HasSuffix(got, `{"type":"finish","finishReason":"tool-calls"}`+"\n[DONE]\n") {
 		t.Errorf("suspended: got %s", got)
 	}
 	return run
@@ -46,7 +46,7 @@ func suspend(h *house, t *testing.T) *Run {
 func TestARunThatContinuesIsToldWithTheWholeMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.Heartbeat = 10 * time.Millisecond })
-	more := suspend(h, t).Continue()
+	more := playSuspended(h, t).Continue()
 	more.Say(1, Resumed())
 	more.Say(2, Result("c1", `"<two>"`))
 	live := h.resume(t, "/chat/s1/stream")
@@ -56,14 +56,14 @@ func TestARunThatContinuesIsToldWithTheWholeMessage(t *testing.T) {
 	more.Say(3, StepStarted(), Text("It is 2."), StepCommitted(), Completed())
 	snapshot := text(t, h.request(t, "GET", "/snapshot?sessionId=s1", ""))
 	more.Complete(Says(3, "It is 2."))
-	if got := merged(datas(append(events, live.rest()...))); got != wholeAnswer {
+	if got := mergeDeltas(dataLines(append(events, live.rest()...))); got != wholeAnswer {
 		t.Errorf("live: got\n%s\nwant\n%s", got, wholeAnswer)
 	}
-	if got := merged(datas(h.resume(t, "/chat/s1/stream?fromSequence=0").rest())); got != wholeAnswer {
+	if got := mergeDeltas(dataLines(h.resume(t, "/chat/s1/stream?fromSequence=0").rest())); got != wholeAnswer {
 		t.Errorf("again: got %s", got)
 	}
 	h.Stream.Lose("default", "s1")
-	if got := merged(datas(h.resume(t, "/chat/s1/stream?fromSequence=0").rest())); got != wholeAnswer {
+	if got := mergeDeltas(dataLines(h.resume(t, "/chat/s1/stream?fromSequence=0").rest())); got != wholeAnswer {
 		t.Errorf("without the log: got %s", got)
 	}
 	parts := `"parts":[{"type":"step-start"},{"type":"tool-add","state":"output-available","toolCallId":"c1","input":{"a":1},"output":"\u003ctwo\u003e"}`
@@ -78,9 +78,9 @@ func TestARunThatContinuesIsToldWithTheWholeMessage(t *testing.T) {
 func TestPagesDoNotSplitAMessageOfTwoRuns(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	more := suspend(h, t).Continue()
+	more := playSuspended(h, t).Continue()
 	more.Complete(Returns(2, "c1", `2`), Says(3, "It is 2."))
-	h.chat(t, say("s1", "more"))
+	h.chat(t, chatBody("s1", "more"))
 	h.Started(t, "default", "s1", more).Interrupt(Says(4, "Once"))
 	if _, err := clients(t, h)["connect"].Resume(t.Context(), &agentv1.ResumeRequest{SessionId: "s1"}); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestPagesDoNotSplitAMessageOfTwoRuns(t *testing.T) {
 func TestCallsThatWaitForAYesAreShownSo(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "hi"))
+	h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	call := func(id string) *statev1.Call {
 		return &statev1.Call{ToolCallId: id, ToolName: "add", ApprovalId: "a-" + id, Kind: statev1.CallKind_CALL_KIND_APPROVAL}
@@ -143,16 +143,16 @@ func TestCallsThatWaitForAYesAreShownSo(t *testing.T) {
 func TestARepeatedKeyOfARunThatWasContinuedGetsTheWholeMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"), "X-Holdfast-Request-Key", "k1")
+	stream := h.chat(t, chatBody("s1", "hi"), "X-Holdfast-Request-Key", "k1")
 	run := h.Started(t, "default", "s1", nil)
-	ask(run, 1, "c1")
+	playAsk(run, 1, "c1")
 	c := &uiClient{}
-	c.take(t, stream.rest())
+	c.apply(t, stream.rest())
 	stream = h.chat(t, c.output("c1", "mine").post("s1"))
-	goesOn(h.Started(t, "default", "s1", run), "c1")
-	c.take(t, stream.rest())
+	playContinuation(h.Started(t, "default", "s1", run), "c1")
+	c.apply(t, stream.rest())
 	again := &uiClient{}
-	again.take(t, h.chat(t, say("s1", "hi"), "X-Holdfast-Request-Key", "k1").rest())
+	again.apply(t, h.chat(t, chatBody("s1", "hi"), "X-Holdfast-Request-Key", "k1").rest())
 	if again.String() != c.String() || again.reason != "stop" {
 		t.Errorf("got %s, finished with %s; want %s", again, again.reason, c)
 	}

@@ -12,8 +12,8 @@ func TestTheMetadataOfAUsersMessageComesBackAsItWasSent(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	const metadata = `{"createdAt":1,"tags":["a",null],"note":"5 \u003c 6"}`
-	h.leave(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","messages":[{"id":"u1","role":"user","metadata":`+metadata+`,"parts":[{"type":"text","text":"hi"}]}]}`))
-	says(t, h, nil, 1, "hello")
+	h.disconnect(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","messages":[{"id":"u1","role":"user","metadata":`+metadata+`,"parts":[{"type":"text","text":"hi"}]}]}`))
+	playText(t, h, nil, 1, "hello")
 	want := `"parts":[{"type":"text","text":"hi"}],"metadata":` + strings.ReplaceAll(metadata, `\u003c`, "<") + `}`
 	for _, path := range []string{"/messages?sessionId=s1", "/snapshot?sessionId=s1"} {
 		got := strings.ReplaceAll(text(t, h.request(t, http.MethodGet, path, "")), `\u003c`, "<")
@@ -30,12 +30,12 @@ func TestMetadataThatIsTooLargeIsRefused(t *testing.T) {
 		metadata := `"` + strings.Repeat("x", size-2) + `"`
 		return h.request(t, http.MethodPost, "/chat", `{"id":"s1","messages":[{"id":"u1","role":"user","metadata":`+metadata+`,"parts":[{"type":"text","text":"hi"}]}]}`)
 	}
-	refused(t, post(64<<10+1), http.StatusBadRequest, "METADATA_INVALID")
+	wantFault(t, post(64<<10+1), http.StatusBadRequest, "METADATA_INVALID")
 	kept := post(64 << 10)
 	if kept.StatusCode != http.StatusOK {
 		t.Errorf("got %d for 64 KiB", kept.StatusCode)
 	}
-	h.leave(t, kept)
+	h.disconnect(t, kept)
 }
 
 func TestAFailedRunIsShownAgainWithItsError(t *testing.T) {

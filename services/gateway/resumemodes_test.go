@@ -15,19 +15,19 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// stopped opens a house with a session whose first run was interrupted.
-func stopped(t *testing.T) (*house, agentv1connect.AgentServiceClient, *Run) {
+// openInterrupted opens a house with a session whose first run was interrupted.
+func openInterrupted(t *testing.T) (*fixture, agentv1connect.AgentServiceClient, *Run) {
 	t.Helper()
 	h := open(t, nil)
-	h.chat(t, say("s1", "hi"))
+	h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Text("Once"), StepCommitted(), Interrupted())
 	run.Interrupt(Says(1, "Once"))
 	return h, clients(t, h)["connect"], run
 }
 
-// last gives the newest StartRun request.
-func last(h *house) *statev1.StartRunRequest {
+// lastStart gives the newest StartRun request.
+func lastStart(h *fixture) *statev1.StartRunRequest {
 	starts := h.State.Starts()
 	return starts[len(starts)-1]
 }
@@ -46,7 +46,7 @@ func TestASessionGoesOnInEachModeThatStaysInIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h, client, run := stopped(t)
+			h, client, run := openInterrupted(t)
 			if r.GetCheckpointId() != "" {
 				r.CheckpointId = run.Checkpoint()
 			}
@@ -55,7 +55,7 @@ func TestASessionGoesOnInEachModeThatStaysInIt(t *testing.T) {
 			if err != nil || got.GetSessionId() != "s1" || got.GetStreamId() != "s1" || got.GetRunId() != "run_2" || got.GetRepeated() || got.GetStartSequence() == 0 {
 				t.Fatalf("got %v, %v", got, err)
 			}
-			start := last(h)
+			start := lastStart(h)
 			if start.GetRequestKey() != "k1" || start.GetTimeoutMs() != 5000 || !proto.Equal(start.GetResume(), &statev1.Resume{CheckpointId: r.GetCheckpointId()}) {
 				t.Errorf("got %v", start)
 			}
@@ -71,7 +71,7 @@ func TestASessionGoesOnInEachModeThatStaysInIt(t *testing.T) {
 
 func TestAResumeMayChangeStateAndAppendMessages(t *testing.T) {
 	t.Parallel()
-	h, client, _ := stopped(t)
+	h, client, _ := openInterrupted(t)
 	_, err := client.Resume(t.Context(), &agentv1.ResumeRequest{
 		SessionId: "s1", ModifyState: ` {"b": {"x": [1, null]}, "a": null, "c": "text", "b": 2}`,
 		AppendMessages: []*agentv1.AppendedMessage{{Role: "system", Text: "Be brief.", Hidden: true}, {Role: "user", Text: "u"}, {Role: "assistant", Text: "a"}},
@@ -87,7 +87,7 @@ func TestAResumeMayChangeStateAndAppendMessages(t *testing.T) {
 			{Key: "b", Op: &statev1.StateOp_Replace{Replace: "2"}},
 		},
 	}
-	got := last(h).GetResume()
+	got := lastStart(h).GetResume()
 	if !proto.Equal(&statev1.Resume{StateOps: got.GetStateOps()}, want) {
 		t.Errorf("ops: got %v", got.GetStateOps())
 	}
@@ -99,7 +99,7 @@ func TestAResumeMayChangeStateAndAppendMessages(t *testing.T) {
 
 func TestFieldsThatAModeDoesNotHaveAreRefused(t *testing.T) {
 	t.Parallel()
-	h, client, _ := stopped(t)
+	h, client, _ := openInterrupted(t)
 	before := len(h.State.Starts())
 	for name, tc := range map[string]struct {
 		r    *agentv1.ResumeRequest
@@ -148,8 +148,8 @@ func TestFieldsThatAModeDoesNotHaveAreRefused(t *testing.T) {
 
 func TestARetryIsOneCommandThatCanBeRepeated(t *testing.T) {
 	t.Parallel()
-	h, client, first := stopped(t)
-	h.chat(t, say("s1", "again"))
+	h, client, first := openInterrupted(t)
+	h.chat(t, chatBody("s1", "again"))
 	run := h.Started(t, "default", "s1", first)
 	run.Fail("It went wrong.", "framework_guard_refused", Says(2, "Bad."))
 	r := &agentv1.ResumeRequest{
@@ -161,9 +161,9 @@ func TestARetryIsOneCommandThatCanBeRepeated(t *testing.T) {
 	if err != nil || got.GetRunId() != "run_3" || got.GetRepeated() {
 		t.Fatalf("got %v, %v", got, err)
 	}
-	retry := last(h).GetRetry()
-	if len(retry.GetAppendMessages()) != 1 || len(retry.GetStateOps()) != 1 || last(h).GetRequestKey() != "k1" {
-		t.Errorf("got %v", last(h))
+	retry := lastStart(h).GetRetry()
+	if len(retry.GetAppendMessages()) != 1 || len(retry.GetStateOps()) != 1 || lastStart(h).GetRequestKey() != "k1" {
+		t.Errorf("got %v", lastStart(h))
 	}
 	h.Started(t, "default", "s1", run).Fail("It went wrong.", "x")
 	if got, err := client.Resume(t.Context(), r); err != nil || got.GetRunId() != "run_3" || !got.GetRepeated() {
@@ -173,8 +173,8 @@ func TestARetryIsOneCommandThatCanBeRepeated(t *testing.T) {
 
 func TestARunThatWasAbortedIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
-	h, client, first := stopped(t)
-	h.chat(t, say("s1", "again"))
+	h, client, first := openInterrupted(t)
+	h.chat(t, chatBody("s1", "again"))
 	run := h.Started(t, "default", "s1", first)
 	run.Fail("The run was cancelled.", "framework_cancelled", Says(2, "Half a"))
 	if _, err := client.Resume(t.Context(), &agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY}); reason(err) != "RUN_CANCELLED" {
@@ -184,7 +184,7 @@ func TestARunThatWasAbortedIsNotTriedAgain(t *testing.T) {
 	if err != nil || can.GetCanResume() || can.GetReason() != "aborted" || can.GetStatus() != "failed" {
 		t.Errorf("got %v, %v", can, err)
 	}
-	h.chat(t, say("s1", "something else"))
+	h.chat(t, chatBody("s1", "something else"))
 	if next := h.Started(t, "default", "s1", run); next.GetTurn() != 3 {
 		t.Errorf("got %v, want that a message is taken", next.Run)
 	}
@@ -195,7 +195,7 @@ func TestABranchIsMadeOnceForAKey(t *testing.T) {
 	for name, into := range map[string]string{"an id of the service": "", "an id of the caller": "b1"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h, client, run := stopped(t)
+			h, client, run := openInterrupted(t)
 			r := &agentv1.ResumeRequest{
 				SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_BRANCH, CheckpointId: run.Checkpoint(), NewSessionId: into, RequestKey: "k1", Message: "else",
 			}
@@ -203,7 +203,7 @@ func TestABranchIsMadeOnceForAKey(t *testing.T) {
 			if err != nil || first.GetSessionId() == "s1" || first.GetSessionId() == "" || into != "" && first.GetSessionId() != into || first.GetRunId() != "run_2" {
 				t.Fatalf("got %v, %v", first, err)
 			}
-			start := last(h)
+			start := lastStart(h)
 			if want := (&statev1.Branch{FromSessionId: "s1", CheckpointId: run.Checkpoint()}); !proto.Equal(start.GetBranch(), want) || start.GetSessionId() != into {
 				t.Errorf("got %v, want %v", start, want)
 			}
@@ -224,17 +224,17 @@ func TestABranchIsMadeOnceForAKey(t *testing.T) {
 
 func TestCanResumeSaysWhyNot(t *testing.T) {
 	t.Parallel()
-	h, client, first := stopped(t)
+	h, client, first := openInterrupted(t)
 	for _, tc := range []struct {
 		play           func()
 		status, reason string
 	}{
 		{func() {}, "interrupted", ""},
-		{func() { h.chat(t, say("s1", "again")) }, "active", "active"},
+		{func() { h.chat(t, chatBody("s1", "again")) }, "active", "active"},
 		{func() { h.Started(t, "default", "s1", first).Fail("x", "y") }, "failed", ""},
 		{func() {
 			before := h.Started(t, "default", "s1", first)
-			h.chat(t, say("s1", "once more"))
+			h.chat(t, chatBody("s1", "once more"))
 			h.Started(t, "default", "s1", before).Complete(Says(2, "Done."))
 		}, "completed", "completed"},
 	} {
@@ -256,7 +256,7 @@ func TestAStartThatWaitsSaysSo(t *testing.T) {
 	if _, err := client.Start(t.Context(), &agentv1.StartRequest{SessionId: "s1", Message: "one", TimeoutMs: 1000}); err != nil {
 		t.Fatal(err)
 	}
-	if got := last(h).GetTimeoutMs(); got != 1000 {
+	if got := lastStart(h).GetTimeoutMs(); got != 1000 {
 		t.Errorf("timeout: got %d", got)
 	}
 	if _, err := client.Start(t.Context(), &agentv1.StartRequest{SessionId: "s1", Message: "two"}); reason(err) != "SESSION_BUSY" {
@@ -266,7 +266,7 @@ func TestAStartThatWaitsSaysSo(t *testing.T) {
 	if err != nil || !got.GetWaiting() || got.GetRunId() != "run_2" {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if got := last(h).GetOnBusy(); got != statev1.BusyPolicy_BUSY_POLICY_INTERRUPT {
+	if got := lastStart(h).GetOnBusy(); got != statev1.BusyPolicy_BUSY_POLICY_INTERRUPT {
 		t.Errorf("policy: got %v", got)
 	}
 	if _, err := client.Start(t.Context(), &agentv1.StartRequest{SessionId: "s1", Message: "x", OnBusy: 77}); reason(err) != "ON_BUSY_INVALID" {

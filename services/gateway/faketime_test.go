@@ -72,7 +72,7 @@ func post(t *testing.T, client *http.Client, body string) *reply {
 func TestAQuietStreamCarriesHeartbeats(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
-		response := post(t, client, say("s1", "hi"))
+		response := post(t, client, chatBody("s1", "hi"))
 		run := w.Started(t, "default", "s1", nil)
 		run.Say(1, Started(), StepStarted(), Text("One"))
 		began := time.Now()
@@ -92,7 +92,7 @@ func TestAQuietStreamCarriesHeartbeats(t *testing.T) {
 		run.Say(1, Text(" two"), StepCommitted(), Completed())
 		run.Complete()
 		stream := &reader{t, lines}
-		if got := datas(stream.rest()); !strings.HasSuffix(got, "[DONE]\n") {
+		if got := dataLines(stream.rest()); !strings.HasSuffix(got, "[DONE]\n") {
 			t.Errorf("got %s", got)
 		}
 	})
@@ -101,7 +101,7 @@ func TestAQuietStreamCarriesHeartbeats(t *testing.T) {
 func TestAnAbsenceOfTheLogIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
-		stream := &reader{t, bufio.NewReader(post(t, client, say("s1", "hi")).Body)}
+		stream := &reader{t, bufio.NewReader(post(t, client, chatBody("s1", "hi")).Body)}
 		run := w.Started(t, "default", "s1", nil)
 		run.Say(1, Started(), StepStarted(), Text("One"))
 		stream.until("One")
@@ -113,7 +113,7 @@ func TestAnAbsenceOfTheLogIsWaitedOut(t *testing.T) {
 		}
 		run.Say(1, StepCommitted(), Completed())
 		run.Complete()
-		if got := datas(stream.rest()); !strings.HasSuffix(got, "[DONE]\n") {
+		if got := dataLines(stream.rest()); !strings.HasSuffix(got, "[DONE]\n") {
 			t.Errorf("got %s", got)
 		}
 	})
@@ -123,7 +123,7 @@ func TestAReplayIsGivenForTenMinutes(t *testing.T) {
 	t.Parallel()
 	for wait, want := range map[time.Duration]int{9 * time.Minute: http.StatusOK, 11 * time.Minute: http.StatusNoContent} {
 		bubble(t, func(t *testing.T, w *World, client *http.Client) {
-			response := post(t, client, say("s1", "hi"))
+			response := post(t, client, chatBody("s1", "hi"))
 			run := w.Started(t, "default", "s1", nil)
 			_ = response.Body.Close()
 			synctest.Wait()
@@ -154,7 +154,7 @@ func resume(t *testing.T, client *http.Client) *reply {
 func TestAClientThatStopsReadingIsLeft(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
-		response := post(t, client, say("s1", "hi")) // nobody reads its body
+		response := post(t, client, chatBody("s1", "hi")) // nobody reads its body
 		run := w.Started(t, "default", "s1", nil)
 		run.Say(1, Started(), StepStarted())
 		for range 200 {
@@ -189,7 +189,7 @@ func TestTheCallsOfOneRequestWaitOnceForTheStateService(t *testing.T) {
 				w.State.FailNext(tc.more)
 			})
 			began := time.Now()
-			response := post(t, client, say(strings.ReplaceAll(tc.name, " ", "-"), "hi"))
+			response := post(t, client, chatBody(strings.ReplaceAll(tc.name, " ", "-"), "hi"))
 			if got := time.Since(began); response.StatusCode != tc.status || got > 13*time.Second {
 				t.Errorf("%s: got %d after %v, want %d within about ten seconds", tc.name, response.StatusCode, got, tc.status)
 			}
@@ -203,10 +203,10 @@ func TestAnAnswerThatIsToldHasAPatienceForEachAbsence(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
 		w.State.FailNext(nearlyAsLong)
-		stream := &reader{t, bufio.NewReader(post(t, client, say("s1", "hi")).Body)}
+		stream := &reader{t, bufio.NewReader(post(t, client, chatBody("s1", "hi")).Body)}
 		w.State.FailNext(7)
-		ask(w.Started(t, "default", "s1", nil), 1, "c1")
-		if got := datas(stream.rest()); !strings.HasSuffix(got, "[DONE]\n") {
+		playAsk(w.Started(t, "default", "s1", nil), 1, "c1")
+		if got := dataLines(stream.rest()); !strings.HasSuffix(got, "[DONE]\n") {
 			t.Errorf("got %s", got)
 		}
 	})

@@ -12,8 +12,8 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// open1 is an open call of a client tool of the run.
-func open1(run *Run, id string, step int32) []*statev1.Call {
+// openCall is an open call of a client tool of the run.
+func openCall(run *Run, id string, step int32) []*statev1.Call {
 	return []*statev1.Call{{
 		ToolCallId: id, SessionId: run.GetSessionId(), RunId: run.GetRunId(), Step: step, ToolName: "add", Input: `{"a":1}`,
 		Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL,
@@ -23,10 +23,10 @@ func open1(run *Run, id string, step int32) []*statev1.Call {
 func TestAResumeThatNamesARunThatWasContinuedIsToldTheWholeMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1")
+	first, c := startAsking(t, h, "c1")
 	stream := h.chat(t, c.output("c1", "mine").post("s1"))
-	goesOn(h.Started(t, "default", "s1", first), "c1")
-	c.take(t, stream.rest())
+	playContinuation(h.Started(t, "default", "s1", first), "c1")
+	c.apply(t, stream.rest())
 	named := &uiClient{}
 	named.replay(t, h.resume(t, "/chat/s1/stream?runId=run_1&fromSequence=0").rest())
 	if named.String() != c.String() || named.reason != "stop" {
@@ -34,39 +34,39 @@ func TestAResumeThatNamesARunThatWasContinuedIsToldTheWholeMessage(t *testing.T)
 	}
 }
 
-// playThree begins a run that suspends on c1 while a reader of it has seen nothing behind
+// playContinuedTwice begins a run that suspends on c1 while a reader of it has seen nothing behind
 // the call, and continues it through two more runs before that reader sees its end.
-func playThree(t *testing.T, h *house, told func()) {
+func playContinuedTwice(t *testing.T, h *fixture, told func()) {
 	t.Helper()
 	first := h.Started(t, "default", "s1", nil)
 	first.Say(1, Started(), StepStarted(), Asks("c1", `{"a":1}`))
 	told()
 	h.Stream.Deafen(true)
 	first.Say(1, StepCommitted(), Suspended())
-	first.Suspend(open1(first, "c1", 1), Says(1, "", "c1"))
+	first.Suspend(openCall(first, "c1", 1), Says(1, "", "c1"))
 	second := first.Continue()
 	second.Say(1, Resumed())
 	second.Say(2, Result("c1", `"of c1"`))
 	second.Commit(Returns(2, "c1", `"of c1"`))
-	ask(second, 3, "c3")
+	playAsk(second, 3, "c3")
 	third := second.Continue()
-	goesOn(third, "c3")
+	playContinuation(third, "c3")
 	h.Stream.Deafen(false)
 }
 
 func TestADeliveryThatBeganBeforeItsRunWasContinuedGoesOnWithTheMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	posted := h.chat(t, say("s1", "hi"))
+	posted := h.chat(t, chatBody("s1", "hi"))
 	var got, resumed *reader
-	playThree(t, h, func() {
+	playContinuedTwice(t, h, func() {
 		posted.until("tool-input-available")
 		resumed = h.resume(t, "/chat/s1/stream")
 		resumed.until("tool-input-available")
 		got = posted
 	})
 	for name, stream := range map[string]*reader{"posted": got, "resumed": resumed} {
-		told := datas(stream.rest())
+		told := dataLines(stream.rest())
 		if !strings.Contains(told, `"toolCallId":"c1","output":"of c1"`) || !strings.Contains(told, `"toolCallId":"c3","output":"of c3"`) ||
 			strings.Count(told, `"finish"`) != 1 || !strings.HasSuffix(told, `"finishReason":"stop"}`+"\n[DONE]\n") || strings.Contains(told, `"tool-input-available","toolCallId":"c3"`) {
 			t.Errorf("%s: got %s", name, told)
@@ -77,16 +77,16 @@ func TestADeliveryThatBeganBeforeItsRunWasContinuedGoesOnWithTheMessage(t *testi
 func TestADeliveryGoesOnWithTheMessageThoughTheLogIsLost(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.Heartbeat = 5 * time.Millisecond }) // two beats tell that a log is lost
-	posted := h.chat(t, say("s1", "hi"))
+	posted := h.chat(t, chatBody("s1", "hi"))
 	first := h.Started(t, "default", "s1", nil)
 	posted.until("start")
 	h.Stream.Away(true)
-	ask(first, 1, "c1")
-	goesOn(first.Continue(), "c1")
+	playAsk(first, 1, "c1")
+	playContinuation(first.Continue(), "c1")
 	h.Stream.Lose("default", "s1")
 	h.Stream.Away(false)
 	c := &uiClient{id: "msg_run1"}
-	if c.take(t, posted.rest()); c.reason != "stop" || c.call("c1")["output"] != "of c1" || !strings.Contains(c.String(), "It is 2.") {
+	if c.apply(t, posted.rest()); c.reason != "stop" || c.call("c1")["output"] != "of c1" || !strings.Contains(c.String(), "It is 2.") {
 		t.Errorf("got %s, finished with %s", c, c.reason)
 	}
 }
@@ -94,15 +94,15 @@ func TestADeliveryGoesOnWithTheMessageThoughTheLogIsLost(t *testing.T) {
 func TestAnEditThatFindsARunLiveWaitsAsItsMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "one"))
+	h.chat(t, chatBody("s1", "one"))
 	first := h.Started(t, "default", "s1", nil)
-	body := strings.Replace(edited("u-two", "two"), "{", `{"onBusy":"enqueue",`, 1)
+	body := strings.Replace(editBody("u-two", "two"), "{", `{"onBusy":"enqueue",`, 1)
 	waiting := h.chat(t, body)
 	again := h.chat(t, body)
-	answer(first)
-	playTwo(h.Started(t, "default", "s1", first))
+	playAnswer(first)
+	playWaitingRun(h.Started(t, "default", "s1", first))
 	for _, stream := range []*reader{waiting, again} {
-		if got := merged(datas(stream.rest())); got != merged(answerToTwo) {
+		if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(answerToTwo) {
 			t.Errorf("got %s", got)
 		}
 	}
@@ -111,33 +111,33 @@ func TestAnEditThatFindsARunLiveWaitsAsItsMessage(t *testing.T) {
 func TestAMessageThatWasGivenUpWhileItWaitedIsSaidAgain(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
-		"said":        queue("s1", "two"),
-		"regenerated": regenerate(userMessage("u-one", "one"), userMessage("u-two", "two")),
-		"edited":      edited("u-two", "two, but other"),
+		"said":        queueBody("s1", "two"),
+		"regenerated": regenerateBody(userMessage("u-one", "one"), userMessage("u-two", "two")),
+		"edited":      editBody("u-two", "two, but other"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
-			h.chat(t, say("s1", "one"))
+			h.chat(t, chatBody("s1", "one"))
 			first := h.Started(t, "default", "s1", nil)
 			for _, run := range []string{"run_2", "run_3"} { // twice
-				waiting := h.chat(t, queue("s1", "two"))
+				waiting := h.chat(t, queueBody("s1", "two"))
 				text(t, h.request(t, http.MethodPost, "/chat/s1/interrupt?wait=1000", `{"runId":"`+run+`"}`))
 				waiting.rest()
 			}
-			answer(first)
+			playAnswer(first)
 			stream := h.chat(t, body)
 			again := stream
 			if name != "regenerated" { // which is no repetition
 				again = h.chat(t, body)
 			}
-			says(t, h, first, 3, "Two.")
+			playText(t, h, first, 3, "Two.")
 			for _, stream := range slices.Compact([]*reader{stream, again}) {
-				if got := datas(stream.rest()); !strings.Contains(got, `"messageId":"msg_run4"`) || !strings.Contains(got, "Two.") {
+				if got := dataLines(stream.rest()); !strings.Contains(got, `"messageId":"msg_run4"`) || !strings.Contains(got, "Two.") {
 					t.Errorf("got %s", got)
 				}
 			}
-			if got := conversed(t, h); strings.Count(got, "u-two") != 1 {
+			if got := storedConversation(t, h); strings.Count(got, "u-two") != 1 {
 				t.Errorf("got %s", got)
 			}
 		})
@@ -147,27 +147,27 @@ func TestAMessageThatWasGivenUpWhileItWaitedIsSaidAgain(t *testing.T) {
 func TestAnEditThatStandsThereIsARepetition(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "hi"))
-	first := says(t, h, nil, 1, "One.")
-	if got := datas(h.chat(t, edited("u-hi", "hi")).rest()); !strings.Contains(got, "One.") {
+	h.chat(t, chatBody("s1", "hi"))
+	first := playText(t, h, nil, 1, "One.")
+	if got := dataLines(h.chat(t, editBody("u-hi", "hi")).rest()); !strings.Contains(got, "One.") {
 		t.Errorf("a client that tries again: got %s", got)
 	}
-	stream := h.chat(t, edited("u-hi", "ho"))
-	second := says(t, h, first, 2, "Two.")
-	want := datas(stream.rest())
-	if got := datas(h.chat(t, edited("u-hi", "ho")).rest()); got != want {
+	stream := h.chat(t, editBody("u-hi", "ho"))
+	second := playText(t, h, first, 2, "Two.")
+	want := dataLines(stream.rest())
+	if got := dataLines(h.chat(t, editBody("u-hi", "ho")).rest()); got != want {
 		t.Errorf("again: got %s, want %s", got, want)
 	}
-	stream = h.chat(t, edited("u-hi", "hi")) // back to what it was
-	third := says(t, h, second, 3, "Three.")
-	if got := datas(stream.rest()); !strings.Contains(got, "Three.") {
+	stream = h.chat(t, editBody("u-hi", "hi")) // back to what it was
+	third := playText(t, h, second, 3, "Three.")
+	if got := dataLines(stream.rest()); !strings.Contains(got, "Three.") {
 		t.Errorf("back: got %s", got)
 	}
-	body := text2(map[string]any{"id": "s1", "trigger": "regenerate-message", "messageId": "msg_run3", "messages": []any{userMessage("u-hi", "hi")}})
+	body := toJSON(map[string]any{"id": "s1", "trigger": "regenerate-message", "messageId": "msg_run3", "messages": []any{userMessage("u-hi", "hi")}})
 	stream = h.chat(t, body)
-	says(t, h, third, 4, "Four.")
-	want = datas(stream.rest())
-	if got := datas(h.chat(t, body).rest()); got != want || !strings.Contains(got, "Four.") {
+	playText(t, h, third, 4, "Four.")
+	want = dataLines(stream.rest())
+	if got := dataLines(h.chat(t, body).rest()); got != want || !strings.Contains(got, "Four.") {
 		t.Errorf("regenerated again: got %s", got)
 	}
 	if got := h.State.Newest("default", "s1").GetRunId(); got != "run_4" {
@@ -178,26 +178,26 @@ func TestAnEditThatStandsThereIsARepetition(t *testing.T) {
 func TestAnotherTryIsMadeOfWhatHasFailed(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "hi"))
+	h.chat(t, chatBody("s1", "hi"))
 	first := h.Started(t, "default", "s1", nil)
 	first.Fail("broken", "tool_failed")
-	stream := h.chat(t, edited("u-hi", "hi"))
-	says(t, h, first, 1, "Two.")
-	if got := datas(stream.rest()); !strings.Contains(got, "Two.") {
+	stream := h.chat(t, editBody("u-hi", "hi"))
+	playText(t, h, first, 1, "Two.")
+	if got := dataLines(stream.rest()); !strings.Contains(got, "Two.") {
 		t.Errorf("got %s", got)
 	}
 }
 
 func TestTheClientsKeyHoldsForAMessageThatIsJustSaid(t *testing.T) {
 	t.Parallel()
-	for name, body := range map[string]string{"again": regenerate(userMessage("u-hi", "hi")), "edited": edited("u-hi", "hi")} {
+	for name, body := range map[string]string{"again": regenerateBody(userMessage("u-hi", "hi")), "edited": editBody("u-hi", "hi")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
 			one := h.chat(t, body, "X-Holdfast-Request-Key", "k1")
-			answer(h.Started(t, "default", "s1", nil))
-			want := merged(datas(one.rest()))
-			if got := merged(datas(h.chat(t, body, "X-Holdfast-Request-Key", "k1").rest())); got != want {
+			playAnswer(h.Started(t, "default", "s1", nil))
+			want := mergeDeltas(dataLines(one.rest()))
+			if got := mergeDeltas(dataLines(h.chat(t, body, "X-Holdfast-Request-Key", "k1").rest())); got != want {
 				t.Errorf("got %s", got)
 			}
 		})
@@ -207,25 +207,25 @@ func TestTheClientsKeyHoldsForAMessageThatIsJustSaid(t *testing.T) {
 func TestAMessageOfAnotherAgentIsRefusedAsThat(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "hi"))
-	says(t, h, nil, 1, "One.")
-	other := strings.Replace(say("s1", "ho"), "{", `{"agentType":"other",`, 1)
-	refused(t, h.request(t, http.MethodPost, "/chat", other), 409, "AGENT_MISMATCH")
+	h.chat(t, chatBody("s1", "hi"))
+	playText(t, h, nil, 1, "One.")
+	other := strings.Replace(chatBody("s1", "ho"), "{", `{"agentType":"other",`, 1)
+	wantFault(t, h.request(t, http.MethodPost, "/chat", other), 409, "AGENT_MISMATCH")
 }
 
 func TestAClientThatWasCutIsToldTheStepsThatFollowed(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	live := h.chat(t, say("s1", "hi"))
+	live := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Call("s1", `{}`), Result("s1", "1"), StepCommitted())
 	c := &uiClient{}
-	c.take(t, live.until("finish-step"))
+	c.apply(t, live.until("finish-step"))
 	run.Commit(Says(1, "", "s1"), Returns(1, "s1", "1"))
 	run.Say(2, StepStarted(), Asks("c9", `{"a":1}`), StepCommitted(), Suspended())
-	run.Suspend(open1(run, "c9", 2), Says(2, "", "c9"))
+	run.Suspend(openCall(run, "c9", 2), Says(2, "", "c9"))
 	c.asked = nil
-	c.take(t, h.chat(t, c.post("s1")).rest())
+	c.apply(t, h.chat(t, c.post("s1")).rest())
 	if c.reason != "tool-calls" || !slices.Contains(c.asked, "c9") || len(c.parts) != 4 || c.parts[2]["type"] != "step-start" {
 		t.Errorf("got %s, finished with %s", c, c.reason)
 	}
@@ -234,14 +234,14 @@ func TestAClientThatWasCutIsToldTheStepsThatFollowed(t *testing.T) {
 func TestAnOlderClientThatWasCutInACallIsToldTheRestOfIt(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk=6", say("s1", "hi")))
+	stream := streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk=6", chatBody("s1", "hi")))
 	run := h.Started(t, "default", "s1", nil)
-	ask(run, 1, "c1", "y1")
+	playAsk(run, 1, "c1", "y1")
 	stream.rest()
-	c := with("msg_run1", uiPart{"type": "step-start"},
+	c := clientWith("msg_run1", uiPart{"type": "step-start"},
 		uiPart{"type": "tool-add", "toolCallId": "c1", "state": "input-streaming"},
 		uiPart{"type": "tool-add", "toolCallId": "y1", "state": "input-available", "input": uiPart{"a": 1}})
-	c.take(t, streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk=6", c.post("s1"))).rest())
+	c.apply(t, streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk=6", c.post("s1"))).rest())
 	if c.call("c1")["state"] != "input-available" || c.call("y1")["state"] != "approval-requested" || c.reason != "tool-calls" {
 		t.Errorf("got %s, finished with %s", c, c.reason)
 	}
@@ -250,17 +250,17 @@ func TestAnOlderClientThatWasCutInACallIsToldTheRestOfIt(t *testing.T) {
 func TestAnOlderClientThatWasCutInATextIsToldWhatFollows(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1")
+	first, c := startAsking(t, h, "c1")
 	stream := h.chat(t, c.output("c1", "mine").post("s1"))
 	run := h.Started(t, "default", "s1", first)
 	run.Say(1, Resumed())
 	run.Say(2, Result("c1", `"of c1"`))
 	run.Say(3, StepStarted(), Text("It "))
-	c.take(t, stream.until("It "))
+	c.apply(t, stream.until("It "))
 	again := streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk=6", c.post("s1")))
 	run.Say(3, Text("is 2."), StepCommitted(), Completed())
 	run.Complete(Returns(2, "c1", `"of c1"`), Says(3, "It is 2."))
-	if c.take(t, again.rest()); c.reason != "stop" || c.failed != "" {
+	if c.apply(t, again.rest()); c.reason != "stop" || c.failed != "" {
 		t.Errorf("got %s, %q: %s", c.reason, c.failed, c)
 	}
 	said := ""
@@ -277,7 +277,7 @@ func TestAnOlderClientThatWasCutInATextIsToldWhatFollows(t *testing.T) {
 func TestAnInterruptedConversationGoesOnInItsMessageForEverybody(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1")
+	first, c := startAsking(t, h, "c1")
 	text(t, h.request(t, http.MethodPost, "/chat/s1/interrupt", ""))
 	page := &uiClient{}
 	page.replay(t, h.resume(t, "/chat/s1/stream").rest())
@@ -289,14 +289,14 @@ func TestAnInterruptedConversationGoesOnInItsMessageForEverybody(t *testing.T) {
 	if run.GetEntry() != statev1.RunEntry_RUN_ENTRY_RESUME || run.GetMessageId() != "msg_run1" {
 		t.Fatalf("got %v", run.Run)
 	}
-	goesOn(run, "c1")
-	c.take(t, stream.rest())
+	playContinuation(run, "c1")
+	c.apply(t, stream.rest())
 	replayed := &uiClient{}
 	replayed.replay(t, h.resume(t, "/chat/s1/stream?fromSequence=0").rest())
 	if replayed.String() != c.String() {
 		t.Errorf("replayed: got %s, want %s", replayed, c)
 	}
-	if got, want := conversed(t, h), "u-hi: hi; msg_run1: It is 2."; got != want {
+	if got, want := storedConversation(t, h), "u-hi: hi; msg_run1: It is 2."; got != want {
 		t.Errorf("history: got %s", got)
 	}
 }
@@ -304,17 +304,17 @@ func TestAnInterruptedConversationGoesOnInItsMessageForEverybody(t *testing.T) {
 func TestOnlyAnswersOfTheLastStepAreGiven(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Call("s1", `{}`), Result("s1", "1"), StepCommitted())
 	run.Commit(Says(1, "", "s1"), Returns(1, "s1", "1"))
 	run.Say(2, StepStarted(), Asks("c2", `{"a":1}`), StepCommitted(), Suspended())
-	run.Suspend(open1(run, "c2", 2), Says(2, "", "c2"))
+	run.Suspend(openCall(run, "c2", 2), Says(2, "", "c2"))
 	c := &uiClient{}
-	c.take(t, stream.rest())
+	c.apply(t, stream.rest())
 	c.call("s1")["output"] = strings.Repeat("x", 1_100_000) // large, and none of the client's
 	stream = h.chat(t, c.output("c2", "mine").post("s1"))
-	goesOn(h.Started(t, "default", "s1", run), "c2")
+	playContinuation(h.Started(t, "default", "s1", run), "c2")
 	stream.rest()
 	if got := h.State.Submits()[0].GetAnswers(); len(got) != 1 || got[0].GetToolCallId() != "c2" {
 		t.Errorf("got %d answers", len(got))
@@ -324,34 +324,34 @@ func TestOnlyAnswersOfTheLastStepAreGiven(t *testing.T) {
 func TestTheRunThatAClientNamesMayBeAnyOfTheNewestMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1")
+	first, c := startAsking(t, h, "c1")
 	stream := h.chat(t, c.output("c1", "mine").post("s1"))
 	second := h.Started(t, "default", "s1", first)
-	goesOn(second, "c1")
+	playContinuation(second, "c1")
 	stream.rest()
-	more := h.chat(t, strings.Replace(say("s1", "more"), "{", `{"runId":"run_1",`, 1))
-	third := says(t, h, second, 4, "More.")
+	more := h.chat(t, strings.Replace(chatBody("s1", "more"), "{", `{"runId":"run_1",`, 1))
+	third := playText(t, h, second, 4, "More.")
 	more.rest()
-	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "on"), "X-Holdfast-Run-Id", "run_1"), 409, "RUN_STALE")
-	on := h.chat(t, say("s1", "on"), "X-Holdfast-Run-Id", "run%5F3")
-	says(t, h, third, 5, "On.")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s1", "on"), "X-Holdfast-Run-Id", "run_1"), 409, "RUN_STALE")
+	on := h.chat(t, chatBody("s1", "on"), "X-Holdfast-Run-Id", "run%5F3")
+	playText(t, h, third, 5, "On.")
 	on.rest()
-	refused(t, h.request(t, http.MethodPost, "/chat", strings.Replace(say("s9", "x"), "{", `{"runId":"run_1",`, 1)), 409, "RUN_STALE")
-	refused(t, h.request(t, http.MethodPost, "/chat", strings.Replace(edited("u-x", "x"), `"id":"s1"`, `"id":"s9","runId":"run_1"`, 1)), 409, "RUN_STALE")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", strings.Replace(chatBody("s9", "x"), "{", `{"runId":"run_1",`, 1)), 409, "RUN_STALE")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", strings.Replace(editBody("u-x", "x"), `"id":"s1"`, `"id":"s9","runId":"run_1"`, 1)), 409, "RUN_STALE")
 }
 
 func TestAnEarlierAnswerIsAnsweredAgainWhereTheWholeConversationCame(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "hi"))
-	first := says(t, h, nil, 1, "One.")
-	h.chat(t, say("s1", "two"))
-	second := says(t, h, first, 2, "Two.")
-	stream := h.chat(t, text2(map[string]any{"id": "s1", "trigger": "regenerate-message", "messageId": "msg_run1",
-		"messages": []any{userMessage("u-hi", "hi"), with("msg_run1").message(), userMessage("u-two", "two")}}))
-	says(t, h, second, 3, "One again.")
+	h.chat(t, chatBody("s1", "hi"))
+	first := playText(t, h, nil, 1, "One.")
+	h.chat(t, chatBody("s1", "two"))
+	second := playText(t, h, first, 2, "Two.")
+	stream := h.chat(t, toJSON(map[string]any{"id": "s1", "trigger": "regenerate-message", "messageId": "msg_run1",
+		"messages": []any{userMessage("u-hi", "hi"), clientWith("msg_run1").message(), userMessage("u-two", "two")}}))
+	playText(t, h, second, 3, "One again.")
 	stream.rest()
-	if got, want := conversed(t, h), "u-hi: hi; msg_run3: One again."; got != want {
+	if got, want := storedConversation(t, h), "u-hi: hi; msg_run3: One again."; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -359,13 +359,13 @@ func TestAnEarlierAnswerIsAnsweredAgainWhereTheWholeConversationCame(t *testing.
 func TestARunThatHasSaidNothingIsNoMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, _ := asking(t, h, "c1")
-	stream := h.chat(t, say("s1", "two"))
+	first, _ := startAsking(t, h, "c1")
+	stream := h.chat(t, chatBody("s1", "two"))
 	second := h.Started(t, "default", "s1", first)
 	second.Say(2, Started(), Result("c1", `"given up"`), StepCommitted())
 	second.Commit(Returns(2, "c1", `"given up"`))
 	second.Fail("It did not work.", "provider_denied")
-	if got := datas(stream.rest()); !strings.Contains(got, "It did not work.") {
+	if got := dataLines(stream.rest()); !strings.Contains(got, "It did not work.") {
 		t.Errorf("got %s", got)
 	}
 	for _, path := range []string{"/messages?sessionId=s1", "/snapshot?sessionId=s1"} {

@@ -16,8 +16,8 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// another is a second gateway before the same services, which has seen nothing.
-func (h *house) another(t *testing.T) *house {
+// newReplica is a second gateway before the same services, which has seen nothing.
+func (h *fixture) newReplica(t *testing.T) *fixture {
 	t.Helper()
 	c := gateway.Config{}
 	if err := config.Load(&c, nil); err != nil {
@@ -46,7 +46,7 @@ func (h *house) another(t *testing.T) *house {
 			t.Error(err)
 		}
 	})
-	return &house{World: h.World, service: service, url: "http://" + listener.Addr().String()}
+	return &fixture{World: h.World, service: service, url: "http://" + listener.Addr().String()}
 }
 
 // wasStopped is what calls and messages say of a session that was stopped while it waited.
@@ -64,16 +64,16 @@ func (c *uiClient) openCalls() []string {
 	return open
 }
 
-// wantsNobody wants a message in which nobody is asked anything, and which has failed.
-func wantsNobody(t *testing.T, what string, c *uiClient) {
+// wantNoPendingCalls wants a message in which nobody is asked anything, and which has failed.
+func wantNoPendingCalls(t *testing.T, what string, c *uiClient) {
 	t.Helper()
 	if open := c.openCalls(); len(open) > 0 || c.failed != wasStopped {
 		t.Errorf("%s: %v still seem to wait, and it ends with %q: %s", what, open, c.failed, c)
 	}
 }
 
-// shownAll gives the first answer of the conversation as /messages and as /snapshot have it.
-func (h *house) shownAll(t *testing.T, session string) map[string]*uiClient {
+// loadAnswers gives the first answer of the conversation as /messages and as /snapshot have it.
+func (h *fixture) loadAnswers(t *testing.T, session string) map[string]*uiClient {
 	t.Helper()
 	all := map[string]*uiClient{}
 	for _, path := range []string{"/messages?sessionId=", "/snapshot?sessionId="} {
@@ -89,7 +89,7 @@ func (h *house) shownAll(t *testing.T, session string) map[string]*uiClient {
 		}
 		for _, m := range page.Messages {
 			if m.Role == "assistant" && all[path] == nil {
-				all[path] = with(m.ID, m.Parts...)
+				all[path] = clientWith(m.ID, m.Parts...)
 			}
 		}
 	}
@@ -99,21 +99,21 @@ func (h *house) shownAll(t *testing.T, session string) map[string]*uiClient {
 func TestNobodyIsAskedAnyMoreWhenTheConversationWasStoppedWhileItWaited(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
-	ask(run, 1, "c1", "y1")
+	playAsk(run, 1, "c1", "y1")
 	events := stream.rest()
-	other := h.another(t)
+	other := h.newReplica(t)
 	if r := h.request(t, http.MethodPost, "/chat/s1/abort", ""); r.StatusCode != http.StatusAccepted {
 		t.Fatalf("got %d", r.StatusCode)
 	}
-	for name, g := range map[string]*house{"the same gateway": h, "another one": other} {
+	for name, g := range map[string]*fixture{"the same gateway": h, "another one": other} {
 		if got := g.request(t, http.MethodGet, "/chat/s1/stream", "").StatusCode; got != http.StatusNoContent {
 			t.Errorf("%s: got %d", name, got)
 		}
 		c := &uiClient{}
 		c.replay(t, g.resume(t, "/chat/s1/stream?fromSequence=0").rest())
-		wantsNobody(t, name+", from the start", c)
+		wantNoPendingCalls(t, name+", from the start", c)
 		if slices.Contains(c.asked, "c1") {
 			t.Errorf("%s: the tool of c1 would be run", name)
 		}
@@ -122,14 +122,14 @@ func TestNobodyIsAskedAnyMoreWhenTheConversationWasStoppedWhileItWaited(t *testi
 				continue
 			}
 			c := &uiClient{}
-			c.take(t, events[:i+1])
-			c.take(t, g.resume(t, "/chat/s1/stream", "Last-Event-ID", e.id).rest())
-			wantsNobody(t, name+", behind "+e.data, c)
+			c.apply(t, events[:i+1])
+			c.apply(t, g.resume(t, "/chat/s1/stream", "Last-Event-ID", e.id).rest())
+			wantNoPendingCalls(t, name+", behind "+e.data, c)
 		}
 		again := &uiClient{}
-		again.take(t, g.chat(t, say("s1", "hi")).rest())
-		wantsNobody(t, name+", sent again", again)
-		for path, c := range g.shownAll(t, "s1") {
+		again.apply(t, g.chat(t, chatBody("s1", "hi")).rest())
+		wantNoPendingCalls(t, name+", sent again", again)
+		for path, c := range g.loadAnswers(t, "s1") {
 			if open := c.openCalls(); len(open) > 0 || c.call("y1")["errorText"] != wasStopped || c.call("c1")["input"] == nil {
 				t.Errorf("%s: %s: got %s", name, path, c)
 			}
@@ -139,7 +139,7 @@ func TestNobodyIsAskedAnyMoreWhenTheConversationWasStoppedWhileItWaited(t *testi
 	second := h.begin(t, "s1", "and now?", run)
 	second.Say(2, Started(), StepStarted(), Text("Yes."), StepCommitted(), Completed())
 	second.Complete(Says(2, "Yes."))
-	for path, c := range h.shownAll(t, "s1") {
+	for path, c := range h.loadAnswers(t, "s1") {
 		if open := c.openCalls(); len(open) > 0 || len(c.parts) == 0 {
 			t.Errorf("%s: got %s", path, c)
 		}
@@ -150,12 +150,12 @@ func TestAConversationThatIsStoppedUnderItsReaderTellsThatNobodyIsAsked(t *testi
 	t.Parallel()
 	for _, lost := range []bool{false, true} {
 		h := open(t, func(c *gateway.Config) { c.Heartbeat = 5 * time.Millisecond }) // two beats tell that a log is lost
-		stream := h.chat(t, say("s1", "hi"))
+		stream := h.chat(t, chatBody("s1", "hi"))
 		run := h.Started(t, "default", "s1", nil)
 		stream.until("") // the start
 		h.Stream.Away(true)
 		h.State.FailNext(1 << 20) // the gateway sees neither the step nor the stop
-		ask(run, 1, "c1", "y1")
+		playAsk(run, 1, "c1", "y1")
 		h.State.Abort("default", "s1")
 		h.State.FailNext(0)
 		if lost {
@@ -163,8 +163,8 @@ func TestAConversationThatIsStoppedUnderItsReaderTellsThatNobodyIsAsked(t *testi
 		}
 		h.Stream.Away(false)
 		c := &uiClient{}
-		c.take(t, append([]event{{data: `{"type":"start","messageId":"msg_run1"}`}}, stream.rest()...))
-		wantsNobody(t, map[bool]string{true: "from the store", false: "from the log"}[lost], c)
+		c.apply(t, append([]event{{data: `{"type":"start","messageId":"msg_run1"}`}}, stream.rest()...))
+		wantNoPendingCalls(t, map[bool]string{true: "from the store", false: "from the log"}[lost], c)
 		if lost && slices.Contains(c.asked, "c1") { // the log tells it to who was there when it was made
 			t.Error("the tool of c1 would be run")
 		}
@@ -174,16 +174,16 @@ func TestAConversationThatIsStoppedUnderItsReaderTellsThatNobodyIsAsked(t *testi
 func TestAConversationThatWasInterruptedWhileItWaitedStillAsks(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	_, c := asking(t, h, "c1", "y1")
+	_, c := startAsking(t, h, "c1", "y1")
 	if r := h.request(t, http.MethodPost, "/chat/s1/interrupt", ""); r.StatusCode != http.StatusAccepted {
 		t.Fatalf("got %d", r.StatusCode)
 	}
 	page := &uiClient{}
-	page.replay(t, h.another(t).resume(t, "/chat/s1/stream").rest())
+	page.replay(t, h.newReplica(t).resume(t, "/chat/s1/stream").rest())
 	if page.String() != c.String() || page.reason != "tool-calls" {
 		t.Errorf("got %s, want %s", page, c)
 	}
-	for path, c := range h.shownAll(t, "s1") {
+	for path, c := range h.loadAnswers(t, "s1") {
 		if open := c.openCalls(); !slices.Equal(open, []string{"c1 input-available", "y1 approval-requested"}) {
 			t.Errorf("%s: got %v", path, open)
 		}
@@ -193,9 +193,9 @@ func TestAConversationThatWasInterruptedWhileItWaitedStillAsks(t *testing.T) {
 func TestWhatWasAnsweredBeforeTheStopStaysAnswered(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
-	ask(run, 1, "c1", "c2", "y1")
+	playAsk(run, 1, "c1", "c2", "y1")
 	stream.rest()
 	for _, answer := range []string{
 		`{"toolCallId":"c1","result":"mine"}`, `{"toolCallId":"y1","kind":"approval-response","approvalId":"a-y1","approved":true}`,
@@ -212,7 +212,7 @@ func TestWhatWasAnsweredBeforeTheStopStaysAnswered(t *testing.T) {
 	if told.failed != wasStopped {
 		t.Errorf("the stream ends with %q", told.failed)
 	}
-	all := h.shownAll(t, "s1")
+	all := h.loadAnswers(t, "s1")
 	all["the stream"] = told
 	for name, c := range all {
 		if c.call("c1")["state"] != "output-available" || c.call("c1")["output"] != "mine" {

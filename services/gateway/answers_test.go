@@ -13,23 +13,23 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// asking plays a run of s1 that waits for the answers of the calls, and gives a client
+// startAsking plays a run of s1 that waits for the answers of the calls, and gives a client
 // that was told so. Ids that begin with y are those of approvals.
-func asking(t *testing.T, h *house, calls ...string) (*Run, *uiClient) {
+func startAsking(t *testing.T, h *fixture, calls ...string) (*Run, *uiClient) {
 	t.Helper()
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
-	ask(run, 1, calls...)
+	playAsk(run, 1, calls...)
 	c := &uiClient{}
-	c.take(t, stream.rest())
+	c.apply(t, stream.rest())
 	if c.reason != "tool-calls" || !slices.Equal(c.asked, calls) {
 		t.Fatalf("got %s, finished with %q, asked %v", c, c.reason, c.asked)
 	}
 	return run, c
 }
 
-// ask plays a step of the run that ends with calls that wait.
-func ask(run *Run, step int32, calls ...string) {
+// playAsk plays a step of the run that ends with calls that wait.
+func playAsk(run *Run, step int32, calls ...string) {
 	begin := Started()
 	if step > 1 {
 		begin = Resumed()
@@ -53,8 +53,8 @@ func ask(run *Run, step int32, calls ...string) {
 	run.Suspend(open, Says(step, "", calls...))
 }
 
-// goesOn plays the run that has the answers of the calls.
-func goesOn(run *Run, calls ...string) {
+// playContinuation plays the run that has the answers of the calls.
+func playContinuation(run *Run, calls ...string) {
 	run.Say(1, Resumed())
 	for _, id := range calls {
 		if strings.HasPrefix(id, "y") {
@@ -84,21 +84,21 @@ func TestAnAnswerGoesOnInTheSameMessage(t *testing.T) {
 	for name, body := range map[string]func(c *uiClient) string{
 		"the whole history": func(c *uiClient) string { return c.post("s1") },
 		"the last message": func(c *uiClient) string {
-			return text2(map[string]any{"id": "s1", "message": c.message()})
+			return toJSON(map[string]any{"id": "s1", "message": c.message()})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
-			first, c := asking(t, h, "c1")
+			first, c := startAsking(t, h, "c1")
 			stream := h.chat(t, body(c.output("c1", "mine")))
 			run := h.Started(t, "default", "s1", first)
-			goesOn(run, "c1")
+			playContinuation(run, "c1")
 			events := stream.rest()
-			if got := merged(datas(events)); got != merged(wentOn) {
+			if got := mergeDeltas(dataLines(events)); got != mergeDeltas(wentOn) {
 				t.Errorf("got\n%s\nwant\n%s", got, wentOn)
 			}
-			c.take(t, events)
+			c.apply(t, events)
 			replayed := &uiClient{}
 			replayed.replay(t, h.resume(t, "/chat/s1/stream?fromSequence=0").rest())
 			if replayed.String() != c.String() {
@@ -117,14 +117,14 @@ func TestAnAnswerGoesOnInTheSameMessage(t *testing.T) {
 func TestApprovalsAndErrorsAreAnswers(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "y1", "y2", "c1", "c2")
+	first, c := startAsking(t, h, "y1", "y2", "c1", "c2")
 	c.respond("y1", true).respond("y2", false)
 	c.call("y2")["approval"].(uiPart)["reason"] = "no"
 	c.call("c1")["state"], c.call("c1")["errorText"] = "output-error", "broken"
 	c.call("c2")["state"] = "output-available" // of undefined
 	stream := h.chat(t, c.post("s1"))
-	goesOn(h.Started(t, "default", "s1", first), "y1", "y2", "c1", "c2")
-	c.take(t, stream.rest())
+	playContinuation(h.Started(t, "default", "s1", first), "y1", "y2", "c1", "c2")
+	c.apply(t, stream.rest())
 	got := map[string]*statev1.CallAnswer{}
 	for _, a := range h.State.Submits()[0].GetAnswers() {
 		got[a.GetToolCallId()] = a.GetAnswer()
@@ -139,10 +139,10 @@ func TestApprovalsAndErrorsAreAnswers(t *testing.T) {
 func TestAnAnswerAmongOthersWaitsForTheRest(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1", "c2")
+	first, c := startAsking(t, h, "c1", "c2")
 	want := `{"type":"start","messageId":"msg_run1"}` + "\n" + `{"type":"finish","finishReason":"tool-calls"}` + "\n[DONE]\n"
 	for range 2 { // the second time it is known
-		if got := datas(h.chat(t, c.output("c1", 1).post("s1")).rest()); got != want {
+		if got := dataLines(h.chat(t, c.output("c1", 1).post("s1")).rest()); got != want {
 			t.Errorf("got %s", got)
 		}
 	}
@@ -152,8 +152,8 @@ func TestAnAnswerAmongOthersWaitsForTheRest(t *testing.T) {
 		t.Errorf("a page that reloads: got %s, asked for %v", reloaded, reloaded.asked)
 	}
 	stream := h.chat(t, reloaded.output("c2", 2).post("s1"))
-	goesOn(h.Started(t, "default", "s1", first), "c1", "c2")
-	reloaded.take(t, stream.rest())
+	playContinuation(h.Started(t, "default", "s1", first), "c1", "c2")
+	reloaded.apply(t, stream.rest())
 	if reloaded.reason != "stop" {
 		t.Errorf("got %s", reloaded)
 	}
@@ -162,11 +162,11 @@ func TestAnAnswerAmongOthersWaitsForTheRest(t *testing.T) {
 func TestAClientThatDoesNotKnowACallIsToldOfIt(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	_, c := asking(t, h, "c1", "c2")
+	_, c := startAsking(t, h, "c1", "c2")
 	c.output("c1", 1)
 	c.parts = slices.DeleteFunc(c.parts, func(p uiPart) bool { return p["toolCallId"] == "c2" })
 	c.asked = nil
-	c.take(t, h.chat(t, c.post("s1")).rest())
+	c.apply(t, h.chat(t, c.post("s1")).rest())
 	if !slices.Equal(c.asked, []string{"c2"}) || c.reason != "tool-calls" {
 		t.Errorf("got %s", c)
 	}
@@ -175,15 +175,15 @@ func TestAClientThatDoesNotKnowACallIsToldOfIt(t *testing.T) {
 func TestAnAnswerThatComesAgainIsToldTheSame(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1")
+	first, c := startAsking(t, h, "c1")
 	body := c.output("c1", "mine").post("s1")
 	live := h.chat(t, body)
 	run := h.Started(t, "default", "s1", first)
 	again := h.chat(t, body)
-	goesOn(run, "c1")
+	playContinuation(run, "c1")
 	over := h.chat(t, body)
 	for name, stream := range map[string]*reader{"first": live, "live": again, "over": over} {
-		if got := merged(datas(stream.rest())); got != merged(wentOn) {
+		if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(wentOn) {
 			t.Errorf("%s: got\n%s", name, got)
 		}
 	}
@@ -191,13 +191,13 @@ func TestAnAnswerThatComesAgainIsToldTheSame(t *testing.T) {
 		t.Errorf("newest run: got %s", got)
 	}
 	// The client has it all, and an app that sends on by itself sends it back.
-	c.take(t, h.chat(t, body).rest())
+	c.apply(t, h.chat(t, body).rest())
 	before := c.String()
-	if c.take(t, h.chat(t, c.post("s1")).rest()); c.reason != "interrupted" || c.String() != before {
+	if c.apply(t, h.chat(t, c.post("s1")).rest()); c.reason != "interrupted" || c.String() != before {
 		t.Errorf("nothing more: got %s, %s", c.reason, c)
 	}
 	older := h.request(t, http.MethodPost, "/chat?aiSdk=6", c.post("s1"))
-	if got := datas(streamOf(t, older).rest()); !strings.Contains(got, `"type":"error"`) || strings.Contains(got, `"finish"`) {
+	if got := dataLines(streamOf(t, older).rest()); !strings.Contains(got, `"type":"error"`) || strings.Contains(got, `"finish"`) {
 		t.Errorf("nothing more, for an older client: got %s", got)
 	}
 }
@@ -205,17 +205,17 @@ func TestAnAnswerThatComesAgainIsToldTheSame(t *testing.T) {
 func TestAnAnswerOfAnOlderMessageIsStale(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1")
+	first, c := startAsking(t, h, "c1")
 	body := c.output("c1", "mine").post("s1")
 	h.chat(t, body)
 	run := h.Started(t, "default", "s1", first)
-	goesOn(run, "c1")
-	h.chat(t, say("s1", "more"))
+	playContinuation(run, "c1")
+	h.chat(t, chatBody("s1", "more"))
 	more := h.Started(t, "default", "s1", run)
-	refused(t, h.request(t, http.MethodPost, "/chat", body), 409, "RUN_STALE")
-	refused(t, h.request(t, http.MethodPost, "/chat", text2(map[string]any{"id": "s1", "message": with("msg_run1").message()})), 409, "RUN_STALE")
-	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "hi")), 409, "RUN_STALE")
-	answer(more)
+	wantFault(t, h.request(t, http.MethodPost, "/chat", body), 409, "RUN_STALE")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", toJSON(map[string]any{"id": "s1", "message": clientWith("msg_run1").message()})), 409, "RUN_STALE")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi")), 409, "RUN_STALE")
+	playAnswer(more)
 	if got := len(h.State.Starts()); got != 3 {
 		t.Errorf("%d runs were asked for", got)
 	}
@@ -224,15 +224,15 @@ func TestAnAnswerOfAnOlderMessageIsStale(t *testing.T) {
 func TestWhatAClientBelievesToBeTheNewestRunIsChecked(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1")
+	first, c := startAsking(t, h, "c1")
 	body := c.output("c1", "mine")
-	refused(t, h.request(t, http.MethodPost, "/chat", body.post("s1", "runId", "run_9")), 409, "RUN_STALE")
-	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "more"), "X-Holdfast-Run-Id", "run_9"), 409, "RUN_STALE")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", body.post("s1", "runId", "run_9")), 409, "RUN_STALE")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s1", "more"), "X-Holdfast-Run-Id", "run_9"), 409, "RUN_STALE")
 	reload := func(session, run string) string {
-		return text2(map[string]any{"id": session, "runId": run, "message": uiPart{"id": "msg_run1", "role": "assistant", "parts": []any{}}})
+		return toJSON(map[string]any{"id": session, "runId": run, "message": uiPart{"id": "msg_run1", "role": "assistant", "parts": []any{}}})
 	}
-	refused(t, h.request(t, http.MethodPost, "/chat", reload("s1", "run_9")), 409, "RUN_STALE")
-	refused(t, h.request(t, http.MethodPost, "/chat", reload("s9", "run_1")), 409, "RUN_STALE")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", reload("s1", "run_9")), 409, "RUN_STALE")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", reload("s9", "run_1")), 409, "RUN_STALE")
 	h.chat(t, reload("s1", "run_1")).rest()
 	if got := len(h.State.Submits()); got != 0 {
 		t.Errorf("%d answers were given", got)
@@ -240,29 +240,29 @@ func TestWhatAClientBelievesToBeTheNewestRunIsChecked(t *testing.T) {
 	stream := h.chat(t, body.post("s1", "runId", "run_1"))
 	run := h.Started(t, "default", "s1", first)
 	again := h.chat(t, body.post("s1", "runId", "run_1")) // it writes the message of run_1
-	goesOn(run, "c1")
-	if a, b := merged(datas(stream.rest())), merged(datas(again.rest())); a != merged(wentOn) || b != merged(wentOn) {
+	playContinuation(run, "c1")
+	if a, b := mergeDeltas(dataLines(stream.rest())), mergeDeltas(dataLines(again.rest())); a != mergeDeltas(wentOn) || b != mergeDeltas(wentOn) {
 		t.Errorf("got %s and %s", a, b)
 	}
-	third := h.chat(t, strings.Replace(say("s1", "more"), "{", `{"runId":"run_2",`, 1))
-	answer(h.Started(t, "default", "s1", run))
+	third := h.chat(t, strings.Replace(chatBody("s1", "more"), "{", `{"runId":"run_2",`, 1))
+	playAnswer(h.Started(t, "default", "s1", run))
 	third.rest()
 }
 
 func TestAMessageAbandonsWhatIsOpenAndBringsTheAnswersThatThereAre(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1", "c2")
+	first, c := startAsking(t, h, "c1", "c2")
 	c.output("c1", 1)
-	body := text2(map[string]any{"id": "s1", "messages": []any{
+	body := toJSON(map[string]any{"id": "s1", "messages": []any{
 		c.message(), map[string]any{"id": "u2", "role": "user", "parts": []any{uiPart{"type": "text", "text": "never mind"}}},
 	}})
 	stream := h.chat(t, body)
-	answer(h.Started(t, "default", "s1", first))
-	if got := datas(stream.rest()); !strings.Contains(got, `"messageId":"msg_run2"`) {
+	playAnswer(h.Started(t, "default", "s1", first))
+	if got := dataLines(stream.rest()); !strings.Contains(got, `"messageId":"msg_run2"`) {
 		t.Errorf("got %s", got)
 	}
-	start := last(h)
+	start := lastStart(h)
 	if got := start.GetAnswers(); !start.GetAbandonCalls() || len(got) != 1 || got[0].GetToolCallId() != "c1" {
 		t.Errorf("got %v", start)
 	}
@@ -274,30 +274,30 @@ func TestTwoEqualMessagesAreOneRun(t *testing.T) {
 	var posted sync.WaitGroup
 	replies := make([]*reply, 4)
 	for i := range replies {
-		posted.Go(func() { replies[i] = h.request(t, http.MethodPost, "/chat", say("s1", "hi")) })
+		posted.Go(func() { replies[i] = h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi")) })
 	}
 	posted.Wait()
 	run := h.Started(t, "default", "s1", nil)
-	answer(run)
+	playAnswer(run)
 	for _, r := range replies {
-		if got := merged(datas(streamOf(t, r).rest())); got != merged(uncut) {
+		if got := mergeDeltas(dataLines(streamOf(t, r).rest())); got != mergeDeltas(uncut) {
 			t.Errorf("got %s", got)
 		}
 	}
-	if got := merged(datas(h.chat(t, say("s1", "hi")).rest())); got != merged(uncut) {
+	if got := mergeDeltas(dataLines(h.chat(t, chatBody("s1", "hi")).rest())); got != mergeDeltas(uncut) {
 		t.Errorf("again: got %s", got)
 	}
 	if got := h.State.Newest("default", "s1").GetRunId(); got != "run_1" {
 		t.Errorf("newest run: got %s", got)
 	}
-	other := strings.ReplaceAll(say("s1", "hi"), `"text":"hi"`, `"text":"ho"`)
-	refused(t, h.request(t, http.MethodPost, "/chat", other), 409, "MESSAGE_EXISTS")
+	other := strings.ReplaceAll(chatBody("s1", "hi"), `"text":"hi"`, `"text":"ho"`)
+	wantFault(t, h.request(t, http.MethodPost, "/chat", other), 409, "MESSAGE_EXISTS")
 }
 
 func TestTwoEqualAnswersAtOnceAreOneRun(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1")
+	first, c := startAsking(t, h, "c1")
 	body := c.output("c1", "mine").post("s1")
 	var posted sync.WaitGroup
 	replies := make([]*reply, 4)
@@ -305,9 +305,9 @@ func TestTwoEqualAnswersAtOnceAreOneRun(t *testing.T) {
 		posted.Go(func() { replies[i] = h.request(t, http.MethodPost, "/chat", body) })
 	}
 	posted.Wait()
-	goesOn(h.Started(t, "default", "s1", first), "c1")
+	playContinuation(h.Started(t, "default", "s1", first), "c1")
 	for _, r := range replies {
-		if got := merged(datas(streamOf(t, r).rest())); got != merged(wentOn) {
+		if got := mergeDeltas(dataLines(streamOf(t, r).rest())); got != mergeDeltas(wentOn) {
 			t.Errorf("got %s", got)
 		}
 	}
@@ -319,7 +319,7 @@ func TestTwoEqualAnswersAtOnceAreOneRun(t *testing.T) {
 func TestOfAYesAndANoAtOnceOneCounts(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "y1")
+	first, c := startAsking(t, h, "y1")
 	bodies := []string{c.respond("y1", true).post("s1"), c.respond("y1", false).post("s1")}
 	var posted sync.WaitGroup
 	replies := make([]*reply, len(bodies))
@@ -331,7 +331,7 @@ func TestOfAYesAndANoAtOnceOneCounts(t *testing.T) {
 	run.Say(1, Resumed(), Decided("y1", "approve"))
 	run.Say(2, Result("y1", "2"), StepCommitted(), Completed())
 	run.Complete(Returns(2, "y1", "2"))
-	a, b := datas(streamOf(t, replies[0]).rest()), datas(streamOf(t, replies[1]).rest())
+	a, b := dataLines(streamOf(t, replies[0]).rest()), dataLines(streamOf(t, replies[1]).rest())
 	if a != b || !strings.Contains(a, `"tool-output-available","toolCallId":"y1"`) {
 		t.Errorf("got %s and %s", a, b)
 	}
@@ -343,15 +343,15 @@ func TestOfAYesAndANoAtOnceOneCounts(t *testing.T) {
 func TestServerToolsAreNoAnswers(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Call("s1", `{}`), Result("s1", "1"), Asks("c1", `{}`), StepCommitted(), Suspended())
 	run.Suspend([]*statev1.Call{{ToolCallId: "c1", SessionId: "s1", RunId: "run_1", ToolName: "add", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL}}, Says(1, "", "s1", "c1"), Returns(1, "s1", "1"))
 	c := &uiClient{}
-	c.take(t, stream.rest())
+	c.apply(t, stream.rest())
 	stream = h.chat(t, c.output("c1", "mine").post("s1"))
-	goesOn(h.Started(t, "default", "s1", run), "c1")
-	if got := merged(datas(stream.rest())); got != merged(wentOn) {
+	playContinuation(h.Started(t, "default", "s1", run), "c1")
+	if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(wentOn) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -359,17 +359,17 @@ func TestServerToolsAreNoAnswers(t *testing.T) {
 func TestAConversationThatIsOverTakesNoAnswers(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	_, c := asking(t, h, "c1")
+	_, c := startAsking(t, h, "c1")
 	if got := h.request(t, http.MethodPost, "/chat/s1/abort", ""); got.StatusCode != http.StatusOK && got.StatusCode != http.StatusAccepted {
 		t.Fatalf("abort: got %d", got.StatusCode)
 	}
-	refused(t, h.request(t, http.MethodPost, "/chat", c.output("c1", 1).post("s1")), 409, "OWNER_NOT_CONTINUABLE")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", c.output("c1", 1).post("s1")), 409, "OWNER_NOT_CONTINUABLE")
 }
 
 func TestAConversationThatWasInterruptedGoesOnWithTheAnswers(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1")
+	first, c := startAsking(t, h, "c1")
 	h.request(t, http.MethodPost, "/chat/s1/interrupt", "")
 	body := c.output("c1", "mine").post("s1")
 	stream := h.chat(t, body)
@@ -377,8 +377,8 @@ func TestAConversationThatWasInterruptedGoesOnWithTheAnswers(t *testing.T) {
 	if run.GetEntry() != statev1.RunEntry_RUN_ENTRY_RESUME || len(h.State.Starts()) != 1 {
 		t.Errorf("got %v after %d starts, want that the answers resume the session", run.Run, len(h.State.Starts()))
 	}
-	goesOn(run, "c1")
-	if got := merged(datas(stream.rest())); got != merged(wentOn) {
+	playContinuation(run, "c1")
+	if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(wentOn) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -386,22 +386,22 @@ func TestAConversationThatWasInterruptedGoesOnWithTheAnswers(t *testing.T) {
 func TestAClientToolIsAnsweredWhileTheFirstStreamIsOpen(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	live := h.chat(t, say("s1", "hi"))
+	live := h.chat(t, chatBody("s1", "hi"))
 	first := h.Started(t, "default", "s1", nil)
 	first.Say(1, Started(), StepStarted(), Asks("c1", `{"a":1}`))
 	events := live.until("tool-input-available")
 	c := &uiClient{}
-	c.take(t, events)
+	c.apply(t, events)
 	call := &statev1.Call{ToolCallId: "c1", SessionId: "s1", RunId: "run_1", ToolName: "add", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL}
 	stream := h.chat(t, c.output("c1", "mine").post("s1"))
 	first.Say(1, StepCommitted(), Suspended())
 	first.Suspend([]*statev1.Call{call}, Says(1, "", "c1"))
-	goesOn(h.Started(t, "default", "s1", first), "c1")
+	playContinuation(h.Started(t, "default", "s1", first), "c1")
 	// It ends with the first run, or goes on where the answer has come before that was told.
-	if got := datas(live.rest()); !strings.Contains(got, "tool-calls") && !strings.Contains(got, `"finishReason":"stop"`) {
+	if got := dataLines(live.rest()); !strings.Contains(got, "tool-calls") && !strings.Contains(got, `"finishReason":"stop"`) {
 		t.Errorf("the first stream: got %s", got)
 	}
-	c.take(t, stream.rest())
+	c.apply(t, stream.rest())
 	if c.reason != "stop" || len(c.asked) != 1 || c.call("c1")["output"] != "of c1" {
 		t.Errorf("got %s, asked %v", c, c.asked)
 	}
@@ -410,7 +410,7 @@ func TestAClientToolIsAnsweredWhileTheFirstStreamIsOpen(t *testing.T) {
 func TestHostileMessagesAreTypedErrors(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.MaxBodyBytes = 4 << 20 })
-	asking(t, h, "c1", "y1")
+	startAsking(t, h, "c1", "y1")
 	assistant := func(parts string) string {
 		return `{"id":"s1","messages":[{"id":"msg_run1","role":"assistant","parts":[{"type":"step-start"},` + parts + `]}]}`
 	}
@@ -441,7 +441,7 @@ func TestHostileMessagesAreTypedErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			refused(t, h.request(t, http.MethodPost, "/chat", tc.body), tc.status, tc.code)
+			wantFault(t, h.request(t, http.MethodPost, "/chat", tc.body), tc.status, tc.code)
 		})
 	}
 	t.Cleanup(func() {
@@ -456,13 +456,13 @@ func TestHostileMessagesAreTypedErrors(t *testing.T) {
 func TestOddPartsAreNothing(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1")
+	first, c := startAsking(t, h, "c1")
 	c.output("c1", "mine")
 	body := strings.Replace(c.post("s1"), `"parts":[{"type":"step-start"}`, `"parts":[{}],"parts":[null,1,"x",[],{"toolCallId":"c1"},{"type":"data-x","toolCallId":"c1","state":"output-available"},`+
 		`{"type":"tool-add","toolCallId":"","state":"output-available"},{"type":"step-start"}`, 1)
 	stream := h.chat(t, body)
-	goesOn(h.Started(t, "default", "s1", first), "c1")
-	if got := merged(datas(stream.rest())); got != merged(wentOn) {
+	playContinuation(h.Started(t, "default", "s1", first), "c1")
+	if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(wentOn) {
 		t.Errorf("got %s", got)
 	}
 	if got := h.State.Submits()[0].GetAnswers(); len(got) != 1 {

@@ -17,20 +17,20 @@ import (
 
 const submitC1 = `{"toolCallId":"c1","result":1}`
 
-// telling plays a run of s1 that has told the call c1 and does not suspend on it yet, and
+// startShowingCall plays a run of s1 that has told the call c1 and does not suspend on it yet, and
 // gives a client that has run the tool.
-func telling(t *testing.T, h *house) (*Run, *uiClient) {
+func startShowingCall(t *testing.T, h *fixture) (*Run, *uiClient) {
 	t.Helper()
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Call("server", `{"a":1}`), Asks("c1", `{"a":1}`))
 	c := &uiClient{}
-	c.take(t, stream.until(`"toolCallId":"c1","toolName":"add","input"`))
+	c.apply(t, stream.until(`"toolCallId":"c1","toolName":"add","input"`))
 	return run, c.output("c1", 2)
 }
 
-// suspends plays the end of that step.
-func suspends(run *Run) {
+// playSuspension plays the end of that step.
+func playSuspension(run *Run) {
 	run.Say(1, Result("server", "1"), StepCommitted(), Suspended())
 	run.Suspend([]*statev1.Call{{
 		ToolCallId: "c1", SessionId: "s1", RunId: run.GetRunId(), Step: 1, ToolName: "add", Input: `{"a":1}`, Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL,
@@ -45,15 +45,15 @@ func TestAnAnswerBeforeTheSuspensionWaitsForIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
-			run, _ := telling(t, h)
+			run, _ := startShowingCall(t, h)
 			plans(run)
 			var pending []<-chan *reply
 			for range 8 {
-				pending = append(pending, h.post(t, "/chat/s1/submit-tool-result", submitC1))
+				pending = append(pending, h.postAsync(t, "/chat/s1/submit-tool-result", submitC1))
 			}
 			before := h.State.Entered()
 			waitFor(t, "the answers are given again", func() bool { return h.State.Entered() >= before+16 })
-			suspends(run)
+			playSuspension(run)
 			counts := map[string]int{}
 			for _, answered := range pending {
 				var got struct{ Status, Code string }
@@ -75,11 +75,11 @@ func TestAnAnswerBeforeTheSuspensionWaitsForIt(t *testing.T) {
 func TestAnAnswerThatWaitsTooLongForTheSuspensionMayBeGivenAgain(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.StatePatience = 0 })
-	run, _ := telling(t, h)
+	run, _ := startShowingCall(t, h)
 	early := func() {
 		t.Helper()
 		r := h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", submitC1)
-		refused(t, r, http.StatusServiceUnavailable, "CALL_NOT_OPEN")
+		wantFault(t, r, http.StatusServiceUnavailable, "CALL_NOT_OPEN")
 		if got := r.Header.Get("Retry-After"); got != "1" {
 			t.Errorf("Retry-After: got %q, want 1", got)
 		}
@@ -92,8 +92,8 @@ func TestAnAnswerThatWaitsTooLongForTheSuspensionMayBeGivenAgain(t *testing.T) {
 	if _, err := client.SubmitToolResult(t.Context(), q); !errors.Is(rpc.FromConnect(err), fault.Unavailable) || reason(err) != "CALL_NOT_OPEN" {
 		t.Errorf("got %v, want CALL_NOT_OPEN", err)
 	}
-	refused(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c2","result":1}`), 404, "UNKNOWN_TOOL_CALL")
-	suspends(run)
+	wantFault(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c2","result":1}`), 404, "UNKNOWN_TOOL_CALL")
+	playSuspension(run)
 	if got, err := client.SubmitToolResult(t.Context(), q); err != nil || got.GetStatus() != agentv1.SubmitToolResultResponse_STATUS_ACCEPTED {
 		t.Errorf("got %v, %v; want it accepted", got, err)
 	}
@@ -102,10 +102,10 @@ func TestAnAnswerThatWaitsTooLongForTheSuspensionMayBeGivenAgain(t *testing.T) {
 func TestAnAnswerToASessionThatWasAbortedSaysSo(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	_, c := asking(t, h, "c1")
+	_, c := startAsking(t, h, "c1")
 	text(t, h.request(t, http.MethodPost, "/chat/s1/abort", ""))
-	refused(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", submitC1), 409, "OWNER_NOT_CONTINUABLE")
-	refused(t, h.request(t, http.MethodPost, "/chat", c.output("c1", 2).post("s1")), 409, "OWNER_NOT_CONTINUABLE")
+	wantFault(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", submitC1), 409, "OWNER_NOT_CONTINUABLE")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", c.output("c1", 2).post("s1")), 409, "OWNER_NOT_CONTINUABLE")
 }
 
 // next is a new message of the user's behind what the client has.
@@ -114,28 +114,28 @@ func (c *uiClient) next(more ...string) string {
 	for i := 0; i < len(more); i += 2 {
 		body[more[i]] = more[i+1]
 	}
-	return text2(body)
+	return toJSON(body)
 }
 
 func TestAMessageWithAnEarlyAnswerIsRefusedAsAWhole(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.StatePatience = 0 })
-	run, c := telling(t, h)
+	run, c := startShowingCall(t, h)
 	body := c.next("onBusy", "enqueue")
-	refused(t, h.request(t, http.MethodPost, "/chat", body), 503, "CALL_NOT_OPEN") // only the stream knows
-	refused(t, h.request(t, http.MethodPost, "/chat", c.next()), 409, "SESSION_BUSY")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", body), 503, "CALL_NOT_OPEN") // only the stream knows
+	wantFault(t, h.request(t, http.MethodPost, "/chat", c.next()), 409, "SESSION_BUSY")
 	run.Plans("server", "c1")
-	refused(t, h.request(t, http.MethodPost, "/chat", body), 503, "CALL_NOT_OPEN")
-	suspends(run)
-	if got := h.State.Newest("default", "s1"); got.GetRunId() != run.GetRunId() || conversed(t, h) != "u-hi: hi; msg_run1: " {
-		t.Errorf("something of it was written: %v, %s", got, conversed(t, h))
+	wantFault(t, h.request(t, http.MethodPost, "/chat", body), 503, "CALL_NOT_OPEN")
+	playSuspension(run)
+	if got := h.State.Newest("default", "s1"); got.GetRunId() != run.GetRunId() || storedConversation(t, h) != "u-hi: hi; msg_run1: " {
+		t.Errorf("something of it was written: %v, %s", got, storedConversation(t, h))
 	}
 	stream := h.chat(t, body)
-	says(t, h, run, 2, "Two.")
-	if got := datas(stream.rest()); !strings.Contains(got, "Two.") {
+	playText(t, h, run, 2, "Two.")
+	if got := dataLines(stream.rest()); !strings.Contains(got, "Two.") {
 		t.Errorf("got %s", got)
 	}
-	if got := last(h).GetAnswers(); len(got) != 1 || got[0].GetToolCallId() != "c1" {
+	if got := lastStart(h).GetAnswers(); len(got) != 1 || got[0].GetToolCallId() != "c1" {
 		t.Errorf("got %v, want the answer with the message", got)
 	}
 }
@@ -143,15 +143,15 @@ func TestAMessageWithAnEarlyAnswerIsRefusedAsAWhole(t *testing.T) {
 func TestAMessageWithAnEarlyAnswerGoesOnWhenTheCallIsOpen(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	run, c := telling(t, h)
+	run, c := startShowingCall(t, h)
 	run.Plans("server", "c1")
 	before := h.State.Entered()
-	pending := h.post(t, "/chat", c.next("onBusy", "enqueue"))
+	pending := h.postAsync(t, "/chat", c.next("onBusy", "enqueue"))
 	waitFor(t, "the message is tried again", func() bool { return h.State.Entered() >= before+5 })
-	suspends(run)
+	playSuspension(run)
 	stream := streamOf(t, <-pending)
-	says(t, h, run, 2, "Two.")
-	if got := datas(stream.rest()); !strings.Contains(got, "Two.") {
+	playText(t, h, run, 2, "Two.")
+	if got := dataLines(stream.rest()); !strings.Contains(got, "Two.") {
 		t.Errorf("got %s", got)
 	}
 }
@@ -159,10 +159,10 @@ func TestAMessageWithAnEarlyAnswerGoesOnWhenTheCallIsOpen(t *testing.T) {
 func TestAnAnswerThatDoesNotFitKeepsNoMessageFromBeingSaid(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	run, c := asking(t, h, "y1")
+	run, c := startAsking(t, h, "y1")
 	stream := h.chat(t, c.output("y1", 1).next())
-	says(t, h, run, 2, "Two.")
-	if got := datas(stream.rest()); !strings.Contains(got, "Two.") {
+	playText(t, h, run, 2, "Two.")
+	if got := dataLines(stream.rest()); !strings.Contains(got, "Two.") {
 		t.Errorf("got %s", got)
 	}
 }
@@ -170,7 +170,7 @@ func TestAnAnswerThatDoesNotFitKeepsNoMessageFromBeingSaid(t *testing.T) {
 func TestAnswersThatNobodyHasTakenGoOn(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1")
+	first, c := startAsking(t, h, "c1")
 	text(t, h.request(t, http.MethodPost, "/chat/s1/interrupt", ""))
 	body := c.output("c1", 2).post("s1")
 	stream := h.chat(t, body)
@@ -180,8 +180,8 @@ func TestAnswersThatNobodyHasTakenGoOn(t *testing.T) {
 	stream.rest()
 	stream = h.chat(t, body)
 	third := h.Started(t, "default", "s1", second)
-	goesOn(third, "c1")
-	if got := datas(stream.rest()); !strings.Contains(got, "It is ") || !strings.Contains(got, `"of c1"`) {
+	playContinuation(third, "c1")
+	if got := dataLines(stream.rest()); !strings.Contains(got, "It is ") || !strings.Contains(got, `"of c1"`) {
 		t.Errorf("got %s", got)
 	}
 	if third.GetEntry() != statev1.RunEntry_RUN_ENTRY_RESUME || len(h.State.Starts()) != 1 {
@@ -193,7 +193,7 @@ func TestAMessageWaitsWhoseAnswersAreForFormerSteps(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.State.Announce(t, &statev1.Agent{AgentType: "demo", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
-	first, c := asking(t, h, "c1")
+	first, c := startAsking(t, h, "c1")
 	stream := h.chat(t, c.output("c1", 1).post("s1"))
 	run := h.Started(t, "default", "s1", first)
 	run.Say(2, Resumed(), Result("c1", "1"))
@@ -207,8 +207,8 @@ func TestAMessageWaitsWhoseAnswersAreForFormerSteps(t *testing.T) {
 	run.Say(3, StepCommitted(), Completed())
 	run.Complete(Says(3, "One.", "server"), Returns(3, "server", "1"))
 	stream.rest()
-	says(t, h, run, 4, "Two.")
-	if got := datas(waiting.rest()); !strings.Contains(got, "Two.") {
+	playText(t, h, run, 4, "Two.")
+	if got := dataLines(waiting.rest()); !strings.Contains(got, "Two.") {
 		t.Errorf("got %s", got)
 	}
 }
@@ -216,14 +216,14 @@ func TestAMessageWaitsWhoseAnswersAreForFormerSteps(t *testing.T) {
 func TestAnotherAnswerToAQuestionWithoutIDSaysNothingAgain(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "hi"))
-	first := says(t, h, nil, 1, "One.")
+	h.chat(t, chatBody("s1", "hi"))
+	first := playText(t, h, nil, 1, "One.")
 	question := userMessage("", "hi")
 	delete(question, "id")
-	stream := h.chat(t, text2(map[string]any{"id": "s1", "trigger": "regenerate-message", "messageId": "msg_run1", "message": question}))
-	says(t, h, first, 2, "Two.")
+	stream := h.chat(t, toJSON(map[string]any{"id": "s1", "trigger": "regenerate-message", "messageId": "msg_run1", "message": question}))
+	playText(t, h, first, 2, "Two.")
 	stream.rest()
-	if got, want := conversed(t, h), "u-hi: hi; msg_run2: Two."; got != want {
+	if got, want := storedConversation(t, h), "u-hi: hi; msg_run2: Two."; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -231,37 +231,37 @@ func TestAnotherAnswerToAQuestionWithoutIDSaysNothingAgain(t *testing.T) {
 func TestAKeyOfAnotherKindOfRequestIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
-		"another answer": regenerate(userMessage("u-hi", "hi")), "an edit": edited("u-hi", "ho"), "another message": say("s1", "two"),
+		"another answer": regenerateBody(userMessage("u-hi", "hi")), "an edit": editBody("u-hi", "ho"), "another message": chatBody("s1", "two"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
-			h.chat(t, say("s1", "hi"), "X-Holdfast-Request-Key", "k1")
-			says(t, h, nil, 1, "One.")
-			refused(t, h.request(t, http.MethodPost, "/chat", body, "X-Holdfast-Request-Key", "k1"), 409, "REQUEST_KEY_REUSED")
+			h.chat(t, chatBody("s1", "hi"), "X-Holdfast-Request-Key", "k1")
+			playText(t, h, nil, 1, "One.")
+			wantFault(t, h.request(t, http.MethodPost, "/chat", body, "X-Holdfast-Request-Key", "k1"), 409, "REQUEST_KEY_REUSED")
 		})
 	}
 }
 
 func TestWhoGoesBackWithAKeyToWhatNeverArrivedIsToldItAgain(t *testing.T) {
 	t.Parallel()
-	for name, body := range map[string]string{"another answer": regenerate(userMessage("u-hi", "hi")), "an edit": edited("u-hi", "hi")} {
+	for name, body := range map[string]string{"another answer": regenerateBody(userMessage("u-hi", "hi")), "an edit": editBody("u-hi", "hi")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
 			h.chat(t, body, "X-Holdfast-Request-Key", "k1")
-			first := says(t, h, nil, 1, "One.")
+			first := playText(t, h, nil, 1, "One.")
 			for range 2 {
-				if got := datas(h.chat(t, body, "X-Holdfast-Request-Key", "k1").rest()); !strings.Contains(got, "One.") {
+				if got := dataLines(h.chat(t, body, "X-Holdfast-Request-Key", "k1").rest()); !strings.Contains(got, "One.") {
 					t.Errorf("got %s, want the first answer", got)
 				}
 				if first != nil {
-					h.chat(t, say("s1", "two"))
-					says(t, h, first, 2, "Two.")
+					h.chat(t, chatBody("s1", "two"))
+					playText(t, h, first, 2, "Two.")
 					first = nil
 				}
 			}
-			if got, want := conversed(t, h), "u-hi: hi; msg_run1: One.; u-two: two; msg_run2: Two."; got != want {
+			if got, want := storedConversation(t, h), "u-hi: hi; msg_run1: One.; u-two: two; msg_run2: Two."; got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
 		})
@@ -272,14 +272,14 @@ func TestAStopIsNotUndoneByAClientThatSendsByItself(t *testing.T) {
 	t.Parallel()
 	for _, major := range []string{"5", "6"} {
 		h := open(t, nil)
-		first, c := asking(t, h, "c1")
+		first, c := startAsking(t, h, "c1")
 		body := c.output("c1", 2).post("s1")
 		stream := h.chat(t, body)
 		second := h.Started(t, "default", "s1", first)
 		second.Say(1, Interrupted())
 		second.Interrupt()
 		stream.rest()
-		got := datas(streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk="+major, body)).rest())
+		got := dataLines(streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk="+major, body)).rest())
 		if newest := h.State.Newest("default", "s1"); newest.GetRunId() != second.GetRunId() {
 			t.Errorf("ai %s: run %s was begun behind the stop", major, newest.GetRunId())
 		}
@@ -293,12 +293,12 @@ func TestAMessageWaitsThoughTheStreamIsAway(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.State.Announce(t, &statev1.Agent{AgentType: "demo", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
-	first, c := asking(t, h, "c1")
+	first, c := startAsking(t, h, "c1")
 	stream := h.chat(t, c.output("c1", 1).post("s1"))
 	run := h.Started(t, "default", "s1", first)
 	stream.until("start")
 	h.Stream.Away(true)
-	waiting := h.post(t, "/chat", c.next())
+	waiting := h.postAsync(t, "/chat", c.next())
 	waitFor(t, "the message is taken", func() bool {
 		starts := h.State.Starts()
 		return starts[len(starts)-1].GetOnBusy() == statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED && len(starts[len(starts)-1].GetAnswers()) > 0
@@ -307,8 +307,8 @@ func TestAMessageWaitsThoughTheStreamIsAway(t *testing.T) {
 	run.Say(2, Resumed(), Result("c1", "1"), StepStarted(), Text("One."), StepCommitted(), Completed())
 	run.Complete(Returns(2, "c1", "1"), Says(2, "One."))
 	stream.rest()
-	says(t, h, run, 3, "Two.")
-	if got := datas(streamOf(t, <-waiting).rest()); !strings.Contains(got, "Two.") {
+	playText(t, h, run, 3, "Two.")
+	if got := dataLines(streamOf(t, <-waiting).rest()); !strings.Contains(got, "Two.") {
 		t.Errorf("got %s", got)
 	}
 }

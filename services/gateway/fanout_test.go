@@ -48,16 +48,16 @@ func TestThreeHundredReadersOfASessionAreOneCallUpstream(t *testing.T) {
 	}
 }
 
-// tally is what one reader was told: the sequences of the chunks, in order.
-type tally struct {
+// readerResult is what one reader was told: the sequences of the chunks, in order.
+type readerResult struct {
 	chunks []int64
 	text   string
 	ended  bool
 }
 
-// told reads as a client does that comes again whenever it is dropped. It calls begun
+// readerFunc reads as a client does that comes again whenever it is dropped. It calls begun
 // when the server has begun to answer.
-type told func(t *testing.T, h *house, begun func()) (tally, error)
+type readerFunc func(t *testing.T, h *fixture, begun func()) (readerResult, error)
 
 // Readers of all kinds, early and late, through cuts upstream: each is told
 // everything once.
@@ -66,10 +66,10 @@ func TestReadersOfAllKindsAreToldEverythingOnceThroughCuts(t *testing.T) {
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
 	run.Say(1, Started(), StepStarted())
-	kinds := map[string]told{"sse": sseTally, "ws": wsTally, "chat": chatTally, "connect": connectTally}
+	kinds := map[string]readerFunc{"sse": sseTally, "ws": wsTally, "chat": chatTally, "connect": connectTally}
 	type result struct {
 		kind string
-		tally
+		readerResult
 		err error
 	}
 	results := make(chan result)
@@ -87,7 +87,7 @@ func TestReadersOfAllKindsAreToldEverythingOnceThroughCuts(t *testing.T) {
 			}()
 		}
 	}
-	want := tally{ended: true}
+	want := readerResult{ended: true}
 	begin()
 	child := run.Child("c1")
 	for i := range 120 {
@@ -116,28 +116,28 @@ func TestReadersOfAllKindsAreToldEverythingOnceThroughCuts(t *testing.T) {
 			t.Errorf("%s: the positions do not rise: %v", got.kind, got.chunks)
 		}
 		got.chunks = nil
-		if got.err != nil || fmt.Sprint(got.tally) != fmt.Sprint(want) {
-			t.Errorf("%s: got %v, %v; want %v", got.kind, got.tally, got.err, want)
+		if got.err != nil || fmt.Sprint(got.readerResult) != fmt.Sprint(want) {
+			t.Errorf("%s: got %v, %v; want %v", got.kind, got.readerResult, got.err, want)
 		}
 	}
 }
 
-func sseTally(t *testing.T, h *house, begun func()) (tally, error) {
+func sseTally(t *testing.T, h *fixture, begun func()) (readerResult, error) {
 	response, err := get(t, h, "/sse?sessionId=s1")
 	if err != nil {
-		return tally{}, err
+		return readerResult{}, err
 	}
 	begun()
 	defer response.Body.Close()
 	events, err := streamOf(t, &reply{response}).all()
-	var got tally
+	var got readerResult
 	for _, e := range events {
 		got.event(e.name, e.id, e.data)
 	}
 	return got, err
 }
 
-func (got *tally) event(name, id, data string) {
+func (got *readerResult) event(name, id, data string) {
 	var sequence int64
 	_, _ = fmt.Sscan(id, &sequence)
 	switch {
@@ -155,15 +155,15 @@ func delta(data string) string {
 	return text
 }
 
-func wsTally(t *testing.T, h *house, begun func()) (tally, error) {
+func wsTally(t *testing.T, h *fixture, begun func()) (readerResult, error) {
 	conn, _, err := h.upgrade(t, "/ws?sessionId=s1", nil) //nolint:bodyclose // the body is the socket
 	if err != nil {
-		return tally{}, err
+		return readerResult{}, err
 	}
 	begun()
 	defer func() { _ = conn.CloseNow() }()
 	s := &socket{conn, t}
-	var got tally
+	var got readerResult
 	for {
 		f, err := s.next()
 		if websocket.CloseStatus(err) == websocket.StatusNormalClosure {
@@ -176,18 +176,18 @@ func wsTally(t *testing.T, h *house, begun func()) (tally, error) {
 	}
 }
 
-func chatTally(t *testing.T, h *house, begun func()) (tally, error) {
+func chatTally(t *testing.T, h *fixture, begun func()) (readerResult, error) {
 	response, err := get(t, h, "/chat/s1/stream")
 	if err != nil {
-		return tally{}, err
+		return readerResult{}, err
 	}
 	begun()
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusNoContent {
-		return tally{}, errors.New("nothing to resume")
+		return readerResult{}, errors.New("nothing to resume")
 	}
 	events, err := streamOf(t, &reply{response}).all()
-	var got tally
+	var got readerResult
 	for _, e := range events {
 		if strings.Contains(e.data, `"text-delta"`) {
 			got.text += delta(e.data)
@@ -197,14 +197,14 @@ func chatTally(t *testing.T, h *house, begun func()) (tally, error) {
 	return got, err
 }
 
-func connectTally(t *testing.T, h *house, begun func()) (tally, error) {
+func connectTally(t *testing.T, h *fixture, begun func()) (readerResult, error) {
 	stream, err := clients(t, h)["connect"].Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1"})
 	if err != nil {
-		return tally{}, err
+		return readerResult{}, err
 	}
 	begun()
 	defer func() { _ = stream.Close() }()
-	var got tally
+	var got readerResult
 	for stream.Receive() {
 		if chunk := stream.Msg().GetChunk(); chunk != nil {
 			got.chunks = append(got.chunks, chunk.GetSequence())
@@ -215,7 +215,7 @@ func connectTally(t *testing.T, h *house, begun func()) (tally, error) {
 	return got, stream.Err()
 }
 
-func get(t *testing.T, h *house, path string) (*http.Response, error) {
+func get(t *testing.T, h *fixture, path string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+path, nil)
 	if err != nil {
 		return nil, err
@@ -306,10 +306,10 @@ func TestAFamilyIsShownToThoseWhoAskForAll(t *testing.T) {
 		t.Fatalf("the family: got %s, want it to end with %s", got, parent)
 	}
 	if rest[0].data != `{"at":0,"sessionId":"c1"}` || !strings.HasSuffix(rest[1].data, `,"sessionId":"c1"}`) || strings.Contains(rest[len(rest)-1].data, "sessionId") {
-		t.Errorf("got %s", datas(rest))
+		t.Errorf("got %s", dataLines(rest))
 	}
 	// When it has caught up, this reader alone knows.
-	if got, want := strings.TrimPrefix(datas(late.rest()), "{}\n"), datas(rest); got != want {
+	if got, want := strings.TrimPrefix(dataLines(late.rest()), "{}\n"), dataLines(rest); got != want {
 		t.Errorf("late: got %s, want %s", got, want)
 	}
 	if got := names(one.rest()); got != parent {
@@ -318,7 +318,7 @@ func TestAFamilyIsShownToThoseWhoAskForAll(t *testing.T) {
 	if got := names(own.rest()); !strings.HasPrefix(got, "rewound, chunk 1.34.1, ") || !strings.HasSuffix(got, "end 1.ended") {
 		t.Errorf("the child: got %s", got)
 	}
-	if got := datas(chat.rest()); strings.Contains(got, "void") || !strings.Contains(got, "mine") || strings.Count(got, `"start"`) != 1 || !strings.HasSuffix(got, "[DONE]\n") {
+	if got := dataLines(chat.rest()); strings.Contains(got, "void") || !strings.Contains(got, "mine") || strings.Count(got, `"start"`) != 1 || !strings.HasSuffix(got, "[DONE]\n") {
 		t.Errorf("chat: got %s", got)
 	}
 }
