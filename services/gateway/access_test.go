@@ -22,8 +22,7 @@ func keysFile(t *testing.T, text string) string {
 	return file
 }
 
-// openWithKeys opens a gateway that asks for keys: one of the tenant acme and one of
-// another tenant.
+// openWithKeys opens a gateway with API keys: one of the tenant acme, and one of another tenant.
 func openWithKeys(t *testing.T) (h *fixture, acme, other string) {
 	t.Helper()
 	acme, sumA := gateway.NewAPIKey()

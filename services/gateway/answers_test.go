@@ -13,8 +13,8 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// startAsking plays a run of s1 that waits for the answers of the calls, and gives a client
-// that was told so. Ids that begin with y are those of approvals.
+// startAsking plays a run of s1 that waits for answers to the calls, and returns a client with the
+// message. Calls with ids that begin with y are approvals.
 func startAsking(t *testing.T, h *fixture, calls ...string) (*Run, *uiClient) {
 	t.Helper()
 	stream := h.chat(t, chatBody("s1", "hi"))
@@ -28,7 +28,7 @@ func startAsking(t *testing.T, h *fixture, calls ...string) (*Run, *uiClient) {
 	return run, c
 }
 
-// playAsk plays a step of the run that ends with calls that wait.
+// playAsk plays a step that ends with open calls.
 func playAsk(run *Run, step int32, calls ...string) {
 	begin := Started()
 	if step > 1 {
@@ -53,7 +53,7 @@ func playAsk(run *Run, step int32, calls ...string) {
 	run.Suspend(open, Says(step, "", calls...))
 }
 
-// playContinuation plays the run that has the answers of the calls.
+// playContinuation plays the run after the answers to the calls.
 func playContinuation(run *Run, calls ...string) {
 	run.Say(1, Resumed())
 	for _, id := range calls {
@@ -121,7 +121,7 @@ func TestApprovalsAndErrorsAreAnswers(t *testing.T) {
 	c.respond("y1", true).respond("y2", false)
 	c.call("y2")["approval"].(uiPart)["reason"] = "no"
 	c.call("c1")["state"], c.call("c1")["errorText"] = "output-error", "broken"
-	c.call("c2")["state"] = "output-available" // of undefined
+	c.call("c2")["state"] = "output-available" // with an undefined output
 	stream := h.chat(t, c.post("s1"))
 	playContinuation(h.Started(t, "default", "s1", first), "y1", "y2", "c1", "c2")
 	c.apply(t, stream.rest())
@@ -190,7 +190,7 @@ func TestAnAnswerThatComesAgainIsToldTheSame(t *testing.T) {
 	if got := h.State.Newest("default", "s1").GetRunId(); got != run.GetRunId() {
 		t.Errorf("newest run: got %s", got)
 	}
-	// The client has it all, and an app that sends on by itself sends it back.
+	// The client has all of it, and an app that sends by itself sends it again.
 	c.apply(t, h.chat(t, body).rest())
 	before := c.String()
 	if c.apply(t, h.chat(t, c.post("s1")).rest()); c.reason != "interrupted" || c.String() != before {
@@ -397,7 +397,7 @@ func TestAClientToolIsAnsweredWhileTheFirstStreamIsOpen(t *testing.T) {
 	first.Say(1, StepCommitted(), Suspended())
 	first.Suspend([]*statev1.Call{call}, Says(1, "", "c1"))
 	playContinuation(h.Started(t, "default", "s1", first), "c1")
-	// It ends with the first run, or goes on where the answer has come before that was told.
+	// It ends with the first run, or continues if the answer came before that end.
 	if got := dataLines(live.rest()); !strings.Contains(got, "tool-calls") && !strings.Contains(got, `"finishReason":"stop"`) {
 		t.Errorf("the first stream: got %s", got)
 	}

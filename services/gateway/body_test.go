@@ -15,11 +15,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// change makes a body of a client's. What it reads from last blocks until the body
-// is closed.
+// change replaces the body of a client's request. Reads of rest block until the body is closed.
 type change func(body, rest io.Reader) io.Reader
 
-// bodies is a transport that sends changed bodies, of no declared length.
+// bodies is a transport that replaces request bodies, without a declared length.
 type bodies struct {
 	next   http.RoundTripper
 	change change
@@ -41,7 +40,7 @@ type body struct {
 
 func (b body) Close() error { return errors.Join(b.stop.Close(), b.sent.Close()) }
 
-// endlessBody is a body that goes on for ever.
+// endlessBody is a body without an end.
 type endlessBody struct{}
 
 func (endlessBody) Read(p []byte) (int, error) {
@@ -51,7 +50,7 @@ func (endlessBody) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// callers is clients of all protocols whose requests have the bodies.
+// callers returns clients of all protocols with the replaced bodies.
 func callers(t *testing.T, h *fixture, key string, changed change) map[string]agentv1connect.AgentServiceClient {
 	t.Helper()
 	first := &http.Transport{}

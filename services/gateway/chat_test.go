@@ -342,7 +342,7 @@ func TestALostExecutorIsTakenBackInTheStream(t *testing.T) {
 	if strings.Count(got, "reset-step") != 2 {
 		t.Errorf("got %s", got)
 	}
-	// Behind the last reset-step stands what an uncut stream has behind its first start-step.
+	// After the last reset-step comes what an uncut stream has after its first start-step.
 	_, tail, _ := strings.Cut(uncut, `{"type":"start-step"}`)
 	if !strings.HasSuffix(got, `{"type":"reset-step"}`+tail) {
 		t.Errorf("got %s", got)
@@ -389,7 +389,7 @@ func TestTheTimeForABodyDoesNotEndItsAnswer(t *testing.T) {
 			stream := streamOf(t, &reply{response})
 			stream.until("start")
 			run := h.Started(t, "default", "s1", nil)
-			quiet := time.NewTimer(4500 * time.Millisecond) // longer than both times
+			quiet := time.NewTimer(4500 * time.Millisecond) // longer than both timeouts
 			<-quiet.C
 			playAnswer(run)
 			if events, err := stream.all(); err != nil {

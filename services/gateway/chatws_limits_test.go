@@ -57,7 +57,7 @@ func TestARequestThatIsToldKeepsNothingOfItsFrame(t *testing.T) {
 	s := h.talk(t)
 	const requests, size = 6, 6 << 20
 	var runs []*Run
-	before, _ := memoryInUse() // of all, which is why no test is parallel to this one
+	before, _ := memoryInUse() // of the process, so no test may run in parallel
 	for i := range requests {
 		id := fmt.Sprint("s", i)
 		large := `{"id":"u-1","role":"user","parts":[{"type":"text","text":"` + strings.Repeat("x", size) + `"}]},{"id":"a-1","role":"assistant","parts":[]},`
@@ -97,7 +97,7 @@ func TestRequestsOfASocketCountAsStreams(t *testing.T) {
 func TestADrainedGatewayDropsItsChatSockets(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	s, idle, silent := h.talk(t), h.talk(t), h.talk(t) // silent's client answers nothing, not even the close
+	s, idle, silent := h.talk(t), h.talk(t), h.talk(t) // the client of silent answers nothing, not even the close
 	s.say(sendFrame("r1", "s1", "hi"))
 	h.Started(t, "default", "s1", nil).Say(1, Started(), StepStarted(), Text("Once "))
 	s.until("Once ")
@@ -129,7 +129,7 @@ func TestASlowSocketIsCutAndOthersAreNot(t *testing.T) {
 	all := fast.until("Once ")
 	slow.say(resumeFrame("r1", "s1"))
 	waitFor(t, "both are told", func() bool { return h.service.OpenStreams() == 4 })
-	const times, size = 48, 1 << 19 // more than the kernel keeps for a reader that does not read
+	const times, size = 48, 1 << 19 // more than the kernel buffers for a stalled reader
 	for i := range times {
 		run.Say(1, Text(strings.Repeat("x", size)+fmt.Sprint(i, "!")))
 		all += fast.until(fmt.Sprint(i, "!"))
@@ -150,7 +150,7 @@ func TestAChatSocketThatDoesNotAnswerPingsIsLeft(t *testing.T) {
 		_, err := answers.next()
 		left <- err
 	}()
-	h.talk(t) // nobody reads it, so nobody answers
+	h.talk(t) // its client does not read, so it sends no pong
 	waitFor(t, "there are two", func() bool { return h.service.OpenStreams() == 2 })
 	waitFor(t, "the gateway has left one", func() bool { return h.service.OpenStreams() == 1 })
 	answers.say(resumeFrame("r1", "nobody"))

@@ -15,13 +15,13 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// talk is a client's end of a chat socket.
+// talk is the client of a chat socket.
 type talk struct {
 	*websocket.Conn
 	t *testing.T
 }
 
-// talkFrame is one frame of the gateway's.
+// talkFrame is a frame from the gateway.
 type talkFrame struct {
 	Type      string
 	RequestID string
@@ -63,7 +63,7 @@ func (s *talk) next() (talkFrame, error) {
 	return f, nil
 }
 
-// until reads up to the frame that contains the text, and gives all, one a line.
+// until reads up to the frame that contains the text, and returns all frames, one per line.
 func (s *talk) until(part string) string {
 	s.t.Helper()
 	var all strings.Builder
@@ -79,7 +79,7 @@ func (s *talk) until(part string) string {
 	}
 }
 
-// drop reads to the close, which has to be none that says that all is well.
+// drop reads to the close, which must not be a clean one.
 func (s *talk) drop(code websocket.StatusCode, reason string) (before []talkFrame) {
 	s.t.Helper()
 	for {
@@ -97,7 +97,7 @@ func (s *talk) drop(code websocket.StatusCode, reason string) (before []talkFram
 	}
 }
 
-// sendFrame is the frame of a message, as WebSocketChatTransport writes it.
+// sendFrame returns the frame of a message as WebSocketChatTransport encodes it.
 func sendFrame(request, session, words string) string {
 	return `{"type":"send","requestId":` + quote(request) + `,"id":` + quote(session) + `,"trigger":"submit-message","messages":[{"id":` +
 		quote("u-"+words) + `,"role":"user","parts":[{"type":"text","text":` + quote(words) + `}]}],"headers":{},"body":{}}`
@@ -107,8 +107,8 @@ func resumeFrame(request, session string) string {
 	return `{"type":"resume","requestId":` + quote(request) + `,"id":` + quote(session) + `,"headers":{},"body":{}}`
 }
 
-// partsOf checks that the frames of the request stand as they have to, and gives their
-// chunks as the events of a stream would have them.
+// partsOf checks the order of the frames of a request, and returns their chunks as the events of a
+// stream.
 func partsOf(t *testing.T, request, text string) string {
 	t.Helper()
 	var b strings.Builder
@@ -332,7 +332,7 @@ func TestAFrameBringsTheHeadersThatCountAndNoCredentials(t *testing.T) {
 	if start := h.State.Starts()[0]; start.GetRequestKey() != "k1" || start.GetAgentType() != "other" || start.GetOnBusy().String() != "BUSY_POLICY_ENQUEUE" {
 		t.Errorf("got %v", start)
 	}
-	send("r2", `{"agentType":"other"}`) // the same key is the same run
+	send("r2", `{"agentType":"other"}`) // the same key means the same run
 	run.Say(1, Started(), StepStarted(), Text("Once "))
 	all := s.until("Once ") + s.until("Once ")
 	run.Complete()
@@ -399,7 +399,7 @@ func TestAnswersOverASocketGoOnInTheSameMessage(t *testing.T) {
 	h := open(t, nil)
 	run, c := startAsking(t, h, "c1")
 	s := h.talk(t)
-	// A page that was reloaded is told of the call, whoever was told before.
+	// A reloaded page receives the call, even if another client has received it before.
 	s.say(resumeFrame("r1", "s1"))
 	if got := partsOf(t, "r1", s.until(`"end"`)); !strings.Contains(got, `{"type":"tool-input-available","toolCallId":"c1"`) {
 		t.Errorf("got %s", got)
@@ -424,7 +424,7 @@ func TestAnAnswerGivenAloneIsFollowedByAResume(t *testing.T) {
 	}
 	stream := h.resume(t, "/chat/s1/stream")
 	s.say(resumeFrame("r1", "s1"))
-	begun := s.until(`{"type":"start","requestId":"r1"}`) // before the other one is told to its end
+	begun := s.until(`{"type":"start","requestId":"r1"}`) // before the other one has ended
 	playContinuation(h.Started(t, "default", "s1", run), "c1", "y2")
 	over, events := partsOf(t, "r1", begun+s.until(`"end"`)), dataLines(stream.rest())
 	if mergeDeltas(over) != mergeDeltas(events) || strings.Contains(over, `"type":"tool-input-available","toolCallId":"c1"`) || !strings.Contains(over, `"toolCallId":"c1","output":"of c1"`) {

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
-// Config configures a gateway. The defaults are those of pkg/config.
+// Config configures a gateway. Its defaults are those of pkg/config.
 type Config struct {
 	StateAddress     string        `env:"HOLDFAST_GATEWAY_STATE_ADDRESS" envDefault:"127.0.0.1:7411" doc:"address of the state service"`
 	StreamAddress    string        `env:"HOLDFAST_GATEWAY_STREAM_ADDRESS" envDefault:"127.0.0.1:7412" doc:"address of the stream service"`
@@ -43,18 +43,16 @@ type ProcessConfig struct {
 	Telemetry telemetry.Config // its variables have no prefix
 }
 
-// Peers is what a gateway is given by its process.
+// Peers are the dependencies of a gateway on its process.
 type Peers struct {
 	Network  rpc.Network      // nil is rpc.TCP
-	Security rpc.Security     // towards the other services
+	Security rpc.Security     // for calls to the other services
 	Log      *slog.Logger     // nil is slog.Default
 	Now      func() time.Time // nil is time.Now
 	NewID    func() string    // nil makes random ids
 }
 
-// CheckListen refuses to serve everybody without a key: Invalid
-// (INSECURE_LISTEN) when c asks for no keys and other machines can reach the
-// address.
+// CheckListen refuses to serve other machines without API keys: Invalid (INSECURE_LISTEN).
 func CheckListen(address string, c Config) error {
 	if c.APIKeys != "" || auth.Loopback(address) {
 		return nil
@@ -63,7 +61,7 @@ func CheckListen(address string, c Config) error {
 		"%q can be reached from other machines, and nobody would be asked for a key: set HOLDFAST_GATEWAY_API_KEYS to a file of keys, or listen on 127.0.0.1", address)
 }
 
-// maxPadding is more than any proxy holds back by itself.
+// maxPadding is larger than the default buffer of any proxy.
 const maxPadding = 1 << 20
 
 func (c Config) check() error {

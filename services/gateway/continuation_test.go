@@ -13,7 +13,7 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// callKinds are the calls that are asked, and how a client answers them.
+// callKinds are the kinds of calls, with how a client answers them.
 var callKinds = map[string]func(*uiClient) *uiClient{
 	"c1": func(c *uiClient) *uiClient { return c.output("c1", "of c1") },
 	"y1": func(c *uiClient) *uiClient { return c.respond("y1", true) },
@@ -71,7 +71,7 @@ func TestAContinuationThatIsCutAtAnyChunkAndAskedForByPostIsTheUncutMessage(t *t
 		for _, lost := range []bool{false, true} {
 			t.Run(call+map[bool]string{true: " of a log that is lost"}[lost], func(t *testing.T) {
 				t.Parallel()
-				h := open(t, func(c *gateway.Config) { c.Heartbeat = 5 * time.Millisecond }) // two beats tell that a log is lost
+				h := open(t, func(c *gateway.Config) { c.Heartbeat = 5 * time.Millisecond }) // two heartbeats detect a lost log
 				first, c := startAsking(t, h, call)
 				stream := h.chat(t, give(c).post("s1"))
 				run := h.Started(t, "default", "s1", first)
@@ -109,7 +109,7 @@ func TestAContinuationThatIsCutAtAnyChunkAndAskedForByPostIsTheUncutMessage(t *t
 	}
 }
 
-// returned is the stored end of a call, with who has approved it.
+// returned returns the stored end of a call, with its approval.
 func returned(call string) *eventv1.Message {
 	m := Returns(2, call, `"of `+call+`"`)
 	if call == "y1" {
@@ -153,7 +153,7 @@ func TestCallsThatWaitAreToldToEverybodyWhoComes(t *testing.T) {
 	submitted := c.output("c1", 1).respond("y1", true).post("s1")
 	stream := h.chat(t, submitted)
 	run := h.Started(t, "default", "s1", first)
-	page := h.resume(t, "/chat/s1/stream") // answered, and not gone on yet
+	page := h.resume(t, "/chat/s1/stream") // answered, and not continued yet
 	playContinuation(run, "c1", "y1")
 	stream.rest()
 	reloaded := &uiClient{}

@@ -13,8 +13,7 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// wholeAnswer is a message that two runs have written: the second one answers a call of
-// the first.
+// wholeAnswer is a message of two runs: the second one has the answer to a call of the first.
 const wholeAnswer = `{"type":"start","messageId":"msg_run1"}
 {"type":"start-step"}
 {"type":"tool-input-start","toolCallId":"c1","toolName":"add"}
@@ -30,7 +29,7 @@ const wholeAnswer = `{"type":"start","messageId":"msg_run1"}
 [DONE]
 `
 
-// playSuspended plays a run that waits for the answer of a call.
+// playSuspended plays a run that waits for the answer to a call.
 func playSuspended(h *fixture, t *testing.T) *Run {
 	t.Helper()
 	stream := h.chat(t, chatBody("s1", "hi"))
@@ -85,7 +84,7 @@ func TestPagesDoNotSplitAMessageOfTwoRuns(t *testing.T) {
 	if _, err := clients(t, h)["connect"].Resume(t.Context(), &agentv1.ResumeRequest{SessionId: "s1"}); err != nil {
 		t.Fatal(err)
 	}
-	// The messages: user, run 1, 2 and 2, user, run 3; run 4 goes on in a message of its own.
+	// The messages: user, run 1, 2 and 2, user, run 3. Run 4 continues in a message of its own.
 	h.Started(t, "default", "s1", nil).Complete(Says(5, "Twice"))
 	ids := func(path string) string {
 		var page struct {

@@ -10,14 +10,14 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// answers are the bodies with which the calls are answered by a call of its own.
+// answers are the request bodies that answer the calls.
 var answers = map[string]string{
 	"c1": `{"toolCallId":"c1","result":"of c1"}`,
 	"y1": `{"toolCallId":"y1","kind":"approval-response","approvalId":"a-y1","approved":true}`,
 }
 
-// Somebody has the streams of both runs of a message up to some event, and comes back for
-// what follows, while the second run is live and when it is over.
+// A client has the streams of both runs of a message up to some event, and resumes there, while the
+// second run is live and after it.
 func TestACursorAnywhereInAMessageThatWasContinuedGoesOn(t *testing.T) {
 	t.Parallel()
 	for call, body := range answers {
@@ -58,7 +58,7 @@ func TestACursorAnywhereInAMessageThatWasContinuedGoesOn(t *testing.T) {
 			}
 			all := slices.Concat(events[:len(events)-1], rest)
 			for i, e := range all {
-				if e.id == "" || i == len(all)-2 { // behind the end there is nothing
+				if e.id == "" || i == len(all)-2 { // nothing follows the end
 					continue
 				}
 				what := fmt.Sprintf("behind %s, %s", e.id, e.data)
@@ -71,7 +71,7 @@ func TestACursorAnywhereInAMessageThatWasContinuedGoesOn(t *testing.T) {
 	}
 }
 
-// clientAfter is a client that was told the one, and then the other as what follows.
+// clientAfter returns a client that received seen, and then tail as the rest.
 func clientAfter(t *testing.T, seen, tail []event) *uiClient {
 	t.Helper()
 	c := &uiClient{}
@@ -79,8 +79,8 @@ func clientAfter(t *testing.T, seen, tail []event) *uiClient {
 	return c
 }
 
-// The client stands at the last chunk of an attempt when it comes back, and the attempt is
-// void afterwards: nothing that it was told since says so but the reset of the step.
+// The client resumes at the last chunk of an attempt, and the attempt becomes void afterwards. Only
+// the reset of the step says so.
 func TestAClientThatResumesAtTheEndOfAnAttemptIsToldThatItIsVoid(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)

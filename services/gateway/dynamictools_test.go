@@ -10,8 +10,7 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// dynamicStep plays a step whose tools are known at run time only: one that runs, and one
-// that waits for a yes.
+// dynamicStep plays a step with dynamic tools: one that runs, and one that waits for an approval.
 func dynamicStep(run *Run) {
 	starts := func(id string) *eventv1.Chunk {
 		return &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{ToolCallId: id, ToolName: "add", Dynamic: true}}}
@@ -58,7 +57,7 @@ func TestToolsThatAreKnownAtRunTimeOnlyAreDynamicEverywhere(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", path, got, c)
 		}
 	}
-	// What comes back of such parts is understood.
+	// The gateway understands such parts from a client.
 	answered := h.chat(t, c.respond("y1", true).post("s1"))
 	second := h.Started(t, "default", "s1", first)
 	second.Say(1, Resumed())
@@ -74,7 +73,7 @@ func TestToolsThatAreKnownAtRunTimeOnlyAreDynamicEverywhere(t *testing.T) {
 	if got := h.State.Submits()[0].GetAnswers(); len(got) != 2 || !got[1].GetAnswer().GetApproval().GetApproved() {
 		t.Errorf("submitted: got %v, want what came of s1, too, and a yes", got)
 	}
-	h.Stream.Lose("default", "s1") // it is told from the store
+	h.Stream.Lose("default", "s1") // then it is read from the store
 	stored := &uiClient{}
 	stored.replay(t, h.newReplica(t).resume(t, "/chat/s1/stream?fromSequence=0").rest())
 	if stored.call("y1")["type"] != "dynamic-tool" || stored.call("y1")["output"] != 2.0 {

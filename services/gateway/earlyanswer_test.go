@@ -17,8 +17,8 @@ import (
 
 const submitC1 = `{"toolCallId":"c1","result":1}`
 
-// startShowingCall plays a run of s1 that has told the call c1 and does not suspend on it yet, and
-// gives a client that has run the tool.
+// startShowingCall plays a run of s1 that has shown the call c1 and not suspended on it. It returns
+// a client that has run the tool.
 func startShowingCall(t *testing.T, h *fixture) (*Run, *uiClient) {
 	t.Helper()
 	stream := h.chat(t, chatBody("s1", "hi"))
@@ -108,7 +108,7 @@ func TestAnAnswerToASessionThatWasAbortedSaysSo(t *testing.T) {
 	wantFault(t, h.request(t, http.MethodPost, "/chat", c.output("c1", 2).post("s1")), 409, "OWNER_NOT_CONTINUABLE")
 }
 
-// next is a new message of the user's behind what the client has.
+// next returns a new user message after the client's messages.
 func (c *uiClient) next(more ...string) string {
 	body := map[string]any{"id": "s1", "messages": []any{userMessage("u-hi", "hi"), c.message(), userMessage("u-two", "two")}}
 	for i := 0; i < len(more); i += 2 {
@@ -122,7 +122,7 @@ func TestAMessageWithAnEarlyAnswerIsRefusedAsAWhole(t *testing.T) {
 	h := open(t, func(c *gateway.Config) { c.StatePatience = 0 })
 	run, c := startShowingCall(t, h)
 	body := c.next("onBusy", "enqueue")
-	wantFault(t, h.request(t, http.MethodPost, "/chat", body), 503, "CALL_NOT_OPEN") // only the stream knows
+	wantFault(t, h.request(t, http.MethodPost, "/chat", body), 503, "CALL_NOT_OPEN") // only the stream has it
 	wantFault(t, h.request(t, http.MethodPost, "/chat", c.next()), 409, "SESSION_BUSY")
 	run.Plans("server", "c1")
 	wantFault(t, h.request(t, http.MethodPost, "/chat", body), 503, "CALL_NOT_OPEN")

@@ -12,22 +12,22 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// userMessage is a message of a user as clients send it.
+// userMessage returns a user message as clients send it.
 func userMessage(id, text string) uiPart {
 	return uiPart{"id": id, "role": "user", "parts": []any{uiPart{"type": "text", "text": text}}}
 }
 
-// regenerateBody is what a client sends that wants another answer.
+// regenerateBody returns the request of a client for another answer.
 func regenerateBody(messages ...any) string {
 	return toJSON(map[string]any{"id": "s1", "trigger": "regenerate-message", "messages": messages})
 }
 
-// editBody is what a client sends that has changed its message.
+// editBody returns the request of a client that has edited its message.
 func editBody(id, text string) string {
 	return toJSON(map[string]any{"id": "s1", "trigger": "submit-message", "messageId": id, "messages": []any{userMessage(id, text)}})
 }
 
-// playText plays the run that follows former, with one step that says the text.
+// playText plays the run after former, with one step of the text.
 func playText(t *testing.T, h *fixture, former *Run, step int32, text string) *Run {
 	t.Helper()
 	run := h.Started(t, "default", "s1", former)
@@ -36,7 +36,7 @@ func playText(t *testing.T, h *fixture, former *Run, step int32, text string) *R
 	return run
 }
 
-// storedConversation gives the stored conversation, as "id: text" for each message.
+// storedConversation returns the stored messages, each as "id: text".
 func storedConversation(t *testing.T, h *fixture) string {
 	t.Helper()
 	var page struct {
@@ -65,7 +65,7 @@ func TestAMessageIsAnsweredAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		body            string
 		message, answer string // of the intent
-		sends           bool   // the message is sent along
+		sends           bool   // whether the message is sent
 	}{
 		"cut before the answer":    {regenerateBody(hi, one, two), "u-two", "", true},
 		"an answer stands behind":  {regenerateBody(two, clientWith("msg_run2").message()), "u-two", "", true},

@@ -17,8 +17,7 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// bubble runs a test in a bubble in which time passes when nothing else happens:
-// gateway, services and client are on one in-memory network.
+// bubble runs a test under fake time, with gateway, services and client on one in-memory network.
 func bubble(t *testing.T, test func(t *testing.T, w *World, client *http.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(t)
@@ -136,7 +135,7 @@ func TestAReplayIsGivenForTenMinutes(t *testing.T) {
 	}
 }
 
-// resume takes up the stream of s1.
+// resume resumes the stream of s1.
 func resume(t *testing.T, client *http.Client) *reply {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/chat/s1/stream", nil)
@@ -154,7 +153,7 @@ func resume(t *testing.T, client *http.Client) *reply {
 func TestAClientThatStopsReadingIsLeft(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
-		response := post(t, client, chatBody("s1", "hi")) // nobody reads its body
+		response := post(t, client, chatBody("s1", "hi")) // its body is not read
 		run := w.Started(t, "default", "s1", nil)
 		run.Say(1, Started(), StepStarted())
 		for range 200 {
@@ -169,7 +168,7 @@ func TestAClientThatStopsReadingIsLeft(t *testing.T) {
 	})
 }
 
-// nearlyAsLong is how many calls fail in an absence of nine seconds.
+// nearlyAsLong is how many calls fail in an outage of nine seconds.
 const nearlyAsLong = 9
 
 func TestTheCallsOfOneRequestWaitOnceForTheStateService(t *testing.T) {
@@ -177,7 +176,7 @@ func TestTheCallsOfOneRequestWaitOnceForTheStateService(t *testing.T) {
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
 		for _, tc := range []struct {
 			name        string
-			first, more int // how many calls fail at first, and from the start of the run on
+			first, more int // failed calls at first, and after the start of the run
 			status      int
 		}{
 			{"two short absences", 5, 5, http.StatusOK},

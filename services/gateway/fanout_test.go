@@ -48,19 +48,18 @@ func TestThreeHundredReadersOfASessionAreOneCallUpstream(t *testing.T) {
 	}
 }
 
-// readerResult is what one reader was told: the sequences of the chunks, in order.
+// readerResult has the sequences of the chunks that a reader received, in order.
 type readerResult struct {
 	chunks []int64
 	text   string
 	ended  bool
 }
 
-// readerFunc reads as a client does that comes again whenever it is dropped. It calls begun
-// when the server has begun to answer.
+// readerFunc reads like a client that resumes after each drop. It calls begun when the server has
+// begun to answer.
 type readerFunc func(t *testing.T, h *fixture, begun func()) (readerResult, error)
 
-// Readers of all kinds, early and late, through cuts upstream: each is told
-// everything once.
+// Readers of all kinds, early and late, through upstream cuts: each receives everything once.
 func TestReadersOfAllKindsAreToldEverythingOnceThroughCuts(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
@@ -74,7 +73,7 @@ func TestReadersOfAllKindsAreToldEverythingOnceThroughCuts(t *testing.T) {
 	}
 	results := make(chan result)
 	readers := 0
-	var late sync.WaitGroup // those that are not answered yet
+	var late sync.WaitGroup // without an answer yet
 	begin := func() {
 		for kind, read := range kinds {
 			readers++
@@ -107,7 +106,7 @@ func TestReadersOfAllKindsAreToldEverythingOnceThroughCuts(t *testing.T) {
 			begin()
 		}
 	}
-	late.Wait() // a chat that has ended is resumed by nobody
+	late.Wait() // no client resumes a chat that has ended
 	run.Say(1, StepCommitted(), Completed())
 	run.Complete()
 	for range readers {
@@ -239,7 +238,7 @@ func TestATopicLeavesNothingBehind(t *testing.T) {
 			}
 			response, err := http.DefaultTransport.RoundTrip(r)
 			if err != nil {
-				return // it left before it was answered
+				return // it left before the answer
 			}
 			defer response.Body.Close()
 			_, _ = io.Copy(io.Discard, response.Body)
@@ -258,7 +257,7 @@ func TestATopicLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// It counts the goroutines of the process, so it runs alone.
+// The test counts the goroutines of the process, so it runs alone.
 func TestNoGoroutineIsLeftOfReaders(t *testing.T) { //nolint:paralleltest // see above
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
@@ -287,7 +286,7 @@ func TestAFamilyIsShownToThoseWhoAskForAll(t *testing.T) {
 	below := run.Child("c1")
 	own := h.resume(t, "/sse?sessionId=c1")
 	for _, r := range []*reader{all, one, own} {
-		r.until("{}") // what comes now, they are told live
+		r.until("{}") // what follows is live
 	}
 	at := below.Say(1, Started(), Text("a"))
 	below.Say(1, Text("void"))
@@ -308,7 +307,7 @@ func TestAFamilyIsShownToThoseWhoAskForAll(t *testing.T) {
 	if rest[0].data != `{"at":0,"sessionId":"c1"}` || !strings.HasSuffix(rest[1].data, `,"sessionId":"c1"}`) || strings.Contains(rest[len(rest)-1].data, "sessionId") {
 		t.Errorf("got %s", dataLines(rest))
 	}
-	// When it has caught up, this reader alone knows.
+	// Only this reader receives caught-up there.
 	if got, want := strings.TrimPrefix(dataLines(late.rest()), "{}\n"), dataLines(rest); got != want {
 		t.Errorf("late: got %s, want %s", got, want)
 	}

@@ -1,6 +1,6 @@
-// Package gateway is the only door to the public: HTTP for browsers (the AI SDK's
-// chat, the native stream as server-sent events and over WebSockets, a page to chat on)
-// and the Connect service, on one port. It holds no state that matters; any replica serves any client.
+// Package gateway serves the public on one port: HTTP for browsers (the AI SDK's chat, the native
+// stream as server-sent events and over WebSockets, a chat page) and the Connect service. It stores
+// nothing, so any replica serves any client.
 //
 //	browser ── POST /chat ──▶ chat ── StartRun ──▶ state
 //	        ◀─ UI message stream ── uistream ◀── follow ◀── ListSteps ── state
@@ -53,9 +53,8 @@ type Service struct {
 	handler http.Handler
 }
 
-// New makes a gateway; it connects to nobody yet. Invalid (CONFIG_INVALID,
-// API_KEYS_INVALID, CORS_ORIGIN_INVALID, and the reasons of rpc.Dial): the
-// configuration cannot be used.
+// New returns a gateway. It connects to no service yet. Invalid (CONFIG_INVALID, API_KEYS_INVALID,
+// CORS_ORIGIN_INVALID, and the reasons of rpc.Dial): the configuration is invalid.
 func New(_ context.Context, c Config, p Peers) (*Service, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -109,7 +108,7 @@ func (s *Service) dial() (err error) {
 	return nil
 }
 
-// build makes the handler.
+// build makes the handler of all routes.
 func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	p := s.parts()
 	prefix, connect, err := s.connect(keys, p)
@@ -125,7 +124,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	return nil
 }
 
-// parts are what several handlers share.
+// parts are shared by several handlers.
 type parts struct {
 	runs     statev1.RunServiceClient
 	calls    statev1.CallServiceClient
@@ -170,7 +169,7 @@ func (s *Service) connect(keys *auth.Keys, p *parts) (string, http.Handler, erro
 	return server.Handler()
 }
 
-// chatRoutes are for clients of the AI SDK.
+// chatRoutes serve clients of the AI SDK.
 func (s *Service) chatRoutes(p *parts) []httpapi.Route {
 	c := s.config
 	chats := chat.New(
@@ -191,7 +190,7 @@ func (s *Service) chatRoutes(p *parts) []httpapi.Route {
 	}
 }
 
-// streamRoutes are the native stream.
+// streamRoutes serve the native stream.
 func (s *Service) streamRoutes(p *parts) []httpapi.Route {
 	c := s.config
 	events := &native.Events{Follower: p.follower, Streams: s.streams, Padding: c.HeartbeatPadding, Timeout: c.WriteTimeout, Log: s.peers.Log}
@@ -202,7 +201,7 @@ func (s *Service) streamRoutes(p *parts) []httpapi.Route {
 	}
 }
 
-// viewRoutes are what is stored.
+// viewRoutes serve stored conversations.
 func (s *Service) viewRoutes(p *parts) []httpapi.Route {
 	loader := &snapshot.Loader{Sessions: p.sessions, Follower: p.follower, Now: s.peers.Now, Limit: s.config.MaxSnapshots}
 	return []httpapi.Route{
@@ -235,12 +234,10 @@ func (s *Service) healthRoutes() []httpapi.Route {
 	}
 }
 
-// Handler serves everything. Serve is the better way to serve it: it ends open
-// streams at shutdown.
+// Handler returns the handler of all routes. Prefer Serve, which ends open streams at shutdown.
 func (s *Service) Handler() http.Handler { return s.handler }
 
-// Run waits for the end of ctx and then ends the open streams, in a way that
-// clients take for a drop.
+// Run waits for the end of ctx and then cuts the open streams, so that clients reconnect.
 func (s *Service) Run(ctx context.Context) error {
 	<-ctx.Done()
 	s.streams.Drain()
@@ -252,6 +249,5 @@ func (s *Service) Close() error {
 	return errors.Join(s.state.Close(), s.stream.Close())
 }
 
-// NewAPIKey makes an API key and the digest that stands for it in the file of
-// HOLDFAST_GATEWAY_API_KEYS.
+// NewAPIKey returns an API key and its digest for the file of HOLDFAST_GATEWAY_API_KEYS.
 func NewAPIKey() (key, sha256hex string) { return auth.New() }

@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// fixture is a gateway that serves on loopback, with the world behind it.
+// fixture is a gateway that serves on loopback, with its World.
 type fixture struct {
 	*gatewaytest.World
 	url     string
@@ -29,7 +29,7 @@ type fixture struct {
 	stop    func() error // ends Serve
 }
 
-// open opens a house whose executor announces the agents, or else demo and other.
+// open starts a gateway. Its executor announces the agents, or else demo and other.
 func open(t testing.TB, change func(*gateway.Config), agents ...*statev1.Agent) *fixture {
 	t.Helper()
 	var listening net.ListenConfig
@@ -48,7 +48,7 @@ func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config), a
 		t.Fatal(err)
 	}
 	c.StateAddress, c.StreamAddress = gatewaytest.StateAddress, gatewaytest.StreamAddress
-	c.InsecureNoAuth, c.DefaultAgent, c.MessageMetadata = true, "demo", false // what messages say about themselves has tests of its own
+	c.InsecureNoAuth, c.DefaultAgent, c.MessageMetadata = true, "demo", false // other tests check the metadata
 	if change != nil {
 		change(&c)
 	}
@@ -90,7 +90,7 @@ func waitFor(t testing.TB, what string, done func() bool) {
 
 func (h *fixture) request(t testing.TB, method, path, body string, headers ...string) *reply {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*gatewaytest.Patience) // of all that is read of the answer
+	ctx, cancel := context.WithTimeout(t.Context(), 2*gatewaytest.Patience) // for the request and the whole answer
 	t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, method, h.url+path, strings.NewReader(body))
 	if err != nil {
@@ -113,8 +113,7 @@ func (h *fixture) request(t testing.TB, method, path, body string, headers ...st
 // reply is a response whose body is closed at the end of the test.
 type reply struct{ *http.Response }
 
-// disconnect closes a stream that nobody else watches, and waits until the gateway has
-// noticed.
+// disconnect closes the only stream of a session, and waits until the gateway has noticed.
 func (h *fixture) disconnect(t testing.TB, response *reply) {
 	t.Helper()
 	waitFor(t, "the stream is read", func() bool { return h.Stream.Calls() == 1 })
@@ -136,7 +135,7 @@ func undated(json string) string { return createdAt.ReplaceAllString(json, "") }
 
 var createdAt = regexp.MustCompile(`,"createdAt":[0-9]+`)
 
-// wantFault checks a typed error and that nothing internal is in it.
+// wantFault checks a fault, and that the answer has no internals.
 func wantFault(t *testing.T, r *reply, status int, code string) {
 	t.Helper()
 	b := text(t, r)
@@ -149,7 +148,7 @@ func wantFault(t *testing.T, r *reply, status int, code string) {
 	}
 }
 
-// chatBody is the body of a POST /chat.
+// chatBody returns the body of a POST /chat.
 func chatBody(session, text string) string {
 	b, err := json.Marshal(map[string]any{"id": session, "trigger": "submit-message", "extra": 1,
 		"messages": []any{map[string]any{"id": "u-" + text, "role": "user", "parts": []any{map[string]any{"type": "text", "text": text}}}}})
@@ -189,7 +188,7 @@ func streamOf(t *testing.T, r *reply) *reader {
 	return &reader{t, bufio.NewReader(r.Body)}
 }
 
-// next gives the next event; comments are passed over.
+// next returns the next event. It skips comments.
 func (r *reader) next() (event, error) {
 	var e event
 	for {
@@ -227,7 +226,7 @@ func (r *reader) until(part string) []event {
 	}
 }
 
-// rest reads to the end of the body, which has to be a clean one.
+// rest reads to the end of the body, which must be clean.
 func (r *reader) rest() []event {
 	r.t.Helper()
 	events, err := r.all()
@@ -251,8 +250,8 @@ func (r *reader) all() ([]event, error) {
 	}
 }
 
-// placeName writes a position for people: the step, then the attempt and the number of the chunk,
-// or which of the step's last places it is.
+// placeName returns a readable position: step, attempt and number of the chunk, or the name of a
+// boundary.
 func placeName(sequence int64) string {
 	p := position.Of(sequence)
 	switch {
@@ -277,7 +276,7 @@ func placeName(sequence int64) string {
 	}
 }
 
-// placeOfID is place of an event's id.
+// placeOfID is placeName of an event's id.
 func placeOfID(id string) string {
 	if id == "" {
 		return ""
@@ -287,8 +286,8 @@ func placeOfID(id string) string {
 	return placeName(sequence)
 }
 
-// mergeDeltas is what the data of events says: texts in one piece, and without the arguments of
-// calls as they came. A step that is stored comes so.
+// mergeDeltas joins the text deltas in the data of events, and drops the deltas of arguments, as in
+// a stored step.
 func mergeDeltas(datas string) string {
 	var lines []string
 	for line := range strings.Lines(datas) {
@@ -309,7 +308,7 @@ func mergeDeltas(datas string) string {
 	return strings.Join(lines, "")
 }
 
-// dataLines gives the data of events, one a line.
+// dataLines returns the data of events, one per line.
 func dataLines(events []event) string {
 	var b strings.Builder
 	for _, e := range events {

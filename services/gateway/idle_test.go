@@ -13,12 +13,11 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// idleReaders is how many readers of one session BenchmarkIdleReaders has.
+// idleReaders is the number of readers in BenchmarkIdleReaders.
 const idleReaders = 5000
 
-// What an idle reader costs in bytes of heap and stacks, beside what the same server
-// needs for one of a handler that does nothing but wait. Both include the client's end
-// of the connection, which is in the same process.
+// BenchmarkIdleReaders measures the heap and stacks of an idle reader, and of one of a handler that
+// only waits. Both include the client's end of the connection, which is in the same process.
 func BenchmarkIdleReaders(b *testing.B) {
 	b.Run("of a session", func(b *testing.B) {
 		h := open(b, func(c *gateway.Config) { c.Heartbeat = time.Hour })
@@ -43,8 +42,7 @@ func BenchmarkIdleReaders(b *testing.B) {
 	})
 }
 
-// openReaders opens the readers one after the other, each up to the word, and reports what
-// they hold.
+// openReaders opens the readers one after another, each up to the word, and reports their memory.
 func openReaders(b *testing.B, address, word string) {
 	for b.Loop() {
 		heap, stacks := memoryInUse()
@@ -78,7 +76,7 @@ func openReaders(b *testing.B, address, word string) {
 }
 
 func memoryInUse() (heap, stacks float64) {
-	for range 5 { // each halves the stacks that are larger than they need to be
+	for range 5 { // each halves the stacks that are too large
 		runtime.GC()
 	}
 	var m runtime.MemStats

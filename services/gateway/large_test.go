@@ -12,7 +12,7 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// largeAnswer is a stored answer of messages of one megabyte each.
+// largeAnswer returns a stored answer of messages of one megabyte each.
 func largeAnswer(messages int) []*eventv1.Message {
 	var all []*eventv1.Message
 	for step := range messages {

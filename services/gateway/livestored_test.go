@@ -11,13 +11,13 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// openDated opens a house whose messages have metadata: their run, and when it was created.
+// openDated opens a gateway whose messages have metadata: their run and its creation time.
 func openDated(t *testing.T) *fixture {
 	t.Helper()
 	return open(t, func(c *gateway.Config) { c.MessageMetadata = true })
 }
 
-// isStored fails the test where the message that the client has is not the newest one of the path.
+// isStored fails the test if the client's message is not the newest one at the path.
 func (c *uiClient) isStored(t *testing.T, h *fixture, path string) {
 	t.Helper()
 	var got struct{ Messages []map[string]any }
@@ -59,7 +59,7 @@ func TestALiveMessageIsTheOneThatIsStoredAndTheOneOfASnapshot(t *testing.T) {
 			t.Helper()
 			stream, c := h.chat(t, chatBody("s1", "hi")), &uiClient{}
 			first := h.Started(t, "default", "s1", nil)
-			first.Silently(func() { playAsk(first, 1, "c1") }) // the stream learns of it when the answer is there
+			first.Silently(func() { playAsk(first, 1, "c1") }) // the log gets no boundary before the answer
 			if got := text(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":"of c1"}`)); !strings.Contains(got, "accepted") {
 				t.Fatalf("got %s", got)
 			}

@@ -11,7 +11,7 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// begin starts a run and leaves it to the test; nobody watches.
+// begin starts a run without a reader.
 func (h *fixture) begin(t testing.TB, session, text string, former *Run) *Run {
 	t.Helper()
 	response := h.request(t, http.MethodPost, "/chat", chatBody(session, text))
@@ -177,7 +177,7 @@ func TestTheNativeStreamTellsOfWhatIsVoid(t *testing.T) {
 	}
 }
 
-// A cursor is a place in a conversation; every reader of it is served, whatever it holds.
+// A cursor is a position in a conversation. Every client is served, whatever its cursor.
 func TestACursorThatLeadsNowhereIsTakenBack(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)

@@ -12,7 +12,7 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// openCall is an open call of a client tool of the run.
+// openCall returns an open client tool call of the run.
 func openCall(run *Run, id string, step int32) []*statev1.Call {
 	return []*statev1.Call{{
 		ToolCallId: id, SessionId: run.GetSessionId(), RunId: run.GetRunId(), Step: step, ToolName: "add", Input: `{"a":1}`,
@@ -34,8 +34,8 @@ func TestAResumeThatNamesARunThatWasContinuedIsToldTheWholeMessage(t *testing.T)
 	}
 }
 
-// playContinuedTwice begins a run that suspends on c1 while a reader of it has seen nothing behind
-// the call, and continues it through two more runs before that reader sees its end.
+// playContinuedTwice begins a run that suspends on c1, and continues it with two more runs before
+// its reader sees the end of the first.
 func playContinuedTwice(t *testing.T, h *fixture, told func()) {
 	t.Helper()
 	first := h.Started(t, "default", "s1", nil)
@@ -76,7 +76,7 @@ func TestADeliveryThatBeganBeforeItsRunWasContinuedGoesOnWithTheMessage(t *testi
 
 func TestADeliveryGoesOnWithTheMessageThoughTheLogIsLost(t *testing.T) {
 	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.Heartbeat = 5 * time.Millisecond }) // two beats tell that a log is lost
+	h := open(t, func(c *gateway.Config) { c.Heartbeat = 5 * time.Millisecond }) // two heartbeats detect a lost log
 	posted := h.chat(t, chatBody("s1", "hi"))
 	first := h.Started(t, "default", "s1", nil)
 	posted.until("start")
@@ -128,7 +128,7 @@ func TestAMessageThatWasGivenUpWhileItWaitedIsSaidAgain(t *testing.T) {
 			playAnswer(first)
 			stream := h.chat(t, body)
 			again := stream
-			if name != "regenerated" { // which is no repetition
+			if name != "regenerated" { // which is not a repetition
 				again = h.chat(t, body)
 			}
 			playText(t, h, first, 3, "Two.")
@@ -158,7 +158,7 @@ func TestAnEditThatStandsThereIsARepetition(t *testing.T) {
 	if got := dataLines(h.chat(t, editBody("u-hi", "ho")).rest()); got != want {
 		t.Errorf("again: got %s, want %s", got, want)
 	}
-	stream = h.chat(t, editBody("u-hi", "hi")) // back to what it was
+	stream = h.chat(t, editBody("u-hi", "hi")) // back to the first text
 	third := playText(t, h, second, 3, "Three.")
 	if got := dataLines(stream.rest()); !strings.Contains(got, "Three.") {
 		t.Errorf("back: got %s", got)
@@ -312,7 +312,7 @@ func TestOnlyAnswersOfTheLastStepAreGiven(t *testing.T) {
 	run.Suspend(openCall(run, "c2", 2), Says(2, "", "c2"))
 	c := &uiClient{}
 	c.apply(t, stream.rest())
-	c.call("s1")["output"] = strings.Repeat("x", 1_100_000) // large, and none of the client's
+	c.call("s1")["output"] = strings.Repeat("x", 1_100_000) // large, and not an answer of the client
 	stream = h.chat(t, c.output("c2", "mine").post("s1"))
 	playContinuation(h.Started(t, "default", "s1", run), "c2")
 	stream.rest()

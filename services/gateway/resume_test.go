@@ -13,7 +13,7 @@ import (
 func TestAReplayAfterADropAtAnyChunkIsTheUncutStream(t *testing.T) {
 	t.Parallel()
 	lines := strings.Split(strings.TrimSuffix(uncut, "\n"), "\n")
-	for cut := range len(lines) - 1 { // the last line, [DONE], ends the run for the reader
+	for cut := range len(lines) - 1 { // after the last line, [DONE], the run has ended for the reader
 		h := open(t, nil)
 		response := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))
 		playAnswer(h.Started(t, "default", "s1", nil))
@@ -25,7 +25,7 @@ func TestAReplayAfterADropAtAnyChunkIsTheUncutStream(t *testing.T) {
 		}
 		_ = response.Body.Close()
 		resumed := h.request(t, http.MethodGet, "/chat/s1/stream", "")
-		// The gateway may have written everything before the client went away.
+		// The gateway may have written everything before the client disconnected.
 		if resumed.StatusCode == http.StatusNoContent {
 			continue
 		}
@@ -46,7 +46,7 @@ func TestACursorGoesOnAtAnyChunkOfALiveRun(t *testing.T) {
 	seen := stream.until(`"2."`)
 	type tail struct {
 		stream *reader
-		want   string // what was seen up to the cursor
+		want   string // what the client received up to the cursor
 	}
 	var tails []tail
 	for i, e := range seen {

@@ -15,7 +15,7 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// openInterrupted opens a house with a session whose first run was interrupted.
+// openInterrupted opens a gateway with a session whose first run was interrupted.
 func openInterrupted(t *testing.T) (*fixture, agentv1connect.AgentServiceClient, *Run) {
 	t.Helper()
 	h := open(t, nil)
@@ -26,7 +26,7 @@ func openInterrupted(t *testing.T) (*fixture, agentv1connect.AgentServiceClient,
 	return h, clients(t, h)["connect"], run
 }
 
-// lastStart gives the newest StartRun request.
+// lastStart returns the newest StartRun request.
 func lastStart(h *fixture) *statev1.StartRunRequest {
 	starts := h.State.Starts()
 	return starts[len(starts)-1]

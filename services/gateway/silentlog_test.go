@@ -26,7 +26,7 @@ func TestARunThatASilentReplicaDoesNotTellIsReadFromTheLog(t *testing.T) {
 	h.Stream.Deafen(true)
 	run.Say(1, Text(" two"), StepCommitted(), Completed())
 	run.Complete(Says(1, "One two"))
-	late := h.resume(t, "/chat/s1/stream?fromSequence=0") // never given a frame by the replica
+	late := h.resume(t, "/chat/s1/stream?fromSequence=0") // no replica has sent it a frame
 	if got := dataLines(chat.rest()); !strings.Contains(got, `"delta":" two"`) || !strings.HasSuffix(got, "[DONE]\n") || strings.Contains(got, `"error"`) || strings.Contains(got, "One") {
 		t.Errorf("chat: got %s", got)
 	}

@@ -15,7 +15,7 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// snapshotBody is the answer of GET /snapshot, as far as these tests look at it.
+// snapshotBody has the tested fields of GET /snapshot.
 type snapshotBody struct {
 	RunID    string
 	Messages []struct {
@@ -159,8 +159,7 @@ func TestPagesOfMessagesEndWhereTheSnapshotBegins(t *testing.T) {
 	}
 }
 
-// While a run is told and committed, every snapshot and what follows it are the whole
-// answer.
+// While a run is live, each snapshot and the stream after it are the whole answer.
 func TestSnapshotsOfARunAtWorkLoseNothingAndDoubleNothing(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
@@ -199,7 +198,7 @@ func TestSnapshotsOfARunAtWorkLoseNothingAndDoubleNothing(t *testing.T) {
 	}
 }
 
-// reload loads the snapshot, reads on to the end and gives all text of the answer.
+// reload loads the snapshot, reads to the end and returns the text of the answer.
 func reload(t *testing.T, h *fixture) string {
 	s := h.snapshot(t, "s1")
 	all := ""
@@ -228,7 +227,7 @@ func TestTheNumberOfSnapshotsThatAreMadeIsBounded(t *testing.T) {
 	h := open(t, func(c *gateway.Config) { c.MaxSnapshots = 1 })
 	run := h.begin(t, "s1", "hi", nil)
 	run.Say(1, Started())
-	h.State.FailNext(4) // each is made for as long as the state service is waited for
+	h.State.FailNext(4) // each snapshot waits for the state service
 	codes := make(chan int, 2)
 	var group sync.WaitGroup
 	for range cap(codes) {

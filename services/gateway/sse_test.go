@@ -14,7 +14,7 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// rawRequest sends a bare request and gives the answer's header and the rest.
+// rawRequest sends a bare request and returns the header of the answer and its rest.
 func (h *fixture) rawRequest(t *testing.T, lines ...string) (header string, body *bufio.Reader, conn net.Conn) {
 	t.Helper()
 	conn = h.dial(t)
@@ -39,7 +39,7 @@ func TestCommentsArePaddedWhereAProxyStandsBetween(t *testing.T) {
 	for name, tc := range map[string]struct {
 		headers []string
 		padding int
-		want    int // bytes of the opening comment and of a heartbeat, at least
+		want    int // least bytes of the opening comment and of a heartbeat
 	}{
 		"nobody between":    {nil, 2048, 0},
 		"Via":               {[]string{"Via", "1.1 proxy"}, 2048, 2048},
@@ -107,7 +107,7 @@ func TestStreamsWorkOverHTTP10AndOverConnectionsThatAreToBeClosed(t *testing.T) 
 		if chunked := strings.Contains(header, "chunked"); chunked != strings.Contains(lines[0], "HTTP/1.1") {
 			t.Errorf("%s: chunked is %v", name, chunked)
 		}
-		commentUntil(t, body, "event: caught-up") // before anything else comes
+		commentUntil(t, body, "event: caught-up") // before any event
 		run.Say(1, Text("One"))
 		run.Complete()
 		rest, err := io.ReadAll(body) // the server closes
@@ -131,7 +131,7 @@ func TestAStreamThatIsCutHasNoTerminalFrame(t *testing.T) {
 	if events, err := stream.all(); err == nil {
 		t.Errorf("the body ends well after %v", events)
 	}
-	rest, _ := io.ReadAll(old) // over HTTP/1.0 every end of a body looks well
+	rest, _ := io.ReadAll(old) // over HTTP/1.0 every end of a body looks clean
 	for _, terminal := range []string{"event: end", "event: fail"} {
 		if strings.Contains(string(rest), terminal) {
 			t.Errorf("got %s", rest)

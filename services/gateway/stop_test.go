@@ -17,7 +17,7 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// postAsync makes a request whose answer takes a while.
+// postAsync sends a request whose answer takes a while.
 func (h *fixture) postAsync(t *testing.T, path, body string) <-chan *reply {
 	t.Helper()
 	answered := make(chan *reply, 1)

@@ -16,7 +16,7 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// newReplica is a second gateway before the same services, which has seen nothing.
+// newReplica starts another gateway for the same services.
 func (h *fixture) newReplica(t *testing.T) *fixture {
 	t.Helper()
 	c := gateway.Config{}
@@ -49,11 +49,10 @@ func (h *fixture) newReplica(t *testing.T) *fixture {
 	return &fixture{World: h.World, service: service, url: "http://" + listener.Addr().String()}
 }
 
-// wasStopped is what calls and messages say of a session that was stopped while it waited.
+// wasStopped is the error of calls and messages of a session that was stopped while it waited.
 const wasStopped = "The session was stopped."
 
-// openCalls gives the calls of the message that somebody could still answer, or that seem
-// to go on.
+// openCalls returns the calls of the message that seem to wait or run.
 func (c *uiClient) openCalls() []string {
 	var open []string
 	for _, p := range c.parts {
@@ -64,7 +63,7 @@ func (c *uiClient) openCalls() []string {
 	return open
 }
 
-// wantNoPendingCalls wants a message in which nobody is asked anything, and which has failed.
+// wantNoPendingCalls wants a failed message without pending calls.
 func wantNoPendingCalls(t *testing.T, what string, c *uiClient) {
 	t.Helper()
 	if open := c.openCalls(); len(open) > 0 || c.failed != wasStopped {
@@ -72,7 +71,7 @@ func wantNoPendingCalls(t *testing.T, what string, c *uiClient) {
 	}
 }
 
-// loadAnswers gives the first answer of the conversation as /messages and as /snapshot have it.
+// loadAnswers returns the first answer of the conversation from /messages and from /snapshot.
 func (h *fixture) loadAnswers(t *testing.T, session string) map[string]*uiClient {
 	t.Helper()
 	all := map[string]*uiClient{}
@@ -135,7 +134,7 @@ func TestNobodyIsAskedAnyMoreWhenTheConversationWasStoppedWhileItWaited(t *testi
 			}
 		}
 	}
-	// Another message does not bring them back.
+	// Another message does not restore them.
 	second := h.begin(t, "s1", "and now?", run)
 	second.Say(2, Started(), StepStarted(), Text("Yes."), StepCommitted(), Completed())
 	second.Complete(Says(2, "Yes."))
@@ -149,7 +148,7 @@ func TestNobodyIsAskedAnyMoreWhenTheConversationWasStoppedWhileItWaited(t *testi
 func TestAConversationThatIsStoppedUnderItsReaderTellsThatNobodyIsAsked(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []bool{false, true} {
-		h := open(t, func(c *gateway.Config) { c.Heartbeat = 5 * time.Millisecond }) // two beats tell that a log is lost
+		h := open(t, func(c *gateway.Config) { c.Heartbeat = 5 * time.Millisecond }) // two heartbeats detect a lost log
 		stream := h.chat(t, chatBody("s1", "hi"))
 		run := h.Started(t, "default", "s1", nil)
 		stream.until("") // the start
@@ -165,7 +164,7 @@ func TestAConversationThatIsStoppedUnderItsReaderTellsThatNobodyIsAsked(t *testi
 		c := &uiClient{}
 		c.apply(t, append([]event{{data: `{"type":"start","messageId":"msg_run1"}`}}, stream.rest()...))
 		wantNoPendingCalls(t, map[bool]string{true: "from the store", false: "from the log"}[lost], c)
-		if lost && slices.Contains(c.asked, "c1") { // the log tells it to who was there when it was made
+		if lost && slices.Contains(c.asked, "c1") { // the log shows the call to readers from before the stop
 			t.Error("the tool of c1 would be run")
 		}
 	}

@@ -28,7 +28,7 @@ func approvalCall(id string) *statev1.Call {
 	return &statev1.Call{ToolCallId: id, ToolName: "pay", Kind: statev1.CallKind_CALL_KIND_APPROVAL, ApprovalId: "approval of " + id}
 }
 
-// suspend begins a session that waits for the calls.
+// suspend starts a session that waits for the calls.
 func (h *fixture) suspend(t *testing.T, session string, calls ...*statev1.Call) *Run {
 	t.Helper()
 	run := h.begin(t, session, "hi", nil)
@@ -36,7 +36,7 @@ func (h *fixture) suspend(t *testing.T, session string, calls ...*statev1.Call) 
 	return run
 }
 
-// answered gives what the first call of a session was answered whose id begins with c.
+// answered returns the answer of the session's first call with an id that begins with c.
 func (h *fixture) answered(t *testing.T, session string) *statev1.CallAnswer {
 	t.Helper()
 	for _, c := range h.State.Calls("default", session) {
@@ -56,7 +56,7 @@ func TestAnAnswerIsTakenAndContinuesTheSession(t *testing.T) {
 			"/submit-tool-result": `{"sessionId":` + quote(id) + `,`,
 		} {
 			if strings.Trim(id, ".") == "" && prefix == "{" {
-				continue // a URL takes them for steps between folders
+				continue // a URL treats them as path steps
 			}
 			t.Run(path, func(t *testing.T) {
 				t.Parallel()
@@ -128,7 +128,7 @@ func TestAnAnswerOfAnotherKindIsRefusedAndStoresNothing(t *testing.T) {
 	h := open(t, nil)
 	h.suspend(t, "s1", clientCall("tool"), approvalCall("pay"))
 	for body, code := range map[string]string{
-		// What is given does not fit the kind.
+		// Keys that do not fit the kind.
 		`{"toolCallId":"tool"}`:                                                                          "ANSWER_INVALID",
 		`{"toolCallId":"tool","error":null}`:                                                             "ANSWER_INVALID",
 		`{"toolCallId":"tool","error":""}`:                                                               "ANSWER_INVALID",
@@ -145,12 +145,12 @@ func TestAnAnswerOfAnotherKindIsRefusedAndStoresNothing(t *testing.T) {
 		`{"toolCallId":"pay","kind":"approval-response","approvalId":"","approved":true}`:                "ID_INVALID",
 		`{"toolCallId":"tool","kind":"tool-result","result":1}`:                                          "ANSWER_INVALID",
 		"{\"toolCallId\":\"tool\",\"result\":\"\xff\"}":                                                  "ANSWER_INVALID",
-		// What is given does not fit the call.
+		// Answers that do not fit the call.
 		`{"toolCallId":"pay","result":{"approved":true}}`:                                                        "KIND_MISMATCH",
 		`{"toolCallId":"tool","kind":"approval-response","approvalId":"approval of tool","approved":true}`:       "KIND_MISMATCH",
 		`{"toolCallId":"pay","kind":"approval-response","approvalId":"approval of another","approved":true}`:     "KIND_MISMATCH",
 		`{"toolCallId":"pay","KIND":"approval-response","kind":"client-tool-result","result":{"approved":true}}`: "KIND_MISMATCH",
-		// It is no answer at all.
+		// Bodies that are no answer.
 		`{"toolCallId":"tool","result":}`:               "BODY_INVALID",
 		`{"toolCallId":"tool","result":1}{}`:            "BODY_INVALID",
 		`{"toolCallId":1,"result":1}`:                   "BODY_INVALID",
@@ -209,7 +209,7 @@ func TestAnswersAreBoundedAtTheirEdge(t *testing.T) {
 		return h.request(t, http.MethodPost, "/chat/"+session+"/submit-tool-result", `{"toolCallId":"c1",`+body+`}`)
 	}
 	of := func(size int) string { return strings.Repeat("x", size) }
-	// Whitespace, and how letters are written, is not the tool's result.
+	// White space and escapes do not count.
 	for i, body := range []string{
 		`"result":"` + of(1_000_000-2) + `"`,
 		`"result":[` + strings.Repeat(" ", 1_000_000) + `"` + of(1_000_000-4) + `"]`,

@@ -9,7 +9,7 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// cutStream closes the stream of one of the readers, and waits until the gateway has noticed.
+// cutStream closes the stream of a reader, and waits until the gateway has noticed.
 func (h *fixture) cutStream(t *testing.T, r *reply) {
 	t.Helper()
 	open := h.service.OpenStreams()

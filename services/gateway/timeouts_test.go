@@ -16,7 +16,7 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// dial opens a bare connection, which is given up after a while.
+// dial opens a bare connection, with a deadline.
 func (h *fixture) dial(t *testing.T) net.Conn {
 	t.Helper()
 	var dialer net.Dialer
@@ -45,8 +45,8 @@ func TestABodyThatNobodyReadsHoldsNoConnection(t *testing.T) {
 	}
 }
 
-// pipes is a listener whose connections hold nothing on the way: what is written
-// there waits until it is read, as it does on a network whose buffers are full.
+// pipes is a listener of connections without buffers: a write waits until it is read, as on a
+// network with full buffers.
 type pipes struct {
 	dialed chan net.Conn
 	closed chan struct{}
@@ -115,13 +115,13 @@ func TestQuietStreamsLiveLongerThanTheTimesOfTheServer(t *testing.T) {
 	})
 	run := h.begin(t, "s1", "hi", nil)
 	pause := func() {
-		quiet := time.NewTimer(4500 * time.Millisecond) // longer than both times
+		quiet := time.NewTimer(4500 * time.Millisecond) // longer than both timeouts
 		<-quiet.C
 	}
-	h.Stream.Deafen(true) // quiet before the first message too
+	h.Stream.Deafen(true) // quiet before the first message, too
 	ended := map[string]<-chan string{}
 	for name, client := range clients(t, h) {
-		end := make(chan string, 1) // room for its one result
+		end := make(chan string, 1) // room for the only result
 		ended[name] = end
 		go func() {
 			stream, err := client.Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1", RunId: "run_1"})

@@ -12,23 +12,23 @@ import (
 // uiPart is a part of a message as clients keep it.
 type uiPart = map[string]any
 
-// uiClient builds a message of a stream as the client of the AI SDK does, and finds fault
-// with what that would not take.
+// uiClient builds a message from a stream as the AI SDK's client does, and reports parts that this
+// client would refuse.
 type uiClient struct {
 	id     string
 	parts  []uiPart
-	open   map[string]uiPart // texts that grow, and inputs
+	open   map[string]uiPart // unfinished texts and inputs
 	reason string            // of the finish; "" before
-	failed string            // the text of the error part
-	asked  []string          // the calls that onToolCall was called with
+	failed string            // text of the error part
+	asked  []string          // calls of onToolCall
 
 	metadata map[string]any // of the message
 }
 
-// clientWith is a client that sends a message that it has.
+// clientWith returns a client with a message.
 func clientWith(id string, parts ...uiPart) *uiClient { return &uiClient{id: id, parts: parts} }
 
-// apply takes the events of one stream, up to its end or the cut.
+// apply applies the events of one stream, up to its end or a cut.
 func (c *uiClient) apply(t testing.TB, events []event) {
 	t.Helper()
 	c.open, c.reason = map[string]uiPart{}, ""
@@ -49,7 +49,7 @@ func (c *uiClient) apply(t testing.TB, events []event) {
 	}
 }
 
-// replay takes a stream that a client asks for with GET: its first start part empties the
+// replay applies a stream that the client has requested with GET. Its first start part empties the
 // message.
 func (c *uiClient) replay(t testing.TB, events []event) {
 	t.Helper()
@@ -191,7 +191,7 @@ func (c *uiClient) respond(id string, approved bool) *uiClient {
 	return c
 }
 
-// post is the body of a POST with the message as the last one.
+// post returns the body of a POST with the message as the last one.
 func (c *uiClient) post(session string, more ...string) string {
 	body := map[string]any{"id": session, "trigger": "submit-message", "messageId": c.id, "messages": []any{
 		map[string]any{"id": "u-hi", "role": "user", "parts": []any{uiPart{"type": "text", "text": "hi"}}}, c.message(),
@@ -206,7 +206,7 @@ func (c *uiClient) message() map[string]any {
 	return map[string]any{"id": c.id, "role": "assistant", "parts": append([]uiPart{}, c.parts...)}
 }
 
-// fromString gives a client that has the message.
+// fromString returns a client with the message.
 func fromString(t testing.TB, message string) *uiClient {
 	t.Helper()
 	var m struct {
@@ -219,7 +219,7 @@ func fromString(t testing.TB, message string) *uiClient {
 	return clientWith(m.ID, m.Parts...)
 }
 
-// String is the message for comparisons.
+// String returns the message for comparisons.
 func (c *uiClient) String() string { return toJSON(c.message()) }
 
 func toJSON(value any) string {

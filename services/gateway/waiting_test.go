@@ -13,7 +13,7 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// queueBody is the body of a POST /chat whose message may wait.
+// queueBody returns the body of a POST /chat whose message may wait.
 func queueBody(session, text string) string {
 	return strings.Replace(chatBody(session, text), "{", `{"onBusy":"enqueue",`, 1)
 }

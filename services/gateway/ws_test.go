@@ -17,13 +17,13 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// socket is a client's end of a WebSocket.
+// socket is the client of a WebSocket.
 type socket struct {
 	*websocket.Conn
 	t *testing.T
 }
 
-// frame is one message, as much of it as tests look at.
+// frame has the tested fields of a message.
 type frame struct {
 	Type      string
 	Sequence  int64
@@ -92,7 +92,7 @@ func (s *socket) until(kind string) []frame {
 	}
 }
 
-// rest reads to the close, and gives that.
+// rest reads to the close and returns it.
 func (s *socket) rest() (all []frame, closed websocket.CloseError) {
 	s.t.Helper()
 	for {
@@ -199,7 +199,7 @@ func TestASocketThatDoesNotAnswerPingsIsLeft(t *testing.T) {
 			frames = append(frames, f)
 		}
 	}()
-	h.socket(t, "/ws?sessionId=s1") // nobody reads it, so nobody answers
+	h.socket(t, "/ws?sessionId=s1") // its client does not read, so it sends no pong
 	waitFor(t, "there are two", func() bool { return h.service.OpenStreams() == 2 })
 	waitFor(t, "the gateway has left one", func() bool { return h.service.OpenStreams() == 1 })
 	run.Complete()
@@ -356,7 +356,7 @@ func TestAKeyMayComeAsASubprotocolAndIsNotSentBack(t *testing.T) {
 			t.Errorf("%s: got %v, %v; want %d", name, response, err, tc.status)
 		}
 	}
-	// Only a socket may bring its key so.
+	// Only a WebSocket may have its key there.
 	wantFault(t, h.request(t, http.MethodGet, "/sse?sessionId=s1", "", "Sec-WebSocket-Protocol", "holdfast.key."+key), 401, "API_KEY_MISSING")
 	playAnswer(run)
 	stream.rest()

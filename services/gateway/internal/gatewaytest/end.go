@@ -30,7 +30,7 @@ func (r *Run) Complete(messages ...*eventv1.Message) {
 	}, messages)
 }
 
-// Interrupt is Complete for a run that was interrupted. It requests the stop where nobody has.
+// Interrupt is Complete for an interrupted run. It requests the stop if no client has.
 func (r *Run) Interrupt(messages ...*eventv1.Message) {
 	r.t.Helper()
 	e := &ending{
@@ -55,8 +55,8 @@ func (r *Run) Suspend(calls []*statev1.Call, messages ...*eventv1.Message) {
 	}, messages)
 }
 
-// Fail commits the messages and ends the run with a failure. Without messages it ends outside of
-// a step: what was shown of the step in flight is not stored.
+// Fail commits the messages and ends the run with a failure. Without messages it ends outside a
+// step: the step in flight is not stored.
 func (r *Run) Fail(sentence, code string, messages ...*eventv1.Message) {
 	r.t.Helper()
 	r.end(&ending{
@@ -72,8 +72,8 @@ func ended(status streamv2.EndStatus, output string) *streamv2.Terminal {
 	return &streamv2.Terminal{Outcome: &streamv2.Terminal_End{End: &streamv2.End{Status: status, Output: output}}}
 }
 
-// end ends the run: with the step in flight where something of it was shown and it is stored,
-// otherwise outside of a step. A run always suspends with a step.
+// end ends the run: with the step in flight if it was shown and is stored, otherwise outside a
+// step. A suspension always comes with a step.
 func (r *Run) end(e *ending, messages []*eventv1.Message) {
 	r.t.Helper()
 	e.terminal.RunId = r.GetRunId()
@@ -91,8 +91,8 @@ func (r *Run) end(e *ending, messages []*eventv1.Message) {
 	}
 }
 
-// commitStep makes the step in flight durable, and the end of the run with it where that is
-// given. Without messages the step has those that its chunks show.
+// commitStep commits the step in flight, and ends the run with it if e is set. Without messages the
+// step has those of its chunks.
 func (r *Run) commitStep(e *ending, messages []*eventv1.Message) {
 	r.t.Helper()
 	step := storedOf(r.now.chunks)
@@ -111,7 +111,7 @@ func (r *Run) commitStep(e *ending, messages []*eventv1.Message) {
 	r.store(&statev1.CommitStepRequest{Messages: step.GetMessages(), Record: step.GetRecord()}, last, e)
 }
 
-// store commits the step in flight, of which the log has the chunks up to last, 0 for none.
+// store commits the step in flight. The log has its chunks up to last, 0 for none.
 func (r *Run) store(request *statev1.CommitStepRequest, last int64, e *ending) {
 	r.t.Helper()
 	step := r.now.step
@@ -156,7 +156,7 @@ func (r *Run) messageID(i int) string {
 	return fmt.Sprintf("stored-%s-%d-%d", r.GetRunId(), r.now.step, i)
 }
 
-// consume takes the answers whose results the messages of the step have.
+// consume consumes the answers that have their results in the step.
 func (r *Run) consume(request *statev1.CommitStepRequest) {
 	results := map[string]bool{}
 	for _, m := range request.GetMessages() {

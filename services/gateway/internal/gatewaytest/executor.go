@@ -15,7 +15,7 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// credits is how many runs the executor can claim: more than any test starts.
+// credits is the number of runs that the executor can claim, more than any test starts.
 const credits = 100_000
 
 // executor claims every run as soon as it is queued, and does nothing else by itself.
@@ -41,7 +41,7 @@ func newExecutor(direct *grpc.ClientConn) *executor {
 
 func sessionKey(tenant, session string) string { return tenant + "\x00" + session }
 
-// announce opens a claim stream for the agents, in place of the one before.
+// announce replaces the claim stream by one for the agents.
 func (e *executor) announce(t testing.TB, agents ...*statev1.Agent) {
 	t.Helper()
 	e.close()
@@ -75,7 +75,7 @@ func (e *executor) announce(t testing.TB, agents ...*statev1.Agent) {
 	e.known(t, agents)
 }
 
-// known waits until the service knows the agents as they are announced.
+// known waits until the service has the agents as announced.
 func (e *executor) known(t testing.TB, agents []*statev1.Agent) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {

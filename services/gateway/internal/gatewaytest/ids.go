@@ -13,23 +13,22 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// idSequence gives the state service its ids, so that tests can name runs: the first run is
-// run_1 and writes the message msg_run1, the second is run_2, and so on. A continuation writes
-// the message of the run before it.
+// idSequence generates the ids of the state service, so that tests can name runs. The first run is
+// run_1 and writes the message msg_run1, the second is run_2, and so on. A continuation writes the
+// message of the run before it.
 //
-// It depends on the order in which the service makes ids: StartRun makes that of the run, then
-// that of the run's message; a commit makes that of the checkpoint first. So calls that write
-// go one after another. An answer makes the id of a continuation once per try, and a call
-// continues one session at most.
+// It depends on the order of the service's ids: StartRun needs one for the run, then one for its
+// message; a commit first needs one for the checkpoint. So writing calls run one at a time. An
+// answer may need an id for a continuation in each try, and continues at most one session.
 type idSequence struct {
-	calls sync.Mutex // held by a call that writes
+	calls sync.Mutex // held by a writing call
 
 	mu      sync.Mutex
 	runs    int
 	others  int
-	method  string // of the call that writes
-	given   int    // ids that the call has made
-	newRuns bool   // the call has made the id of a run
+	method  string // of the writing call
+	given   int    // ids of the call so far
+	newRuns bool   // the call has used the id of a run
 }
 
 // next is state.Peers.NewID.

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// intercepted registers services whose calls go through interceptors. nil ones are left out.
+// intercepted registers services with interceptors around their calls. nil ones are left out.
 type intercepted struct {
 	grpc.ServiceRegistrar
 
@@ -38,7 +38,7 @@ func (i intercepted) RegisterService(desc *grpc.ServiceDesc, service any) {
 	i.ServiceRegistrar.RegisterService(&wrapped, service)
 }
 
-// around calls the handler of a method within the interceptor.
+// around runs the handler of a method within the interceptor.
 func around(handler grpc.MethodHandler, inner grpc.UnaryServerInterceptor) grpc.MethodHandler {
 	return func(service any, ctx context.Context, decode func(any) error, outer grpc.UnaryServerInterceptor) (any, error) {
 		return handler(service, ctx, decode, func(ctx context.Context, r any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {

@@ -13,7 +13,7 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// Run is a claimed run that a test plays the executor of.
+// Run is a claimed run. The test is its executor.
 type Run struct {
 	*statev1.Run
 
@@ -25,13 +25,13 @@ type Run struct {
 	now      *attempt           // at the step in flight
 	stands   int64              // the session's position when the step in flight began
 	claims   int32              // of the session, since its last step
-	after    int64              // the last frame that the run has appended
+	after    int64              // the last appended frame
 	ending   *eventv1.Chunk     // says how the run ends
 	messages []*eventv1.Message // of the step in flight
-	calls    []*statev1.Call    // answered, and taken by no step yet
-	lost     string             // why the next attempt begins
-	silent   bool               // no boundary is appended
-	stored   bool               // a step of the run that was shown is stored
+	calls    []*statev1.Call    // answered, not consumed by a step yet
+	lost     string             // reason of the next attempt
+	silent   bool               // appends no boundary
+	stored   bool               // a shown step of the run is stored
 
 	checkpoints []string // of the steps of the run
 }
@@ -39,15 +39,15 @@ type Run struct {
 // attempt is an attempt at a step.
 type attempt struct {
 	step   int32
-	number int32 // 0: it has not begun
-	next   int32 // the number of the next attempt
+	number int32 // 0 before it has begun
+	next   int32 // number of the next attempt
 	chunks []*eventv1.Chunk
 }
 
-// shown reports whether the log has something of the attempt.
+// shown reports whether the log has chunks of the attempt.
 func (a *attempt) shown() bool { return a.number > 0 && len(a.chunks) > 0 }
 
-// last is the sequence of the last chunk that was appended.
+// last returns the sequence of the last appended chunk.
 func (a *attempt) last() int64 {
 	return position.Position{Step: a.step, Attempt: a.number, N: int32(len(a.chunks))}.Sequence()
 }
@@ -81,7 +81,7 @@ func (r *Run) ref() *statev1.RunRef {
 	return &statev1.RunRef{Tenant: r.tenant, SessionId: r.GetSessionId(), RunId: r.GetRunId(), Epoch: r.claim.GetEpoch()}
 }
 
-// append appends a record whose last frame is last.
+// append appends a record with the last frame last.
 func (r *Run) append(record *streamv2.Record, last int64) {
 	r.t.Helper()
 	_, err := r.world.executor.stream.Append(context.Background(), &streamv2.AppendRequest{
@@ -95,9 +95,9 @@ func (r *Run) append(record *streamv2.Record, last int64) {
 	r.world.Stream.note(r.tenant, r.GetSessionId(), record)
 }
 
-// Say appends chunks of a step and returns the sequence of the last one. step_committed commits
-// the step. The chunk that says how a run ends waits for the end, and so does a step_committed
-// before it.
+// Say appends chunks of a step and returns the sequence of the last one. step_committed commits the
+// step. The chunk that ends a run waits for Complete, Suspend, Interrupt or Fail, and so does a
+// step_committed before it.
 func (r *Run) Say(step int32, events ...*eventv1.Chunk) int64 {
 	r.t.Helper()
 	for i, c := range events {
@@ -106,7 +106,7 @@ func (r *Run) Say(step int32, events ...*eventv1.Chunk) int64 {
 			s.Turn, s.MessageId = r.GetTurn(), r.GetMessageId()
 		}
 		if c.GetStepStarted() != nil && slices.ContainsFunc(r.now.chunks, func(c *eventv1.Chunk) bool { return c.GetToolEnd() != nil }) {
-			r.commitStep(nil, nil) // the step that takes answers
+			r.commitStep(nil, nil) // the step with the results of answered calls
 		}
 		switch {
 		case c.GetStepCommitted() != nil && i+1 < len(events) && endsRun(events[i+1]): // it is committed with the end
@@ -152,8 +152,8 @@ func (r *Run) write(a *streamv2.Attempt, chunks []*eventv1.Chunk) {
 	r.append(&streamv2.Record{Sequence: at, Chunks: chunks, Attempt: a}, r.now.last())
 }
 
-// Rewind begins a new attempt, as an executor does that takes over. It repeats the chunks of the
-// attempt before up to the sequence.
+// Rewind begins a new attempt, like an executor that takes over. It repeats the chunks of the last
+// attempt up to the sequence.
 func (r *Run) Rewind(at int64) {
 	r.t.Helper()
 	keep := int(position.Of(at).N)
@@ -168,7 +168,7 @@ func (r *Run) Rewind(at int64) {
 	r.beginAttempt("executor_lost", chunks...)
 }
 
-// Plans records the plan of the step in flight: a message with the calls.
+// Plans records the plan of the step in flight, with the calls.
 func (r *Run) Plans(calls ...string) {
 	r.t.Helper()
 	plan := Says(r.now.step, "", calls...)
@@ -177,8 +177,8 @@ func (r *Run) Plans(calls ...string) {
 	r.must(err)
 }
 
-// Commit gives the step in flight its messages, where something of it was shown. Otherwise it
-// commits the steps of the messages.
+// Commit adds messages to the step in flight if it was shown. Otherwise it commits the steps of the
+// messages.
 func (r *Run) Commit(messages ...*eventv1.Message) {
 	r.t.Helper()
 	if len(r.now.chunks) > 0 {
@@ -199,7 +199,7 @@ func (r *Run) Silently(f func()) {
 	r.silent = false
 }
 
-// Child begins a run in a session of a sub-agent below the run's.
+// Child starts a run in a session of a sub-agent below the run's.
 func (r *Run) Child(session string) *Run {
 	r.t.Helper()
 	_, err := r.world.State.StartRun(context.Background(), &statev1.StartRunRequest{
@@ -209,7 +209,7 @@ func (r *Run) Child(session string) *Run {
 	return r.world.Started(r.t, r.tenant, session, nil)
 }
 
-// Continue answers the open calls of a suspended run, and returns the run that continues it.
+// Continue answers the open calls of a suspended run, and returns its continuation.
 func (r *Run) Continue() *Run {
 	r.t.Helper()
 	request := &statev1.SubmitCallsRequest{Tenant: r.tenant, SessionId: r.GetSessionId()}

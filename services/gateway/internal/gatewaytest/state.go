@@ -14,14 +14,14 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// The largest pages that a gateway is given, so that it has to request several.
+// The largest pages for a gateway, so that it must load several.
 const (
 	maxRuns     = 2
 	maxMessages = 3
 	maxSteps    = 2
 )
 
-// State is the state service, and the faults of a gateway's calls to it.
+// State is the state service, and injects faults into a gateway's calls to it.
 type State struct {
 	runs        statev1.RunServiceClient
 	sessions    statev1.SessionServiceClient
@@ -48,7 +48,7 @@ func (s *State) connect(conn *grpc.ClientConn, e *executor) {
 	s.calls, s.checkpoints = statev1.NewCallServiceClient(conn), statev1.NewCheckpointServiceClient(conn)
 }
 
-// intercept is around every call of a gateway.
+// intercept runs around every call of a gateway.
 func (s *State) intercept(ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if start, ok := r.(*statev1.StartRunRequest); ok {
 		s.mu.Lock()
@@ -76,7 +76,7 @@ func (s *State) intercept(ctx context.Context, r any, _ *grpc.UnaryServerInfo, n
 	return answer, err
 }
 
-// done records a call that was not refused.
+// done records a successful call.
 func (s *State) done(r any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *State) FailNextWith(calls int, err error) {
 	s.failures, s.failure = calls, err
 }
 
-// Hold calls f before each StartRun, which waits for it; nil for nothing.
+// Hold calls f before each StartRun and waits for it; nil removes it.
 func (s *State) Hold(f func(*statev1.StartRunRequest)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,14 +139,14 @@ func (s *State) Starts() []*statev1.StartRunRequest {
 	return slices.Clone(s.starts)
 }
 
-// Stops returns the RequestStop requests that were accepted so far.
+// Stops returns the successful RequestStop requests so far.
 func (s *State) Stops() []*statev1.RequestStopRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.stops)
 }
 
-// Submits returns the SubmitCalls requests that were accepted so far.
+// Submits returns the successful SubmitCalls requests so far.
 func (s *State) Submits() []*statev1.SubmitCallsRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *State) Announce(t testing.TB, agents ...*statev1.Agent) {
 	s.executor.announce(t, agents...)
 }
 
-// StartRun calls the service, without faults. A request that sends no message sends "hi".
+// StartRun calls the service without faults. A request without a message sends "hi".
 func (s *State) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
 	if r.GetIntent() == nil && len(r.GetMessages()) == 0 {
 		text := &eventv1.Part{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: "hi"}}}
@@ -182,7 +182,7 @@ func (s *State) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*stat
 	return s.runs.StartRun(ctx, r)
 }
 
-// Get returns the session, with nil parts where there is none.
+// Get returns the session, nil if it does not exist.
 func (s *State) Get(tenant, id string) *statev1.GetSessionResponse {
 	got, err := s.sessions.GetSession(context.Background(), &statev1.GetSessionRequest{Tenant: tenant, SessionId: id})
 	if err != nil && fault.ReasonOf(err) != "SESSION_NOT_FOUND" {
@@ -191,13 +191,13 @@ func (s *State) Get(tenant, id string) *statev1.GetSessionResponse {
 	return got
 }
 
-// Newest returns the newest run of a session, nil when there is none.
+// Newest returns the newest run of a session, nil for none.
 func (s *State) Newest(tenant, id string) *statev1.Run { return s.Get(tenant, id).GetCurrentRun() }
 
 // Has reports whether there is a session.
 func (s *State) Has(tenant, id string) bool { return s.Get(tenant, id).GetSession() != nil }
 
-// Calls returns the calls of a session whose answers no step has taken.
+// Calls returns the calls of a session with answers that no step has consumed.
 func (s *State) Calls(tenant, id string) []*statev1.Call { return s.Get(tenant, id).GetCalls() }
 
 // TakeBack rewinds a session to the checkpoint of the step.

@@ -7,7 +7,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-// storedOf is the step that was shown as the chunks.
+// storedOf returns the step of the chunks.
 func storedOf(chunks []*eventv1.Chunk) *statev1.StoredStep {
 	step := &statev1.StoredStep{Record: &eventv1.StepRecord{}}
 	b := &stepBuilder{record: step.Record, calls: map[string]*eventv1.ToolCallPart{}}
@@ -21,7 +21,7 @@ func storedOf(chunks []*eventv1.Chunk) *statev1.StoredStep {
 	return step
 }
 
-// stepBuilder makes a stored step out of what was shown of it.
+// stepBuilder builds a stored step from its chunks.
 type stepBuilder struct {
 	record  *eventv1.StepRecord
 	reply   *eventv1.Message
@@ -71,7 +71,7 @@ func (b *stepBuilder) add(c *eventv1.Chunk) {
 
 func (b *stepBuilder) event(e *eventv1.StepEvent) { b.record.Events = append(b.record.Events, e) }
 
-// part adds a part of the reply, and the reply's place in the record.
+// part adds a part of the reply, and the position of the reply in the record.
 func (b *stepBuilder) part(p *eventv1.Part) {
 	if !b.replied {
 		b.replied = true

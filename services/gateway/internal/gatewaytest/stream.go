@@ -12,18 +12,18 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// Stream is the faults of a gateway's reads of the stream service.
+// Stream injects faults into a gateway's reads of the stream service.
 type Stream struct {
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced at every change
 	drops    int           // how often all reads were dropped
 	away     bool
-	deaf     bool // reads that follow receive nothing
+	deaf     bool // live reads receive nothing
 	appended map[string][]*streamv2.Record
 	lost     map[string]map[int64]bool // the sequences of lost frames, by session
 	open     int
-	live     int // reads so far that follow
-	stored   int // reads so far that do not
+	live     int // live reads so far
+	stored   int // stored-only reads so far
 }
 
 func newStream() *Stream {
@@ -38,7 +38,7 @@ func (s *Stream) wake() {
 	s.changed = make(chan struct{})
 }
 
-// note notes a record that the executor has appended.
+// note records an appended record.
 func (s *Stream) note(tenant, session string, r *streamv2.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *Stream) Drop() {
 	s.wake()
 }
 
-// Away drops all reads and, until it is called with false, refuses new ones.
+// Away drops all reads and refuses new ones, until it is called with false.
 func (s *Stream) Away(away bool) {
 	s.mu.Lock()
 	s.away = away
@@ -62,8 +62,8 @@ func (s *Stream) Away(away bool) {
 	s.Drop()
 }
 
-// Deafen withholds everything from reads that follow, until it is called with false. They
-// stay open, and what is stored can be read.
+// Deafen withholds all records from live reads, until it is called with false. Stored-only reads go
+// on.
 func (s *Stream) Deafen(deaf bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +76,7 @@ func (s *Stream) Lose(tenant, session string) {
 	s.LoseIf(tenant, session, func(*streamv2.Record) bool { return true })
 }
 
-// LoseIf loses records of a session: no read finds them.
+// LoseIf loses records of a session: reads do not return them.
 func (s *Stream) LoseIf(tenant, session string, lost func(*streamv2.Record) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *Stream) Calls() int {
 	return s.open
 }
 
-// Reads returns the number of reads so far: those that follow, and those that do not.
+// Reads returns the number of live and of stored-only reads so far.
 func (s *Stream) Reads() (live, stored int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func unavailable(detail string) error {
 	return fault.New(fault.Unavailable, "LOG_UNAVAILABLE", "%s", detail)
 }
 
-// intercept is around every read of a gateway.
+// intercept runs around every read of a gateway.
 func (s *Stream) intercept(service any, calls grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancel(calls.Context())
 	defer cancel()
@@ -142,7 +142,7 @@ func (s *Stream) intercept(service any, calls grpc.ServerStream, _ *grpc.StreamS
 	return err
 }
 
-// wait waits until done, which is called under mu, or the end of ctx.
+// wait waits until done, which is called with mu held, or the end of ctx.
 func (s *Stream) wait(ctx context.Context, done func() bool) bool {
 	for {
 		s.mu.Lock()
@@ -213,7 +213,7 @@ func (r *read) SendMsg(m any) error {
 	return nil
 }
 
-// decoded returns the response. The service sends records as bytes that it has not decoded.
+// decoded decodes a response, which the service sends with encoded records.
 func decoded(m any) (*streamv2.ReadResponse, error) {
 	response := &streamv2.ReadResponse{}
 	encoded, ok := m.(proto.Message)
@@ -227,10 +227,10 @@ func decoded(m any) (*streamv2.ReadResponse, error) {
 	return response, proto.Unmarshal(body, response)
 }
 
-// maxRecords is how many records a frame holds at most, so that a gateway receives several.
+// maxRecords bounds the records of a frame, so that a gateway receives several frames.
 const maxRecords = 3
 
-// found returns what is not lost of the records. The service may have joined some of them.
+// found returns the records without lost ones. The service may have joined records.
 func (s *Stream) found(key string, records []*streamv2.Record) []*streamv2.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,8 +1,8 @@
-// Package gatewaytest runs the real state and stream services, in memory, behind the gateway of
-// a test. The test is the executor: it plays each run by hand, through Run.
+// Package gatewaytest runs the real state and stream services, in memory, behind the gateway of a
+// test. The test is the executor: it plays each run by hand, with Run.
 //
-// The gateway reaches the services through addresses whose calls a test can count, fail, hold,
-// and cut: see State and Stream. The executor and the methods of State reach them directly.
+// The gateway reaches the services at addresses where a test can count, fail, hold and cut its
+// calls: see State and Stream. The executor and the methods of State reach them directly.
 package gatewaytest
 
 import (
@@ -30,8 +30,8 @@ const (
 // directAddress serves both services without faults.
 const directAddress = "direct"
 
-// Patience is how long a test waits for an expected event. Many tests share few processors,
-// so it is long.
+// Patience is how long a test waits for an expected event. It is long because many tests share few
+// processors.
 const Patience = 90 * time.Second
 
 // World is the services, their network and an executor that announces the agents demo and other.
