@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 )
 
-// sink sends each frame as one message, which Connect flushes.
+// sink sends each frame as one message. Connect flushes each.
 type sink struct {
 	out *connect.ServerStream[agentv1.StreamResponse]
 }

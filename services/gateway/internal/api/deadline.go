@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
-// deadlineInterceptor turns STOP_NOT_OBSERVED into DEADLINE_EXCEEDED, a code that no fault kind has. It wraps the
-// interceptor that converts faults.
+// deadlineInterceptor turns STOP_NOT_OBSERVED into DEADLINE_EXCEEDED, a code without a fault kind.
+// It wraps the interceptor for faults.
 type deadlineInterceptor struct{}
 
 func (deadlineInterceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {

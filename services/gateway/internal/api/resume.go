@@ -58,7 +58,7 @@ func modeOf(r *agentv1.ResumeRequest) agentv1.ResumeMode {
 	}
 }
 
-// checkMode refuses fields that the mode does not have, and missing fields that it needs. Invalid
+// checkMode refuses fields of other modes, and missing fields of this mode. Invalid
 // (RESUME_INVALID, ID_INVALID).
 func checkMode(mode agentv1.ResumeMode, r *agentv1.ResumeRequest) error {
 	has, known := modes[mode]
@@ -218,7 +218,8 @@ func unresumable(got *statev1.GetSessionResponse) string {
 	}
 }
 
-// awaitedReason returns what a suspended session waits for: its own open calls, then its children.
+// awaitedReason returns the reason for the wait of a suspended session: its own open calls, then
+// its children.
 func awaitedReason(got *statev1.GetSessionResponse) string {
 	for _, call := range got.GetCalls() {
 		if call.GetSessionId() == got.GetSession().GetSessionId() && call.GetRunId() != "" && call.GetAnswer() == nil {

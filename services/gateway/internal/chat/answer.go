@@ -58,10 +58,9 @@ func (p *post) answer(ctx context.Context) (*Exchange, error) {
 	return p.continueMessage(t, runs)
 }
 
-// submit submits the answers. A call that the live run has shown but not opened is unknown to the
-// state service. The exchange then submits the answers again when the run suspends, and the client
-// reads the result on the stream. If the stream breaks first, the next stream asks the client
-// again.
+// submit submits the answers. The state service does not know a call of the live run before the run
+// opens it. The exchange then submits the answers again when the run suspends, and the client reads
+// the result on the stream. If the stream breaks first, the next stream asks the client again.
 func (p *post) submit(ctx context.Context) (*submission, error) {
 	answers := p.operation.reply.lastStepAnswers()
 	if len(answers) == 0 {
@@ -117,7 +116,7 @@ func (p *post) afterEnd(ctx context.Context, t *submission, runs []*statev1.Run)
 }
 
 // continueMessage returns an exchange for the runs after the one with the answered calls. The
-// client has the message under the id that it sent.
+// client has the message under the sent id.
 func (p *post) continueMessage(t *submission, runs []*statev1.Run) (*Exchange, error) {
 	first := 1 + slices.IndexFunc(runs, func(run *statev1.Run) bool { return run.GetRunId() == t.askedBy })
 	path := pathResume
@@ -152,8 +151,8 @@ func (p *post) attach(ctx context.Context, t *submission, runs []*statev1.Run) (
 	return p.rest(pathOf(t.run), t, runs, &clientCopy{steps: reply.steps}), nil
 }
 
-// rest returns an exchange for the part of the message that the client lacks. Unknown calls of a
-// live run may become known when it suspends, so their answers are kept for then.
+// rest returns an exchange for the missing part of the message. Unknown calls of a live run may
+// become known when it suspends, so their answers are kept for then.
 func (p *post) rest(path string, t *submission, runs []*statev1.Run, h *clientCopy) *Exchange {
 	e := p.exchange(path, t.session, t.run)
 	live := conversation.Executing(t.run)
@@ -165,7 +164,7 @@ func (p *post) rest(path string, t *submission, runs []*statev1.Run, h *clientCo
 	return e
 }
 
-// partial reports that more answers are awaited. If another client has given them meanwhile, the
+// partial tells the client to send more answers. If another client has given them meanwhile, the
 // message continues after the run with the calls.
 func (p *post) partial(ctx context.Context, t *submission, runs []*statev1.Run) (*Exchange, error) {
 	now, err := p.loadAwaited(ctx, t)
@@ -180,9 +179,9 @@ func (p *post) partial(ctx context.Context, t *submission, runs []*statev1.Run) 
 	return e, nil
 }
 
-// loadAwaited loads the session. It has a newer run, or a call that the client can answer.
-// Otherwise the client, which takes all calls for answered, would resend the message endlessly:
-// TooLarge (RESULT_TOO_LARGE), Conflict (SESSION_SUSPENDED).
+// loadAwaited loads the session. It has a newer run, or a call for the client to answer. Otherwise
+// the client would resend the message endlessly: TooLarge (RESULT_TOO_LARGE), Conflict
+// (SESSION_SUSPENDED).
 func (p *post) loadAwaited(ctx context.Context, t *submission) (*statev1.GetSessionResponse, error) {
 	now, err := p.chat.sessions.Whole(ctx, p.request.Tenant, p.body.ID)
 	if err != nil || now.GetCurrentRun().GetRunId() != t.run.GetRunId() {

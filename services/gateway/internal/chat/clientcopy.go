@@ -7,14 +7,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// clientCopy is the part of a message that a client has, for a client that has sent the message.
-// The client receives the rest.
+// clientCopy is the client's part of a message, for a client that has sent the message. The client
+// receives the rest.
 //
-// The client has all steps of some runs, and the first steps of the runs after them. Its last step
-// may be incomplete, so the step is reset and sent again. A step is not reset if the client does
-// not support that, or has answered calls of the step. Then the client receives the missing calls
-// of the step and the ends of all its calls. If a text of the step is cut, the rest comes as
-// another text.
+// It has all steps of some runs, and the first steps of the runs after them. Its last step may be
+// incomplete, so the step is reset and sent again. Without support for resets, or with answers to
+// calls of the step, the client keeps the step, and receives its missing calls and the ends of all
+// its calls. If a text of the step is cut, the rest comes as another text.
 type clientCopy struct {
 	runs    map[string]bool // all of whose steps the client has
 	steps   int             // how many steps the client has of later runs
@@ -28,7 +27,7 @@ type clientCopy struct {
 	sentNew      bool                    // a new step, or the end of a call that the client decided, was sent
 }
 
-// rest returns the parts of the run that the client lacks.
+// rest returns the missing parts of the run.
 func (h *clientCopy) rest(run string, parts []uistream.Part, resets bool) []uistream.Part {
 	switch {
 	case h == nil:
@@ -75,8 +74,8 @@ func (h *clientCopy) enterLastStep(behind []uistream.Part, resets bool) []uistre
 	return append([]uistream.Part{{Type: "reset-step"}}, behind...)
 }
 
-// missing returns the parts of the client's last step that it lacks, and all parts from the next
-// step or reset on.
+// missing returns the missing parts of the client's last step, and all parts from the next step or
+// reset on.
 func (h *clientCopy) missing(parts []uistream.Part) []uistream.Part {
 	var lacks []uistream.Part
 	for i, p := range parts {
@@ -96,7 +95,7 @@ func (h *clientCopy) missing(parts []uistream.Part) []uistream.Part {
 	return lacks
 }
 
-// partialText is a text that the client has the beginning of.
+// partialText is a text with only its beginning at the client.
 type partialText struct {
 	start uistream.Part
 	size  int // bytes that the client has
@@ -107,7 +106,7 @@ func isText(p uistream.Part) bool {
 	return strings.HasPrefix(p.Type, "text-") || strings.HasPrefix(p.Type, "reasoning-")
 }
 
-// missingText returns the part of a text that the client lacks.
+// missingText returns the missing part of a text.
 func (h *clientCopy) missingText(p uistream.Part) []uistream.Part {
 	if strings.HasSuffix(p.Type, "-start") {
 		c := &partialText{start: p}
@@ -156,7 +155,7 @@ func (h *clientCopy) end(parts []uistream.Part) []uistream.Part {
 	}
 }
 
-// nextRun begins a run that the client has nothing of. nil is allowed.
+// nextRun begins a run without parts at the client. nil is allowed.
 func (h *clientCopy) nextRun() {
 	if h != nil {
 		h.inKeptStep = false

@@ -25,11 +25,11 @@ var (
 // delivery writes one exchange to one client. It is the sink of its follow. One goroutine at a time
 // uses it.
 //
-// A client that has the message up to a position (after) receives the rest. The run is still read
-// from its start, because the translator must know the client's parts, but nothing is written
-// before the position. If the frames do not have the position, it is in an attempt that is void or
-// was committed, and the message is written from its start. A client that has sent the message
-// receives the rest in the same way (clientCopy).
+// A client with the message up to a position (after) receives the rest. The run is still read from
+// its start, because the translator must know the client's parts, but nothing is written before the
+// position. If the frames do not have the position, its attempt is void or was committed, and the
+// message is written from its start. If the client has sent the message, it receives the rest in
+// the same way (clientCopy).
 type delivery struct {
 	*Exchange
 	ctx     context.Context //nolint:containedctx // one delivery is one request
@@ -95,7 +95,7 @@ func (d *delivery) findRuns() error {
 	return nil
 }
 
-// unstartedEnd returns the end of a run that never began, and so has no message.
+// unstartedEnd returns the end of a run without a start, and so without a message.
 func (d *delivery) unstartedEnd(run *statev1.Run) []uistream.Part {
 	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
 		return []uistream.Part{uistream.Error(run.GetFailure().GetError())}
@@ -103,8 +103,8 @@ func (d *delivery) unstartedEnd(run *statev1.Run) []uistream.Part {
 	return d.t.GiveUp()
 }
 
-// closePartial ends the stream of a client that has answered only some of the open calls. The
-// client receives the open calls that it lacks.
+// closePartial ends the stream after answers to only some of the open calls. The client receives
+// the open calls missing at its end.
 func (d *delivery) closePartial() error {
 	d.put(0, d.t.Start())
 	d.t.Chunk(0, &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}})
@@ -113,8 +113,8 @@ func (d *delivery) closePartial() error {
 	return d.out.Flush()
 }
 
-// begin writes the start part to a client that has nothing yet. For a waiting run, the start comes
-// when the run begins.
+// begin writes the start part to a client without parts. For a waiting run, the start comes when
+// the run begins.
 func (d *delivery) begin() error {
 	if d.after <= d.start {
 		d.after = 0
@@ -170,7 +170,7 @@ func (d *delivery) Frame(f *frame.Frame) error {
 	return nil
 }
 
-// finish ends the message of a run that has not failed, unless another run continues it already.
+// finish ends the message of a run without a failure, unless another run continues it already.
 func (d *delivery) finish(sequence int64, end *streamv2.End) error {
 	how := endings[end.GetStatus()]
 	var asked []uistream.Asked
@@ -234,7 +234,7 @@ func (d *delivery) rewound(at int64) error {
 	return nil
 }
 
-// write writes the parts of one record that the client lacks.
+// write writes the missing parts of one record.
 func (d *delivery) write(sequence int64, parts []uistream.Part) {
 	if sequence != 0 && sequence <= d.after {
 		return
@@ -273,7 +273,7 @@ func (d *delivery) currentRun() string {
 	return d.current.Chunk.GetAgentId()
 }
 
-// Flush sends what was written.
+// Flush sends the written parts.
 func (d *delivery) Flush() error { return d.out.Flush() }
 
 // Beat keeps the connection alive.

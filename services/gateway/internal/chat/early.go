@@ -11,10 +11,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
-// startWithAnswers is startRun for a message that may bring answers. A message that waits for the
-// live run must not answer a call that the run has shown and not opened yet: no run would take the
-// answer, and the session would wait for it. startWithAnswers waits for the call to open, then
-// refuses the whole message: Unavailable (CALL_NOT_OPEN).
+// startWithAnswers is startRun for messages with or without answers. A message that waits for the
+// live run must not answer a call of its step in flight: no run would take the answer, and the
+// session would wait for it. startWithAnswers waits for the call to open, then refuses the whole
+// message: Unavailable (CALL_NOT_OPEN).
 func (p *post) startWithAnswers(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
 	policy := r.GetOnBusy()
 	if policy != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED && policy != statev1.BusyPolicy_BUSY_POLICY_ENQUEUE || len(r.GetAnswers()) == 0 {
@@ -71,7 +71,7 @@ func (p *post) wouldWait(ctx context.Context, agent string, policy statev1.BusyP
 	}), err
 }
 
-// awaitedCalls returns the calls of the step in flight that a client or a human must answer.
+// awaitedCalls returns the calls of the step in flight for a client or a human to answer.
 func awaitedCalls(inFlight []*frame.Frame) map[string]bool {
 	asks := map[string]bool{}
 	for _, f := range inFlight {

@@ -58,7 +58,7 @@ type Exchange struct {
 	resent  *resent // nil if the client has not sent the message
 }
 
-// resent is the message that the client has sent, compared with the stored one.
+// resent is the client's copy of the message, compared with the stored one.
 type resent struct {
 	reply *reply
 	runs  []*statev1.Run // of the message, the newest last
@@ -144,10 +144,10 @@ func (c *Chat) requestedRun(ctx context.Context, r ReopenRequest) (*statev1.GetS
 	return whole, named, err
 }
 
-// resumable reports whether there is something to send. There is not for a run that never began,
-// for a client that names the position of the end, and after the replay window. Pending calls are
-// sent at any time, since any reader may answer them. If the session was stopped while it waited,
-// only clients with a part of the message receive the ends of its calls.
+// resumable reports whether there is something to send. There is not for a run without a start, for
+// a client at the position of the end, and after the replay window. Pending calls are sent at any
+// time, since any reader may answer them. If the session was stopped while it waited, only clients
+// with a part of the message receive the ends of its calls.
 func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, r ReopenRequest) bool {
 	over := run.GetCompletedAt()
 	switch {

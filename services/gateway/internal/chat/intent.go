@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
-// intent is what a client wants with its POST.
+// intent is the purpose of a POST.
 type intent int
 
 // The intents.
@@ -34,8 +34,8 @@ type operation struct {
 	reply    *reply           // the newest assistant message; nil for none
 }
 
-// operation returns what the client wants. Invalid: MESSAGE_INVALID, ID_INVALID, FILE_INVALID,
-// TRIGGER_UNSUPPORTED.
+// operation returns the operation of the request. Invalid: MESSAGE_INVALID, ID_INVALID,
+// FILE_INVALID, TRIGGER_UNSUPPORTED.
 func (r *request) operation() (operation, error) {
 	s := r.excerpt()
 	switch {
@@ -68,7 +68,7 @@ func (r *request) continues(s excerpt) bool {
 }
 
 // regenerateOperation goes back to the last user message. If messageId names an answer before it,
-// the operation is about that answer's question, which the state service looks up.
+// the operation is about the question to that answer, as the state service finds it.
 func (r *request) regenerateOperation(s excerpt) (operation, error) {
 	w := operation{intent: regenerate, target: r.MessageID}
 	if s.question != nil && (!s.unanswered || r.MessageID == "" || r.MessageID != s.reply.id) {

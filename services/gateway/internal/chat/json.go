@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 )
 
-// These functions walk JSON text that encoding/json has validated, as UnmarshalJSON receives it.
-// Clients send the whole conversation with every message; a walk reads each byte once, whatever the
-// nesting.
+// These functions walk JSON text after its validation by encoding/json, as UnmarshalJSON receives
+// it. Clients send the whole conversation with every message; a walk reads each byte once, whatever
+// the nesting.
 
 // walkObject calls f with each key of a valid JSON object, its value, and the offset of the value.
 // null has no keys.
@@ -57,7 +57,7 @@ func nameOf(quoted []byte) (name string, err error) {
 	return string(quoted[1 : len(quoted)-1]), nil
 }
 
-// skipSpace returns the offset of the first byte from at on that is no space.
+// skipSpace returns the offset of the first byte from at on, without white space.
 func skipSpace(text []byte, at int) int {
 	for text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r' {
 		at++

@@ -13,7 +13,7 @@ import (
 )
 
 // isAnswered reports whether the client tool call of the current chunk has an answer. It loads the
-// session at most once, and not for calls of the step in flight, which have no answer yet.
+// session at most once, and not for calls of the step in flight, because they have no answer yet.
 func (d *delivery) isAnswered(call string) bool {
 	run := d.currentRun()
 	if run != "" && run != d.run.GetRunId() {
@@ -112,10 +112,10 @@ func (d *delivery) continueWith(session *statev1.Session, run *statev1.Run) erro
 	return errNext
 }
 
-// endStopped ends the message after errStopped, even for a client that has the message's end.
+// endStopped ends the message after errStopped, even if the client has its end.
 func (d *delivery) endStopped() { d.end(0, d.t.Stopped(conversation.WhyStopped(d.session))) }
 
-// unknownCalls returns the open calls that the client lacks.
+// unknownCalls returns the open calls missing at the client.
 func (d *delivery) unknownCalls() []uistream.Asked {
 	var calls []*statev1.Call
 	for _, c := range d.resent.partial.GetCalls() {
@@ -136,8 +136,8 @@ func (d *delivery) isOpenAtClient(a uistream.Asked) bool {
 	return a.Answer == nil && a.Approved == nil && d.resent.reply.calls[a.CallID] <= callWaiting
 }
 
-// preventResend changes the end in parts for a client that has answered calls and received nothing
-// new, so that it does not send the message again. Open calls are new.
+// preventResend changes the end in parts if the client has answered calls and received nothing new,
+// to prevent a resend of the message. Open calls are new.
 func (d *delivery) preventResend(asked []uistream.Asked, parts []uistream.Part) []uistream.Part {
 	if d.resent == nil || !d.resent.idle || d.copy.sentNew || slices.ContainsFunc(asked, d.isOpenAtClient) {
 		return parts

@@ -29,7 +29,7 @@ const (
 	pathEdit       = "edit"       // a replaced message
 )
 
-// busyHeader is onBusy of the body, for clients that cannot add to their body.
+// busyHeader is onBusy of the body, for clients with a fixed body.
 const busyHeader = "X-Holdfast-On-Busy"
 
 // Headers with the request key. A POST with a key can be repeated.
@@ -137,7 +137,7 @@ func (p *post) errStale() error {
 	return fault.New(fault.Conflict, runStale, "the conversation %q has moved on; load its messages, and send the request again if it is still wanted", p.body.ID)
 }
 
-// existing returns an exchange for a run that was there before the request.
+// existing returns an exchange for a run from before the request.
 func (p *post) existing(session *statev1.Session, run *statev1.Run) *Exchange {
 	return p.exchange(pathOf(run), session, run)
 }

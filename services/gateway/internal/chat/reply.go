@@ -18,7 +18,7 @@ const (
 	maxError   = 8 << 10   // bytes, also of a reason
 )
 
-// reply is an assistant message from a client: what the client has of it, and its answers.
+// reply is the client's copy of an assistant message, with its answers.
 type reply struct {
 	id       string
 	steps    int // how many have begun
@@ -101,7 +101,7 @@ func (p *rawOutput) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Marks of the parts that matter here. Most parts are texts and have neither.
+// Marks of the relevant parts. Most parts are texts and have neither.
 var (
 	stepMark = []byte(`"step-start"`)
 	callMark = []byte(`"toolCallId"`)

@@ -26,7 +26,7 @@ type request struct {
 	one  excerpt // of message: the last message alone, or its text
 }
 
-// excerpt is the part of a conversation that is decoded.
+// excerpt is the decoded part of a conversation.
 type excerpt struct {
 	last     *message // if it is the assistant's, only id and role; nil for none
 	reply    *reply   // the newest assistant message
@@ -69,7 +69,7 @@ func onBusy(h http.Header, body *request) (statev1.BusyPolicy, error) {
 	return policy, nil
 }
 
-// message is the part of a UIMessage that the service uses.
+// message is a UIMessage, without the keys for clients alone.
 type message struct {
 	ID       string          `json:"id"`
 	Role     string          `json:"role"`

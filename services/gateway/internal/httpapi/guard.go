@@ -8,7 +8,7 @@ import (
 	"github.com/rs/cors"
 )
 
-// Headers of this service that a page may read.
+// Headers of this service for pages.
 const (
 	SessionHeader = "X-Holdfast-Session-Id"
 	RunHeader     = "X-Holdfast-Run-Id"
@@ -17,9 +17,9 @@ const (
 // preflightAge is how long a browser may cache the answer to a preflight.
 const preflightAge = 10 * time.Minute
 
-// guarded refuses requests of pages that may not call, and lets browsers read the answers to pages
-// of allowed origins. Those may send any header: credentials are in a header that the page must
-// know, never in a cookie.
+// guarded refuses requests of forbidden pages, and lets browsers read the answers to pages of
+// allowed origins. Those may send any header: credentials are in a header known to the page, never
+// in a cookie.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	shared := cors.New(cors.Options{
 		AllowOriginFunc: s.Origins.Allows,

@@ -25,7 +25,7 @@ func (h *Health) Live(w http.ResponseWriter, _ *http.Request, _ string) error {
 	return nil
 }
 
-// Ready is GET /readyz: the other services answer. 503 names the ones that do not.
+// Ready is GET /readyz: the other services answer. 503 names those without an answer.
 func (h *Health) Ready(w http.ResponseWriter, r *http.Request, _ string) error {
 	missing := h.missing(r.Context())
 	if len(missing) > 0 {

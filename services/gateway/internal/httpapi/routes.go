@@ -23,10 +23,10 @@ var ErrCut = errors.New("cut the connection")
 
 const methodNotAllowed = "METHOD_NOT_ALLOWED"
 
-// UpgradeRequired is the reason of a request that should be a WebSocket handshake and is not: 426.
+// UpgradeRequired is the reason of a request without a valid WebSocket handshake: 426.
 const UpgradeRequired = "UPGRADE_REQUIRED"
 
-// StopNotObserved is the reason of a stop whose run has not ended within the caller's wait: 504,
+// StopNotObserved is the reason of a stop if the run has not ended within the caller's wait: 504,
 // and DEADLINE_EXCEEDED over Connect.
 const StopNotObserved = "STOP_NOT_OBSERVED"
 
@@ -79,8 +79,8 @@ func (s *Server) Handler() http.Handler {
 	return s.traced(s.guarded(mux))
 }
 
-// matchSlash matches a path with a wildcard value that is an escaped slash alone. That is a valid
-// id, but http.ServeMux takes it for the end of the path.
+// matchSlash matches a path with an escaped slash alone as a wildcard value. It is a valid id, but
+// http.ServeMux takes it for the end of the path.
 func matchSlash(pattern string, r *http.Request) bool {
 	wanted, got := strings.Split(pattern, "/"), strings.Split(r.URL.EscapedPath(), "/")
 	if len(wanted) != len(got) {

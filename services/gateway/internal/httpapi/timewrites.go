@@ -6,8 +6,8 @@ import (
 )
 
 // TimeWrites gives each write of an answer the timeout, also the last one after the handler has
-// returned, so that a client that stops reading cannot hold a connection. A handler may take any
-// time between writes.
+// returned, so that a stalled client cannot hold a connection. A handler may take any time between
+// writes.
 func TimeWrites(next http.Handler, timeout time.Duration, now func() time.Time) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		timed := &timedWriter{w, http.NewResponseController(w), timeout, now}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// budget is the time that one request has waited in outages, over all its calls. It may be used by
-// many goroutines. nil counts nothing.
+// budget is the waiting time of one request in outages, over all its calls. It may be used by many
+// goroutines. nil counts nothing.
 type budget struct {
 	mu    sync.Mutex
 	spent time.Duration // in outages that have ended
@@ -55,7 +55,7 @@ func (b *budget) startOutage(now time.Time) time.Duration {
 	return b.spent + now.Sub(b.since)
 }
 
-// endOutage notes that the service has answered.
+// endOutage notes an answer of the service.
 func (b *budget) endOutage(now func() time.Time) {
 	if b == nil {
 		return

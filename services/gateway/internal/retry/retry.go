@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Waits between attempts. A service that restarts is back within a second; one that stays away is
-// called about every two seconds.
+// Waits between attempts. A service is back within a second of a restart; during a longer outage it
+// is called about every two seconds.
 const (
 	firstWait = 50 * time.Millisecond
 	lastWait  = 2 * time.Second
@@ -31,7 +31,7 @@ type Pause struct {
 	all   *budget // of the request, shared with its other outages; nil for none
 }
 
-// Over notes that the service has answered.
+// Over notes an answer of the service.
 func (p *Pause) Over() { p.since, p.wait = time.Time{}, 0 }
 
 // Wait waits before the next attempt. It returns err, the failure of the last attempt, if a retry
@@ -74,8 +74,8 @@ func Passing(err error) bool {
 	return kind == fault.Unavailable || kind == fault.Exhausted && fault.ReasonOf(err) != tooManyWaiting
 }
 
-// Ours hides that a service refused the credentials of this gateway. They have nothing to do with
-// those of the caller, which would receive 401.
+// Ours hides a refusal of this gateway's credentials by a service. The caller would otherwise
+// receive 401 for its own.
 func Ours(err error) error {
 	if kind := fault.KindOf(err); kind == fault.Unauthenticated || kind == fault.Denied {
 		return fmt.Errorf("the service behind the gateway refuses it: %v", err) //nolint:errorlint // without the fault

@@ -33,7 +33,7 @@ type Writer struct {
 // answer writes to the client: through the server, or on the bare connection.
 type answer interface {
 	begin()
-	// send sends the buffer, whose first prefixBytes bytes are for the answer's use.
+	// send sends the buffer. Its first prefixBytes bytes are for the answer's use.
 	send(b []byte) error
 }
 
@@ -43,7 +43,7 @@ const prefixBytes = len("00000000\r\n")
 // buffers are shared by all writers, so that a quiet stream has none.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// maxPooledBuffer is the largest buffer that is pooled.
+// maxPooledBuffer is the size of the largest pooled buffer.
 const maxPooledBuffer = 64 << 10
 
 // NewWriter returns a writer of the answer to r. If the request came through a proxy, each comment

@@ -42,8 +42,7 @@ func (c *connection) serve() error {
 	return err
 }
 
-// keepAlive pings the client. That detects a lost client, and keeps proxies from closing a quiet
-// socket.
+// keepAlive pings the client to detect its loss, and to keep proxies from closing a quiet socket.
 func (c *connection) keepAlive() {
 	beat := time.NewTicker(c.Heartbeat)
 	defer beat.Stop()
@@ -115,7 +114,7 @@ func (c *connection) register(r *request) error {
 	if c.requests[r.RequestID] != nil {
 		return fault.New(fault.Invalid, "REQUEST_EXISTS", "a request with the requestId %.50q is in flight; give each its own", r.RequestID)
 	}
-	// A client that does not read could otherwise let any number of last frames wait.
+	// A stalled client could otherwise let any number of last frames wait.
 	if c.busy >= c.Requests || c.busy+c.finishing >= 2*c.Requests {
 		return fault.New(fault.Exhausted, "TOO_MANY_REQUESTS",
 			"%d requests are in flight on this socket; HOLDFAST_GATEWAY_MAX_SOCKET_CHATS is the limit", c.busy)

@@ -29,7 +29,7 @@ const (
 // maxHeaders bounds the headers of a frame, in bytes.
 const maxHeaders = 16 << 10
 
-// headers are the headers that a frame may have. Credentials come with the handshake; those in a
+// headers are the supported headers of a frame. Credentials come with the handshake; those in a
 // frame are ignored.
 var headers = []string{
 	"X-Holdfast-Request-Key", "X-Helix-Request-Key", "X-Holdfast-On-Busy", httpapi.RunHeader,
@@ -50,7 +50,7 @@ type frame struct {
 }
 
 // parse decodes a frame. Invalid (FRAME_INVALID, ID_INVALID): the returned frame has the request
-// id, if that is valid.
+// id, if it is valid.
 func parse(text []byte) (*frame, error) {
 	f := &frame{}
 	if !utf8.Valid(text) {
@@ -155,7 +155,7 @@ func (f *frame) post() []byte {
 	return append(out, '}')
 }
 
-// frameKeys are the keys of a post that only the frame may set.
+// frameKeys are the keys of a post from the frame alone.
 var frameKeys = []string{"id", "messages", "trigger", "messageId"}
 
 // eachMember calls f with the members of a JSON object. Other values have none.
@@ -187,10 +187,10 @@ func (l *length) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// release drops the contents of the frame, which may be large.
+// release drops the possibly large contents of the frame.
 func (f *frame) release() { f.Messages, f.Headers, f.Body = nil, nil, nil }
 
-// runID returns the run that a resume names in its body or headers; "" for the newest.
+// runID returns the run of a resume, from its body or headers; "" for the newest.
 func (f *frame) runID(h http.Header) (string, error) {
 	var body struct {
 		RunID string `json:"runId"`
@@ -223,8 +223,8 @@ func encodeChunk(request string, sequence int, part []byte) []byte {
 	return append(out, '}')
 }
 
-// encodeError encodes the frame that ends a request with an error. Its text is the body of the
-// equivalent HTTP error, which the AI SDK's other transport shows.
+// encodeError encodes the last frame of a failed request. Its text is the body of the equivalent
+// HTTP error, as the AI SDK's other transport shows it.
 func encodeError(request string, err error) []byte {
 	out := append(encodeHead(typeError, request), `,"errorText":`...)
 	out = append(out, encodeString(string(httpapi.ErrorText(err)))...)

@@ -99,7 +99,7 @@ func (k *Keys) Tenant(h http.Header) (string, error) {
 	return tenant, nil
 }
 
-// TenantOf is Tenant for requests that may be a WebSocket handshake. Browsers cannot set its
+// TenantOf is Tenant for requests with or without a WebSocket handshake. Browsers cannot set its
 // headers, so they offer the key as the subprotocol holdfast.key.<key>.
 func (k *Keys) TenantOf(r *http.Request) (string, error) {
 	sent := ""
@@ -125,7 +125,7 @@ func Upgrade(r *http.Request) bool {
 	return slices.ContainsFunc(Tokens(r.Header, "Connection"), is("upgrade")) && slices.ContainsFunc(Tokens(r.Header, "Upgrade"), is("websocket"))
 }
 
-// Tokens returns the entries of a header that is a list.
+// Tokens returns the entries of a list header.
 func Tokens(h http.Header, name string) []string {
 	var tokens []string
 	for _, line := range h.Values(name) {

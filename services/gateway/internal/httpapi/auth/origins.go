@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Origins restricts the web pages that may call. It is immutable.
+// Origins restricts the calling web pages. It is immutable.
 type Origins struct {
 	// Allowed are origins such as "https://app.example.com", or "*" for all.
 	Allowed []string

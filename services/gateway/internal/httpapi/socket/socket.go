@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// protocol is the subprotocol of all sockets. A browser that offers a key must offer another
-	// subprotocol as well, which the server can accept.
+	// protocol is the subprotocol of all sockets. A browser with a key as one subprotocol must
+	// offer another one for the server to accept.
 	protocol = "holdfast.v2"
 	// version is the protocol version of RFC 6455.
 	version = "13"
@@ -34,7 +34,7 @@ const (
 // ErrLeft: the client has closed the socket or disconnected.
 var ErrLeft = errors.New("the client has left")
 
-// Check refuses a request that is no valid handshake (RFC 6455, 4.2.1): Invalid (UPGRADE_REQUIRED).
+// Check refuses a request without a valid handshake (RFC 6455, 4.2.1): Invalid (UPGRADE_REQUIRED).
 // advice names an alternative.
 func Check(w http.ResponseWriter, r *http.Request, advice string) error {
 	key, err := base64.StdEncoding.DecodeString(r.Header.Get("Sec-WebSocket-Key"))
@@ -58,7 +58,7 @@ type Conn struct {
 	pings   sync.WaitGroup
 }
 
-// Accept answers a handshake that passed Check. Origins are checked before (auth.Origins). A larger
+// Accept answers a handshake after Check. Origins are checked before (auth.Origins). A larger
 // message than maxMessage bytes closes the socket with 1009. The timeout bounds one write, and the
 // answer to a ping. The error is httpapi.ErrCut: the request is answered.
 func Accept(w http.ResponseWriter, r *http.Request, maxMessage int64, timeout time.Duration) (*Conn, error) {
@@ -93,7 +93,7 @@ func (c *Conn) EndWith(ctx context.Context) {
 // Read waits for the next message. Once begun, it must arrive within the patience. A goroutine must
 // read all the time, since only a read handles pongs, pings and closes. Every error is ErrLeft.
 func (c *Conn) Read(patience time.Duration) (text []byte, isText bool, err error) {
-	// A context of its own, because a context that ends cuts the socket without a close.
+	// A context of its own: its end would cut the socket without a close.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	kind, message, err := c.conn.Reader(ctx)
