@@ -186,7 +186,7 @@ func TestOnlyAllowedOriginsMayRead(t *testing.T) {
 		}
 		unknown := h.request(t, http.MethodGet, "/agents", "", "Origin", origin)
 		if got := unknown.Header.Get("Access-Control-Allow-Origin"); got != want {
-			t.Errorf("401 to %q: got %q; a page has to be able to read it", origin, got)
+			t.Errorf("401 to %q: got %q; a page must be able to read it", origin, got)
 		}
 	}
 }

@@ -133,7 +133,7 @@ func appended(messages []*agentv1.AppendedMessage) ([]*eventv1.Message, error) {
 	for i, m := range messages {
 		role, known := appendable[m.GetRole()]
 		if !known {
-			return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "append_messages[%d] has the role %.50q: it has to be user, assistant or system", i, m.GetRole())
+			return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "append_messages[%d] has the role %.50q: it must be user, assistant or system", i, m.GetRole())
 		}
 		if m.GetText() == "" {
 			return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "append_messages[%d] has no text", i)
@@ -152,7 +152,7 @@ func stateOps(text string) ([]*statev1.StateOp, error) {
 		return nil, nil
 	}
 	if !json.Valid([]byte(text)) || strings.TrimLeft(text, " \t\r\n")[0] != '{' {
-		return nil, fault.New(fault.Invalid, "STATE_INVALID", "modify_state has to be a JSON object")
+		return nil, fault.New(fault.Invalid, "STATE_INVALID", "modify_state must be a JSON object")
 	}
 	d := json.NewDecoder(bytes.NewReader([]byte(text)))
 	_, err := d.Token()

@@ -28,7 +28,7 @@ type submission struct {
 func (t *submission) stopped() bool { return conversation.Stopped(t.session, t.run) }
 
 func (p *post) errOwnerEnded() error {
-	return fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE", "the conversation %q does not go on; send a message instead", p.body.ID)
+	return fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE", "the conversation %q has ended; send a message instead", p.body.ID)
 }
 
 // answer submits the client's answers and returns the rest of the message.
@@ -111,7 +111,7 @@ func (p *post) afterEnd(ctx context.Context, t *submission, runs []*statev1.Run)
 	case t.openCalls > 0:
 		return p.partial(ctx, t, runs)
 	default:
-		return nil, fault.New(fault.Conflict, "SESSION_SUSPENDED", "the conversation %q waits for others than the caller; resume its stream later", p.body.ID)
+		return nil, fault.New(fault.Conflict, "SESSION_SUSPENDED", "the conversation %q waits for other clients; resume its stream later", p.body.ID)
 	}
 }
 
@@ -193,7 +193,7 @@ func (p *post) loadAwaited(ctx context.Context, t *submission) (*statev1.GetSess
 		}
 	}
 	if p.operation.reply.tooLarge {
-		return nil, fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "a result may have %d bytes, and an error or a reason %d; give a smaller one, or a reference to it", maxResult, maxError)
+		return nil, fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "a result may have %d bytes, and an error or a reason %d; send a smaller one, or a reference to it", maxResult, maxError)
 	}
-	return nil, fault.New(fault.Conflict, "SESSION_SUSPENDED", "the conversation %q waits for something that the message does not answer; load its messages", p.body.ID)
+	return nil, fault.New(fault.Conflict, "SESSION_SUSPENDED", "the conversation %q waits for an answer that the message does not have; load its messages", p.body.ID)
 }

@@ -167,7 +167,7 @@ func MajorOf(r *http.Request) (uistream.Major, error) {
 	}
 	major, err := strconv.Atoi(text)
 	if err != nil || major < 5 {
-		return 0, fault.New(fault.Invalid, "AI_SDK_INVALID", "aiSdk is %.20q: it has to be the major version of the package ai, 5 or higher", text)
+		return 0, fault.New(fault.Invalid, "AI_SDK_INVALID", "aiSdk is %.20q: it must be the major version of the package ai, 5 or higher", text)
 	}
 	return uistream.Major(major), nil
 }

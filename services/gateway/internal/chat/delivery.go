@@ -19,7 +19,7 @@ var (
 	// errNext: continue with delivery.run, which has changed.
 	errNext = errors.New("read the next run")
 	// errVoid: the client has void parts and cannot remove them.
-	errVoid = errors.New("the client cannot take back what is void")
+	errVoid = errors.New("the client cannot remove its void parts")
 )
 
 // delivery writes one exchange to one client. It is the sink of its follow. One goroutine at a time
@@ -247,7 +247,7 @@ func (d *delivery) put(sequence int64, parts []uistream.Part) {
 	for i, p := range parts {
 		text, err := p.Append(nil)
 		if err != nil { // cannot happen: the texts of tools are valid
-			d.chat.log.ErrorContext(d.ctx, "part has no JSON", "type", p.Type, "error", err)
+			d.chat.log.ErrorContext(d.ctx, "part cannot be encoded", "type", p.Type, "error", err)
 			continue
 		}
 		id := int64(0)

@@ -42,7 +42,7 @@ func (r *request) operation() (operation, error) {
 	case r.Trigger == triggerRegenerate:
 		return r.regenerateOperation(s)
 	case r.Trigger != "" && r.Trigger != triggerSubmit:
-		return operation{}, fault.New(fault.Invalid, "TRIGGER_UNSUPPORTED", "trigger is %.50q: it has to be %s or %s", r.Trigger, triggerSubmit, triggerRegenerate)
+		return operation{}, fault.New(fault.Invalid, "TRIGGER_UNSUPPORTED", "trigger is %.50q: it must be %s or %s", r.Trigger, triggerSubmit, triggerRegenerate)
 	case s.last == nil:
 		return operation{}, fault.New(fault.Invalid, "MESSAGE_INVALID", "the body has neither messages nor message")
 	case s.last.Role == roleAssistant, s.last.Role == roleUser && r.continues(s):
@@ -82,7 +82,7 @@ func (r *request) regenerateOperation(s excerpt) (operation, error) {
 		}
 	}
 	if w.target == "" {
-		return operation{}, fault.New(fault.Invalid, "MESSAGE_INVALID", "to answer again, send the message of the user with its id, or messageId")
+		return operation{}, fault.New(fault.Invalid, "MESSAGE_INVALID", "to regenerate, send the user message with its id, or messageId")
 	}
 	return w, httpapi.CheckID("the id of the message", w.target)
 }

@@ -56,7 +56,7 @@ func (d *delivery) loadSession(timeout time.Duration) (*statev1.GetSessionRespon
 }
 
 // errStopped: the session was ended while it waited for answers.
-var errStopped = errors.New("the calls wait for nobody any more")
+var errStopped = errors.New("the session was stopped while it waited")
 
 // pendingCalls returns the pending calls of the suspended run. If the client has answered calls
 // before the run suspended on them, it submits the answers again.

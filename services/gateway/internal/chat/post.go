@@ -134,7 +134,7 @@ func (p *post) handle(ctx context.Context) (*Exchange, error) {
 }
 
 func (p *post) errStale() error {
-	return fault.New(fault.Conflict, runStale, "the conversation %q has moved on; load its messages, and send the request again if it is still wanted", p.body.ID)
+	return fault.New(fault.Conflict, runStale, "the conversation %q has newer messages; load them, and repeat the request if it is still wanted", p.body.ID)
 }
 
 // existing returns an exchange for a run from before the request.

@@ -64,7 +64,7 @@ func onBusy(h http.Header, body *request) (statev1.BusyPolicy, error) {
 	}
 	policy, known := busyPolicies[name]
 	if !known {
-		return policy, fault.New(fault.Invalid, "ON_BUSY_INVALID", "onBusy is %.50q: it has to be reject, enqueue, interrupt or rollback", name)
+		return policy, fault.New(fault.Invalid, "ON_BUSY_INVALID", "onBusy is %.50q: it must be reject, enqueue, interrupt or rollback", name)
 	}
 	return policy, nil
 }

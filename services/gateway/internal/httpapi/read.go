@@ -19,14 +19,14 @@ const maxID = 256
 // CheckID refuses an invalid id: Invalid (ID_INVALID). name names it in the detail.
 func CheckID(name, id string) error {
 	if id == "" || len(id) > maxID {
-		return fault.New(fault.Invalid, "ID_INVALID", "%s has to be 1 to %d bytes, and has %d", name, maxID, len(id))
+		return fault.New(fault.Invalid, "ID_INVALID", "%s must be 1 to %d bytes, and has %d", name, maxID, len(id))
 	}
 	if !utf8.ValidString(id) {
 		return fault.New(fault.Invalid, "ID_INVALID", "%s is not UTF-8", name)
 	}
 	for _, r := range id {
 		if unicode.IsControl(r) {
-			return fault.New(fault.Invalid, "ID_INVALID", "%s holds a control character", name)
+			return fault.New(fault.Invalid, "ID_INVALID", "%s has a control character", name)
 		}
 	}
 	return nil
@@ -78,7 +78,7 @@ func read(w http.ResponseWriter, r *http.Request, l Limits) ([]byte, error) {
 		return nil, fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes here; %s", l.MaxBytes, l.Advice)
 	}
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "BODY_INVALID", "the body did not arrive whole")
+		return nil, fault.New(fault.Invalid, "BODY_INVALID", "the body is incomplete")
 	}
 	// The deadline would otherwise end the connection during a long answer.
 	if err := control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -93,10 +93,10 @@ func invalidJSON(err error) error {
 		return err
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fault.New(fault.Invalid, "BODY_INVALID", "the body has a %s at %q, byte %d, where something else is expected", wrong.Value, wrong.Field, wrong.Offset)
+		return fault.New(fault.Invalid, "BODY_INVALID", "the body has a %s at %q, byte %d, where another type is expected", wrong.Value, wrong.Field, wrong.Offset)
 	}
 	if wrong, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fault.New(fault.Invalid, "BODY_INVALID", "the body is not JSON, at byte %d", wrong.Offset)
 	}
-	return fault.New(fault.Invalid, "BODY_INVALID", "the body is not the JSON that is expected here")
+	return fault.New(fault.Invalid, "BODY_INVALID", "the body is not the expected JSON")
 }

@@ -53,7 +53,7 @@ func (s *Streams) Open(ctx context.Context) (stream context.Context, release fun
 
 // Stopping returns Unavailable (GATEWAY_STOPPING).
 func Stopping() error {
-	return fault.New(fault.Unavailable, "GATEWAY_STOPPING", "this gateway is being stopped; connect again")
+	return fault.New(fault.Unavailable, "GATEWAY_STOPPING", "this gateway is stopping; connect again")
 }
 
 // Count returns the number of open streams.

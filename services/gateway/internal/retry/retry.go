@@ -78,7 +78,7 @@ func Passing(err error) bool {
 // receive 401 for its own.
 func Ours(err error) error {
 	if kind := fault.KindOf(err); kind == fault.Unauthenticated || kind == fault.Denied {
-		return fmt.Errorf("the service behind the gateway refuses it: %v", err) //nolint:errorlint // without the fault
+		return fmt.Errorf("a service refuses the credentials of the gateway: %v", err) //nolint:errorlint // without the fault
 	}
 	return err
 }

@@ -118,7 +118,7 @@ func (s *Stops) awaitEnd(ctx context.Context, r Request, run *statev1.Run) error
 				return context.Cause(ctx)
 			}
 			return fault.New(fault.Unavailable, httpapi.StopNotObserved,
-				"run %q has not ended within %v; the request is kept, and the end is seen in the stream", run.GetRunId(), r.Wait)
+				"run %q has not ended within %v; the request is stored, and the stream will show the end", run.GetRunId(), r.Wait)
 		}
 	}
 }

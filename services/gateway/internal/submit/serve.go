@@ -99,7 +99,7 @@ func (s *submission) answer() (*statev1.CallAnswer, error) {
 	case kindApproval:
 		return s.approval()
 	default:
-		return nil, invalid("kind is %.50q: it has to be %s or %s", s.Kind, kindResult, kindApproval)
+		return nil, invalid("kind is %.50q: it must be %s or %s", s.Kind, kindResult, kindApproval)
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *submission) outcome() (*statev1.CallAnswer, error) {
 	case s.ApprovalID != nil || s.Approved != nil || s.Reason != nil:
 		return nil, invalid("approvalId, approved and reason belong to an answer of kind %s", kindApproval)
 	case s.Result != nil && s.Error != nil:
-		return nil, invalid("the answer has a result and an error; give the one that there is")
+		return nil, invalid("the answer has a result and an error; send only one of the two")
 	case s.Error != nil:
 		return &statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: *s.Error}}, nil
 	case s.Result == nil:

@@ -64,7 +64,7 @@ func (c *connection) listen() error {
 			return err
 		}
 		if !isText {
-			return invalid("a frame is a text message")
+			return invalid("a frame must be a text message")
 		}
 		f, err := parse(text)
 		if err == nil {

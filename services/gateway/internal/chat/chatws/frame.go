@@ -54,10 +54,10 @@ type frame struct {
 func parse(text []byte) (*frame, error) {
 	f := &frame{}
 	if !utf8.Valid(text) {
-		return &frame{}, invalid("a frame has to be UTF-8")
+		return &frame{}, invalid("a frame must be UTF-8")
 	}
 	if err := httpapi.DecodeJSON(text, f); err != nil {
-		return frameOfRequest(text), invalid("a frame is a JSON object with the keys type and requestId; of its text as a body: %s", detail(err))
+		return frameOfRequest(text), invalid("a frame must be a JSON object with the keys type and requestId; read as a body: %s", detail(err))
 	}
 	if err := httpapi.CheckID("requestId", f.RequestID); err != nil {
 		return &frame{}, err
@@ -67,15 +67,15 @@ func parse(text []byte) (*frame, error) {
 		return f, nil
 	case typeSend, typeResume:
 	default:
-		return f, invalid("type is %.50q: it has to be %s, %s or %s", f.Type, typeSend, typeResume, typeAbort)
+		return f, invalid("type is %.50q: it must be %s, %s or %s", f.Type, typeSend, typeResume, typeAbort)
 	}
 	switch {
 	case f.Type == typeSend && !startsWith('[', f.Messages):
-		return f, invalid("messages has to be a list")
+		return f, invalid("messages must be a list")
 	case isSet(f.Body) && !startsWith('{', f.Body):
-		return f, invalid("body has to be an object")
+		return f, invalid("body must be an object")
 	case isSet(f.LastSequence):
-		return f, invalid("lastSequence cannot be kept to: a message is told from its start; leave it out")
+		return f, invalid("lastSequence is not supported: a message is sent from its start; leave it out")
 	}
 	return f, nil
 }
@@ -116,7 +116,7 @@ func (f *frame) header() (http.Header, error) {
 	}
 	if len(f.Headers) > 0 {
 		if err := json.Unmarshal(f.Headers, &given); err != nil {
-			return nil, invalid("headers has to be an object of texts")
+			return nil, invalid("headers must be an object of texts")
 		}
 	}
 	h := http.Header{}
@@ -197,7 +197,7 @@ func (f *frame) runID(h http.Header) (string, error) {
 	}
 	if isSet(f.Body) {
 		if err := json.Unmarshal(f.Body, &body); err != nil {
-			return "", invalid("runId has to be a text")
+			return "", invalid("runId must be a text")
 		}
 	}
 	if body.RunID != "" {

@@ -61,16 +61,16 @@ func ReadKeys(file string) (*Keys, error) {
 		return nil, invalid("%s is not a YAML list of {name, tenant, sha256}: %v", file, err)
 	}
 	if len(entries) == 0 {
-		return nil, invalid("%s holds no key", file)
+		return nil, invalid("%s has no keys", file)
 	}
 	keys := &Keys{}
 	for i, e := range entries {
 		digest, err := hex.DecodeString(e.SHA256)
 		if err != nil || len(digest) != sha256.Size {
-			return nil, invalid("%s, key %d (%s): sha256 has to be the 64 hex digits of the key's SHA-256", file, i+1, e.Name)
+			return nil, invalid("%s, key %d (%s): sha256 must be the 64 hex digits of the key's SHA-256", file, i+1, e.Name)
 		}
 		if e.Tenant == "" || len(e.Tenant) > maxTenant || !utf8.ValidString(e.Tenant) {
-			return nil, invalid("%s, key %d (%s): tenant has to be 1 to %d bytes", file, i+1, e.Name, maxTenant)
+			return nil, invalid("%s, key %d (%s): tenant must be 1 to %d bytes", file, i+1, e.Name, maxTenant)
 		}
 		keys.keys = append(keys.keys, key{[sha256.Size]byte(digest), e.Tenant})
 	}

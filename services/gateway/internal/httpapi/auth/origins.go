@@ -33,7 +33,7 @@ func (o Origins) Check(r *http.Request) error {
 		return nil
 	}
 	if !loopbackHost(r.Host) {
-		return fault.New(fault.Denied, "HOST_REFUSED", "without API keys the gateway answers under the names of this machine's loopback only, not as %.100q", r.Host)
+		return fault.New(fault.Denied, "HOST_REFUSED", "without API keys the gateway answers only to host names of the loopback, not to %.100q", r.Host)
 	}
 	if err := o.checkOrigin(r); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (o Origins) checkOrigin(r *http.Request) error {
 	if origin == "" || sameOrigin(origin, r.Host) || o.Allows(origin) {
 		return nil
 	}
-	return fault.New(fault.Denied, "ORIGIN_REFUSED", "pages of %.100q may not call; HOLDFAST_GATEWAY_CORS_ORIGINS lists those that may", origin)
+	return fault.New(fault.Denied, "ORIGIN_REFUSED", "pages of %.100q may not call; HOLDFAST_GATEWAY_CORS_ORIGINS lists the allowed origins", origin)
 }
 
 // Allows reports whether pages of the origin may read answers.

@@ -32,7 +32,7 @@ const (
 )
 
 // ErrLeft: the client has closed the socket or disconnected.
-var ErrLeft = errors.New("the client has left")
+var ErrLeft = errors.New("the client has disconnected")
 
 // Check refuses a request without a valid handshake (RFC 6455, 4.2.1): Invalid (UPGRADE_REQUIRED).
 // advice names an alternative.
