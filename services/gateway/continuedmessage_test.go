@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"fmt"
 	"strings"
 	"testing"
@@ -122,7 +123,7 @@ func TestCallsThatWaitForAYesAreShownSo(t *testing.T) {
 	}
 	run.Suspend([]*statev1.Call{call("c1"), call("c2")}, Says(1, "", "c1", "c2", "c3"), Returns(1, "c3", "2"))
 	const no = `{"toolCallId":"c2","kind":"approval-response","approvalId":"a-c2","approved":false,"reason":"no"}`
-	if r := h.request(t, "POST", "/chat/s1/submit-tool-result", no); r.StatusCode != 200 {
+	if r := h.request(t, "POST", "/chat/s1/submit-tool-result", no); r.StatusCode != http.StatusOK {
 		t.Fatalf("got %d: %s", r.StatusCode, text(t, r))
 	}
 	want := `{"type":"tool-add","state":"approval-requested","toolCallId":"c1","input":{"a":1},"approval":{"id":"a-c1"}},` +

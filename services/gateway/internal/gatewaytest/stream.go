@@ -163,7 +163,7 @@ func (s *Stream) wait(ctx context.Context, done func() bool) bool {
 type read struct {
 	grpc.ServerStream
 
-	ctx     context.Context
+	ctx     context.Context //nolint:containedctx // of one call
 	stream  *Stream
 	request streamv2.ReadRequest
 }

@@ -31,7 +31,7 @@ const (
 	closeTimeout = 2 * time.Second
 )
 
-// ErrLeft: the client has closed the socket or disconnected.
+// ErrLeft says that the client has closed the socket or disconnected.
 var ErrLeft = errors.New("the client has disconnected")
 
 // Check refuses a request without a valid handshake (RFC 6455, 4.2.1): Invalid (UPGRADE_REQUIRED).
