@@ -2,8 +2,8 @@ package gateway_test
 
 import (
 	"encoding/json"
-	"net/http"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
