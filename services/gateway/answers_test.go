@@ -159,7 +159,7 @@ func TestAnAnswerAmongOthersWaitsForTheRest(t *testing.T) {
 	}
 }
 
-func TestAClientThatDoesNotKnowACallIsToldOfIt(t *testing.T) {
+func TestAClientThatLacksACallReceivesIt(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	_, c := startAsking(t, h, "c1", "c2")
@@ -172,7 +172,7 @@ func TestAClientThatDoesNotKnowACallIsToldOfIt(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatComesAgainIsToldTheSame(t *testing.T) {
+func TestARepeatedAnswerReceivesTheSameStream(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first, c := startAsking(t, h, "c1")
@@ -366,7 +366,7 @@ func TestAConversationThatIsOverTakesNoAnswers(t *testing.T) {
 	wantFault(t, h.request(t, http.MethodPost, "/chat", c.output("c1", 1).post("s1")), 409, "OWNER_NOT_CONTINUABLE")
 }
 
-func TestAConversationThatWasInterruptedGoesOnWithTheAnswers(t *testing.T) {
+func TestAnInterruptedConversationContinuesWithTheAnswers(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first, c := startAsking(t, h, "c1")

@@ -76,7 +76,7 @@ func TestAChatStreamsTheRunAndEndsWithDone(t *testing.T) {
 	}
 }
 
-func TestTheIdOfAnEventStandsOnTheLastPartOfItsChunk(t *testing.T) {
+func TestTheLastPartOfAChunkHasTheEventId(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
@@ -95,7 +95,7 @@ func TestTheIdOfAnEventStandsOnTheLastPartOfItsChunk(t *testing.T) {
 	}
 }
 
-func TestASecondTurnGoesOnInTheSession(t *testing.T) {
+func TestASecondTurnContinuesTheSession(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "one"))

@@ -52,7 +52,7 @@ func TestTheRequestsOfASocketAreBounded(t *testing.T) {
 	s.until(`"end"`)
 }
 
-func TestARequestThatIsToldKeepsNothingOfItsFrame(t *testing.T) {
+func TestADeliveryReleasesTheFrameOfItsRequest(t *testing.T) {
 	h := open(t, nil)
 	s := h.talk(t)
 	const requests, size = 6, 6 << 20

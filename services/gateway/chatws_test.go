@@ -136,7 +136,7 @@ func partsOf(t *testing.T, request, text string) string {
 	return b.String()
 }
 
-func TestAMessageOverASocketIsToldAsOverServerSentEvents(t *testing.T) {
+func TestASocketSendsTheSameMessageAsServerSentEvents(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"s1", "a/b ☃", "a.*.>", `"\`, strings.Repeat("s", 256)} {
 		h := open(t, nil)
@@ -161,7 +161,7 @@ func TestAMessageOverASocketIsToldAsOverServerSentEvents(t *testing.T) {
 	}
 }
 
-func TestTwoRequestsOnOneSocketAreToldAtOnce(t *testing.T) {
+func TestTwoRequestsOnOneSocketAreDeliveredConcurrently(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	s := h.talk(t)
@@ -347,7 +347,7 @@ func TestAFrameBringsTheHeadersThatCountAndNoCredentials(t *testing.T) {
 	theirs.until("no-active")
 }
 
-func TestWhatIsWrongWithAChatSocketIsToldBeforeTheUpgrade(t *testing.T) {
+func TestAnInvalidChatSocketIsRefusedBeforeTheUpgrade(t *testing.T) {
 	t.Parallel()
 	h, acme, other := openWithKeys(t)
 	key := strings.TrimPrefix(acme, "Bearer ")
@@ -432,7 +432,7 @@ func TestAnAnswerGivenAloneIsFollowedByAResume(t *testing.T) {
 	}
 }
 
-func TestAResumeOfARunThatWasContinuedIsToldTheWholeMessage(t *testing.T) {
+func TestAResumeOfAContinuedRunReceivesTheWholeMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run, c := startAsking(t, h, "c1")

@@ -57,7 +57,7 @@ func frames(t *testing.T, stream *connect.ServerStreamForClient[agentv1.StreamRe
 	return strings.Join(all, ", ")
 }
 
-func TestTheConnectServiceStartsStreamsAndTells(t *testing.T) {
+func TestTheConnectServiceStartsStreamsAndReports(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"connect", "json", "grpc", "grpc-web"} {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +147,7 @@ func wantReason(t *testing.T, what string, err error, reason string) {
 	}
 }
 
-func TestShutdownTellsConnectClientsToComeAgain(t *testing.T) {
+func TestShutdownMakesConnectClientsReconnect(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)

@@ -65,7 +65,7 @@ func TestAContinuationThatIsCutAtAnyChunkAndResumedIsTheUncutMessage(t *testing.
 	}
 }
 
-func TestAContinuationThatIsCutAtAnyChunkAndAskedForByPostIsTheUncutMessage(t *testing.T) {
+func TestAContinuationThatIsCutAtAnyChunkAndResentByPostIsTheUncutMessage(t *testing.T) {
 	t.Parallel()
 	for call, give := range callKinds {
 		for _, lost := range []bool{false, true} {
@@ -139,7 +139,7 @@ func TestAnOlderClientThatPostsAgainGetsTheNextSteps(t *testing.T) {
 	}
 }
 
-func TestCallsThatWaitAreToldToEverybodyWhoComes(t *testing.T) {
+func TestEveryReaderReceivesPendingCalls(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.ReplayWindow = 0 })
 	first, c := startAsking(t, h, "c1", "y1")
@@ -166,7 +166,7 @@ func TestCallsThatWaitAreToldToEverybodyWhoComes(t *testing.T) {
 	}
 }
 
-func TestCallsThatTheLogHasNotToldAreToldAtTheEnd(t *testing.T) {
+func TestCallsMissingInTheLogComeAtTheEnd(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
@@ -183,7 +183,7 @@ func TestCallsThatTheLogHasNotToldAreToldAtTheEnd(t *testing.T) {
 	}
 }
 
-func TestALateAnswerIsToldWhatBecameOfIt(t *testing.T) {
+func TestALateAnswerReceivesTheMessageAfterTheTimeout(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	c := &uiClient{}

@@ -43,7 +43,7 @@ func playSuspended(h *fixture, t *testing.T) *Run {
 	return run
 }
 
-func TestARunThatContinuesIsToldWithTheWholeMessage(t *testing.T) {
+func TestAContinuationIsReadWithTheWholeMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.Heartbeat = 10 * time.Millisecond })
 	more := playSuspended(h, t).Continue()

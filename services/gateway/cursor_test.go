@@ -18,7 +18,7 @@ var answers = map[string]string{
 
 // A client has the streams of both runs of a message up to some event, and resumes there, while the
 // second run is live and after it.
-func TestACursorAnywhereInAMessageThatWasContinuedGoesOn(t *testing.T) {
+func TestAnyCursorInAContinuedMessageCanBeResumed(t *testing.T) {
 	t.Parallel()
 	for call, body := range answers {
 		t.Run(call, func(t *testing.T) {
@@ -81,7 +81,7 @@ func clientAfter(t *testing.T, seen, tail []event) *uiClient {
 
 // The client resumes at the last chunk of an attempt, and the attempt becomes void afterwards. Only
 // the reset of the step says so.
-func TestAClientThatResumesAtTheEndOfAnAttemptIsToldThatItIsVoid(t *testing.T) {
+func TestAClientAtTheEndOfAVoidAttemptReceivesAReset(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))

@@ -140,7 +140,7 @@ func TestAMessageWithAnEarlyAnswerIsRefusedAsAWhole(t *testing.T) {
 	}
 }
 
-func TestAMessageWithAnEarlyAnswerGoesOnWhenTheCallIsOpen(t *testing.T) {
+func TestAMessageWithAnEarlyAnswerIsSentOnceTheCallIsOpen(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run, c := startShowingCall(t, h)
@@ -156,7 +156,7 @@ func TestAMessageWithAnEarlyAnswerGoesOnWhenTheCallIsOpen(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatDoesNotFitKeepsNoMessageFromBeingSaid(t *testing.T) {
+func TestAnInvalidAnswerDoesNotBlockItsMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run, c := startAsking(t, h, "y1")
@@ -167,7 +167,7 @@ func TestAnAnswerThatDoesNotFitKeepsNoMessageFromBeingSaid(t *testing.T) {
 	}
 }
 
-func TestAnswersThatNobodyHasTakenGoOn(t *testing.T) {
+func TestUnconsumedAnswersContinueTheSession(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first, c := startAsking(t, h, "c1")
@@ -243,7 +243,7 @@ func TestAKeyOfAnotherKindOfRequestIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhoGoesBackWithAKeyToWhatNeverArrivedIsToldItAgain(t *testing.T) {
+func TestARepeatedKeyOfALostEditReceivesItsRun(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{"another answer": regenerateBody(userMessage("u-hi", "hi")), "an edit": editBody("u-hi", "hi")} {
 		t.Run(name, func(t *testing.T) {

@@ -124,7 +124,7 @@ func TestAMessageIsPutInThePlaceOfAnother(t *testing.T) {
 	}
 }
 
-func TestAMessageThatNeverArrivedIsJustSaid(t *testing.T) {
+func TestAnEditOfAnUnknownMessageIsSent(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{"again": regenerateBody(userMessage("u-hi", "hi")), "edited": editBody("u-hi", "hi")} {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestAMessageThatNeverArrivedIsJustSaid(t *testing.T) {
 	}
 }
 
-func TestWhoTriesAMessageAgainThatIsBeingAnsweredIsToldTheAnswer(t *testing.T) {
+func TestARegenerateDuringTheAnswerReceivesThatAnswer(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.chat(t, chatBody("s1", "hi"))

@@ -97,7 +97,7 @@ func TestAQuietStreamCarriesHeartbeats(t *testing.T) {
 	})
 }
 
-func TestAnAbsenceOfTheLogIsWaitedOut(t *testing.T) {
+func TestAStreamSurvivesAnOutageOfTheLog(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
 		stream := &reader{t, bufio.NewReader(post(t, client, chatBody("s1", "hi")).Body)}
@@ -150,7 +150,7 @@ func resume(t *testing.T, client *http.Client) *reply {
 	return &reply{response}
 }
 
-func TestAClientThatStopsReadingIsLeft(t *testing.T) {
+func TestAClientThatStopsReadingIsCut(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
 		response := post(t, client, chatBody("s1", "hi")) // its body is not read
@@ -171,7 +171,7 @@ func TestAClientThatStopsReadingIsLeft(t *testing.T) {
 // nearlyAsLong is how many calls fail in an outage of nine seconds.
 const nearlyAsLong = 9
 
-func TestTheCallsOfOneRequestWaitOnceForTheStateService(t *testing.T) {
+func TestTheCallsOfOneRequestShareOneOutageLimit(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
 		for _, tc := range []struct {
@@ -198,7 +198,7 @@ func TestTheCallsOfOneRequestWaitOnceForTheStateService(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatIsToldHasAPatienceForEachAbsence(t *testing.T) {
+func TestADeliveryWaitsForEachOutageAnew(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
 		w.State.FailNext(nearlyAsLong)

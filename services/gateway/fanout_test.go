@@ -60,7 +60,7 @@ type readerResult struct {
 type readerFunc func(t *testing.T, h *fixture, begun func()) (readerResult, error)
 
 // Readers of all kinds, early and late, through upstream cuts: each receives everything once.
-func TestReadersOfAllKindsAreToldEverythingOnceThroughCuts(t *testing.T) {
+func TestReadersOfAllKindsReceiveEverythingOnceThroughCuts(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
@@ -276,7 +276,7 @@ func TestNoGoroutineIsLeftOfReaders(t *testing.T) { //nolint:paralleltest // see
 	})
 }
 
-func TestAFamilyIsShownToThoseWhoAskForAll(t *testing.T) {
+func TestOnlyAFamilyReadReceivesTheSessionsBelow(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)

@@ -146,7 +146,7 @@ func TestHistoryCanBeOfOneRunOrOfLaterSteps(t *testing.T) {
 	}
 }
 
-func TestHistoryTellsWhatIsVoidOfEarlierPages(t *testing.T) {
+func TestHistoryReportsVoidEntriesOfEarlierPages(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)

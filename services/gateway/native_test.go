@@ -63,7 +63,7 @@ func TestMessagesAreUIMessagesAndPagesSplitNone(t *testing.T) {
 	wantFault(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&offset=-1", ""), 400, "PARAMETER_INVALID")
 }
 
-func TestStatusTellsHowASessionStands(t *testing.T) {
+func TestStatusReportsTheStateOfASession(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
@@ -81,7 +81,7 @@ func TestStatusTellsHowASessionStands(t *testing.T) {
 	}
 }
 
-func TestTheNativeStreamTellsEverythingAfterTheCursor(t *testing.T) {
+func TestTheNativeStreamSendsEverythingAfterTheCursor(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
@@ -124,7 +124,7 @@ func TestTheNativeStreamWaitsForARunThatHasWrittenNothing(t *testing.T) {
 	}
 }
 
-func TestAFinishedSessionIsToldToItsEnd(t *testing.T) {
+func TestAFinishedSessionIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first := h.begin(t, "s1", "one", nil)
@@ -156,7 +156,7 @@ func TestAFinishedSessionIsToldToItsEnd(t *testing.T) {
 	wantFault(t, h.request(t, http.MethodGet, "/sse?sessionId=s1&runId=nobody", ""), 404, "RUN_NOT_FOUND")
 }
 
-func TestTheNativeStreamTellsOfWhatIsVoid(t *testing.T) {
+func TestTheNativeStreamReportsVoidChunks(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
@@ -178,7 +178,7 @@ func TestTheNativeStreamTellsOfWhatIsVoid(t *testing.T) {
 }
 
 // A cursor is a position in a conversation. Every client is served, whatever its cursor.
-func TestACursorThatLeadsNowhereIsTakenBack(t *testing.T) {
+func TestAnUnknownCursorIsRewound(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)

@@ -20,7 +20,7 @@ func openCall(run *Run, id string, step int32) []*statev1.Call {
 	}}
 }
 
-func TestAResumeThatNamesARunThatWasContinuedIsToldTheWholeMessage(t *testing.T) {
+func TestAResumeByAContinuedRunReceivesTheWholeMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first, c := startAsking(t, h, "c1")
@@ -54,7 +54,7 @@ func playContinuedTwice(t *testing.T, h *fixture, told func()) {
 	h.Stream.Deafen(false)
 }
 
-func TestADeliveryThatBeganBeforeItsRunWasContinuedGoesOnWithTheMessage(t *testing.T) {
+func TestADeliveryFollowsTheContinuationsOfItsRun(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	posted := h.chat(t, chatBody("s1", "hi"))
@@ -74,7 +74,7 @@ func TestADeliveryThatBeganBeforeItsRunWasContinuedGoesOnWithTheMessage(t *testi
 	}
 }
 
-func TestADeliveryGoesOnWithTheMessageThoughTheLogIsLost(t *testing.T) {
+func TestADeliveryFollowsContinuationsWithoutTheLog(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.Heartbeat = 5 * time.Millisecond }) // two heartbeats detect a lost log
 	posted := h.chat(t, chatBody("s1", "hi"))
@@ -108,7 +108,7 @@ func TestAnEditThatFindsARunLiveWaitsAsItsMessage(t *testing.T) {
 	}
 }
 
-func TestAMessageThatWasGivenUpWhileItWaitedIsSaidAgain(t *testing.T) {
+func TestADiscardedWaitingMessageCanBeSentAgain(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
 		"said":        queueBody("s1", "two"),
@@ -144,7 +144,7 @@ func TestAMessageThatWasGivenUpWhileItWaitedIsSaidAgain(t *testing.T) {
 	}
 }
 
-func TestAnEditThatStandsThereIsARepetition(t *testing.T) {
+func TestAnEditWithTheStoredTextIsARepetition(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.chat(t, chatBody("s1", "hi"))
@@ -188,7 +188,7 @@ func TestAnotherTryIsMadeOfWhatHasFailed(t *testing.T) {
 	}
 }
 
-func TestTheClientsKeyHoldsForAMessageThatIsJustSaid(t *testing.T) {
+func TestTheClientsKeyCountsForAMessageThatIsSent(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{"again": regenerateBody(userMessage("u-hi", "hi")), "edited": editBody("u-hi", "hi")} {
 		t.Run(name, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestAMessageOfAnotherAgentIsRefusedAsThat(t *testing.T) {
 	wantFault(t, h.request(t, http.MethodPost, "/chat", other), 409, "AGENT_MISMATCH")
 }
 
-func TestAClientThatWasCutIsToldTheStepsThatFollowed(t *testing.T) {
+func TestAClientThatWasCutReceivesTheNextSteps(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	live := h.chat(t, chatBody("s1", "hi"))
@@ -231,7 +231,7 @@ func TestAClientThatWasCutIsToldTheStepsThatFollowed(t *testing.T) {
 	}
 }
 
-func TestAnOlderClientThatWasCutInACallIsToldTheRestOfIt(t *testing.T) {
+func TestAnOlderClientThatWasCutInACallReceivesTheRest(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk=6", chatBody("s1", "hi")))
@@ -247,7 +247,7 @@ func TestAnOlderClientThatWasCutInACallIsToldTheRestOfIt(t *testing.T) {
 	}
 }
 
-func TestAnOlderClientThatWasCutInATextIsToldWhatFollows(t *testing.T) {
+func TestAnOlderClientThatWasCutInATextReceivesTheRest(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first, c := startAsking(t, h, "c1")
@@ -274,7 +274,7 @@ func TestAnOlderClientThatWasCutInATextIsToldWhatFollows(t *testing.T) {
 	}
 }
 
-func TestAnInterruptedConversationGoesOnInItsMessageForEverybody(t *testing.T) {
+func TestAnInterruptedConversationContinuesItsMessageForAllReaders(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first, c := startAsking(t, h, "c1")
@@ -356,7 +356,7 @@ func TestAnEarlierAnswerIsAnsweredAgainWhereTheWholeConversationCame(t *testing.
 	}
 }
 
-func TestARunThatHasSaidNothingIsNoMessage(t *testing.T) {
+func TestARunWithoutOutputIsNoMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first, _ := startAsking(t, h, "c1")

@@ -35,7 +35,7 @@ func TestAReplayAfterADropAtAnyChunkIsTheUncutStream(t *testing.T) {
 	}
 }
 
-func TestACursorGoesOnAtAnyChunkOfALiveRun(t *testing.T) {
+func TestAnyCursorInALiveRunCanBeResumed(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
@@ -102,7 +102,7 @@ func TestACursorBeforeTheRunGetsAllOfIt(t *testing.T) {
 	}
 }
 
-func TestARunWhoseEndNobodySawIsToldOnceMore(t *testing.T) {
+func TestARunWithAnUnseenEndIsReplayed(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	response := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))
@@ -117,7 +117,7 @@ func TestARunWhoseEndNobodySawIsToldOnceMore(t *testing.T) {
 	}
 }
 
-func TestAnOldRunIsNotToldAgain(t *testing.T) {
+func TestAnOldRunIsNotReplayed(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.ReplayWindow = 0 })
 	response := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))
@@ -129,7 +129,7 @@ func TestAnOldRunIsNotToldAgain(t *testing.T) {
 	}
 }
 
-func TestARunThatTheLogHasForgottenIsToldFromTheConversation(t *testing.T) {
+func TestARunMissingInTheLogIsReadFromTheStore(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	response := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))

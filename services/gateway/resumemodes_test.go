@@ -34,7 +34,7 @@ func lastStart(h *fixture) *statev1.StartRunRequest {
 
 func reason(err error) string { return fault.ReasonOf(rpc.FromConnect(err)) }
 
-func TestASessionGoesOnInEachModeThatStaysInIt(t *testing.T) {
+func TestEachResumeModeWithinASessionContinuesIt(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]*agentv1.ResumeRequest{
 		"continue":               {Mode: agentv1.ResumeMode_RESUME_MODE_CONTINUE},

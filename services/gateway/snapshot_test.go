@@ -53,7 +53,7 @@ func (h *fixture) snapshot(t *testing.T, session string) (s snapshotBody) {
 	return s
 }
 
-func TestAPageThatReloadsGoesOnWhereTheSnapshotEnds(t *testing.T) {
+func TestAReloadedPageContinuesAtTheEndOfTheSnapshot(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)

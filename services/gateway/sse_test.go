@@ -34,7 +34,7 @@ func (h *fixture) rawRequest(t *testing.T, lines ...string) (header string, body
 	}
 }
 
-func TestCommentsArePaddedWhereAProxyStandsBetween(t *testing.T) {
+func TestCommentsArePaddedBehindAProxy(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		headers []string

@@ -95,7 +95,7 @@ func (h *fixture) loadAnswers(t *testing.T, session string) map[string]*uiClient
 	return all
 }
 
-func TestNobodyIsAskedAnyMoreWhenTheConversationWasStoppedWhileItWaited(t *testing.T) {
+func TestNoCallIsPendingAfterAnAbortOfASuspendedConversation(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
@@ -145,7 +145,7 @@ func TestNobodyIsAskedAnyMoreWhenTheConversationWasStoppedWhileItWaited(t *testi
 	}
 }
 
-func TestAConversationThatIsStoppedUnderItsReaderTellsThatNobodyIsAsked(t *testing.T) {
+func TestAnAbortEndsThePendingCallsOfALiveReader(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []bool{false, true} {
 		h := open(t, func(c *gateway.Config) { c.Heartbeat = 5 * time.Millisecond }) // two heartbeats detect a lost log
@@ -170,7 +170,7 @@ func TestAConversationThatIsStoppedUnderItsReaderTellsThatNobodyIsAsked(t *testi
 	}
 }
 
-func TestAConversationThatWasInterruptedWhileItWaitedStillAsks(t *testing.T) {
+func TestAnInterruptedConversationKeepsItsPendingCalls(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	_, c := startAsking(t, h, "c1", "y1")

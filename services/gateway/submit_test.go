@@ -175,7 +175,7 @@ func TestAnAnswerOfAnotherKindIsRefusedAndStoresNothing(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatNobodyWaitsForIsATypedError(t *testing.T) {
+func TestAnAnswerToNoPendingCallIsATypedError(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.suspend(t, "s1", clientCall("c1"))

@@ -17,7 +17,7 @@ func (h *fixture) cutStream(t *testing.T, r *reply) {
 	waitFor(t, "the reader is gone", func() bool { return h.service.OpenStreams() == open-1 })
 }
 
-func TestATabThatWasCutIsToldTheEndThatAnotherTabHasSeen(t *testing.T) {
+func TestATabThatWasCutReceivesTheEndThatAnotherTabHasSeen(t *testing.T) {
 	t.Parallel()
 	for _, firstIsCut := range []bool{true, false} {
 		h := open(t, nil)
@@ -48,7 +48,7 @@ func TestATabThatWasCutIsToldTheEndThatAnotherTabHasSeen(t *testing.T) {
 	}
 }
 
-func TestATabThatWasCutBeforeAnotherTabHasAnsweredIsToldAll(t *testing.T) {
+func TestATabThatWasCutBeforeAnotherTabAnswersReceivesAll(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	lost := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))

@@ -31,7 +31,7 @@ func (h *fixture) dial(t *testing.T) net.Conn {
 	return conn
 }
 
-func TestABodyThatNobodyReadsHoldsNoConnection(t *testing.T) {
+func TestAnUnreadBodyHoldsNoConnection(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.ReadTimeout = 50 * time.Millisecond })
 	for _, line := range []string{"POST /sse?sessionId=s", "POST /healthz", "GET /healthz", "POST /nowhere", "GET /status?sessionId=s"} {
@@ -89,7 +89,7 @@ func (p *pipes) dial(t *testing.T) net.Conn {
 	return near
 }
 
-func TestAnswersThatNobodyReadsHoldNoConnection(t *testing.T) {
+func TestUnreadAnswersHoldNoConnection(t *testing.T) {
 	t.Parallel()
 	listener := newPipes()
 	openOn(t, listener, func(c *gateway.Config) { c.WriteTimeout = 50 * time.Millisecond })

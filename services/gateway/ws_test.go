@@ -259,7 +259,7 @@ func TestAClientThatClosesItsSocketStopsNothing(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithASocketIsToldBeforeTheUpgrade(t *testing.T) {
+func TestAnInvalidSocketIsRefusedBeforeTheUpgrade(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.MaxStreams = 1 })
 	h.begin(t, "s1", "hi", nil)
@@ -381,7 +381,7 @@ func TestASocketOfAnAllowedOriginIsServed(t *testing.T) {
 	stream.rest()
 }
 
-func TestAWebSocketTellsWhatServerSentEventsTell(t *testing.T) {
+func TestAWebSocketSendsTheSameAsServerSentEvents(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/ws?sessionId=s1", "/sse?sessionId=s1"} {
 		h := open(t, nil)
@@ -414,7 +414,7 @@ func TestAWebSocketTellsWhatServerSentEventsTell(t *testing.T) {
 	}
 }
 
-func TestAWebSocketGoesOnFromACursorOrARun(t *testing.T) {
+func TestAWebSocketContinuesFromACursorOrARun(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first := h.begin(t, "s1", "one", nil)
