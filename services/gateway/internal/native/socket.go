@@ -16,26 +16,26 @@ import (
 )
 
 const (
-	// maxMessage bounds what a client may say at once, in bytes. More closes with 1009.
+	// maxMessage bounds a message of the client, in bytes. A larger one closes the socket with 1009.
 	maxMessage = 4 << 10
-	// again tells people who debug a client what to do.
-	again = "connect again with the last sequence"
+	// reconnectAdvice is for developers of clients.
+	reconnectAdvice = "connect again with the last sequence"
 )
 
-// Sockets serves the native stream over WebSockets, a frame a message.
+// Sockets serves the native stream over WebSockets, one frame per message.
 //
 // After a terminal frame the socket is closed with 1000. Every other close is a drop: the client
-// connects again with the last sequence. Two goroutines serve a socket: the handler's, which
-// writes, and one that reads, since only a reader sees pongs, pings and closes; for the time of a
-// ping, one that waits for its pong. A socket that has to end has a deadline, whatever they do.
+// reconnects with the last sequence. The goroutine of the handler writes. A second one reads, since
+// only a read handles pongs, pings and closes, and a third one waits for the answer to a ping. A
+// deadline ends the socket after its context, whatever they do.
 type Sockets struct {
 	Follower *follow.Follower
 	Streams  *httpapi.Streams
-	Timeout  time.Duration // for one message to be written or to arrive, and for a ping to be answered
+	Timeout  time.Duration // for one write, for a message to arrive, and for the answer to a ping
 	Log      *slog.Logger
 }
 
-// Or serves a request that asks for a WebSocket, and leaves others to next.
+// Or serves WebSocket handshakes, and calls next for other requests.
 func (s *Sockets) Or(next httpapi.Handler) httpapi.Handler {
 	return func(w http.ResponseWriter, r *http.Request, tenant string) error {
 		if auth.Upgrade(r) {
@@ -45,8 +45,8 @@ func (s *Sockets) Or(next httpapi.Handler) httpapi.Handler {
 	}
 }
 
-// Serve is GET /ws?sessionId=…&fromSequence=…&runId=…. What is wrong with the request
-// is told before the upgrade.
+// Serve is GET /ws?sessionId=…&fromSequence=…&runId=…. It refuses an invalid request before the
+// upgrade.
 func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) error {
 	if err := socket.Check(w, r, "/sse gives the same as server-sent events"); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) e
 	return nil
 }
 
-// serve gives what is followed, and closes the socket.
+// serve writes the followed frames, and closes the socket.
 func (s *Sockets) serve(ctx context.Context, conn *socket.Conn, followed *follow.Follow) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -86,12 +86,12 @@ func (s *Sockets) serve(ctx context.Context, conn *socket.Conn, followed *follow
 		err = context.Cause(ctx)
 	}
 	cancel(nil)
-	conn.Close(err, again)
+	conn.Close(err, reconnectAdvice)
 	reading.Wait()
 	return err
 }
 
-// listen answers what the client says, to its end.
+// listen answers the pings of the client until the socket ends.
 func (s *Sockets) listen(conn *socket.Conn) error {
 	for {
 		text, isText, err := conn.Read(s.Timeout)
@@ -102,7 +102,7 @@ func (s *Sockets) listen(conn *socket.Conn) error {
 			Type string `json:"type"`
 		}
 		if !isText || json.Unmarshal(text, &said) != nil || said.Type != "ping" {
-			continue // of a later client; nothing here needs it
+			continue // unknown messages are ignored
 		}
 		if err := conn.Write([]byte(`{"type":"pong"}`)); err != nil {
 			return err
@@ -110,10 +110,10 @@ func (s *Sockets) listen(conn *socket.Conn) error {
 	}
 }
 
-// socketSink writes frames as they come.
+// socketSink writes each frame as one message.
 type socketSink struct {
 	conn *socket.Conn
-	left func() // ends the socket of a client that is gone
+	left func() // ends the socket of a lost client
 }
 
 func (s *socketSink) Frame(f *frame.Frame) error {
@@ -125,7 +125,7 @@ func (s *socketSink) Frame(f *frame.Frame) error {
 
 func (s *socketSink) Flush() error { return nil }
 
-// Beat does not let frames wait for the answer.
+// Beat pings the client. Frames do not wait for the answer.
 func (s *socketSink) Beat() error {
 	s.conn.Beat(s.left)
 	return nil
