@@ -22,9 +22,8 @@ func keysFile(t *testing.T, text string) string {
 	return file
 }
 
-// locked opens a gateway that asks for keys: one of the tenant acme and one of
-// another tenant.
-func locked(t *testing.T) (h *house, acme, other string) {
+// openWithKeys opens a gateway with API keys: one of the tenant acme, and one of another tenant.
+func openWithKeys(t *testing.T) (h *fixture, acme, other string) {
 	t.Helper()
 	acme, sumA := gateway.NewAPIKey()
 	other, sumB := gateway.NewAPIKey()
@@ -37,7 +36,7 @@ func locked(t *testing.T) (h *house, acme, other string) {
 
 func TestACallWithoutAGoodKeyIsUnauthenticated(t *testing.T) {
 	t.Parallel()
-	h, good, _ := locked(t)
+	h, good, _ := openWithKeys(t)
 	key := strings.TrimPrefix(good, "Bearer ")
 	for name, tc := range map[string]struct{ header, code string }{
 		"none":        {"", "API_KEY_MISSING"},
@@ -50,22 +49,22 @@ func TestACallWithoutAGoodKeyIsUnauthenticated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			response := h.request(t, http.MethodPost, "/chat", say("s1", "hi"), "Authorization", tc.header)
+			response := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"), "Authorization", tc.header)
 			if got := response.Header.Get("WWW-Authenticate"); !strings.HasPrefix(got, "Bearer") {
 				t.Errorf("WWW-Authenticate: got %q", got)
 			}
-			refused(t, response, http.StatusUnauthorized, tc.code)
+			wantFault(t, response, http.StatusUnauthorized, tc.code)
 		})
 	}
 }
 
 func TestAKeyNamesTheTenant(t *testing.T) {
 	t.Parallel()
-	h, acme, other := locked(t)
-	stream := h.chat(t, say("s1", "hi"), "Authorization", strings.Replace(acme, "Bearer", "bearer", 1))
-	answer(h.Started(t, "acme", "s1", nil))
+	h, acme, other := openWithKeys(t)
+	stream := h.chat(t, chatBody("s1", "hi"), "Authorization", strings.Replace(acme, "Bearer", "bearer", 1))
+	playAnswer(h.Started(t, "acme", "s1", nil))
 	stream.rest()
-	refused(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "", "Authorization", other), 404, "SESSION_NOT_FOUND")
+	wantFault(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "", "Authorization", other), 404, "SESSION_NOT_FOUND")
 	if got := h.request(t, http.MethodGet, "/chat/s1/stream", "", "Authorization", other).StatusCode; got != http.StatusNoContent {
 		t.Errorf("another tenant's chat: got %d, want 204", got)
 	}
@@ -73,7 +72,7 @@ func TestAKeyNamesTheTenant(t *testing.T) {
 
 func TestHealthAndThePageAskForNoKey(t *testing.T) {
 	t.Parallel()
-	h, _, _ := locked(t)
+	h, _, _ := openWithKeys(t)
 	for _, path := range []string{"/healthz", "/readyz", "/", "/assets/chat.js"} {
 		if got := h.request(t, http.MethodGet, path, "").StatusCode; got != http.StatusOK {
 			t.Errorf("%s: got %d, want 200", path, got)
@@ -158,7 +157,7 @@ func TestWithoutKeysPagesOfOtherSitesAreRefused(t *testing.T) {
 	} {
 		response := h.request(t, http.MethodGet, "/agents", "", tc.headers...)
 		if tc.code != "" {
-			refused(t, response, 403, tc.code)
+			wantFault(t, response, 403, tc.code)
 		} else if response.StatusCode != http.StatusOK {
 			t.Errorf("%s: got %d %s", name, response.StatusCode, text(t, response))
 		}
@@ -187,7 +186,7 @@ func TestOnlyAllowedOriginsMayRead(t *testing.T) {
 		}
 		unknown := h.request(t, http.MethodGet, "/agents", "", "Origin", origin)
 		if got := unknown.Header.Get("Access-Control-Allow-Origin"); got != want {
-			t.Errorf("401 to %q: got %q; a page has to be able to read it", origin, got)
+			t.Errorf("401 to %q: got %q; a page must be able to read it", origin, got)
 		}
 	}
 }
@@ -198,13 +197,13 @@ func TestAgentsAreListedWithTheDefault(t *testing.T) {
 	if got, want := text(t, h.request(t, http.MethodGet, "/agents", "")), `{"agents":[{"agentType":"demo","description":"answers"},{"agentType":"other","description":""}],"default":""}`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "hi")), 400, "AGENT_REQUIRED")
-	h.State.Announce(&statev1.Agent{AgentType: "only"})
+	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi")), 400, "AGENT_REQUIRED")
+	h = open(t, func(c *gateway.Config) { c.DefaultAgent = "" }, &statev1.Agent{AgentType: "only"})
 	if got := text(t, h.request(t, http.MethodGet, "/agents", "")); !strings.Contains(got, `"default":"only"`) {
 		t.Errorf("got %s", got)
 	}
-	stream := h.chat(t, say("s1", "hi"))
-	answer(h.Started(t, "default", "s1", nil))
+	stream := h.chat(t, chatBody("s1", "hi"))
+	playAnswer(h.Started(t, "default", "s1", nil))
 	stream.rest()
 }
 
@@ -220,10 +219,10 @@ func TestReadinessNamesWhoIsMissing(t *testing.T) {
 func TestTheNumberOfOpenStreamsIsBounded(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.MaxStreams = 1 })
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
-	refused(t, h.request(t, http.MethodPost, "/chat", say("s2", "hi")), 429, "TOO_MANY_STREAMS")
-	answer(run)
+	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s2", "hi")), 429, "TOO_MANY_STREAMS")
+	playAnswer(run)
 	stream.rest()
 	waitFor(t, "there is room again", func() bool {
 		return h.request(t, http.MethodGet, "/sse?sessionId=s1", "").StatusCode == http.StatusOK

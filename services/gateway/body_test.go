@@ -15,11 +15,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// change makes a body of a client's. What it reads from last blocks until the body
-// is closed.
+// change replaces the body of a client's request. Reads of rest block until the body is closed.
 type change func(body, rest io.Reader) io.Reader
 
-// bodies is a transport that sends changed bodies, of no declared length.
+// bodies is a transport that replaces request bodies, without a declared length.
 type bodies struct {
 	next   http.RoundTripper
 	change change
@@ -41,18 +40,18 @@ type body struct {
 
 func (b body) Close() error { return errors.Join(b.stop.Close(), b.sent.Close()) }
 
-// endless is a body that goes on for ever.
-type endless struct{}
+// endlessBody is a body without an end.
+type endlessBody struct{}
 
-func (endless) Read(p []byte) (int, error) {
+func (endlessBody) Read(p []byte) (int, error) {
 	for i := range p {
 		p[i] = ' '
 	}
 	return len(p), nil
 }
 
-// callers is clients of all protocols whose requests have the bodies.
-func callers(t *testing.T, h *house, key string, changed change) map[string]agentv1connect.AgentServiceClient {
+// callers returns clients of all protocols with the replaced bodies.
+func callers(t *testing.T, h *fixture, key string, changed change) map[string]agentv1connect.AgentServiceClient {
 	t.Helper()
 	first := &http.Transport{}
 	t.Cleanup(first.CloseIdleConnections)
@@ -76,13 +75,13 @@ func callers(t *testing.T, h *house, key string, changed change) map[string]agen
 
 func TestACallerWithoutAKeyIsRefusedBeforeItsBodyIsRead(t *testing.T) {
 	t.Parallel()
-	h, _, _ := locked(t)
+	h, _, _ := openWithKeys(t)
 	for name, change := range map[string]change{
 		"nothing comes": func(_, rest io.Reader) io.Reader { return rest },
 		"half comes": func(r, rest io.Reader) io.Reader {
 			return io.MultiReader(io.LimitReader(r, 3), rest)
 		},
-		"it never stops": func(r, _ io.Reader) io.Reader { return io.MultiReader(r, endless{}) },
+		"it never stops": func(r, _ io.Reader) io.Reader { return io.MultiReader(r, endlessBody{}) },
 	} {
 		for protocol, client := range callers(t, h, "", change) {
 			t.Run(name+" "+protocol, func(t *testing.T) {
@@ -107,10 +106,10 @@ func TestACallerWithoutAKeyIsRefusedBeforeItsBodyIsRead(t *testing.T) {
 
 func TestACallerWithAKeyIsServedAsItsTenant(t *testing.T) {
 	t.Parallel()
-	h, acme, other := locked(t)
+	h, acme, other := openWithKeys(t)
 	same := func(r, _ io.Reader) io.Reader { return r }
 	for protocol, client := range callers(t, h, acme, same) {
-		started, err := client.Start(t.Context(), &agentv1.StartRequest{Message: strings.Repeat("x", 1<<20)})
+		started, err := client.Start(t.Context(), &agentv1.StartRequest{Message: strings.Repeat("x", 1000<<10)})
 		if err != nil {
 			t.Fatalf("%s: %v", protocol, err)
 		}
@@ -122,12 +121,12 @@ func TestACallerWithAKeyIsServedAsItsTenant(t *testing.T) {
 
 func TestABodyThatIsTooLargeIsRefusedWithAReason(t *testing.T) {
 	t.Parallel()
-	h, acme, _ := locked(t)
+	h, acme, _ := openWithKeys(t)
 	for name, tc := range map[string]struct {
 		message string
 		change  change
 	}{
-		"it never stops": {strings.Repeat("x", 9<<20), func(r, _ io.Reader) io.Reader { return io.MultiReader(r, endless{}) }},
+		"it never stops": {strings.Repeat("x", 9<<20), func(r, _ io.Reader) io.Reader { return io.MultiReader(r, endlessBody{}) }},
 		"it stalls": {strings.Repeat("x", 9<<20), func(r, rest io.Reader) io.Reader {
 			return io.MultiReader(io.LimitReader(r, 8<<20+10), rest)
 		}},

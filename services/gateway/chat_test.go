@@ -18,15 +18,15 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// answer plays a whole run of two steps.
-func answer(run *Run) {
+// playAnswer plays a whole run of two steps.
+func playAnswer(run *Run) {
 	run.Say(0, Started())
 	run.Say(1, StepStarted(), Text("Let me "), Text("add."), Call("c1", `{"a":1}`), Result("c1", `{"sum":2}`), StepCommitted())
 	run.Say(2, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
 	run.Complete(Says(1, "Let me add.", "c1"), Returns(1, "c1", `{"sum":2}`), Says(2, "It is 2."))
 }
 
-const uncut = `{"type":"start","messageId":"msg-run-1"}
+const uncut = `{"type":"start","messageId":"msg_run1"}
 {"type":"start-step"}
 {"type":"text-start","id":"text-1-1"}
 {"type":"text-delta","id":"text-1-1","delta":"Let me "}
@@ -49,20 +49,20 @@ const uncut = `{"type":"start","messageId":"msg-run-1"}
 func TestAChatStreamsTheRunAndEndsWithDone(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	response := h.request(t, http.MethodPost, "/chat", say("s1", "hi"), "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	response := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"), "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	for name, want := range map[string]string{
 		"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Vercel-Ai-Ui-Message-Stream": "v1",
-		"X-Accel-Buffering": "no", "X-Holdfast-Session-Id": "s1", "X-Holdfast-Run-Id": "run-1",
+		"X-Accel-Buffering": "no", "X-Holdfast-Session-Id": "s1", "X-Holdfast-Run-Id": "run_1",
 	} {
 		if got := response.Header.Get(name); got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
 	}
 	stream := streamOf(t, response)
-	answer(h.Started(t, "default", "s1", nil))
+	playAnswer(h.Started(t, "default", "s1", nil))
 	events := stream.rest()
-	if got := merged(datas(events)); got != merged(uncut) {
-		t.Errorf("got\n%s\nwant\n%s", got, merged(uncut))
+	if got := mergeDeltas(dataLines(events)); got != mergeDeltas(uncut) {
+		t.Errorf("got\n%s\nwant\n%s", got, mergeDeltas(uncut))
 	}
 	start := h.State.Starts()[0]
 	if got := start.GetMessages()[0]; got.GetId() != "u-hi" || got.GetRole() != eventv1.Role_ROLE_USER || got.GetParts()[0].GetText().GetText() != "hi" {
@@ -76,16 +76,16 @@ func TestAChatStreamsTheRunAndEndsWithDone(t *testing.T) {
 	}
 }
 
-func TestTheIdOfAnEventStandsOnTheLastPartOfItsChunk(t *testing.T) {
+func TestTheLastPartOfAChunkHasTheEventId(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
-	answer(run)
+	playAnswer(run)
 	var ids []string
 	for _, e := range stream.rest() {
 		if e.id != "" {
-			e.id = placeOf(e.id)
+			e.id = placeOfID(e.id)
 		}
 		ids = append(ids, e.id)
 	}
@@ -95,18 +95,18 @@ func TestTheIdOfAnEventStandsOnTheLastPartOfItsChunk(t *testing.T) {
 	}
 }
 
-func TestASecondTurnGoesOnInTheSession(t *testing.T) {
+func TestASecondTurnContinuesTheSession(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "one"))
+	stream := h.chat(t, chatBody("s1", "one"))
 	first := h.Started(t, "default", "s1", nil)
-	answer(first)
+	playAnswer(first)
 	stream.rest()
 	stream = h.chat(t, `{"id":"s1","message":{"role":"user","parts":[{"type":"text","text":"two"}]}}`)
 	second := h.Started(t, "default", "s1", first)
 	second.Say(3, Started(), StepStarted(), Text("Two."), StepCommitted(), Completed())
 	second.Complete()
-	if got := datas(stream.rest()); !strings.Contains(got, `"messageId":"msg-run-2"`) || strings.Contains(got, "It is") {
+	if got := dataLines(stream.rest()); !strings.Contains(got, `"messageId":"msg_run2"`) || strings.Contains(got, "It is") {
 		t.Errorf("got %s", got)
 	}
 	if got := h.State.Starts()[1].GetAgentType(); got != "" {
@@ -117,11 +117,11 @@ func TestASecondTurnGoesOnInTheSession(t *testing.T) {
 func TestAFailedRunEndsWithAnError(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Text("I"))
 	run.Fail("The model is not available.", "provider_error")
-	got := datas(stream.rest())
+	got := dataLines(stream.rest())
 	want := `{"type":"text-end","id":"text-1-1"}
 {"type":"finish-step"}
 {"type":"error","errorText":"The model is not available."}
@@ -138,7 +138,7 @@ func TestOddSessionIdsWorkInBodiesAndPaths(t *testing.T) {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
-			stream := h.chat(t, say(id, "hi"))
+			stream := h.chat(t, chatBody(id, "hi"))
 			run := h.Started(t, "default", id, nil)
 			run.Say(1, Started(), StepStarted(), Text("One"))
 			stream.until("One")
@@ -146,7 +146,7 @@ func TestOddSessionIdsWorkInBodiesAndPaths(t *testing.T) {
 			resumed := h.resume(t, path)
 			run.Say(1, Text(" two"), StepCommitted(), Completed())
 			run.Complete(Says(1, "One two"))
-			if a, b := datas(stream.rest()), datas(resumed.rest()); !strings.HasSuffix(b, a) {
+			if a, b := dataLines(stream.rest()), dataLines(resumed.rest()); !strings.HasSuffix(b, a) {
 				t.Errorf("got %s, want the end %s", b, a)
 			}
 			page := text(t, h.request(t, http.MethodGet, "/messages?sessionId="+url.QueryEscape(id), ""))
@@ -174,8 +174,8 @@ func TestBadRequestsAreTypedErrors(t *testing.T) {
 		"a list":              {"[]", 400, "BODY_INVALID"},
 		"an id of a number":   {`{"id":1}`, 400, "BODY_INVALID"},
 		"no id":               {`{"message":"hi"}`, 400, "ID_INVALID"},
-		"a long id":           {say(strings.Repeat("x", 300), "hi"), 400, "ID_INVALID"},
-		"a control character": {say("a\x01b", "hi"), 400, "ID_INVALID"},
+		"a long id":           {chatBody(strings.Repeat("x", 300), "hi"), 400, "ID_INVALID"},
+		"a control character": {chatBody("a\x01b", "hi"), 400, "ID_INVALID"},
 		"no message":          {`{"id":"s"}`, 400, "MESSAGE_INVALID"},
 		"no messages":         {`{"id":"s","messages":[]}`, 400, "MESSAGE_INVALID"},
 		"no parts":            {user(""), 400, "MESSAGE_INVALID"},
@@ -186,11 +186,11 @@ func TestBadRequestsAreTypedErrors(t *testing.T) {
 		"again, of no id":     {`{"id":"s","messages":[{"role":"user","parts":[{"type":"text","text":"x"}]}],"trigger":"regenerate-message"}`, 400, "MESSAGE_INVALID"},
 		"an unknown trigger":  {`{"id":"s","message":"x","trigger":"dance"}`, 400, "TRIGGER_UNSUPPORTED"},
 		"an unknown agent":    {`{"id":"s","message":"x","agentType":"nobody"}`, 404, "AGENT_NOT_FOUND"},
-		"a large body":        {say("s", strings.Repeat("x", 5<<10)), 413, "BODY_TOO_LARGE"},
+		"a large body":        {chatBody("s", strings.Repeat("x", 5<<10)), 413, "BODY_TOO_LARGE"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			refused(t, h.request(t, http.MethodPost, "/chat", tc.body, "Content-Type", "text/plain"), tc.status, tc.code)
+			wantFault(t, h.request(t, http.MethodPost, "/chat", tc.body, "Content-Type", "text/plain"), tc.status, tc.code)
 		})
 	}
 }
@@ -198,29 +198,29 @@ func TestBadRequestsAreTypedErrors(t *testing.T) {
 func TestRoutesAndMethodsThatDoNotExistAreTypedErrors(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	refused(t, h.request(t, http.MethodGet, "/nowhere", ""), 404, "ROUTE_NOT_FOUND")
-	refused(t, h.request(t, http.MethodGet, "/chat/a/b/stream", ""), 404, "ROUTE_NOT_FOUND")
+	wantFault(t, h.request(t, http.MethodGet, "/nowhere", ""), 404, "ROUTE_NOT_FOUND")
+	wantFault(t, h.request(t, http.MethodGet, "/chat/a/b/stream", ""), 404, "ROUTE_NOT_FOUND")
 	wrong := h.request(t, http.MethodGet, "/chat", "")
 	if got := wrong.Header.Get("Allow"); got != "POST" {
 		t.Errorf("Allow: got %q", got)
 	}
-	refused(t, wrong, 405, "METHOD_NOT_ALLOWED")
-	refused(t, h.request(t, http.MethodGet, "/status?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
-	refused(t, h.request(t, http.MethodGet, "/sse?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
-	refused(t, h.request(t, http.MethodGet, "/sse?sessionId=s&fromSequence=x", ""), 400, "CURSOR_INVALID")
-	refused(t, h.request(t, http.MethodGet, "/messages?sessionId=nobody&limit=0", ""), 404, "SESSION_NOT_FOUND")
-	refused(t, h.request(t, http.MethodGet, "/messages", ""), 400, "ID_INVALID")
-	refused(t, h.request(t, http.MethodGet, "/chat/%ff/stream", ""), 400, "ID_INVALID")
-	refused(t, h.request(t, http.MethodGet, "/chat/s/stream?aiSdk=x", ""), 400, "AI_SDK_INVALID")
+	wantFault(t, wrong, 405, "METHOD_NOT_ALLOWED")
+	wantFault(t, h.request(t, http.MethodGet, "/status?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
+	wantFault(t, h.request(t, http.MethodGet, "/sse?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
+	wantFault(t, h.request(t, http.MethodGet, "/sse?sessionId=s&fromSequence=x", ""), 400, "CURSOR_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, "/messages?sessionId=nobody&limit=0", ""), 404, "SESSION_NOT_FOUND")
+	wantFault(t, h.request(t, http.MethodGet, "/messages", ""), 400, "ID_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, "/chat/%ff/stream", ""), 400, "ID_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, "/chat/s/stream?aiSdk=x", ""), 400, "AI_SDK_INVALID")
 }
 
 func TestABusySessionIsAConflict(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "one"))
+	stream := h.chat(t, chatBody("s1", "one"))
 	run := h.Started(t, "default", "s1", nil)
-	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "two")), 409, "SESSION_BUSY")
-	refused(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","agentType":"other","message":"x"}`), 409, "AGENT_MISMATCH")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s1", "two")), 409, "SESSION_BUSY")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","agentType":"other","message":"x"}`), 409, "AGENT_MISMATCH")
 	run.Complete()
 	stream.rest()
 }
@@ -228,16 +228,16 @@ func TestABusySessionIsAConflict(t *testing.T) {
 func TestARepeatedRequestKeyGetsTheFirstRun(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "one"), "X-Holdfast-Request-Key", "k1")
-	answer(h.Started(t, "default", "s1", nil))
+	stream := h.chat(t, chatBody("s1", "one"), "X-Holdfast-Request-Key", "k1")
+	playAnswer(h.Started(t, "default", "s1", nil))
 	stream.rest()
-	if got := merged(datas(h.chat(t, say("s1", "one"), "X-Helix-Request-Key", "k1").rest())); got != merged(uncut) {
+	if got := mergeDeltas(dataLines(h.chat(t, chatBody("s1", "one"), "X-Helix-Request-Key", "k1").rest())); got != mergeDeltas(uncut) {
 		t.Errorf("got %s", got)
 	}
-	if got := last(h).GetRequestKey(); got != "k1" {
+	if got := lastStart(h).GetRequestKey(); got != "k1" {
 		t.Errorf("the request key is %q, want k1", got)
 	}
-	if got := merged(datas(h.chat(t, say("s1", "one")).rest())); got != merged(uncut) {
+	if got := mergeDeltas(dataLines(h.chat(t, chatBody("s1", "one")).rest())); got != mergeDeltas(uncut) {
 		t.Errorf("without a key: got %s", got)
 	}
 }
@@ -246,9 +246,9 @@ func TestAShortAbsenceOfTheStateServiceIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.State.FailNext(3)
-	stream := h.chat(t, say("s1", "hi"))
-	answer(h.Started(t, "default", "s1", nil))
-	if got := merged(datas(stream.rest())); got != merged(uncut) {
+	stream := h.chat(t, chatBody("s1", "hi"))
+	playAnswer(h.Started(t, "default", "s1", nil))
+	if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(uncut) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -257,21 +257,21 @@ func TestALongAbsenceOfTheStateServiceIsUnavailable(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.StatePatience = time.Millisecond })
 	h.State.FailNext(1000)
-	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "hi")), 503, "STORE_UNAVAILABLE")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi")), 503, "STORE_UNAVAILABLE")
 }
 
 func TestAServiceThatRefusesTheGatewayIsNotTheCallersFault(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.State.FailNextWith(1000, fault.New(fault.Unauthenticated, "BAD_TOKEN", "the service token is missing or wrong"))
-	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "hi")), 500, "INTERNAL")
-	refused(t, h.request(t, http.MethodGet, "/status?sessionId=s1", ""), 500, "INTERNAL")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi")), 500, "INTERNAL")
+	wantFault(t, h.request(t, http.MethodGet, "/status?sessionId=s1", ""), 500, "INTERNAL")
 }
 
 func TestDropsOfTheStreamServiceAreNotSeen(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted())
 	want := ""
@@ -286,7 +286,7 @@ func TestDropsOfTheStreamServiceAreNotSeen(t *testing.T) {
 	run.Say(1, Text("end"), StepCommitted(), Completed())
 	run.Complete()
 	h.Stream.Away(false)
-	if got := datas(stream.rest()); !strings.Contains(got, `"delta":"end"`) || !strings.HasSuffix(got, "[DONE]\n") || strings.Contains(got, "w4") {
+	if got := dataLines(stream.rest()); !strings.Contains(got, `"delta":"end"`) || !strings.HasSuffix(got, "[DONE]\n") || strings.Contains(got, "w4") {
 		t.Errorf("got %s", got)
 	}
 }
@@ -296,7 +296,7 @@ func TestAClientThatGoesAwayLeavesNothingBehind(t *testing.T) {
 	h := open(t, nil)
 	for i := range 20 {
 		session := strconv.Itoa(i)
-		response := h.request(t, http.MethodPost, "/chat", say(session, "hi"))
+		response := h.request(t, http.MethodPost, "/chat", chatBody(session, "hi"))
 		run := h.Started(t, "default", session, nil)
 		run.Say(1, Started(), StepStarted(), Text("One"))
 		streamOf(t, response).until("One")
@@ -308,7 +308,7 @@ func TestAClientThatGoesAwayLeavesNothingBehind(t *testing.T) {
 func TestShutdownBreaksTheConnectionOfOpenStreams(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Text("One"))
 	stream.until("One")
@@ -323,7 +323,7 @@ func TestShutdownBreaksTheConnectionOfOpenStreams(t *testing.T) {
 func TestALostExecutorIsTakenBackInTheStream(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	begun := run.Say(0, Started())
 	run.Say(1, StepStarted(), Text("Void"))
@@ -338,11 +338,11 @@ func TestALostExecutorIsTakenBackInTheStream(t *testing.T) {
 	run.Say(2, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
 	run.Complete()
 	events = append(events, stream.rest()...)
-	got := datas(events)
+	got := dataLines(events)
 	if strings.Count(got, "reset-step") != 2 {
 		t.Errorf("got %s", got)
 	}
-	// Behind the last reset-step stands what an uncut stream has behind its first start-step.
+	// After the last reset-step comes what an uncut stream has after its first start-step.
 	_, tail, _ := strings.Cut(uncut, `{"type":"start-step"}`)
 	if !strings.HasSuffix(got, `{"type":"reset-step"}`+tail) {
 		t.Errorf("got %s", got)
@@ -352,7 +352,7 @@ func TestALostExecutorIsTakenBackInTheStream(t *testing.T) {
 func TestAnOlderClientIsCutWhenItsPartsAreVoid(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk=6", say("s1", "hi")))
+	stream := streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk=6", chatBody("s1", "hi")))
 	run := h.Started(t, "default", "s1", nil)
 	begun := run.Say(0, Started())
 	run.Say(1, StepStarted(), Text("Void"))
@@ -362,9 +362,9 @@ func TestAnOlderClientIsCutWhenItsPartsAreVoid(t *testing.T) {
 		t.Fatalf("the body ends well after %v", events)
 	}
 	resumed := h.resume(t, "/chat/s1/stream?aiSdk=6")
-	answer(run)
+	playAnswer(run)
 	want := strings.ReplaceAll(uncut, "void", "")
-	if got := datas(resumed.rest()); got != want {
+	if got := dataLines(resumed.rest()); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
@@ -377,7 +377,7 @@ func TestTheTimeForABodyDoesNotEndItsAnswer(t *testing.T) {
 			h := open(t, func(c *gateway.Config) {
 				c.ReadTimeout, c.WriteTimeout, c.Heartbeat = 2*time.Second, 2*time.Second, time.Hour
 			})
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/chat", strings.NewReader(say("s1", "hi")))
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/chat", strings.NewReader(chatBody("s1", "hi")))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -389,9 +389,9 @@ func TestTheTimeForABodyDoesNotEndItsAnswer(t *testing.T) {
 			stream := streamOf(t, &reply{response})
 			stream.until("start")
 			run := h.Started(t, "default", "s1", nil)
-			quiet := time.NewTimer(4500 * time.Millisecond) // longer than both times
+			quiet := time.NewTimer(4500 * time.Millisecond) // longer than both timeouts
 			<-quiet.C
-			answer(run)
+			playAnswer(run)
 			if events, err := stream.all(); err != nil {
 				t.Errorf("broken after %v: %v", events, err)
 			}
@@ -416,5 +416,5 @@ func TestABodyThatDoesNotArriveIsNotWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = response.Body.Close() })
-	refused(t, &reply{response}, 400, "BODY_INVALID")
+	wantFault(t, &reply{response}, 400, "BODY_INVALID")
 }

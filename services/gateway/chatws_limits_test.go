@@ -17,10 +17,10 @@ func TestAFrameThatIsTooLargeClosesItsSocketOnly(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.MaxBodyBytes = 4096 })
 	large, other := h.talk(t), h.talk(t)
-	other.say(sends("r1", "s1", "hi"))
+	other.say(sendFrame("r1", "s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
-	frame := sends("r1", "s2", strings.Repeat("x", 4096-len(sends("r1", "s2", ""))))
-	large.say(resumes("r1", "s1"), `{"type":"abort","requestId":"r1","x":"`+strings.Repeat("x", 4096-len(`{"type":"abort","requestId":"r1","x":""}`))+`"}`)
+	frame := sendFrame("r1", "s2", strings.Repeat("x", 4096-len(sendFrame("r1", "s2", ""))))
+	large.say(resumeFrame("r1", "s1"), `{"type":"abort","requestId":"r1","x":"`+strings.Repeat("x", 4096-len(`{"type":"abort","requestId":"r1","x":""}`))+`"}`)
 	_ = large.Write(t.Context(), websocket.MessageText, []byte(frame))
 	large.drop(websocket.StatusMessageTooBig, "")
 	run.Complete()
@@ -33,42 +33,42 @@ func TestTheRequestsOfASocketAreBounded(t *testing.T) {
 	s := h.talk(t)
 	var runs []*Run
 	for _, id := range []string{"s1", "s2"} {
-		s.say(sends(id, id, "hi"))
+		s.say(sendFrame(id, id, "hi"))
 		runs = append(runs, h.Started(t, "default", id, nil))
 	}
-	s.say(sends("s3", "s3", "hi"))
+	s.say(sendFrame("s3", "s3", "hi"))
 	if got := s.until("s3"); !strings.Contains(got, `"error"`) || !strings.Contains(got, "TOO_MANY_REQUESTS") {
 		t.Errorf("got %s", got)
 	}
 	if h.State.Has("default", "s3") {
 		t.Error("a refused request has begun a session")
 	}
-	answer(runs[0])
+	playAnswer(runs[0])
 	s.until(`"end"`)
-	s.say(sends("s3", "s3", "hi"))
+	s.say(sendFrame("s3", "s3", "hi"))
 	h.Started(t, "default", "s3", nil).Complete()
 	s.until(`{"type":"end","requestId":"s3"}`)
-	answer(runs[1])
+	playAnswer(runs[1])
 	s.until(`"end"`)
 }
 
-func TestARequestThatIsToldKeepsNothingOfItsFrame(t *testing.T) {
+func TestADeliveryReleasesTheFrameOfItsRequest(t *testing.T) {
 	h := open(t, nil)
 	s := h.talk(t)
 	const requests, size = 6, 6 << 20
 	var runs []*Run
-	before, _ := inUse() // of all, which is why no test is parallel to this one
+	before, _ := memoryInUse() // of the process, so no test may run in parallel
 	for i := range requests {
 		id := fmt.Sprint("s", i)
 		large := `{"id":"u-1","role":"user","parts":[{"type":"text","text":"` + strings.Repeat("x", size) + `"}]},{"id":"a-1","role":"assistant","parts":[]},`
-		s.say(strings.Replace(sends(id, id, "hi"), `"messages":[`, `"messages":[`+large, 1))
+		s.say(strings.Replace(sendFrame(id, id, "hi"), `"messages":[`, `"messages":[`+large, 1))
 		run := h.Started(t, "default", id, nil)
 		run.Say(1, Started(), StepStarted(), Text("Once "))
 		s.until("Once ")
 		runs = append(runs, run)
 	}
 	waitFor(t, "the frames are let go of", func() bool {
-		now, _ := inUse()
+		now, _ := memoryInUse()
 		return now-before < requests*size/2
 	})
 	for _, run := range runs {
@@ -81,24 +81,24 @@ func TestRequestsOfASocketCountAsStreams(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.MaxStreams = 2 })
 	s := h.talk(t)
-	s.say(sends("r1", "s1", "hi"))
+	s.say(sendFrame("r1", "s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
-	s.say(resumes("r2", "s1"))
+	s.say(resumeFrame("r2", "s1"))
 	if got := s.until("r2"); !strings.Contains(got, "TOO_MANY_STREAMS") {
 		t.Errorf("got %s", got)
 	}
 	if _, response, err := h.upgrade(t, "/chat/ws", nil); err == nil || response.StatusCode != http.StatusTooManyRequests { //nolint:bodyclose // the body is the socket
 		t.Errorf("one socket more: got %v, %v", response, err)
 	}
-	answer(run)
+	playAnswer(run)
 	s.until(`"end"`)
 }
 
 func TestADrainedGatewayDropsItsChatSockets(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	s, idle, silent := h.talk(t), h.talk(t), h.talk(t) // silent's client answers nothing, not even the close
-	s.say(sends("r1", "s1", "hi"))
+	s, idle, silent := h.talk(t), h.talk(t), h.talk(t) // the client of silent answers nothing, not even the close
+	s.say(sendFrame("r1", "s1", "hi"))
 	h.Started(t, "default", "s1", nil).Say(1, Started(), StepStarted(), Text("Once "))
 	s.until("Once ")
 	stopped := make(chan error, 1) // room for its one result
@@ -123,19 +123,19 @@ func TestASlowSocketIsCutAndOthersAreNot(t *testing.T) {
 	h := open(t, func(c *gateway.Config) { c.WriteTimeout, c.Heartbeat = 10*time.Second, time.Hour })
 	slow, fast := h.talk(t), h.talk(t)
 	fast.SetReadLimit(8 << 20)
-	fast.say(sends("r1", "s1", "hi"))
+	fast.say(sendFrame("r1", "s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Text("Once "))
 	all := fast.until("Once ")
-	slow.say(resumes("r1", "s1"))
+	slow.say(resumeFrame("r1", "s1"))
 	waitFor(t, "both are told", func() bool { return h.service.OpenStreams() == 4 })
-	const times, size = 24, 1 << 20 // more than the kernel keeps for a reader that does not read
+	const times, size = 48, 1 << 19 // more than the kernel buffers for a stalled reader
 	for i := range times {
 		run.Say(1, Text(strings.Repeat("x", size)+fmt.Sprint(i, "!")))
 		all += fast.until(fmt.Sprint(i, "!"))
 	}
 	waitFor(t, "the slow one is cut", func() bool { return h.service.OpenStreams() == 2 })
-	run.Complete()
+	run.Complete(Says(1, "Once ")) // the step is smaller than what was shown of it
 	if got := partsOf(t, "r1", all+fast.until(`"end"`)); len(got) < times*size {
 		t.Errorf("the fast one got %d bytes", len(got))
 	}
@@ -150,10 +150,10 @@ func TestAChatSocketThatDoesNotAnswerPingsIsLeft(t *testing.T) {
 		_, err := answers.next()
 		left <- err
 	}()
-	h.talk(t) // nobody reads it, so nobody answers
+	h.talk(t) // its client does not read, so it sends no pong
 	waitFor(t, "there are two", func() bool { return h.service.OpenStreams() == 2 })
 	waitFor(t, "the gateway has left one", func() bool { return h.service.OpenStreams() == 1 })
-	answers.say(resumes("r1", "nobody"))
+	answers.say(resumeFrame("r1", "nobody"))
 	if err := <-left; err != nil {
 		t.Errorf("the one that answers: %v", err)
 	}
@@ -168,13 +168,13 @@ func TestAClientThatClosesItsChatSocketStopsNothing(t *testing.T) {
 	} {
 		id := fmt.Sprint("s", i)
 		s := h.talk(t)
-		s.say(sends("r1", id, "hi"))
+		s.say(sendFrame("r1", id, "hi"))
 		run := h.Started(t, "default", id, nil)
 		leave(s)
 		waitFor(t, "the gateway has noticed", func() bool { return h.service.OpenStreams() == 0 && h.Stream.Calls() == 0 })
-		answer(run)
+		playAnswer(run)
 		again := h.talk(t)
-		again.say(resumes("r1", id))
+		again.say(resumeFrame("r1", id))
 		again.until(`"end"`)
 		_ = again.CloseNow()
 		waitFor(t, "that one is gone, too", func() bool { return h.service.OpenStreams() == 0 })

@@ -15,13 +15,13 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// talk is a client's end of a chat socket.
+// talk is the client of a chat socket.
 type talk struct {
 	*websocket.Conn
 	t *testing.T
 }
 
-// talkFrame is one frame of the gateway's.
+// talkFrame is a frame from the gateway.
 type talkFrame struct {
 	Type      string
 	RequestID string
@@ -31,7 +31,7 @@ type talkFrame struct {
 	text      string
 }
 
-func (h *house) talk(t *testing.T, headers ...string) *talk {
+func (h *fixture) talk(t *testing.T, headers ...string) *talk {
 	t.Helper()
 	conn, _, err := h.upgrade(t, "/chat/ws", nil, headers...) //nolint:bodyclose // the body is the socket
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *talk) next() (talkFrame, error) {
 	return f, nil
 }
 
-// until reads up to the frame that contains the text, and gives all, one a line.
+// until reads up to the frame that contains the text, and returns all frames, one per line.
 func (s *talk) until(part string) string {
 	s.t.Helper()
 	var all strings.Builder
@@ -79,7 +79,7 @@ func (s *talk) until(part string) string {
 	}
 }
 
-// drop reads to the close, which has to be none that says that all is well.
+// drop reads to the close, which must not be a clean one.
 func (s *talk) drop(code websocket.StatusCode, reason string) (before []talkFrame) {
 	s.t.Helper()
 	for {
@@ -97,18 +97,18 @@ func (s *talk) drop(code websocket.StatusCode, reason string) (before []talkFram
 	}
 }
 
-// sends is the frame of a message, as WebSocketChatTransport writes it.
-func sends(request, session, words string) string {
+// sendFrame returns the frame of a message as WebSocketChatTransport encodes it.
+func sendFrame(request, session, words string) string {
 	return `{"type":"send","requestId":` + quote(request) + `,"id":` + quote(session) + `,"trigger":"submit-message","messages":[{"id":` +
 		quote("u-"+words) + `,"role":"user","parts":[{"type":"text","text":` + quote(words) + `}]}],"headers":{},"body":{}}`
 }
 
-func resumes(request, session string) string {
+func resumeFrame(request, session string) string {
 	return `{"type":"resume","requestId":` + quote(request) + `,"id":` + quote(session) + `,"headers":{},"body":{}}`
 }
 
-// partsOf checks that the frames of the request stand as they have to, and gives their
-// chunks as the events of a stream would have them.
+// partsOf checks the order of the frames of a request, and returns their chunks as the events of a
+// stream.
 func partsOf(t *testing.T, request, text string) string {
 	t.Helper()
 	var b strings.Builder
@@ -136,36 +136,36 @@ func partsOf(t *testing.T, request, text string) string {
 	return b.String()
 }
 
-func TestAMessageOverASocketIsToldAsOverServerSentEvents(t *testing.T) {
+func TestASocketSendsTheSameMessageAsServerSentEvents(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"s1", "a/b ☃", "a.*.>", `"\`, strings.Repeat("s", 256)} {
 		h := open(t, nil)
 		s := h.talk(t)
-		s.say(sends("r1", id, "hi"))
+		s.say(sendFrame("r1", id, "hi"))
 		run := h.Started(t, "default", id, nil)
 		begun := s.until(`{"type":"start","requestId":"r1"}`)
 		stream := h.resume(t, "/chat/"+url.PathEscape(id)+"/stream")
-		answer(run)
-		got, want := merged(partsOf(t, "r1", begun+s.until(`"end"`))), merged(datas(stream.rest()))
+		playAnswer(run)
+		got, want := mergeDeltas(partsOf(t, "r1", begun+s.until(`"end"`))), mergeDeltas(dataLines(stream.rest()))
 		if got != want || !strings.Contains(want, `"type":"finish"`) {
 			t.Errorf("%q: got\n%s\nwant\n%s", id, got, want)
 		}
-		s.say(resumes("r2", id))
-		if got := merged(partsOf(t, "r2", s.until(`"end"`))); got != want {
+		s.say(resumeFrame("r2", id))
+		if got := mergeDeltas(partsOf(t, "r2", s.until(`"end"`))); got != want {
 			t.Errorf("%q: again: got\n%s\nwant\n%s", id, got, want)
 		}
-		s.say(resumes("r3", id+"x"))
+		s.say(resumeFrame("r3", id+"x"))
 		if got, want := s.until("r3"), `{"type":"no-active","requestId":"r3"}`+"\n"; len(id) < 200 && got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
 }
 
-func TestTwoRequestsOnOneSocketAreToldAtOnce(t *testing.T) {
+func TestTwoRequestsOnOneSocketAreDeliveredConcurrently(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	s := h.talk(t)
-	s.say(sends("r1", "s1", "one"), sends("r2", "s2", "two"))
+	s.say(sendFrame("r1", "s1", "one"), sendFrame("r2", "s2", "two"))
 	one, two := h.Started(t, "default", "s1", nil), h.Started(t, "default", "s2", nil)
 	all := ""
 	for i := range 5 {
@@ -190,20 +190,20 @@ func TestALostSocketLosesNothing(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first := h.talk(t)
-	first.say(sends("r1", "s1", "hi"))
+	first.say(sendFrame("r1", "s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Text("Once "))
 	first.until("Once ")
 	_ = first.CloseNow()
 	waitFor(t, "the gateway has noticed", func() bool { return h.service.OpenStreams() == 0 && h.Stream.Calls() == 0 })
 	second := h.talk(t)
-	second.say(resumes("r1", "s1"))
+	second.say(resumeFrame("r1", "s1"))
 	all := second.until("Once ")
 	run.Say(1, Text("upon"))
 	run.Complete()
 	all += second.until(`"end"`)
 	got := partsOf(t, "r1", all)
-	if !strings.HasPrefix(got, `{"type":"start","messageId":"msg-run-1"`) || strings.Count(got, "Once ") != 1 || !strings.Contains(got, "upon") {
+	if !strings.HasPrefix(got, `{"type":"start","messageId":"msg_run1"`) || strings.Count(got, "Once ") != 1 || !strings.Contains(got, "upon") {
 		t.Errorf("got %s", got)
 	}
 }
@@ -212,7 +212,7 @@ func TestAnAbortEndsTheTellingAndNotTheRun(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	s := h.talk(t)
-	s.say(sends("r1", "s1", "hi"))
+	s.say(sendFrame("r1", "s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Text("Once "))
 	s.until("Once ")
@@ -222,7 +222,7 @@ func TestAnAbortEndsTheTellingAndNotTheRun(t *testing.T) {
 	if got := len(h.State.Stops()); got != 0 {
 		t.Errorf("%d stops were asked for", got)
 	}
-	s.say(resumes("r2", "s1"))
+	s.say(resumeFrame("r2", "s1"))
 	all := s.until("upon")
 	if strings.Contains(all, "r1") {
 		t.Errorf("an aborted request is told: %s", all)
@@ -272,7 +272,7 @@ func TestARefusedRequestIsATypedErrorAndTheSocketStays(t *testing.T) {
 	if h.State.Has("default", "s1") {
 		t.Error("a refused request has begun something")
 	}
-	s.say(resumes("r", "s1"))
+	s.say(resumeFrame("r", "s1"))
 	s.until("no-active")
 }
 
@@ -291,7 +291,7 @@ func TestAFrameOfNoRequestEndsTheSocket(t *testing.T) {
 		}
 	}
 	s := h.talk(t)
-	if err := s.Write(t.Context(), websocket.MessageBinary, []byte(resumes("r", "s1"))); err != nil {
+	if err := s.Write(t.Context(), websocket.MessageBinary, []byte(resumeFrame("r", "s1"))); err != nil {
 		t.Fatal(err)
 	}
 	s.drop(websocket.StatusPolicyViolation, "FRAME_INVALID")
@@ -301,17 +301,17 @@ func TestARequestIDIsForOneRequestAtATime(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	s := h.talk(t)
-	s.say(sends("r1", "s1", "hi"))
+	s.say(sendFrame("r1", "s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Text("Once "))
 	s.until("Once ")
-	s.say(resumes("r1", "s1"))
+	s.say(resumeFrame("r1", "s1"))
 	if got := s.until("r1"); !strings.Contains(got, `"type":"error"`) || !strings.Contains(got, "REQUEST_EXISTS") {
 		t.Errorf("got %s", got)
 	}
 	waitFor(t, "the first is over as well", func() bool { return h.Stream.Calls() == 0 && h.service.OpenStreams() == 1 })
 	for range 3 {
-		s.say(resumes("r1", "s1"))
+		s.say(resumeFrame("r1", "s1"))
 		s.until("Once ")
 		s.say(`{"type":"abort","requestId":"r1"}`)
 	}
@@ -320,7 +320,7 @@ func TestARequestIDIsForOneRequestAtATime(t *testing.T) {
 
 func TestAFrameBringsTheHeadersThatCountAndNoCredentials(t *testing.T) {
 	t.Parallel()
-	h, acme, other := locked(t)
+	h, acme, other := openWithKeys(t)
 	s := h.talk(t, "Authorization", acme)
 	const message = `"messages":[{"id":"u","role":"user","parts":[{"type":"text","text":"hi"}]}]`
 	send := func(request, body string) {
@@ -332,7 +332,7 @@ func TestAFrameBringsTheHeadersThatCountAndNoCredentials(t *testing.T) {
 	if start := h.State.Starts()[0]; start.GetRequestKey() != "k1" || start.GetAgentType() != "other" || start.GetOnBusy().String() != "BUSY_POLICY_ENQUEUE" {
 		t.Errorf("got %v", start)
 	}
-	send("r2", `{"agentType":"other"}`) // the same key is the same run
+	send("r2", `{"agentType":"other"}`) // the same key means the same run
 	run.Say(1, Started(), StepStarted(), Text("Once "))
 	all := s.until("Once ") + s.until("Once ")
 	run.Complete()
@@ -341,15 +341,15 @@ func TestAFrameBringsTheHeadersThatCountAndNoCredentials(t *testing.T) {
 		t.Errorf("the repetition got\n%s\nwant\n%s", two, one)
 	}
 	theirs := h.talk(t, "Authorization", other)
-	theirs.say(resumes("r1", "s1"))
+	theirs.say(resumeFrame("r1", "s1"))
 	theirs.until("no-active")
 	theirs.say(`{"type":"resume","requestId":"r2","id":"s1","headers":{"Authorization":` + quote(acme) + `}}`)
 	theirs.until("no-active")
 }
 
-func TestWhatIsWrongWithAChatSocketIsToldBeforeTheUpgrade(t *testing.T) {
+func TestAnInvalidChatSocketIsRefusedBeforeTheUpgrade(t *testing.T) {
 	t.Parallel()
-	h, acme, other := locked(t)
+	h, acme, other := openWithKeys(t)
 	key := strings.TrimPrefix(acme, "Bearer ")
 	for name, tc := range map[string]struct {
 		protocols, headers []string
@@ -371,9 +371,9 @@ func TestWhatIsWrongWithAChatSocketIsToldBeforeTheUpgrade(t *testing.T) {
 		}
 	}
 	handshake := []string{"Authorization", acme, "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="}
-	refused(t, h.request(t, http.MethodGet, "/chat/ws?aiSdk=x", "", handshake...), 400, "AI_SDK_INVALID")
-	refused(t, h.request(t, http.MethodGet, "/chat/ws", "", "Authorization", acme), 426, "UPGRADE_REQUIRED")
-	refused(t, h.request(t, http.MethodPost, "/chat/ws", "", "Authorization", acme), 405, "METHOD_NOT_ALLOWED")
+	wantFault(t, h.request(t, http.MethodGet, "/chat/ws?aiSdk=x", "", handshake...), 400, "AI_SDK_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, "/chat/ws", "", "Authorization", acme), 426, "UPGRADE_REQUIRED")
+	wantFault(t, h.request(t, http.MethodPost, "/chat/ws", "", "Authorization", acme), 405, "METHOD_NOT_ALLOWED")
 }
 
 func TestASocketSpeaksTheVersionOfItsClient(t *testing.T) {
@@ -397,17 +397,17 @@ func TestASocketSpeaksTheVersionOfItsClient(t *testing.T) {
 func TestAnswersOverASocketGoOnInTheSameMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	run, c := asking(t, h, "c1")
+	run, c := startAsking(t, h, "c1")
 	s := h.talk(t)
-	// A page that was reloaded is told of the call, whoever was told before.
-	s.say(resumes("r1", "s1"))
+	// A reloaded page receives the call, even if another client has received it before.
+	s.say(resumeFrame("r1", "s1"))
 	if got := partsOf(t, "r1", s.until(`"end"`)); !strings.Contains(got, `{"type":"tool-input-available","toolCallId":"c1"`) {
 		t.Errorf("got %s", got)
 	}
 	post := c.output("c1", "of c1").post("s1")
 	s.say(`{"type":"send","requestId":"r2",` + strings.TrimPrefix(post, "{"))
-	goesOn(h.Started(t, "default", "s1", run), "c1")
-	if got := merged(partsOf(t, "r2", s.until(`"end"`))); got != merged(wentOn) {
+	playContinuation(h.Started(t, "default", "s1", run), "c1")
+	if got := mergeDeltas(partsOf(t, "r2", s.until(`"end"`))); got != mergeDeltas(wentOn) {
 		t.Errorf("got\n%s\nwant\n%s", got, wentOn)
 	}
 }
@@ -415,7 +415,7 @@ func TestAnswersOverASocketGoOnInTheSameMessage(t *testing.T) {
 func TestAnAnswerGivenAloneIsFollowedByAResume(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	run, _ := asking(t, h, "c1", "y2")
+	run, _ := startAsking(t, h, "c1", "y2")
 	s := h.talk(t)
 	for _, body := range []string{`{"toolCallId":"c1","result":"of c1"}`, `{"toolCallId":"y2","kind":"approval-response","approvalId":"a-y2","approved":true}`} {
 		if r := h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", body); r.StatusCode != http.StatusOK {
@@ -423,31 +423,31 @@ func TestAnAnswerGivenAloneIsFollowedByAResume(t *testing.T) {
 		}
 	}
 	stream := h.resume(t, "/chat/s1/stream")
-	s.say(resumes("r1", "s1"))
-	begun := s.until(`{"type":"start","requestId":"r1"}`) // before the other one is told to its end
-	goesOn(h.Started(t, "default", "s1", run), "c1", "y2")
-	over, events := partsOf(t, "r1", begun+s.until(`"end"`)), datas(stream.rest())
-	if merged(over) != merged(events) || strings.Contains(over, `"type":"tool-input-available","toolCallId":"c1"`) || !strings.Contains(over, `"toolCallId":"c1","output":"of c1"`) {
+	s.say(resumeFrame("r1", "s1"))
+	begun := s.until(`{"type":"start","requestId":"r1"}`) // before the other one has ended
+	playContinuation(h.Started(t, "default", "s1", run), "c1", "y2")
+	over, events := partsOf(t, "r1", begun+s.until(`"end"`)), dataLines(stream.rest())
+	if mergeDeltas(over) != mergeDeltas(events) || strings.Contains(over, `"type":"tool-input-available","toolCallId":"c1"`) || !strings.Contains(over, `"toolCallId":"c1","output":"of c1"`) {
 		t.Errorf("over the socket\n%s\nas events\n%s", over, events)
 	}
 }
 
-func TestAResumeOfARunThatWasContinuedIsToldTheWholeMessage(t *testing.T) {
+func TestAResumeOfAContinuedRunReceivesTheWholeMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	run, c := asking(t, h, "c1")
+	run, c := startAsking(t, h, "c1")
 	stream := h.chat(t, c.output("c1", "of c1").post("s1"))
 	second := h.Started(t, "default", "s1", run)
 	s := h.talk(t)
 	s.say(`{"type":"resume","requestId":"r1","id":"s1","body":{"runId":"`+run.GetRunId()+`"}}`,
 		`{"type":"resume","requestId":"r2","id":"s1","headers":{"x-holdfast-run-id":"`+run.GetRunId()+`"}}`)
 	begun := s.until(`"type":"start","requestId"`) + s.until(`"type":"start","requestId"`)
-	goesOn(second, "c1")
+	playContinuation(second, "c1")
 	all := begun + s.until(`"end"`) + s.until(`"end"`)
 	stream.rest()
 	for _, request := range []string{"r1", "r2"} {
 		got := partsOf(t, request, all)
-		if strings.Count(got, `"type":"start","messageId":"msg-run-1"`) != 1 || strings.Contains(got, `"type":"tool-input-available"`) ||
+		if strings.Count(got, `"type":"start","messageId":"msg_run1"`) != 1 || strings.Contains(got, `"type":"tool-input-available"`) ||
 			!strings.Contains(got, `"toolCallId":"c1","output":"of c1"`) || !strings.Contains(got, `2."`) {
 			t.Errorf("%s: got\n%s", request, got)
 		}

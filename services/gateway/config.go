@@ -7,31 +7,31 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
-// Config configures a gateway. The defaults are those of pkg/config.
+// Config configures a gateway. Its defaults are those of pkg/config.
 type Config struct {
 	StateAddress     string        `env:"HOLDFAST_GATEWAY_STATE_ADDRESS" envDefault:"127.0.0.1:7411" doc:"address of the state service"`
 	StreamAddress    string        `env:"HOLDFAST_GATEWAY_STREAM_ADDRESS" envDefault:"127.0.0.1:7412" doc:"address of the stream service"`
 	APIKeys          string        `env:"HOLDFAST_GATEWAY_API_KEYS" doc:"YAML file with the API keys: a list of {name, tenant, sha256}"`
 	InsecureNoAuth   bool          `env:"HOLDFAST_GATEWAY_INSECURE_NO_AUTH" envDefault:"false" doc:"true serves without API keys, on loopback only"`
 	CORSOrigins      []string      `env:"HOLDFAST_GATEWAY_CORS_ORIGINS" doc:"origins whose pages may call, separated by commas, such as https://app.example.com"`
-	DefaultAgent     string        `env:"HOLDFAST_GATEWAY_DEFAULT_AGENT" doc:"agent of new sessions that name none; empty takes the only one that is announced"`
-	AISDK            int           `env:"HOLDFAST_GATEWAY_AI_SDK" envDefault:"7" doc:"major version of the npm package ai that clients use unless they say ?aiSdk=6"`
-	MessageMetadata  bool          `env:"HOLDFAST_GATEWAY_MESSAGE_METADATA" envDefault:"true" doc:"true lets streamed messages say which run and agent wrote them and what it used; apps that check metadata against a schema of their own may want false"`
+	DefaultAgent     string        `env:"HOLDFAST_GATEWAY_DEFAULT_AGENT" doc:"agent of new sessions that name none; empty for the only announced agent"`
+	AISDK            int           `env:"HOLDFAST_GATEWAY_AI_SDK" envDefault:"7" doc:"major version of the npm package ai of clients without the parameter aiSdk"`
+	MessageMetadata  bool          `env:"HOLDFAST_GATEWAY_MESSAGE_METADATA" envDefault:"true" doc:"true adds the run, the agent and the usage to streamed messages as metadata; apps with a metadata schema of their own may want false"`
 	MaxBodyBytes     int64         `env:"HOLDFAST_GATEWAY_MAX_BODY_BYTES" envDefault:"8388608" doc:"largest request body in bytes"`
 	MaxStreams       int           `env:"HOLDFAST_GATEWAY_MAX_STREAMS" envDefault:"10000" doc:"how many streams may be open at once"`
 	MaxSnapshots     int           `env:"HOLDFAST_GATEWAY_MAX_SNAPSHOTS" envDefault:"64" doc:"how many snapshots may be made at once"`
 	MaxSocketChats   int           `env:"HOLDFAST_GATEWAY_MAX_SOCKET_CHATS" envDefault:"16" doc:"how many requests may be in flight on one WebSocket of /chat/ws"`
-	Heartbeat        time.Duration `env:"HOLDFAST_GATEWAY_HEARTBEAT" envDefault:"15s" doc:"how often a quiet stream carries a comment, so that proxies keep it"`
-	StatePatience    time.Duration `env:"HOLDFAST_GATEWAY_STATE_PATIENCE" envDefault:"10s" doc:"how long the state service may be away before a request fails, in all the calls of that request together"`
-	HeartbeatPadding int           `env:"HOLDFAST_GATEWAY_HEARTBEAT_PADDING" envDefault:"2048" doc:"bytes that such a comment has more where the request came through a proxy, which may hold back what does not fill its buffer; 0 for none"`
-	ReaderChunks     int           `env:"HOLDFAST_GATEWAY_READER_CHUNKS" envDefault:"512" doc:"appends of a session that a live reader may lag behind before it is sent to the state service"`
+	Heartbeat        time.Duration `env:"HOLDFAST_GATEWAY_HEARTBEAT" envDefault:"15s" doc:"how often a quiet stream sends a comment, so that proxies keep it open"`
+	StatePatience    time.Duration `env:"HOLDFAST_GATEWAY_STATE_PATIENCE" envDefault:"10s" doc:"how long an outage of the state service may last before a request fails, over all calls of the request"`
+	HeartbeatPadding int           `env:"HOLDFAST_GATEWAY_HEARTBEAT_PADDING" envDefault:"2048" doc:"bytes of padding after such a comment if the request came through a proxy, because proxies may buffer; 0 for none"`
+	ReaderChunks     int           `env:"HOLDFAST_GATEWAY_READER_CHUNKS" envDefault:"512" doc:"how many appends of a session a live reader may lag behind before it reads from the state service"`
 	ReaderBytes      int           `env:"HOLDFAST_GATEWAY_READER_BYTES" envDefault:"4194304" doc:"the same in bytes; shared by the readers of a session"`
-	ReplayWindow     time.Duration `env:"HOLDFAST_GATEWAY_REPLAY_WINDOW" envDefault:"10m" doc:"for how long after its end the newest run is told again to who asks for its stream"`
+	ReplayWindow     time.Duration `env:"HOLDFAST_GATEWAY_REPLAY_WINDOW" envDefault:"10m" doc:"how long after its end the newest run can be streamed again"`
 	ReadTimeout      time.Duration `env:"HOLDFAST_GATEWAY_READ_TIMEOUT" envDefault:"30s" doc:"how long a request body may take to arrive"`
-	WriteTimeout     time.Duration `env:"HOLDFAST_GATEWAY_WRITE_TIMEOUT" envDefault:"30s" doc:"how long a client may take to read what is written at once"`
+	WriteTimeout     time.Duration `env:"HOLDFAST_GATEWAY_WRITE_TIMEOUT" envDefault:"30s" doc:"how long a client may take to read one write"`
 }
 
 // ProcessConfig configures a gateway process.
@@ -43,47 +43,45 @@ type ProcessConfig struct {
 	Telemetry telemetry.Config // its variables have no prefix
 }
 
-// Peers is what a gateway is given by its process.
+// Peers are the dependencies of a gateway on its process.
 type Peers struct {
 	Network  rpc.Network      // nil is rpc.TCP
-	Security rpc.Security     // towards the other services
+	Security rpc.Security     // for calls to the other services
 	Log      *slog.Logger     // nil is slog.Default
 	Now      func() time.Time // nil is time.Now
 	NewID    func() string    // nil makes random ids
 }
 
-// CheckListen refuses to serve everybody without a key: Invalid
-// (INSECURE_LISTEN) when c asks for no keys and other machines can reach the
-// address.
+// CheckListen refuses to serve other machines without API keys: Invalid (INSECURE_LISTEN).
 func CheckListen(address string, c Config) error {
 	if c.APIKeys != "" || auth.Loopback(address) {
 		return nil
 	}
 	return fault.New(fault.Invalid, "INSECURE_LISTEN",
-		"%q can be reached from other machines, and nobody would be asked for a key: set HOLDFAST_GATEWAY_API_KEYS to a file of keys, or listen on 127.0.0.1", address)
+		"other machines can reach %q, and no API keys are configured: set HOLDFAST_GATEWAY_API_KEYS to a file of keys, or listen on 127.0.0.1", address)
 }
 
-// maxPadding is more than any proxy holds back by itself.
+// maxPadding is larger than the default buffer of any proxy.
 const maxPadding = 1 << 20
 
 func (c Config) check() error {
 	switch {
 	case c.APIKeys == "" && !c.InsecureNoAuth:
-		return invalid("nobody would be asked for a key: set HOLDFAST_GATEWAY_API_KEYS to a file of keys, or, for this machine alone, HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true")
+		return invalid("no API keys are configured: set HOLDFAST_GATEWAY_API_KEYS to a file of keys or, to serve this machine alone without keys, HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true")
 	case c.APIKeys != "" && c.InsecureNoAuth:
-		return invalid("HOLDFAST_GATEWAY_API_KEYS and HOLDFAST_GATEWAY_INSECURE_NO_AUTH contradict each other: keep one")
+		return invalid("HOLDFAST_GATEWAY_API_KEYS and HOLDFAST_GATEWAY_INSECURE_NO_AUTH contradict each other: set only one")
 	case c.AISDK < 5:
-		return invalid("HOLDFAST_GATEWAY_AI_SDK is %d: it has to be 5, 6, 7 or higher", c.AISDK)
+		return invalid("HOLDFAST_GATEWAY_AI_SDK is %d: it must be 5, 6, 7 or higher", c.AISDK)
 	case c.MaxSnapshots <= 0 || c.MaxSocketChats <= 0:
-		return invalid("HOLDFAST_GATEWAY_MAX_SNAPSHOTS and _MAX_SOCKET_CHATS have to be above 0")
+		return invalid("HOLDFAST_GATEWAY_MAX_SNAPSHOTS and _MAX_SOCKET_CHATS must be above 0")
 	case c.MaxBodyBytes <= 0 || c.MaxStreams <= 0:
-		return invalid("HOLDFAST_GATEWAY_MAX_BODY_BYTES and _MAX_STREAMS have to be above 0")
+		return invalid("HOLDFAST_GATEWAY_MAX_BODY_BYTES and _MAX_STREAMS must be above 0")
 	case c.ReaderChunks <= 0 || c.ReaderBytes <= 0:
-		return invalid("HOLDFAST_GATEWAY_READER_CHUNKS and _READER_BYTES have to be above 0")
+		return invalid("HOLDFAST_GATEWAY_READER_CHUNKS and _READER_BYTES must be above 0")
 	case c.HeartbeatPadding < 0 || c.HeartbeatPadding > maxPadding:
-		return invalid("HOLDFAST_GATEWAY_HEARTBEAT_PADDING is %d: it has to be 0 to %d bytes", c.HeartbeatPadding, maxPadding)
+		return invalid("HOLDFAST_GATEWAY_HEARTBEAT_PADDING is %d: it must be 0 to %d bytes", c.HeartbeatPadding, maxPadding)
 	case c.Heartbeat <= 0 || c.ReadTimeout <= 0 || c.WriteTimeout <= 0:
-		return invalid("HOLDFAST_GATEWAY_HEARTBEAT, _READ_TIMEOUT and _WRITE_TIMEOUT have to be above 0")
+		return invalid("HOLDFAST_GATEWAY_HEARTBEAT, _READ_TIMEOUT and _WRITE_TIMEOUT must be above 0")
 	default:
 		return nil
 	}

@@ -25,7 +25,7 @@ func http2(t *testing.T) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-func clients(t *testing.T, h *house, options ...connect.ClientOption) map[string]agentv1connect.AgentServiceClient {
+func clients(t *testing.T, h *fixture, options ...connect.ClientOption) map[string]agentv1connect.AgentServiceClient {
 	t.Helper()
 	with := func(o ...connect.ClientOption) []connect.ClientOption { return append(o, options...) }
 	return map[string]agentv1connect.AgentServiceClient{
@@ -42,11 +42,11 @@ func frames(t *testing.T, stream *connect.ServerStreamForClient[agentv1.StreamRe
 	for stream.Receive() {
 		switch f := stream.Msg().GetFrame().(type) {
 		case *agentv1.StreamResponse_Chunk:
-			all = append(all, fmt.Sprintf("%s %s", place(f.Chunk.GetSequence()), f.Chunk.GetChunk().Type()))
+			all = append(all, fmt.Sprintf("%s %s", placeName(f.Chunk.GetSequence()), f.Chunk.GetChunk().Type()))
 		case *agentv1.StreamResponse_End:
-			all = append(all, fmt.Sprintf("%s %s %s", place(f.End.GetSequence()), f.End.GetStatus(), f.End.GetOutput()))
+			all = append(all, fmt.Sprintf("%s %s %s", placeName(f.End.GetSequence()), f.End.GetStatus(), f.End.GetOutput()))
 		case *agentv1.StreamResponse_Fail:
-			all = append(all, fmt.Sprintf("%s %s %s", place(f.Fail.GetSequence()), f.Fail.GetError(), f.Fail.GetCode()))
+			all = append(all, fmt.Sprintf("%s %s %s", placeName(f.Fail.GetSequence()), f.Fail.GetError(), f.Fail.GetCode()))
 		case *agentv1.StreamResponse_CaughtUp:
 			all = append(all, "caught up")
 		}
@@ -57,7 +57,7 @@ func frames(t *testing.T, stream *connect.ServerStreamForClient[agentv1.StreamRe
 	return strings.Join(all, ", ")
 }
 
-func TestTheConnectServiceStartsStreamsAndTells(t *testing.T) {
+func TestTheConnectServiceStartsStreamsAndReports(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"connect", "json", "grpc", "grpc-web"} {
 		t.Run(name, func(t *testing.T) {
@@ -97,11 +97,11 @@ func TestTheConnectServiceStreamsALiveRunThroughDrops(t *testing.T) {
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
 	run.Say(1, Started())
-	stream, err := clients(t, h)["grpc"].Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1", RunId: "run-1"})
+	stream, err := clients(t, h)["grpc"].Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1", RunId: "run_1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !stream.Receive() || place(stream.Msg().GetChunk().GetSequence()) != "1.33.1" {
+	if !stream.Receive() || placeName(stream.Msg().GetChunk().GetSequence()) != "1.33.1" {
 		t.Fatalf("got %v, %v", stream.Msg(), stream.Err())
 	}
 	h.Stream.Drop()
@@ -147,7 +147,7 @@ func wantReason(t *testing.T, what string, err error, reason string) {
 	}
 }
 
-func TestShutdownTellsConnectClientsToComeAgain(t *testing.T) {
+func TestShutdownMakesConnectClientsReconnect(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
@@ -172,7 +172,7 @@ func TestShutdownTellsConnectClientsToComeAgain(t *testing.T) {
 func TestAChatStreamsOverHTTP2(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/chat", strings.NewReader(say("s1", "hi")))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/chat", strings.NewReader(chatBody("s1", "hi")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,22 +13,22 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// kinds are the calls that are asked, and how a client answers them.
-var kinds = map[string]func(*uiClient) *uiClient{
+// callKinds are the kinds of calls, with how a client answers them.
+var callKinds = map[string]func(*uiClient) *uiClient{
 	"c1": func(c *uiClient) *uiClient { return c.output("c1", "of c1") },
 	"y1": func(c *uiClient) *uiClient { return c.respond("y1", true) },
 }
 
 func TestAContinuationThatIsCutAtAnyChunkAndResumedIsTheUncutMessage(t *testing.T) {
 	t.Parallel()
-	for call, give := range kinds {
+	for call, give := range callKinds {
 		t.Run(call, func(t *testing.T) {
 			t.Parallel()
 			whole := func(cut int) (string, bool) {
 				h := open(t, nil)
-				first, c := asking(t, h, call)
+				first, c := startAsking(t, h, call)
 				response := h.request(t, http.MethodPost, "/chat", give(c).post("s1"))
-				goesOn(h.Started(t, "default", "s1", first), call)
+				playContinuation(h.Started(t, "default", "s1", first), call)
 				stream := streamOf(t, response)
 				var seen []event
 				for range cut {
@@ -38,7 +38,7 @@ func TestAContinuationThatIsCutAtAnyChunkAndResumedIsTheUncutMessage(t *testing.
 					}
 					seen = append(seen, e)
 				}
-				c.take(t, seen)
+				c.apply(t, seen)
 				_ = response.Body.Close()
 				again := h.request(t, http.MethodGet, "/chat/s1/stream?fromSequence=0", "")
 				c.asked = nil
@@ -65,14 +65,14 @@ func TestAContinuationThatIsCutAtAnyChunkAndResumedIsTheUncutMessage(t *testing.
 	}
 }
 
-func TestAContinuationThatIsCutAtAnyChunkAndAskedForByPostIsTheUncutMessage(t *testing.T) {
+func TestAContinuationThatIsCutAtAnyChunkAndResentByPostIsTheUncutMessage(t *testing.T) {
 	t.Parallel()
-	for call, give := range kinds {
+	for call, give := range callKinds {
 		for _, lost := range []bool{false, true} {
 			t.Run(call+map[bool]string{true: " of a log that is lost"}[lost], func(t *testing.T) {
 				t.Parallel()
-				h := open(t, func(c *gateway.Config) { c.Heartbeat = 5 * time.Millisecond }) // two beats tell that a log is lost
-				first, c := asking(t, h, call)
+				h := open(t, func(c *gateway.Config) { c.Heartbeat = 5 * time.Millisecond }) // two heartbeats detect a lost log
+				first, c := startAsking(t, h, call)
 				stream := h.chat(t, give(c).post("s1"))
 				run := h.Started(t, "default", "s1", first)
 				run.Say(1, Resumed())
@@ -93,13 +93,13 @@ func TestAContinuationThatIsCutAtAnyChunkAndAskedForByPostIsTheUncutMessage(t *t
 				uncut := &uiClient{}
 				for cut := len(events); cut >= 0; cut-- {
 					c := fromString(t, begin)
-					c.take(t, events[:cut])
+					c.apply(t, events[:cut])
 					if cut == len(events) {
 						uncut = c
 					}
 					c = fromString(t, c.String())
 					c.asked = nil
-					c.take(t, h.chat(t, c.post("s1")).rest())
+					c.apply(t, h.chat(t, c.post("s1")).rest())
 					if c.String() != uncut.String() || slices.Contains(c.asked, "c1") {
 						t.Errorf("cut at %d: got\n%s\nwant\n%s\nasked %v", cut, c, uncut, c.asked)
 					}
@@ -109,7 +109,7 @@ func TestAContinuationThatIsCutAtAnyChunkAndAskedForByPostIsTheUncutMessage(t *t
 	}
 }
 
-// returned is the stored end of a call, with who has approved it.
+// returned returns the stored end of a call, with its approval.
 func returned(call string) *eventv1.Message {
 	m := Returns(2, call, `"of `+call+`"`)
 	if call == "y1" {
@@ -121,28 +121,28 @@ func returned(call string) *eventv1.Message {
 func TestAnOlderClientThatPostsAgainGetsTheNextSteps(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1")
+	first, c := startAsking(t, h, "c1")
 	stream := h.chat(t, c.output("c1", "of c1").post("s1"))
 	run := h.Started(t, "default", "s1", first)
 	run.Say(1, Resumed())
 	run.Say(2, Result("c1", `"of c1"`))
 	run.Say(3, StepStarted(), Text("One "))
-	c.take(t, stream.until("One "))
+	c.apply(t, stream.until("One "))
 	run.Say(3, Text("more."), Call("s1", `{"a":1}`), Result("s1", "1"), StepCommitted())
 	run.Say(4, StepStarted(), Text("It is 2."), StepCommitted(), Completed())
 	run.Complete(Says(4, "It is 2."))
 	again := streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk=6", c.post("s1")))
 	events := again.rest()
-	c.take(t, events)
-	if got := datas(events); strings.Contains(got, "reset-step") || c.call("s1")["output"] != 1.0 || !strings.Contains(c.String(), "It is 2.") {
+	c.apply(t, events)
+	if got := dataLines(events); strings.Contains(got, "reset-step") || c.call("s1")["output"] != 1.0 || !strings.Contains(c.String(), "It is 2.") {
 		t.Errorf("got %s: %s", c, got)
 	}
 }
 
-func TestCallsThatWaitAreToldToEverybodyWhoComes(t *testing.T) {
+func TestEveryReaderReceivesPendingCalls(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.ReplayWindow = 0 })
-	first, c := asking(t, h, "c1", "y1")
+	first, c := startAsking(t, h, "c1", "y1")
 	for range 3 {
 		page := &uiClient{}
 		page.replay(t, h.resume(t, "/chat/s1/stream").rest())
@@ -153,8 +153,8 @@ func TestCallsThatWaitAreToldToEverybodyWhoComes(t *testing.T) {
 	submitted := c.output("c1", 1).respond("y1", true).post("s1")
 	stream := h.chat(t, submitted)
 	run := h.Started(t, "default", "s1", first)
-	page := h.resume(t, "/chat/s1/stream") // answered, and not gone on yet
-	goesOn(run, "c1", "y1")
+	page := h.resume(t, "/chat/s1/stream") // answered, and not continued yet
+	playContinuation(run, "c1", "y1")
 	stream.rest()
 	reloaded := &uiClient{}
 	reloaded.replay(t, page.rest())
@@ -166,33 +166,40 @@ func TestCallsThatWaitAreToldToEverybodyWhoComes(t *testing.T) {
 	}
 }
 
-func TestCallsThatTheLogHasNotToldAreToldAtTheEnd(t *testing.T) {
+func TestCallsMissingInTheLogComeAtTheEnd(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted())
 	run.Suspend([]*statev1.Call{
-		{ToolCallId: "c1", SessionId: "s1", RunId: "run-1", Step: 1, ToolName: "add", Input: `{"a":1}`, Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL},
-		{ToolCallId: "y1", SessionId: "s1", RunId: "run-1", Step: 1, ToolName: "add", Input: `{"a":1}`, Kind: statev1.CallKind_CALL_KIND_APPROVAL, ApprovalId: "a-y1"},
+		{ToolCallId: "c1", SessionId: "s1", RunId: "run_1", Step: 1, ToolName: "add", Input: `{"a":1}`, Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL},
+		{ToolCallId: "y1", SessionId: "s1", RunId: "run_1", Step: 1, ToolName: "add", Input: `{"a":1}`, Kind: statev1.CallKind_CALL_KIND_APPROVAL, ApprovalId: "a-y1"},
 	}, Says(1, "", "c1", "y1"))
 	c := &uiClient{}
-	c.take(t, stream.rest())
+	c.apply(t, stream.rest())
 	if !slices.Equal(c.asked, []string{"c1", "y1"}) || c.call("y1")["state"] != "approval-requested" {
 		t.Errorf("got %s, asked %v", c, c.asked)
 	}
 }
 
-func TestALateAnswerIsToldWhatBecameOfIt(t *testing.T) {
+func TestALateAnswerReceivesTheMessageAfterTheTimeout(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	first, c := asking(t, h, "c1")
-	run := first.Timeout()
+	c := &uiClient{}
+	stream := h.chat(t, chatBody("s1", "hi"))
+	first := h.Started(t, "default", "s1", nil)
+	first.Say(1, Started(), StepStarted(), Asks("c1", `{"a":1}`), StepCommitted(), Suspended())
+	calls := openCall(first, "c1", 1)
+	calls[0].DeadlineAt = time.Now().UnixMilli()
+	first.Suspend(calls, Says(1, "", "c1"))
+	c.apply(t, stream.rest())
+	run := h.Started(t, "default", "s1", first)
 	run.Say(1, Resumed())
 	run.Say(2, Result("c1", `"timeout"`))
 	run.Say(3, StepStarted(), Text("Too late."), StepCommitted(), Completed())
 	run.Complete(Says(3, "Too late."))
-	c.take(t, h.chat(t, c.output("c1", "mine").post("s1")).rest())
+	c.apply(t, h.chat(t, c.output("c1", "mine").post("s1")).rest())
 	if c.reason != "stop" || c.call("c1")["output"] != "timeout" || !strings.Contains(c.String(), "Too late.") {
 		t.Errorf("got %s", c)
 	}
@@ -202,10 +209,10 @@ func TestMessagesSayWhoWroteThemWhereThatIsWanted(t *testing.T) {
 	t.Parallel()
 	for _, wanted := range []bool{true, false} {
 		h := open(t, func(c *gateway.Config) { c.MessageMetadata = wanted })
-		stream := h.chat(t, say("s1", "hi"))
-		answer(h.Started(t, "default", "s1", nil))
-		got := datas(stream.rest())
-		if want := `{"type":"start","messageId":"msg-run-1","messageMetadata":{"runId":"run-1","agentType":"demo"}}`; strings.HasPrefix(got, want) != wanted {
+		stream := h.chat(t, chatBody("s1", "hi"))
+		playAnswer(h.Started(t, "default", "s1", nil))
+		got := undated(dataLines(stream.rest()))
+		if want := `{"type":"start","messageId":"msg_run1","messageMetadata":{"runId":"run_1","agentType":"demo"}}`; strings.HasPrefix(got, want) != wanted {
 			t.Errorf("got %s", got)
 		}
 		if !wanted && strings.Contains(got, "messageMetadata") {
@@ -217,11 +224,11 @@ func TestMessagesSayWhoWroteThemWhereThatIsWanted(t *testing.T) {
 func TestTheStateServiceMayBeAwayForAMomentWhileAnswersAreGiven(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.StatePatience = time.Minute })
-	first, c := asking(t, h, "c1")
+	first, c := startAsking(t, h, "c1")
 	h.State.FailNext(1)
 	stream := h.chat(t, c.output("c1", "mine").post("s1"))
-	goesOn(h.Started(t, "default", "s1", first), "c1")
-	if got := merged(datas(stream.rest())); got != merged(wentOn) {
+	playContinuation(h.Started(t, "default", "s1", first), "c1")
+	if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(wentOn) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -230,11 +237,11 @@ func TestAPlainMessageCostsNoQuestionBesideItsStart(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	before := h.State.Entered()
-	stream := h.chat(t, strings.Replace(say("s1", "hi"), "{", `{"agentType":"demo",`, 1))
+	stream := h.chat(t, strings.Replace(chatBody("s1", "hi"), "{", `{"agentType":"demo",`, 1))
 	stream.until("") // the headers
 	if got := h.State.Entered() - before; got != 1 {
 		t.Errorf("%d calls", got)
 	}
-	answer(h.Started(t, "default", "s1", nil))
+	playAnswer(h.Started(t, "default", "s1", nil))
 	stream.rest()
 }

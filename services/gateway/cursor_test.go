@@ -10,23 +10,23 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// answers are the bodies with which the calls are answered by a call of its own.
+// answers are the request bodies that answer the calls.
 var answers = map[string]string{
 	"c1": `{"toolCallId":"c1","result":"of c1"}`,
 	"y1": `{"toolCallId":"y1","kind":"approval-response","approvalId":"a-y1","approved":true}`,
 }
 
-// Somebody has the streams of both runs of a message up to some event, and comes back for
-// what follows, while the second run is live and when it is over.
-func TestACursorAnywhereInAMessageThatWasContinuedGoesOn(t *testing.T) {
+// A client has the streams of both runs of a message up to some event, and resumes there, while the
+// second run is live and after it.
+func TestAnyCursorInAContinuedMessageCanBeResumed(t *testing.T) {
 	t.Parallel()
 	for call, body := range answers {
 		t.Run(call, func(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
-			stream := h.chat(t, say("s1", "hi"))
+			stream := h.chat(t, chatBody("s1", "hi"))
 			first := h.Started(t, "default", "s1", nil)
-			ask(first, 1, call)
+			playAsk(first, 1, call)
 			events := stream.rest()
 			end := events[len(events)-2] // before [DONE]
 			if end.id == "" || !strings.Contains(end.data, `"finish"`) {
@@ -43,22 +43,22 @@ func TestACursorAnywhereInAMessageThatWasContinuedGoesOn(t *testing.T) {
 					live[e.id] = h.resume(t, "/chat/s1/stream?fromSequence="+e.id)
 				}
 			}
-			goesOn(second, call)
+			playContinuation(second, call)
 			rest := behind.rest()
-			if got := datas(rest); strings.Contains(got, `"start"`) || !strings.Contains(got, "It is ") {
+			if got := dataLines(rest); strings.Contains(got, `"start"`) || !strings.Contains(got, "It is ") {
 				t.Errorf("behind the end of the first run: got %s", got)
 			}
-			whole := has(t, events, rest)
+			whole := clientAfter(t, events, rest)
 			wantTail := func(what string, seen, tail []event) {
 				t.Helper()
-				c := has(t, seen, tail)
-				if c.String() != whole.String() || c.reason != "stop" || strings.Contains(datas(tail), `"start"`) {
-					t.Errorf("%s: got\n%s\nwant\n%s\nfrom %s", what, c, whole, datas(tail))
+				c := clientAfter(t, seen, tail)
+				if c.String() != whole.String() || c.reason != "stop" || strings.Contains(dataLines(tail), `"start"`) {
+					t.Errorf("%s: got\n%s\nwant\n%s\nfrom %s", what, c, whole, dataLines(tail))
 				}
 			}
 			all := slices.Concat(events[:len(events)-1], rest)
 			for i, e := range all {
-				if e.id == "" || i == len(all)-2 { // behind the end there is nothing
+				if e.id == "" || i == len(all)-2 { // nothing follows the end
 					continue
 				}
 				what := fmt.Sprintf("behind %s, %s", e.id, e.data)
@@ -71,20 +71,20 @@ func TestACursorAnywhereInAMessageThatWasContinuedGoesOn(t *testing.T) {
 	}
 }
 
-// has is a client that was told the one, and then the other as what follows.
-func has(t *testing.T, seen, tail []event) *uiClient {
+// clientAfter returns a client that received seen, and then tail as the rest.
+func clientAfter(t *testing.T, seen, tail []event) *uiClient {
 	t.Helper()
 	c := &uiClient{}
-	c.take(t, slices.Concat(slices.DeleteFunc(slices.Clone(seen), func(e event) bool { return e.data == "[DONE]" }), tail))
+	c.apply(t, slices.Concat(slices.DeleteFunc(slices.Clone(seen), func(e event) bool { return e.data == "[DONE]" }), tail))
 	return c
 }
 
-// The client stands at the last chunk of an attempt when it comes back, and the attempt is
-// void afterwards: nothing that it was told since says so but the reset of the step.
-func TestAClientThatResumesAtTheEndOfAnAttemptIsToldThatItIsVoid(t *testing.T) {
+// The client resumes at the last chunk of an attempt, and the attempt becomes void afterwards. Only
+// the reset of the step says so.
+func TestAClientAtTheEndOfAVoidAttemptReceivesAReset(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Text("void"))
 	seen := stream.until(`"void"`)
@@ -98,7 +98,7 @@ func TestAClientThatResumesAtTheEndOfAnAttemptIsToldThatItIsVoid(t *testing.T) {
 	run.Say(1, Started(), StepStarted(), Text("said"), StepCommitted(), Completed())
 	run.Complete()
 	rest := back.rest()
-	if got := has(t, seen, rest).String(); strings.Contains(got, "void") || !strings.Contains(got, "said") {
-		t.Errorf("the client holds\n%s\nwant nothing of the attempt that is void; it was told %s", got, datas(rest))
+	if got := clientAfter(t, seen, rest).String(); strings.Contains(got, "void") || !strings.Contains(got, "said") {
+		t.Errorf("the client holds\n%s\nwant nothing of the attempt that is void; it was told %s", got, dataLines(rest))
 	}
 }

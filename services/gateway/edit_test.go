@@ -12,23 +12,23 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// userMessage is a message of a user as clients send it.
+// userMessage returns a user message as clients send it.
 func userMessage(id, text string) uiPart {
 	return uiPart{"id": id, "role": "user", "parts": []any{uiPart{"type": "text", "text": text}}}
 }
 
-// regenerate is what a client sends that wants another answer.
-func regenerate(messages ...any) string {
-	return text2(map[string]any{"id": "s1", "trigger": "regenerate-message", "messages": messages})
+// regenerateBody returns the request of a client for another answer.
+func regenerateBody(messages ...any) string {
+	return toJSON(map[string]any{"id": "s1", "trigger": "regenerate-message", "messages": messages})
 }
 
-// edited is what a client sends that has changed its message.
-func edited(id, text string) string {
-	return text2(map[string]any{"id": "s1", "trigger": "submit-message", "messageId": id, "messages": []any{userMessage(id, text)}})
+// editBody returns the request of a client that has edited its message.
+func editBody(id, text string) string {
+	return toJSON(map[string]any{"id": "s1", "trigger": "submit-message", "messageId": id, "messages": []any{userMessage(id, text)}})
 }
 
-// says plays the run that follows former, with one step that says the text.
-func says(t *testing.T, h *house, former *Run, step int32, text string) *Run {
+// playText plays the run after former, with one step of the text.
+func playText(t *testing.T, h *fixture, former *Run, step int32, text string) *Run {
 	t.Helper()
 	run := h.Started(t, "default", "s1", former)
 	run.Say(step, Started(), StepStarted(), Text(text), StepCommitted(), Completed())
@@ -36,8 +36,8 @@ func says(t *testing.T, h *house, former *Run, step int32, text string) *Run {
 	return run
 }
 
-// conversed gives the stored conversation, as "id: text" for each message.
-func conversed(t *testing.T, h *house) string {
+// storedConversation returns the stored messages, each as "id: text".
+func storedConversation(t *testing.T, h *fixture) string {
 	t.Helper()
 	var page struct {
 		Messages []struct {
@@ -61,38 +61,38 @@ func conversed(t *testing.T, h *house) string {
 
 func TestAMessageIsAnsweredAgain(t *testing.T) {
 	t.Parallel()
-	hi, one, two := userMessage("u-hi", "hi"), with("msg-run-1").message(), userMessage("u-two", "two")
+	hi, one, two := userMessage("u-hi", "hi"), clientWith("msg_run1").message(), userMessage("u-two", "two")
 	for name, tc := range map[string]struct {
 		body            string
 		message, answer string // of the intent
-		sends           bool   // the message is sent along
+		sends           bool   // whether the message is sent
 	}{
-		"cut before the answer":    {regenerate(hi, one, two), "u-two", "", true},
-		"an answer stands behind":  {regenerate(two, with("msg-run-2").message()), "u-two", "", true},
-		"the message alone":        {`{"id":"s1","trigger":"regenerate-message","message":` + text2(two) + `}`, "u-two", "", true},
+		"cut before the answer":    {regenerateBody(hi, one, two), "u-two", "", true},
+		"an answer stands behind":  {regenerateBody(two, clientWith("msg_run2").message()), "u-two", "", true},
+		"the message alone":        {`{"id":"s1","trigger":"regenerate-message","message":` + toJSON(two) + `}`, "u-two", "", true},
 		"the message's id alone":   {`{"id":"s1","trigger":"regenerate-message","messageId":"u-two"}`, "u-two", "", false},
-		"the answer's id alone":    {`{"id":"s1","trigger":"regenerate-message","messageId":"msg-run-2"}`, "msg-run-2", "", false},
-		"no message of the user's": {`{"id":"s1","trigger":"regenerate-message","messageId":"msg-run-2","messages":[]}`, "msg-run-2", "", false},
-		"the message and the answer's id": {text2(map[string]any{
-			"id": "s1", "trigger": "regenerate-message", "messageId": "msg-run-2", "messages": []any{hi, one, two},
-		}), "u-two", "msg-run-2", true},
+		"the answer's id alone":    {`{"id":"s1","trigger":"regenerate-message","messageId":"msg_run2"}`, "msg_run2", "", false},
+		"no message of the user's": {`{"id":"s1","trigger":"regenerate-message","messageId":"msg_run2","messages":[]}`, "msg_run2", "", false},
+		"the message and the answer's id": {toJSON(map[string]any{
+			"id": "s1", "trigger": "regenerate-message", "messageId": "msg_run2", "messages": []any{hi, one, two},
+		}), "u-two", "msg_run2", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
-			h.chat(t, say("s1", "hi"))
-			first := says(t, h, nil, 1, "One.")
-			h.chat(t, say("s1", "two"))
-			second := says(t, h, first, 2, "Two.")
+			h.chat(t, chatBody("s1", "hi"))
+			first := playText(t, h, nil, 1, "One.")
+			h.chat(t, chatBody("s1", "two"))
+			second := playText(t, h, first, 2, "Two.")
 			stream := h.chat(t, tc.body)
-			says(t, h, second, 3, "Two again.")
-			if got := datas(stream.rest()); !strings.HasPrefix(got, `{"type":"start","messageId":"msg-run-3"}`) || !strings.Contains(got, "Two again.") {
+			playText(t, h, second, 3, "Two again.")
+			if got := dataLines(stream.rest()); !strings.HasPrefix(got, `{"type":"start","messageId":"msg_run3"}`) || !strings.Contains(got, "Two again.") {
 				t.Errorf("got %s", got)
 			}
-			if got, want := conversed(t, h), "u-hi: hi; msg-run-1: One.; u-two: two; msg-run-3: Two again."; got != want {
+			if got, want := storedConversation(t, h), "u-hi: hi; msg_run1: One.; u-two: two; msg_run3: Two again."; got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
-			got, want := last(h), &statev1.Regenerate{MessageId: tc.message, AnswerId: tc.answer}
+			got, want := lastStart(h), &statev1.Regenerate{MessageId: tc.message, AnswerId: tc.answer}
 			if !proto.Equal(got.GetRegenerate(), want) || (len(got.GetMessages()) == 1) != tc.sends {
 				t.Errorf("got %v, want %v", got, want)
 			}
@@ -103,55 +103,55 @@ func TestAMessageIsAnsweredAgain(t *testing.T) {
 func TestAMessageIsPutInThePlaceOfAnother(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "hi"))
-	first := says(t, h, nil, 1, "One.")
-	h.chat(t, say("s1", "two"))
-	second := says(t, h, first, 2, "Two.")
-	stream := h.chat(t, edited("u-hi", "ho"))
-	says(t, h, second, 3, "Three.")
-	if got := datas(stream.rest()); !strings.Contains(got, "Three.") {
+	h.chat(t, chatBody("s1", "hi"))
+	first := playText(t, h, nil, 1, "One.")
+	h.chat(t, chatBody("s1", "two"))
+	second := playText(t, h, first, 2, "Two.")
+	stream := h.chat(t, editBody("u-hi", "ho"))
+	playText(t, h, second, 3, "Three.")
+	if got := dataLines(stream.rest()); !strings.Contains(got, "Three.") {
 		t.Errorf("got %s", got)
 	}
-	if got, want := conversed(t, h), "u-hi: ho; msg-run-3: Three."; got != want {
+	if got, want := storedConversation(t, h), "u-hi: ho; msg_run3: Three."; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if got := datas(h.resume(t, "/chat/s1/stream?fromSequence=0").rest()); !strings.HasPrefix(got, `{"type":"start","messageId":"msg-run-3"}`) || strings.Contains(got, "Two.") {
+	if got := dataLines(h.resume(t, "/chat/s1/stream?fromSequence=0").rest()); !strings.HasPrefix(got, `{"type":"start","messageId":"msg_run3"}`) || strings.Contains(got, "Two.") {
 		t.Errorf("replayed: got %s", got)
 	}
 	h.Stream.Lose("default", "s1")
-	if got := datas(h.resume(t, "/chat/s1/stream?fromSequence=0").rest()); !strings.Contains(got, "Three.") || strings.Contains(got, "One.") {
+	if got := dataLines(h.resume(t, "/chat/s1/stream?fromSequence=0").rest()); !strings.Contains(got, "Three.") || strings.Contains(got, "One.") {
 		t.Errorf("from the store: got %s", got)
 	}
 }
 
-func TestAMessageThatNeverArrivedIsJustSaid(t *testing.T) {
+func TestAnEditOfAnUnknownMessageIsSent(t *testing.T) {
 	t.Parallel()
-	for name, body := range map[string]string{"again": regenerate(userMessage("u-hi", "hi")), "edited": edited("u-hi", "hi")} {
+	for name, body := range map[string]string{"again": regenerateBody(userMessage("u-hi", "hi")), "edited": editBody("u-hi", "hi")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
 			stream := h.chat(t, body)
-			answer(h.Started(t, "default", "s1", nil))
-			if got := merged(datas(stream.rest())); got != merged(uncut) {
+			playAnswer(h.Started(t, "default", "s1", nil))
+			if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(uncut) {
 				t.Errorf("got %s", got)
 			}
-			if got := last(h); got.GetAgentType() != "demo" || len(got.GetMessages()) != 1 {
+			if got := lastStart(h); got.GetAgentType() != "demo" || len(got.GetMessages()) != 1 {
 				t.Errorf("got %v", got)
 			}
 		})
 	}
 }
 
-func TestWhoTriesAMessageAgainThatIsBeingAnsweredIsToldTheAnswer(t *testing.T) {
+func TestARegenerateDuringTheAnswerReceivesThatAnswer(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "hi"))
+	h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
-	refused(t, h.request(t, http.MethodPost, "/chat", edited("u-hi", "another text")), 409, "SESSION_BUSY")
-	streams := []*reader{h.chat(t, say("s1", "hi")), h.chat(t, edited("u-hi", "hi")), h.chat(t, regenerate(userMessage("u-hi", "hi")))}
-	answer(run)
+	wantFault(t, h.request(t, http.MethodPost, "/chat", editBody("u-hi", "another text")), 409, "SESSION_BUSY")
+	streams := []*reader{h.chat(t, chatBody("s1", "hi")), h.chat(t, editBody("u-hi", "hi")), h.chat(t, regenerateBody(userMessage("u-hi", "hi")))}
+	playAnswer(run)
 	for _, stream := range streams {
-		if got := merged(datas(stream.rest())); got != merged(uncut) {
+		if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(uncut) {
 			t.Errorf("got %s", got)
 		}
 	}
@@ -160,36 +160,36 @@ func TestWhoTriesAMessageAgainThatIsBeingAnsweredIsToldTheAnswer(t *testing.T) {
 func TestMessagesThatAreNotThereAreNotAnsweredAgain(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "hi"))
-	first := says(t, h, nil, 1, "One.")
-	for _, id := range []string{"nobody", "msg-run-9"} {
-		refused(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","trigger":"regenerate-message","messageId":"`+id+`"}`), 404, "MESSAGE_NOT_FOUND")
+	h.chat(t, chatBody("s1", "hi"))
+	first := playText(t, h, nil, 1, "One.")
+	for _, id := range []string{"nobody", "msg_run9"} {
+		wantFault(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","trigger":"regenerate-message","messageId":"`+id+`"}`), 404, "MESSAGE_NOT_FOUND")
 	}
-	refused(t, h.request(t, http.MethodPost, "/chat", `{"id":"s2","trigger":"regenerate-message","messageId":"u-hi"}`), 404, "SESSION_NOT_FOUND")
-	refused(t, h.request(t, http.MethodPost, "/chat", strings.Replace(edited("u-hi", "x"), "{", `{"runId":"run-9",`, 1)), 409, "RUN_STALE")
-	stream := h.chat(t, strings.Replace(edited("u-hi", "x"), "{", `{"runId":"run-1",`, 1))
-	says(t, h, first, 2, "Two.")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", `{"id":"s2","trigger":"regenerate-message","messageId":"u-hi"}`), 404, "SESSION_NOT_FOUND")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", strings.Replace(editBody("u-hi", "x"), "{", `{"runId":"run_9",`, 1)), 409, "RUN_STALE")
+	stream := h.chat(t, strings.Replace(editBody("u-hi", "x"), "{", `{"runId":"run_1",`, 1))
+	playText(t, h, first, 2, "Two.")
 	stream.rest()
 }
 
 func TestASuspendedConversationIsTakenBack(t *testing.T) {
 	t.Parallel()
-	for name, body := range map[string]string{"again": regenerate(userMessage("u-hi", "hi")), "edited": edited("u-hi", "ho")} {
+	for name, body := range map[string]string{"again": regenerateBody(userMessage("u-hi", "hi")), "edited": editBody("u-hi", "ho")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
-			first, c := asking(t, h, "c1")
+			first, c := startAsking(t, h, "c1")
 			stream := h.chat(t, body)
 			second := h.Started(t, "default", "s1", first)
-			ask(second, 1, "c2")
+			playAsk(second, 1, "c2")
 			now := &uiClient{}
-			now.take(t, stream.rest())
-			refused(t, h.request(t, http.MethodPost, "/chat", c.output("c1", 1).post("s1")), 409, "RUN_STALE")
+			now.apply(t, stream.rest())
+			wantFault(t, h.request(t, http.MethodPost, "/chat", c.output("c1", 1).post("s1")), 409, "RUN_STALE")
 			stream = h.chat(t, now.output("c2", 2).post("s1"))
-			goesOn(h.Started(t, "default", "s1", second), "c2")
+			playContinuation(h.Started(t, "default", "s1", second), "c2")
 			events := stream.rest()
-			now.take(t, events)
-			if got := datas(events); strings.Contains(got, "c1") || now.id != "msg-run-2" {
+			now.apply(t, events)
+			if got := dataLines(events); strings.Contains(got, "c1") || now.id != "msg_run2" {
 				t.Errorf("got %s", got)
 			}
 			replayed := &uiClient{}
@@ -197,7 +197,7 @@ func TestASuspendedConversationIsTakenBack(t *testing.T) {
 			if replayed.String() != now.String() {
 				t.Errorf("replayed: got %s, want %s", replayed, now)
 			}
-			if got := conversed(t, h); strings.Contains(got, "msg-run-1") {
+			if got := storedConversation(t, h); strings.Contains(got, "msg_run1") {
 				t.Errorf("got %s", got)
 			}
 		})

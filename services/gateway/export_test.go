@@ -1,4 +1,4 @@
 package gateway
 
-// OpenStreams tells how many answers are open.
+// OpenStreams returns the number of open streams.
 func (s *Service) OpenStreams() int { return s.streams.Count() }

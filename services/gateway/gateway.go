@@ -1,6 +1,6 @@
-// Package gateway is the only door to the public: HTTP for browsers (the AI SDK's
-// chat, the native stream as server-sent events and over WebSockets, a page to chat on)
-// and the Connect service, on one port. It holds no state that matters; any replica serves any client.
+// Package gateway serves the public on one port: HTTP for browsers (the AI SDK's chat, the native
+// stream as server-sent events and over WebSockets, a chat page) and the Connect service. It stores
+// nothing, so any replica serves any client.
 //
 //	browser ── POST /chat ──▶ chat ── StartRun ──▶ state
 //	        ◀─ UI message stream ── uistream ◀── follow ◀── ListSteps ── state
@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,12 +24,12 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/api"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/chatws"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/chat/chatws"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/native"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/page"
@@ -37,7 +38,6 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/submit"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/view"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/ws"
 )
 
 // maxStopBytes bounds the body of a request to stop a run.
@@ -53,9 +53,8 @@ type Service struct {
 	handler http.Handler
 }
 
-// New makes a gateway; it connects to nobody yet. Invalid (CONFIG_INVALID,
-// API_KEYS_INVALID, CORS_ORIGIN_INVALID, and the reasons of rpc.Dial): the
-// configuration cannot be used.
+// New returns a gateway. It connects to no service yet. Invalid (CONFIG_INVALID, API_KEYS_INVALID,
+// CORS_ORIGIN_INVALID, and the reasons of rpc.Dial): the configuration is invalid.
 func New(_ context.Context, c Config, p Peers) (*Service, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -109,91 +108,136 @@ func (s *Service) dial() (err error) {
 	return nil
 }
 
-// build puts the rooms together.
+// build makes the handler of all routes.
 func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
-	c, p := s.config, s.peers
-	patience := retry.Policy{Limit: c.StatePatience, Now: p.Now}
-	runs, calls := statev1.NewRunServiceClient(s.state), statev1.NewCallServiceClient(s.state)
-	sessions := &conversation.Reader{Runs: runs, Sessions: statev1.NewSessionServiceClient(s.state), Policy: patience, DefaultAgent: c.DefaultAgent}
-	hub := &live.Hub{Client: streamv2.NewStreamServiceClient(s.stream), Log: p.Log, Records: c.ReaderChunks, Bytes: c.ReaderBytes}
-	follower := &follow.Follower{Sessions: sessions, Live: hub, Beat: c.Heartbeat}
-	views := &view.Handlers{Sessions: sessions, Follower: follower, Now: p.Now, Limit: c.MaxSnapshots}
-	chats := chat.New(
-		chat.Config{ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata},
-		chat.Parts{
-			Limits: httpapi.Limits{
-				MaxBytes: c.MaxBodyBytes, Timeout: c.ReadTimeout, Now: p.Now,
-				Advice: "send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES",
-			},
-			Runs: runs, Calls: calls, Sessions: sessions, Follower: follower, Streams: s.streams, Policy: patience, NewID: p.NewID, Log: p.Log,
-		})
-	events := &native.Events{Follower: follower, Streams: s.streams, Padding: c.HeartbeatPadding, Timeout: c.WriteTimeout, Log: p.Log}
-	sockets := &ws.Sockets{Follower: follower, Streams: s.streams, Timeout: c.WriteTimeout, Log: p.Log}
-	talks := &chatws.Sockets{
-		Chat: chats, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
-		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Log: p.Log,
-	}
-	stops := &stop.Stops{
-		Runs: runs, Sessions: sessions, Streams: s.streams, Policy: patience,
-		Limits: httpapi.Limits{MaxBytes: maxStopBytes, Timeout: c.ReadTimeout, Now: p.Now, Advice: "give a shorter reason"},
-	}
-	answers := &submit.Answers{
-		Calls: calls, Policy: patience,
-		Limits: httpapi.Limits{MaxBytes: c.MaxBodyBytes, Timeout: c.ReadTimeout, Now: p.Now, Advice: "send a smaller result, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"},
-	}
-	public := &api.Server{
-		Keys: keys, Runs: runs, Sessions: sessions,
-		Follower: follower, Stops: stops, Answers: answers, Streams: s.streams,
-		Policy: patience, NewID: p.NewID, Log: p.Log, MaxBytes: int(c.MaxBodyBytes),
-	}
-	prefix, connect, err := public.Handler()
+	p := s.parts()
+	prefix, connect, err := s.connect(keys, p)
 	if err != nil {
 		return fmt.Errorf("build the Connect service: %w", err)
 	}
 	server := &httpapi.Server{
-		Keys: keys, Origins: origins, Log: p.Log, Now: p.Now,
-		Routes: routes(chats, talks, events, sockets, views, stops, answers, s.health()),
+		Keys: keys, Origins: origins, Log: s.peers.Log, Now: s.peers.Now,
+		Routes: slices.Concat(s.chatRoutes(p), s.streamRoutes(p), s.viewRoutes(p), controlRoutes(p), s.healthRoutes(), page.Routes()),
 		Mounts: map[string]http.Handler{prefix: connect},
 	}
-	s.handler = httpapi.TimeWrites(server.Handler(), c.WriteTimeout, p.Now)
+	s.handler = httpapi.TimeWrites(retry.PerRequest(server.Handler()), s.config.WriteTimeout, s.peers.Now)
 	return nil
 }
 
-func (s *Service) health() *httpapi.Health {
-	return &httpapi.Health{Services: map[string]grpc.ClientConnInterface{"state": s.state, "stream": s.stream}}
+// parts are shared by several handlers.
+type parts struct {
+	runs     statev1.RunServiceClient
+	calls    statev1.CallServiceClient
+	sessions *conversation.Reader
+	follower *follow.Follower
+	stops    *stop.Stops
+	answers  *submit.Answers
+	policy   retry.Policy
 }
 
-// routes is the whole HTTP surface beside Connect.
-func routes(chats *chat.Chat, talks *chatws.Sockets, events *native.Events, sockets *ws.Sockets, views *view.Handlers, stops *stop.Stops, answers *submit.Answers, health *httpapi.Health) []httpapi.Route {
-	list := []httpapi.Route{
+func (s *Service) parts() *parts {
+	c := s.config
+	policy := retry.Policy{Limit: c.StatePatience, Now: s.peers.Now}
+	runs, calls := statev1.NewRunServiceClient(s.state), statev1.NewCallServiceClient(s.state)
+	sessions := &conversation.Reader{Runs: runs, Sessions: statev1.NewSessionServiceClient(s.state), Policy: policy, DefaultAgent: c.DefaultAgent}
+	hub := &live.Hub{Client: streamv2.NewStreamServiceClient(s.stream), Log: s.peers.Log, Records: c.ReaderChunks, Bytes: c.ReaderBytes}
+	return &parts{
+		runs: runs, calls: calls, sessions: sessions, policy: policy,
+		follower: &follow.Follower{Sessions: sessions, Live: hub, Beat: c.Heartbeat},
+		stops: &stop.Stops{
+			Runs: runs, Sessions: sessions, Streams: s.streams, Policy: policy,
+			Limits: s.limits(maxStopBytes, "give a shorter reason"),
+		},
+		answers: &submit.Answers{
+			Calls: calls, Policy: policy, Limits: s.limits(c.MaxBodyBytes, "send a smaller result, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
+		},
+	}
+}
+
+// limits bounds request bodies. advice is for the sender of a larger one.
+func (s *Service) limits(bytes int64, advice string) httpapi.Limits {
+	return httpapi.Limits{MaxBytes: bytes, Timeout: s.config.ReadTimeout, Now: s.peers.Now, Advice: advice}
+}
+
+// connect returns the Connect service and the prefix of its paths.
+func (s *Service) connect(keys *auth.Keys, p *parts) (string, http.Handler, error) {
+	server := &api.Server{
+		Keys: keys, Runs: p.runs, Sessions: p.sessions,
+		Follower: p.follower, Stops: p.stops, Answers: p.answers, Streams: s.streams,
+		Policy: p.policy, NewID: s.peers.NewID, Log: s.peers.Log, MaxBytes: int(s.config.MaxBodyBytes),
+	}
+	return server.Handler()
+}
+
+// chatRoutes serve clients of the AI SDK.
+func (s *Service) chatRoutes(p *parts) []httpapi.Route {
+	c := s.config
+	chats := chat.New(
+		chat.Config{ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata},
+		chat.Parts{
+			Runs: p.runs, Calls: p.calls, Sessions: p.sessions, Follower: p.follower, Streams: s.streams, Policy: p.policy,
+			Limits: s.limits(c.MaxBodyBytes, "send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
+			NewID:  s.peers.NewID, Log: s.peers.Log,
+		})
+	sockets := &chatws.Sockets{
+		Chat: chats, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
+		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Log: s.peers.Log,
+	}
+	return []httpapi.Route{
 		{Method: http.MethodPost, Pattern: "/chat", Handler: chats.Post},
 		{Method: http.MethodGet, Pattern: "/chat/{id}/stream", Handler: chats.Resume},
-		{Method: http.MethodGet, Pattern: "/chat/ws", Handler: talks.Serve},
-		{Method: http.MethodPost, Pattern: "/chat/{id}/interrupt", Handler: stops.Interrupt},
-		{Method: http.MethodPost, Pattern: "/chat/{id}/abort", Handler: stops.Abort},
-		{Method: http.MethodPost, Pattern: "/interrupt", Handler: stops.Interrupt},
-		{Method: http.MethodPost, Pattern: "/abort", Handler: stops.Abort},
-		{Method: http.MethodPost, Pattern: "/chat/{id}/submit-tool-result", Handler: answers.Serve},
-		{Method: http.MethodPost, Pattern: "/submit-tool-result", Handler: answers.Serve},
+		{Method: http.MethodGet, Pattern: "/chat/ws", Handler: sockets.Serve},
+	}
+}
+
+// streamRoutes serve the native stream.
+func (s *Service) streamRoutes(p *parts) []httpapi.Route {
+	c := s.config
+	events := &native.Events{Follower: p.follower, Streams: s.streams, Padding: c.HeartbeatPadding, Timeout: c.WriteTimeout, Log: s.peers.Log}
+	sockets := &native.Sockets{Follower: p.follower, Streams: s.streams, Timeout: c.WriteTimeout, Log: s.peers.Log}
+	return []httpapi.Route{
 		{Method: http.MethodGet, Pattern: "/sse", Handler: sockets.Or(events.Serve)},
 		{Method: http.MethodGet, Pattern: "/ws", Handler: sockets.Serve},
+	}
+}
+
+// viewRoutes serve stored conversations.
+func (s *Service) viewRoutes(p *parts) []httpapi.Route {
+	views := &view.Handlers{Sessions: p.sessions, Follower: p.follower, Now: s.peers.Now, Limit: s.config.MaxSnapshots}
+	return []httpapi.Route{
 		{Method: http.MethodGet, Pattern: "/messages", Handler: views.Messages},
 		{Method: http.MethodGet, Pattern: "/snapshot", Handler: views.Snapshot},
 		{Method: http.MethodGet, Pattern: "/history", Handler: views.History},
 		{Method: http.MethodGet, Pattern: "/status", Handler: views.Status},
 		{Method: http.MethodGet, Pattern: "/agents", Handler: views.Agents},
+	}
+}
+
+// controlRoutes stop runs and answer calls.
+func controlRoutes(p *parts) []httpapi.Route {
+	return []httpapi.Route{
+		{Method: http.MethodPost, Pattern: "/chat/{id}/interrupt", Handler: p.stops.Interrupt},
+		{Method: http.MethodPost, Pattern: "/chat/{id}/abort", Handler: p.stops.Abort},
+		{Method: http.MethodPost, Pattern: "/interrupt", Handler: p.stops.Interrupt},
+		{Method: http.MethodPost, Pattern: "/abort", Handler: p.stops.Abort},
+		{Method: http.MethodPost, Pattern: "/chat/{id}/submit-tool-result", Handler: p.answers.Serve},
+		{Method: http.MethodPost, Pattern: "/submit-tool-result", Handler: p.answers.Serve},
+	}
+}
+
+// healthRoutes need no key.
+func (s *Service) healthRoutes() []httpapi.Route {
+	health := &httpapi.Health{Services: map[string]grpc.ClientConnInterface{"state": s.state, "stream": s.stream}}
+	return []httpapi.Route{
 		{Method: http.MethodGet, Pattern: "/healthz", Handler: health.Live, Public: true},
 		{Method: http.MethodGet, Pattern: "/readyz", Handler: health.Ready, Public: true},
 	}
-	return append(list, page.Routes()...)
 }
 
-// Handler serves everything. Serve is the better way to serve it: it ends open
-// streams at shutdown.
+// Handler returns the handler of all routes. Prefer Serve, which ends open streams at shutdown.
 func (s *Service) Handler() http.Handler { return s.handler }
 
-// Run waits for the end of ctx and then ends the open streams, in a way that
-// clients take for a drop.
+// Run waits for the end of ctx and then cuts the open streams, so that clients reconnect.
 func (s *Service) Run(ctx context.Context) error {
 	<-ctx.Done()
 	s.streams.Drain()
@@ -205,6 +249,5 @@ func (s *Service) Close() error {
 	return errors.Join(s.state.Close(), s.stream.Close())
 }
 
-// NewAPIKey makes an API key and the digest that stands for it in the file of
-// HOLDFAST_GATEWAY_API_KEYS.
+// NewAPIKey returns an API key and its digest for the file of HOLDFAST_GATEWAY_API_KEYS.
 func NewAPIKey() (key, sha256hex string) { return auth.New() }

@@ -9,43 +9,46 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/position"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// house is a gateway that serves on loopback, with the world behind it.
-type house struct {
+// fixture is a gateway that serves on loopback, with its World.
+type fixture struct {
 	*gatewaytest.World
 	url     string
 	service *gateway.Service
 	stop    func() error // ends Serve
 }
 
-func open(t testing.TB, change func(*gateway.Config)) *house {
+// open starts a gateway. Its executor announces the agents, or else demo and other.
+func open(t testing.TB, change func(*gateway.Config), agents ...*statev1.Agent) *fixture {
 	t.Helper()
 	var listening net.ListenConfig
 	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return openOn(t, listener, change)
+	return openOn(t, listener, change, agents...)
 }
 
-func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config)) *house {
+func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config), agents ...*statev1.Agent) *fixture {
 	t.Helper()
-	world := gatewaytest.New(t)
+	world := gatewaytest.New(t, agents...)
 	c := gateway.Config{}
 	if err := config.Load(&c, nil); err != nil {
 		t.Fatal(err)
 	}
 	c.StateAddress, c.StreamAddress = gatewaytest.StateAddress, gatewaytest.StreamAddress
-	c.InsecureNoAuth, c.DefaultAgent, c.MessageMetadata = true, "demo", false // what messages say about themselves has tests of its own
+	c.InsecureNoAuth, c.DefaultAgent, c.MessageMetadata = true, "demo", false // other tests check the metadata
 	if change != nil {
 		change(&c)
 	}
@@ -56,7 +59,7 @@ func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config)) *
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- service.Serve(ctx, listener, time.Second) }()
-	h := &house{World: world, service: service, url: "http://" + listener.Addr().String()}
+	h := &fixture{World: world, service: service, url: "http://" + listener.Addr().String()}
 	h.stop = func() error {
 		cancel()
 		err := <-served
@@ -85,9 +88,9 @@ func waitFor(t testing.TB, what string, done func() bool) {
 	t.Fatalf("still waiting: %s", what)
 }
 
-func (h *house) request(t testing.TB, method, path, body string, headers ...string) *reply {
+func (h *fixture) request(t testing.TB, method, path, body string, headers ...string) *reply {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*gatewaytest.Patience) // of all that is read of the answer
+	ctx, cancel := context.WithTimeout(t.Context(), 2*gatewaytest.Patience) // for the request and the whole answer
 	t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, method, h.url+path, strings.NewReader(body))
 	if err != nil {
@@ -110,9 +113,8 @@ func (h *house) request(t testing.TB, method, path, body string, headers ...stri
 // reply is a response whose body is closed at the end of the test.
 type reply struct{ *http.Response }
 
-// leave closes a stream that nobody else watches, and waits until the gateway has
-// noticed.
-func (h *house) leave(t testing.TB, response *reply) {
+// disconnect closes the only stream of a session, and waits until the gateway has noticed.
+func (h *fixture) disconnect(t testing.TB, response *reply) {
 	t.Helper()
 	waitFor(t, "the stream is read", func() bool { return h.Stream.Calls() == 1 })
 	_ = response.Body.Close()
@@ -128,8 +130,13 @@ func text(t *testing.T, r *reply) string {
 	return string(b)
 }
 
-// refused checks a typed error and that nothing internal is in it.
-func refused(t *testing.T, r *reply, status int, code string) {
+// undated removes the times of creation from JSON.
+func undated(json string) string { return createdAt.ReplaceAllString(json, "") }
+
+var createdAt = regexp.MustCompile(`,"createdAt":[0-9]+`)
+
+// wantFault checks a fault, and that the answer has no internals.
+func wantFault(t *testing.T, r *reply, status int, code string) {
 	t.Helper()
 	b := text(t, r)
 	var body struct{ Error, Code, Detail string }
@@ -141,8 +148,8 @@ func refused(t *testing.T, r *reply, status int, code string) {
 	}
 }
 
-// say is the body of a POST /chat.
-func say(session, text string) string {
+// chatBody returns the body of a POST /chat.
+func chatBody(session, text string) string {
 	b, err := json.Marshal(map[string]any{"id": session, "trigger": "submit-message", "extra": 1,
 		"messages": []any{map[string]any{"id": "u-" + text, "role": "user", "parts": []any{map[string]any{"type": "text", "text": text}}}}})
 	if err != nil {
@@ -160,12 +167,12 @@ type reader struct {
 	lines *bufio.Reader
 }
 
-func (h *house) chat(t *testing.T, body string, headers ...string) *reader {
+func (h *fixture) chat(t *testing.T, body string, headers ...string) *reader {
 	t.Helper()
 	return streamOf(t, h.request(t, http.MethodPost, "/chat", body, headers...))
 }
 
-func (h *house) resume(t *testing.T, path string, headers ...string) *reader {
+func (h *fixture) resume(t *testing.T, path string, headers ...string) *reader {
 	t.Helper()
 	return streamOf(t, h.request(t, http.MethodGet, path, "", headers...))
 }
@@ -181,7 +188,7 @@ func streamOf(t *testing.T, r *reply) *reader {
 	return &reader{t, bufio.NewReader(r.Body)}
 }
 
-// next gives the next event; comments are passed over.
+// next returns the next event. It skips comments.
 func (r *reader) next() (event, error) {
 	var e event
 	for {
@@ -219,7 +226,7 @@ func (r *reader) until(part string) []event {
 	}
 }
 
-// rest reads to the end of the body, which has to be a clean one.
+// rest reads to the end of the body, which must be clean.
 func (r *reader) rest() []event {
 	r.t.Helper()
 	events, err := r.all()
@@ -243,9 +250,9 @@ func (r *reader) all() ([]event, error) {
 	}
 }
 
-// place writes a position for people: the step, then the attempt and the number of the chunk,
-// or which of the step's last places it is.
-func place(sequence int64) string {
+// placeName returns a readable position: step, attempt and number of the chunk, or the name of a
+// boundary.
+func placeName(sequence int64) string {
 	p := position.Of(sequence)
 	switch {
 	case sequence == 0:
@@ -269,19 +276,19 @@ func place(sequence int64) string {
 	}
 }
 
-// placeOf is place of an event's id.
-func placeOf(id string) string {
+// placeOfID is placeName of an event's id.
+func placeOfID(id string) string {
 	if id == "" {
 		return ""
 	}
 	var sequence int64
 	_, _ = fmt.Sscan(id, &sequence)
-	return place(sequence)
+	return placeName(sequence)
 }
 
-// merged is what the data of events says: texts in one piece, and without the arguments of
-// calls as they came. A step that is stored comes so.
-func merged(datas string) string {
+// mergeDeltas joins the text deltas in the data of events, and drops the deltas of arguments, as in
+// a stored step.
+func mergeDeltas(datas string) string {
 	var lines []string
 	for line := range strings.Lines(datas) {
 		var p, before struct{ Type, ID, Delta string }
@@ -301,8 +308,8 @@ func merged(datas string) string {
 	return strings.Join(lines, "")
 }
 
-// datas gives the data of events, one a line.
-func datas(events []event) string {
+// dataLines returns the data of events, one per line.
+func dataLines(events []event) string {
 	var b strings.Builder
 	for _, e := range events {
 		fmt.Fprintln(&b, e.data)

@@ -30,12 +30,12 @@ type chunks struct {
 func (c chunks) sequences() string {
 	var all []string
 	for _, chunk := range c.Chunks {
-		all = append(all, place(chunk.Sequence))
+		all = append(all, placeName(chunk.Sequence))
 	}
 	return strings.Join(all, ", ")
 }
 
-func (h *house) history(t *testing.T, query string) (c chunks) {
+func (h *fixture) history(t *testing.T, query string) (c chunks) {
 	t.Helper()
 	response := h.request(t, http.MethodGet, "/history?"+query, "")
 	got := text(t, response)
@@ -66,11 +66,11 @@ func TestHistoryRefusesWhatCannotBe(t *testing.T) {
 		"sessionId=s1&fromSequence=" + "9e15":        "PARAMETER_INVALID",
 		"sessionId=s1&fromSequence=9007199254740992": "PARAMETER_INVALID",
 	} {
-		refused(t, h.request(t, http.MethodGet, "/history?"+query, ""), 400, want)
+		wantFault(t, h.request(t, http.MethodGet, "/history?"+query, ""), 400, want)
 	}
-	refused(t, h.request(t, http.MethodGet, "/history?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
-	refused(t, h.request(t, http.MethodGet, "/snapshot?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
-	refused(t, h.request(t, http.MethodGet, "/snapshot", ""), 400, "ID_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, "/history?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
+	wantFault(t, h.request(t, http.MethodGet, "/snapshot?sessionId=nobody", ""), 404, "SESSION_NOT_FOUND")
+	wantFault(t, h.request(t, http.MethodGet, "/snapshot", ""), 400, "ID_INVALID")
 }
 
 func tooLong() string { return strings.Repeat("x", 257) }
@@ -96,7 +96,7 @@ func TestHistoryGivesStoredChunksByPages(t *testing.T) {
 				texts = append(texts, fmt.Sprintf(`{"sequence":%d,"chunk":%s`, c.Sequence, c.Chunk))
 			}
 			if from, more = page.NextSequence, page.HasMore; !more && (page.LatestSequence != last || from != last) {
-				t.Errorf("the last page ends at %s, the latest is %s", place(from), place(page.LatestSequence))
+				t.Errorf("the last page ends at %s, the latest is %s", placeName(from), placeName(page.LatestSequence))
 			}
 		}
 		want := []string{
@@ -128,16 +128,16 @@ func TestHistoryCanBeOfOneRunOrOfLaterSteps(t *testing.T) {
 	second.Say(1, Started())
 	second.Say(2, StepStarted(), Text("Two"), StepCommitted())
 	last := second.Say(3, StepStarted())
-	const one, started, two, three = "1.stored.1, 1.stored.2, 1.committed, 1.last", "2.stored.1", "2.stored.2, 2.stored.3, 2.committed", "3.1.1"
+	const one, started, two, three = "1.stored.1, 1.stored.2, 1.stored.3, 1.committed, 1.last", "2.stored.1", "2.stored.2, 2.stored.3, 2.committed", "3.1.1"
 	for query, want := range map[string]string{
 		"sessionId=s1":                                 one + ", " + started + ", " + two + ", " + three,
-		"sessionId=s1&runId=run-1":                     one,
-		"sessionId=s1&runId=run-2":                     started + ", " + two + ", " + three,
+		"sessionId=s1&runId=run_1":                     one,
+		"sessionId=s1&runId=run_2":                     started + ", " + two + ", " + three,
 		"sessionId=s1&fromStep=2":                      two + ", " + three,
-		"sessionId=s1&fromStep=3&runId=run-2":          three,
+		"sessionId=s1&fromStep=3&runId=run_2":          three,
 		"sessionId=s1&runId=nobody":                    "",
 		fmt.Sprint("sessionId=s1&fromSequence=", last): "",
-		fmt.Sprint("sessionId=s1&limit=1&runId=run-2&fromSequence=", position.Committed(2)): three,
+		fmt.Sprint("sessionId=s1&limit=1&runId=run_2&fromSequence=", position.Committed(2)): three,
 		"sessionId=s1&limit=1000&fromStep=0&fromSequence=":                                  one + ", " + started + ", " + two + ", " + three,
 	} {
 		if got := h.history(t, query).sequences(); got != want {
@@ -146,7 +146,7 @@ func TestHistoryCanBeOfOneRunOrOfLaterSteps(t *testing.T) {
 	}
 }
 
-func TestHistoryTellsWhatIsVoidOfEarlierPages(t *testing.T) {
+func TestHistoryReportsVoidEntriesOfEarlierPages(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)

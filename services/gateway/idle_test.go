@@ -13,18 +13,17 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// idleReaders is how many readers of one session BenchmarkIdleReaders has.
-const idleReaders = 2000
+// idleReaders is the number of readers in BenchmarkIdleReaders.
+const idleReaders = 5000
 
-// What an idle reader costs in bytes of heap and stacks, beside what the same server
-// needs for one of a handler that does nothing but wait. Both include the client's end
-// of the connection, which is in the same process.
+// BenchmarkIdleReaders measures the heap and stacks of an idle reader, and of one of a handler that
+// only waits. Both include the client's end of the connection, which is in the same process.
 func BenchmarkIdleReaders(b *testing.B) {
 	b.Run("of a session", func(b *testing.B) {
 		h := open(b, func(c *gateway.Config) { c.Heartbeat = time.Hour })
 		run := h.begin(b, "s1", "hi", nil)
 		run.Say(1, Started())
-		held(b, strings.TrimPrefix(h.url, "http://"), "caught-up")
+		openReaders(b, strings.TrimPrefix(h.url, "http://"), "caught-up")
 	})
 	b.Run("of nothing", func(b *testing.B) {
 		var listening net.ListenConfig
@@ -39,15 +38,14 @@ func BenchmarkIdleReaders(b *testing.B) {
 		})}
 		go func() { _ = server.Serve(listener) }()
 		b.Cleanup(func() { _ = server.Close() })
-		held(b, listener.Addr().String(), "200 OK")
+		openReaders(b, listener.Addr().String(), "200 OK")
 	})
 }
 
-// held opens the readers one after the other, each up to the word, and reports what
-// they hold.
-func held(b *testing.B, address, word string) {
+// openReaders opens the readers one after another, each up to the word, and reports their memory.
+func openReaders(b *testing.B, address, word string) {
 	for b.Loop() {
-		heap, stacks := inUse()
+		heap, stacks := memoryInUse()
 		conns := make([]net.Conn, 0, idleReaders)
 		var dialer net.Dialer
 		var first [4096]byte
@@ -68,7 +66,7 @@ func held(b *testing.B, address, word string) {
 				got += n
 			}
 		}
-		moreHeap, moreStacks := inUse()
+		moreHeap, moreStacks := memoryInUse()
 		b.ReportMetric((moreHeap-heap)/idleReaders, "heap-B/reader")
 		b.ReportMetric((moreStacks-stacks)/idleReaders, "stack-B/reader")
 		for _, conn := range conns {
@@ -77,8 +75,8 @@ func held(b *testing.B, address, word string) {
 	}
 }
 
-func inUse() (heap, stacks float64) {
-	for range 5 { // each halves the stacks that are larger than they need to be
+func memoryInUse() (heap, stacks float64) {
+	for range 5 { // each halves the stacks that are too large
 		runtime.GC()
 	}
 	var m runtime.MemStats

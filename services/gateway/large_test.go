@@ -12,8 +12,8 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// long is a stored answer of messages of one megabyte each.
-func long(messages int) []*eventv1.Message {
+// largeAnswer returns a stored answer of messages of one megabyte each.
+func largeAnswer(messages int) []*eventv1.Message {
 	var all []*eventv1.Message
 	for step := range messages {
 		all = append(all, Says(int32(step+1), fmt.Sprintf("%03d", step)+strings.Repeat("x", 1<<20)))
@@ -30,7 +30,7 @@ type page struct {
 	HasMore              bool
 }
 
-func (h *house) page(t *testing.T, offset, limit int) (p page, size int) {
+func (h *fixture) page(t *testing.T, offset, limit int) (p page, size int) {
 	t.Helper()
 	got := text(t, h.request(t, http.MethodGet, fmt.Sprintf("/messages?sessionId=s1&offset=%d&limit=%d", offset, limit), ""))
 	if err := json.Unmarshal([]byte(got), &p); err != nil {
@@ -46,8 +46,8 @@ func TestPagesOfLargeMessagesEndEarlyAndHoldEachMessageOnce(t *testing.T) {
 	var want []string
 	for turn, steps := range []int{3, 3, 10, 1} {
 		former = h.begin(t, "s1", fmt.Sprint(turn), former)
-		former.Complete(long(steps)...)
-		want = append(want, fmt.Sprintf("u-%d 1", turn), fmt.Sprintf("msg-%s %d", former.GetRunId(), 2*steps))
+		former.Complete(largeAnswer(steps)...)
+		want = append(want, fmt.Sprintf("u-%d 1", turn), fmt.Sprintf("%s %d", former.GetMessageId(), 2*steps))
 	}
 	for _, limit := range []int{200, 6} {
 		var got []string
@@ -74,7 +74,7 @@ func TestAnAnswerThatIsTooLargeIsCutAndSaysSo(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	run.Complete(long(20)...)
+	run.Complete(largeAnswer(20)...)
 	var all []string
 	for offset, more := 0, true; more; {
 		p, size := h.page(t, offset, 50)
@@ -83,16 +83,16 @@ func TestAnAnswerThatIsTooLargeIsCutAndSaysSo(t *testing.T) {
 		}
 		for _, m := range p.Messages {
 			all = append(all, m.ID)
-			if last := m.Parts[len(m.Parts)-1].Text; m.ID == "msg-run-1" && !strings.HasSuffix(last, "too large to be shown.") {
+			if last := m.Parts[len(m.Parts)-1].Text; m.ID == "msg_run1" && !strings.HasSuffix(last, "too large to be shown.") {
 				t.Errorf("the answer ends with %.100q", last)
 			}
 		}
 		offset, more = p.Offset+p.Limit, p.HasMore
 	}
-	if want := []string{"u-hi", "msg-run-1"}; !slices.Equal(all, want) {
+	if want := []string{"u-hi", "msg_run1"}; !slices.Equal(all, want) {
 		t.Errorf("got %q, want %q", all, want)
 	}
-	got := datas(h.resume(t, "/chat/s1/stream").rest())
+	got := dataLines(h.resume(t, "/chat/s1/stream").rest())
 	if len(got) < 18<<20 || !strings.HasSuffix(got, "[DONE]\n") {
 		t.Errorf("the replay has %d bytes and ends with %q; want it whole", len(got), got[max(0, len(got)-300):])
 	}

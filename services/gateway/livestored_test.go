@@ -1,98 +1,24 @@
 package gateway_test
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/holdfast-run/holdfast/pkg/rpc"
-	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// dated is a state service whose runs have a time of creation: run-1 the first millisecond, and
-// so on.
-type dated struct{ *State }
-
-func date(runs ...*statev1.Run) {
-	for _, run := range runs {
-		if n, err := strconv.ParseInt(strings.TrimPrefix(run.GetRunId(), "run-"), 10, 64); err == nil {
-			run.CreatedAt = n
-		}
-	}
-}
-
-func (d dated) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
-	out, err := d.State.StartRun(ctx, r)
-	date(out.GetRun())
-	return out, err
-}
-
-func (d dated) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsRequest) (*statev1.SubmitCallsResponse, error) {
-	out, err := d.State.SubmitCalls(ctx, r)
-	date(out.GetRun())
-	return out, err
-}
-
-func (d dated) GetRun(ctx context.Context, r *statev1.GetRunRequest) (*statev1.GetRunResponse, error) {
-	out, err := d.State.GetRun(ctx, r)
-	date(out.GetRun())
-	return out, err
-}
-
-func (d dated) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (*statev1.ListRunsResponse, error) {
-	out, err := d.State.ListRuns(ctx, r)
-	date(out.GetRuns()...)
-	return out, err
-}
-
-func (d dated) GetSession(ctx context.Context, r *statev1.GetSessionRequest) (*statev1.GetSessionResponse, error) {
-	out, err := d.State.GetSession(ctx, r)
-	date(append(out.GetWaiting(), out.GetCurrentRun())...)
-	return out, err
-}
-
-func (d dated) ListSteps(ctx context.Context, r *statev1.ListStepsRequest) (*statev1.ListStepsResponse, error) {
-	out, err := d.State.ListSteps(ctx, r)
-	date(append(out.GetRuns(), out.GetCurrentRun())...)
-	return out, err
-}
-
-// openDated opens a house whose runs are dated and whose messages have metadata.
-func openDated(t *testing.T) *house {
+// openDated opens a gateway whose messages have metadata: their run and its creation time.
+func openDated(t *testing.T) *fixture {
 	t.Helper()
-	const address = "dated"
-	h := open(t, func(c *gateway.Config) { c.MessageMetadata, c.StateAddress = true, address })
-	server, err := rpc.NewServer(rpc.ServerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := dated{h.State}
-	statev1.RegisterRunServiceServer(server, d)
-	statev1.RegisterSessionServiceServer(server, d)
-	statev1.RegisterCallServiceServer(server, d)
-	listener, err := h.Network.Listen(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Errorf("serve: %v", err)
-		}
-	})
-	return h
+	return open(t, func(c *gateway.Config) { c.MessageMetadata = true })
 }
 
-// isStored fails the test where the message that the client has is not the newest one of the path.
-func (c *uiClient) isStored(t *testing.T, h *house, path string) {
+// isStored fails the test if the client's message is not the newest one at the path.
+func (c *uiClient) isStored(t *testing.T, h *fixture, path string) {
 	t.Helper()
 	var got struct{ Messages []map[string]any }
 	body := text(t, h.request(t, http.MethodGet, path+"?sessionId=s1", ""))
@@ -101,57 +27,57 @@ func (c *uiClient) isStored(t *testing.T, h *house, path string) {
 	}
 	live := c.message()
 	live["metadata"] = c.metadata
-	if stored := text2(got.Messages[len(got.Messages)-1]); stored != text2(live) {
-		t.Errorf("%s\nstored %s\nlive   %s", path, stored, text2(live))
+	if stored := toJSON(got.Messages[len(got.Messages)-1]); stored != toJSON(live) {
+		t.Errorf("%s\nstored %s\nlive   %s", path, stored, toJSON(live))
 	}
 }
 
 func TestALiveMessageIsTheOneThatIsStoredAndTheOneOfASnapshot(t *testing.T) {
 	t.Parallel()
-	for name, play := range map[string]func(*testing.T, *house) *uiClient{
-		"a reply": func(t *testing.T, h *house) *uiClient {
+	for name, play := range map[string]func(*testing.T, *fixture) *uiClient{
+		"a reply": func(t *testing.T, h *fixture) *uiClient {
 			t.Helper()
-			stream, c := h.chat(t, say("s1", "hi")), &uiClient{}
-			answer(h.Started(t, "default", "s1", nil))
-			c.take(t, stream.rest())
+			stream, c := h.chat(t, chatBody("s1", "hi")), &uiClient{}
+			playAnswer(h.Started(t, "default", "s1", nil))
+			c.apply(t, stream.rest())
 			return c
 		},
-		"one that waits for an answer": func(t *testing.T, h *house) *uiClient {
+		"one that waits for an answer": func(t *testing.T, h *fixture) *uiClient {
 			t.Helper()
-			_, c := asking(t, h, "c1")
+			_, c := startAsking(t, h, "c1")
 			return c
 		},
-		"one that goes on in a second stream": func(t *testing.T, h *house) *uiClient {
+		"one that goes on in a second stream": func(t *testing.T, h *fixture) *uiClient {
 			t.Helper()
-			first, c := asking(t, h, "c1")
+			first, c := startAsking(t, h, "c1")
 			stream := h.chat(t, c.output("c1", "of c1").post("s1"))
-			goesOn(h.Started(t, "default", "s1", first), "c1")
-			c.take(t, stream.rest())
+			playContinuation(h.Started(t, "default", "s1", first), "c1")
+			c.apply(t, stream.rest())
 			return c
 		},
-		"one that goes on in the same stream": func(t *testing.T, h *house) *uiClient {
+		"one that goes on in the same stream": func(t *testing.T, h *fixture) *uiClient {
 			t.Helper()
-			stream, c := h.chat(t, say("s1", "hi")), &uiClient{}
+			stream, c := h.chat(t, chatBody("s1", "hi")), &uiClient{}
 			first := h.Started(t, "default", "s1", nil)
-			first.Silently(func() { ask(first, 1, "c1") }) // the stream learns of it when the answer is there
+			first.Silently(func() { playAsk(first, 1, "c1") }) // the log gets no boundary before the answer
 			if got := text(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":"of c1"}`)); !strings.Contains(got, "accepted") {
 				t.Fatalf("got %s", got)
 			}
-			goesOn(h.Started(t, "default", "s1", first), "c1")
-			c.take(t, stream.rest())
+			playContinuation(h.Started(t, "default", "s1", first), "c1")
+			c.apply(t, stream.rest())
 			return c
 		},
-		"one that goes on in a stream that is resumed": func(t *testing.T, h *house) *uiClient {
+		"one that goes on in a stream that is resumed": func(t *testing.T, h *fixture) *uiClient {
 			t.Helper()
-			stream, c := h.chat(t, say("s1", "hi")), &uiClient{}
+			stream, c := h.chat(t, chatBody("s1", "hi")), &uiClient{}
 			first := h.Started(t, "default", "s1", nil)
-			ask(first, 1, "c1")
+			playAsk(first, 1, "c1")
 			events := stream.rest()
-			c.take(t, events)
+			c.apply(t, events)
 			has := slices.IndexFunc(events, func(e event) bool { return strings.Contains(e.data, "finish-step") })
 			text(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":"of c1"}`))
-			goesOn(h.Started(t, "default", "s1", first), "c1")
-			c.take(t, h.resume(t, "/chat/s1/stream?fromSequence="+events[has].id).rest())
+			playContinuation(h.Started(t, "default", "s1", first), "c1")
+			c.apply(t, h.resume(t, "/chat/s1/stream?fromSequence="+events[has].id).rest())
 			return c
 		},
 	} {
@@ -168,10 +94,10 @@ func TestALiveMessageIsTheOneThatIsStoredAndTheOneOfASnapshot(t *testing.T) {
 func TestASnapshotOfALiveRunIsTheMessageThatItsReaderHas(t *testing.T) {
 	t.Parallel()
 	h := openDated(t)
-	stream, c := h.chat(t, say("s1", "hi")), &uiClient{}
+	stream, c := h.chat(t, chatBody("s1", "hi")), &uiClient{}
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Text("It is "))
-	c.take(t, stream.until("It is"))
+	c.apply(t, stream.until("It is"))
 	c.isStored(t, h, "/snapshot")
 	run.Say(1, Text("2."), StepCommitted(), Completed())
 	run.Complete(Says(1, "It is 2."))

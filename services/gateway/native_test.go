@@ -11,19 +11,19 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// begin starts a run and leaves it to the test; nobody watches.
-func (h *house) begin(t testing.TB, session, text string, former *Run) *Run {
+// begin starts a run without a reader.
+func (h *fixture) begin(t testing.TB, session, text string, former *Run) *Run {
 	t.Helper()
-	response := h.request(t, http.MethodPost, "/chat", say(session, text))
+	response := h.request(t, http.MethodPost, "/chat", chatBody(session, text))
 	run := h.Started(t, "default", session, former)
-	h.leave(t, response)
+	h.disconnect(t, response)
 	return run
 }
 
 func names(events []event) string {
 	var all []string
 	for _, e := range events {
-		all = append(all, strings.TrimSpace(e.name+" "+placeOf(e.id)))
+		all = append(all, strings.TrimSpace(e.name+" "+placeOfID(e.id)))
 	}
 	return strings.Join(all, ", ")
 }
@@ -37,18 +37,18 @@ func TestMessagesAreUIMessagesAndPagesSplitNone(t *testing.T) {
 		run.Complete(Says(1, "Let me add.", "c-"+text), Returns(1, "c-"+text, "2"), Says(2, "It is 2."))
 		former = run
 	}
-	whole := text(t, h.request(t, http.MethodGet, "/messages?sessionId=s1", ""))
+	whole := undated(text(t, h.request(t, http.MethodGet, "/messages?sessionId=s1", "")))
 	first := `{"id":"u-one","role":"user","parts":[{"type":"text","text":"one"}]},` +
-		`{"id":"msg-run-1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"Let me add.","state":"done"},` +
+		`{"id":"msg_run1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"Let me add.","state":"done"},` +
 		`{"type":"tool-add","state":"output-available","toolCallId":"c-one","input":{"a":1},"output":2},` +
-		`{"type":"step-start"},{"type":"text","text":"It is 2.","state":"done"}],"metadata":{"runId":"run-1","agentType":"demo"}}`
+		`{"type":"step-start"},{"type":"text","text":"It is 2.","state":"done"}],"metadata":{"runId":"run_1","agentType":"demo"}}`
 	if !strings.HasPrefix(whole, `{"messages":[`+first+`,{"id":"u-two"`) || !strings.HasSuffix(whole, `],"total":12,"offset":0,"limit":50,"hasMore":false}`+"\n") {
 		t.Errorf("got %s", whole)
 	}
 	for _, limit := range []int{1, 2, 3, 5, 7} {
 		var joined []string
 		for offset, more := 0, true; more; offset += limit {
-			page := text(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&offset="+strconv.Itoa(offset)+"&limit="+strconv.Itoa(limit), ""))
+			page := undated(text(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&offset="+strconv.Itoa(offset)+"&limit="+strconv.Itoa(limit), "")))
 			list, _, _ := strings.Cut(strings.TrimPrefix(page, `{"messages":[`), `],"total"`)
 			if list != "" {
 				joined = append(joined, list)
@@ -59,19 +59,19 @@ func TestMessagesAreUIMessagesAndPagesSplitNone(t *testing.T) {
 			t.Errorf("limit %d: got %s", limit, got)
 		}
 	}
-	refused(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&limit=0", ""), 400, "PARAMETER_INVALID")
-	refused(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&offset=-1", ""), 400, "PARAMETER_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&limit=0", ""), 400, "PARAMETER_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, "/messages?sessionId=s1&offset=-1", ""), 400, "PARAMETER_INVALID")
 }
 
-func TestStatusTellsHowASessionStands(t *testing.T) {
+func TestStatusReportsTheStateOfASession(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	if got, want := text(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "")), `{"sessionId":"s1","agentType":"demo","status":"active","stepCount":0,"runId":"run-1","isExecuting":true}`+"\n"; got != want {
+	if got, want := text(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "")), `{"sessionId":"s1","agentType":"demo","status":"active","stepCount":0,"runId":"run_1","isExecuting":true}`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	run.Complete(Says(1, "Hi."))
-	if got, want := text(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "")), `{"sessionId":"s1","agentType":"demo","status":"completed","stepCount":1,"output":"done","runId":"run-1","checkpointId":"cp-1","isExecuting":false}`+"\n"; got != want {
+	if got, want := text(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "")), `{"sessionId":"s1","agentType":"demo","status":"completed","stepCount":1,"output":"done","runId":"run_1","checkpointId":"`+run.Checkpoint()+`","isExecuting":false}`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	failed := h.begin(t, "s2", "hi", nil)
@@ -81,7 +81,7 @@ func TestStatusTellsHowASessionStands(t *testing.T) {
 	}
 }
 
-func TestTheNativeStreamTellsEverythingAfterTheCursor(t *testing.T) {
+func TestTheNativeStreamSendsEverythingAfterTheCursor(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
@@ -96,7 +96,7 @@ func TestTheNativeStreamTellsEverythingAfterTheCursor(t *testing.T) {
 	if got, want := names(events), "chunk 1.33.2, caught-up 1.33.2, chunk 1.33.3, chunk 1.committed, chunk 1.last, end 1.ended"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	want := fmt.Sprintf(`{"sequence":%d,"chunk":{"type":"text_delta","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"delta":"One"}}`, text)
+	want := fmt.Sprintf(`{"sequence":%d,"chunk":{"type":"text_delta","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"delta":"One"}}`, text)
 	if got := events[2].data; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -124,7 +124,7 @@ func TestTheNativeStreamWaitsForARunThatHasWrittenNothing(t *testing.T) {
 	}
 }
 
-func TestAFinishedSessionIsToldToItsEnd(t *testing.T) {
+func TestAFinishedSessionIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first := h.begin(t, "s1", "one", nil)
@@ -137,13 +137,13 @@ func TestAFinishedSessionIsToldToItsEnd(t *testing.T) {
 	const begun2 = "chunk 2.outside-2, "
 	for query, want := range map[string]string{
 		"sessionId=s1": "chunk 1.stored.1, " + one + ", " + begun2 + two,
-		fmt.Sprint("sessionId=s1&fromSequence=", begun):                      one + ", " + begun2 + two,
-		fmt.Sprint("sessionId=s1&fromSequence=", shown):                      two,
-		"sessionId=s1&runId=run-1":                                           "chunk 1.stored.1, " + one + ", end 1.ended",
-		fmt.Sprint("sessionId=s1&runId=run-1&fromSequence=", begun):          one + ", end 1.ended",
-		"sessionId=s1&runId=run-2":                                           begun2 + two,
-		fmt.Sprint("sessionId=s1&runId=run-2&fromSequence=", shown):          two,
-		fmt.Sprint("sessionId=s1&fromSequence=", position.OutsideStep(2, 2)): "fail 2.outside",
+		fmt.Sprint("sessionId=s1&fromSequence=", begun):             one + ", " + begun2 + two,
+		fmt.Sprint("sessionId=s1&fromSequence=", shown):             two,
+		"sessionId=s1&runId=run_1":                                  "chunk 1.stored.1, " + one + ", end 1.ended",
+		fmt.Sprint("sessionId=s1&runId=run_1&fromSequence=", begun): one + ", end 1.ended",
+		"sessionId=s1&runId=run_2":                                  begun2 + two,
+		fmt.Sprint("sessionId=s1&runId=run_2&fromSequence=", shown): two,
+		fmt.Sprint("sessionId=s1&fromSequence=", second.End()):      "fail 2.outside",
 	} {
 		if got := names(h.resume(t, "/sse?"+query).rest()); got != want {
 			t.Errorf("%s: got %s, want %s", query, got, want)
@@ -153,16 +153,16 @@ func TestAFinishedSessionIsToldToItsEnd(t *testing.T) {
 	if got, want := last[1].data, `{"error":"It failed.","errorDetail":{"code":"provider_error"},"recoverable":false}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	refused(t, h.request(t, http.MethodGet, "/sse?sessionId=s1&runId=nobody", ""), 404, "RUN_NOT_FOUND")
+	wantFault(t, h.request(t, http.MethodGet, "/sse?sessionId=s1&runId=nobody", ""), 404, "RUN_NOT_FOUND")
 }
 
-func TestTheNativeStreamTellsOfWhatIsVoid(t *testing.T) {
+func TestTheNativeStreamReportsVoidChunks(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
 	at := run.Say(1, Started())
 	run.Say(1, Text("void"))
-	stream := h.resume(t, "/sse?sessionId=s1&runId=run-1")
+	stream := h.resume(t, "/sse?sessionId=s1&runId=run_1")
 	events := stream.until("{}")
 	run.Rewind(at)
 	run.Say(1, Text("good"))
@@ -177,8 +177,8 @@ func TestTheNativeStreamTellsOfWhatIsVoid(t *testing.T) {
 	}
 }
 
-// A cursor is a place in a conversation; every reader of it is served, whatever it holds.
-func TestACursorThatLeadsNowhereIsTakenBack(t *testing.T) {
+// A cursor is a position in a conversation. Every client is served, whatever its cursor.
+func TestAnUnknownCursorIsRewound(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
@@ -190,8 +190,8 @@ func TestACursorThatLeadsNowhereIsTakenBack(t *testing.T) {
 		position.Ended(9): "rewound 1.ended, end 1.ended",
 	} {
 		if got := names(h.resume(t, fmt.Sprint("/sse?sessionId=s1&fromSequence=", cursor)).rest()); got != want {
-			t.Errorf("%s: got %s, want %s", place(cursor), got, want)
+			t.Errorf("%s: got %s, want %s", placeName(cursor), got, want)
 		}
 	}
-	refused(t, h.request(t, http.MethodGet, fmt.Sprint("/sse?sessionId=s1&fromSequence=", int64(1)<<53), ""), 400, "CURSOR_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, fmt.Sprint("/sse?sessionId=s1&fromSequence=", int64(1)<<53), ""), 400, "CURSOR_INVALID")
 }

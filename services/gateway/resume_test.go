@@ -13,10 +13,10 @@ import (
 func TestAReplayAfterADropAtAnyChunkIsTheUncutStream(t *testing.T) {
 	t.Parallel()
 	lines := strings.Split(strings.TrimSuffix(uncut, "\n"), "\n")
-	for cut := range len(lines) - 1 { // the last line, [DONE], ends the run for the reader
+	for cut := range len(lines) - 1 { // after the last line, [DONE], the run has ended for the reader
 		h := open(t, nil)
-		response := h.request(t, http.MethodPost, "/chat", say("s1", "hi"))
-		answer(h.Started(t, "default", "s1", nil))
+		response := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))
+		playAnswer(h.Started(t, "default", "s1", nil))
 		first := streamOf(t, response)
 		for range cut {
 			if _, err := first.next(); err != nil {
@@ -25,20 +25,20 @@ func TestAReplayAfterADropAtAnyChunkIsTheUncutStream(t *testing.T) {
 		}
 		_ = response.Body.Close()
 		resumed := h.request(t, http.MethodGet, "/chat/s1/stream", "")
-		// The gateway may have written everything before the client went away.
+		// The gateway may have written everything before the client disconnected.
 		if resumed.StatusCode == http.StatusNoContent {
 			continue
 		}
-		if got := merged(datas(streamOf(t, resumed).rest())); got != merged(uncut) {
+		if got := mergeDeltas(dataLines(streamOf(t, resumed).rest())); got != mergeDeltas(uncut) {
 			t.Errorf("cut at %d: got\n%s", cut, got)
 		}
 	}
 }
 
-func TestACursorGoesOnAtAnyChunkOfALiveRun(t *testing.T) {
+func TestAnyCursorInALiveRunCanBeResumed(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(0, Started())
 	run.Say(1, StepStarted(), Text("Let me "), Text("add."), Call("c1", `{"a":1}`), Result("c1", `{"sum":2}`), StepCommitted())
@@ -46,7 +46,7 @@ func TestACursorGoesOnAtAnyChunkOfALiveRun(t *testing.T) {
 	seen := stream.until(`"2."`)
 	type tail struct {
 		stream *reader
-		want   string // what was seen up to the cursor
+		want   string // what the client received up to the cursor
 	}
 	var tails []tail
 	for i, e := range seen {
@@ -54,17 +54,17 @@ func TestACursorGoesOnAtAnyChunkOfALiveRun(t *testing.T) {
 			continue
 		}
 		tails = append(tails,
-			tail{h.resume(t, "/chat/s1/stream", "Last-Event-ID", e.id), datas(seen[:i+1])},
-			tail{h.resume(t, "/chat/s1/stream?fromSequence="+e.id), datas(seen[:i+1])})
+			tail{h.resume(t, "/chat/s1/stream", "Last-Event-ID", e.id), dataLines(seen[:i+1])},
+			tail{h.resume(t, "/chat/s1/stream?fromSequence="+e.id), dataLines(seen[:i+1])})
 	}
 	run.Say(2, StepCommitted(), Completed())
 	run.Complete()
 	for _, tail := range tails {
-		if got := merged(tail.want + datas(tail.stream.rest())); got != merged(uncut) {
-			t.Errorf("got\n%s\nwant\n%s", got, merged(uncut))
+		if got := mergeDeltas(tail.want + dataLines(tail.stream.rest())); got != mergeDeltas(uncut) {
+			t.Errorf("got\n%s\nwant\n%s", got, mergeDeltas(uncut))
 		}
 	}
-	if got := datas(stream.rest()); !strings.HasSuffix(merged(uncut), merged(got)) {
+	if got := dataLines(stream.rest()); !strings.HasSuffix(mergeDeltas(uncut), mergeDeltas(got)) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -72,73 +72,73 @@ func TestACursorGoesOnAtAnyChunkOfALiveRun(t *testing.T) {
 func TestACursorThatIsVoidGetsTheMessageAnew(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	begun := run.Say(0, Started())
 	run.Say(1, StepStarted(), Text("Void"))
 	events := stream.until("Void")
 	run.Rewind(begun)
 	resumed := h.resume(t, "/chat/s1/stream", "Last-Event-ID", events[len(events)-1].id)
-	answer(run)
-	if got := merged(datas(resumed.rest())); got != merged(uncut) {
-		t.Errorf("got\n%s\nwant\n%s", got, merged(uncut))
+	playAnswer(run)
+	if got := mergeDeltas(dataLines(resumed.rest())); got != mergeDeltas(uncut) {
+		t.Errorf("got\n%s\nwant\n%s", got, mergeDeltas(uncut))
 	}
 }
 
 func TestACursorBeforeTheRunGetsAllOfIt(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "one"))
+	stream := h.chat(t, chatBody("s1", "one"))
 	first := h.Started(t, "default", "s1", nil)
-	answer(first)
+	playAnswer(first)
 	events := stream.rest()
-	stream = h.chat(t, say("s1", "two"))
+	stream = h.chat(t, chatBody("s1", "two"))
 	run := h.Started(t, "default", "s1", first)
 	resumed := h.resume(t, "/chat/s1/stream", "Last-Event-ID", events[5].id)
 	run.Say(3, Started(), StepStarted(), Text("Two."), StepCommitted(), Completed())
 	run.Complete()
-	if a, b := datas(stream.rest()), datas(resumed.rest()); a != b || !strings.Contains(a, `"start"`) {
+	if a, b := dataLines(stream.rest()), dataLines(resumed.rest()); a != b || !strings.Contains(a, `"start"`) {
 		t.Errorf("got %s, want %s", b, a)
 	}
 }
 
-func TestARunWhoseEndNobodySawIsToldOnceMore(t *testing.T) {
+func TestARunWithAnUnseenEndIsReplayed(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	response := h.request(t, http.MethodPost, "/chat", say("s1", "hi"))
+	response := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(0, Started())
 	streamOf(t, response).until("start")
-	h.leave(t, response)
+	h.disconnect(t, response)
 	run.Say(1, StepStarted(), Text("Hi."), StepCommitted(), Completed())
 	run.Complete()
-	if got := datas(h.resume(t, "/chat/s1/stream").rest()); !strings.Contains(got, "Hi.") || !strings.HasSuffix(got, "[DONE]\n") {
+	if got := dataLines(h.resume(t, "/chat/s1/stream").rest()); !strings.Contains(got, "Hi.") || !strings.HasSuffix(got, "[DONE]\n") {
 		t.Errorf("got %s", got)
 	}
 }
 
-func TestAnOldRunIsNotToldAgain(t *testing.T) {
+func TestAnOldRunIsNotReplayed(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.ReplayWindow = 0 })
-	response := h.request(t, http.MethodPost, "/chat", say("s1", "hi"))
+	response := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
-	h.leave(t, response)
+	h.disconnect(t, response)
 	run.Complete()
 	if got := h.request(t, http.MethodGet, "/chat/s1/stream", "").StatusCode; got != http.StatusNoContent {
 		t.Errorf("got %d, want 204", got)
 	}
 }
 
-func TestARunThatTheLogHasForgottenIsToldFromTheConversation(t *testing.T) {
+func TestARunMissingInTheLogIsReadFromTheStore(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	response := h.request(t, http.MethodPost, "/chat", say("s1", "hi"))
+	response := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
-	h.leave(t, response)
-	answer(run)
+	h.disconnect(t, response)
+	playAnswer(run)
 	h.Stream.Lose("default", "s1")
-	got := datas(h.resume(t, "/chat/s1/stream").rest())
-	for _, part := range []string{`{"type":"start","messageId":"msg-run-1"}`, `"delta":"Let me add."`, `"output":{"sum":2}`, `"delta":"It is 2."`, `"finishReason":"stop"`, "[DONE]"} {
+	got := dataLines(h.resume(t, "/chat/s1/stream").rest())
+	for _, part := range []string{`{"type":"start","messageId":"msg_run1"}`, `"delta":"Let me add."`, `"output":{"sum":2}`, `"delta":"It is 2."`, `"finishReason":"stop"`, "[DONE]"} {
 		if !strings.Contains(got, part) {
 			t.Errorf("%s is missing in %s", part, got)
 		}
@@ -148,10 +148,10 @@ func TestARunThatTheLogHasForgottenIsToldFromTheConversation(t *testing.T) {
 func TestARunWhoseEndTheLogHasLostDoesNotHang(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.Heartbeat = 20 * time.Millisecond })
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Silently(func() { run.Complete(Says(1, "Stored.")) })
-	if got := datas(stream.rest()); !strings.Contains(got, "Stored.") || !strings.HasSuffix(got, "[DONE]\n") {
+	if got := dataLines(stream.rest()); !strings.Contains(got, "Stored.") || !strings.HasSuffix(got, "[DONE]\n") {
 		t.Errorf("got %s", got)
 	}
 }

@@ -10,19 +10,18 @@ import (
 	"time"
 )
 
-// The server's limits on connections.
+// Limits on connections.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
-	// leaveTimeout is how long handlers may take to see that they were cut.
+	// leaveTimeout is how long handlers may take to return after they were cut.
 	leaveTimeout = 5 * time.Second
 )
 
-// Serve serves HTTP/1.1 and unencrypted HTTP/2 on the listener until ctx ends or
-// the listener fails. It then breaks the connections of the open streams, gives
-// other requests the grace, and closes the listener. It returns nil after a
-// clean shutdown.
+// Serve serves HTTP/1.1 and unencrypted HTTP/2 on the listener until ctx ends or the listener
+// fails. It then cuts the open streams, gives other requests the grace, and closes the listener. It
+// returns nil after a clean shutdown.
 //
 // Invalid (INSECURE_LISTEN): see CheckListen.
 func (s *Service) Serve(ctx context.Context, listener net.Listener, grace time.Duration) error {
@@ -32,7 +31,7 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener, grace time.D
 		}
 	}
 	server := s.newServer()
-	served := make(chan error, 1) // room for its one result, so that the goroutine ends whoever listens
+	served := make(chan error, 1) // room for the only result, so that the goroutine can end
 	go func() { served <- server.Serve(listener) }()
 	select {
 	case err := <-served:
@@ -44,15 +43,13 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener, grace time.D
 	return err
 }
 
-// newServer bounds how long a client may hold a connection without sending what it
-// has promised or reading what it has asked for. WriteTimeout is for what the
-// server answers by itself: the handler times its own writes, and streams live
-// longer. Pings keep quiet calls over HTTP/2 alive, which have no heartbeat of
-// their own, and notice clients that are gone.
+// newServer bounds how long a client may hold a connection without sending or reading. WriteTimeout
+// is for answers of the server itself: handlers time their own writes, and streams live longer.
+// Calls over HTTP/2 have no heartbeats, so pings keep quiet ones alive and detect lost clients.
 func (s *Service) newServer() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true) // gRPC clients speak it
+	protocols.SetUnencryptedHTTP2(true) // for gRPC clients
 	return &http.Server{
 		Handler:           s.handler,
 		Protocols:         protocols,
@@ -75,7 +72,7 @@ func (s *Service) shutDown(ctx context.Context, server *http.Server, grace time.
 		s.streams.Drain()
 	}()
 	if err := server.Shutdown(ctx); err != nil {
-		_ = server.Close() // cuts what is left
+		_ = server.Close() // cuts the remaining requests
 	}
 	select {
 	case <-drained:

@@ -15,8 +15,8 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// shot is the answer of GET /snapshot, as far as these tests look at it.
-type shot struct {
+// snapshotBody has the tested fields of GET /snapshot.
+type snapshotBody struct {
 	RunID    string
 	Messages []struct {
 		ID, Role string
@@ -29,7 +29,7 @@ type shot struct {
 	RootSessionID  string
 }
 
-func (s shot) last() string {
+func (s snapshotBody) last() string {
 	m := s.Messages[len(s.Messages)-1]
 	said := m.ID + ":"
 	for _, p := range m.Parts {
@@ -40,7 +40,7 @@ func (s shot) last() string {
 	return said
 }
 
-func (h *house) snapshot(t *testing.T, session string) (s shot) {
+func (h *fixture) snapshot(t *testing.T, session string) (s snapshotBody) {
 	t.Helper()
 	response := h.request(t, http.MethodGet, "/snapshot?sessionId="+url.QueryEscape(session), "")
 	got := text(t, response)
@@ -53,16 +53,16 @@ func (h *house) snapshot(t *testing.T, session string) (s shot) {
 	return s
 }
 
-func TestAPageThatReloadsGoesOnWhereTheSnapshotEnds(t *testing.T) {
+func TestAReloadedPageContinuesAtTheEndOfTheSnapshot(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	if got := h.snapshot(t, "s1"); got.StreamSequence != 0 || got.Status != "active" || got.RunID != "run-1" || got.last() != "u-hi: hi|" {
+	if got := h.snapshot(t, "s1"); got.StreamSequence != 0 || got.Status != "active" || got.RunID != "run_1" || got.last() != "u-hi: hi|" {
 		t.Errorf("of a run that has written nothing: got %+v", got)
 	}
 	run.Say(1, Started(), StepStarted(), Text("One "))
 	half := h.snapshot(t, "s1")
-	if place(half.StreamSequence) != "1.33.3" || half.Status != "active" || half.last() != "msg-run-1: One |streaming" {
+	if placeName(half.StreamSequence) != "1.33.3" || half.Status != "active" || half.last() != "msg_run1: One |streaming" {
 		t.Errorf("got %+v", half)
 	}
 	stream := h.resume(t, fmt.Sprint("/sse?sessionId=s1&fromSequence=", half.StreamSequence))
@@ -73,11 +73,11 @@ func TestAPageThatReloadsGoesOnWhereTheSnapshotEnds(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	whole := h.snapshot(t, "s1")
-	if place(whole.StreamSequence) != "1.ended" || whole.Status != "ended" || whole.last() != "msg-run-1: One two|done" {
+	if placeName(whole.StreamSequence) != "1.ended" || whole.Status != "ended" || whole.last() != "msg_run1: One two|done" {
 		t.Errorf("got %+v", whole)
 	}
 	body := text(t, h.request(t, http.MethodGet, "/snapshot?sessionId=s1", ""))
-	for _, want := range []string{`"state":null`, `"agentType":"demo"`, `"checkpointId":"cp-1"`, `"hasMore":false`, `"timestamp":1`} {
+	for _, want := range []string{`"state":{}`, `"agentType":"demo"`, `"checkpointId":"` + run.Checkpoint() + `"`, `"hasMore":false`, `"timestamp":1`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("%s is missing in %s", want, body)
 		}
@@ -96,10 +96,10 @@ func TestASnapshotOfASessionOfAnySpellingAndOfASubAgent(t *testing.T) {
 	run.Say(1, Started(), StepStarted(), Text("above"))
 	child := run.Child("below/1")
 	child.Say(1, Started(), StepStarted(), Text("below"))
-	if got := h.snapshot(t, "a/b. *ü 会话"); got.last() != "msg-run-1: above|streaming" || place(got.StreamSequence) != "1.33.3" || got.RootSessionID != "" {
+	if got := h.snapshot(t, "a/b. *ü 会话"); got.last() != "msg_run1: above|streaming" || placeName(got.StreamSequence) != "1.33.3" || got.RootSessionID != "" {
 		t.Errorf("got %+v", got)
 	}
-	if got := h.snapshot(t, "below/1"); got.last() != "msg-run-2: below|streaming" || place(got.StreamSequence) != "1.33.3" || got.RootSessionID != "a/b. *ü 会话" {
+	if got := h.snapshot(t, "below/1"); got.last() != "msg_run2: below|streaming" || placeName(got.StreamSequence) != "1.33.3" || got.RootSessionID != "a/b. *ü 会话" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -114,7 +114,7 @@ func TestASnapshotOfAFailedRun(t *testing.T) {
 	if !strings.Contains(body, `"status":"failed"`) || !strings.Contains(body, `"error":"The model is away."`) || strings.Contains(body, "internals") {
 		t.Errorf("got %s", body)
 	}
-	if got := h.snapshot(t, "s1"); place(got.StreamSequence) != "1.outside" {
+	if got := h.snapshot(t, "s1"); placeName(got.StreamSequence) != "1.outside" {
 		t.Errorf("the sequence is %d, want that of the end", got.StreamSequence)
 	}
 }
@@ -129,14 +129,14 @@ func TestASnapshotDoesWithoutTheStreamService(t *testing.T) {
 	run.Say(2, StepStarted(), Text("two"))
 	h.Stream.Away(true)
 	got := h.snapshot(t, "s1")
-	if place(got.StreamSequence) != "1.committed" || got.Status != "active" || got.last() != "msg-run-1: One|done" {
+	if placeName(got.StreamSequence) != "1.committed" || got.Status != "active" || got.last() != "msg_run1: One|done" {
 		t.Errorf("got %+v", got)
 	}
 	if got, want := h.history(t, "sessionId=s1").sequences(), "1.stored.1, 1.stored.2, 1.stored.3, 1.committed"; got != want {
 		t.Errorf("got %s, want what is stored: %s", got, want)
 	}
 	h.Stream.Away(false)
-	if got := h.snapshot(t, "s1"); place(got.StreamSequence) != "2.1.2" || got.last() != "msg-run-1: One|done two|streaming" {
+	if got := h.snapshot(t, "s1"); placeName(got.StreamSequence) != "2.1.2" || got.last() != "msg_run1: One|done two|streaming" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -154,13 +154,12 @@ func TestPagesOfMessagesEndWhereTheSnapshotBegins(t *testing.T) {
 		t.Fatalf("got %d messages from %d of %d", len(got.Messages), got.Offset, got.Total)
 	}
 	before, _ := h.page(t, 0, got.Offset)
-	if len(before.Messages) != 60 || before.Messages[59].ID != "msg-run-30" || got.Messages[0].ID != "u-30" {
+	if len(before.Messages) != 60 || before.Messages[59].ID != "msg_run30" || got.Messages[0].ID != "u-30" {
 		t.Errorf("%d messages up to %s, then %s", len(before.Messages), before.Messages[len(before.Messages)-1].ID, got.Messages[0].ID)
 	}
 }
 
-// While a run is told and committed, every snapshot and what follows it are the whole
-// answer.
+// While a run is live, each snapshot and the stream after it are the whole answer.
 func TestSnapshotsOfARunAtWorkLoseNothingAndDoubleNothing(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
@@ -199,8 +198,8 @@ func TestSnapshotsOfARunAtWorkLoseNothingAndDoubleNothing(t *testing.T) {
 	}
 }
 
-// reload loads the snapshot, reads on to the end and gives all text of the answer.
-func reload(t *testing.T, h *house) string {
+// reload loads the snapshot, reads to the end and returns the text of the answer.
+func reload(t *testing.T, h *fixture) string {
 	s := h.snapshot(t, "s1")
 	all := ""
 	for _, m := range s.Messages {
@@ -228,7 +227,7 @@ func TestTheNumberOfSnapshotsThatAreMadeIsBounded(t *testing.T) {
 	h := open(t, func(c *gateway.Config) { c.MaxSnapshots = 1 })
 	run := h.begin(t, "s1", "hi", nil)
 	run.Say(1, Started())
-	h.State.FailNext(4) // each is made for as long as the state service is waited for
+	h.State.FailNext(4) // each snapshot waits for the state service
 	codes := make(chan int, 2)
 	var group sync.WaitGroup
 	for range cap(codes) {
@@ -256,7 +255,7 @@ func TestASnapshotOfARootSaysWhenItsCallsWereCompleted(t *testing.T) {
 		}
 		return fmt.Sprintf("%t %s", len(got.PendingClientToolCalls) > 0, got.CompletedClientToolCalls)
 	}
-	first, c := asking(t, h, "c1", "y2")
+	first, c := startAsking(t, h, "c1", "y2")
 	if got, want := completed("s1"), "true "; got != want {
 		t.Errorf("while they wait: got %q, want %q", got, want)
 	}
@@ -265,7 +264,7 @@ func TestASnapshotOfARootSaysWhenItsCallsWereCompleted(t *testing.T) {
 	ended := []*eventv1.Message{Returns(2, "c1", `"mine"`), Returns(2, "y2", `"paid"`)}
 	ended[0].CreatedAt, ended[1].CreatedAt = 7, 8
 	second.Say(1, Resumed())
-	second.Say(2, Decided("y2", "approve"), Result("c1", `"mine"`), Result("y2", `"paid"`), StepCommitted())
+	second.Say(2, Decided("y2", "approve"), Result("c1", `"mine"`), Result("y2", `"paid"`))
 	second.Commit(ended...)
 	second.Say(3, StepStarted(), Call("server", `{}`), Result("server", "1"), StepCommitted(), Completed())
 	second.Complete(Says(3, "", "server"), Returns(3, "server", "1"))
@@ -274,8 +273,8 @@ func TestASnapshotOfARootSaysWhenItsCallsWereCompleted(t *testing.T) {
 		t.Errorf("then: got %q, want %q", got, want)
 	}
 	child := second.Child("below")
-	ask(child, 1, "c3")
-	goesOn(child.Continue(), "c3")
+	playAsk(child, 1, "c3")
+	playContinuation(child.Continue(), "c3")
 	if got, want := completed("below"), "false "; got != want {
 		t.Errorf("below: got %q, want %q", got, want)
 	}

@@ -14,8 +14,8 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// ask sends a bare request and gives the answer's header and the rest.
-func (h *house) ask(t *testing.T, lines ...string) (header string, body *bufio.Reader, conn net.Conn) {
+// rawRequest sends a bare request and returns the header of the answer and its rest.
+func (h *fixture) rawRequest(t *testing.T, lines ...string) (header string, body *bufio.Reader, conn net.Conn) {
 	t.Helper()
 	conn = h.dial(t)
 	if _, err := io.WriteString(conn, strings.Join(lines, "\r\n")+"\r\n\r\n"); err != nil {
@@ -34,12 +34,12 @@ func (h *house) ask(t *testing.T, lines ...string) (header string, body *bufio.R
 	}
 }
 
-func TestCommentsArePaddedWhereAProxyStandsBetween(t *testing.T) {
+func TestCommentsArePaddedBehindAProxy(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		headers []string
 		padding int
-		want    int // bytes of the opening comment and of a heartbeat, at least
+		want    int // least bytes of the opening comment and of a heartbeat
 	}{
 		"nobody between":    {nil, 2048, 0},
 		"Via":               {[]string{"Via", "1.1 proxy"}, 2048, 2048},
@@ -100,14 +100,14 @@ func TestStreamsWorkOverHTTP10AndOverConnectionsThatAreToBeClosed(t *testing.T) 
 		run := h.begin(t, session, "hi", nil)
 		run.Say(1, Started())
 		lines[0] = fmt.Sprintf(lines[0], session)
-		header, body, _ := h.ask(t, lines...)
+		header, body, _ := h.rawRequest(t, lines...)
 		if !strings.Contains(header, "200 OK") || strings.Contains(strings.ToLower(header), "connection: keep-alive") {
 			t.Errorf("%s: got %s", name, header)
 		}
 		if chunked := strings.Contains(header, "chunked"); chunked != strings.Contains(lines[0], "HTTP/1.1") {
 			t.Errorf("%s: chunked is %v", name, chunked)
 		}
-		commentUntil(t, body, "event: caught-up") // before anything else comes
+		commentUntil(t, body, "event: caught-up") // before any event
 		run.Say(1, Text("One"))
 		run.Complete()
 		rest, err := io.ReadAll(body) // the server closes
@@ -121,7 +121,7 @@ func TestAStreamThatIsCutHasNoTerminalFrame(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.begin(t, "s1", "hi", nil).Say(1, Started())
-	_, old, _ := h.ask(t, "GET /sse?sessionId=s1 HTTP/1.0", "Host: localhost")
+	_, old, _ := h.rawRequest(t, "GET /sse?sessionId=s1 HTTP/1.0", "Host: localhost")
 	commentUntil(t, old, "event: caught-up")
 	stream := h.resume(t, "/sse?sessionId=s1")
 	stream.until("{}")
@@ -131,7 +131,7 @@ func TestAStreamThatIsCutHasNoTerminalFrame(t *testing.T) {
 	if events, err := stream.all(); err == nil {
 		t.Errorf("the body ends well after %v", events)
 	}
-	rest, _ := io.ReadAll(old) // over HTTP/1.0 every end of a body looks well
+	rest, _ := io.ReadAll(old) // over HTTP/1.0 every end of a body looks clean
 	for _, terminal := range []string{"event: end", "event: fail"} {
 		if strings.Contains(string(rest), terminal) {
 			t.Errorf("got %s", rest)

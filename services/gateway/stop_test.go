@@ -17,8 +17,8 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// post makes a request whose answer takes a while.
-func (h *house) post(t *testing.T, path, body string) <-chan *reply {
+// postAsync sends a request whose answer takes a while.
+func (h *fixture) postAsync(t *testing.T, path, body string) <-chan *reply {
 	t.Helper()
 	answered := make(chan *reply, 1)
 	go func() {
@@ -40,11 +40,11 @@ func TestAStopIsAnsweredAtOnce(t *testing.T) {
 			t.Run(path, func(t *testing.T) {
 				t.Parallel()
 				h := open(t, nil)
-				h.chat(t, say(id, "hi"))
+				h.chat(t, chatBody(id, "hi"))
 				run := h.Started(t, "default", id, nil)
-				for body, reason := range map[string]string{"": "", " \n": "", `{"reason":"enough","runId":"run-1"}`: "enough"} {
+				for body, reason := range map[string]string{"": "", " \n": "", `{"reason":"enough","runId":"run_1"}`: "enough"} {
 					r := h.request(t, http.MethodPost, path, body)
-					if got := text(t, r); r.StatusCode != http.StatusAccepted || got != `{"effect":"requested","runId":"run-1"}`+"\n" {
+					if got := text(t, r); r.StatusCode != http.StatusAccepted || got != `{"effect":"requested","runId":"run_1"}`+"\n" {
 						t.Errorf("got %d %s", r.StatusCode, got)
 					}
 					stops := h.State.Stops()
@@ -52,9 +52,9 @@ func TestAStopIsAnsweredAtOnce(t *testing.T) {
 						t.Errorf("got %v", last)
 					}
 				}
-				answer(run)
+				playAnswer(run)
 				r := h.request(t, http.MethodPost, path, "")
-				if got := text(t, r); r.StatusCode != http.StatusAccepted || got != `{"effect":"none","runId":"run-1"}`+"\n" {
+				if got := text(t, r); r.StatusCode != http.StatusAccepted || got != `{"effect":"none","runId":"run_1"}`+"\n" {
 					t.Errorf("when it is over: got %d %s", r.StatusCode, got)
 				}
 			})
@@ -65,11 +65,11 @@ func TestAStopIsAnsweredAtOnce(t *testing.T) {
 func TestAStopThatIsWaitedForIsAnsweredWhenTheRunHasEnded(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	stream := h.chat(t, say("s1", "hi"))
+	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	run.Say(1, Started(), StepStarted(), Text("Once"))
 	stream.until("Once")
-	answered := h.post(t, "/chat/s1/interrupt?wait=60000", `{"reason":"enough"}`)
+	answered := h.postAsync(t, "/chat/s1/interrupt?wait=60000", `{"reason":"enough"}`)
 	waitFor(t, "the stop is asked for", func() bool { return len(h.State.Stops()) == 1 })
 	run.Say(1, StepCommitted(), Interrupted())
 	select {
@@ -88,12 +88,12 @@ func TestAStopThatIsWaitedForIsAnsweredWhenTheRunHasEnded(t *testing.T) {
 {"type":"finish","finishReason":"interrupted"}
 [DONE]
 `
-	if got := datas(stream.rest()); got != want {
+	if got := dataLines(stream.rest()); got != want {
 		t.Errorf("got %s", got)
 	}
-	message := `{"id":"msg-run-1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"Once","state":"done"}],"metadata":{"runId":"run-1","agentType":"demo","interrupted":"interrupt"}}`
+	message := `{"id":"msg_run1","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"Once","state":"done"}],"metadata":{"runId":"run_1","agentType":"demo","interrupted":"interrupt"}}`
 	for _, path := range []string{"/messages?sessionId=s1", "/snapshot?sessionId=s1"} {
-		if got := text(t, h.request(t, http.MethodGet, path, "")); !strings.Contains(got, message) {
+		if got := undated(text(t, h.request(t, http.MethodGet, path, ""))); !strings.Contains(got, message) {
 			t.Errorf("%s: got %s", path, got)
 		}
 	}
@@ -102,9 +102,9 @@ func TestAStopThatIsWaitedForIsAnsweredWhenTheRunHasEnded(t *testing.T) {
 func TestAStopThatIsNotSeenInTimeSaysSo(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "hi"))
+	h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
-	refused(t, h.request(t, http.MethodPost, "/chat/s1/abort?wait=1", ""), http.StatusGatewayTimeout, "STOP_NOT_OBSERVED")
+	wantFault(t, h.request(t, http.MethodPost, "/chat/s1/abort?wait=1", ""), http.StatusGatewayTimeout, "STOP_NOT_OBSERVED")
 	for name, client := range clients(t, h) {
 		_, err := client.Abort(t.Context(), &agentv1.AbortRequest{SessionId: "s1", WaitMs: 1})
 		if got := connect.CodeOf(err); got != connect.CodeDeadlineExceeded || fault.ReasonOf(rpc.FromConnect(err)) != "STOP_NOT_OBSERVED" {
@@ -122,21 +122,21 @@ func TestAStopThatIsNotSeenInTimeSaysSo(t *testing.T) {
 func TestBadStopsAreTypedErrors(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "hi"))
+	h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
 	post := func(path, body string) *reply { return h.request(t, http.MethodPost, path, body) }
-	refused(t, post("/chat/nobody/interrupt", ""), 404, "SESSION_NOT_FOUND")
-	refused(t, post("/chat/s1/abort", `{"runId":"nobody"}`), 404, "RUN_NOT_FOUND")
-	refused(t, post("/chat/s1/abort", `{"runId":"a\u0001"}`), 400, "ID_INVALID")
-	refused(t, post("/chat/%ff/abort", ""), 400, "ID_INVALID")
-	refused(t, post("/interrupt", ""), 400, "ID_INVALID")
-	refused(t, post("/interrupt?sessionId=s1", `{"reason":1}`), 400, "BODY_INVALID")
-	refused(t, post("/interrupt?sessionId=s1", `{`), 400, "BODY_INVALID")
-	refused(t, post("/interrupt?sessionId=s1&wait=60001", ""), 400, "PARAMETER_INVALID")
-	refused(t, post("/interrupt?sessionId=s1&wait=x", ""), 400, "PARAMETER_INVALID")
-	refused(t, post("/abort?sessionId=s1", `{"reason":"`+strings.Repeat("x", 65<<10)+`"}`), 413, "BODY_TOO_LARGE")
-	refused(t, h.request(t, http.MethodGet, "/abort?sessionId=s1", ""), 405, "METHOD_NOT_ALLOWED")
-	refused(t, h.request(t, http.MethodPost, "/abort?sessionId=s1", "", "Origin", "https://evil.example"), 403, "ORIGIN_REFUSED")
+	wantFault(t, post("/chat/nobody/interrupt", ""), 404, "SESSION_NOT_FOUND")
+	wantFault(t, post("/chat/s1/abort", `{"runId":"nobody"}`), 404, "RUN_NOT_FOUND")
+	wantFault(t, post("/chat/s1/abort", `{"runId":"a\u0001"}`), 400, "ID_INVALID")
+	wantFault(t, post("/chat/%ff/abort", ""), 400, "ID_INVALID")
+	wantFault(t, post("/interrupt", ""), 400, "ID_INVALID")
+	wantFault(t, post("/interrupt?sessionId=s1", `{"reason":1}`), 400, "BODY_INVALID")
+	wantFault(t, post("/interrupt?sessionId=s1", `{`), 400, "BODY_INVALID")
+	wantFault(t, post("/interrupt?sessionId=s1&wait=60001", ""), 400, "PARAMETER_INVALID")
+	wantFault(t, post("/interrupt?sessionId=s1&wait=x", ""), 400, "PARAMETER_INVALID")
+	wantFault(t, post("/abort?sessionId=s1", `{"reason":"`+strings.Repeat("x", 65<<10)+`"}`), 413, "BODY_TOO_LARGE")
+	wantFault(t, h.request(t, http.MethodGet, "/abort?sessionId=s1", ""), 405, "METHOD_NOT_ALLOWED")
+	wantFault(t, h.request(t, http.MethodPost, "/abort?sessionId=s1", "", "Origin", "https://evil.example"), 403, "ORIGIN_REFUSED")
 	client := clients(t, h)["grpc"]
 	for reason, r := range map[string]*agentv1.InterruptRequest{
 		"ID_INVALID": {}, "WAIT_INVALID": {SessionId: "s1", WaitMs: 1 << 60}, "SESSION_NOT_FOUND": {SessionId: "nobody"},
@@ -148,33 +148,33 @@ func TestBadStopsAreTypedErrors(t *testing.T) {
 	if got := len(h.State.Stops()); got != 0 {
 		t.Errorf("%d stops were asked for", got)
 	}
-	answer(run)
+	playAnswer(run)
 }
 
 func TestStopsThatAreWaitedForCountAsStreams(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.MaxStreams = 1 })
-	h.chat(t, say("s1", "hi"))
+	h.chat(t, chatBody("s1", "hi"))
 	run := h.Started(t, "default", "s1", nil)
-	refused(t, h.request(t, http.MethodPost, "/chat/s1/abort?wait=1000", ""), 429, "TOO_MANY_STREAMS")
+	wantFault(t, h.request(t, http.MethodPost, "/chat/s1/abort?wait=1000", ""), 429, "TOO_MANY_STREAMS")
 	if r := h.request(t, http.MethodPost, "/chat/s1/abort", ""); r.StatusCode != http.StatusAccepted {
 		t.Errorf("got %d", r.StatusCode)
 	}
-	answer(run)
+	playAnswer(run)
 }
 
 func TestShutdownEndsStopsThatAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "hi"))
+	h.chat(t, chatBody("s1", "hi"))
 	h.Started(t, "default", "s1", nil)
-	answered := h.post(t, "/chat/s1/abort?wait=60000", "")
+	answered := h.postAsync(t, "/chat/s1/abort?wait=60000", "")
 	waitFor(t, "the stop is asked for", func() bool { return len(h.State.Stops()) == 1 })
 	began := time.Now()
 	if err := h.stop(); err != nil {
 		t.Error(err)
 	}
-	refused(t, <-answered, http.StatusServiceUnavailable, "GATEWAY_STOPPING")
+	wantFault(t, <-answered, http.StatusServiceUnavailable, "GATEWAY_STOPPING")
 	if took := time.Since(began); took > 50*time.Second {
 		t.Errorf("took %v", took)
 	}

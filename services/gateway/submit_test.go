@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -27,22 +28,24 @@ func approvalCall(id string) *statev1.Call {
 	return &statev1.Call{ToolCallId: id, ToolName: "pay", Kind: statev1.CallKind_CALL_KIND_APPROVAL, ApprovalId: "approval of " + id}
 }
 
-// suspend begins a session that waits for the calls.
-func (h *house) suspend(t *testing.T, session string, calls ...*statev1.Call) *Run {
+// suspend starts a session that waits for the calls.
+func (h *fixture) suspend(t *testing.T, session string, calls ...*statev1.Call) *Run {
 	t.Helper()
 	run := h.begin(t, session, "hi", nil)
 	run.Suspend(calls)
 	return run
 }
 
-// answered gives what the one call of a session was answered.
-func (h *house) answered(t *testing.T, session string) *statev1.CallAnswer {
+// answered returns the answer of the session's first call with an id that begins with c.
+func (h *fixture) answered(t *testing.T, session string) *statev1.CallAnswer {
 	t.Helper()
-	calls := h.State.Calls("default", session)
-	if len(calls) == 0 {
-		t.Fatalf("%q has no call", session)
+	for _, c := range h.State.Calls("default", session) {
+		if strings.HasPrefix(c.GetToolCallId(), "c") {
+			return c.GetAnswer()
+		}
 	}
-	return calls[0].GetAnswer()
+	t.Fatalf("%q has no call", session)
+	return nil
 }
 
 func TestAnAnswerIsTakenAndContinuesTheSession(t *testing.T) {
@@ -53,7 +56,7 @@ func TestAnAnswerIsTakenAndContinuesTheSession(t *testing.T) {
 			"/submit-tool-result": `{"sessionId":` + quote(id) + `,`,
 		} {
 			if strings.Trim(id, ".") == "" && prefix == "{" {
-				continue // a URL takes them for steps between folders
+				continue // a URL treats them as path steps
 			}
 			t.Run(path, func(t *testing.T) {
 				t.Parallel()
@@ -72,9 +75,9 @@ func TestAnAnswerIsTakenAndContinuesTheSession(t *testing.T) {
 					t.Errorf("the answer is %s", got)
 				}
 				want(`"toolCallId":"c2","kind":"approval-response","approvalId":"approval of c2","approved":false,"reason":"no"}`,
-					`{"status":"accepted","continuation":"new_run","runId":"run-2"}`)
+					`{"status":"accepted","continuation":"new_run","runId":"run_2"}`)
 				want(`"toolCallId":"c2","kind":"approval-response","approvalId":"approval of c2","approved":true}`,
-					`{"status":"already_completed","continuation":"live_run","runId":"run-2"}`)
+					`{"status":"already_completed","continuation":"live_run","runId":"run_2"}`)
 			})
 		}
 	}
@@ -125,7 +128,7 @@ func TestAnAnswerOfAnotherKindIsRefusedAndStoresNothing(t *testing.T) {
 	h := open(t, nil)
 	h.suspend(t, "s1", clientCall("tool"), approvalCall("pay"))
 	for body, code := range map[string]string{
-		// What is given does not fit the kind.
+		// Keys that do not fit the kind.
 		`{"toolCallId":"tool"}`:                                                                          "ANSWER_INVALID",
 		`{"toolCallId":"tool","error":null}`:                                                             "ANSWER_INVALID",
 		`{"toolCallId":"tool","error":""}`:                                                               "ANSWER_INVALID",
@@ -142,12 +145,12 @@ func TestAnAnswerOfAnotherKindIsRefusedAndStoresNothing(t *testing.T) {
 		`{"toolCallId":"pay","kind":"approval-response","approvalId":"","approved":true}`:                "ID_INVALID",
 		`{"toolCallId":"tool","kind":"tool-result","result":1}`:                                          "ANSWER_INVALID",
 		"{\"toolCallId\":\"tool\",\"result\":\"\xff\"}":                                                  "ANSWER_INVALID",
-		// What is given does not fit the call.
+		// Answers that do not fit the call.
 		`{"toolCallId":"pay","result":{"approved":true}}`:                                                        "KIND_MISMATCH",
 		`{"toolCallId":"tool","kind":"approval-response","approvalId":"approval of tool","approved":true}`:       "KIND_MISMATCH",
 		`{"toolCallId":"pay","kind":"approval-response","approvalId":"approval of another","approved":true}`:     "KIND_MISMATCH",
 		`{"toolCallId":"pay","KIND":"approval-response","kind":"client-tool-result","result":{"approved":true}}`: "KIND_MISMATCH",
-		// It is no answer at all.
+		// Bodies that are no answer.
 		`{"toolCallId":"tool","result":}`:               "BODY_INVALID",
 		`{"toolCallId":"tool","result":1}{}`:            "BODY_INVALID",
 		`{"toolCallId":1,"result":1}`:                   "BODY_INVALID",
@@ -162,7 +165,7 @@ func TestAnAnswerOfAnotherKindIsRefusedAndStoresNothing(t *testing.T) {
 		`{"toolCallId":"` + strings.Repeat("x", 257) + `","result":1}`: "ID_INVALID",
 	} {
 		t.Run(body[:min(len(body), 60)], func(t *testing.T) {
-			refused(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", body), http.StatusBadRequest, code)
+			wantFault(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", body), http.StatusBadRequest, code)
 		})
 	}
 	for _, call := range h.State.Calls("default", "s1") {
@@ -172,31 +175,31 @@ func TestAnAnswerOfAnotherKindIsRefusedAndStoresNothing(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatNobodyWaitsForIsATypedError(t *testing.T) {
+func TestAnAnswerToNoPendingCallIsATypedError(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	run := h.suspend(t, "s1", clientCall("c1"))
+	h.suspend(t, "s1", clientCall("c1"))
 	long := strings.Repeat("x", 256)
 	post := func(path, body string, headers ...string) *reply {
 		return h.request(t, http.MethodPost, path, body, headers...)
 	}
-	refused(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"`+long+`","result":1}`), 404, "UNKNOWN_TOOL_CALL")
-	refused(t, post("/chat/nobody/submit-tool-result", `{"toolCallId":"c1","result":1}`), 404, "UNKNOWN_TOOL_CALL")
-	refused(t, post("/submit-tool-result", `{"sessionId":"nobody","toolCallId":"c1","result":1}`), 404, "UNKNOWN_TOOL_CALL")
-	refused(t, post("/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
-	refused(t, post("/submit-tool-result", `{"sessionId":"a\u0007","toolCallId":"c1","result":1}`), 400, "ID_INVALID")
-	refused(t, post("/chat/a%00b/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
-	refused(t, post("/chat/%ff/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
-	refused(t, post("/chat/"+long+"x/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
-	refused(t, h.request(t, http.MethodGet, "/chat/s1/submit-tool-result", ""), 405, "METHOD_NOT_ALLOWED")
-	refused(t, h.request(t, http.MethodGet, "/submit-tool-result", ""), 405, "METHOD_NOT_ALLOWED")
-	refused(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`, "Origin", "https://evil.example"), 403, "ORIGIN_REFUSED")
-	refused(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`, "Host", "evil.example"), 403, "HOST_REFUSED")
+	wantFault(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"`+long+`","result":1}`), 404, "UNKNOWN_TOOL_CALL")
+	wantFault(t, post("/chat/nobody/submit-tool-result", `{"toolCallId":"c1","result":1}`), 404, "SESSION_NOT_FOUND")
+	wantFault(t, post("/submit-tool-result", `{"sessionId":"nobody","toolCallId":"c1","result":1}`), 404, "SESSION_NOT_FOUND")
+	wantFault(t, post("/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
+	wantFault(t, post("/submit-tool-result", `{"sessionId":"a\u0007","toolCallId":"c1","result":1}`), 400, "ID_INVALID")
+	wantFault(t, post("/chat/a%00b/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
+	wantFault(t, post("/chat/%ff/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
+	wantFault(t, post("/chat/"+long+"x/submit-tool-result", `{"toolCallId":"c1","result":1}`), 400, "ID_INVALID")
+	wantFault(t, h.request(t, http.MethodGet, "/chat/s1/submit-tool-result", ""), 405, "METHOD_NOT_ALLOWED")
+	wantFault(t, h.request(t, http.MethodGet, "/submit-tool-result", ""), 405, "METHOD_NOT_ALLOWED")
+	wantFault(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`, "Origin", "https://evil.example"), 403, "ORIGIN_REFUSED")
+	wantFault(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`, "Host", "evil.example"), 403, "HOST_REFUSED")
 	if got := h.answered(t, "s1"); got != nil {
 		t.Errorf("the call has the answer %v", got)
 	}
-	run.Fail("It failed.", "framework_error")
-	refused(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`), 409, "OWNER_NOT_CONTINUABLE")
+	text(t, post("/chat/s1/abort", ""))
+	wantFault(t, post("/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`), 409, "OWNER_NOT_CONTINUABLE")
 }
 
 func TestAnswersAreBoundedAtTheirEdge(t *testing.T) {
@@ -206,7 +209,7 @@ func TestAnswersAreBoundedAtTheirEdge(t *testing.T) {
 		return h.request(t, http.MethodPost, "/chat/"+session+"/submit-tool-result", `{"toolCallId":"c1",`+body+`}`)
 	}
 	of := func(size int) string { return strings.Repeat("x", size) }
-	// Whitespace, and how letters are written, is not the tool's result.
+	// White space and escapes do not count.
 	for i, body := range []string{
 		`"result":"` + of(1_000_000-2) + `"`,
 		`"result":[` + strings.Repeat(" ", 1_000_000) + `"` + of(1_000_000-4) + `"]`,
@@ -220,11 +223,11 @@ func TestAnswersAreBoundedAtTheirEdge(t *testing.T) {
 		}
 	}
 	h.suspend(t, "s1", clientCall("c1"))
-	refused(t, post("s1", `"result":"`+of(1_000_000-1)+`"`), 413, "RESULT_TOO_LARGE")
-	refused(t, post("s1", `"result":"`+of(7<<20)+`"`), 413, "RESULT_TOO_LARGE")
-	refused(t, post("s1", `"result":"`+of(8<<20)+`"`), 413, "BODY_TOO_LARGE")
-	refused(t, post("s1", `"error":"`+of(8193)+`"`), 413, "RESULT_TOO_LARGE")
-	refused(t, post("s1", `"result":`+strings.Repeat("[", 20_000)+strings.Repeat("]", 20_000)), 400, "BODY_INVALID")
+	wantFault(t, post("s1", `"result":"`+of(1_000_000-1)+`"`), 413, "RESULT_TOO_LARGE")
+	wantFault(t, post("s1", `"result":"`+of(7<<20)+`"`), 413, "RESULT_TOO_LARGE")
+	wantFault(t, post("s1", `"result":"`+of(8<<20)+`"`), 413, "BODY_TOO_LARGE")
+	wantFault(t, post("s1", `"error":"`+of(8193)+`"`), 413, "RESULT_TOO_LARGE")
+	wantFault(t, post("s1", `"result":`+strings.Repeat("[", 20_000)+strings.Repeat("]", 20_000)), 400, "BODY_INVALID")
 	if got := h.answered(t, "s1"); got != nil {
 		t.Errorf("the call has the answer %.50v", got)
 	}
@@ -236,13 +239,13 @@ func TestAnAnswerOutlivesAShortAbsenceOfTheStateService(t *testing.T) {
 	h.suspend(t, "s1", clientCall("c1"))
 	h.State.FailNext(2)
 	r := h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`)
-	if got, want := text(t, r), `{"status":"accepted","continuation":"new_run","runId":"run-2"}`+"\n"; got != want {
+	if got, want := text(t, r), `{"status":"accepted","continuation":"new_run","runId":"run_2"}`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	away := open(t, func(c *gateway.Config) { c.StatePatience = 0 })
 	away.suspend(t, "s1", clientCall("c1"))
 	away.State.FailNext(1)
-	refused(t, away.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`), 503, "STORE_UNAVAILABLE")
+	wantFault(t, away.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`), 503, "STORE_UNAVAILABLE")
 }
 
 func TestTwoAnswersAtOnceAreOneAnswer(t *testing.T) {
@@ -251,7 +254,7 @@ func TestTwoAnswersAtOnceAreOneAnswer(t *testing.T) {
 	h.suspend(t, "s1", clientCall("c1"))
 	var pending []<-chan *reply
 	for i := range 8 {
-		pending = append(pending, h.post(t, "/chat/s1/submit-tool-result", fmt.Sprintf(`{"toolCallId":"c1","result":%d}`, i)))
+		pending = append(pending, h.postAsync(t, "/chat/s1/submit-tool-result", fmt.Sprintf(`{"toolCallId":"c1","result":%d}`, i)))
 	}
 	counts := map[string]int{}
 	for _, answered := range pending {
@@ -270,13 +273,15 @@ func TestAnAnswerThatComesLateOrToAStoppedSessionSaysSo(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	late := clientCall("c1")
-	late.Answer, late.ConsumedAt = &statev1.CallAnswer{Source: statev1.AnswerSource_ANSWER_SOURCE_TIMEOUT}, 1
-	h.suspend(t, "s1", late, clientCall("c2"))
+	late.DeadlineAt = time.Now().UnixMilli()
+	first := h.suspend(t, "s1", late)
+	h.Started(t, "default", "s1", first).Suspend([]*statev1.Call{clientCall("c2")}, Returns(2, "c1", `"too late"`))
 	r := h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`)
 	if got, want := text(t, r), `{"status":"late_answer_after_timeout","continuation":"none"}`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	h.suspend(t, "s2", clientCall("c1")).Interrupt()
+	h.suspend(t, "s2", clientCall("c1"))
+	text(t, h.request(t, http.MethodPost, "/chat/s2/interrupt", ""))
 	r = h.request(t, http.MethodPost, "/chat/s2/submit-tool-result", `{"toolCallId":"c1","result":1}`)
 	if got, want := text(t, r), `{"status":"accepted","continuation":"caller_resumes"}`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -289,21 +294,21 @@ func TestAnAnswerReachesACallOfASubAgentThroughTheRoot(t *testing.T) {
 	run := h.suspend(t, "s1", clientCall("mine"))
 	run.Child("below").Suspend([]*statev1.Call{clientCall("theirs")})
 	r := h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"theirs","result":1}`)
-	if got, want := text(t, r), `{"status":"accepted","continuation":"new_run","runId":"run-3"}`+"\n"; got != want {
+	if got, want := text(t, r), `{"status":"accepted","continuation":"new_run","runId":"run_3"}`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
 func TestAnAnswerNeedsTheKeyOfItsTenant(t *testing.T) {
 	t.Parallel()
-	h, acme, other := locked(t)
-	h.chat(t, say("s1", "hi"), "Authorization", acme)
+	h, acme, other := openWithKeys(t)
+	h.chat(t, chatBody("s1", "hi"), "Authorization", acme)
 	h.Started(t, "acme", "s1", nil).Suspend([]*statev1.Call{clientCall("c1")})
 	const body = `{"sessionId":"s1","toolCallId":"c1","result":1}`
 	for _, path := range []string{"/submit-tool-result", "/chat/s1/submit-tool-result"} {
-		refused(t, h.request(t, http.MethodPost, path, body), 401, "API_KEY_MISSING")
-		refused(t, h.request(t, http.MethodPost, path, body, "Authorization", acme+"x"), 401, "API_KEY_WRONG")
-		refused(t, h.request(t, http.MethodPost, path, body, "Authorization", other), 404, "UNKNOWN_TOOL_CALL")
+		wantFault(t, h.request(t, http.MethodPost, path, body), 401, "API_KEY_MISSING")
+		wantFault(t, h.request(t, http.MethodPost, path, body, "Authorization", acme+"x"), 401, "API_KEY_WRONG")
+		wantFault(t, h.request(t, http.MethodPost, path, body, "Authorization", other), 404, "SESSION_NOT_FOUND")
 	}
 	if calls := h.State.Calls("acme", "s1"); calls[0].GetAnswer() != nil {
 		t.Errorf("the call has the answer %v", calls[0].GetAnswer())
@@ -332,7 +337,7 @@ func TestTheConnectServiceTakesAnswers(t *testing.T) {
 				{&agentv1.SubmitToolResultRequest{ToolCallId: "c2", Answer: &agentv1.SubmitToolResultRequest_Approval{Approval: &agentv1.ApprovalResponse{ApprovalId: "approval of c2", Approved: true, Reason: "fine"}}},
 					&agentv1.SubmitToolResultResponse{Status: agentv1.SubmitToolResultResponse_STATUS_ACCEPTED, Continuation: agentv1.SubmitToolResultResponse_CONTINUATION_NONE}},
 				{&agentv1.SubmitToolResultRequest{ToolCallId: "c3", Answer: &agentv1.SubmitToolResultRequest_Error{Error: "no camera"}},
-					&agentv1.SubmitToolResultResponse{Status: agentv1.SubmitToolResultResponse_STATUS_ACCEPTED, Continuation: agentv1.SubmitToolResultResponse_CONTINUATION_NEW_RUN, RunId: "run-2"}},
+					&agentv1.SubmitToolResultResponse{Status: agentv1.SubmitToolResultResponse_STATUS_ACCEPTED, Continuation: agentv1.SubmitToolResultResponse_CONTINUATION_NEW_RUN, RunId: "run_2"}},
 			} {
 				tc.r.SessionId = "s/1"
 				got, err := client.SubmitToolResult(t.Context(), tc.r)

@@ -9,19 +9,19 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// cut closes the stream of one of the readers, and waits until the gateway has noticed.
-func (h *house) cut(t *testing.T, r *reply) {
+// cutStream closes the stream of a reader, and waits until the gateway has noticed.
+func (h *fixture) cutStream(t *testing.T, r *reply) {
 	t.Helper()
 	open := h.service.OpenStreams()
 	_ = r.Body.Close()
 	waitFor(t, "the reader is gone", func() bool { return h.service.OpenStreams() == open-1 })
 }
 
-func TestATabThatWasCutIsToldTheEndThatAnotherTabHasSeen(t *testing.T) {
+func TestATabThatWasCutReceivesTheEndThatAnotherTabHasSeen(t *testing.T) {
 	t.Parallel()
 	for _, firstIsCut := range []bool{true, false} {
 		h := open(t, nil)
-		first := h.request(t, http.MethodPost, "/chat", say("s1", "hi"))
+		first := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))
 		run := h.Started(t, "default", "s1", nil)
 		second := h.request(t, http.MethodGet, "/chat/s1/stream", "")
 		run.Say(0, Started())
@@ -33,37 +33,37 @@ func TestATabThatWasCutIsToldTheEndThatAnotherTabHasSeen(t *testing.T) {
 		streamOf(t, lost).until("Let me ")
 		whole := streamOf(t, stays)
 		begin := whole.until("Let me ")
-		h.cut(t, lost)
+		h.cutStream(t, lost)
 		run.Say(1, Text("add."), Call("c1", `{"a":1}`), Result("c1", `{"sum":2}`), StepCommitted())
 		run.Say(2, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
 		run.Complete(Says(1, "Let me add.", "c1"), Returns(1, "c1", `{"sum":2}`), Says(2, "It is 2."))
-		if got := merged(datas(append(begin, whole.rest()...))); got != merged(uncut) {
+		if got := mergeDeltas(dataLines(append(begin, whole.rest()...))); got != mergeDeltas(uncut) {
 			t.Errorf("the other tab: got %s", got)
 		}
 		for _, tab := range []string{"a third tab, which was never cut", "the tab that was cut", "and once more"} {
-			if got := merged(datas(h.resume(t, "/chat/s1/stream").rest())); got != merged(uncut) {
-				t.Errorf("%s: got\n%s\nwant\n%s", tab, got, merged(uncut))
+			if got := mergeDeltas(dataLines(h.resume(t, "/chat/s1/stream").rest())); got != mergeDeltas(uncut) {
+				t.Errorf("%s: got\n%s\nwant\n%s", tab, got, mergeDeltas(uncut))
 			}
 		}
 	}
 }
 
-func TestATabThatWasCutBeforeAnotherTabHasAnsweredIsToldAll(t *testing.T) {
+func TestATabThatWasCutBeforeAnotherTabAnswersReceivesAll(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	lost := h.request(t, http.MethodPost, "/chat", say("s1", "hi"))
+	lost := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))
 	first := h.Started(t, "default", "s1", nil)
 	first.Say(1, Started())
 	streamOf(t, lost).until("start")
 	stays := h.resume(t, "/chat/s1/stream")
 	begin := stays.until("start")
-	h.cut(t, lost)
-	ask(first, 1, "c1")
+	h.cutStream(t, lost)
+	playAsk(first, 1, "c1")
 	c := &uiClient{}
-	c.take(t, slices.Concat(begin, stays.rest()))
+	c.apply(t, slices.Concat(begin, stays.rest()))
 	stream := h.chat(t, c.output("c1", "of c1").post("s1"))
-	goesOn(h.Started(t, "default", "s1", first), "c1")
-	c.take(t, stream.rest())
+	playContinuation(h.Started(t, "default", "s1", first), "c1")
+	c.apply(t, stream.rest())
 	for range 2 {
 		page := &uiClient{}
 		page.replay(t, h.resume(t, "/chat/s1/stream").rest())

@@ -12,24 +12,24 @@ import (
 // uiPart is a part of a message as clients keep it.
 type uiPart = map[string]any
 
-// uiClient builds a message of a stream as the client of the AI SDK does, and finds fault
-// with what that would not take.
+// uiClient builds a message from a stream as the AI SDK's client does, and reports parts that this
+// client would refuse.
 type uiClient struct {
 	id     string
 	parts  []uiPart
-	open   map[string]uiPart // texts that grow, and inputs
+	open   map[string]uiPart // unfinished texts and inputs
 	reason string            // of the finish; "" before
-	failed string            // the text of the error part
-	asked  []string          // the calls that onToolCall was called with
+	failed string            // text of the error part
+	asked  []string          // calls of onToolCall
 
 	metadata map[string]any // of the message
 }
 
-// with is a client that sends a message that it has.
-func with(id string, parts ...uiPart) *uiClient { return &uiClient{id: id, parts: parts} }
+// clientWith returns a client with a message.
+func clientWith(id string, parts ...uiPart) *uiClient { return &uiClient{id: id, parts: parts} }
 
-// take takes the events of one stream, up to its end or the cut.
-func (c *uiClient) take(t testing.TB, events []event) {
+// apply applies the events of one stream, up to its end or a cut.
+func (c *uiClient) apply(t testing.TB, events []event) {
 	t.Helper()
 	c.open, c.reason = map[string]uiPart{}, ""
 	for i, e := range events {
@@ -44,17 +44,17 @@ func (c *uiClient) take(t testing.TB, events []event) {
 			t.Fatalf("%s: %v", e.data, err)
 		}
 		if err := c.part(p); err != nil {
-			t.Fatalf("part %d, %s: %v; all: %s", i, e.data, err, datas(events))
+			t.Fatalf("part %d, %s: %v; all: %s", i, e.data, err, dataLines(events))
 		}
 	}
 }
 
-// replay takes a stream that a client asks for with GET: its first start part empties the
+// replay applies a stream that the client has requested with GET. Its first start part empties the
 // message.
 func (c *uiClient) replay(t testing.TB, events []event) {
 	t.Helper()
 	c.parts, c.metadata = nil, nil
-	c.take(t, events)
+	c.apply(t, events)
 }
 
 func (c *uiClient) part(p uiPart) error {
@@ -191,7 +191,7 @@ func (c *uiClient) respond(id string, approved bool) *uiClient {
 	return c
 }
 
-// post is the body of a POST with the message as the last one.
+// post returns the body of a POST with the message as the last one.
 func (c *uiClient) post(session string, more ...string) string {
 	body := map[string]any{"id": session, "trigger": "submit-message", "messageId": c.id, "messages": []any{
 		map[string]any{"id": "u-hi", "role": "user", "parts": []any{uiPart{"type": "text", "text": "hi"}}}, c.message(),
@@ -199,14 +199,14 @@ func (c *uiClient) post(session string, more ...string) string {
 	for i := 0; i < len(more); i += 2 {
 		body[more[i]] = more[i+1]
 	}
-	return text2(body)
+	return toJSON(body)
 }
 
 func (c *uiClient) message() map[string]any {
 	return map[string]any{"id": c.id, "role": "assistant", "parts": append([]uiPart{}, c.parts...)}
 }
 
-// fromString gives a client that has the message.
+// fromString returns a client with the message.
 func fromString(t testing.TB, message string) *uiClient {
 	t.Helper()
 	var m struct {
@@ -216,13 +216,13 @@ func fromString(t testing.TB, message string) *uiClient {
 	if err := json.Unmarshal([]byte(message), &m); err != nil {
 		t.Fatal(err)
 	}
-	return with(m.ID, m.Parts...)
+	return clientWith(m.ID, m.Parts...)
 }
 
-// String is the message for comparisons.
-func (c *uiClient) String() string { return text2(c.message()) }
+// String returns the message for comparisons.
+func (c *uiClient) String() string { return toJSON(c.message()) }
 
-func text2(value any) string {
+func toJSON(value any) string {
 	b, err := json.Marshal(value)
 	if err != nil {
 		panic(err)

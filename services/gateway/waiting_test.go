@@ -13,12 +13,12 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// queue is the body of a POST /chat whose message may wait.
-func queue(session, text string) string {
-	return strings.Replace(say(session, text), "{", `{"onBusy":"enqueue",`, 1)
+// queueBody returns the body of a POST /chat whose message may wait.
+func queueBody(session, text string) string {
+	return strings.Replace(chatBody(session, text), "{", `{"onBusy":"enqueue",`, 1)
 }
 
-const answerToTwo = `{"type":"start","messageId":"msg-run-2"}
+const answerToTwo = `{"type":"start","messageId":"msg_run2"}
 {"type":"start-step"}
 {"type":"text-start","id":"text-3-1"}
 {"type":"text-delta","id":"text-3-1","delta":"Two."}
@@ -28,36 +28,36 @@ const answerToTwo = `{"type":"start","messageId":"msg-run-2"}
 [DONE]
 `
 
-// playTwo plays the run that has waited.
-func playTwo(run *Run) {
+// playWaitingRun plays the run that has waited.
+func playWaitingRun(run *Run) {
 	run.Say(3, Started(), StepStarted(), Text("Two."), StepCommitted(), Completed())
 	run.Complete(Says(3, "Two."))
 }
 
 func TestAMessageThatWaitsIsAnsweredInItsOwnStream(t *testing.T) {
 	t.Parallel()
-	for name, post := range map[string]func(*house, *testing.T) *reader{
-		"body": func(h *house, t *testing.T) *reader { return h.chat(t, queue("s1", "two")) },
-		"header": func(h *house, t *testing.T) *reader {
-			return h.chat(t, say("s1", "two"), "X-Holdfast-On-Busy", "enqueue")
+	for name, post := range map[string]func(*fixture, *testing.T) *reader{
+		"body": func(h *fixture, t *testing.T) *reader { return h.chat(t, queueBody("s1", "two")) },
+		"header": func(h *fixture, t *testing.T) *reader {
+			return h.chat(t, chatBody("s1", "two"), "X-Holdfast-On-Busy", "enqueue")
 		},
-		"agent": func(h *house, t *testing.T) *reader {
-			h.State.Announce(&statev1.Agent{AgentType: "demo", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
-			return h.chat(t, say("s1", "two"))
+		"agent": func(h *fixture, t *testing.T) *reader {
+			h.State.Announce(t, &statev1.Agent{AgentType: "demo", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
+			return h.chat(t, chatBody("s1", "two"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
-			live := h.chat(t, say("s1", "one"))
+			live := h.chat(t, chatBody("s1", "one"))
 			first := h.Started(t, "default", "s1", nil)
 			waiting := post(h, t)
-			answer(first)
-			if got := merged(datas(live.rest())); got != merged(uncut) {
+			playAnswer(first)
+			if got := mergeDeltas(dataLines(live.rest())); got != mergeDeltas(uncut) {
 				t.Errorf("the live run: got %s", got)
 			}
-			playTwo(h.Started(t, "default", "s1", first))
-			if got := merged(datas(waiting.rest())); got != merged(answerToTwo) {
+			playWaitingRun(h.Started(t, "default", "s1", first))
+			if got := mergeDeltas(dataLines(waiting.rest())); got != mergeDeltas(answerToTwo) {
 				t.Errorf("got\n%s\nwant\n%s", got, answerToTwo)
 			}
 		})
@@ -67,11 +67,11 @@ func TestAMessageThatWaitsIsAnsweredInItsOwnStream(t *testing.T) {
 func TestAWaitingStreamIsKeptAliveAndShowsNothingOfTheLiveRun(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.Heartbeat = 10 * time.Millisecond })
-	h.chat(t, say("s1", "one"))
+	h.chat(t, chatBody("s1", "one"))
 	first := h.Started(t, "default", "s1", nil)
 	first.Say(1, Started(), StepStarted())
-	response := h.request(t, http.MethodPost, "/chat", queue("s1", "two"), "X-Forwarded-For", "192.0.2.1")
-	if got := response.Header.Get("X-Holdfast-Run-Id"); got != "run-2" {
+	response := h.request(t, http.MethodPost, "/chat", queueBody("s1", "two"), "X-Forwarded-For", "192.0.2.1")
+	if got := response.Header.Get("X-Holdfast-Run-Id"); got != "run_2" {
 		t.Errorf("run: got %q", got)
 	}
 	lines := bufio.NewReader(response.Body)
@@ -86,8 +86,8 @@ func TestAWaitingStreamIsKeptAliveAndShowsNothingOfTheLiveRun(t *testing.T) {
 	}
 	first.Say(1, StepCommitted(), Completed())
 	first.Complete(Says(1, "busy"))
-	playTwo(h.Started(t, "default", "s1", first))
-	if got := merged(datas((&reader{t, lines}).rest())); got != merged(answerToTwo) {
+	playWaitingRun(h.Started(t, "default", "s1", first))
+	if got := mergeDeltas(dataLines((&reader{t, lines}).rest())); got != mergeDeltas(answerToTwo) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -95,58 +95,58 @@ func TestAWaitingStreamIsKeptAliveAndShowsNothingOfTheLiveRun(t *testing.T) {
 func TestAWaitingRunThatIsGivenUpEndsItsStreams(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "one"))
+	h.chat(t, chatBody("s1", "one"))
 	first := h.Started(t, "default", "s1", nil)
-	waiting := h.chat(t, queue("s1", "two"), "X-Holdfast-Request-Key", "k2")
-	native := h.resume(t, "/sse?sessionId=s1&runId=run-2")
+	waiting := h.chat(t, queueBody("s1", "two"), "X-Holdfast-Request-Key", "k2")
+	native := h.resume(t, "/sse?sessionId=s1&runId=run_2")
 	native.until("{}") // caught-up
-	given := h.request(t, http.MethodPost, "/chat/s1/interrupt?wait=1000", `{"runId":"run-2"}`)
+	given := h.request(t, http.MethodPost, "/chat/s1/interrupt?wait=1000", `{"runId":"run_2"}`)
 	if got := text(t, given); given.StatusCode != http.StatusOK || !strings.Contains(got, `"effect":"done"`) {
 		t.Errorf("give up: got %d %s", given.StatusCode, got)
 	}
 	want := `{"type":"finish","finishReason":"interrupted"}` + "\n[DONE]\n"
-	if got := datas(waiting.rest()); got != want {
+	if got := dataLines(waiting.rest()); got != want {
 		t.Errorf("got %s", got)
 	}
-	if got := datas(native.rest()); got != `{"status":"interrupted"}`+"\n" {
+	if got := dataLines(native.rest()); got != `{"status":"interrupted"}`+"\n" {
 		t.Errorf("native: got %s", got)
 	}
-	if got := datas(h.chat(t, queue("s1", "two"), "X-Holdfast-Request-Key", "k2").rest()); got != want {
+	if got := dataLines(h.chat(t, queueBody("s1", "two"), "X-Holdfast-Request-Key", "k2").rest()); got != want {
 		t.Errorf("repeated: got %s", got)
 	}
-	if r := h.request(t, http.MethodGet, "/chat/s1/stream?runId=run-2", ""); r.StatusCode != http.StatusNoContent {
+	if r := h.request(t, http.MethodGet, "/chat/s1/stream?runId=run_2", ""); r.StatusCode != http.StatusNoContent {
 		t.Errorf("resume: got %d", r.StatusCode)
 	}
-	answer(first)
+	playAnswer(first)
 }
 
 func TestAWaitingRunIsFoundByItsId(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "one"))
+	h.chat(t, chatBody("s1", "one"))
 	first := h.Started(t, "default", "s1", nil)
-	h.chat(t, queue("s1", "two"))
-	resumed := h.resume(t, "/chat/s1/stream?runId=run-2")
-	behind := h.resume(t, "/chat/s1/stream?runId=run-2", "Last-Event-ID", "1")
-	native := h.resume(t, "/sse?sessionId=s1&runId=run-2&fromSequence=1")
+	h.chat(t, queueBody("s1", "two"))
+	resumed := h.resume(t, "/chat/s1/stream?runId=run_2")
+	behind := h.resume(t, "/chat/s1/stream?runId=run_2", "Last-Event-ID", "1")
+	native := h.resume(t, "/sse?sessionId=s1&runId=run_2&fromSequence=1")
 	native.until("{}")
-	stream, err := clients(t, h)["grpc"].Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1", RunId: "run-2"})
+	stream, err := clients(t, h)["grpc"].Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1", RunId: "run_2"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := text(t, h.request(t, http.MethodGet, "/snapshot?sessionId=s1", "")); !strings.Contains(got, `"waitingRuns":["run-2"]`) {
+	if got := text(t, h.request(t, http.MethodGet, "/snapshot?sessionId=s1", "")); !strings.Contains(got, `"waitingRuns":["run_2"]`) {
 		t.Errorf("snapshot: got %s", got)
 	}
-	answer(first)
-	playTwo(h.Started(t, "default", "s1", first))
-	if got := merged(datas(resumed.rest())); got != merged(answerToTwo) {
+	playAnswer(first)
+	playWaitingRun(h.Started(t, "default", "s1", first))
+	if got := mergeDeltas(dataLines(resumed.rest())); got != mergeDeltas(answerToTwo) {
 		t.Errorf("got %s", got)
 	}
-	if got := merged(datas(behind.rest())); got != merged(answerToTwo) {
+	if got := mergeDeltas(dataLines(behind.rest())); got != mergeDeltas(answerToTwo) {
 		t.Errorf("with a cursor of the run before: got %s", got)
 	}
 	events := native.rest()
-	if got := datas(events); strings.Contains(got, "run-1") || !strings.Contains(got, "Two.") || events[len(events)-1].name != "end" {
+	if got := dataLines(events); strings.Contains(got, "run_1") || !strings.Contains(got, "Two.") || events[len(events)-1].name != "end" {
 		t.Errorf("native: got %s", got)
 	}
 	if got := frames(t, stream); !strings.HasPrefix(got, "caught up, 3.33.1 run_started, ") || !strings.HasSuffix(got, `completed "done"`) || strings.Count(got, "caught up") != 1 {
@@ -160,16 +160,16 @@ func TestAWaitingRunIsFoundByItsId(t *testing.T) {
 func TestAWaitingStreamOutlivesTheStreamServiceAndTheStateService(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "one"))
+	h.chat(t, chatBody("s1", "one"))
 	first := h.Started(t, "default", "s1", nil)
-	waiting := h.chat(t, queue("s1", "two"))
+	waiting := h.chat(t, queueBody("s1", "two"))
 	h.Stream.Away(true)
 	waitFor(t, "nobody follows any more", func() bool { return h.Stream.Calls() == 0 })
 	h.State.FailNext(1)
 	h.Stream.Away(false)
-	answer(first)
-	playTwo(h.Started(t, "default", "s1", first))
-	if got := merged(datas(waiting.rest())); got != merged(answerToTwo) {
+	playAnswer(first)
+	playWaitingRun(h.Started(t, "default", "s1", first))
+	if got := mergeDeltas(dataLines(waiting.rest())); got != mergeDeltas(answerToTwo) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -177,19 +177,19 @@ func TestAWaitingStreamOutlivesTheStreamServiceAndTheStateService(t *testing.T) 
 func TestPoliciesForABusySessionAreChecked(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.chat(t, say("s1", "one"))
+	h.chat(t, chatBody("s1", "one"))
 	first := h.Started(t, "default", "s1", nil)
-	refused(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","message":"x","onBusy":"dance"}`), 400, "ON_BUSY_INVALID")
-	refused(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","message":"x","onBusy":1}`), 400, "BODY_INVALID")
-	refused(t, h.request(t, http.MethodPost, "/chat", say("s1", "x"), "X-Holdfast-On-Busy", "dance"), 400, "ON_BUSY_INVALID")
-	refused(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","message":"x","onBusy":"reject"}`, "X-Holdfast-On-Busy", "enqueue"), 409, "SESSION_BUSY")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","message":"x","onBusy":"dance"}`), 400, "ON_BUSY_INVALID")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","message":"x","onBusy":1}`), 400, "BODY_INVALID")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s1", "x"), "X-Holdfast-On-Busy", "dance"), 400, "ON_BUSY_INVALID")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","message":"x","onBusy":"reject"}`, "X-Holdfast-On-Busy", "enqueue"), 409, "SESSION_BUSY")
 	for _, text := range []string{"two", "three", "four"} {
-		h.chat(t, queue("s1", text))
+		h.chat(t, queueBody("s1", text))
 	}
-	refused(t, h.request(t, http.MethodPost, "/chat", queue("s1", "five")), 429, "TOO_MANY_WAITING")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", queueBody("s1", "five")), 429, "TOO_MANY_WAITING")
 	starts := h.State.Starts()
 	if got := starts[len(starts)-1].GetOnBusy(); got != statev1.BusyPolicy_BUSY_POLICY_ENQUEUE {
 		t.Errorf("policy: got %v", got)
 	}
-	answer(first)
+	playAnswer(first)
 }

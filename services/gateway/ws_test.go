@@ -17,13 +17,13 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// socket is a client's end of a WebSocket.
+// socket is the client of a WebSocket.
 type socket struct {
 	*websocket.Conn
 	t *testing.T
 }
 
-// frame is one message, as much of it as tests look at.
+// frame has the tested fields of a message.
 type frame struct {
 	Type      string
 	Sequence  int64
@@ -33,7 +33,7 @@ type frame struct {
 	text      string
 }
 
-func (h *house) socket(t *testing.T, path string, headers ...string) *socket {
+func (h *fixture) socket(t *testing.T, path string, headers ...string) *socket {
 	t.Helper()
 	conn, response, err := h.upgrade(t, path, nil, headers...) //nolint:bodyclose // the body is the socket
 	if err != nil {
@@ -45,7 +45,7 @@ func (h *house) socket(t *testing.T, path string, headers ...string) *socket {
 	return &socket{conn, t}
 }
 
-func (h *house) upgrade(t *testing.T, path string, protocols []string, headers ...string) (*websocket.Conn, *http.Response, error) {
+func (h *fixture) upgrade(t *testing.T, path string, protocols []string, headers ...string) (*websocket.Conn, *http.Response, error) {
 	t.Helper()
 	options := &websocket.DialOptions{HTTPHeader: http.Header{}, Subprotocols: protocols}
 	for i := 0; i < len(headers); i += 2 {
@@ -92,7 +92,7 @@ func (s *socket) until(kind string) []frame {
 	}
 }
 
-// rest reads to the close, and gives that.
+// rest reads to the close and returns it.
 func (s *socket) rest() (all []frame, closed websocket.CloseError) {
 	s.t.Helper()
 	for {
@@ -199,7 +199,7 @@ func TestASocketThatDoesNotAnswerPingsIsLeft(t *testing.T) {
 			frames = append(frames, f)
 		}
 	}()
-	h.socket(t, "/ws?sessionId=s1") // nobody reads it, so nobody answers
+	h.socket(t, "/ws?sessionId=s1") // its client does not read, so it sends no pong
 	waitFor(t, "there are two", func() bool { return h.service.OpenStreams() == 2 })
 	waitFor(t, "the gateway has left one", func() bool { return h.service.OpenStreams() == 1 })
 	run.Complete()
@@ -259,7 +259,7 @@ func TestAClientThatClosesItsSocketStopsNothing(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithASocketIsToldBeforeTheUpgrade(t *testing.T) {
+func TestAnInvalidSocketIsRefusedBeforeTheUpgrade(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.MaxStreams = 1 })
 	h.begin(t, "s1", "hi", nil)
@@ -296,13 +296,13 @@ func TestWhatIsWrongWithASocketIsToldBeforeTheUpgrade(t *testing.T) {
 			if tc.status == 426 && (response.Header.Get("Upgrade") != "websocket" || response.Header.Get("Sec-WebSocket-Version") != "13") {
 				t.Errorf("got the headers %v", response.Header)
 			}
-			refused(t, response, tc.status, tc.code)
+			wantFault(t, response, tc.status, tc.code)
 		})
 	}
-	refused(t, h.request(t, http.MethodPost, "/ws?sessionId=s1", ""), 405, "METHOD_NOT_ALLOWED")
+	wantFault(t, h.request(t, http.MethodPost, "/ws?sessionId=s1", ""), 405, "METHOD_NOT_ALLOWED")
 	s := h.socket(t, "/ws?sessionId=s1")
 	s.until("caught-up")
-	refused(t, h.request(t, http.MethodGet, "/ws?sessionId=s1", "", handshake...), 429, "TOO_MANY_STREAMS")
+	wantFault(t, h.request(t, http.MethodGet, "/ws?sessionId=s1", "", handshake...), 429, "TOO_MANY_STREAMS")
 }
 
 func TestOddSessionIdsWorkOverWebSockets(t *testing.T) {
@@ -323,9 +323,9 @@ func TestOddSessionIdsWorkOverWebSockets(t *testing.T) {
 
 func TestAKeyMayComeAsASubprotocolAndIsNotSentBack(t *testing.T) {
 	t.Parallel()
-	h, acme, other := locked(t)
+	h, acme, other := openWithKeys(t)
 	key := strings.TrimPrefix(acme, "Bearer ")
-	stream := h.chat(t, say("s1", "hi"), "Authorization", acme)
+	stream := h.chat(t, chatBody("s1", "hi"), "Authorization", acme)
 	run := h.Started(t, "acme", "s1", nil)
 	for name, protocols := range map[string][]string{"first": {"holdfast.v2", "holdfast.key." + key}, "last": {"holdfast.key." + key, "holdfast.v2"}} {
 		conn, response, err := h.upgrade(t, "/ws?sessionId=s1", protocols, "Origin", h.url) //nolint:bodyclose // the body is the socket
@@ -356,9 +356,9 @@ func TestAKeyMayComeAsASubprotocolAndIsNotSentBack(t *testing.T) {
 			t.Errorf("%s: got %v, %v; want %d", name, response, err, tc.status)
 		}
 	}
-	// Only a socket may bring its key so.
-	refused(t, h.request(t, http.MethodGet, "/sse?sessionId=s1", "", "Sec-WebSocket-Protocol", "holdfast.key."+key), 401, "API_KEY_MISSING")
-	answer(run)
+	// Only a WebSocket may have its key there.
+	wantFault(t, h.request(t, http.MethodGet, "/sse?sessionId=s1", "", "Sec-WebSocket-Protocol", "holdfast.key."+key), 401, "API_KEY_MISSING")
+	playAnswer(run)
 	stream.rest()
 }
 
@@ -369,7 +369,7 @@ func TestASocketOfAnAllowedOriginIsServed(t *testing.T) {
 	h := open(t, func(c *gateway.Config) {
 		c.APIKeys, c.InsecureNoAuth, c.CORSOrigins = file, false, []string{"https://app.example"}
 	})
-	stream := h.chat(t, say("s1", "hi"), "Authorization", "Bearer "+key)
+	stream := h.chat(t, chatBody("s1", "hi"), "Authorization", "Bearer "+key)
 	run := h.Started(t, "default", "s1", nil)
 	if _, _, err := h.upgrade(t, "/ws?sessionId=s1", nil, "Origin", "https://app.example", "Authorization", "Bearer "+key); err != nil { //nolint:bodyclose // the body is the socket
 		t.Error(err)
@@ -377,11 +377,11 @@ func TestASocketOfAnAllowedOriginIsServed(t *testing.T) {
 	if _, response, err := h.upgrade(t, "/ws?sessionId=s1", nil, "Origin", "https://app.example:444", "Authorization", "Bearer "+key); err == nil || response.StatusCode != http.StatusForbidden { //nolint:bodyclose // the body is the socket
 		t.Errorf("another port: got %v", err)
 	}
-	answer(run)
+	playAnswer(run)
 	stream.rest()
 }
 
-func TestAWebSocketTellsWhatServerSentEventsTell(t *testing.T) {
+func TestAWebSocketSendsTheSameAsServerSentEvents(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/ws?sessionId=s1", "/sse?sessionId=s1"} {
 		h := open(t, nil)
@@ -398,23 +398,23 @@ func TestAWebSocketTellsWhatServerSentEventsTell(t *testing.T) {
 		rest, closed := s.rest()
 		wantClose(t, closed, websocket.StatusNormalClosure, "")
 		end := position.Ended(1)
-		want := fmt.Sprintf(`{"type":"chunk","sequence":%d,"chunk":{"type":"run_started","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"turn":1,"messageId":"msg-run-1"}}
-{"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"delta":"void"}}
+		want := fmt.Sprintf(`{"type":"chunk","sequence":%d,"chunk":{"type":"run_started","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"turn":1,"messageId":"msg_run1"}}
+{"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"delta":"void"}}
 {"type":"caught-up","sequence":%d}
 {"type":"rewound","at":0}
-{"type":"chunk","sequence":%d,"chunk":{"type":"run_started","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"turn":1,"messageId":"msg-run-1"}}
-{"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run-2","agentType":"other","timestamp":0,"step":1,"delta":"below"},"sessionId":"c1"}
-{"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"delta":"good"}}
-{"type":"chunk","sequence":%d,"chunk":{"type":"step_committed","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"checkpointId":"cp-1"}}
-{"type":"chunk","sequence":%d,"chunk":{"type":"run_completed","agentId":"run-1","agentType":"demo","timestamp":0,"step":1,"finishReason":"stop"}}
-{"type":"end","sequence":%d,"status":"completed","output":"done"}`, at, void, void, again-1, below, again, position.Committed(1), end-1, end)
+{"type":"chunk","sequence":%d,"chunk":{"type":"run_started","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"turn":1,"messageId":"msg_run1"}}
+{"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run_2","agentType":"other","timestamp":0,"step":1,"delta":"below"},"sessionId":"c1"}
+{"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"delta":"good"}}
+{"type":"chunk","sequence":%d,"chunk":{"type":"step_committed","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"checkpointId":%q}}
+{"type":"chunk","sequence":%d,"chunk":{"type":"run_completed","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"finishReason":"stop"}}
+{"type":"end","sequence":%d,"status":"completed","output":"done"}`, at, void, void, again-1, below, again, position.Committed(1), run.Checkpoint(), end-1, end)
 		if got := texts(append(frames, rest...)); got != want {
 			t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
 		}
 	}
 }
 
-func TestAWebSocketGoesOnFromACursorOrARun(t *testing.T) {
+func TestAWebSocketContinuesFromACursorOrARun(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first := h.begin(t, "s1", "one", nil)
@@ -427,17 +427,17 @@ func TestAWebSocketGoesOnFromACursorOrARun(t *testing.T) {
 	const one, two = "chunk 1.committed, chunk 1.last", "chunk 2.outside-1, fail 2.outside"
 	for path, want := range map[string]string{
 		fmt.Sprint("/ws?sessionId=s1&fromSequence=", shown):                    "chunk 2.outside-1, fail 2.outside",
-		"/ws?sessionId=s1&runId=run-1":                                         "chunk 1.stored.1, chunk 1.stored.2, chunk 1.stored.3, " + one + ", end 1.ended",
-		fmt.Sprint("/ws?sessionId=s1&runId=run-1&fromSequence=", begun):        "chunk 1.33.2, " + one + ", end 1.ended",
-		fmt.Sprint("/ws?sessionId=s1&runId=run-2&fromSequence=", shown):        two,
-		fmt.Sprint("/sse?sessionId=s1&runId=run-2&fromSequence=", shown):       two,
+		"/ws?sessionId=s1&runId=run_1":                                         "chunk 1.stored.1, chunk 1.stored.2, chunk 1.stored.3, " + one + ", end 1.ended",
+		fmt.Sprint("/ws?sessionId=s1&runId=run_1&fromSequence=", begun):        "chunk 1.33.2, " + one + ", end 1.ended",
+		fmt.Sprint("/ws?sessionId=s1&runId=run_2&fromSequence=", shown):        two,
+		fmt.Sprint("/sse?sessionId=s1&runId=run_2&fromSequence=", shown):       two,
 		fmt.Sprint("/ws?sessionId=s1&fromSequence=", shown, "&Last-Event-ID="): two,
 	} {
 		frames, closed := h.socket(t, path).rest()
 		wantClose(t, closed, websocket.StatusNormalClosure, "")
 		var got []string
 		for _, f := range frames {
-			got = append(got, fmt.Sprint(f.Type, " ", place(f.Sequence)))
+			got = append(got, fmt.Sprint(f.Type, " ", placeName(f.Sequence)))
 		}
 		if strings.Join(got, ", ") != want {
 			t.Errorf("%s: got %v, want %s", path, got, want)

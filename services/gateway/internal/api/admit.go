@@ -15,27 +15,26 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 )
 
-// envelope is how many bytes stand before a message in all protocols but
-// Connect's own for calls with one answer: its flags and its length.
+// envelope is the size of the prefix of a message (flags and length), in all protocols but
+// Connect's unary one.
 const envelope = 5
 
-// tenantKey is the key of the caller's tenant in a call's context.
+// tenantKey is the context key of the caller's tenant.
 type tenantKey struct{}
 
-// tenantOf names the tenant that admit has found.
+// tenantOf returns the tenant from admit.
 func tenantOf(ctx context.Context) string {
 	tenant, _ := ctx.Value(tenantKey{}).(string)
 	return tenant
 }
 
-// admit lets those in who have a key, with a body that is bounded. Connect reads,
-// inflates and decodes a body before it asks an interceptor or a method, so
-// whoever is refused is refused here.
+// admit authenticates the request and bounds its body. Connect reads, inflates and decodes a body
+// before it calls an interceptor or a method, so refusals must happen here.
 func (s *Server) admit(next http.Handler) http.Handler {
 	writer := connect.NewErrorWriter()
 	refuse := func(w http.ResponseWriter, r *http.Request, err error) {
-		leaveBody(w, r)
-		_ = writer.Write(w, r, rpc.ConnectError(err)) // a client that is gone needs no answer
+		abandonBody(w, r)
+		_ = writer.Write(w, r, rpc.ConnectError(err)) // the client may have closed the connection
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		tenant, err := s.Keys.Tenant(r.Header)
@@ -43,11 +42,11 @@ func (s *Server) admit(next http.Handler) http.Handler {
 			refuse(w, r, err)
 			return
 		}
-		body := &boundedBody{ReadCloser: r.Body, limit: s.MaxBytes, left: s.MaxBytes, leave: func() { leaveBody(w, r) }}
+		body := &boundedBody{ReadCloser: r.Body, limit: s.MaxBytes, remaining: s.MaxBytes, leave: func() { abandonBody(w, r) }}
 		if enveloped(r) {
-			body.prefix, body.left = make([]byte, 0, envelope), s.MaxBytes+envelope
+			body.prefix, body.remaining = make([]byte, 0, envelope), s.MaxBytes+envelope
 		}
-		if r.ContentLength > int64(body.left) {
+		if r.ContentLength > int64(body.remaining) {
 			refuse(w, r, body.tooLarge())
 			return
 		}
@@ -57,34 +56,34 @@ func (s *Server) admit(next http.Handler) http.Handler {
 	})
 }
 
-// leaveTime is how long the server goes on taking what a refused caller sends. A
-// connection that is closed under a sender is reset, and then the answer is lost.
-const leaveTime = time.Second
+// abandonTimeout is how long the server still reads from a refused caller. If the connection is closed
+// while the caller sends, it is reset and the answer is lost.
+const abandonTimeout = time.Second
 
-// leaveBody leaves the rest of the body unread. Over HTTP/1 the server would wait,
-// even before it answers, for a rest that may never come; over HTTP/2 it does not.
-func leaveBody(w http.ResponseWriter, r *http.Request) {
+// abandonBody leaves the rest of the body unread. Over HTTP/1 the server would otherwise wait for the
+// rest before it answers.
+func abandonBody(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(leaveTime)) // where it is not supported, there is no wait
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(abandonTimeout)) // if not supported, the server does not wait
 	}
 }
 
-// enveloped reports whether messages have a prefix in the request's protocol.
+// enveloped reports whether the protocol of the request puts a prefix before messages.
 func enveloped(r *http.Request) bool {
 	kind := strings.ToLower(r.Header.Get("Content-Type"))
 	return strings.HasPrefix(kind, "application/grpc") || strings.HasPrefix(kind, "application/connect+")
 }
 
-// boundedBody ends a body that is too large with an error that Connect passes on
-// as it stands. Its own says RESOURCE_EXHAUSTED, with no reason, and only after it
-// has read a body to its end. Each call has one message, so the first prefix tells.
+// boundedBody fails the read of a body that is too large with BODY_TOO_LARGE, which Connect passes
+// on. Connect's own limit says RESOURCE_EXHAUSTED without a reason, and only after it has read the
+// whole body. Each call has one message, so its prefix has the size.
 type boundedBody struct {
 	io.ReadCloser
-	limit  int    // of the message
-	left   int    // bytes that may still come
-	prefix []byte // what has come of the prefix; its capacity is 0 where there is none
-	leave  func()
+	limit     int    // of the message
+	remaining int    // bytes until the limit
+	prefix    []byte // read part of the prefix; capacity 0 for protocols without one
+	leave     func()
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
@@ -93,16 +92,16 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	if len(seen) > 0 {
 		b.prefix = append(b.prefix, seen...)
 	}
-	b.left -= n
-	if b.left < 0 || b.promised() > uint64(b.limit) {
+	b.remaining -= n
+	if b.remaining < 0 || b.messageLength() > uint64(b.limit) {
 		b.leave()
 		return 0, readError(b.tooLarge())
 	}
 	return n, err
 }
 
-// promised is the length that the prefix gives the message, 0 until it has come.
-func (b *boundedBody) promised() uint64 {
+// messageLength returns the message length in the prefix; 0 before the prefix is complete.
+func (b *boundedBody) messageLength() uint64 {
 	if len(b.prefix) < envelope {
 		return 0
 	}
@@ -113,10 +112,9 @@ func (b *boundedBody) tooLarge() *fault.Fault {
 	return fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes; send less, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES", b.limit)
 }
 
-// readError is the Connect error of a fault, with the fault in it: where Connect
-// reads inside the interceptors, they look for one.
+// readError returns the Connect error of a fault, with the fault in it for the interceptors.
 func readError(f *fault.Fault) error {
-	out := connect.NewError(connect.Code(rpc.Code(f.Kind)), inside{f})
+	out := connect.NewError(connect.Code(rpc.Code(f.Kind)), faultError{f})
 	if told, ok := errors.AsType[*connect.Error](rpc.ConnectError(f)); ok {
 		for _, detail := range told.Details() {
 			out.AddDetail(detail)
@@ -125,8 +123,8 @@ func readError(f *fault.Fault) error {
 	return out
 }
 
-// inside reads as the fault's detail.
-type inside struct{ fault *fault.Fault }
+// faultError is an error with the fault's detail as its text.
+type faultError struct{ fault *fault.Fault }
 
-func (i inside) Error() string { return i.fault.Detail }
-func (i inside) Unwrap() error { return i.fault }
+func (i faultError) Error() string { return i.fault.Detail }
+func (i faultError) Unwrap() error { return i.fault }

@@ -1,5 +1,4 @@
-// Package api serves the public Connect service, over Connect, gRPC and gRPC-Web
-// alike.
+// Package api serves the public Connect service over Connect, gRPC and gRPC-Web.
 package api
 
 import (
@@ -19,10 +18,10 @@ import (
 	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/submit"
@@ -43,9 +42,8 @@ type Server struct {
 	MaxBytes int // of one request
 }
 
-// Handler gives the handler and the path prefix under which it is to be mounted.
-// It refuses by the header whom it does not know and what is too large, before
-// anything reads the body.
+// Handler returns the handler and its path prefix. It refuses unknown callers and large bodies by
+// their headers, before it reads the body.
 func (s *Server) Handler() (prefix string, handler http.Handler, err error) {
 	traces, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics(),
 		otelconnect.WithoutTraceEvents(), otelconnect.WithPropagator(propagation.TraceContext{}))
@@ -53,7 +51,7 @@ func (s *Server) Handler() (prefix string, handler http.Handler, err error) {
 		return "", nil, err
 	}
 	prefix, handler = agentv1connect.NewAgentServiceHandler(s,
-		connect.WithInterceptors(traces, late{}, rpc.ConnectInterceptor(s.Log)), connect.WithReadMaxBytes(s.MaxBytes))
+		connect.WithInterceptors(traces, deadlineInterceptor{}, rpc.ConnectInterceptor(s.Log)), connect.WithReadMaxBytes(s.MaxBytes))
 	return prefix, s.admit(handler), nil
 }
 
@@ -75,7 +73,7 @@ func (s *Server) Start(ctx context.Context, r *agentv1.StartRequest) (*agentv1.S
 	}, nil
 }
 
-// startRun starts a run; the request has a key, which makes that safe to repeat.
+// startRun starts a run. The request has a key, so it is safe to repeat.
 func (s *Server) startRun(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
 	var started *statev1.StartRunResponse
 	err := retry.Do(ctx, s.Policy, func() (err error) {
@@ -103,10 +101,10 @@ func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.Sta
 	start := &statev1.StartRunRequest{
 		Tenant: tenant, SessionId: r.GetSessionId(), AgentType: r.GetAgentType(), RequestKey: r.GetRequestKey(),
 		Tags: r.GetTags(), Metadata: r.GetMetadata(), CustomState: r.GetState(),
-		Messages: []*eventv1.Message{said(eventv1.Role_ROLE_USER, r.GetMessage())},
+		Messages: []*eventv1.Message{textMessage(eventv1.Role_ROLE_USER, r.GetMessage())},
 		OnBusy:   busyPolicies[r.GetOnBusy()], TimeoutMs: r.GetTimeoutMs(),
 	}
-	// With an id and a key of our own the start is safe to repeat.
+	// With an id and a key the start is safe to repeat.
 	if start.SessionId == "" {
 		start.SessionId = s.NewID()
 	}
@@ -136,7 +134,7 @@ func (s *Server) Abort(ctx context.Context, r *agentv1.AbortRequest) (*agentv1.A
 	return &agentv1.AbortResponse{Effect: stopped.Effect, RunId: stopped.RunID}, err
 }
 
-// stopRequest is what the requests for both kinds of stop have.
+// stopRequest has the common fields of InterruptRequest and AbortRequest.
 type stopRequest interface {
 	GetSessionId() string
 	GetRunId() string
@@ -145,7 +143,7 @@ type stopRequest interface {
 }
 
 func (s *Server) stop(ctx context.Context, r stopRequest, kind statev1.StopKind) (stop.Stopped, error) {
-	if wait := r.GetWaitMs(); wait < 0 || wait > stop.MaxWait.Milliseconds() { // before it overflows
+	if wait := r.GetWaitMs(); wait < 0 || wait > stop.MaxWait.Milliseconds() { // before the conversion can overflow
 		return stop.Stopped{}, fault.New(fault.Invalid, "WAIT_INVALID", "wait_ms is %d; it may be 0 to %d", wait, stop.MaxWait.Milliseconds())
 	}
 	return s.Stops.Stop(ctx, stop.Request{
@@ -181,7 +179,7 @@ func (s *Server) Stream(ctx context.Context, r *agentv1.StreamRequest, out *conn
 	}
 	err = followed.To(stream, sink{out})
 	if err != nil && stream.Err() != nil && ctx.Err() == nil {
-		return httpapi.Stopping() // the caller did not end it, so it may connect again
+		return httpapi.Stopping() // the gateway ended it, so the caller may connect again
 	}
 	return err
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 )
 
-// sink sends frames as they come; Connect flushes each message.
+// sink sends each frame as one message. Connect flushes each.
 type sink struct {
 	out *connect.ServerStream[agentv1.StreamResponse]
 }
 
 func (s sink) Flush() error { return nil }
-func (s sink) Beat() error  { return nil } // HTTP/2 has its own
+func (s sink) Beat() error  { return nil } // HTTP/2 pings instead
 
 func (s sink) Frame(f *frame.Frame) error { return s.out.Send(streamResponse(f)) }
 

@@ -15,10 +15,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
-// takes says which fields a mode of Resume has beside those of all modes.
-type takes struct{ message, checkpoint, branch bool }
+// modeFields are the fields of a Resume mode beside those of all modes.
+type modeFields struct{ message, checkpoint, branch bool }
 
-var modes = map[agentv1.ResumeMode]takes{
+var modes = map[agentv1.ResumeMode]modeFields{
 	agentv1.ResumeMode_RESUME_MODE_CONTINUE:        {},
 	agentv1.ResumeMode_RESUME_MODE_WITH_MESSAGE:    {message: true},
 	agentv1.ResumeMode_RESUME_MODE_RETRY:           {},
@@ -58,8 +58,8 @@ func modeOf(r *agentv1.ResumeRequest) agentv1.ResumeMode {
 	}
 }
 
-// checkMode refuses fields that the mode does not have, and the absence of those that
-// it needs. Invalid (RESUME_INVALID, ID_INVALID).
+// checkMode refuses fields of other modes, and missing fields of this mode. Invalid
+// (RESUME_INVALID, ID_INVALID).
 func checkMode(mode agentv1.ResumeMode, r *agentv1.ResumeRequest) error {
 	has, known := modes[mode]
 	name := strings.ToLower(strings.TrimPrefix(mode.String(), "RESUME_MODE_"))
@@ -83,8 +83,8 @@ func checkMode(mode agentv1.ResumeMode, r *agentv1.ResumeRequest) error {
 	return httpapi.CheckID("session_id", r.GetSessionId())
 }
 
-// resumeRequest makes the request for a run. With a key of our own the start is safe to
-// repeat. Invalid (STATE_INVALID, MESSAGE_INVALID).
+// resumeRequest makes the request for a run. It has a request key, so it is safe to repeat. Invalid
+// (STATE_INVALID, MESSAGE_INVALID).
 func (s *Server) resumeRequest(ctx context.Context, mode agentv1.ResumeMode, r *agentv1.ResumeRequest) (*statev1.StartRunRequest, error) {
 	start := &statev1.StartRunRequest{
 		Tenant: tenantOf(ctx), SessionId: r.GetSessionId(), RequestKey: r.GetRequestKey(), TimeoutMs: r.GetTimeoutMs(),
@@ -93,7 +93,7 @@ func (s *Server) resumeRequest(ctx context.Context, mode agentv1.ResumeMode, r *
 		start.RequestKey = s.NewID()
 	}
 	if r.GetMessage() != "" {
-		start.Messages = []*eventv1.Message{said(eventv1.Role_ROLE_USER, r.GetMessage())}
+		start.Messages = []*eventv1.Message{textMessage(eventv1.Role_ROLE_USER, r.GetMessage())}
 	}
 	start.Traceparent, start.Tracestate = telemetry.Traceparent(ctx)
 	ops, err := stateOps(r.GetModifyState())
@@ -112,7 +112,7 @@ func (s *Server) resumeRequest(ctx context.Context, mode agentv1.ResumeMode, r *
 		start.Intent = &statev1.StartRunRequest_Branch{Branch: &statev1.Branch{
 			FromSessionId: r.GetSessionId(), CheckpointId: r.GetCheckpointId(), AppendMessages: messages, StateOps: ops,
 		}}
-	default: // of these only from_checkpoint has a checkpoint
+	default: // of these, only from_checkpoint has a checkpoint
 		start.Intent = &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{
 			CheckpointId: r.GetCheckpointId(), AppendMessages: messages, StateOps: ops,
 		}}
@@ -120,7 +120,7 @@ func (s *Server) resumeRequest(ctx context.Context, mode agentv1.ResumeMode, r *
 	return start, nil
 }
 
-func said(role eventv1.Role, text string) *eventv1.Message {
+func textMessage(role eventv1.Role, text string) *eventv1.Message {
 	return &eventv1.Message{Role: role, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}}}
 }
 
@@ -133,26 +133,26 @@ func appended(messages []*agentv1.AppendedMessage) ([]*eventv1.Message, error) {
 	for i, m := range messages {
 		role, known := appendable[m.GetRole()]
 		if !known {
-			return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "append_messages[%d] has the role %.50q: it has to be user, assistant or system", i, m.GetRole())
+			return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "append_messages[%d] has the role %.50q: it must be user, assistant or system", i, m.GetRole())
 		}
 		if m.GetText() == "" {
 			return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "append_messages[%d] has no text", i)
 		}
-		message := said(role, m.GetText())
+		message := textMessage(role, m.GetText())
 		message.Hidden = m.GetHidden()
 		out = append(out, message)
 	}
 	return out, nil
 }
 
-// stateOps makes writes of the members of a JSON object, in their order; null takes a
-// key away. Invalid (STATE_INVALID).
+// stateOps returns a write for each member of a JSON object, in order; null deletes a key. Invalid
+// (STATE_INVALID).
 func stateOps(text string) ([]*statev1.StateOp, error) {
 	if text == "" {
 		return nil, nil
 	}
 	if !json.Valid([]byte(text)) || strings.TrimLeft(text, " \t\r\n")[0] != '{' {
-		return nil, fault.New(fault.Invalid, "STATE_INVALID", "modify_state has to be a JSON object")
+		return nil, fault.New(fault.Invalid, "STATE_INVALID", "modify_state must be a JSON object")
 	}
 	d := json.NewDecoder(bytes.NewReader([]byte(text)))
 	_, err := d.Token()
@@ -188,16 +188,16 @@ func (s *Server) CanResume(ctx context.Context, r *agentv1.CanResumeRequest) (*a
 	}, nil
 }
 
-// codeCancelled is the code of a run that was aborted.
+// codeCancelled is the failure code of an aborted run.
 const codeCancelled = "framework_cancelled"
 
-// aborted reports whether somebody has ended for good what failed so. What ended with its
-// parent was not.
+// aborted reports whether a client has aborted the session. A session that ended with its parent
+// was not aborted.
 func aborted(f *statev1.Failure) bool {
 	return f.GetCode() == codeCancelled && f.GetFailureReason() == ""
 }
 
-// unresumable says why a session cannot be resumed; "" when it can.
+// unresumable returns the reason why a session cannot be resumed; "" if it can.
 func unresumable(got *statev1.GetSessionResponse) string {
 	switch got.GetSession().GetStatus() {
 	case statev1.SessionStatus_SESSION_STATUS_ACTIVE:
@@ -207,7 +207,7 @@ func unresumable(got *statev1.GetSessionResponse) string {
 	case statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL,
 		statev1.SessionStatus_SESSION_STATUS_SUSPENDED_STEP_PARTIAL,
 		statev1.SessionStatus_SESSION_STATUS_SUSPENDED_AWAITING_CHILDREN:
-		return awaited(got)
+		return awaitedReason(got)
 	case statev1.SessionStatus_SESSION_STATUS_FAILED:
 		if aborted(got.GetSession().GetFailure()) {
 			return "aborted"
@@ -218,9 +218,9 @@ func unresumable(got *statev1.GetSessionResponse) string {
 	}
 }
 
-// awaited says what a suspended session waits for: its own open calls, then its
-// children.
-func awaited(got *statev1.GetSessionResponse) string {
+// awaitedReason returns the reason for the wait of a suspended session: its own open calls, then
+// its children.
+func awaitedReason(got *statev1.GetSessionResponse) string {
 	for _, call := range got.GetCalls() {
 		if call.GetSessionId() == got.GetSession().GetSessionId() && call.GetRunId() != "" && call.GetAnswer() == nil {
 			return "awaiting_answers"

@@ -13,65 +13,64 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// taken is what has become of the answers, and how the session stands since.
-type taken struct {
-	session  *statev1.Session
-	run      *statev1.Run // the newest
-	open     int32        // calls without an answer
-	asked    string       // the run that asked for the last of the answers; "" when they are for none
-	accepted bool         // one of them was news
-	over     bool         // one came for what is over
-	unknown  bool         // one was for a call that the session does not have
+// submission is the outcome of submitted answers, with the session as of then.
+type submission struct {
+	session     *statev1.Session
+	run         *statev1.Run // the newest
+	openCalls   int32        // answers missing in the session's family
+	askedBy     string       // the run with the last answered call; "" for none
+	accepted    bool         // an answer was accepted
+	ownerEnded  bool         // an answer was for a call of an ended session
+	unknownCall bool         // an answer was for an unknown call
 }
 
 // stopped reports whether the session was ended from outside while it was suspended.
-func (t *taken) stopped() bool { return conversation.Stopped(t.session, t.run) }
+func (t *submission) stopped() bool { return conversation.Stopped(t.session, t.run) }
 
-func (p *post) over() error {
-	return fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE", "the conversation %q does not go on; send a message instead", p.body.ID)
+func (p *post) errOwnerEnded() error {
+	return fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE", "the conversation %q has ended; send a message instead", p.body.ID)
 }
 
-// answer gives the client's answers and tells it what it lacks of the message.
+// answer submits the client's answers and returns the rest of the message.
 func (p *post) answer(ctx context.Context) (*Exchange, error) {
 	t, err := p.submit(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if t.run == nil {
-		return nil, p.stale()
+		return nil, p.errStale()
 	}
 	runs, err := p.chat.sessions.Message(ctx, p.request.Tenant, t.run)
 	switch {
 	case err != nil:
 		return nil, err
-	case p.body.RunID != "" && !among(runs, p.body.RunID): // the state service checks it only with answers
-		return nil, p.stale()
-	case p.wish.intent == answer && t.stopped():
-		return nil, p.over()
-	case t.asked == "":
+	case p.body.RunID != "" && !containsRun(runs, p.body.RunID): // the state service checks it only if there are answers
+		return nil, p.errStale()
+	case p.operation.intent == answer && t.stopped():
+		return nil, p.errOwnerEnded()
+	case t.askedBy == "":
 		return p.attach(ctx, t, runs)
-	case !among(runs, t.asked):
-		return nil, p.stale()
-	case t.asked == t.run.GetRunId() && !conversation.Executing(t.run):
-		return p.stopped(ctx, t, runs)
+	case !containsRun(runs, t.askedBy):
+		return nil, p.errStale()
+	case t.askedBy == t.run.GetRunId() && !conversation.Executing(t.run):
+		return p.afterEnd(ctx, t, runs)
 	}
-	return p.goOn(t, runs)
+	return p.continueMessage(t, runs)
 }
 
-// submit gives the answers to the state service, which knows the calls. An answer to a
-// call that the live run has told and not opened is for none yet: the exchange keeps it,
-// and gives it when the run suspends. So its stream is what says that it was taken; a
-// client whose stream breaks before that is asked again by the next one.
-func (p *post) submit(ctx context.Context) (*taken, error) {
-	answers := p.wish.reply.inLastStep()
+// submit submits the answers. The state service does not know a call of the live run before the run
+// opens it. The exchange then submits the answers again when the run suspends, and the client reads
+// the result on the stream. If the stream breaks first, the next stream asks the client again.
+func (p *post) submit(ctx context.Context) (*submission, error) {
+	answers := p.operation.reply.lastStepAnswers()
 	if len(answers) == 0 {
-		return p.look(ctx)
+		return p.loadSession(ctx)
 	}
 	r := &statev1.SubmitCallsRequest{
-		Tenant: p.request.Tenant, SessionId: p.body.ID, Answers: submitted(answers), SeenRunId: p.body.RunID,
+		Tenant: p.request.Tenant, SessionId: p.body.ID, Answers: toSubmitted(answers), SeenRunId: p.body.RunID,
 		GoOn: statev1.GoOn_GO_ON_ASKED,
 	}
-	if p.chat.majorOr(p.request.Major) >= uistream.Newest { // before, a stop made the client send by itself
+	if p.chat.majorOr(p.request.Major) >= uistream.Newest { // older clients send by themselves after a stop
 		r.GoOn = statev1.GoOn_GO_ON_ANSWERED
 	}
 	r.Traceparent, r.Tracestate = telemetry.Traceparent(ctx)
@@ -83,54 +82,54 @@ func (p *post) submit(ctx context.Context) (*taken, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &taken{session: got.GetSession(), run: got.GetRun(), open: got.GetOpenCalls()}
+	t := &submission{session: got.GetSession(), run: got.GetRun(), openCalls: got.GetOpenCalls()}
 	for _, c := range got.GetCalls() {
 		t.accepted = t.accepted || c.GetOutcome() == statev1.SubmittedCall_OUTCOME_ACCEPTED
-		t.unknown = t.unknown || c.GetOutcome() == statev1.SubmittedCall_OUTCOME_UNKNOWN_TOOL_CALL
-		t.over = t.over || c.GetOutcome() == statev1.SubmittedCall_OUTCOME_OWNER_NOT_CONTINUABLE
+		t.unknownCall = t.unknownCall || c.GetOutcome() == statev1.SubmittedCall_OUTCOME_UNKNOWN_TOOL_CALL
+		t.ownerEnded = t.ownerEnded || c.GetOutcome() == statev1.SubmittedCall_OUTCOME_OWNER_NOT_CONTINUABLE
 		if c.GetRunId() != "" && c.GetOwnerSessionId() == p.body.ID {
-			t.asked = c.GetRunId()
+			t.askedBy = c.GetRunId()
 		}
 	}
 	return t, nil
 }
 
-// look gives the session to a client that brings no answers.
-func (p *post) look(ctx context.Context) (*taken, error) {
+// loadSession loads the session for a client without answers.
+func (p *post) loadSession(ctx context.Context) (*submission, error) {
 	whole, err := p.chat.sessions.Whole(ctx, p.request.Tenant, p.body.ID)
 	if errors.Is(err, fault.NotFound) && p.body.RunID != "" {
-		return nil, p.stale()
+		return nil, p.errStale()
 	}
-	return &taken{session: whole.GetSession(), run: whole.GetCurrentRun(), open: int32(len(conversation.OpenCalls(whole)))}, err
+	return &submission{session: whole.GetSession(), run: whole.GetCurrentRun(), openCalls: int32(len(conversation.OpenCalls(whole)))}, err
 }
 
-// stopped tells of a run that asked, is the newest and has ended.
-func (p *post) stopped(ctx context.Context, t *taken, runs []*statev1.Run) (*Exchange, error) {
+// afterEnd handles answers to calls of the newest run, which has ended.
+func (p *post) afterEnd(ctx context.Context, t *submission, runs []*statev1.Run) (*Exchange, error) {
 	switch {
-	case t.over || conversation.Ended(t.session.GetStatus()):
-		return nil, p.over()
-	case t.open > 0:
+	case t.ownerEnded || conversation.Ended(t.session.GetStatus()):
+		return nil, p.errOwnerEnded()
+	case t.openCalls > 0:
 		return p.partial(ctx, t, runs)
 	default:
-		return nil, fault.New(fault.Conflict, "SESSION_SUSPENDED", "the conversation %q waits for others than the caller; resume its stream later", p.body.ID)
+		return nil, fault.New(fault.Conflict, "SESSION_SUSPENDED", "the conversation %q waits for other clients; resume its stream later", p.body.ID)
 	}
 }
 
-// goOn tells what the runs behind the one that asked have told and will tell. The client
-// knows the message by the id under which it has sent it.
-func (p *post) goOn(t *taken, runs []*statev1.Run) (*Exchange, error) {
-	first := 1 + slices.IndexFunc(runs, func(run *statev1.Run) bool { return run.GetRunId() == t.asked })
+// continueMessage returns an exchange for the runs after the one with the answered calls. The
+// client has the message under the sent id.
+func (p *post) continueMessage(t *submission, runs []*statev1.Run) (*Exchange, error) {
+	first := 1 + slices.IndexFunc(runs, func(run *statev1.Run) bool { return run.GetRunId() == t.askedBy })
 	path := pathResume
 	if !t.accepted {
 		path = pathOf(t.run)
 	}
-	if first == len(runs) { // the run that asked is live: the client has a part of it
-		return p.lacking(path, t, runs, &has{steps: p.wish.reply.steps}), nil
+	if first == len(runs) { // that run is live: the client has a part of it
+		return p.rest(path, t, runs, &clientCopy{steps: p.operation.reply.steps}), nil
 	}
-	return p.lacking(path, t, runs, &has{runs: ids(runs[:first])}), nil
+	return p.rest(path, t, runs, &clientCopy{runs: runIDs(runs[:first])}), nil
 }
 
-func ids(runs []*statev1.Run) map[string]bool {
+func runIDs(runs []*statev1.Run) map[string]bool {
 	ids := map[string]bool{}
 	for _, run := range runs {
 		ids[run.GetRunId()] = true
@@ -138,63 +137,63 @@ func ids(runs []*statev1.Run) map[string]bool {
 	return ids
 }
 
-// attach tells the rest of the newest message.
-func (p *post) attach(ctx context.Context, t *taken, runs []*statev1.Run) (*Exchange, error) {
-	reply := p.wish.reply
+// attach returns the rest of the newest message.
+func (p *post) attach(ctx context.Context, t *submission, runs []*statev1.Run) (*Exchange, error) {
+	reply := p.operation.reply
 	if reply.id != "" && reply.id != t.run.GetMessageId() {
-		return nil, p.stale()
+		return nil, p.errStale()
 	}
-	if p.wish.intent == answer && t.open > 0 && conversation.Suspended(t.session) {
-		if _, err := p.awaiting(ctx, t); err != nil {
+	if p.operation.intent == answer && t.openCalls > 0 && conversation.Suspended(t.session) {
+		if _, err := p.loadAwaited(ctx, t); err != nil {
 			return nil, err
 		}
 	}
-	return p.lacking(pathOf(t.run), t, runs, &has{steps: reply.steps}), nil
+	return p.rest(pathOf(t.run), t, runs, &clientCopy{steps: reply.steps}), nil
 }
 
-// lacking tells the client what it lacks of the runs' message. Where the run is live,
-// calls that nobody knows may become known when it suspends, and its end is news.
-func (p *post) lacking(path string, t *taken, runs []*statev1.Run, h *has) *Exchange {
-	e := p.tell(path, t.session, t.run)
+// rest returns an exchange for the missing part of the message. Unknown calls of a live run may
+// become known when it suspends, so their answers are kept for then.
+func (p *post) rest(path string, t *submission, runs []*statev1.Run, h *clientCopy) *Exchange {
+	e := p.exchange(path, t.session, t.run)
 	live := conversation.Executing(t.run)
-	h.reply = p.wish.reply
-	e.back = &back{reply: p.wish.reply, runs: runs, has: h, idle: len(h.reply.answers) > 0 && !t.accepted && !live}
-	if t.unknown && live {
-		h.keeps, e.back.submit = true, p.submit
+	h.reply = p.operation.reply
+	e.resent = &resent{reply: p.operation.reply, runs: runs, copy: h, idle: len(h.reply.answers) > 0 && !t.accepted && !live}
+	if t.unknownCall && live {
+		h.noReset, e.resent.submit = true, p.submit
 	}
 	return e
 }
 
-// partial tells a client that more answers are awaited. Where somebody else has given
-// them meanwhile, the message goes on behind the run that asked.
-func (p *post) partial(ctx context.Context, t *taken, runs []*statev1.Run) (*Exchange, error) {
-	now, err := p.awaiting(ctx, t)
+// partial tells the client to send more answers. If another client has given them meanwhile, the
+// message continues after the run with the calls.
+func (p *post) partial(ctx context.Context, t *submission, runs []*statev1.Run) (*Exchange, error) {
+	now, err := p.loadAwaited(ctx, t)
 	if err != nil {
 		return nil, err
 	}
 	if now.GetCurrentRun().GetRunId() != t.run.GetRunId() {
-		return p.lacking(pathResume, t, runs, &has{runs: ids(runs)}), nil
+		return p.rest(pathResume, t, runs, &clientCopy{runs: runIDs(runs)}), nil
 	}
-	e := p.tell(pathResume, now.GetSession(), t.run)
-	e.back = &back{reply: p.wish.reply, partial: now}
+	e := p.exchange(pathResume, now.GetSession(), t.run)
+	e.resent = &resent{reply: p.operation.reply, partial: now}
 	return e, nil
 }
 
-// awaiting gives the session as it is now: it has moved on, or waits for something that
-// the client can still answer. A client that takes all for answered would ask for ever:
-// TooLarge (RESULT_TOO_LARGE), Conflict (SESSION_SUSPENDED).
-func (p *post) awaiting(ctx context.Context, t *taken) (*statev1.GetSessionResponse, error) {
+// loadAwaited loads the session. It has a newer run, or a call for the client to answer. Otherwise
+// the client would resend the message endlessly: TooLarge (RESULT_TOO_LARGE), Conflict
+// (SESSION_SUSPENDED).
+func (p *post) loadAwaited(ctx context.Context, t *submission) (*statev1.GetSessionResponse, error) {
 	now, err := p.chat.sessions.Whole(ctx, p.request.Tenant, p.body.ID)
 	if err != nil || now.GetCurrentRun().GetRunId() != t.run.GetRunId() {
 		return now, err
 	}
 	for _, call := range conversation.OpenCalls(now) {
-		if p.wish.reply.calls[call.GetToolCallId()] <= waits {
+		if p.operation.reply.calls[call.GetToolCallId()] <= callWaiting {
 			return now, nil
 		}
 	}
-	if p.wish.reply.large {
-		return nil, fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "a result may have %d bytes, and an error or a reason %d; give a smaller one, or a reference to it", maxResult, maxError)
+	if p.operation.reply.tooLarge {
+		return nil, fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "a result may have %d bytes, and an error or a reason %d; send a smaller one, or a reference to it", maxResult, maxError)
 	}
-	return nil, fault.New(fault.Conflict, "SESSION_SUSPENDED", "the conversation %q waits for something that the message does not answer; load its messages", p.body.ID)
+	return nil, fault.New(fault.Conflict, "SESSION_SUSPENDED", "the conversation %q waits for an answer that the message does not have; load its messages", p.body.ID)
 }

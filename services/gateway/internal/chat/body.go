@@ -8,28 +8,27 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// maxParts bounds the parts of one message of a user: a part of a few bytes costs a
-// hundred in memory.
+// maxParts bounds the parts of a user message. A part of a few bytes costs about a hundred in
+// memory.
 const maxParts = 1000
 
-// maxTail is how many of the last messages are looked at for the newest message of
-// the assistant and of the user.
+// maxTail is how many messages from the end are searched for the newest assistant and user
+// messages.
 const maxTail = 64
 
-// UnmarshalJSON takes the keys that request names. A client sends the whole
-// conversation; of messages only the last entry, the newest of the assistant before it
-// and the last of the user are decoded, and the others are passed over without being
-// kept. Invalid (MESSAGE_INVALID, ID_INVALID): see message and reply.
+// UnmarshalJSON decodes the keys of request and ignores others. Clients send the whole
+// conversation. Of its messages, only the last one and the newest assistant and user messages
+// before it are decoded. Invalid (MESSAGE_INVALID, ID_INVALID): see message and reply.
 func (r *request) UnmarshalJSON(text []byte) error {
 	texts := map[string]*string{
 		"id": &r.ID, "trigger": &r.Trigger, "messageid": &r.MessageID, "agenttype": &r.AgentType, "onbusy": &r.OnBusy, "runid": &r.RunID,
 	}
-	return object(text, func(name string, value []byte, at int64) error {
+	return walkObject(text, func(name string, value []byte, at int64) error {
 		switch key := strings.ToLower(name); key {
 		case "messages":
-			return r.takeList(value, at)
+			return r.decodeMessages(value, at)
 		case "message":
-			return r.takeOne(value, at)
+			return r.decodeMessage(value, at)
 		default:
 			if target := texts[key]; target != nil {
 				return located(json.Unmarshal(value, target), name, at)
@@ -39,39 +38,39 @@ func (r *request) UnmarshalJSON(text []byte) error {
 	})
 }
 
-// stretch is a JSON value and where in its text it begins.
-type stretch struct {
+// rawValue is a JSON value and its offset in the body.
+type rawValue struct {
 	text []byte
 	at   int64
 }
 
-// takeList takes what counts of the conversation.
-func (r *request) takeList(list []byte, at int64) error {
-	r.list = said{}
-	var tail []stretch
-	err := array(list, func(value []byte, offset int64) error {
+// decodeMessages decodes the messages of an excerpt.
+func (r *request) decodeMessages(list []byte, at int64) error {
+	r.list = excerpt{}
+	var tail []rawValue
+	err := walkArray(list, func(value []byte, offset int64) error {
 		if len(tail) == 2*maxTail {
 			tail = append(tail[:0], tail[maxTail:]...)
 		}
-		tail = append(tail, stretch{value, at + offset})
+		tail = append(tail, rawValue{value, at + offset})
 		return nil
 	})
 	if err != nil || len(tail) == 0 {
 		return located(err, "messages", at)
 	}
 	last := tail[len(tail)-1]
-	if err := r.list.take(last.text); err != nil {
+	if err := r.list.decodeLast(last.text); err != nil {
 		return located(err, "messages", last.at)
 	}
 	for i := len(tail) - 2; i >= max(0, len(tail)-maxTail); i-- {
-		r.list.look(tail[i].text)
+		r.list.decodeEarlier(tail[i].text)
 	}
 	return nil
 }
 
-// takeOne takes the last message alone.
-func (r *request) takeOne(value []byte, at int64) error {
-	r.one = said{}
+// decodeMessage decodes the last message, sent alone.
+func (r *request) decodeMessage(value []byte, at int64) error {
+	r.one = excerpt{}
 	switch value[0] {
 	case '"':
 		var text string
@@ -84,13 +83,13 @@ func (r *request) takeOne(value []byte, at int64) error {
 	case 'n':
 		return nil
 	default:
-		return located(r.one.take(value), "message", at)
+		return located(r.one.decodeLast(value), "message", at)
 	}
 }
 
-// take takes the last message.
-func (s *said) take(text []byte) error {
-	role, err := shape(text)
+// decodeLast decodes the last message.
+func (s *excerpt) decodeLast(text []byte) error {
+	role, err := roleOf(text)
 	if role == roleAssistant {
 		got, err := readReply(text)
 		s.last, s.reply = &message{ID: got.id, Role: role}, got
@@ -109,13 +108,13 @@ func (s *said) take(text []byte) error {
 	return nil
 }
 
-// look takes an earlier message where it is the newest of its role. One that is not
-// what it has to be counts as none: the conversation is the state service's.
-func (s *said) look(text []byte) {
+// decodeEarlier decodes an earlier message if it is the newest of its role. It ignores malformed
+// messages: the state service has the conversation.
+func (s *excerpt) decodeEarlier(text []byte) {
 	if s.reply != nil && s.question != nil {
 		return
 	}
-	switch role, err := shape(text); {
+	switch role, err := roleOf(text); {
 	case role == roleAssistant && s.reply == nil:
 		if got, err := readReply(text); err == nil {
 			s.reply, s.unanswered = got, s.question != nil
@@ -128,14 +127,14 @@ func (s *said) look(text []byte) {
 	}
 }
 
-// shape gives the role of a message, "" when it has none, and refuses one with too many
-// parts before they are decoded. Those of the assistant have as many as they have.
-func shape(message []byte) (role string, err error) {
+// roleOf returns the role of a message, "" for none. It counts the parts before they are decoded.
+// Invalid (MESSAGE_INVALID): a user message has too many. Assistant messages may have any number.
+func roleOf(message []byte) (role string, err error) {
 	if message[0] != '{' {
 		return "", nil
 	}
 	parts := 0
-	err = object(message, func(name string, value []byte, _ int64) error {
+	err = walkObject(message, func(name string, value []byte, _ int64) error {
 		switch {
 		case strings.EqualFold(name, "role"):
 			if json.Unmarshal(value, &role) != nil {
@@ -143,7 +142,7 @@ func shape(message []byte) (role string, err error) {
 			}
 		case strings.EqualFold(name, "parts") && value[0] == '[':
 			parts = 0
-			return array(value, func([]byte, int64) error {
+			return walkArray(value, func([]byte, int64) error {
 				parts++
 				return nil
 			})
@@ -156,7 +155,7 @@ func shape(message []byte) (role string, err error) {
 	return role, err
 }
 
-// located makes the place of a type error that of the whole body.
+// located makes the offset and field of a type error relative to the whole body.
 func located(err error, field string, at int64) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		wrong.Offset += at

@@ -24,14 +24,14 @@ func TestOnlyTheLastMessageIsDecoded(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		got, err := r.wish()
-		if err != nil || got.intent != say || r.ID != "s" || got.message.GetId() != "u" || got.message.GetParts()[0].GetText().GetText() != "hi" {
+		got, err := r.operation()
+		if err != nil || got.intent != send || r.ID != "s" || got.message.GetId() != "u" || got.message.GetParts()[0].GetText().GetText() != "hi" {
 			t.Errorf("%s: got %q, %v, %v", name, r.ID, got, err)
 		}
 	}
 }
 
-// The places are those that encoding/json gives for a plain struct.
+// The wanted offsets and fields are those of encoding/json for a plain struct.
 func TestAWrongTypeIsToldWithItsPlaceInTheBody(t *testing.T) {
 	t.Parallel()
 	type plain struct {
@@ -71,13 +71,13 @@ func TestAMessageOfVeryManyPartsIsRefused(t *testing.T) {
 		if err := json.Unmarshal(fmt.Appendf(nil, form, parts(maxParts)), &r); err != nil {
 			t.Errorf("%s: %v", form, err)
 		}
-		if got, err := r.wish(); err != nil || len(got.message.GetParts()) != maxParts {
+		if got, err := r.operation(); err != nil || len(got.message.GetParts()) != maxParts {
 			t.Errorf("%s: got %d parts, %v", form, len(got.message.GetParts()), err)
 		}
 	}
 }
 
-// What is allocated is counted for the whole process, so this test runs alone.
+// The test measures the allocations of the process, so it runs alone.
 func TestALargeBodyOfTinyValuesCostsLittleMoreThanItself(t *testing.T) { //nolint:paralleltest // see above
 	const size = 1 << 20
 	for name, text := range map[string]string{
@@ -89,7 +89,7 @@ func TestALargeBodyOfTinyValuesCostsLittleMoreThanItself(t *testing.T) { //nolin
 		body := []byte(text)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_ = json.Unmarshal(body, &request{}) // its error is the subject of other tests
+		_ = json.Unmarshal(body, &request{}) // other tests check the error
 		runtime.ReadMemStats(&after)
 		if got := after.TotalAlloc - before.TotalAlloc; got > 24*size {
 			t.Errorf("%s: %d MB for a body of %d MB", name, got>>20, len(body)>>20)

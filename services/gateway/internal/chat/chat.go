@@ -1,51 +1,46 @@
-// Package chat serves the AI SDK: POST /chat begins a run, or goes on with one, and
-// streams it; GET /chat/{id}/stream takes up a stream that was lost. Both speak the UI
-// message stream (package uistream). Open and Reopen do the same for other transports.
+// Package chat serves the AI SDK. POST /chat starts or continues a run and streams it. GET
+// /chat/{id}/stream resumes a lost stream. Both speak the UI message stream (package uistream).
+// Open and Reopen do the same for other transports.
 //
 // # What a client may rely on
 //
-//   - The run goes on whatever happens to the connection.
-//   - A body that ends well is whole: it ends with [DONE], after a finish or an
-//     error part. A stream that cannot be finished ends with a broken
-//     connection, which clients take for a drop, and resume.
-//   - The id of an event is the sequence of its chunk, on the last part of the
-//     chunk. Who comes back with it (Last-Event-ID or fromSequence) gets what
-//     follows; who comes without gets the message from its start, under the
-//     same message id. When what the client has seen is void meanwhile, or lies inside a
-//     step whose pieces the log has no more, it gets the message from its start as
-//     well: a second start part means to begin the message anew.
-//   - A message that waits for the live run is answered in its own stream, which
-//     shows nothing before its run begins. The message of a run that continues
-//     another is told whole, from the beginning of the first of its runs; but a
-//     client that has sent the message back, with answers, is told the rest.
-//   - Calls that wait for somebody outside are told to everybody who comes; those that
-//     have been answered are told so that no client runs them again.
-//   - Nobody is asked any more when the session was stopped while it waited: who reads, or
-//     names a place in the message, is told the ends of its calls and an error, and
-//     there is nothing to take up for others.
-//   - The newest message is given to whoever asks for it until the replay window behind its
-//     end is over, but not to a client that names the place of that end.
-//   - Of an answer to a call that is told and that the run has not suspended on yet, the
-//     stream is what says that it was taken: whose stream breaks before is asked again.
-//   - A stream that began before its message was continued goes on with the run that
-//     continues it, however many there are by then.
-//   - A request that can change nothing is an error. With a good end, apps that send on
-//     by themselves would send it again, for ever.
-//   - The run that a request names as the one it has seen (runId) may be any that has
-//     written the newest message; with another one nothing is written (RUN_STALE). A
-//     message that names a run is about where the conversation stands, and never waits.
+//   - The run continues when the connection breaks.
+//   - A body with a clean end is whole: it ends with [DONE], after a finish or an error part. If a
+//     stream cannot be finished, the connection breaks, and clients resume.
+//   - The id of an event is the sequence of its chunk, on the last part of the chunk. With it
+//     (Last-Event-ID or fromSequence) a client receives the rest. Without it, the client receives
+//     the message from its start, under the same message id. A second start part in a stream means:
+//     begin the message again. It comes if the client's parts are void, or if the log no longer has
+//     the pieces of its step.
+//   - A message that waits for the live run is answered in its own stream, which shows nothing
+//     before its run begins. If a run continues another, the message is sent whole, from the start
+//     of the first run. A client that has sent the message back, with answers, receives the rest.
+//   - Every reader receives the pending calls. Answered calls are marked so that no client runs
+//     them again.
+//   - If a session was stopped while it waited, its calls end for readers and for clients that name
+//     a position in the message. They receive the ends of the calls and an error. Other clients
+//     have nothing to resume.
+//   - The newest message can be read until the replay window after its end has passed, but not by a
+//     client that names the position of that end.
+//   - A client may answer a call before the run suspends on it. The answer is confirmed on the
+//     stream. If the stream breaks first, the client must send the answer again.
+//   - If a run continues a message, streams that began before go on with it, however many runs
+//     follow.
+//   - A request that can change nothing is an error. After a clean end, apps that send by
+//     themselves would repeat it endlessly.
+//   - A request may name the run that the client has seen last (runId). It must be a run of the
+//     newest message. For another one nothing is written (RUN_STALE). Such a request never waits.
 //
 // # Paths
 //
-// What a POST wants is read from its body alone (intent); what becomes of it is decided
-// by the state service, in the transaction of the one command that the intent is
-// made into (path):
+// The body of a POST alone says what the client wants (intent). The state service decides, in the
+// transaction of one command, what becomes of it (path):
 //
-//	say     StartRun
-//	answer  SubmitCalls, with go_on
-//	edit    StartRun{edit}
-//	again   StartRun{regenerate}
-//	attach  nothing
+//	send        StartRun
+//	answer      SubmitCalls, with go_on
+//	edit        StartRun{edit}
+//	regenerate  StartRun{regenerate}
+//	attach      nothing
 package chat
 
 import (
@@ -66,12 +61,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// Config are the chat routes' own settings.
+// Config holds the settings of the chat routes.
 type Config struct {
-	ReplayWindow time.Duration // for how long after its end a run is told again
-	Padding      int           // of comments, in bytes, where a proxy stands between
+	ReplayWindow time.Duration // after the end of the newest run
+	Padding      int           // of comments, in bytes, for requests through a proxy
 	Major        uistream.Major
-	Metadata     bool // messages say which run wrote them, and what it used
+	Metadata     bool // whether messages name their run and its usage
 }
 
 // Chat serves the routes. It may be used by many goroutines.
@@ -83,12 +78,12 @@ type Chat struct {
 	sessions *conversation.Reader
 	follower *follow.Follower
 	streams  *httpapi.Streams
-	policy   retry.Policy // for how long the state service may be away
+	policy   retry.Policy // for retries of calls to the state service
 	newID    func() string
 	log      *slog.Logger
 }
 
-// Parts is what a Chat is made of.
+// Parts are the dependencies of a Chat.
 type Parts struct {
 	Limits   httpapi.Limits
 	Runs     statev1.RunServiceClient
@@ -115,7 +110,7 @@ func (c *Chat) Post(w http.ResponseWriter, r *http.Request, tenant string) error
 	if err != nil {
 		return err
 	}
-	ctx, release, err := c.streams.Open(r.Context()) // before the body, which costs memory: what cannot be streamed is not read
+	ctx, release, err := c.streams.Open(r.Context()) // before the body is read into memory
 	if err != nil {
 		return err
 	}
@@ -127,7 +122,7 @@ func (c *Chat) Post(w http.ResponseWriter, r *http.Request, tenant string) error
 	return c.stream(ctx, w, r, e)
 }
 
-// read reads the body and opens the exchange; the body is not kept.
+// read decodes the body and opens the exchange. It does not keep the body.
 func (c *Chat) read(ctx context.Context, w http.ResponseWriter, r *http.Request, asked Request) (*Exchange, error) {
 	var body request
 	if err := httpapi.ReadJSON(w, r, c.limits, &body); err != nil {
@@ -136,15 +131,15 @@ func (c *Chat) read(ctx context.Context, w http.ResponseWriter, r *http.Request,
 	return c.open(ctx, asked, &body)
 }
 
-// Resume is GET /chat/{id}/stream. 204 says that there is nothing to resume.
+// Resume is GET /chat/{id}/stream. It answers 204 if there is nothing to resume.
 func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) error {
 	major, err := MajorOf(r)
 	if err != nil {
 		return err
 	}
-	again := Again{Tenant: tenant, SessionID: r.PathValue("id"), RunID: r.URL.Query().Get("runId"), Major: major}
+	again := ReopenRequest{Tenant: tenant, SessionID: r.PathValue("id"), RunID: r.URL.Query().Get("runId"), Major: major}
 	var ok bool
-	if again.After, again.Named, ok = sse.Cursor(r); !ok {
+	if again.After, again.HasAfter, ok = sse.Cursor(r); !ok {
 		return fault.New(fault.Invalid, "CURSOR_INVALID", "Last-Event-ID and fromSequence take the id of an event")
 	}
 	ctx, release, err := c.streams.Open(r.Context())
@@ -163,8 +158,8 @@ func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) err
 	return c.stream(ctx, w, r, e)
 }
 
-// MajorOf is the client's version of the package ai, as the parameter aiSdk of the request
-// says it; 0 where it does not say. Invalid (AI_SDK_INVALID).
+// MajorOf returns the client's major version of the package ai, from the parameter aiSdk; 0 if it
+// is missing. Invalid (AI_SDK_INVALID).
 func MajorOf(r *http.Request) (uistream.Major, error) {
 	text := r.URL.Query().Get("aiSdk")
 	if text == "" {
@@ -172,23 +167,23 @@ func MajorOf(r *http.Request) (uistream.Major, error) {
 	}
 	major, err := strconv.Atoi(text)
 	if err != nil || major < 5 {
-		return 0, fault.New(fault.Invalid, "AI_SDK_INVALID", "aiSdk is %.20q: it has to be the major version of the package ai, 5 or higher", text)
+		return 0, fault.New(fault.Invalid, "AI_SDK_INVALID", "aiSdk is %.20q: it must be the major version of the package ai, 5 or higher", text)
 	}
 	return uistream.Major(major), nil
 }
 
-// stream tells the exchange to the client. From its first byte on an error is told in
-// the stream or by ErrCut.
+// stream writes the exchange to the client. After the first byte, an error is written to the stream
+// or becomes ErrCut.
 func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, r *http.Request, e *Exchange) error {
 	h := w.Header()
 	h.Set("X-Vercel-Ai-Ui-Message-Stream", "v1")
 	h.Set(httpapi.SessionHeader, headerText(e.SessionID()))
 	h.Set(httpapi.RunHeader, headerText(e.RunID()))
-	if e.Tell(ctx, events{sse.NewWriter(w, r, c.config.Padding)}) != nil {
+	if e.Deliver(ctx, sseOutput{sse.NewWriter(w, r, c.config.Padding)}) != nil {
 		return httpapi.ErrCut
 	}
 	return nil
 }
 
-// headerText makes an id of any script fit for a header.
+// headerText escapes an id for use in a header.
 func headerText(id string) string { return url.PathEscape(id) }

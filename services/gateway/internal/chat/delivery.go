@@ -16,46 +16,46 @@ import (
 var (
 	// errAgain: read again from delivery.cursor.
 	errAgain = errors.New("read again")
-	// errNext: go on with delivery.run, which was changed.
+	// errNext: continue with delivery.run, which has changed.
 	errNext = errors.New("read the next run")
-	// errVoid: the client has parts that cannot be taken back.
-	errVoid = errors.New("the client cannot take back what is void")
+	// errVoid: the client has void parts and cannot remove them.
+	errVoid = errors.New("the client cannot remove its void parts")
 )
 
-// delivery writes one exchange to one client. It is the sink of its follow. One
-// goroutine at a time uses it.
+// delivery writes one exchange to one client. It is the sink of its follow. One goroutine at a time
+// uses it.
 //
-// A client that has the message up to a position (after) receives the rest. The run is still
-// read from its start, because the translator has to know what the client has, but nothing is
-// written before the position. If the position is not among the frames, it lies in an attempt
-// that is void or was committed, and the message is written from its start. A client that has
-// sent the message receives the rest in the same way (has).
+// A client with the message up to a position (after) receives the rest. The run is still read from
+// its start, because the translator must know the client's parts, but nothing is written before the
+// position. If the frames do not have the position, its attempt is void or was committed, and the
+// message is written from its start. If the client has sent the message, it receives the rest in
+// the same way (clientCopy).
 type delivery struct {
 	*Exchange
-	ctx   context.Context //nolint:containedctx // a delivery is one request
-	out   Out
-	has   *has            // what the client has of the message that it sent; nil where it sent none
-	wrote map[string]bool // the runs that wrote at the message: the run, and those that it continues
-	start int64           // where the first of them began
+	ctx     context.Context //nolint:containedctx // one delivery is one request
+	out     Output
+	copy    *clientCopy     // nil if the client has not sent the message
+	writers map[string]bool // the runs of the message: the run, and those that it continues
+	start   int64           // position of the start of the first of them
 
-	t         *uistream.Translator
-	following *follow.Follow
-	met       bool                        // the frame of after was seen
-	cursor    int64                       // of the read
-	told      *frame.Frame                // the frame of the present chunk; nil before the first
-	whole     *statev1.GetSessionResponse // the session when it was first read; nil before that
-	blind     bool                        // that read failed
+	t          *uistream.Translator
+	following  *follow.Follow
+	passed     bool                        // the frame at after was seen
+	cursor     int64                       // position of the read
+	current    *frame.Frame                // frame of the current chunk; nil before the first
+	loaded     *statev1.GetSessionResponse // the session when it was first loaded; nil before
+	readFailed bool                        // the first load failed
 }
 
-// tell writes the exchange to its end. After an error the caller has to cut the stream, once out
-// has begun.
-func (d *delivery) tell() error {
+// deliver writes the exchange to its end. If it fails after out has begun, the caller must cut the
+// stream.
+func (d *delivery) deliver() error {
 	d.out.Begin()
 	d.reset()
-	if d.back != nil && d.back.partial != nil {
-		return d.close()
+	if d.resent != nil && d.resent.partial != nil {
+		return d.closePartial()
 	}
-	if err := d.trace(); err != nil {
+	if err := d.findRuns(); err != nil {
 		return err
 	}
 	if err := d.begin(); err != nil {
@@ -77,50 +77,50 @@ func (d *delivery) follow() error {
 	}
 }
 
-// trace finds the runs of the message.
-func (d *delivery) trace() error {
+// findRuns finds the runs of the message.
+func (d *delivery) findRuns() error {
 	var runs []*statev1.Run
-	if d.back != nil {
-		runs, d.has = d.back.runs, d.back.has.copy()
+	if d.resent != nil {
+		runs, d.copy = d.resent.runs, d.resent.copy.clone()
 	} else {
 		var err error
 		if runs, err = d.chat.sessions.Message(d.ctx, d.session.GetTenant(), d.run); err != nil {
 			return err
 		}
 	}
-	d.wrote, d.start = ids(runs), runs[0].GetStartPosition()
+	d.writers, d.start = runIDs(runs), runs[0].GetStartPosition()
 	if conversation.Waiting(d.run) {
 		d.start = d.session.GetPosition()
 	}
 	return nil
 }
 
-// giveUp gives the end of a run that never began, and so has no message.
-func (d *delivery) giveUp(run *statev1.Run) []uistream.Part {
+// unstartedEnd returns the end of a run without a start, and so without a message.
+func (d *delivery) unstartedEnd(run *statev1.Run) []uistream.Part {
 	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
 		return []uistream.Part{uistream.Error(run.GetFailure().GetError())}
 	}
 	return d.t.GiveUp()
 }
 
-// close ends the stream of a client that has answered only some of the open calls. The client
-// receives the open calls that it does not know.
-func (d *delivery) close() error {
+// closePartial ends the stream after answers to only some of the open calls. The client receives
+// the open calls missing at its end.
+func (d *delivery) closePartial() error {
 	d.put(0, d.t.Start())
 	d.t.Chunk(0, &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}})
-	d.put(0, d.t.Pending(d.unknown()))
+	d.put(0, d.t.Pending(d.unknownCalls()))
 	d.end(0, d.t.Finish(uistream.Paused))
 	return d.out.Flush()
 }
 
-// begin writes the start part to a client that has nothing yet. The message of a waiting run
-// begins with the run.
+// begin writes the start part to a client without parts. For a waiting run, the start comes when
+// the run begins.
 func (d *delivery) begin() error {
 	if d.after <= d.start {
 		d.after = 0
 	}
 	switch {
-	case d.after > 0 && len(d.wrote) > 1: // the client may have the start of an earlier run
+	case d.after > 0 && len(d.writers) > 1: // the client may have the start of an earlier run
 		d.put(0, d.t.GoOn(conversation.RunOf(d.run).Metadata()))
 	case d.after == 0 && !conversation.Waiting(d.run) && !conversation.GivenUp(d.run):
 		d.put(0, d.t.Start())
@@ -130,11 +130,11 @@ func (d *delivery) begin() error {
 
 func (d *delivery) reset() {
 	id := d.run.GetMessageId()
-	if d.back != nil && d.back.reply.id != "" {
-		id = d.back.reply.id
+	if d.resent != nil && d.resent.reply.id != "" {
+		id = d.resent.reply.id
 	}
 	d.t = uistream.New(id, d.major)
-	d.t.Answered(d.answered)
+	d.t.Answered(d.isAnswered)
 	if d.chat.config.Metadata {
 		d.t.Describe(conversation.RunOf(d.run).Metadata())
 	}
@@ -147,21 +147,21 @@ func (d *delivery) startAnew() {
 	d.put(0, d.t.Start())
 }
 
-// Frame takes the next frame of the session.
+// Frame writes the next frame of the session.
 func (d *delivery) Frame(f *frame.Frame) error {
 	if f.Rewound {
 		return d.rewound(f.Sequence)
 	}
 	d.cursor = f.Sequence
-	if err := d.meet(f); err != nil {
+	if err := d.checkPosition(f); err != nil {
 		return err
 	}
 	switch fail, end := f.Terminal.GetFail(), f.Terminal.GetEnd(); {
-	case f.Chunk != nil && d.wrote[f.Chunk.GetAgentId()]:
-		d.told = f
+	case f.Chunk != nil && d.writers[f.Chunk.GetAgentId()]:
+		d.current = f
 		d.write(f.Sequence, d.t.Chunk(f.Sequence, f.Chunk))
 	case f.Terminal != nil && conversation.GivenUp(d.following.Run()):
-		d.end(f.Sequence, d.giveUp(d.following.Run()))
+		d.end(f.Sequence, d.unstartedEnd(d.following.Run()))
 	case fail != nil:
 		d.end(f.Sequence, d.t.Fail(fail.GetError()))
 	case end != nil:
@@ -170,16 +170,16 @@ func (d *delivery) Frame(f *frame.Frame) error {
 	return nil
 }
 
-// finish ends the message of a run that has not failed, unless another run continues it already.
+// finish ends the message of a run without a failure, unless another run continues it already.
 func (d *delivery) finish(sequence int64, end *streamv2.End) error {
 	how := endings[end.GetStatus()]
 	var asked []uistream.Asked
 	if how == uistream.Paused {
 		var err error
-		asked, err = d.left()
+		asked, err = d.pendingCalls()
 		if errors.Is(err, errStopped) {
 			d.write(0, d.t.Pending(asked))
-			d.stop()
+			d.endStopped()
 			return nil
 		}
 		if err != nil {
@@ -187,7 +187,7 @@ func (d *delivery) finish(sequence int64, end *streamv2.End) error {
 		}
 		d.write(0, d.t.Pending(asked))
 	}
-	d.end(sequence, d.still(asked, d.t.Finish(how)))
+	d.end(sequence, d.preventResend(asked, d.t.Finish(how)))
 	return nil
 }
 
@@ -199,15 +199,15 @@ var endings = map[streamv2.EndStatus]uistream.Ending{
 	streamv2.EndStatus_END_STATUS_INTERRUPTED: uistream.Interrupted,
 }
 
-// meet watches for the client's position. If the frames pass it without having it, the client's
-// parts are void, or come in another form.
-func (d *delivery) meet(f *frame.Frame) error {
-	if d.after == 0 || d.met {
+// checkPosition looks for the client's position. If a frame passes it, the client's parts are void,
+// or come in another form.
+func (d *delivery) checkPosition(f *frame.Frame) error {
+	if d.after == 0 || d.passed {
 		return nil
 	}
 	switch {
-	case f.Sequence == d.after && !f.CaughtUp, f.Sequence == d.after-1 && last(f.Chunk):
-		d.met = true // only the end of the run comes after its last chunk
+	case f.Sequence == d.after && !f.CaughtUp, f.Sequence == d.after-1 && isRunEnd(f.Chunk):
+		d.passed = true // only the end of the run comes after its last chunk
 	case f.Sequence > d.after || f.CaughtUp:
 		d.startAnew()
 		d.cursor = d.start
@@ -216,38 +216,38 @@ func (d *delivery) meet(f *frame.Frame) error {
 	return nil
 }
 
-// last reports whether the chunk says how a run has ended.
-func last(c *eventv1.Chunk) bool {
+// isRunEnd reports whether the chunk says how a run ended.
+func isRunEnd(c *eventv1.Chunk) bool {
 	return c.GetRunCompleted() != nil || c.GetRunInterrupted() != nil || c.GetRunSuspended() != nil || c.GetError() != nil
 }
 
-// rewound takes back what the client has behind the position.
+// rewound voids the client's parts after the position.
 func (d *delivery) rewound(at int64) error {
 	parts, ok := d.t.Rewound(at)
 	if !ok {
 		return errVoid
 	}
-	if d.after == 0 || d.met { // otherwise the client has nothing that is void, or begins anew
-		d.put(0, d.has.rest(d.teller(), parts, d.major >= uistream.Newest))
+	if d.after == 0 || d.passed { // otherwise the client has nothing void, or begins again
+		d.put(0, d.copy.rest(d.currentRun(), parts, d.major >= uistream.Newest))
 	}
 	d.cursor = at
 	return nil
 }
 
-// write writes the parts of one record that the client does not have.
+// write writes the missing parts of one record.
 func (d *delivery) write(sequence int64, parts []uistream.Part) {
 	if sequence != 0 && sequence <= d.after {
 		return
 	}
-	d.put(sequence, d.has.rest(d.teller(), parts, d.major >= uistream.Newest))
+	d.put(sequence, d.copy.rest(d.currentRun(), parts, d.major >= uistream.Newest))
 }
 
 // put writes parts. The last one gets the sequence of their record as its id.
 func (d *delivery) put(sequence int64, parts []uistream.Part) {
 	for i, p := range parts {
 		text, err := p.Append(nil)
-		if err != nil { // cannot happen: texts of tools were made valid before
-			d.chat.log.ErrorContext(d.ctx, "part has no JSON", "type", p.Type, "error", err)
+		if err != nil { // cannot happen: the texts of tools are valid
+			d.chat.log.ErrorContext(d.ctx, "part cannot be encoded", "type", p.Type, "error", err)
 			continue
 		}
 		id := int64(0)
@@ -259,21 +259,21 @@ func (d *delivery) put(sequence int64, parts []uistream.Part) {
 }
 
 func (d *delivery) end(sequence int64, parts []uistream.Part) {
-	if over := d.has.over(parts); sequence == 0 || sequence > d.after {
+	if over := d.copy.end(parts); sequence == 0 || sequence > d.after {
 		d.put(sequence, over)
 	}
 	d.out.Done()
 }
 
-// teller gives the run of the present chunk.
-func (d *delivery) teller() string {
-	if d.told == nil {
+// currentRun gives the run of the present chunk.
+func (d *delivery) currentRun() string {
+	if d.current == nil {
 		return ""
 	}
-	return d.told.Chunk.GetAgentId()
+	return d.current.Chunk.GetAgentId()
 }
 
-// Flush sends what was written.
+// Flush sends the written parts.
 func (d *delivery) Flush() error { return d.out.Flush() }
 
 // Beat keeps the connection alive.

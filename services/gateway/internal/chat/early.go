@@ -11,42 +11,43 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
-// startWith is startRun for a message that brings answers. A message that would wait for the live run
-// must not bring the answer to a call that this run has shown but not opened yet: no run would
-// take the answer, and the session would wait for it. Such a message is refused as a whole, after
-// a wait for the call: Unavailable (CALL_NOT_OPEN).
-func (p *post) startWith(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
+// startWithAnswers is startRun for messages with or without answers. A message that waits for the
+// live run must not answer a call of its step in flight: no run would take the answer, and the
+// session would wait for it. startWithAnswers waits for the call to open, then refuses the whole
+// message: Unavailable (CALL_NOT_OPEN).
+func (p *post) startWithAnswers(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
 	policy := r.GetOnBusy()
 	if policy != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED && policy != statev1.BusyPolicy_BUSY_POLICY_ENQUEUE || len(r.GetAnswers()) == 0 {
 		return p.startRun(ctx, r)
 	}
-	r.OnBusy = statev1.BusyPolicy_BUSY_POLICY_REJECT // in most sessions nothing runs
+	r.OnBusy = statev1.BusyPolicy_BUSY_POLICY_REJECT // most sessions have no live run
 	started, err := p.startRun(ctx, r)
 	if fault.ReasonOf(err) != sessionBusy {
 		return started, err
 	}
 	r.OnBusy = policy
-	if err := retry.Do(ctx, p.chat.policy, func() error { return p.early(ctx, r) }); err != nil {
+	if err := retry.Do(ctx, p.chat.policy, func() error { return p.checkEarlyAnswers(ctx, r) }); err != nil {
 		return nil, err
 	}
 	return p.startRun(ctx, r)
 }
 
-// early gives Unavailable (CALL_NOT_OPEN) for a message that would wait and brings an early answer.
-// The state service refuses it as well, but knows a call only once the plan is recorded. The
-// live log has it before that. A log that does not answer within a moment is passed over.
-func (p *post) early(ctx context.Context, r *statev1.StartRunRequest) error {
+// checkEarlyAnswers fails if the message would wait and answers a call of the step in flight:
+// Unavailable (CALL_NOT_OPEN). The state service checks this as well, but knows a call only once
+// the plan is recorded. The live log has it earlier. If the log does not answer within
+// answeredTimeout, its calls are ignored.
+func (p *post) checkEarlyAnswers(ctx context.Context, r *statev1.StartRunRequest) error {
 	session, run, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
 	if err != nil || !conversation.Executing(run) {
 		return err
 	}
-	waits, err := p.waits(ctx, run.GetAgentType(), r.GetOnBusy())
+	waits, err := p.wouldWait(ctx, run.GetAgentType(), r.GetOnBusy())
 	if err != nil || !waits {
 		return err
 	}
 	look, cancel := context.WithTimeout(ctx, answeredTimeout)
 	defer cancel()
-	asks := questions(p.chat.follower.InFlight(look, session))
+	asks := awaitedCalls(p.chat.follower.InFlight(look, session))
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -58,8 +59,9 @@ func (p *post) early(ctx context.Context, r *statev1.StartRunRequest) error {
 	return nil
 }
 
-// waits reports whether a message waits for the live run. The policy says so, or the agent's own.
-func (p *post) waits(ctx context.Context, agent string, policy statev1.BusyPolicy) (bool, error) {
+// wouldWait reports whether a message waits for the live run, by the policy or else by that of the
+// agent.
+func (p *post) wouldWait(ctx context.Context, agent string, policy statev1.BusyPolicy) (bool, error) {
 	if policy != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
 		return policy == statev1.BusyPolicy_BUSY_POLICY_ENQUEUE, nil
 	}
@@ -69,8 +71,8 @@ func (p *post) waits(ctx context.Context, agent string, policy statev1.BusyPolic
 	}), err
 }
 
-// questions are the calls of the step in flight that a client or a human has to answer.
-func questions(inFlight []*frame.Frame) map[string]bool {
+// awaitedCalls returns the calls of the step in flight for a client or a human to answer.
+func awaitedCalls(inFlight []*frame.Frame) map[string]bool {
 	asks := map[string]bool{}
 	for _, f := range inFlight {
 		if start := f.Chunk.GetToolStart(); start.GetAwaitsClient() {

@@ -14,96 +14,95 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// Request is what a client sends with POST /chat, by whatever way it came.
+// Request is a POST /chat, over any transport.
 type Request struct {
 	Tenant string
-	Major  uistream.Major // of the client's package ai; 0: what the gateway is configured for
-	Header http.Header    // of these the request key, on-busy and the run id are read
+	Major  uistream.Major // of the client's package ai; 0 for the configured one
+	Header http.Header    // with the request key, on-busy and run id, if any
 	Body   []byte         // JSON
 }
 
-// Again asks for a stream that was lost.
-type Again struct {
+// ReopenRequest resumes a lost stream.
+type ReopenRequest struct {
 	Tenant    string
 	SessionID string
 	RunID     string         // "" for the newest
 	Major     uistream.Major // as in Request
-	After     int64          // the client has everything up to this sequence; 0: nothing
-	Named     bool           // the client has named a sequence, be it 0
+	After     int64          // the client has everything up to this sequence; 0 for nothing
+	HasAfter  bool           // the client has sent After, even if it is 0
 }
 
-// Out takes the telling of an exchange, from one goroutine.
-type Out interface {
-	// Begin is called once, before all else.
+// Output writes an exchange. One goroutine uses it.
+type Output interface {
+	// Begin is called once, first.
 	Begin()
-	// Part adds a part, one line of JSON that is good until the call returns. The last
-	// part of a record has its sequence; others have 0.
+	// Part adds a part: one line of JSON, valid until the call returns. The last part of a record
+	// has its sequence; others have 0.
 	Part(sequence int64, json []byte)
-	// Done adds the end: nothing comes behind it.
+	// Done adds the end. Nothing follows it.
 	Done()
-	// Flush sends what was added. It is called whenever nothing more waits.
+	// Flush sends the added parts. It is called whenever no more are ready.
 	Flush() error
-	// Beat is called when nothing has come for a while.
+	// Beat is called after a quiet period.
 	Beat() error
 }
 
-// Exchange is an answer that is ready to be told, once.
+// Exchange is an answer to a request. It is delivered once.
 type Exchange struct {
 	chat    *Chat
-	path    string // how it came to be, for those who watch the service
+	path    string // for logs and traces
 	session *statev1.Session
 	run     *statev1.Run
 	major   uistream.Major
 	after   int64
-	back    *back // of a client that has sent the message back; nil: it has nothing
+	resent  *resent // nil if the client has not sent the message
 }
 
-// back is what there is of a client that has sent the message back.
-type back struct {
+// resent is the client's copy of the message, compared with the stored one.
+type resent struct {
 	reply *reply
-	runs  []*statev1.Run // those of the message, the newest last
-	has   *has           // before anything is told
+	runs  []*statev1.Run // of the message, the newest last
+	copy  *clientCopy    // before the delivery
 
-	partial *statev1.GetSessionResponse // where more answers are awaited, and only that is told; nil otherwise
-	// idle says that the client has answered and none of that was news. An end that says
-	// no more than it has seen must not look like one to go on from.
+	partial *statev1.GetSessionResponse // the session if more answers are awaited, and only that is delivered; else nil
+	// idle: the client has sent answers and all were known. The end of the stream must not make it
+	// send again.
 	idle bool
-	// submit gives the answers again, which were for calls that nobody knew while the run
-	// was live; nil when there were none.
-	submit func(context.Context) (*taken, error)
+	// submit submits the answers again, for calls that were unknown while the run was live. nil if
+	// there were none.
+	submit func(context.Context) (*submission, error)
 }
 
-// SessionID names the session.
+// SessionID returns the id of the session.
 func (e *Exchange) SessionID() string { return e.session.GetSessionId() }
 
-// RunID names the run that is told.
+// RunID returns the id of the run.
 func (e *Exchange) RunID() string { return e.run.GetRunId() }
 
-// Tell tells the run to its end. After an error the message is not whole: the
-// connection has to be broken, which a client takes for a drop, and resumes.
-func (e *Exchange) Tell(ctx context.Context, out Out) error {
+// Deliver writes the run to its end. After an error the message is incomplete: break the
+// connection, so that the client resumes.
+func (e *Exchange) Deliver(ctx context.Context, out Output) error {
 	d := &delivery{Exchange: e, ctx: retry.Stream(ctx), out: out}
-	err := d.tell()
+	err := d.deliver()
 	if err != nil {
 		e.chat.log.DebugContext(ctx, "chat stream cut", "run", e.RunID(), "error", err)
 	}
 	return err
 }
 
-// Open does what the client asks for with POST /chat. It returns the faults of
-// httpapi.DecodeJSON, of the intents (Invalid: ID_INVALID, MESSAGE_INVALID, FILE_INVALID,
-// ON_BUSY_INVALID, TRIGGER_UNSUPPORTED), of the state service, and
+// Open handles a POST /chat. It returns the faults of httpapi.DecodeJSON, of the intents (Invalid:
+// ID_INVALID, MESSAGE_INVALID, FILE_INVALID, ON_BUSY_INVALID, TRIGGER_UNSUPPORTED), of the state
+// service, and
 //
-//   - Conflict (RUN_STALE): the conversation has moved on, and the request is about
-//     what is no longer its end. Answers that it brought stand, but where it names the
-//     run that it has seen: then nothing of it was looked at;
-//   - Conflict (MESSAGE_EXISTS): the id of the message is that of another one;
-//   - Conflict (SESSION_SUSPENDED): the session waits for something else than what the
-//     client answers. A good end would make it ask the same for ever;
-//   - Conflict (OWNER_NOT_CONTINUABLE): the calls belong to what is over;
-//   - Unavailable (CALL_NOT_OPEN): a message that would wait brings the answer to a call
-//     that the live run has not opened yet. The same request may be sent again;
-//   - TooLarge (RESULT_TOO_LARGE): an answer that is awaited is too large.
+//   - Conflict (RUN_STALE): the conversation has a newer message than the request. Its answers are
+//     stored, except if it names the run that it has seen: then nothing is stored.
+//   - Conflict (MESSAGE_EXISTS): another message has this id.
+//   - Conflict (SESSION_SUSPENDED): the session waits for something that the client does not
+//     answer. After a clean end the client would repeat the request endlessly.
+//   - Conflict (OWNER_NOT_CONTINUABLE): the session of the calls has ended.
+//   - Unavailable (CALL_NOT_OPEN): a message that would wait answers a call that the live run has
+//     not opened. Send the same request again.
+//   - TooLarge (RESULT_TOO_LARGE): an awaited answer is too large.
 func (c *Chat) Open(ctx context.Context, r Request) (*Exchange, error) {
 	var body request
 	if err := httpapi.DecodeJSON(r.Body, &body); err != nil {
@@ -112,14 +111,14 @@ func (c *Chat) Open(ctx context.Context, r Request) (*Exchange, error) {
 	return c.open(ctx, r, &body)
 }
 
-// Reopen takes up a stream that was lost. nil says that there is nothing to resume.
-func (c *Chat) Reopen(ctx context.Context, r Again) (*Exchange, error) {
+// Reopen resumes a lost stream. It returns nil if there is nothing to resume.
+func (c *Chat) Reopen(ctx context.Context, r ReopenRequest) (*Exchange, error) {
 	if err := httpapi.CheckID("the session's id", r.SessionID); err != nil {
 		return nil, err
 	}
-	whole, run, err := c.asked(ctx, r)
+	whole, run, err := c.requestedRun(ctx, r)
 	if errors.Is(err, fault.NotFound) || err == nil && !c.resumable(whole, run, r) {
-		return nil, nil //nolint:nilnil // it is no error, and no exchange
+		return nil, nil //nolint:nilnil // neither an error nor an exchange
 	}
 	if err != nil {
 		return nil, err
@@ -127,9 +126,9 @@ func (c *Chat) Reopen(ctx context.Context, r Again) (*Exchange, error) {
 	return &Exchange{chat: c, path: pathAttach, session: whole.GetSession(), run: run, major: c.majorOr(r.Major), after: r.After}, nil
 }
 
-// asked gives the session and the run that is asked for, the newest where none is named or
-// the one that is named has written of the same message.
-func (c *Chat) asked(ctx context.Context, r Again) (*statev1.GetSessionResponse, *statev1.Run, error) {
+// requestedRun returns the session and the requested run. It returns the newest run if none is
+// named, or if the newest run continues the message of the named one.
+func (c *Chat) requestedRun(ctx context.Context, r ReopenRequest) (*statev1.GetSessionResponse, *statev1.Run, error) {
 	whole, err := c.sessions.Whole(ctx, r.Tenant, r.SessionID)
 	run := whole.GetCurrentRun()
 	if err != nil || r.RunID == "" || r.RunID == run.GetRunId() {
@@ -145,12 +144,11 @@ func (c *Chat) asked(ctx context.Context, r Again) (*statev1.GetSessionResponse,
 	return whole, named, err
 }
 
-// resumable reports whether there is something to tell: not of a run that has never begun, not
-// to who has named the position of its end, and not for longer than the replay window. Calls
-// that wait for an answer are told whenever somebody comes, who may be the one to give it. Of
-// a session that was stopped while it waited, only those are told who have a part of the
-// message: its calls may still wait for them there.
-func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, r Again) bool {
+// resumable reports whether there is something to send. There is not for a run without a start, for
+// a client at the position of the end, and after the replay window. Pending calls are sent at any
+// time, since any reader may answer them. If the session was stopped while it waited, only clients
+// with a part of the message receive the ends of its calls.
+func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, r ReopenRequest) bool {
 	over := run.GetCompletedAt()
 	switch {
 	case run == nil:
@@ -160,19 +158,19 @@ func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, r 
 	case conversation.GivenUp(run):
 		return false
 	case conversation.Stopped(whole.GetSession(), run):
-		return r.Named && c.recent(max(over, whole.GetSession().GetUpdatedAt()))
+		return r.HasAfter && c.inReplayWindow(max(over, whole.GetSession().GetUpdatedAt()))
 	case run.GetEndPosition() > 0 && r.After >= run.GetEndPosition():
 		return false
 	case run.GetRunId() == whole.GetCurrentRun().GetRunId() && !conversation.Ended(whole.GetSession().GetStatus()) && len(conversation.OpenCalls(whole)) > 0:
 		return true
 	default:
-		return c.recent(over)
+		return c.inReplayWindow(over)
 	}
 }
 
-// recent reports whether what ended then is told again.
-func (c *Chat) recent(over int64) bool {
-	return c.limits.Now().Sub(time.UnixMilli(over)) < c.config.ReplayWindow
+// inReplayWindow reports whether a run that ended then is still sent. ended is in milliseconds.
+func (c *Chat) inReplayWindow(ended int64) bool {
+	return c.limits.Now().Sub(time.UnixMilli(ended)) < c.config.ReplayWindow
 }
 
 func (c *Chat) majorOr(m uistream.Major) uistream.Major {

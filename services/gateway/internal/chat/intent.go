@@ -8,16 +8,16 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
-// intent is what a client wants with its POST.
+// intent is the purpose of a POST.
 type intent int
 
 // The intents.
 const (
-	say    intent = iota // a message of the user's
-	answer               // answers to calls of the last assistant message
-	edit                 // another message in the place of one of the user's
-	again                // another answer to a message of the user's
-	attach               // the rest of the last assistant message
+	send       intent = iota // send a user message
+	answer                   // answer calls of the last assistant message
+	edit                     // replace a user message
+	regenerate               // write another answer to a user message
+	attach                   // read the rest of the last assistant message
 )
 
 const (
@@ -25,65 +25,64 @@ const (
 	triggerRegenerate = "regenerate-message"
 )
 
-// wish is an intent with what it is about.
-type wish struct {
-	intent  intent
-	message *eventv1.Message // of say and edit; of again, where the client has sent it
-	target  string           // of edit and again: the message to go back to; of again it may be an assistant's
-	instead string           // of again: the answer in whose place another is wanted; "" when that is not said
-	reply   *reply           // the newest of the assistant's messages; nil when none came
+// operation is an intent with its arguments.
+type operation struct {
+	intent   intent
+	message  *eventv1.Message // of send and edit; of regenerate if the client sent it
+	target   string           // of edit and regenerate: the message to go back to, which may be an assistant's for regenerate
+	answerID string           // of regenerate: the answer to replace; "" for any
+	reply    *reply           // the newest assistant message; nil for none
 }
 
-// wish says what the client wants. Invalid: MESSAGE_INVALID, ID_INVALID, FILE_INVALID,
-// TRIGGER_UNSUPPORTED.
-func (r *request) wish() (wish, error) {
-	s := r.said()
+// operation returns the operation of the request. Invalid: MESSAGE_INVALID, ID_INVALID,
+// FILE_INVALID, TRIGGER_UNSUPPORTED.
+func (r *request) operation() (operation, error) {
+	s := r.excerpt()
 	switch {
 	case r.Trigger == triggerRegenerate:
-		return r.wishAgain(s)
+		return r.regenerateOperation(s)
 	case r.Trigger != "" && r.Trigger != triggerSubmit:
-		return wish{}, fault.New(fault.Invalid, "TRIGGER_UNSUPPORTED", "trigger is %.50q: it has to be %s or %s", r.Trigger, triggerSubmit, triggerRegenerate)
+		return operation{}, fault.New(fault.Invalid, "TRIGGER_UNSUPPORTED", "trigger is %.50q: it must be %s or %s", r.Trigger, triggerSubmit, triggerRegenerate)
 	case s.last == nil:
-		return wish{}, fault.New(fault.Invalid, "MESSAGE_INVALID", "the body has neither messages nor message")
+		return operation{}, fault.New(fault.Invalid, "MESSAGE_INVALID", "the body has neither messages nor message")
 	case s.last.Role == roleAssistant, s.last.Role == roleUser && r.continues(s):
-		w := wish{intent: attach, reply: s.reply}
-		if len(s.reply.inLastStep()) > 0 || s.reply.large {
+		w := operation{intent: attach, reply: s.reply}
+		if len(s.reply.lastStepAnswers()) > 0 || s.reply.tooLarge {
 			w.intent = answer
 		}
 		return w, nil
 	case s.last.Role != roleUser:
-		return wish{}, fault.New(fault.Invalid, "MESSAGE_INVALID", "the last message has to have the role user or assistant")
+		return operation{}, fault.New(fault.Invalid, "MESSAGE_INVALID", "the last message has to have the role user or assistant")
 	}
 	stored, err := s.last.stored()
-	w := wish{intent: say, message: stored, reply: s.reply}
+	w := operation{intent: send, message: stored, reply: s.reply}
 	if r.MessageID != "" && r.MessageID == s.last.ID {
 		w.intent, w.target = edit, r.MessageID
 	}
 	return w, err
 }
 
-// continues reports whether the client goes on with an assistant message although the
-// user has said something since.
-func (r *request) continues(s said) bool {
-	return r.MessageID != "" && s.reply != nil && r.MessageID == s.reply.id && len(s.reply.inLastStep()) > 0
+// continues reports whether the client continues an assistant message after a newer user message.
+func (r *request) continues(s excerpt) bool {
+	return r.MessageID != "" && s.reply != nil && r.MessageID == s.reply.id && len(s.reply.lastStepAnswers()) > 0
 }
 
-// wishAgain goes back to the last message of the user's. Where messageId names an answer
-// that stands before that, it is about an earlier one, which the state service knows.
-func (r *request) wishAgain(s said) (wish, error) {
-	w := wish{intent: again, target: r.MessageID}
+// regenerateOperation goes back to the last user message. If messageId names an answer before it,
+// the operation is about the question to that answer, as the state service finds it.
+func (r *request) regenerateOperation(s excerpt) (operation, error) {
+	w := operation{intent: regenerate, target: r.MessageID}
 	if s.question != nil && (!s.unanswered || r.MessageID == "" || r.MessageID != s.reply.id) {
 		var err error
 		if w.message, err = s.question.stored(); err != nil {
-			return wish{}, err
+			return operation{}, err
 		}
 		w.target = cmp.Or(s.question.ID, r.MessageID)
 		if r.MessageID != w.target {
-			w.instead = r.MessageID
+			w.answerID = r.MessageID
 		}
 	}
 	if w.target == "" {
-		return wish{}, fault.New(fault.Invalid, "MESSAGE_INVALID", "to answer again, send the message of the user with its id, or messageId")
+		return operation{}, fault.New(fault.Invalid, "MESSAGE_INVALID", "to regenerate, send the user message with its id, or messageId")
 	}
 	return w, httpapi.CheckID("the id of the message", w.target)
 }

@@ -11,52 +11,51 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
-// What the state service takes of answers.
+// Limits of the state service on answers.
 const (
 	maxAnswers = 1000
 	maxResult  = 1_000_000 // bytes
-	maxError   = 8 << 10   // bytes, of a reason as well
+	maxError   = 8 << 10   // bytes, also of a reason
 )
 
-// reply is what a client sends of an assistant message, as much of it as says what the
-// client has and what it answers.
+// reply is the client's copy of an assistant message, with its answers.
 type reply struct {
-	id      string
-	steps   int // how many have begun
-	answers []answered
-	calls   map[string]known // those that the client knows, with their input
-	texts   []int            // how many bytes the client has of each text, or reasoning, of the last step
-	large   bool             // an answer of the last step was left out that is too large to be one
+	id       string
+	steps    int // how many have begun
+	answers  []callAnswer
+	calls    map[string]callState // calls that the client has, with their input
+	texts    []int                // bytes of each text or reasoning of the last step
+	tooLarge bool                 // an answer of the last step was dropped because of its size
 }
 
-// known is how a call stands at the client.
-type known int
+// callState is the state of a call at the client.
+type callState int
 
 const (
-	waits   known = iota + 1 // for an answer, or for the server
-	decided                  // the client has said yes or no
-	ended                    // it has an end there, given by the client or told by the server
+	callWaiting callState = iota + 1 // for an answer, or for the server
+	callDecided                      // the client has approved or rejected it
+	callEnded                        // with an end from the client or the server
 )
 
-// answered is a call with its answer. Most are ends of server tools, which only the
-// state service can tell from answers of the client.
-type answered struct {
+// callAnswer is an answer to a call, or the end of a server tool. Only the state service can tell
+// the two apart.
+type callAnswer struct {
 	call   string
-	step   int // the step in which the call stands, counted in the message; 0 before the first
+	step   int // the number of the call's step in the message; 0 before the first
 	answer *statev1.CallAnswer
 }
 
-// readReply reads an assistant message. Invalid: MESSAGE_INVALID, ID_INVALID.
+// readReply decodes an assistant message. Invalid: MESSAGE_INVALID, ID_INVALID.
 func readReply(text []byte) (*reply, error) {
-	r := &reply{calls: map[string]known{}}
-	err := object(text, func(name string, value []byte, at int64) error {
+	r := &reply{calls: map[string]callState{}}
+	err := walkObject(text, func(name string, value []byte, at int64) error {
 		switch {
 		case strings.EqualFold(name, "id"):
 			return located(json.Unmarshal(value, &r.id), name, at)
 		case strings.EqualFold(name, "parts"):
-			r.steps, r.answers, r.texts, r.large = 0, nil, nil, false
+			r.steps, r.answers, r.texts, r.tooLarge = 0, nil, nil, false
 			clear(r.calls)
-			return located(array(value, r.take), name, at)
+			return located(walkArray(value, r.addPart), name, at)
 		default:
 			return nil
 		}
@@ -64,14 +63,14 @@ func readReply(text []byte) (*reply, error) {
 	if err == nil && r.id != "" {
 		err = httpapi.CheckID("the id of the message", r.id)
 	}
-	if len(r.answers) > maxAnswers { // what is open stands in the last step
+	if len(r.answers) > maxAnswers { // open calls are in the last step
 		r.answers = r.answers[len(r.answers)-maxAnswers:]
 	}
 	return r, err
 }
 
-// The states of a tool's part. The client lacks a part of the input, or has an end or an
-// answer; in others the call waits.
+// States of a tool part. input-streaming has only a part of the input; the others have an end or an
+// answer. In other states the call waits.
 const (
 	inputStreaming    = "input-streaming"
 	outputAvailable   = "output-available"
@@ -82,11 +81,11 @@ const (
 
 // tool is the part of a tool call.
 type tool struct {
-	Type       string  `json:"type"`
-	ToolCallID string  `json:"toolCallId"`
-	State      string  `json:"state"`
-	Output     passing `json:"output"`
-	ErrorText  string  `json:"errorText"`
+	Type       string    `json:"type"`
+	ToolCallID string    `json:"toolCallId"`
+	State      string    `json:"state"`
+	Output     rawOutput `json:"output"`
+	ErrorText  string    `json:"errorText"`
 	Approval   *struct {
 		ID       string `json:"id"`
 		Approved *bool  `json:"approved"`
@@ -94,28 +93,27 @@ type tool struct {
 	} `json:"approval"`
 }
 
-// passing is a JSON value as it stands in the text that is decoded: a part of that text,
-// which is good while that is.
-type passing []byte
+// rawOutput is a JSON value as a slice of the decoded text. It is valid as long as that text.
+type rawOutput []byte
 
-func (p *passing) UnmarshalJSON(text []byte) error {
+func (p *rawOutput) UnmarshalJSON(text []byte) error {
 	*p = text
 	return nil
 }
 
-// What a part has that counts here. Most parts are texts and have neither.
+// Marks of the relevant parts. Most parts are texts and have neither.
 var (
 	stepMark = []byte(`"step-start"`)
 	callMark = []byte(`"toolCallId"`)
 )
 
-// take takes the next part.
-func (r *reply) take(text []byte, at int64) error {
+// addPart adds the next part.
+func (r *reply) addPart(text []byte, at int64) error {
 	switch {
 	case text[0] != '{':
 		return nil
 	case !bytes.Contains(text, stepMark) && !bytes.Contains(text, callMark):
-		r.takeText(text)
+		r.addText(text)
 		return nil
 	}
 	var t tool
@@ -124,7 +122,7 @@ func (r *reply) take(text []byte, at int64) error {
 	}
 	if t.Type == "step-start" {
 		r.steps++
-		r.texts, r.large = nil, false
+		r.texts, r.tooLarge = nil, false
 		return nil
 	}
 	if t.Type != "dynamic-tool" && !strings.HasPrefix(t.Type, "tool-") || t.ToolCallID == "" {
@@ -138,40 +136,39 @@ func (r *reply) take(text []byte, at int64) error {
 		return err
 	}
 	if t.State != inputStreaming {
-		r.calls[t.ToolCallID] = t.stands()
+		r.calls[t.ToolCallID] = t.callState()
 	}
 	switch {
 	case answer == nil:
 	case large:
-		r.large = true
+		r.tooLarge = true
 	default:
-		r.answers = append(r.answers, answered{t.ToolCallID, r.steps, answer})
+		r.answers = append(r.answers, callAnswer{t.ToolCallID, r.steps, answer})
 	}
 	return nil
 }
 
-// takeText takes a part that is no call where it is a text.
-func (r *reply) takeText(text []byte) {
+// addText adds the size of a text or reasoning part, and ignores others.
+func (r *reply) addText(text []byte) {
 	var p struct{ Type, Text string }
 	if json.Unmarshal(text, &p) == nil && (p.Type == "text" || p.Type == "reasoning") {
 		r.texts = append(r.texts, len(p.Text))
 	}
 }
 
-func (t *tool) stands() known {
+func (t *tool) callState() callState {
 	switch t.State {
 	case approvalResponded:
-		return decided
+		return callDecided
 	case outputAvailable, outputError, outputDenied:
-		return ended
+		return callEnded
 	default:
-		return waits
+		return callWaiting
 	}
 }
 
-// answer gives what the part says of its call's end, nil when it says nothing that a
-// client may say, and whether that is more than the state service takes. The end of a
-// call that was decided on is the server's.
+// answer returns the answer or end of the call, nil for none, and whether it exceeds the limits of
+// the state service. After an approval decision, the end is the server's: nil.
 func (t *tool) answer() (answer *statev1.CallAnswer, large bool, err error) {
 	switch {
 	case t.State == approvalResponded:
@@ -183,7 +180,7 @@ func (t *tool) answer() (answer *statev1.CallAnswer, large bool, err error) {
 	case t.Approval != nil && t.Approval.Approved != nil:
 		return nil, false, nil
 	case t.State == outputAvailable:
-		result := "null" // clients leave out what is undefined
+		result := "null" // clients leave out undefined values
 		if len(t.Output) > 0 {
 			result = strings.ToValidUTF8(string(t.Output), string(utf8.RuneError))
 		}
@@ -199,11 +196,11 @@ func (t *tool) answer() (answer *statev1.CallAnswer, large bool, err error) {
 	}
 }
 
-// noErrorText stands for the error of a client that does not say what went wrong.
+// noErrorText replaces a missing error text of a client.
 const noErrorText = "The tool failed."
 
-// inLastStep gives the answers to calls of the last step: only those can be open.
-func (r *reply) inLastStep() []answered {
+// lastStepAnswers returns the answers to calls of the last step. Other calls cannot be open.
+func (r *reply) lastStepAnswers() []callAnswer {
 	if r == nil {
 		return nil
 	}
@@ -215,8 +212,8 @@ func (r *reply) inLastStep() []answered {
 	return nil
 }
 
-// submitted gives the answers as the state service takes them.
-func submitted(answers []answered) []*statev1.SubmittedAnswer {
+// toSubmitted converts answers for the state service.
+func toSubmitted(answers []callAnswer) []*statev1.SubmittedAnswer {
 	out := make([]*statev1.SubmittedAnswer, len(answers))
 	for i, a := range answers {
 		out[i] = &statev1.SubmittedAnswer{ToolCallId: a.call, Answer: a.answer}

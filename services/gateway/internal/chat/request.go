@@ -12,31 +12,31 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
-// request is the body of POST /chat as the AI SDK's DefaultChatTransport sends
-// it. Keys that it does not name are the app's own and mean nothing here.
+// request is the body of POST /chat as the AI SDK's DefaultChatTransport sends it. Other keys
+// belong to the app and are ignored.
 type request struct {
 	ID        string
 	Trigger   string
 	MessageID string
 	AgentType string
-	OnBusy    string // what becomes of the message when a run is live; "": what the agent says
-	RunID     string // the run that the client takes for the newest; "": it does not say
+	OnBusy    string // the policy while a run is live; "" for the agent's
+	RunID     string // the newest run that the client knows; "" for none
 
-	list said // of messages
-	one  said // of message, which is the last message alone, or a text
+	list excerpt // of messages
+	one  excerpt // of message: the last message alone, or its text
 }
 
-// said is what counts of a conversation.
-type said struct {
-	last     *message // of the assistant's, id and role; nil when there is none
-	reply    *reply   // the newest of the assistant's
-	question *message // the last of the user's
+// excerpt is the decoded part of a conversation.
+type excerpt struct {
+	last     *message // if it is the assistant's, only id and role; nil for none
+	reply    *reply   // the newest assistant message
+	question *message // the last user message
 
-	unanswered bool // question stands behind reply
+	unanswered bool // question is after reply
 }
 
-// said gives what the client says: the conversation where it came.
-func (r *request) said() said {
+// excerpt returns the excerpt of messages, or else of message.
+func (r *request) excerpt() excerpt {
 	if r.list.last != nil {
 		return r.list
 	}
@@ -56,8 +56,7 @@ var busyPolicies = map[string]statev1.BusyPolicy{
 	"rollback":  statev1.BusyPolicy_BUSY_POLICY_ROLLBACK,
 }
 
-// onBusy is the policy of the body, or else that of the header. Invalid
-// (ON_BUSY_INVALID).
+// onBusy returns the policy of the body, or else of the header. Invalid (ON_BUSY_INVALID).
 func onBusy(h http.Header, body *request) (statev1.BusyPolicy, error) {
 	name := body.OnBusy
 	if name == "" {
@@ -65,12 +64,12 @@ func onBusy(h http.Header, body *request) (statev1.BusyPolicy, error) {
 	}
 	policy, known := busyPolicies[name]
 	if !known {
-		return policy, fault.New(fault.Invalid, "ON_BUSY_INVALID", "onBusy is %.50q: it has to be reject, enqueue, interrupt or rollback", name)
+		return policy, fault.New(fault.Invalid, "ON_BUSY_INVALID", "onBusy is %.50q: it must be reject, enqueue, interrupt or rollback", name)
 	}
 	return policy, nil
 }
 
-// message is a UIMessage, as much of it as a server needs.
+// message is a UIMessage, without the keys for clients alone.
 type message struct {
 	ID       string          `json:"id"`
 	Role     string          `json:"role"`
@@ -78,7 +77,7 @@ type message struct {
 	Metadata json.RawMessage `json:"metadata"`
 }
 
-// maxMetadata bounds the metadata of one message of a user, in bytes.
+// maxMetadata bounds the metadata of a user message, in bytes.
 const maxMetadata = 64 << 10
 
 type part struct {
@@ -89,9 +88,9 @@ type part struct {
 	Filename  string `json:"filename"`
 }
 
-// stored makes the message for the state service. Parts that only mean something
-// to the app, such as data parts, stay out; its metadata is kept as it is. Invalid
-// (ID_INVALID, MESSAGE_INVALID, FILE_INVALID, METADATA_INVALID).
+// stored converts the message for the state service. It drops parts for the app alone, such as data
+// parts, and keeps the metadata as it is. Invalid (ID_INVALID, MESSAGE_INVALID, FILE_INVALID,
+// METADATA_INVALID).
 func (m *message) stored() (*eventv1.Message, error) {
 	if m.ID != "" {
 		if err := httpapi.CheckID("the id of the message", m.ID); err != nil {

@@ -477,7 +477,7 @@ func TestStepsAreReadWithoutTheLog(t *testing.T) {
 					run.Say(1, Text("two"), StepCommitted())
 					time.Sleep(10 * time.Second)
 					synctest.Wait()
-					if got := content(c.has); !strings.Contains(got, "text one two\nrun-1 step_committed") {
+					if got := content(c.has); !strings.Contains(got, "text one two\nrun_1 step_committed") {
 						t.Errorf("the step is stored and was not seen: %s", got)
 					}
 					run.Say(2, StepStarted(), Text("three"))
@@ -577,7 +577,7 @@ func TestARunIsFollowedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
 		w.twoRuns(t)
-		for _, id := range []string{"run-1", "run-2"} {
+		for _, id := range []string{"run_1", "run_2"} {
 			c := newClient()
 			if err := w.follow(t.Context(), c, func(r *follow.Request) { r.RunID, r.Only = id, true }); err != nil {
 				t.Fatal(err)
@@ -617,7 +617,7 @@ func TestARunThatWaitsIsWaitedFor(t *testing.T) {
 		second.Say(2, Started(), StepStarted(), Text("two"))
 		second.Complete()
 		wantEnd(t, ended)
-		if got, want := content(c.has), "run-2 run_started\nrun-2 step_started\ntext two\nrun-2 step_committed\nrun-2 run_completed"; got != want {
+		if got, want := content(c.has), "run_2 run_started\nrun_2 step_started\ntext two\nrun_2 step_committed\nrun_2 run_completed"; got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
 	})
@@ -638,7 +638,7 @@ func TestARunThatFailsOutsideAStepIsFollowedToItsEnd(t *testing.T) {
 		second.Say(2, Started(), StepStarted(), Text("two"))
 		second.Complete()
 		want := w.whole(t)
-		if got := content(want.has); !strings.Contains(got, "run-1 error\nrun-2 run_started") {
+		if got := content(want.has); !strings.Contains(got, "run_1 error\nrun_2 run_started") {
 			t.Errorf("got %s", got)
 		}
 		for cut := range saw.got {
@@ -646,7 +646,7 @@ func TestARunThatFailsOutsideAStepIsFollowedToItsEnd(t *testing.T) {
 			if err := w.follow(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(content(c.has), "run-1 error\nrun-2 run_started") || len(c.wrong) > 0 {
+			if !strings.Contains(content(c.has), "run_1 error\nrun_2 run_started") || len(c.wrong) > 0 {
 				t.Errorf("after %d: got %s, %v", cut, content(c.has), c.wrong)
 			}
 		}

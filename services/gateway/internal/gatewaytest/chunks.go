@@ -29,17 +29,17 @@ func Text(delta string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: delta}}}
 }
 
-// Call is the begin of a tool call.
+// Call is the start of a tool call.
 func Call(id, arguments string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: id, ToolName: "add", Arguments: arguments}}}
 }
 
-// Result is the good end of a tool call.
+// Result is the successful end of a tool call.
 func Result(id, result string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: id, ToolName: "add", Success: true, Result: result}}}
 }
 
-// Says is a stored assistant message that says the text and makes the calls.
+// Says is a stored assistant message with the text and the calls.
 func Says(step int32, text string, calls ...string) *eventv1.Message {
 	m := &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, Step: step}
 	if text != "" {
@@ -67,26 +67,26 @@ func Suspended() *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}}
 }
 
-// Interrupted is the last chunk of a run that was interrupted.
+// Interrupted is the last chunk of an interrupted run.
 func Interrupted() *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{Reason: "enough"}}}
 }
 
-// Asks is the begin of a call that a client has to answer.
+// Asks is the start of a call for the client.
 func Asks(id, arguments string) *eventv1.Chunk {
 	c := Call(id, arguments)
 	c.GetToolStart().AwaitsClient = true
 	return c
 }
 
-// AsksYes is the question whether a call may run; its approval is "a-" and the call's id.
+// AsksYes requests the approval of a call, with the call's id after "a-" as its own.
 func AsksYes(id, arguments string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalRequest{ToolApprovalRequest: &eventv1.ToolApprovalRequest{
 		ToolCallId: id, ToolName: "add", ApprovalId: "a-" + id, Input: arguments,
 	}}}
 }
 
-// Decided is the answer to such a question.
+// Decided is the answer to an approval request.
 func Decided(id, decision string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalResponse{ToolApprovalResponse: &eventv1.ToolApprovalResponse{
 		ToolCallId: id, Decision: decision, ApprovalId: "a-" + id,

@@ -1,194 +1,155 @@
-// Package gatewaytest is the world behind a gateway for its tests: a small state
-// service and a small stream service in memory, which keep to their contracts as
-// far as the gateway can see, and which a test drives by hand.
+// Package gatewaytest runs the real state and stream services, in memory, behind the gateway of a
+// test. The test is the executor: it plays each run by hand, with Run.
+//
+// The gateway reaches the services at addresses where a test can count, fail, hold and cut its
+// calls: see State and Stream. The executor and the methods of State reach them directly.
 package gatewaytest
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
-	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/state"
+	"github.com/holdfast-run/holdfast/services/stream"
 )
 
-// The addresses of the services on the world's network.
+// The addresses of the services for a gateway.
 const (
 	StateAddress  = "state"
 	StreamAddress = "stream"
 )
 
-// World is the services and their network.
+// directAddress serves both services without faults.
+const directAddress = "direct"
+
+// Patience is how long a test waits for an expected event. It is long because many tests share few
+// processors.
+const Patience = 90 * time.Second
+
+// World is the services, their network and an executor that announces the agents demo and other.
 type World struct {
 	Network *rpc.Memory
 	State   *State
 	Stream  *Stream
+
+	executor *executor
 }
 
-// New starts the services; they stop with the test.
-func New(t testing.TB) *World {
+// New starts the services. They stop with the test. The executor announces the agents, or else
+// demo and other.
+func New(t testing.TB, agents ...*statev1.Agent) *World {
 	t.Helper()
-	w := &World{Network: rpc.NewMemory(), Stream: newStream()}
-	w.State = newState(w.Stream)
-	serve(t, w.Network, StateAddress, func(r grpc.ServiceRegistrar) {
-		statev1.RegisterRunServiceServer(r, w.State)
-		statev1.RegisterSessionServiceServer(r, w.State)
-		statev1.RegisterCallServiceServer(r, w.State)
+	if len(agents) == 0 {
+		agents = []*statev1.Agent{{AgentType: "demo", Description: "answers"}, {AgentType: "other"}}
+	}
+	w := &World{Network: rpc.NewMemory(), State: newState(), Stream: newStream()}
+	ids := &idSequence{}
+	stateService, streamService := services(t, ids)
+	stop := start(t,
+		stateService.Run, streamService.Run,
+		w.server(t, StateAddress, func(r grpc.ServiceRegistrar) {
+			stateService.Register(intercepted{r, w.State.intercept, nil, ids})
+		}),
+		w.server(t, StreamAddress, func(r grpc.ServiceRegistrar) {
+			streamService.Register(intercepted{r, nil, w.Stream.intercept, nil})
+		}),
+		w.server(t, directAddress, func(r grpc.ServiceRegistrar) {
+			stateService.Register(intercepted{r, nil, nil, ids})
+			streamService.Register(r)
+		}),
+	)
+	direct, err := rpc.Dial(w.Network, directAddress, rpc.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.executor = newExecutor(direct)
+	w.executor.announce(t, agents...)
+	w.State.connect(direct, w.executor)
+	t.Cleanup(func() {
+		w.executor.close()
+		err := direct.Close()
+		stop()
+		if err := errors.Join(err, streamService.Close(), stateService.Close()); err != nil {
+			t.Error(err)
+		}
 	})
-	serve(t, w.Network, StreamAddress, func(r grpc.ServiceRegistrar) { streamv2.RegisterStreamServiceServer(r, w.Stream) })
 	return w
 }
 
-func serve(t testing.TB, network rpc.Network, address string, register func(grpc.ServiceRegistrar)) {
+// services makes the services, which keep everything in memory.
+func services(t testing.TB, ids *idSequence) (*state.Service, *stream.Service) {
 	t.Helper()
-	server, err := rpc.NewServer(rpc.ServerConfig{})
+	var stateConfig state.Config
+	var streamConfig stream.Config
+	err := errors.Join(
+		config.Load(&stateConfig, []string{
+			"HOLDFAST_STATE_STORE=memory",
+			"HOLDFAST_STATE_SILENT_AFTER=24h", "HOLDFAST_STATE_BROKEN_AFTER=0s", // the executor sends no heartbeats
+			"HOLDFAST_STATE_MAX_WAITING=3",
+			// Under fake time, each of these would run for every moment of a long pause.
+			"HOLDFAST_STATE_CLAIM_POLL=1m", "HOLDFAST_STATE_STOP_POLL=1m", "HOLDFAST_STATE_SWEEP_EVERY=2s",
+		}),
+		config.Load(&streamConfig, []string{"HOLDFAST_STREAM_BUS=memory"}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	stateService, err := state.New(t.Context(), stateConfig, state.Peers{NewID: ids.next, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	streamService, err := stream.New(t.Context(), streamConfig, stream.Peers{Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stateService, streamService
+}
+
+// start runs the tasks until the function it returns is called, which waits for them.
+func start(t testing.TB, tasks ...func(context.Context) error) func() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, len(tasks))
+	for _, task := range tasks {
+		go func() { ended <- task(ctx) }()
+	}
+	return func() {
+		cancel()
+		for range tasks {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// server listens on the address, and returns a task that serves there.
+func (w *World) server(t testing.TB, address string, register func(grpc.ServiceRegistrar)) func(context.Context) error {
+	t.Helper()
+	server, err := rpc.NewServer(rpc.ServerConfig{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	register(server)
-	listener, err := network.Listen(t.Context(), address)
+	listener, err := w.Network.Listen(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- rpc.Serve(ctx, server, listener, 0) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("serve %s: %v", address, err)
-		}
-	})
+	return func(ctx context.Context) error { return rpc.Serve(ctx, server, listener, 0) }
 }
 
-// Patience is how long a test waits for what must come. It costs nothing where that
-// comes, so it is long: many tests may share few processors.
-const Patience = 90 * time.Second
-
-// Run is a run that a test plays the executor of.
-type Run struct {
-	world *World
-	*statev1.Run
-	tenant string
-
-	now      *attempt           // at the step in flight; nil before the run is claimed
-	stands   int64              // the session's position when the step in flight began
-	root     string             // of the session's family
-	ending   *eventv1.Chunk     // says how the run ends
-	messages []*eventv1.Message // of the step in flight
-	lost     string             // why the next attempt begins
-	silent   bool               // what is durable is not told in the log
-	stored   bool               // a step of the run is stored
-}
-
-// Started waits for the newest run of a session to be another than the one that
-// it follows, which is nil for the first.
+// Started waits until the executor has claimed a run of the session other than former, which is
+// nil for the first.
 func (w *World) Started(t testing.TB, tenant, session string, former *Run) *Run {
 	t.Helper()
-	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		run := w.State.Newest(tenant, session)
-		if run != nil && (former == nil || run.GetRunId() != former.GetRunId()) {
-			return &Run{world: w, Run: run, tenant: tenant}
-		}
-	}
-	t.Fatalf("no run of %q has started", session)
-	return nil
-}
-
-// Child begins a run in a session of a sub-agent below the run's.
-func (r *Run) Child(session string) *Run {
-	return &Run{world: r.world, Run: r.world.State.child(r.tenant, r.GetSessionId(), session), tenant: r.tenant}
-}
-
-// Complete commits what was said and the messages, and ends the run.
-func (r *Run) Complete(messages ...*eventv1.Message) {
-	r.over(statev1.RunStatus_RUN_STATUS_COMPLETED, nil, Completed(), end(streamv2.EndStatus_END_STATUS_COMPLETED), messages)
-}
-
-// Interrupt is Complete for a run that was interrupted.
-func (r *Run) Interrupt(messages ...*eventv1.Message) {
-	r.over(statev1.RunStatus_RUN_STATUS_INTERRUPTED, nil, Interrupted(), end(streamv2.EndStatus_END_STATUS_INTERRUPTED), messages)
-}
-
-// Suspend is Complete for a run that leaves calls open.
-func (r *Run) Suspend(calls []*statev1.Call, messages ...*eventv1.Message) {
-	r.world.State.change(r.tenant, r.Run, func(s *session, _ *statev1.Run) { s.calls = calls })
-	r.over(statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL, nil, Suspended(), end(streamv2.EndStatus_END_STATUS_PAUSED), messages)
-}
-
-// Fail commits the messages and ends the run with a failure. Without messages it ends outside of
-// a step: what was said of the step in flight is not stored.
-func (r *Run) Fail(sentence, code string, messages ...*eventv1.Message) {
-	failed := &eventv1.Chunk{Event: &eventv1.Chunk_Error{Error: &eventv1.Error{Error: sentence, Code: code}}}
-	fail := &streamv2.Terminal{Outcome: &streamv2.Terminal_Fail{Fail: &streamv2.Fail{Error: sentence, Code: code}}}
-	r.over(statev1.RunStatus_RUN_STATUS_FAILED, &statev1.Failure{Error: sentence, Code: code, Detail: "internals"}, failed, fail, messages)
-}
-
-func end(status streamv2.EndStatus) *streamv2.Terminal {
-	output := ""
-	if status == streamv2.EndStatus_END_STATUS_COMPLETED {
-		output = `"done"`
-	}
-	return &streamv2.Terminal{Outcome: &streamv2.Terminal_End{End: &streamv2.End{Status: status, Output: output}}}
-}
-
-// ending is how a run ends.
-type ending struct {
-	status   statev1.RunStatus
-	failure  *statev1.Failure
-	chunk    *eventv1.Chunk
-	terminal *streamv2.Terminal
-}
-
-// over ends the run: with the step in flight where something of it was said and it is stored,
-// otherwise outside of a step.
-func (r *Run) over(status statev1.RunStatus, failure *statev1.Failure, chunk *eventv1.Chunk, terminal *streamv2.Terminal, messages []*eventv1.Message) {
-	if r.now == nil {
-		r.claim()
-	}
-	terminal.RunId = r.GetRunId()
-	if r.ending != nil && failure == nil {
-		chunk = r.ending
-	}
-	end := &ending{status, failure, chunk, terminal}
-	if r.now.said > 0 && (failure == nil || len(messages) > 0) {
-		r.commitStep(end, messages)
-		return
-	}
-	r.Commit(messages...)
-	r.endOutside(end)
-}
-
-// Continue begins the run that continues a suspended one.
-func (r *Run) Continue() *Run {
-	return &Run{world: r.world, Run: r.world.State.proceed(r.tenant, r.Run), tenant: r.tenant}
-}
-
-// Commit stores messages of the run, and the steps that they are of. Those of a step that is
-// said are stored with it.
-func (r *Run) Commit(messages ...*eventv1.Message) {
-	if r.now == nil {
-		r.claim()
-	}
-	if r.now.said > 0 { // they become durable with the step that is said
-		r.messages = append(r.messages, messages...)
-		return
-	}
-	for _, step := range stepsOf(messages) {
-		if step[0].GetStep() >= r.now.step || !r.stored {
-			r.storeMessages(step)
-		}
-	}
-	r.world.State.change(r.tenant, r.Run, func(s *session, run *statev1.Run) { s.commit(run, messages) })
-}
-
-// Silently lets f do things of which the log tells nothing.
-func (r *Run) Silently(f func()) {
-	r.silent = true
-	f()
-	r.silent = false
+	claim := w.executor.await(t, tenant, session, former)
+	return newRun(w, t, tenant, claim)
 }

@@ -1,5 +1,5 @@
-// Package httpapi is the HTTP surface that all routes share: who is asked, how
-// errors look, what is traced, and how an answer is cut.
+// Package httpapi is the HTTP surface of all routes: authentication, errors, spans, CORS, and
+// streams that end with a broken connection.
 package httpapi
 
 import (
@@ -10,20 +10,20 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 )
 
-// body is how an error looks. Clients of the AI SDK show it as it stands, so the
-// sentence comes first.
+// body is the JSON of an error. Clients of the AI SDK show it verbatim, so the sentence comes
+// first.
 type body struct {
 	Error  string `json:"error"`            // for users
-	Code   string `json:"code"`             // for programs: the fault's reason
+	Code   string `json:"code"`             // for programs: the reason of the fault
 	Detail string `json:"detail,omitempty"` // for developers
 }
 
-// sentences say to users what programs learn from the reason.
+// sentences are the texts for users, by reason.
 var sentences = map[string]string{
 	"SESSION_BUSY":          "This conversation is still answering the last message.",
 	"SESSION_SUSPENDED":     "This conversation waits for an answer to an earlier question.",
 	"SESSION_NOT_FOUND":     "There is no such conversation.",
-	"SESSION_COMPLETED":     "This conversation is over; please send a message.",
+	"SESSION_COMPLETED":     "This conversation has ended; please send a message.",
 	"TOO_MANY_WAITING":      "Too many messages wait for an answer in this conversation.",
 	"RUN_NOT_FOUND":         "There is no such answer.",
 	StopNotObserved:         "It will stop, but has not yet.",
@@ -34,19 +34,19 @@ var sentences = map[string]string{
 	"MESSAGE_TOO_LARGE":     "The message is too large.",
 	"REQUEST_KEY_REUSED":    "This request was sent before with another content.",
 	"MESSAGE_NOT_FOUND":     "There is no such message.",
-	"RUN_STALE":             "This conversation has moved on; please reload it.",
+	"RUN_STALE":             "This conversation has newer messages; please reload it.",
 	"RESULT_TOO_LARGE":      "The answer is too large.",
 	"KIND_MISMATCH":         "Another kind of answer is expected here.",
 	"UNKNOWN_TOOL_CALL":     "There is no such question.",
 	callNotOpen:             "This question cannot be answered yet; please try again in a moment.",
 	"RUN_CANCELLED":         "This conversation was stopped; please send a message.",
-	"OWNER_NOT_CONTINUABLE": "This question is over; please send a message.",
+	"OWNER_NOT_CONTINUABLE": "This question can no longer be answered; please send a message.",
 	"ROUTE_NOT_FOUND":       "There is nothing here.",
 	"METHOD_NOT_ALLOWED":    "This address cannot be used that way.",
 	UpgradeRequired:         "This address takes WebSocket connections only.",
 }
 
-// A call that is not open yet will be soon: in seconds, when to answer it again.
+// A call that is not open yet will be open soon. callRetryAfter is in seconds.
 const (
 	callNotOpen    = "CALL_NOT_OPEN"
 	callRetryAfter = "1"
@@ -78,7 +78,7 @@ func sentence(f *fault.Fault) string {
 	}
 }
 
-// faultOf is the error as a fault. What is none becomes INTERNAL.
+// faultOf returns the error as a fault. Other errors become INTERNAL.
 func faultOf(err error) *fault.Fault {
 	f, ok := fault.From(err)
 	if !ok {
@@ -90,7 +90,7 @@ func faultOf(err error) *fault.Fault {
 	return f
 }
 
-// bodyOf is how the fault looks. One that is ours says nothing more than that.
+// bodyOf returns the JSON of the fault. Internal faults have no detail.
 func bodyOf(f *fault.Fault) body {
 	detail := f.Detail
 	if f.Kind == fault.Internal {
@@ -99,22 +99,20 @@ func bodyOf(f *fault.Fault) body {
 	return body{Error: sentence(f), Code: f.Reason, Detail: detail}
 }
 
-// ErrorText is the body that WriteError answers with, for errors that are told on other
-// ways.
+// ErrorText returns the body of WriteError, for other transports.
 func ErrorText(err error) []byte {
 	text, failed := json.Marshal(bodyOf(faultOf(err)))
-	if failed != nil { // three texts have JSON always
+	if failed != nil { // cannot happen
 		return nil
 	}
 	return text
 }
 
-// WriteError answers with the error. What is not a fault becomes INTERNAL and
-// says nothing more.
+// WriteError answers with the error. An error without a fault becomes INTERNAL, without details.
 func WriteError(w http.ResponseWriter, err error) {
 	f := faultOf(err)
 	status := rpc.HTTPStatus(f.Kind)
-	switch f.Reason { // no kind stands for these
+	switch f.Reason { // reasons with a status that no kind has
 	case methodNotAllowed:
 		status = http.StatusMethodNotAllowed
 	case UpgradeRequired:
@@ -133,7 +131,7 @@ func WriteError(w http.ResponseWriter, err error) {
 // WriteJSON answers with the value as JSON.
 func WriteJSON(w http.ResponseWriter, status int, value any) {
 	text, err := json.Marshal(value)
-	if err != nil { // values of ours marshal always; a reader must not take half a value for one
+	if err != nil { // values always marshal; a partial one must not look whole
 		status, text = http.StatusInternalServerError, []byte(`{"error":"Something went wrong on our side.","code":"INTERNAL"}`)
 	}
 	h := w.Header()
@@ -141,5 +139,5 @@ func WriteJSON(w http.ResponseWriter, status int, value any) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n')) // a client that is gone needs no answer
+	_, _ = w.Write(append(text, '\n')) // the client may have closed the connection
 }

@@ -2,55 +2,37 @@ package httpapi
 
 import (
 	"net/http"
+	"time"
+
+	connectcors "connectrpc.com/cors"
+	"github.com/rs/cors"
 )
 
-// Headers of this service that a page may read.
+// Headers of this service for pages.
 const (
 	SessionHeader = "X-Holdfast-Session-Id"
 	RunHeader     = "X-Holdfast-Run-Id"
 )
 
-const (
-	exposed = SessionHeader + ", " + RunHeader + ", Retry-After, Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin"
-	// preflightAge is how long a browser may remember a preflight, in seconds.
-	preflightAge = "600"
-)
+// preflightAge is how long a browser may cache the answer to a preflight.
+const preflightAge = 10 * time.Minute
 
-// guarded refuses and answers what depends on the page that calls.
+// guarded refuses requests of forbidden pages, and lets browsers read the answers to pages of
+// allowed origins. Those may send any header: credentials are in a header known to the page, never
+// in a cookie.
 func (s *Server) guarded(next http.Handler) http.Handler {
+	shared := cors.New(cors.Options{
+		AllowOriginFunc: s.Origins.Allows,
+		AllowedMethods:  []string{http.MethodGet, http.MethodPost},
+		AllowedHeaders:  []string{"*"},
+		ExposedHeaders:  append(connectcors.ExposedHeaders(), SessionHeader, RunHeader, "Retry-After"),
+		MaxAge:          int(preflightAge.Seconds()),
+	}).Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.Origins.Check(r); err != nil {
 			WriteError(w, err)
 			return
 		}
-		origin := r.Header.Get("Origin")
-		h := w.Header()
-		if len(s.Origins.Allowed) > 0 {
-			h.Add("Vary", "Origin")
-		}
-		if s.Origins.Allows(origin) {
-			h.Set("Access-Control-Allow-Origin", origin)
-			h.Set("Access-Control-Expose-Headers", exposed)
-		}
-		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
-			s.preflight(w, r, origin)
-			return
-		}
-		next.ServeHTTP(w, r)
+		shared.ServeHTTP(w, r)
 	})
-}
-
-// preflight allows whatever headers the app wants to add: credentials are in a
-// header that the page has to know, never in a cookie.
-func (s *Server) preflight(w http.ResponseWriter, r *http.Request, origin string) {
-	h := w.Header()
-	if s.Origins.Allows(origin) {
-		h.Set("Access-Control-Allow-Methods", "GET, POST")
-		h.Set("Access-Control-Max-Age", preflightAge)
-		if wanted := r.Header.Get("Access-Control-Request-Headers"); wanted != "" {
-			h.Set("Access-Control-Allow-Headers", wanted)
-			h.Add("Vary", "Access-Control-Request-Headers")
-		}
-	}
-	w.WriteHeader(http.StatusNoContent)
 }

@@ -11,22 +11,21 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// readyTimeout bounds one question to another service.
+// readyTimeout bounds one health check of another service.
 const readyTimeout = 2 * time.Second
 
-// Health tells whether the gateway can serve.
+// Health reports whether the gateway can serve.
 type Health struct {
 	Services map[string]grpc.ClientConnInterface // by name, for people
 }
 
-// Live is GET /healthz: the process is up.
+// Live is GET /healthz: the process runs.
 func (h *Health) Live(w http.ResponseWriter, _ *http.Request, _ string) error {
 	WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	return nil
 }
 
-// Ready is GET /readyz: the services behind the gateway answer. 503 names those
-// that do not.
+// Ready is GET /readyz: the other services answer. 503 names those without an answer.
 func (h *Health) Ready(w http.ResponseWriter, r *http.Request, _ string) error {
 	missing := h.missing(r.Context())
 	if len(missing) > 0 {

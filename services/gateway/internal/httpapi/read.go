@@ -16,34 +16,32 @@ import (
 // maxID bounds ids in bytes.
 const maxID = 256
 
-// CheckID refuses what can be no id: Invalid (ID_INVALID). name says which id it
-// is, for people.
+// CheckID refuses an invalid id: Invalid (ID_INVALID). name names it in the detail.
 func CheckID(name, id string) error {
 	if id == "" || len(id) > maxID {
-		return fault.New(fault.Invalid, "ID_INVALID", "%s has to be 1 to %d bytes, and has %d", name, maxID, len(id))
+		return fault.New(fault.Invalid, "ID_INVALID", "%s must be 1 to %d bytes, and has %d", name, maxID, len(id))
 	}
 	if !utf8.ValidString(id) {
 		return fault.New(fault.Invalid, "ID_INVALID", "%s is not UTF-8", name)
 	}
 	for _, r := range id {
 		if unicode.IsControl(r) {
-			return fault.New(fault.Invalid, "ID_INVALID", "%s holds a control character", name)
+			return fault.New(fault.Invalid, "ID_INVALID", "%s has a control character", name)
 		}
 	}
 	return nil
 }
 
-// Limits bounds the bodies of requests.
+// Limits bounds request bodies.
 type Limits struct {
 	MaxBytes int64
 	Timeout  time.Duration    // for the whole body to arrive
 	Now      func() time.Time // never nil
-	Advice   string           // to who sends more
+	Advice   string           // for the sender of a larger body
 }
 
-// ReadJSON reads the body into target, whatever its content type says. TooLarge
-// (BODY_TOO_LARGE), Invalid (BODY_INVALID), or the fault of the target's own
-// UnmarshalJSON.
+// ReadJSON decodes the body into target, whatever its content type is. TooLarge (BODY_TOO_LARGE),
+// Invalid (BODY_INVALID), or a fault of target's UnmarshalJSON.
 func ReadJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) error {
 	text, err := read(w, r, l)
 	if err != nil {
@@ -52,8 +50,8 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) erro
 	return DecodeJSON(text, target)
 }
 
-// DecodeJSON decodes a body that came by another way. Invalid (BODY_INVALID), or the
-// fault of the target's own UnmarshalJSON.
+// DecodeJSON decodes a body from another transport. Invalid (BODY_INVALID), or a fault of target's
+// UnmarshalJSON.
 func DecodeJSON(text []byte, target any) error {
 	if err := json.Unmarshal(text, target); err != nil {
 		return invalidJSON(err)
@@ -61,7 +59,7 @@ func DecodeJSON(text []byte, target any) error {
 	return nil
 }
 
-// ReadOptionalJSON is ReadJSON for a body that may be left out.
+// ReadOptionalJSON is ReadJSON for an optional body.
 func ReadOptionalJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) error {
 	text, err := read(w, r, l)
 	if err != nil || len(bytes.TrimSpace(text)) == 0 {
@@ -80,25 +78,25 @@ func read(w http.ResponseWriter, r *http.Request, l Limits) ([]byte, error) {
 		return nil, fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes here; %s", l.MaxBytes, l.Advice)
 	}
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "BODY_INVALID", "the body did not arrive whole")
+		return nil, fault.New(fault.Invalid, "BODY_INVALID", "the body is incomplete")
 	}
-	// A deadline that stays would end the connection under a long answer.
+	// The deadline would otherwise end the connection during a long answer.
 	if err := control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return nil, err
 	}
 	return text, nil
 }
 
-// invalidJSON says where the body is wrong, in words of JSON.
+// invalidJSON says where the body is invalid, without Go types.
 func invalidJSON(err error) error {
 	if _, told := fault.From(err); told {
 		return err
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fault.New(fault.Invalid, "BODY_INVALID", "the body has a %s at %q, byte %d, where something else is expected", wrong.Value, wrong.Field, wrong.Offset)
+		return fault.New(fault.Invalid, "BODY_INVALID", "the body has a %s at %q, byte %d, where another type is expected", wrong.Value, wrong.Field, wrong.Offset)
 	}
 	if wrong, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fault.New(fault.Invalid, "BODY_INVALID", "the body is not JSON, at byte %d", wrong.Offset)
 	}
-	return fault.New(fault.Invalid, "BODY_INVALID", "the body is not the JSON that is expected here")
+	return fault.New(fault.Invalid, "BODY_INVALID", "the body is not the expected JSON")
 }

@@ -10,49 +10,46 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/auth"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
-// Handler serves one request of a tenant. An error becomes the answer, so a
-// handler returns one only as long as it has sent nothing; ErrCut may come
-// later.
+// Handler serves one request of a tenant. An error becomes the answer, so a handler may return one
+// only before its first byte. ErrCut may come at any time.
 type Handler func(w http.ResponseWriter, r *http.Request, tenant string) error
 
-// ErrCut breaks the connection. A stream that cannot be finished must not look
-// finished: clients take a clean end of the body for success.
+// ErrCut breaks the connection. Clients take a clean end of the body for success, so an unfinished
+// stream must not end cleanly.
 var ErrCut = errors.New("cut the connection")
 
 const methodNotAllowed = "METHOD_NOT_ALLOWED"
 
-// UpgradeRequired is the reason of a request that has to be the begin of a WebSocket
-// and is not: 426.
+// UpgradeRequired is the reason of a request without a valid WebSocket handshake: 426.
 const UpgradeRequired = "UPGRADE_REQUIRED"
 
-// StopNotObserved is the reason of a run that was to stop and has not in the time that
-// its caller has waited: 504, and DEADLINE_EXCEEDED over Connect.
+// StopNotObserved is the reason of a stop if the run has not ended within the caller's wait: 504,
+// and DEADLINE_EXCEEDED over Connect.
 const StopNotObserved = "STOP_NOT_OBSERVED"
 
-// Route is a handler with its place.
+// Route is a handler with its method and pattern.
 type Route struct {
 	Method  string
-	Pattern string // of http.ServeMux, without the method
+	Pattern string // for http.ServeMux, without the method
 	Handler Handler
-	Public  bool // nobody is asked for a key
+	Public  bool // needs no API key
 }
 
-// Server answers for all routes.
+// Server serves all routes.
 type Server struct {
 	Keys    *auth.Keys
 	Origins auth.Origins
 	Log     *slog.Logger
 	Now     func() time.Time // never nil
 	Routes  []Route
-	// Mounts are handlers that authenticate by themselves, by path prefix.
+	// Mounts are handlers with their own authentication, by path prefix.
 	Mounts map[string]http.Handler
 }
 
-// Handler builds the handler.
+// Handler returns the handler of all routes.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	patterns := map[string]map[string]Route{}
@@ -79,18 +76,11 @@ func (s *Server) Handler() http.Handler {
 		}
 		WriteError(w, fault.New(fault.NotFound, "ROUTE_NOT_FOUND", "no route has this path"))
 	})
-	return oneRequest(s.traced(s.guarded(mux)))
+	return s.traced(s.guarded(mux))
 }
 
-// oneRequest lets a request wait for absent services once, however many calls it makes.
-func oneRequest(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(retry.Request(r.Context())))
-	})
-}
-
-// matchSlash matches a path in which the value of a wildcard is a lone escaped
-// slash, a legal id that http.ServeMux takes for the end of the path.
+// matchSlash matches a path with an escaped slash alone as a wildcard value. It is a valid id, but
+// http.ServeMux takes it for the end of the path.
 func matchSlash(pattern string, r *http.Request) bool {
 	wanted, got := strings.Split(pattern, "/"), strings.Split(r.URL.EscapedPath(), "/")
 	if len(wanted) != len(got) {
@@ -143,24 +133,24 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, route Route) {
 		}
 	}
 	err := route.Handler(w, r, tenant)
-	if errors.Is(err, ErrCut) || gone(r, err) {
+	if errors.Is(err, ErrCut) || clientLeft(r, err) {
 		panic(http.ErrAbortHandler)
 	}
 	if err != nil {
-		s.report(r.Context(), r, err)
+		s.logInternal(r.Context(), r, err)
 		WriteError(w, err)
 	}
 }
 
-// gone reports whether the request failed because its client went away. A body
-// that does not arrive ends the context too, but its fault can still be told.
-func gone(r *http.Request, err error) bool {
+// clientLeft reports whether the request failed because its client disconnected. A body that does not
+// arrive in time ends the context as well, but its fault can still be sent.
+func clientLeft(r *http.Request, err error) bool {
 	_, told := fault.From(err)
 	return err != nil && !told && r.Context().Err() != nil
 }
 
-// report logs what the caller gets to know no more of than INTERNAL.
-func (s *Server) report(ctx context.Context, r *http.Request, err error) {
+// logInternal logs the cause of an INTERNAL answer.
+func (s *Server) logInternal(ctx context.Context, r *http.Request, err error) {
 	if fault.KindOf(err) == fault.Internal {
 		s.Log.ErrorContext(ctx, "request failed", "method", r.Method, "route", r.Pattern, "error", err)
 	}

@@ -7,12 +7,11 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Streams counts the answers that stay open, bounds them, and ends them when the
-// gateway ends. The handler of an ended stream returns ErrCut: its client takes
-// that for a drop and comes back, to this gateway's successor.
+// Streams counts open streams, limits them, and ends them when the gateway stops. The handler of an
+// ended stream returns ErrCut, so that its client reconnects to another replica.
 type Streams struct {
 	limit    int
-	draining context.Context //nolint:containedctx // the life of the service, not of a call
+	draining context.Context //nolint:containedctx // lives as long as the service
 	drain    context.CancelFunc
 
 	mu   sync.Mutex
@@ -26,9 +25,9 @@ func NewStreams(limit int) *Streams {
 	return &Streams{limit: limit, draining: ctx, drain: cancel}
 }
 
-// Open begins a stream. The context that it returns ends with ctx and, for the cause
-// Stopping, when the gateway drains; release has to be called. Exhausted
-// (TOO_MANY_STREAMS), Unavailable (GATEWAY_STOPPING).
+// Open begins a stream. The returned context ends with ctx and, with the cause Stopping, when the
+// gateway drains. The caller must call release. Exhausted (TOO_MANY_STREAMS), Unavailable
+// (GATEWAY_STOPPING).
 func (s *Streams) Open(ctx context.Context) (stream context.Context, release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,20 +51,19 @@ func (s *Streams) Open(ctx context.Context) (stream context.Context, release fun
 	}), nil
 }
 
-// Stopping is Unavailable (GATEWAY_STOPPING).
+// Stopping returns Unavailable (GATEWAY_STOPPING).
 func Stopping() error {
-	return fault.New(fault.Unavailable, "GATEWAY_STOPPING", "this gateway is being stopped; connect again")
+	return fault.New(fault.Unavailable, "GATEWAY_STOPPING", "this gateway is stopping; connect again")
 }
 
-// Count tells how many streams are open.
+// Count returns the number of open streams.
 func (s *Streams) Count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.open
 }
 
-// Drain ends all streams and waits for their handlers. No stream opens
-// afterwards.
+// Drain ends all streams and waits for their handlers. Later streams are refused.
 func (s *Streams) Drain() {
 	s.mu.Lock()
 	s.drain()

@@ -16,9 +16,8 @@ import (
 
 const tracerName = "github.com/holdfast-run/holdfast/services/gateway"
 
-// traced gives each request a span in the caller's trace and a line in the
-// access log, and keeps a panic from saying more than INTERNAL. Mounted handlers
-// make their own spans.
+// traced gives each request a span in the caller's trace and a line in the access log, and turns a
+// panic into INTERNAL. Mounted handlers make their own spans.
 func (s *Server) traced(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.mounted(r.URL.Path) {
@@ -45,10 +44,10 @@ func (s *Server) mounted(path string) bool {
 	return false
 }
 
-// finish ends the request's span. p is what the handler panicked with.
+// finish ends the span. p is the value of a panic, nil for none.
 func (s *Server) finish(w *recorder, r *http.Request, span trace.Span, began time.Time, p any) {
 	defer span.End()
-	cut := p == http.ErrAbortHandler //nolint:errorlint // net/http compares the panic's value so
+	cut := p == http.ErrAbortHandler //nolint:errorlint // net/http compares the value in the same way
 	if p != nil && !cut {
 		s.Log.ErrorContext(r.Context(), "request panicked", "route", r.Pattern, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		if w.status == 0 {
@@ -70,7 +69,7 @@ func (s *Server) finish(w *recorder, r *http.Request, span trace.Span, began tim
 	}
 }
 
-// recorder remembers the status of an answer.
+// recorder records the status of an answer.
 type recorder struct {
 	http.ResponseWriter
 	status int

@@ -1,6 +1,5 @@
-// Package page serves one page on which one can talk to the agents. It is plain
-// HTML, CSS and JavaScript, asks no other host for anything, and uses only the
-// routes that every client has.
+// Package page serves a page for talking to the agents: plain HTML, CSS and JavaScript, which calls
+// no other host and uses only public routes.
 package page
 
 import (
@@ -13,11 +12,10 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// policy lets the page load and call what comes from its own origin, and nothing
-// else. (https://www.w3.org/TR/CSP3/)
+// policy lets the page load and call its own origin only. (https://www.w3.org/TR/CSP3/)
 const policy = "default-src 'self'; base-uri 'none'; object-src 'none'; frame-ancestors 'none'; form-action 'self'"
 
-// Routes are the page and what it loads.
+// Routes are the page and its assets.
 func Routes() []httpapi.Route {
 	return []httpapi.Route{
 		file("/{$}", "assets/index.html", "text/html; charset=utf-8"),
@@ -42,7 +40,7 @@ func file(pattern, name, contentType string) httpapi.Route {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-cache")
-		_, _ = w.Write(text) // a client that is gone needs no answer
+		_, _ = w.Write(text) // the client may have closed the connection
 		return nil
 	}
 	return httpapi.Route{Method: http.MethodGet, Pattern: pattern, Handler: serve, Public: true}

@@ -2,40 +2,48 @@ package retry
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 )
 
-// budget is how long one request has waited out absences, with all its calls. It may be
-// used by many goroutines; nil counts nothing.
+// budget is the waiting time of one request in outages, over all its calls. It may be used by many
+// goroutines. nil counts nothing.
 type budget struct {
 	mu    sync.Mutex
-	spent time.Duration // in absences that are over
-	since time.Time     // when the one began that is not; zero: none
+	spent time.Duration // in outages that have ended
+	since time.Time     // start of the current outage; zero for none
 }
 
 type budgetKey struct{}
 
-// Request gives a context for one request: what Do waits out with it, however many calls
-// there are, is no longer together than one absence may be.
+// Request returns a context for one request. All waits of Do with it are, together, no longer than
+// Policy.Limit.
 func Request(ctx context.Context) context.Context {
 	return context.WithValue(ctx, budgetKey{}, &budget{})
 }
 
-// Stream gives a context for what is told when the request has been answered, and for what
-// has a patience of its own: there each absence is one by itself.
+// PerRequest gives each request of an HTTP handler the context of Request.
+func PerRequest(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(Request(r.Context())))
+	})
+}
+
+// Stream returns a context for a stream after its request was answered. There each outage may last
+// for Policy.Limit.
 func Stream(ctx context.Context) context.Context {
 	return context.WithValue(ctx, budgetKey{}, (*budget)(nil))
 }
 
-// budgetOf gives the request's, nil where there is none.
+// budgetOf returns the budget of the request, nil for none.
 func budgetOf(ctx context.Context) *budget {
 	b, _ := ctx.Value(budgetKey{}).(*budget)
 	return b
 }
 
-// failing says that a call has failed, and gives how long the request has waited.
-func (b *budget) failing(now time.Time) time.Duration {
+// startOutage notes a failed call and returns how long the request has waited.
+func (b *budget) startOutage(now time.Time) time.Duration {
 	if b == nil {
 		return 0
 	}
@@ -47,8 +55,8 @@ func (b *budget) failing(now time.Time) time.Duration {
 	return b.spent + now.Sub(b.since)
 }
 
-// over says that a service has answered.
-func (b *budget) over(now func() time.Time) {
+// endOutage notes an answer of the service.
+func (b *budget) endOutage(now func() time.Time) {
 	if b == nil {
 		return
 	}

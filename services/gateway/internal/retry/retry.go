@@ -1,5 +1,5 @@
-// Package retry waits out the short absence of another service: a restart, a
-// failover, a lost connection.
+// Package retry repeats calls during a short outage of another service: a restart, a failover, a
+// lost connection.
 package retry
 
 import (
@@ -10,37 +10,35 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// The waits between attempts: a service that restarts is back within a second,
-// and one that stays away is asked about once in two seconds.
+// Waits between attempts. A service is back within a second of a restart; during a longer outage it
+// is called about every two seconds.
 const (
 	firstWait = 50 * time.Millisecond
 	lastWait  = 2 * time.Second
 )
 
-// Policy says how long an absence may last. It may be shared.
+// Policy is how long an outage may last. It may be shared.
 type Policy struct {
 	Limit time.Duration    // from the first failure on, and of one request together; 0 tries once
 	Now   func() time.Time // never nil
 }
 
-// Pause is one absence: it begins with the first failure and ends with Over. The
-// zero value has a zero policy.
+// Pause is one outage, from the first failure to Over. The zero value has a zero policy.
 type Pause struct {
 	Policy
 	since time.Time
 	wait  time.Duration
-	all   *budget // of the request, which other absences have used as well; nil: there is none
+	all   *budget // of the request, shared with its other outages; nil for none
 }
 
-// Over says that the service is back.
+// Over notes an answer of the service.
 func (p *Pause) Over() { p.since, p.wait = time.Time{}, 0 }
 
-// Wait waits before the next attempt. It returns err, the failure of the last
-// attempt, when trying again would not help or has lasted too long, and the
-// context's error when ctx ends.
+// Wait waits before the next attempt. It returns err, the failure of the last attempt, if a retry
+// cannot help or the outage has lasted too long, and the context's error when ctx ends.
 func (p *Pause) Wait(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		p.all.over(p.Now)
+		p.all.endOutage(p.Now)
 		return ctx.Err()
 	}
 	now := p.Now()
@@ -48,11 +46,11 @@ func (p *Pause) Wait(ctx context.Context, err error) error {
 		p.since = now
 	}
 	if !Passing(err) {
-		p.all.over(p.Now)
+		p.all.endOutage(p.Now)
 		return err
 	}
-	if max(now.Sub(p.since), p.all.failing(now)) >= p.Limit {
-		p.all.over(p.Now) // who goes on behind the failure does not wait meanwhile
+	if max(now.Sub(p.since), p.all.startOutage(now)) >= p.Limit {
+		p.all.endOutage(p.Now) // the caller goes on without a wait
 		return err
 	}
 	p.wait = min(max(2*p.wait, firstWait), lastWait)
@@ -66,34 +64,33 @@ func (p *Pause) Wait(ctx context.Context, err error) error {
 	}
 }
 
-// tooManyWaiting is a limit that lasts: as many messages wait as a session may have, and
-// the first goes on when the run before it has ended.
+// tooManyWaiting lasts: the session has as many waiting runs as it may, until its live run has
+// ended.
 const tooManyWaiting = "TOO_MANY_WAITING"
 
-// Passing reports whether the failure may pass by itself, and soon.
+// Passing reports whether a retry may soon succeed.
 func Passing(err error) bool {
 	kind := fault.KindOf(err)
 	return kind == fault.Unavailable || kind == fault.Exhausted && fault.ReasonOf(err) != tooManyWaiting
 }
 
-// Ours makes an error of our own out of a service's refusal of our credentials: the
-// caller's credentials have nothing to do with it, and 401 would tell them so.
+// Ours hides a refusal of this gateway's credentials by a service. The caller would otherwise
+// receive 401 for its own.
 func Ours(err error) error {
 	if kind := fault.KindOf(err); kind == fault.Unauthenticated || kind == fault.Denied {
-		return fmt.Errorf("the service behind the gateway refuses it: %v", err) //nolint:errorlint // no fault must be found in it
+		return fmt.Errorf("a service refuses the credentials of the gateway: %v", err) //nolint:errorlint // without the fault
 	}
 	return err
 }
 
-// Do calls f until it succeeds or Pause.Wait gives up, and gives the failure as
-// Ours does. f has to be safe to repeat. Where ctx is one of Request, the absences before
-// count as well.
+// Do calls f until it succeeds or Pause.Wait gives up, and returns the failure as Ours does. f must
+// be safe to repeat. With a context of Request, earlier outages count as well.
 func Do(ctx context.Context, p Policy, f func() error) error {
 	pause := Pause{Policy: p, all: budgetOf(ctx)}
 	for {
 		err := f()
 		if err == nil {
-			pause.all.over(p.Now)
+			pause.all.endOutage(p.Now)
 			return nil
 		}
 		if err := pause.Wait(ctx, err); err != nil {

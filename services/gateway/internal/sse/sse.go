@@ -15,41 +15,39 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/position"
 )
 
-// Comments: clients read over them, proxies see traffic.
+// Comments. Clients ignore them, and proxies see traffic.
 const (
 	opening   = ": open\n\n"
 	heartbeat = ": keep-alive\n\n"
 )
 
-// Writer writes events to one client. Events wait in it until Flush. How long the
-// client may take is for the response writer to say (httpapi.TimeWrites), or for the
-// connection where that was taken (Take). It is not safe for concurrent use.
+// Writer writes events to one client. It buffers events until Flush. Write timeouts are those of
+// the response writer (httpapi.TimeWrites), or of the hijacked connection (Take). It is not safe
+// for concurrent use.
 type Writer struct {
 	answer  answer
-	padding int           // bytes of a comment behind each comment
-	buffer  *bytes.Buffer // nil while nothing waits
+	padding int           // bytes of a comment after each comment
+	buffer  *bytes.Buffer // nil while empty
 }
 
-// answer is the way to the client: that of the server, or the bare connection.
+// answer writes to the client: through the server, or on the bare connection.
 type answer interface {
 	begin()
-	// send sends what is in the buffer, which begins with prefixBytes bytes that are
-	// the answer's own.
+	// send sends the buffer. Its first prefixBytes bytes are for the answer's use.
 	send(b []byte) error
 }
 
-// prefixBytes is how much room an answer has before what it sends.
+// prefixBytes is the space before the data, for the header of a chunk.
 const prefixBytes = len("00000000\r\n")
 
-// buffers are those of all writers: a quiet stream has none.
+// buffers are shared by all writers, so that a quiet stream has none.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// keptBuffer is how large a buffer may be that is used again.
-const keptBuffer = 64 << 10
+// maxPooledBuffer is the size of the largest pooled buffer.
+const maxPooledBuffer = 64 << 10
 
-// NewWriter returns a writer of the answer to r. Where the request came through a proxy,
-// each comment has as many bytes more as padding says: a proxy that fills a buffer
-// before it passes anything on then lets go of it.
+// NewWriter returns a writer of the answer to r. If the request came through a proxy, each comment
+// is followed by padding bytes, because some proxies pass data on only when a buffer is full.
 func NewWriter(w http.ResponseWriter, r *http.Request, padding int) *Writer {
 	return newWriter(&served{w, http.NewResponseController(w), closing(r)}, r, padding)
 }
@@ -64,7 +62,7 @@ func newWriter(a answer, r *http.Request, padding int) *Writer {
 // closing reports whether the connection ends with the answer to r.
 func closing(r *http.Request) bool { return r.Close || !r.ProtoAtLeast(1, 1) }
 
-// header sets the headers of an event stream that no proxy holds back.
+// header sets the headers of an event stream, including those against buffering by proxies.
 func header(h http.Header, closing bool) {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
@@ -76,7 +74,7 @@ func header(h http.Header, closing bool) {
 	}
 }
 
-// served is an answer of the server.
+// served is an answer through the server.
 type served struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -95,8 +93,8 @@ func (s *served) send(b []byte) error {
 	return s.control.Flush()
 }
 
-// proxied reports whether the request has come through a proxy, as far as that can be
-// seen. Whoever speaks HTTP/1.0 today is one: nginx does unless it is told otherwise.
+// proxied reports whether the request seems to have come through a proxy. HTTP/1.0 is one: nginx
+// uses it by default.
 func proxied(r *http.Request) bool {
 	for _, name := range []string{"Via", "Forwarded", "X-Forwarded-For"} {
 		if r.Header.Get(name) != "" {
@@ -112,13 +110,18 @@ func (s *Writer) Begin() {
 	s.comment(opening)
 }
 
-// Event adds an event, as AppendEvent writes it.
-func (s *Writer) Event(id int64, name string, data []byte) {
+// Event adds an event without a name. It has no id line for id 0. data is one line.
+func (s *Writer) Event(id int64, data []byte) {
 	b := s.waiting()
-	b.Write(AppendEvent(b.AvailableBuffer(), id, name, data))
+	if id > 0 {
+		fmt.Fprintf(b, "id: %d\n", id)
+	}
+	b.WriteString("data: ")
+	b.Write(data)
+	b.WriteString("\n\n")
 }
 
-// Add adds what AppendEvent has written.
+// Add adds encoded events.
 func (s *Writer) Add(event []byte) {
 	if len(event) > 0 {
 		s.waiting().Write(event)
@@ -127,25 +130,10 @@ func (s *Writer) Add(event []byte) {
 
 func (s *Writer) waiting() *bytes.Buffer {
 	if s.buffer == nil {
-		s.buffer = buffers.Get().(*bytes.Buffer) //nolint:forcetypeassert // the pool makes nothing else
+		s.buffer = buffers.Get().(*bytes.Buffer) //nolint:forcetypeassert // the pool holds only buffers
 		s.buffer.Write(make([]byte, prefixBytes))
 	}
 	return s.buffer
-}
-
-// AppendEvent writes an event. An id of 0 and an empty name leave their lines out;
-// data is one line.
-func AppendEvent(b []byte, id int64, name string, data []byte) []byte {
-	if id > 0 {
-		b = strconv.AppendInt(append(b, "id: "...), id, 10)
-		b = append(b, '\n')
-	}
-	if name != "" {
-		b = append(append(b, "event: "...), name...)
-		b = append(b, '\n')
-	}
-	b = append(append(b, "data: "...), data...)
-	return append(b, "\n\n"...)
 }
 
 // Beat sends a heartbeat.
@@ -164,13 +152,13 @@ func (s *Writer) comment(text string) {
 	}
 }
 
-// Flush sends what waits. An error means that the client is gone or too slow.
+// Flush sends the buffered events. An error means that the client has disconnected or is too slow.
 func (s *Writer) Flush() error {
 	if s.buffer == nil {
 		return nil
 	}
 	err := s.answer.send(s.buffer.Bytes())
-	if s.buffer.Cap() <= keptBuffer {
+	if s.buffer.Cap() <= maxPooledBuffer {
 		s.buffer.Reset()
 		buffers.Put(s.buffer)
 	}
@@ -178,9 +166,9 @@ func (s *Writer) Flush() error {
 	return err
 }
 
-// Cursor reads the cursor of a request: the header Last-Event-ID, which a client
-// that reconnects sends by itself, or else the parameter fromSequence. given is
-// false when there is neither; ok is false when it is no position.
+// Cursor returns the cursor of a request: the header Last-Event-ID, which a reconnecting client
+// sends, or else the parameter fromSequence. given is false without either; ok is false for an
+// invalid one.
 func Cursor(r *http.Request) (cursor int64, given, ok bool) {
 	text := strings.TrimSpace(r.Header.Get("Last-Event-ID"))
 	if text == "" {
@@ -193,27 +181,27 @@ func Cursor(r *http.Request) (cursor int64, given, ok bool) {
 	return cursor, true, err == nil && position.Valid(cursor)
 }
 
-// Taken is a connection that was taken from the server for one answer. The server
-// keeps buffers, the request and a deep stack for an answer as long as it is open,
-// several times what a quiet reader needs.
+// Taken is a connection hijacked from the server for one answer. As long as an answer is open, the
+// server keeps buffers, the request and a deep stack, which take three times the memory of a quiet
+// reader.
 type Taken struct {
 	*Writer
 	conn    net.Conn
 	chunked bool
 	timeout time.Duration
-	head    []byte // of the answer, until it was sent
+	head    []byte // of the answer, until it is sent
 }
 
-// lingerTime is how long a client may take to see the end of an answer before its
-// connection is closed.
+// lingerTime is how long a client may take to read the end of an answer before its connection is
+// closed.
 const lingerTime = 500 * time.Millisecond
 
 // Takeable reports whether the request's connection carries nothing else.
 func Takeable(r *http.Request) bool { return r.ProtoMajor == 1 }
 
-// Take takes the connection of the answer to r, which has to be Takeable. The answer has
-// the headers that w has so far; each write may take the timeout. The caller has to
-// call Close, and may return from the handler before.
+// Take hijacks the connection of the answer to r, which must be Takeable. The answer has the
+// headers of w; timeout bounds each write. The caller must call Close, and may return from the
+// handler before.
 func Take(w http.ResponseWriter, r *http.Request, padding int, timeout time.Duration) (*Taken, error) {
 	h := w.Header().Clone()
 	header(h, true)
@@ -223,7 +211,7 @@ func Take(w http.ResponseWriter, r *http.Request, padding int, timeout time.Dura
 		h.Set("Transfer-Encoding", "chunked")
 	}
 	head := bytes.NewBufferString(r.Proto + " 200 OK\r\n")
-	_ = h.Write(head) // a buffer takes everything
+	_ = h.Write(head) // a buffer never fails
 	head.WriteString("\r\n")
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -259,29 +247,30 @@ func (t *Taken) write(b []byte) error {
 	return err
 }
 
-// Watch waits for the client to leave, or for the end of the connection.
+// Watch waits until the client disconnects or the connection ends.
 func (t *Taken) Watch() {
 	var b [64]byte
 	for {
-		if _, err := t.conn.Read(b[:]); err != nil { // what it says means nothing
+		if _, err := t.conn.Read(b[:]); err != nil { // the data is ignored
 			return
 		}
 	}
 }
 
-// End ends the answer well. The client may take lingerTime to notice; ctx ends that.
+// End ends the answer cleanly. It waits until the client closes, at most lingerTime or until the
+// end of ctx.
 func (t *Taken) End(ctx context.Context) {
 	if t.chunked && t.write([]byte("0\r\n\r\n")) != nil {
 		return
 	}
-	// Closed under what the client may have sent, the connection would be reset, and
-	// the end of the answer lost.
+	// A close with unread data from the client resets the connection, and the end of the answer
+	// would be lost.
 	if half, ok := t.conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		_ = t.conn.SetReadDeadline(time.Now().Add(lingerTime)) // ends Watch
 		<-ctx.Done()
 	}
 }
 
-// Close closes the connection. Without End before, that is a drop for the client. It may
-// be called more than once, and by another goroutine.
-func (t *Taken) Close() { _ = t.conn.Close() } // who is gone needs no close
+// Close closes the connection. Without End before it, the client sees a drop. It may be called more
+// than once, and concurrently.
+func (t *Taken) Close() { _ = t.conn.Close() } // the client may have closed it

@@ -1,8 +1,8 @@
-// Package stop ends runs early, for all public interfaces: softly (interrupt), after
-// which the session can be resumed, or for good (abort).
+// Package stop ends runs early, for all public interfaces: softly (interrupt), so that the session
+// can be resumed, or permanently (abort).
 //
-// A stop is durable when it is answered; the run sees it within moments, whoever
-// executes it. Who wants to know that it did waits for the end of the run.
+// A stop is durable when the request is answered. The executor of the run observes it within
+// moments. A caller may wait for the end of the run.
 package stop
 
 import (
@@ -20,32 +20,32 @@ import (
 // MaxWait is how long a caller may wait for the end of a run.
 const MaxWait = time.Minute
 
-// The pauses between two looks at a run that is to end.
+// Pauses between polls of a run that is to end.
 const (
-	firstLook = 20 * time.Millisecond
-	lastLook  = 500 * time.Millisecond
+	firstPause = 20 * time.Millisecond
+	maxPause   = 500 * time.Millisecond
 )
 
 // Stops stops runs. It may be used by many goroutines.
 type Stops struct {
 	Runs     statev1.RunServiceClient
 	Sessions *conversation.Reader
-	Streams  *httpapi.Streams // a request that waits counts as one
+	Streams  *httpapi.Streams // a waiting request counts as one
 	Policy   retry.Policy
-	Limits   httpapi.Limits // of a request's body
+	Limits   httpapi.Limits // of a request body
 }
 
-// Request says what is to be stopped.
+// Request is a request to stop a run.
 type Request struct {
 	Tenant    string
 	SessionID string
-	RunID     string // "": whatever the session does
+	RunID     string // "" for the current run
 	Kind      statev1.StopKind
 	Reason    string
-	Wait      time.Duration // for the end of the run; 0 for not at all
+	Wait      time.Duration // for the end of the run; 0 does not wait
 }
 
-// Stopped is what became of a request.
+// Stopped is the outcome of a request.
 type Stopped struct {
 	Effect string `json:"effect"` // requested, done or none
 	RunID  string `json:"runId,omitempty"`
@@ -58,10 +58,10 @@ var effects = map[statev1.RequestStopResponse_Effect]string{
 	statev1.RequestStopResponse_EFFECT_NONE:        "none",
 }
 
-// Stop asks for the stop, and waits for the end of the run where that is asked. Invalid
-// (ID_INVALID, WAIT_INVALID, STOP_INVALID), NotFound (SESSION_NOT_FOUND,
-// RUN_NOT_FOUND), Unavailable (STOP_NOT_OBSERVED: the run has not ended in time; it
-// will), and the faults of httpapi.Streams.Open where it waits.
+// Stop requests the stop, and waits for the end of the run if r.Wait is above 0. Invalid
+// (ID_INVALID, WAIT_INVALID, STOP_INVALID), NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND),
+// Unavailable (STOP_NOT_OBSERVED: the run has not ended in time; it will), and, with a wait, the
+// faults of httpapi.Streams.Open.
 func (s *Stops) Stop(ctx context.Context, r Request) (Stopped, error) {
 	if err := httpapi.CheckID("the session's id", r.SessionID); err != nil {
 		return Stopped{}, err
@@ -85,23 +85,23 @@ func (s *Stops) Stop(ctx context.Context, r Request) (Stopped, error) {
 		return err
 	})
 	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx) // the caller has left, or the gateway stops
+		err = context.Cause(ctx) // the caller has disconnected, or the gateway stops
 	}
 	if err != nil {
 		return Stopped{}, err
 	}
 	stopped := Stopped{Effect: effects[answer.GetEffect()], RunID: answer.GetRunId()}
 	if r.Wait > 0 && answer.GetEffect() == statev1.RequestStopResponse_EFFECT_REQUESTED {
-		err = s.observe(ctx, r, &statev1.Run{SessionId: r.SessionID, RunId: answer.GetRunId()})
+		err = s.awaitEnd(ctx, r, &statev1.Run{SessionId: r.SessionID, RunId: answer.GetRunId()})
 	}
 	return stopped, err
 }
 
-// observe waits for the end of the run.
-func (s *Stops) observe(ctx context.Context, r Request, run *statev1.Run) error {
+// awaitEnd waits for the end of the run.
+func (s *Stops) awaitEnd(ctx context.Context, r Request, run *statev1.Run) error {
 	waiting, cancel := context.WithTimeout(ctx, r.Wait)
 	defer cancel()
-	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		now, err := s.Sessions.Run(waiting, r.Tenant, run)
 		if err == nil && !conversation.Executing(now) && !conversation.Waiting(now) {
 			return nil
@@ -118,7 +118,7 @@ func (s *Stops) observe(ctx context.Context, r Request, run *statev1.Run) error 
 				return context.Cause(ctx)
 			}
 			return fault.New(fault.Unavailable, httpapi.StopNotObserved,
-				"run %q has not ended within %v; the request is kept, and the end is seen in the stream", run.GetRunId(), r.Wait)
+				"run %q has not ended within %v; the request is stored, and the stream will show the end", run.GetRunId(), r.Wait)
 		}
 	}
 }

@@ -17,12 +17,12 @@ const (
 	kindApproval = "approval-response"
 )
 
-// submission is the body of a request. A key that is null counts as left out, but for
-// the result: a tool may well have none.
+// submission is the body of a request. A null key counts as missing, except for result: null is a
+// result.
 type submission struct {
 	SessionID  string          `json:"sessionId"`
 	ToolCallID string          `json:"toolCallId"`
-	Kind       string          `json:"kind"` // "": kindResult
+	Kind       string          `json:"kind"` // "" is kindResult
 	Result     json.RawMessage `json:"result"`
 	Error      *string         `json:"error"`
 	ApprovalID *string         `json:"approvalId"`
@@ -51,8 +51,8 @@ var continuations = map[statev1.SubmitCallResponse_Continuation]string{
 	statev1.SubmitCallResponse_CONTINUATION_CALLER_RESUMES: "caller_resumes",
 }
 
-// Serve is POST /chat/{id}/submit-tool-result, and POST /submit-tool-result with the
-// session in the body.
+// Serve is POST /chat/{id}/submit-tool-result, and POST /submit-tool-result with the session in the
+// body.
 func (a *Answers) Serve(w http.ResponseWriter, r *http.Request, tenant string) error {
 	var body submission
 	if err := httpapi.ReadJSON(w, r, a.Limits, &body); err != nil {
@@ -91,8 +91,7 @@ func (s *submission) session(r *http.Request) (string, error) {
 	}
 }
 
-// answer binds the keys to the kind: what is meant for an approval is never taken for
-// the result of a tool, nor the other way round.
+// answer returns the answer of the kind, and refuses keys of another kind.
 func (s *submission) answer() (*statev1.CallAnswer, error) {
 	switch s.Kind {
 	case "", kindResult:
@@ -100,7 +99,7 @@ func (s *submission) answer() (*statev1.CallAnswer, error) {
 	case kindApproval:
 		return s.approval()
 	default:
-		return nil, invalid("kind is %.50q: it has to be %s or %s", s.Kind, kindResult, kindApproval)
+		return nil, invalid("kind is %.50q: it must be %s or %s", s.Kind, kindResult, kindApproval)
 	}
 }
 
@@ -109,7 +108,7 @@ func (s *submission) outcome() (*statev1.CallAnswer, error) {
 	case s.ApprovalID != nil || s.Approved != nil || s.Reason != nil:
 		return nil, invalid("approvalId, approved and reason belong to an answer of kind %s", kindApproval)
 	case s.Result != nil && s.Error != nil:
-		return nil, invalid("the answer has a result and an error; give the one that there is")
+		return nil, invalid("the answer has a result and an error; send only one of the two")
 	case s.Error != nil:
 		return &statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: *s.Error}}, nil
 	case s.Result == nil:
@@ -119,7 +118,7 @@ func (s *submission) outcome() (*statev1.CallAnswer, error) {
 		return nil, invalid("the result is not UTF-8")
 	}
 	var result bytes.Buffer
-	if err := json.Compact(&result, s.Result); err != nil { // it was read as JSON
+	if err := json.Compact(&result, s.Result); err != nil { // the decoder has validated it
 		return nil, invalid("the result is not JSON")
 	}
 	return &statev1.CallAnswer{Answer: &statev1.CallAnswer_Result{Result: result.String()}}, nil

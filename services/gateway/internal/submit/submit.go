@@ -1,11 +1,11 @@
-// Package submit takes answers to calls that wait for somebody outside, for all public
-// interfaces: the results of client tools, and decisions on approvals.
+// Package submit takes answers to pending calls, for all public interfaces: results of client
+// tools, and decisions on approvals.
 //
-// An answer is durable when it is taken, and the first one stands. The session goes on by
-// itself when it has waited for nothing else.
+// An answer is durable when the request is answered. The first answer to a call stands. After the
+// last awaited answer, the session continues by itself.
 //
-// A client is told of a call before the run suspends on it, and may answer before that. The
-// answer waits for the suspension then, for as long as the state service may be away.
+// A client sees a call before the run suspends on it, and may answer it at once. The answer then
+// waits for the suspension, at most as long as an outage of the state service may last.
 package submit
 
 import (
@@ -16,16 +16,16 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
-// Answers takes answers. It may be used by many goroutines.
+// Answers submits answers. It may be used by many goroutines.
 type Answers struct {
 	Calls  statev1.CallServiceClient
 	Policy retry.Policy
-	Limits httpapi.Limits // of a request's body
+	Limits httpapi.Limits // of a request body
 }
 
-// Submit gives the answer to a call of the session's family. Invalid (ID_INVALID), and
-// the faults of statev1.CallServiceClient.SubmitCall: Unavailable (CALL_NOT_OPEN) when the
-// run has not suspended within Policy; the same answer may be given again.
+// Submit answers a call of the session's family. Invalid (ID_INVALID), and the faults of
+// statev1.CallServiceClient.SubmitCall. Unavailable (CALL_NOT_OPEN): the run has not suspended
+// within Policy; the same answer may be sent again.
 func (a *Answers) Submit(ctx context.Context, r *statev1.SubmitCallRequest) (*statev1.SubmitCallResponse, error) {
 	if err := httpapi.CheckID("the session's id", r.GetSessionId()); err != nil {
 		return nil, err

@@ -1,5 +1,4 @@
-// What the page asks of its user: whether a call may be made, and what the result is
-// of a tool that is run outside.
+// The forms of pending calls: approvals, and results of client tools.
 
 import { make } from './dom.js';
 
@@ -8,7 +7,7 @@ const buttons = {
   'input-available': [['result', 'Send result'], ['failure', 'Send as failure']],
 };
 
-// ask makes the form of a call, which stays in the card until the call is answered.
+// ask adds the form of a call to its card, until the call is answered.
 export function ask(card, part, toolName) {
   const form = make('fieldset', 'ask');
   const approval = part.state === 'approval-requested';
@@ -19,7 +18,7 @@ export function ask(card, part, toolName) {
   const row = make('div', 'row');
   for (const [answer, name] of buttons[part.state]) {
     const button = make('button', row.childElementCount > 0 ? 'quiet' : '', name);
-    button.type = 'button'; // Enter in the field is no answer
+    button.type = 'button'; // Enter in the field must not answer
     button.dataset.answer = answer;
     row.append(button);
   }
@@ -28,7 +27,7 @@ export function ask(card, part, toolName) {
   card.open = true;
 }
 
-// answered gives the part of the call with the answer of the form.
+// answered returns the part of the call with the answer of the form.
 export function answered(part, answer, text) {
   const said = text.trim();
   const approval = { ...part.approval, approved: answer === 'approve' };
@@ -44,7 +43,7 @@ export function answered(part, answer, text) {
   }
 }
 
-// valueOf gives what the JSON says, or the text itself where it is none.
+// valueOf parses JSON. It returns other text as it is.
 function valueOf(text) {
   try {
     return JSON.parse(text);

@@ -6,12 +6,12 @@ const $ = (id) => document.getElementById(id);
 const log = $('log');
 
 let chat = ''; // the session's id
-let begun = false; // the server may know the chat, and the address has its id as the hash
+let begun = false; // the server may have the chat, and the hash of the address has its id
 let messages = []; // {message, element}
-let attempt = new AbortController(); // ends what belongs to a chat that was left
+let attempt = new AbortController(); // ends the requests of a closed chat
 let busy = false;
 
-// The server says no.
+// The server has refused a request.
 class Refused extends Error {
   constructor(status, body) {
     super(body.detail ? `${body.error} (${body.detail})` : body.error);
@@ -19,19 +19,19 @@ class Refused extends Error {
     this.code = body.code;
   }
 
-  // passing says that the same may be answered later.
-  get passing() {
+  // transient: a retry may succeed.
+  get transient() {
     return [429, 502, 503, 504].includes(this.status);
   }
 }
 
-// The server says nothing, or breaks off.
+// The connection to the server was lost.
 class Lost extends Error {
-  passing = true;
+  transient = true;
 }
 
-// lose throws Lost for what fetch and its streams throw when the network fails.
-function lose(error) {
+// rethrow throws Lost for a network failure of fetch or a stream, and other errors as they are.
+function rethrow(error) {
   throw error instanceof TypeError ? new Lost('The connection was lost.', { cause: error }) : error;
 }
 
@@ -39,23 +39,23 @@ async function call(path, options = {}) {
   const headers = { ...options.headers };
   const key = sessionStorage.getItem(keyName);
   if (key) headers.authorization = `Bearer ${key}`;
-  const response = await fetch(path, { ...options, headers, signal: attempt.signal }).catch(lose);
+  const response = await fetch(path, { ...options, headers, signal: attempt.signal }).catch(rethrow);
   if (response.ok) return response;
   const body = await response.json().catch(() => ({ error: `The server answered ${response.status}.` }));
   if (response.status === 401) $('unlock').hidden = false;
   throw new Refused(response.status, body);
 }
 
-const get = async (path) => (await call(path)).json().catch(lose);
+const get = async (path) => (await call(path)).json().catch(rethrow);
 
-// read gives the parts of a stream, each with the id of its event or ''. It
-// throws when the stream breaks off.
+// read yields the parts of a stream, each with the id of its event or ''. It
+// throws if the stream is cut.
 async function* read(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   for (;;) {
-    const { done, value } = await reader.read().catch(lose);
-    if (done) lose(new TypeError('the stream ended before its end'));
+    const { done, value } = await reader.read().catch(rethrow);
+    if (done) rethrow(new TypeError('the stream ended before its end'));
     const events = (rest + value).split('\n\n');
     rest = events.pop();
     for (const event of events) {
@@ -106,7 +106,7 @@ function draw(entry) {
   due.add(entry);
 }
 
-// enableForms lets the user answer while nothing is under way.
+// enableForms enables the forms of pending calls while no request is in flight.
 function enableForms() {
   for (const form of log.querySelectorAll('.ask')) form.disabled = busy;
 }
@@ -119,15 +119,15 @@ function clear() {
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// persist does the task again until the server is there. The pauses grow, and
-// differ, so that the pages of a server that comes back do not come all at once.
-async function persist(task) {
+// retry repeats the task until the server answers. The pauses grow and are
+// jittered, so that not all pages reconnect to a restarted server at once.
+async function retry(task) {
   const { signal } = attempt;
   for (let wait = 250; ; wait = Math.min(2 * wait, 5000)) {
     try {
       return await task();
     } catch (error) {
-      if (!error.passing) throw error;
+      if (!error.transient) throw error;
       notice(error instanceof Lost ? 'The connection was lost. Trying again…' : 'The server cannot answer now. Trying again…');
       await pause(wait * (0.75 + Math.random() / 2));
       signal.throwIfAborted();
@@ -135,17 +135,15 @@ async function persist(task) {
   }
 }
 
-// follow shows the run that is going on, if there is one, through as many
-// connections as it takes. A later one goes on behind the last event of the
-// former. response is the first connection, where there is one, and entry the message
-// that it goes on with, if it does not begin one.
+// follow shows the live run, if any, and reconnects after the last event. response
+// is the first connection, if any, and entry the message it continues, if any.
 async function follow(response, entry) {
   let builder = entry && new Builder(entry.message, true);
   let cursor = '';
   let again = false;
-  await persist(async () => {
+  await retry(async () => {
     const headers = cursor ? { 'last-event-id': cursor } : {};
-    if (!response && !cursor) builder = undefined; // what comes is told from its start
+    if (!response && !cursor) builder = undefined; // the message comes from its start
     const stream = response ?? (await call(`/chat/${encodeURIComponent(chat)}/stream`, { headers }));
     response = undefined;
     if (stream.status === 204) {
@@ -181,34 +179,34 @@ async function work(task) {
 
 const waits = () => messages.at(-1)?.message.asked?.length > 0;
 
-// look asks whether the agent still waits for the user. Somebody else may have answered, or
-// the conversation was stopped: then nobody is asked any more, and no stream tells of it.
-const lookEvery = 5000; // milliseconds
-let looking = false;
-async function look() {
-  if (looking || busy || document.hidden || !waits()) return;
+// pollStatus checks whether the agent still waits for the user. Another client may have
+// answered or stopped the conversation, and no stream reports that.
+const pollInterval = 5000; // milliseconds
+let polling = false;
+async function pollStatus() {
+  if (polling || busy || document.hidden || !waits()) return;
   const { signal } = attempt;
-  looking = true;
+  polling = true;
   try {
     const { status } = await get(`/status?sessionId=${encodeURIComponent(chat)}`);
     if (signal.aborted || busy || !waits() || /^(suspended|interrupted|paused)/.test(status)) return;
     work(show);
   } catch {
-    // The next look may see more.
+    // The next poll may succeed.
   } finally {
-    looking = false;
+    polling = false;
   }
 }
 
-// post sends a message, as often as it takes: it counts once.
+// post sends a message and retries. The server counts it once.
 function post(message, headers = {}) {
   const body = { id: chat, messages: [message], trigger: 'submit-message', agentType: $('agent').value || undefined };
   if (message.role === 'assistant') body.messageId = message.id;
   const options = { method: 'POST', headers: { 'content-type': 'application/json', ...headers }, body: JSON.stringify(body) };
-  return persist(() => call('/chat', options));
+  return retry(() => call('/chat', options));
 }
 
-// answer sends the answer to one call. The server says how the message goes on from there.
+// answer sends the answer to one call, and follows the rest of the message.
 async function answer(entry, part) {
   const { message } = entry;
   message.parts = message.parts.map((p) => (p.toolCallId === part.toolCallId ? part : p));
@@ -219,7 +217,7 @@ async function answer(entry, part) {
   try {
     response = await post({ id: message.id, role: 'assistant', parts });
   } catch (error) {
-    if (error instanceof Refused) { // somebody else may have gone on: this is how it stands
+    if (error instanceof Refused) { // another client may have answered: load the conversation
       await show();
     }
     throw error;
@@ -227,8 +225,8 @@ async function answer(entry, part) {
   await follow(response, entry);
 }
 
-// giveUp shows that nobody is asked any more: a new message takes the place of answers.
-function giveUp(entry) {
+// closeCalls closes the pending calls, because a new message replaces their answers.
+function closeCalls(entry) {
   if (!entry?.message.asked?.length) return;
   for (const part of openCalls(entry.message)) part.state = 'output-error';
   entry.message.asked = [];
@@ -247,7 +245,7 @@ async function send(text) {
   let response;
   try {
     response = await post(message, { 'x-holdfast-request-key': message.id }); // which makes a repetition safe
-    giveUp(last);
+    closeCalls(last);
   } catch (error) {
     if (error instanceof Refused) {
       entry.element.remove();
@@ -261,7 +259,7 @@ async function send(text) {
 }
 
 async function load() {
-  const agents = await persist(() => get('/agents'));
+  const agents = await retry(() => get('/agents'));
   $('agent').replaceChildren(...agents.agents.map((a) => {
     const option = new Option(a.agentType, a.agentType, false, a.agentType === agents.default);
     option.title = a.description;
@@ -270,13 +268,13 @@ async function load() {
   if (begun) await show();
 }
 
-// show shows the conversation as it stands, and what is going on in it.
+// show loads the conversation and follows its live run.
 async function show() {
-  await persist(loadMessages);
+  await retry(loadMessages);
   await follow();
 }
 
-// loadMessages shows the conversation as the server has it.
+// loadMessages shows the stored conversation.
 async function loadMessages() {
   const session = `sessionId=${encodeURIComponent(chat)}`;
   const loaded = [];
@@ -333,7 +331,7 @@ $('compose').addEventListener('submit', (event) => {
   work(() => send(text));
 });
 
-// The run ends by itself, and its stream says so.
+// The stream shows the end of the run.
 $('stop').addEventListener('click', async () => {
   $('stop').hidden = true;
   $('text').focus();
@@ -354,7 +352,7 @@ log.addEventListener('click', (event) => {
   const part = entry.message.parts.find((p) => p.toolCallId === card.dataset.call);
   const text = card.querySelector('.ask :is(input, textarea)').value;
   work(() => answer(entry, answered(part, button.dataset.answer, text)));
-  $('text').focus(); // the button goes
+  $('text').focus(); // the button is removed
 });
 
 $('ideas').addEventListener('click', (event) => {
@@ -383,10 +381,10 @@ $('fresh').addEventListener('click', () => {
   open();
 });
 
-setInterval(look, lookEvery);
-document.addEventListener('visibilitychange', look);
+setInterval(pollStatus, pollInterval);
+document.addEventListener('visibilitychange', pollStatus);
 
-// A step back or forward in the history, or an address typed by hand.
+// The user has moved in the history, or edited the address.
 window.addEventListener('popstate', () => {
   if (hashID() !== (begun ? chat : '')) open();
 });

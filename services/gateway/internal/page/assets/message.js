@@ -1,19 +1,19 @@
-// A message, and how the parts of a UI message stream make it.
+// A message, built from the parts of a UI message stream.
 
 import { ask } from './ask.js';
 import { make, write } from './dom.js';
 
-// openCalls gives the calls of a message that nobody has answered.
+// openCalls returns the unanswered calls of a message.
 export const openCalls = (message) => message.parts.filter((p) => ['input-available', 'approval-requested'].includes(p.state));
 
-// Builder adds to the message what a stream tells. asked becomes the ids of the calls that
-// wait for somebody outside, as the end of the stream says.
+// Builder applies the parts of a stream to the message. At the end of the stream, asked has
+// the ids of the pending calls.
 export class Builder {
   constructor(message, goesOn = false) {
     this.message = message;
-    this.open = new Map(); // text and reasoning that grow, by id
-    this.inputs = new Map(); // the arguments of calls that arrive, by call
-    this.goesOn = goesOn; // the first start is that of the message as it is
+    this.open = new Map(); // unfinished text and reasoning, by id
+    this.inputs = new Map(); // unfinished arguments, by call
+    this.goesOn = goesOn; // the first start part keeps the message
   }
 
   begin(id) {
@@ -127,10 +127,10 @@ export class Builder {
   }
 }
 
-// kindOf gives the type of a call's part. A dynamic tool is one that is known at run time only.
+// kindOf returns the type of a call's part. A dynamic tool is known only at run time.
 const kindOf = ({ toolName, dynamic }) => (dynamic ? { type: 'dynamic-tool', toolName } : { type: `tool-${toolName}` });
 
-// parsed gives what a JSON text says, or undefined while it is not whole.
+// parsed parses JSON. It returns undefined for incomplete text.
 function parsed(text) {
   try {
     return JSON.parse(text);
@@ -139,8 +139,8 @@ function parsed(text) {
   }
 }
 
-// render makes the message's element show its parts. Elements stay in their
-// places, so that what the user has opened or selected survives an update.
+// render shows the parts of a message in its element. It reuses elements, to keep
+// opened cards and selections.
 export function render(element, message) {
   element.className = `message ${message.role}`;
   const shown = message.parts.filter((p) => p.type !== 'step-start');
@@ -195,14 +195,14 @@ function fill(element, kind, part, asked) {
   }
 }
 
-// show makes a value readable: on one line where it is short.
+// show formats a value, on one line if it is short.
 function show(value) {
   if (typeof value === 'string') return value;
   const line = JSON.stringify(value) ?? '';
   return line.length <= 60 ? line : JSON.stringify(value, null, 2);
 }
 
-// gist is what a closed card tells of the input: its values.
+// gist returns the values of the input, for a closed card.
 function gist(input) {
   const values = input && typeof input === 'object' ? Object.values(input) : [];
   return values.map(show).join(', ').slice(0, 120);

@@ -1,0 +1,154 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/position"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+// isAnswered reports whether the client tool call of the current chunk has an answer. It loads the
+// session at most once, and not for calls of the step in flight, because they have no answer yet.
+func (d *delivery) isAnswered(call string) bool {
+	run := d.currentRun()
+	if run != "" && run != d.run.GetRunId() {
+		return true // another run has continued the message after the call
+	}
+	if d.loaded == nil {
+		if d.readFailed || d.current == nil || d.current.Sequence > d.session.GetPosition() && position.Of(d.current.Sequence).Attempt != position.Stored {
+			return false
+		}
+		whole, err := d.loadSession(answeredTimeout)
+		if err != nil { // a second answer is harmless
+			d.readFailed = true
+			return false
+		}
+		d.loaded = whole
+	}
+	if now := d.loaded.GetCurrentRun(); now.GetRunId() == d.run.GetRunId() && conversation.Executing(now) {
+		return false // the session gets the call when the run suspends
+	}
+	for _, c := range d.loaded.GetCalls() {
+		if c.GetToolCallId() == call {
+			return c.GetAnswer() != nil
+		}
+	}
+	return true
+}
+
+// Timeouts of session loads on the goroutine that writes the stream. If the first load fails, a
+// client may run a tool again, which is harmless. If the second fails, the stream is cut.
+const (
+	answeredTimeout = 2 * time.Second
+	pendingTimeout  = 10 * time.Second
+)
+
+// loadSession loads the session.
+func (d *delivery) loadSession(timeout time.Duration) (*statev1.GetSessionResponse, error) {
+	ctx, cancel := context.WithTimeout(d.ctx, timeout)
+	defer cancel()
+	return d.chat.sessions.Whole(ctx, d.session.GetTenant(), d.session.GetSessionId())
+}
+
+// errStopped: the session was ended while it waited for answers.
+var errStopped = errors.New("the session was stopped while it waited")
+
+// pendingCalls returns the pending calls of the suspended run. If the client has answered calls
+// before the run suspended on them, it submits the answers again.
+//
+// errNext: another run continues the message, and is d.run now. errStopped: no run continues the
+// message, d.session has the reason, and the answered calls come with the error.
+func (d *delivery) pendingCalls() ([]uistream.Asked, error) {
+	whole, err := d.loadSession(pendingTimeout)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.continueWith(whole.GetSession(), whole.GetCurrentRun()); err != nil {
+		return nil, err
+	}
+	if whole.GetCurrentRun().GetRunId() != d.run.GetRunId() { // another message follows, so no call is pending
+		return nil, nil
+	}
+	if conversation.Stopped(whole.GetSession(), whole.GetCurrentRun()) {
+		d.session = whole.GetSession()
+		return conversation.AskedOf(d.session.GetSessionId(), whole.GetCalls()), errStopped
+	}
+	asked := conversation.AskedOf(d.session.GetSessionId(), whole.GetCalls())
+	if d.resent == nil || d.resent.submit == nil || !slices.ContainsFunc(asked, d.clientHasEnd) {
+		return asked, nil
+	}
+	submit := d.resent.submit
+	d.resent.submit = nil
+	t, err := submit(d.ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.resent.idle = d.resent.idle && !t.accepted
+	return asked, d.continueWith(t.session, t.run)
+}
+
+// continueWith makes the run d.run and returns errNext if it continues the message.
+func (d *delivery) continueWith(session *statev1.Session, run *statev1.Run) error {
+	if run.GetMessageId() != d.run.GetMessageId() || run.GetTurn() <= d.run.GetTurn() {
+		return nil
+	}
+	runs, err := d.chat.sessions.Message(d.ctx, session.GetTenant(), run)
+	if err != nil {
+		return err
+	}
+	d.session, d.run = session, run
+	d.put(0, d.t.GoOn(conversation.RunOf(run).Metadata()))
+	d.writers = runIDs(runs)
+	d.loaded, d.readFailed = nil, false
+	d.copy.nextRun()
+	if d.resent != nil {
+		d.resent.idle = false
+	}
+	return errNext
+}
+
+// endStopped ends the message after errStopped, even if the client has its end.
+func (d *delivery) endStopped() { d.end(0, d.t.Stopped(conversation.WhyStopped(d.session))) }
+
+// unknownCalls returns the open calls missing at the client.
+func (d *delivery) unknownCalls() []uistream.Asked {
+	var calls []*statev1.Call
+	for _, c := range d.resent.partial.GetCalls() {
+		if _, known := d.resent.reply.calls[c.GetToolCallId()]; !known {
+			calls = append(calls, c)
+		}
+	}
+	return conversation.AskedOf(d.session.GetSessionId(), calls)
+}
+
+// clientHasEnd reports whether the client has an answer or end of an open call.
+func (d *delivery) clientHasEnd(a uistream.Asked) bool {
+	return a.Answer == nil && a.Approved == nil && d.resent.reply.calls[a.CallID] > callWaiting
+}
+
+// isOpenAtClient reports whether a call is open, for the client as well.
+func (d *delivery) isOpenAtClient(a uistream.Asked) bool {
+	return a.Answer == nil && a.Approved == nil && d.resent.reply.calls[a.CallID] <= callWaiting
+}
+
+// preventResend changes the end in parts if the client has answered calls and received nothing new,
+// to prevent a resend of the message. Open calls are new.
+func (d *delivery) preventResend(asked []uistream.Asked, parts []uistream.Part) []uistream.Part {
+	if d.resent == nil || !d.resent.idle || d.copy.sentNew || slices.ContainsFunc(asked, d.isOpenAtClient) {
+		return parts
+	}
+	end := parts[len(parts)-1]
+	if d.major < uistream.Newest {
+		end = uistream.Error(nothingNewText)
+	} else {
+		end.FinishReason = "interrupted" // apps do not continue by themselves after this
+	}
+	return append(parts[:len(parts)-1:len(parts)-1], end)
+}
+
+const nothingNewText = "Nothing waits for this answer any more."

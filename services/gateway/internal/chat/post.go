@@ -1,0 +1,159 @@
+package chat
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+)
+
+// The path of a request, from the answer of the state service; for logs and traces.
+const (
+	pathFresh      = "fresh"      // a new session
+	pathContinue   = "continue"   // another message
+	pathResume     = "resume"     // answers
+	pathAbandon    = "abandon"    // a message instead of answers
+	pathAttach     = "attach"     // nothing new: the run is live
+	pathRetry      = "retry"      // nothing new: the run has ended
+	pathStale      = "stale"      // refused: the conversation has a newer message
+	pathRegenerate = "regenerate" // another answer
+	pathEdit       = "edit"       // a replaced message
+)
+
+// busyHeader is onBusy of the body, for clients with a fixed body.
+const busyHeader = "X-Holdfast-On-Busy"
+
+// Headers with the request key. A POST with a key can be repeated.
+const (
+	requestKeyHeader  = "X-Holdfast-Request-Key"
+	requestKeyHeader2 = "X-Helix-Request-Key"
+)
+
+// Reasons of refusals.
+const (
+	runStale    = "RUN_STALE" // also of the state service
+	sessionBusy = "SESSION_BUSY"
+	callNotOpen = "CALL_NOT_OPEN"
+)
+
+// post is one POST /chat.
+type post struct {
+	chat      *Chat
+	request   Request
+	body      *request
+	operation operation
+	key       string // from the client; "" for none
+	busy      statev1.BusyPolicy
+}
+
+// open is Open for a decoded body.
+func (c *Chat) open(ctx context.Context, r Request, body *request) (*Exchange, error) {
+	p, err := c.check(r, body)
+	if err != nil {
+		return nil, err
+	}
+	e, err := p.handle(ctx)
+	path := pathStale
+	switch {
+	case err == nil:
+		path = e.path
+	case fault.ReasonOf(err) != runStale:
+		return nil, err
+	}
+	trace.SpanFromContext(ctx).SetAttributes(attribute.String("chat.path", path))
+	c.log.LogAttrs(ctx, slog.LevelDebug, "chat", slog.String("chat.path", path), slog.String("session", body.ID))
+	return e, err
+}
+
+// check validates the request.
+func (c *Chat) check(r Request, body *request) (*post, error) {
+	if err := httpapi.CheckID("id, the session's", body.ID); err != nil {
+		return nil, err
+	}
+	if body.RunID == "" {
+		body.RunID = headerID(r.Header.Get(httpapi.RunHeader))
+	}
+	for name, id := range map[string]string{"agentType": body.AgentType, "runId": body.RunID} {
+		if id == "" {
+			continue
+		}
+		if err := httpapi.CheckID(name, id); err != nil {
+			return nil, err
+		}
+	}
+	p := &post{chat: c, request: r, body: body}
+	var err error
+	if p.operation, err = body.operation(); err != nil {
+		return nil, err
+	}
+	if p.key, err = requestKey(r.Header); err != nil {
+		return nil, err
+	}
+	p.busy, err = onBusy(r.Header, body)
+	return p, err
+}
+
+// headerID returns the id of a header, which may be escaped as by headerText.
+func headerID(text string) string {
+	if id, err := url.PathUnescape(text); err == nil {
+		return id
+	}
+	return text
+}
+
+// requestKey returns the client's request key, "" for none.
+func requestKey(h http.Header) (string, error) {
+	for _, name := range []string{requestKeyHeader, requestKeyHeader2} {
+		if key := h.Get(name); key != "" {
+			return key, httpapi.CheckID(name, key)
+		}
+	}
+	return "", nil
+}
+
+func (p *post) handle(ctx context.Context) (*Exchange, error) {
+	switch p.operation.intent {
+	case answer, attach:
+		return p.answer(ctx)
+	case edit:
+		return p.edit(ctx)
+	case regenerate:
+		return p.regenerate(ctx)
+	default:
+		return p.send(ctx)
+	}
+}
+
+func (p *post) errStale() error {
+	return fault.New(fault.Conflict, runStale, "the conversation %q has newer messages; load them, and repeat the request if it is still wanted", p.body.ID)
+}
+
+// existing returns an exchange for a run from before the request.
+func (p *post) existing(session *statev1.Session, run *statev1.Run) *Exchange {
+	return p.exchange(pathOf(run), session, run)
+}
+
+// pathOf returns the path of a request for an existing run.
+func pathOf(run *statev1.Run) string {
+	if conversation.Executing(run) || conversation.Waiting(run) {
+		return pathAttach
+	}
+	return pathRetry
+}
+
+func (p *post) exchange(path string, session *statev1.Session, run *statev1.Run) *Exchange {
+	return &Exchange{chat: p.chat, path: path, session: session, run: run, major: p.chat.majorOr(p.request.Major)}
+}
+
+func containsRun(runs []*statev1.Run, id string) bool {
+	return slices.ContainsFunc(runs, func(run *statev1.Run) bool { return run.GetRunId() == id })
+}

@@ -1,0 +1,157 @@
+// Package auth authenticates callers (Keys) and restricts the origins of browsers (Origins).
+package auth
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// DefaultTenant is the tenant of all callers without API keys.
+const DefaultTenant = "default"
+
+const (
+	scheme    = "Bearer "
+	keyPrefix = "hf_"
+	maxKey    = 512 // bytes of a sent key
+	maxTenant = 256 // bytes, as for all ids
+)
+
+// Keys authenticates callers. A nil *Keys accepts all, as DefaultTenant. It is immutable.
+type Keys struct{ keys []key }
+
+type key struct {
+	digest [sha256.Size]byte
+	tenant string
+}
+
+// entry is one key of the file.
+type entry struct {
+	Name   string `yaml:"name"`
+	Tenant string `yaml:"tenant"`
+	SHA256 string `yaml:"sha256"`
+}
+
+// New returns a key and its digest for the keys file. The key itself is not stored.
+func New() (key, digest string) {
+	key = keyPrefix + rand.Text()
+	sum := sha256.Sum256([]byte(key))
+	return key, hex.EncodeToString(sum[:])
+}
+
+// ReadKeys reads a keys file: a YAML list of {name, tenant, sha256}. Invalid (API_KEYS_INVALID):
+// the file cannot be read, has no key, or has an incomplete entry.
+func ReadKeys(file string) (*Keys, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, invalid("%v", err)
+	}
+	var entries []entry
+	if err := yaml.UnmarshalWithOptions(text, &entries, yaml.DisallowUnknownField()); err != nil {
+		return nil, invalid("%s is not a YAML list of {name, tenant, sha256}: %v", file, err)
+	}
+	if len(entries) == 0 {
+		return nil, invalid("%s has no keys", file)
+	}
+	keys := &Keys{}
+	for i, e := range entries {
+		digest, err := hex.DecodeString(e.SHA256)
+		if err != nil || len(digest) != sha256.Size {
+			return nil, invalid("%s, key %d (%s): sha256 must be the 64 hex digits of the key's SHA-256", file, i+1, e.Name)
+		}
+		if e.Tenant == "" || len(e.Tenant) > maxTenant || !utf8.ValidString(e.Tenant) {
+			return nil, invalid("%s, key %d (%s): tenant must be 1 to %d bytes", file, i+1, e.Name, maxTenant)
+		}
+		keys.keys = append(keys.keys, key{[sha256.Size]byte(digest), e.Tenant})
+	}
+	return keys, nil
+}
+
+func invalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, "API_KEYS_INVALID", "HOLDFAST_GATEWAY_API_KEYS: "+format, args...)
+}
+
+// Tenant returns the tenant of a request by its Authorization header. Unauthenticated
+// (API_KEY_MISSING, API_KEY_WRONG).
+func (k *Keys) Tenant(h http.Header) (string, error) {
+	if k == nil {
+		return DefaultTenant, nil
+	}
+	header := h.Get("Authorization")
+	if header == "" {
+		return "", fault.New(fault.Unauthenticated, "API_KEY_MISSING", `send the header "Authorization: Bearer <API key>"`)
+	}
+	sent, bearer := cutScheme(header)
+	tenant := k.tenant(sent)
+	if !bearer || tenant == "" {
+		return "", fault.New(fault.Unauthenticated, "API_KEY_WRONG", "the API key is not known")
+	}
+	return tenant, nil
+}
+
+// TenantOf is Tenant for requests with or without a WebSocket handshake. Browsers cannot set its
+// headers, so they offer the key as the subprotocol holdfast.key.<key>.
+func (k *Keys) TenantOf(r *http.Request) (string, error) {
+	sent := ""
+	for _, offered := range Tokens(r.Header, "Sec-WebSocket-Protocol") {
+		if after, found := strings.CutPrefix(offered, socketKey); found {
+			sent = after
+		}
+	}
+	if k == nil || sent == "" || r.Header.Get("Authorization") != "" || !Upgrade(r) {
+		return k.Tenant(r.Header)
+	}
+	return k.Tenant(http.Header{"Authorization": {scheme + sent}})
+}
+
+// socketKey is the prefix of a subprotocol with a key.
+const socketKey = "holdfast.key."
+
+// Upgrade reports whether the request is a WebSocket handshake.
+func Upgrade(r *http.Request) bool {
+	is := func(wanted string) func(string) bool {
+		return func(token string) bool { return strings.EqualFold(token, wanted) }
+	}
+	return slices.ContainsFunc(Tokens(r.Header, "Connection"), is("upgrade")) && slices.ContainsFunc(Tokens(r.Header, "Upgrade"), is("websocket"))
+}
+
+// Tokens returns the entries of a list header.
+func Tokens(h http.Header, name string) []string {
+	var tokens []string
+	for _, line := range h.Values(name) {
+		for token := range strings.SplitSeq(line, ",") {
+			tokens = append(tokens, strings.TrimSpace(token))
+		}
+	}
+	return tokens
+}
+
+// cutScheme removes the scheme, in any case (RFC 9110, 11.1).
+func cutScheme(header string) (sent string, bearer bool) {
+	if len(header) < len(scheme) || len(header) > len(scheme)+maxKey || !strings.EqualFold(header[:len(scheme)], scheme) {
+		return "", false
+	}
+	return header[len(scheme):], true
+}
+
+// tenant compares with every key, so that the time does not reveal a near match.
+func (k *Keys) tenant(sent string) string {
+	digest := sha256.Sum256([]byte(sent))
+	tenant := ""
+	for _, key := range k.keys {
+		if subtle.ConstantTimeCompare(digest[:], key.digest[:]) == 1 {
+			tenant = key.tenant
+		}
+	}
+	return tenant
+}
