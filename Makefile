@@ -9,7 +9,7 @@ PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.1
 PROTOC_GEN_CONNECT_GO := connectrpc.com/connect/cmd/protoc-gen-connect-go@v1.21.1
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
 
-.PHONY: help dev test units setup lint generate check bench bench-peers e2e
+.PHONY: help dev test units torture setup lint generate check bench bench-peers e2e
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,13 @@ units: ## Run only the tests inside the processes, with the race detector
 
 e2e: setup ## Run only the black-box tests over real processes
 	go test -count=1 -vet=all -shuffle=on -p 4 -timeout 30m ./e2e/...
+
+# One package at a time: each keeps the machine busy.
+torture: setup ## Run the tests under faults and of random histories for long, up to an hour
+	go test -count=1 -p 1 -timeout 60m ./e2e/faults -faults.sessions=200 -faults.window=5m -faults.copyage=2m
+	go test -count=1 -timeout 60m ./e2e/history -history.window=5m
+	go test -count=1 -timeout 60m ./e2e/crashmatrix -crashmatrix.every -ledger.kills=400 -ledger.window=0
+	go test -count=1 -timeout 60m $$(grep -rl --include='*_test.go' 'rapid\.Check(' cmd pkg services | xargs -n1 dirname | sort -u | sed 's|^|./|') -rapid.checks=2000
 
 setup: ## Install what the tests need: Postgres, npm packages, Chromium
 	@./e2e/setup
