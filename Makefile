@@ -9,7 +9,7 @@ PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.1
 PROTOC_GEN_CONNECT_GO := connectrpc.com/connect/cmd/protoc-gen-connect-go@v1.21.1
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
 
-.PHONY: help dev test setup lint generate check bench bench-peers e2e
+.PHONY: help dev test units torture setup lint generate check bench bench-peers e2e
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,16 +17,23 @@ help: ## Show what there is
 dev: ## Start all four services in one process, with demo agents
 	go run ./cmd/holdfast dev
 
+# The race half is bound by the processors, the end-to-end half by timers and process starts. Both therefore run
+# at once, the first one with a lower priority. -vet=all checks what go vet checks, without compiling anew.
 test: setup ## Install what the tests need and run every test
-	go vet ./...
-	@status=0; \
-	run() { echo "$$@"; "$$@" || status=1; }; \
-	run go test -race -shuffle=on -timeout 20m . ./cmd/... ./deploy/... ./examples/... ./pkg/... ./proto/... ./services/...; \
-	run go test -shuffle=on -timeout 20m ./e2e/...; \
-	exit $$status
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 units e2e
 
-e2e: setup ## Run the black-box tests over real processes alone
-	go test -count=1 -timeout 20m ./e2e/...
+units: ## Run only the tests inside the processes, with the race detector
+	nice -n 5 go test -race -vet=all -shuffle=on -timeout 30m . ./cmd/... ./deploy/... ./examples/... ./pkg/... ./proto/... ./services/...
+
+e2e: setup ## Run only the black-box tests over real processes
+	go test -count=1 -vet=all -shuffle=on -p 4 -timeout 30m ./e2e/...
+
+# One package at a time: each keeps the machine busy.
+torture: setup ## Run the tests under faults and of random histories for long, up to an hour
+	go test -count=1 -p 1 -timeout 60m ./e2e/faults -faults.sessions=200 -faults.window=5m -faults.copyage=2m
+	go test -count=1 -timeout 60m ./e2e/history -history.window=5m
+	go test -count=1 -timeout 60m ./e2e/crashmatrix -crashmatrix.every -ledger.kills=400 -ledger.window=0
+	go test -count=1 -timeout 60m $$(grep -rl --include='*_test.go' 'rapid\.Check(' cmd pkg services | xargs -n1 dirname | sort -u | sed 's|^|./|') -rapid.checks=2000
 
 setup: ## Install what the tests need: Postgres, npm packages, Chromium
 	@./e2e/setup

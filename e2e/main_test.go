@@ -10,6 +10,6 @@ import (
 
 // parallel is how many tests run at a time. They mostly wait for timers and other processes, so it exceeds the
 // number of processors.
-const parallel = 4
+const parallel = 6
 
 func TestMain(m *testing.M) { harness.Main(m, parallel) }

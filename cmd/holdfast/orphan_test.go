@@ -69,6 +69,7 @@ func TestARunWhoseAgentIsGoneEndsAllTheSameWhenItIsStoppedOrOutOfTime(t *testing
 					_, err = b.runs.RequestStop(t.Context(), &statev1.RequestStopRequest{Tenant: tenant, SessionId: "s", Kind: c.stop, Reason: "enough"})
 					b.must(err)
 				}
+				time.Sleep(time.Until(ends))
 				over := b.await("s", c.run)
 				if late := time.Since(ends); late < 10*time.Second || late > 15*time.Second {
 					t.Errorf("the run has ended %v later, want it with the next poll behind the time that its agent has to come back", late)

@@ -16,7 +16,7 @@ const parallel = 14
 var (
 	everyPassing = flag.Bool("crashmatrix.every", false, "kill at every passing of a point instead of the first and the last")
 	ledgerKills  = flag.Int("ledger.kills", 60, "how often an executor is killed over the ledger")
-	ledgerWindow = flag.Duration("ledger.window", 25*time.Second, "how long executors are killed over the ledger at most; 0 for as long as it takes")
+	ledgerWindow = flag.Duration("ledger.window", 15*time.Second, "how long executors are killed over the ledger at most; 0 for as long as it takes")
 	ledgerSeed   = flag.Uint64("ledger.seed", 0, "where the executors are killed over the ledger; 0 takes one from the clock")
 )
 

@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	liveSessions = 200
 	// Every chatEvery-th session also has a reader on the chat stream, and every socketEvery-th one on a
 	// WebSocket. Every zombieEvery-th has a zombie, and a turn before the tale so that the zombie has an old
 	// epoch.
@@ -58,7 +57,7 @@ func startLoad(ctx context.Context, t *testing.T, tales script) *load {
 	})
 	l.front = harness.StartProxy(t, l.system.Gateway.Address)
 	l.phase("the system is ready")
-	for i := range liveSessions {
+	for i := range *liveSessions {
 		name := fmt.Sprintf("t%03d", i)
 		one := &session{"faults." + name, []turn{tales.tale(name)}}
 		if i%zombieEvery == 0 {

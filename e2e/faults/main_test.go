@@ -15,10 +15,14 @@ import (
 )
 
 var (
-	// window is how long faults are injected.
+	// liveSessions is the number of runs under load. The default lets every kind of fault hit some of them;
+	// rare orders of events need the number of runs and the windows of make torture.
+	liveSessions = flag.Int("faults.sessions", 100, "how many runs are live under faults")
+	// window is how long faults are injected. The default is one round, in which each kind of fault happens.
 	window = flag.Duration("faults.window", round, "how long servers are killed and frozen under load")
-	// copyAge is the least age of a copy of the log that is put back under load.
-	copyAge = flag.Duration("faults.copyage", 30*time.Second, "how old copies of the log are, at least, when they are put back under load")
+	// copyAge is the least age of a copy of the log that is put back under load. With the default it lacks
+	// several steps of each run; make torture puts back copies that lack most of the log.
+	copyAge = flag.Duration("faults.copyage", 18*time.Second, "how old copies of the log are, at least, when they are put back under load")
 )
 
 func TestMain(m *testing.M) { harness.Main(m, 0) }

@@ -248,7 +248,7 @@ func ending(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// tail retains the end of its input. Safe for concurrent use.
+// tail retains at least the last logKept bytes of its input. Safe for concurrent use.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -258,8 +258,8 @@ func (l *tail) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text = append(l.text, b...)
-	if excess := len(l.text) - logKept; excess > 0 {
-		l.text = append(l.text[:0], l.text[excess:]...)
+	if len(l.text) > 2*logKept { // rarely: it moves what stays
+		l.text = append(l.text[:0], l.text[len(l.text)-logKept:]...)
 	}
 	return len(b), nil
 }

@@ -91,7 +91,8 @@ func TestNothingThatWasToldIsLost(t *testing.T) {
 	w.checkThatMuchHappened()
 }
 
-// breakThings kills, cuts and terminates until the window has closed and enough has happened.
+// breakThings kills, cuts and terminates until the window has closed and enough has happened. Each kind of fault
+// happens in every round, so also in a short window.
 func (w *world) breakThings(states []*harness.Process, url string) {
 	seed := uint64(time.Now().UnixNano())
 	w.Logf("the seed of the faults is %d", seed)
@@ -101,12 +102,16 @@ func (w *world) breakThings(states []*harness.Process, url string) {
 		since := time.Since(begun)
 		return since < *window || since < longest && len(w.tooFew()) > 0
 	}
-	for n := 1; open(); n++ {
+	faults := []int{killReplica, cutDatabase, cutClients, cutClients}
+	for n := 0; n%len(faults) > 0 || open(); n++ {
+		if n%len(faults) == 0 {
+			random.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
+		}
 		// The moment is arbitrary on purpose, so there is no event to wait for.
-		if n%burst == 0 {
+		if n%burst == burst-1 {
 			time.Sleep(calm)
 		}
-		switch random.IntN(4) {
+		switch faults[n%len(faults)] {
 		case killReplica:
 			time.Sleep(time.Duration(random.Int64N(int64(deathPause))))
 			states[random.IntN(len(states))].Restart()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/url"
@@ -18,9 +19,9 @@ import (
 )
 
 // keeper runs the server and ends it when standard input ends, that is, when the test process closes the pipe or
-// dies. Background jobs are off, because tests examine plans and count reads.
+// dies. Background jobs are off, because tests examine plans and count reads. $3 is the setting of fsync.
 const keeper = `
-"$1" -D "$2/data" -k "$2" -c listen_addresses= -c max_connections=400 -c autovacuum=off -c log_min_messages=fatal >"$2/log" 2>&1 &
+"$1" -D "$2/data" -k "$2" -c listen_addresses= -c max_connections=400 -c autovacuum=off -c fsync="$3" -c log_min_messages=fatal >"$2/log" 2>&1 &
 cat >/dev/null
 kill -QUIT $!
 wait
@@ -56,7 +57,7 @@ func start() (server, error) {
 
 func run(bin, dir string, account *syscall.Credential) (server, error) {
 	// No context: the server lives as long as the process, not a test.
-	sh := exec.CommandContext(context.Background(), "/bin/sh", "-c", keeper, "keeper", filepath.Join(bin, "postgres"), dir)
+	sh := exec.CommandContext(context.Background(), "/bin/sh", "-c", keeper, "keeper", filepath.Join(bin, "postgres"), dir, fsync())
 	as(sh, account)
 	pipe, err := sh.StdinPipe()
 	if err != nil {
@@ -80,6 +81,14 @@ func run(bin, dir string, account *syscall.Credential) (server, error) {
 			return server{}, fmt.Errorf("postgres does not answer: %w\n%s", err, tail(dir+"/log"))
 		}
 	}
+}
+
+// fsync returns off unless benchmarks run: the folder does not outlive the server, so only they need the disk.
+func fsync() string {
+	if f := flag.Lookup("test.bench"); f != nil && f.Value.String() != "" {
+		return "on"
+	}
+	return "off"
 }
 
 // as runs the command as the account in its own process group. A keyboard interrupt thus reaches only the tests,
