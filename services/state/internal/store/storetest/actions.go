@@ -13,7 +13,7 @@ import (
 // action is a drawn command. predict and send share only values, so a burst can
 // send an action without a prediction.
 //
-// The zero value stands for a command that cannot be drawn now.
+// The zero value stands for no command.
 type action struct {
 	name    string
 	key     session.Key
@@ -77,7 +77,7 @@ func newAction[A any](h *history, name string, key session.Key, need session.Nee
 	return newActionWith(h, name, key, need, decide, nil, predict)
 }
 
-// newActionWith is newAction with a function that extends the session's change; nil for none.
+// newActionWith is newAction with a function to extend the session's change; nil for none.
 func newActionWith[A any](h *history, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error), then func(*session.View, *session.Change) error, predict func(p *modelSession, all map[session.Key]*modelSession) string) action {
 	next := h.id("next")
 	f := session.Family{Now: h.now, NewID: func() string { return next }, Abandon: abandonedResponse}
@@ -263,8 +263,8 @@ func (h *history) merge(key session.Key) action {
 	})
 }
 
-// drawWrite draws a write to the state. Some values are long, so that the store keeps
-// later small writes separately.
+// drawWrite draws a write to the state. Some values are long: the store then keeps later
+// small writes separately.
 func (h *history) drawWrite() session.StateOp {
 	key := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(h.T, "key")
 	value := fmt.Sprintf("%*d", rapid.SampledFrom([]int{1, 1, 1, 250}).Draw(h.T, "size"), rapid.IntRange(1, 4).Draw(h.T, "value"))

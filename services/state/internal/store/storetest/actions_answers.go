@@ -34,13 +34,9 @@ func (h *history) submitAll(key session.Key) action {
 			return "SESSION_NOT_FOUND"
 		}
 		after := p.clone()
-		statuses := []session.SubmitStatus{}
-		for _, answer := range c.Answers {
-			status := after.answerCall(answer, p.Status == session.Completed || p.Status == session.Failed)
-			if status == "" {
-				return "KIND_MISMATCH"
-			}
-			statuses = append(statuses, status)
+		statuses := after.answerAll(c.Answers)
+		if slices.Contains(statuses, "") {
+			return "KIND_MISMATCH"
 		}
 		want = statuses
 		if slices.Contains(statuses, session.Accepted) && after.continueIfAnswered(c.NewRunID, c.Now) {
@@ -76,7 +72,7 @@ func sendAll(h *history, f session.Family, c session.SubmitAll, got *[]session.S
 }
 
 // answerCall applies one answer and returns its outcome; empty for an answer of the wrong
-// kind to an open call. ended says that the session has ended.
+// kind to an open call. ended is true for an ended session.
 func (p *modelSession) answerCall(answer session.Answer, ended bool) session.SubmitStatus {
 	call, known := p.Calls[answer.CallID]
 	wrong := answer.Kind != session.ClientTool
@@ -100,6 +96,16 @@ func (p *modelSession) answerCall(answer session.Answer, ended bool) session.Sub
 	}
 	p.setAnswers([]string{answer.CallID}, session.AnswerClient)
 	return session.Accepted
+}
+
+// answerAll applies answers in order and returns their outcomes.
+func (p *modelSession) answerAll(answers []session.Answer) []session.SubmitStatus {
+	ended := p.Status == session.Completed || p.Status == session.Failed
+	statuses := []session.SubmitStatus{}
+	for _, answer := range answers {
+		statuses = append(statuses, p.answerCall(answer, ended))
+	}
+	return statuses
 }
 
 // applyAnswers applies the answers of a start. Invalid answers change nothing.

@@ -113,6 +113,34 @@ func (p *modelSession) stepBefore(at int) (step int32) {
 	return 0
 }
 
+// stateBefore returns the state before the user's message at an index, and its version; nil
+// for an unknown state.
+func (p *modelSession) stateBefore(at int) (state map[string]string, version int64) {
+	if r := p.run(p.RunByMessage[p.Messages[at]]); r != nil {
+		return p.StartStates[r.ID], r.FromState
+	}
+	for _, k := range p.Checkpoints {
+		if k.Messages <= at {
+			state, version = k.State, k.StateVersion
+		}
+	}
+	return state, version
+}
+
+// resultsFor returns the messages with results of calls up to the step.
+func (p *modelSession) resultsFor(before int32, messages []string) (results []string) {
+	for _, id := range messages {
+		_, step, result := strings.Cut(id, "#")
+		for _, call := range p.Calls {
+			if result && call.Consumed && call.Step <= before && fmt.Sprint(call.Taken) == step {
+				results = append(results, id)
+				break
+			}
+		}
+	}
+	return results
+}
+
 // rewindToMessage rewinds to a user's message and begins a run. keep keeps the message.
 func (p *modelSession) rewindToMessage(c session.Post, target string, keep bool) string {
 	at := slices.Index(p.Messages, target)
@@ -120,15 +148,7 @@ func (p *modelSession) rewindToMessage(c session.Post, target string, keep bool)
 		return "SESSION_BUSY"
 	}
 	before := p.stepBefore(at)
-	state, version := map[string]string(nil), int64(0)
-	for _, k := range p.Checkpoints {
-		if k.Messages <= at {
-			state, version = k.State, k.StateVersion
-		}
-	}
-	if r := p.run(p.RunByMessage[target]); r != nil {
-		state, version = p.StartStates[r.ID], r.FromState
-	}
+	state, version := p.stateBefore(at)
 	if state == nil {
 		return "CHECKPOINT_NOT_FOUND"
 	}
@@ -137,15 +157,7 @@ func (p *modelSession) rewindToMessage(c session.Post, target string, keep bool)
 		kept = append(kept, target)
 		p.RunByMessage[target] = c.RunID
 	}
-	for _, id := range p.Messages[at+1:] {
-		_, step, result := strings.Cut(id, "#")
-		for _, call := range p.Calls {
-			if result && call.Consumed && call.Step <= before && fmt.Sprint(call.Taken) == step {
-				kept = append(kept, id)
-				break
-			}
-		}
-	}
+	kept = append(kept, p.resultsFor(before, p.Messages[at+1:])...)
 	p.truncate(at)
 	p.Messages = append(p.Messages, kept...)
 	p.Checkpoints = slices.DeleteFunc(p.Checkpoints, func(k modelCheckpoint) bool { return k.StateVersion > version })

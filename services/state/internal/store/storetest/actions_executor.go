@@ -136,6 +136,18 @@ func (h *history) commit(key session.Key) action {
 	if len(h.claims[key]) == 0 {
 		return action{}
 	}
+	c := h.drawCommit(key)
+	a := newAction(h, "commit", key, c.Need(), ofOneView(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
+		return p.commitStep(c, h.starts)
+	})
+	if len(c.Messages) > 0 {
+		a.message, a.repeats = c.Messages[0].ID, true
+	}
+	return a
+}
+
+// drawCommit draws a commit, which consumes all answers.
+func (h *history) drawCommit(key session.Key) session.Commit {
 	c := session.Commit{
 		Ref: h.drawClaim(key), Step: h.drawStep(key), CheckpointID: h.id("cp"), Limits: limits, Now: h.now, ExpireAfter: 50,
 	}
@@ -173,13 +185,7 @@ func (h *history) commit(key session.Key) action {
 	default:
 		c.Outcome = outcomeOf(status)
 	}
-	a := newAction(h, "commit", key, c.Need(), ofOneView(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
-		return p.commitStep(c, h.starts)
-	})
-	if len(c.Messages) > 0 {
-		a.message, a.repeats = c.Messages[0].ID, true
-	}
-	return a
+	return c
 }
 
 func outcomeOf(status session.RunStatus) *session.Outcome {
@@ -201,12 +207,8 @@ func (p *modelSession) commitStep(c session.Commit, starts map[string]session.Po
 		return stale
 	}
 	r := p.run(c.RunID)
-	if n := len(p.Checkpoints); n > 0 && c.Step == p.Steps {
-		last := p.Checkpoints[n-1]
-		same := r.Status.Live() && c.Outcome == nil || !r.Status.Live() && c.Outcome != nil && c.Outcome.Status == r.Status && r.Finished == c.Step && r.Failure == failureOf(r.Status)
-		if last.Step == c.Step && last.Epoch == c.Epoch && last.Run == c.RunID && same {
-			return ""
-		}
+	if p.isRepeated(c, r) {
+		return ""
 	}
 	if reason := p.writeRefusal(c.RunID, c.Epoch, c.Step); reason != "" {
 		return reason
@@ -218,18 +220,7 @@ func (p *modelSession) commitStep(c session.Commit, starts map[string]session.Po
 	for _, m := range c.Messages {
 		p.Messages = append(p.Messages, m.ID)
 	}
-	state := maps.Clone(p.State)
-	for _, id := range []string{"x", "y"} {
-		if slices.Contains(p.Results, id) {
-			state[id] = "1"
-		}
-	}
-	for _, op := range c.Ops {
-		state[op.Key] = op.Value
-	}
-	if !maps.Equal(state, p.State) {
-		p.State, p.StateVersion = state, p.Version
-	}
+	p.commitState(c)
 	p.Plan, p.PlanWrites, p.Results = "", false, nil
 	p.commitCalls(c)
 	messages, version := len(p.Messages), p.StateVersion
@@ -245,6 +236,35 @@ func (p *modelSession) commitStep(c session.Commit, starts map[string]session.Po
 		}
 	}
 	return ""
+}
+
+// isRepeated reports whether the commit repeats the newest one.
+func (p *modelSession) isRepeated(c session.Commit, r *modelRun) bool {
+	if len(p.Checkpoints) == 0 || c.Step != p.Steps {
+		return false
+	}
+	same := c.Outcome == nil
+	if !r.Status.Live() {
+		same = c.Outcome != nil && c.Outcome.Status == r.Status && r.Finished == c.Step && r.Failure == failureOf(r.Status)
+	}
+	last := p.Checkpoints[len(p.Checkpoints)-1]
+	return last.Step == c.Step && last.Epoch == c.Epoch && last.Run == c.RunID && same
+}
+
+// commitState applies the writes of the step's results, then those of the commit.
+func (p *modelSession) commitState(c session.Commit) {
+	state := maps.Clone(p.State)
+	for _, id := range []string{"x", "y"} {
+		if slices.Contains(p.Results, id) {
+			state[id] = "1"
+		}
+	}
+	for _, op := range c.Ops {
+		state[op.Key] = op.Value
+	}
+	if !maps.Equal(state, p.State) {
+		p.State, p.StateVersion = state, p.Version
+	}
 }
 
 // isRolledBack reports whether the commit repeats one whose checkpoint was removed.

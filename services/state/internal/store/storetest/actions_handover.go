@@ -16,7 +16,7 @@ func handOver(executorID string, now session.Millis) session.HandOver {
 
 // startingAction is newAction for a command that may begin a run of its session. Half of
 // these actions hand the run over in the same write. The model then claims the run too,
-// and the claim must carry what the store has.
+// and the claim must carry the stored rows.
 func startingAction[A any](h *history, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error), predict func(p *modelSession, all map[session.Key]*modelSession) string) action {
 	if !rapid.Bool().Draw(h.T, "hand over") {
 		return newAction(h, name, key, need, decide, predict)

@@ -10,11 +10,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// mostSteps is the failure code of a run that has used all its steps.
+// mostSteps is the failure code of a run at its limit of steps.
 const mostSteps = "framework_max_steps"
 
 // retry retries the newest run. It cannot be drawn after a rewind or a truncation to before
-// that run.
+// the run.
 func (h *history) retry(key session.Key) action {
 	p := h.sessions[key]
 	if p == nil || p.Status != session.Failed && (p.Status != session.Active || h.bursting) {

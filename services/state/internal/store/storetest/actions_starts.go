@@ -23,7 +23,7 @@ func sendOf(c session.Post) session.Send {
 	return session.Send{Post: c, New: session.Create{State: `{}`}}
 }
 
-// drawAddition draws messages and writes for a run that continues; often none.
+// drawAddition draws messages and writes for a continuing run; often none.
 func (h *history) drawAddition() (a session.Addition) {
 	if rapid.IntRange(0, 2).Draw(h.T, "brings more") == 0 {
 		a.Append = []session.Message{{ID: h.id("sys"), Role: "system"}}
@@ -32,7 +32,7 @@ func (h *history) drawAddition() (a session.Addition) {
 	return a
 }
 
-// completeStart records the start of an intent and the message that it sends.
+// completeStart records the start of an intent and its message.
 func (h *history) completeStart(a action, c session.Post) action {
 	h.starts[c.RunID] = c
 	if c.RequestKey == "" && len(c.Messages) > 0 { // a repetition succeeds without a write
@@ -46,7 +46,7 @@ func (h *history) intentAction(name string, c intent, predict func(p *modelSessi
 	return startingAction(h, name, keyOf(c), c.Need(), c.Decide, predict)
 }
 
-// rewindingAction is intentAction for an intent that may rewind. Its run is not handed over.
+// rewindingAction is intentAction for a rewinding intent. Its run is not handed over.
 func (h *history) rewindingAction(name string, c intent, predict func(p *modelSession, all map[session.Key]*modelSession) string) action {
 	a := newAction(h, name, keyOf(c), c.Need(), c.Decide, predict)
 	a.removes = true
@@ -65,7 +65,7 @@ func (h *history) start(key session.Key) action {
 	return h.completeStart(a, c)
 }
 
-// send predicts what new messages do.
+// send predicts a Send of new messages.
 func (h *history) send(p *modelSession, all map[session.Key]*modelSession, c session.Post) string {
 	switch {
 	case p == nil:

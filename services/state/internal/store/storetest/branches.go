@@ -5,7 +5,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// branches prove what a run in a new branch starts with.
+// branches prove the start of a run in a new branch.
 var branches = []suiteCase{
 	{"a branch starts with a run", func(h *harness) {
 		h.runSteps(home, 3)
@@ -76,7 +76,7 @@ var branches = []suiteCase{
 	}},
 }
 
-// branchOffOf returns a command that begins a run with one message in a branch.
+// branchOffOf returns a command to begin a run with one message in a branch.
 func (h *harness) branchOffOf(from session.Key, checkpointID string, key session.Key) session.BranchOff {
 	c := h.startOf(key).Post
 	c.Limits = limits

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// bulkAnswers prove what a batch of answers does, submitted or with a start.
+// bulkAnswers prove the effects of a batch of answers, submitted or with a start.
 var bulkAnswers = []suiteCase{
 	{"a batch of answers continues a session once", func(h *harness) {
 		ref := h.startSuspended(home, "c1", "c2", "c3")
@@ -204,7 +204,7 @@ var bulkAnswers = []suiteCase{
 	}},
 }
 
-// submitAllOf returns a command that answers the calls of a session.
+// submitAllOf returns a command to answer the calls of a session.
 func (h *harness) submitAllOf(key session.Key, callIDs ...string) session.SubmitAll {
 	c := session.SubmitAll{Key: key, NewRunID: h.id("run"), Now: h.now}
 	for _, id := range callIDs {
@@ -234,7 +234,7 @@ func (h *harness) expectOutcomes(got []session.Submitted, want ...session.Submit
 	same(h, "outcomes", statuses, want)
 }
 
-// abandoningStart returns a start that answers the calls and abandons the others.
+// abandoningStart returns a start with answers to the calls. It abandons the other calls.
 func (h *harness) abandoningStart(key session.Key, callIDs ...string) session.Send {
 	c := h.startOf(key)
 	c.Abandon = abandonedResponse

@@ -90,11 +90,11 @@ var calls = []suiteCase{
 	{"an answer is consumed once, at its revision", func(h *harness) {
 		h.startSuspended(at("s2"), "theirs")
 		h.submit(h.submitOf(at("s2"), "theirs"))
-		ref := h.startSuspended(home, "c1", "open")
+		h.startSuspended(home, "c1", "open")
 		h.submit(h.submitOf(home, "c1"))
 		h.stop(home, session.StopInterrupt, "")
 		h.start(h.startOf(home))
-		ref = h.claimOf(home)
+		ref := h.claimOf(home)
 		before := h.snapshot(home)
 		for _, c := range []struct {
 			consume session.Consume
@@ -157,11 +157,11 @@ var calls = []suiteCase{
 		same(h, "order", ids, "yzab")
 	}},
 	{"a failed run drops its open calls", func(h *harness) {
-		ref := h.startSuspended(home, "answered", "former")
+		h.startSuspended(home, "answered", "former")
 		h.submit(h.submitOf(home, "answered"))
 		h.stop(home, session.StopInterrupt, "")
 		h.start(h.startOf(home))
-		ref = h.claimOf(home)
+		ref := h.claimOf(home)
 		c := h.suspendingCommit(ref, 2, "mine", "stashed")
 		c.Calls[1].Stash = []byte("a message")
 		c.Outcome, c.Suspension = nil, nil // a step may add calls without suspending

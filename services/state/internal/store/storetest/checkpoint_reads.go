@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// checkpointReads prove what reads of checkpoints return.
+// checkpointReads prove the reads of checkpoints.
 var checkpointReads = []suiteCase{
 	{"checkpoints are listed in pages, the newest first", func(h *harness) {
 		h.runSteps(home, 7)

@@ -18,12 +18,12 @@ func (h *harness) send(key session.Key, need session.Need, decide func(*session.
 	return h.sendWidened(key, need, single(decide))
 }
 
-// sendWidened is send for a command that may need to see more sessions.
+// sendWidened is send for a command on several sessions.
 func (h *harness) sendWidened(key session.Key, need session.Need, decide func(...*session.View) (*session.Change, error)) error {
 	return send(h, h.Store, h.family(), key, need, decide)
 }
 
-// startOf returns a command that begins a run with one message.
+// startOf returns a command to begin a run with one message.
 func (h *harness) startOf(key session.Key) session.Send {
 	run := h.id("run")
 	return session.Send{Post: session.Post{
@@ -41,7 +41,7 @@ func (h *harness) start(c intent) session.Started {
 	return started
 }
 
-// claim claims the only run that is due.
+// claim claims the only due run.
 func (h *harness) claim(executorID string) (session.Ref, store.Decided) {
 	h.Helper()
 	claimed := h.claimAll(executorID, 1)
@@ -98,7 +98,7 @@ func (h *harness) tryResult(ref session.Ref, step int32, result session.Result) 
 
 var limits = session.Limits{State: 1000, Journal: 10_000, Waiting: 3}
 
-// commitOf returns a command that commits a step with one message.
+// commitOf returns a command to commit a step with one message.
 func (h *harness) commitOf(ref session.Ref, step int32) session.Commit {
 	return session.Commit{
 		Ref: ref, Step: step, CheckpointID: h.id("cp"), Limits: limits, Now: h.now,
@@ -307,7 +307,7 @@ func (h *harness) putChild(key session.Key, child session.Child) error {
 	return h.send(c.Key, c.Need(), c.Decide)
 }
 
-// suspendingCommit returns the commit of a step that suspends its run on the calls.
+// suspendingCommit returns a commit to suspend the run on the calls.
 func (h *harness) suspendingCommit(ref session.Ref, step int32, callIDs ...string) session.Commit {
 	c := h.commitOf(ref, step)
 	for _, id := range callIDs {
@@ -327,7 +327,7 @@ func (h *harness) startSuspended(key session.Key, callIDs ...string) session.Ref
 	return ref
 }
 
-// claimOf claims the run of a session, and before it the runs that are due earlier.
+// claimOf claims the run of a session, after the runs due earlier.
 func (h *harness) claimOf(key session.Key) session.Ref {
 	h.Helper()
 	for {
@@ -343,7 +343,7 @@ func (h *harness) claimOf(key session.Key) session.Ref {
 	}
 }
 
-// waitingOf returns a start that waits while the session is busy.
+// waitingOf returns a start with the policy to wait for a busy session.
 func (h *harness) waitingOf(key session.Key) session.Send {
 	c := h.startOf(key)
 	c.OnBusy, c.Limits = session.BusyEnqueue, limits

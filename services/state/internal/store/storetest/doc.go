@@ -2,8 +2,8 @@
 // session against a store.
 //
 // Run runs the suite: one case per promise, each in its own store. Machine compares a store with
-// a reference model over random histories. A Subject gives the suite access to what the
-// interface of a store hides.
+// a reference model over random histories. A Subject gives the suite access beyond the
+// interface of a store.
 //
 // # Rules of the specification
 //

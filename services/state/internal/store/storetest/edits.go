@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// edits prove what starts do that rewind the conversation to a user's message.
+// edits prove starts that rewind to a user's message.
 var edits = []suiteCase{
 	{"a regenerate rewinds to a message and answers it again", func(h *harness) {
 		first := h.runTurn(home, 1, "one")
@@ -248,7 +248,7 @@ var edits = []suiteCase{
 // exchange holds the ids of a user's message and its answer.
 type exchange struct{ message, answer string }
 
-// runTurn starts a run that answers in one step and writes the value to the state.
+// runTurn starts a run, which answers in one step and writes the value to the state.
 func (h *harness) runTurn(key session.Key, step int32, value string) exchange {
 	h.Helper()
 	sent := h.startOf(key)

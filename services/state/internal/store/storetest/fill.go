@@ -10,7 +10,7 @@ import (
 // filler gives each field of a row a different value. So a missing or swapped column shows.
 type filler struct{ n int }
 
-// allowed lists valid values of the types whose columns are constrained.
+// allowed lists valid values of the types with constrained columns.
 var allowed = map[reflect.Type][]string{
 	reflect.TypeFor[session.Status]():     {string(session.Interrupted), string(session.Failed), string(session.SuspendedStepPartial)},
 	reflect.TypeFor[session.RunStatus]():  {string(session.RunSuspendedClientTool), string(session.RunInterrupted)},

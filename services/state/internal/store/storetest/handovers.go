@@ -12,7 +12,7 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// expectClaim fails the test unless the store has the rows that the claim wrote and carries.
+// expectClaim fails the test unless the claim's rows are stored.
 func expectClaim(ctx interface{ Context() context.Context }, t failer, s store.Store, c session.HandOver, made store.Decided) {
 	run := made.Change.Runs[0]
 	need := session.Need{RunID: run.RunID, State: true, Journal: true, Calls: true, Tail: c.Tail}

@@ -21,8 +21,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// historyTime is the time after which no new history begins, unless -rapid.checks sets
-// their number. The replay of a failed history is unbounded.
+// historyTime limits the start of new histories, unless -rapid.checks sets their number.
+// The replay of a failed history is unbounded.
 const historyTime = 8 * time.Second
 
 // Machine compares a store with the reference model over random histories. After each
@@ -153,7 +153,7 @@ func (h *history) sendBurst(r *rapid.T) {
 	h.adoptClaims()
 }
 
-// checkAcknowledged checks that a command's message is stored if and only if the command succeeded.
+// checkAcknowledged checks a command's message: stored after success, absent after a refusal.
 func (h *history) checkAcknowledged(a action, err error, acts []action) {
 	if err != nil && fault.ReasonOf(err) == "" {
 		h.Fatalf("%s: got %v, which is no fault", a.name, err)
@@ -184,7 +184,7 @@ func (h *history) isOutsideConversation(p *modelSession, a action) bool {
 	return ofStep && p.run(run) != nil && p.run(run).Rollback
 }
 
-// checkInvariants checks what must hold after any commands.
+// checkInvariants checks the invariants of a session.
 func (h *history) checkInvariants(key session.Key, before *modelSession, acts []action) {
 	p := h.sessions[key]
 	live := 0
@@ -229,7 +229,7 @@ func (h *history) adoptClaims() {
 	}
 }
 
-// recordStartStates records the states with which the runs of a burst began. It finds a state
+// recordStartStates records the start states of a burst's runs. It finds a state
 // by its version in the session before or after the burst, or in a checkpoint. If the burst
 // has overwritten the state, it reads the store.
 func (h *history) recordStartStates(key session.Key, before *modelSession) {
@@ -442,8 +442,8 @@ func (h *history) observeCalls(ctx context.Context, key session.Key, snapshot *s
 	}
 }
 
-// observeStartState reads the state with which the newest run of a failed session began. The
-// store drops that state when the session is rewound to before it.
+// observeStartState reads the start state of a failed session's newest run. The store drops
+// the state on a rewind to before it.
 func (h *history) observeStartState(ctx context.Context, key session.Key, p *modelSession) {
 	err := h.store.Update(ctx, []session.Target{{Key: key, Need: session.Need{Undo: true}}}, weight, func(views []*session.View) ([]*session.Change, error) {
 		if state := views[0].StartState; state != "" {

@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// intent is a client's command that starts a run in a named session.
+// intent is a client's command to start a run in a session.
 type intent interface {
 	Need() session.Need
 	Decide(...*session.View) (*session.Change, session.Started, error)
@@ -59,31 +59,31 @@ var bodies = session.Bodies{
 	},
 }
 
-// resumeOf returns a command that resumes the session without messages.
+// resumeOf returns a command to resume the session without messages.
 func (h *harness) resumeOf(key session.Key) resume {
 	c := h.startOf(key).Post
 	c.Messages, c.Limits = nil, limits
 	return resume{session.Resume{Post: c}}
 }
 
-// resumeAt returns a command that resumes the session at a checkpoint with one message.
+// resumeAt returns a command to resume the session at a checkpoint with one message.
 func (h *harness) resumeAt(key session.Key, checkpointID string) resume {
 	c := h.resumeOf(key)
 	c.Messages, c.CheckpointID = h.startOf(key).Messages, checkpointID
 	return c
 }
 
-// retryOf returns a command that retries the session's newest run without messages.
+// retryOf returns a command to retry the session's newest run without messages.
 func (h *harness) retryOf(key session.Key) retry {
 	return retry{session.Retry{Post: h.resumeOf(key).Post}}
 }
 
-// editOf returns a command that replaces a message.
+// editOf returns a command to replace a message.
 func (h *harness) editOf(key session.Key, messageID string) session.Edit {
 	return session.Edit{Send: h.startOf(key), Target: messageID}
 }
 
-// regenerateOf returns a command that answers a message again.
+// regenerateOf returns a command to answer a message again.
 func (h *harness) regenerateOf(key session.Key, messageID string) session.Regenerate {
 	c := h.startOf(key)
 	c.Messages = nil

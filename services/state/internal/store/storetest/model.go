@@ -23,8 +23,8 @@ type modelSession struct {
 	Queue        []modelRun                   // the waiting runs, in order
 	EndedWaiting map[string]modelRun          // waiting runs that ended before they began, by id
 	RunByMessage map[string]string            // the runs of the users' messages, by message id
-	StartStates  map[string]map[string]string // the states with which runs began, by run id; not compared
-	StartState   map[string]string            // the state with which the newest run began; nil when the store does not keep it
+	StartStates  map[string]map[string]string // the start states of runs, by run id; not compared
+	StartState   map[string]string            // the start state of the newest run; nil when the store does not keep it
 	State        map[string]string
 	StateVersion int64
 	Runs         []modelRun // by turn
@@ -53,7 +53,7 @@ type modelRun struct {
 	Claimed   session.Millis
 	Rollback  bool
 	Policy    session.BusyPolicy
-	Message   string // the message that it writes
+	Message   string // its own message
 	From      int    // the number of messages at its start
 	FromState int64  // the state version at its start
 	FromTurn  int    // From of the turn's first run
@@ -210,7 +210,7 @@ func (p *modelSession) beginWithMessages(c session.Post, entry session.Entry) {
 	}
 }
 
-// applyAddition appends the messages and writes that a continuing run adds before its own.
+// applyAddition applies a continuing run's additional messages and writes.
 func (p *modelSession) applyAddition(a session.Addition) {
 	p.Messages = append(p.Messages, idsOf(a.Append)...)
 	for _, op := range a.Ops {
@@ -230,8 +230,8 @@ func idsOf(messages []session.Message) (ids []string) {
 	return ids
 }
 
-// beginNext begins the first waiting run if the session has ended. ended is the run that has
-// just ended; nil for none. starts holds all starts by run id.
+// beginNext begins the first waiting run of an ended session. ended is the run ended by the
+// same command; nil for none. starts holds all starts by run id.
 func (p *modelSession) beginNext(ended *modelRun, starts map[string]session.Post) {
 	if len(p.Queue) == 0 || p.Status == session.Active || p.Status.Suspended() {
 		return
@@ -247,7 +247,7 @@ func (p *modelSession) beginNext(ended *modelRun, starts map[string]session.Post
 	p.Runs[len(p.Runs)-1].Policy = first.Policy
 }
 
-// rollBack removes what the run has done.
+// rollBack removes the run's work.
 func (p *modelSession) rollBack(r modelRun) {
 	before := p.Steps - r.Steps
 	stays := map[string]bool{}
@@ -325,7 +325,7 @@ func (p *modelSession) isRepeatedEnd(run string, epoch int64) bool {
 	return r != nil && !r.Status.Live() && r.Status != session.RunWaiting && r.Epoch == epoch && epoch != 0
 }
 
-// writeRefusal is ownerRefusal for a write that needs a live run and the next step.
+// writeRefusal is ownerRefusal for a write to the next step of a live run.
 func (p *modelSession) writeRefusal(run string, epoch int64, step int32) string {
 	if reason := p.ownerRefusal(run, epoch); reason != "" {
 		return reason
@@ -349,7 +349,7 @@ func (p *modelSession) endRun(r *modelRun, status session.RunStatus, step int32)
 	}
 }
 
-// failureOf returns the error of a run that its owner ends.
+// failureOf returns the error of a run ended by its owner.
 func failureOf(status session.RunStatus) string {
 	if status == session.RunFailed {
 		return "it failed"
@@ -391,7 +391,7 @@ func (p *modelSession) write(key, value string) {
 	}
 }
 
-// truncate removes the messages after the first ones, and the checkpoints that count them.
+// truncate removes the messages after the first ones, and their checkpoints.
 func (p *modelSession) truncate(messages int) {
 	p.Version++
 	p.Messages = p.Messages[:messages]

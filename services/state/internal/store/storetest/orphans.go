@@ -5,7 +5,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// orphans prove what happens to runs of agents that no executor announces.
+// orphans prove what happens to runs of unannounced agents.
 var orphans = []suiteCase{
 	{"a run of an unannounced agent is claimed only to end it", func(h *harness) {
 		for _, id := range []string{"stopped", "overdue", "both", "waits", "later"} {

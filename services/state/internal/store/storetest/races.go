@@ -12,7 +12,7 @@ import (
 // rounds is the number of races in one test.
 const rounds = 8
 
-// races run an answer and a command that ends its call on two replicas. Each race has one
+// races run an answer on one replica and the end of its call on another. Each race has one
 // outcome, and the next step reads the reported answer.
 var races = []suiteCase{
 	{"concurrent submits on two replicas: one is accepted", func(h *harness) {
@@ -164,35 +164,7 @@ var races = []suiteCase{
 	}},
 	{"equal starts on two replicas start one run", func(h *harness) {
 		replicas := h.replicaPair()
-		keyed := func(c session.Post, runID string) session.Post {
-			c.RequestKey, c.RequestHash, c.RunID = "k", []byte("h"), runID
-			return c
-		}
-		for name, prepare := range map[string]func(session.Key) func(runID string) intent{
-			"new": func(key session.Key) func(string) intent {
-				c := h.startOf(key)
-				return func(runID string) intent { return session.Send{Post: keyed(c.Post, runID), New: c.New} }
-			},
-			"abandons": func(key session.Key) func(string) intent {
-				h.startSuspended(key, "c1", "c2")
-				c := h.abandoningStart(key, "c1")
-				return func(runID string) intent { return session.Send{Post: keyed(c.Post, runID), New: c.New} }
-			},
-			"rewinds": func(key session.Key) func(string) intent {
-				h.startSuspended(key, "c1", "c2")
-				c := h.regenerateOf(key, h.messageIDs(key)[0])
-				return func(runID string) intent {
-					return session.Regenerate{Send: session.Send{Post: keyed(c.Post, runID)}, Target: c.Target}
-				}
-			},
-			"resumes": func(key session.Key) func(string) intent {
-				h.startSuspended(key, "c1", "c2")
-				c := h.resumeAt(key, h.checkpoints(key)[0].ID)
-				return func(runID string) intent {
-					return resume{session.Resume{Post: keyed(c.Post, runID), CheckpointID: c.CheckpointID}}
-				}
-			},
-		} {
+		for name, prepare := range equalStarts(h) {
 			key := at(name)
 			command := prepare(key)
 			started := make([]session.Started, parallelism)
@@ -243,6 +215,40 @@ var races = []suiteCase{
 	}},
 }
 
+// equalStarts returns functions to prepare a session, by name. Each returns a function to make
+// equal starts with different run ids.
+func equalStarts(h *harness) map[string]func(session.Key) func(runID string) intent {
+	keyed := func(c session.Post, runID string) session.Post {
+		c.RequestKey, c.RequestHash, c.RunID = "k", []byte("h"), runID
+		return c
+	}
+	return map[string]func(session.Key) func(runID string) intent{
+		"new": func(key session.Key) func(string) intent {
+			c := h.startOf(key)
+			return func(runID string) intent { return session.Send{Post: keyed(c.Post, runID), New: c.New} }
+		},
+		"abandons": func(key session.Key) func(string) intent {
+			h.startSuspended(key, "c1", "c2")
+			c := h.abandoningStart(key, "c1")
+			return func(runID string) intent { return session.Send{Post: keyed(c.Post, runID), New: c.New} }
+		},
+		"rewinds": func(key session.Key) func(string) intent {
+			h.startSuspended(key, "c1", "c2")
+			c := h.regenerateOf(key, h.messageIDs(key)[0])
+			return func(runID string) intent {
+				return session.Regenerate{Send: session.Send{Post: keyed(c.Post, runID)}, Target: c.Target}
+			}
+		},
+		"resumes": func(key session.Key) func(string) intent {
+			h.startSuspended(key, "c1", "c2")
+			c := h.resumeAt(key, h.checkpoints(key)[0].ID)
+			return func(runID string) intent {
+				return resume{session.Resume{Post: keyed(c.Post, runID), CheckpointID: c.CheckpointID}}
+			}
+		},
+	}
+}
+
 // race runs both functions concurrently and waits for them.
 func race(one, other func()) {
 	var wg sync.WaitGroup
@@ -264,8 +270,8 @@ func sendOn(h *harness, s store.Store, key session.Key, need session.Need, decid
 	return send(h, s, h.family(), key, need, decide)
 }
 
-// consumeAnswer claims the run that is due, if any, and commits a step that consumes the answer
-// to the call. When the answer has changed meanwhile, it repeats the commit with the next
+// consumeAnswer claims the due run, if any, and commits a step to consume the answer to the
+// call. When the answer has changed meanwhile, it repeats the commit with the next
 // revision, as an executor does.
 func (h *harness) consumeAnswer(s store.Store, callID string) {
 	due := store.Queued{ExecutorID: executor, AgentTypes: []string{agent}, Now: h.now}

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// replicas prove that two handles on one database agree. A store of a single process uses one
+// replicas run commands on two handles on one database. A store of a single process uses one
 // handle twice.
 var replicas = []suiteCase{
 	{"concurrent starts on two replicas: one wins", func(h *harness) {
@@ -220,8 +220,8 @@ func (h *harness) tryStartOn(s store.Store, c intent) (started session.Started, 
 	return started, err
 }
 
-// suspendAndContinue commits steps that suspend on two calls each and consume the answers to
-// the calls of the previous step.
+// suspendAndContinue commits steps. Each suspends on two calls and consumes the answers to the
+// calls of the previous step.
 func (h *harness) suspendAndContinue(ref session.Ref, steps int32) {
 	h.Helper()
 	for step := int32(1); step <= steps; step++ {
@@ -237,8 +237,8 @@ func (h *harness) suspendAndContinue(ref session.Ref, steps int32) {
 	}
 }
 
-// watchStep returns a function that reads the rows of the child's steps in different tables,
-// and fails the test if a step is incomplete (invariant C-1). It reports whether done is closed.
+// watchStep returns a function to read the rows of the child's steps in different tables. It
+// fails the test if a step is incomplete (invariant C-1), and reports whether done is closed.
 func (h *harness) watchStep(s store.Store, key session.Key, done chan struct{}) func() bool {
 	child := at("child")
 	return func() bool {

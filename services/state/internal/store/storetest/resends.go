@@ -5,7 +5,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// resends prove what a repeated request with another request key does.
+// resends prove that a repeated request is found without its request key.
 var resends = []suiteCase{
 	{"a resent message returns the first run", func(h *harness) {
 		first := h.startOf(home)

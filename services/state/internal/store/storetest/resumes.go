@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// resumes prove what a resume may carry besides messages.
+// resumes prove the effects of a resume's checkpoint, additions and writes.
 var resumes = []suiteCase{
 	{"a resume at a checkpoint appends messages and writes", func(h *harness) {
 		h.start(h.startOf(home))

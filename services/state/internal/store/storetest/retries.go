@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// retries prove what a retry of a failed run keeps and removes.
+// retries prove the effects of a retry on messages, state and calls.
 var retries = []suiteCase{
 	{"a retry after a truncation starts at the end of the conversation", func(h *harness) {
 		h.runTurn(home, 1, "one")

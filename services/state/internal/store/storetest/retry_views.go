@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// answeringRuns prove what a view shows of the run that wrote an answer.
+// answeringRuns prove which run a view shows for an answer.
 var answeringRuns = []suiteCase{
 	{"a view shows an answer with its run and the messages before it", func(h *harness) {
 		first := h.runTurn(home, 1, "one")
@@ -140,7 +140,7 @@ var answeringRuns = []suiteCase{
 	}},
 }
 
-// failedSteps prove what a view shows of a failed run's last valid checkpoint.
+// failedSteps prove which checkpoint and messages a view shows of a failed step.
 var failedSteps = []suiteCase{
 	{"a view shows the last valid checkpoint before a failed step", func(h *harness) {
 		h.runTurn(home, 1, "one")
@@ -255,7 +255,7 @@ func (h *harness) failedStep(key session.Key) session.FailedStep {
 	return *f
 }
 
-// failingCommit returns the commit of a step with two messages that fails its run.
+// failingCommit returns a commit with two messages to fail the run.
 func (h *harness) failingCommit(ref session.Ref, step int32) session.Commit {
 	c := h.consumingCommit(ref, step)
 	c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: `"bad"`}}

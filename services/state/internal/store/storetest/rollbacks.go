@@ -7,36 +7,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// rollbacks prove the policy that rolls the live run back.
+// rollbacks prove what a rollback removes and keeps.
 var rollbacks = []suiteCase{
 	{"a rollback removes the live run's work and keeps the messages sent to it", func(h *harness) {
-		h.start(h.startOf(home))
-		first, _ := h.claim(executor)
-		kept := h.commitOf(first, 1)
-		kept.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "1"}}
-		h.commit(kept)
-		h.finish(first)
-		before := h.snapshot(home).Session
-
-		second := h.startOf(home)
-		h.start(second)
-		ref, _ := h.claim(executor)
-		for step := int32(2); step <= 3; step++ {
-			c := h.commitOf(ref, step)
-			c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: fmt.Sprint(step)}}
-			c.Usage = []session.Usage{modelUsage(1)}
-			h.commit(c)
-		}
-		h.append(home, "aside")
-		rolling := h.rollbackOf(home)
-		h.start(rolling)
-		_, run := h.session(home)
-		same(h, "stop", run.Stop, &session.Stop{Kind: session.StopInterrupt, Reason: "superseded by run " + rolling.RunID, At: h.now, Undo: true})
-		last := h.commitOf(ref, 4)
-		last.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "4"}}
-		last.Outcome = &session.Outcome{Status: session.RunInterrupted}
-		h.commit(last)
-		repeat := h.commit(last)
+		r := h.rollBackRun()
+		repeat := h.commit(r.last)
 		same(h, "step of the repetition's answer", repeat.Step, int32(4))
 
 		var ids []string
@@ -44,18 +19,18 @@ var rollbacks = []suiteCase{
 			same(h, "ordinal", m.Ordinal, int64(i))
 			ids = append(ids, m.ID)
 		}
-		same(h, "messages", ids[2:], []string{second.Messages[0].ID, "aside", rolling.Messages[0].ID})
+		same(h, "messages", ids[2:], []string{r.sent.Messages[0].ID, "aside", r.rolling.Messages[0].ID})
 		s, run := h.session(home)
 		same(h, "state", s.State, `{"n":1}`)
-		if s.StepCount != 4 || s.Turn != 3 || run.RunID != rolling.RunID || s.MessageCount != 5 || s.StateVersion != before.StateVersion {
+		if s.StepCount != 4 || s.Turn != 3 || run.RunID != r.rolling.RunID || s.MessageCount != 5 || s.StateVersion != r.before.StateVersion {
 			h.Errorf("got %+v,\n%+v", s, run)
 		}
 		same(h, "where the next one began", run.StartMessageCount, int64(4))
-		if list := h.checkpoints(home); len(list) != 1 || list[0].ID != kept.CheckpointID {
+		if list := h.checkpoints(home); len(list) != 1 || list[0].ID != r.kept.CheckpointID {
 			h.Errorf("got the checkpoints %+v, want the one before", list)
 		}
 		same(h, "usage", len(h.usage(home)), 2)
-		ended, err := h.Store.Run(h.Context(), home, ref.RunID)
+		ended, err := h.Store.Run(h.Context(), home, r.last.RunID)
 		h.must(err)
 		same(h, "status of the run", ended.Status, session.RunInterrupted)
 		same(h, "its steps", ended.StepCount, int32(3))
@@ -66,17 +41,14 @@ var rollbacks = []suiteCase{
 		c.Ops = []session.StateOp{{Key: "o", Kind: session.Replace, Value: "5"}}
 		h.commit(c)
 		same(h, "state after its step", h.snapshot(home).Session.State, `{"n":1,"o":5}`)
-		_, state, err := h.Store.Checkpoint(h.Context(), home, kept.CheckpointID)
+		_, state, err := h.Store.Checkpoint(h.Context(), home, r.kept.CheckpointID)
 		h.must(err)
 		same(h, "state of the checkpoint before", state, `{"n":1}`)
 	}},
 	{"a rollback applies after every end of the live run", func(h *harness) {
 		for name, end := range map[string]func(session.Ref){
-			"completed": func(ref session.Ref) { h.finish(ref) },
-			"failed": func(ref session.Ref) {
-				_, err := h.tryFinish(ref, session.Outcome{Status: session.RunFailed, Failure: &session.Failure{Error: "no"}})
-				h.must(err)
-			},
+			"completed":        func(ref session.Ref) { h.finish(ref) },
+			"failed":           func(ref session.Ref) { h.fail(ref) },
 			"suspended":        func(ref session.Ref) { h.commit(h.suspendingCommit(ref, 2, "call of "+ref.SessionID)) },
 			"paused by a host": func(ref session.Ref) { h.forceStatus(ref.Key, session.Paused) },
 			"abort requested": func(ref session.Ref) {
@@ -217,8 +189,49 @@ var rollbacks = []suiteCase{
 	}},
 }
 
-// consumingCommit returns the commit of a step that consumes the answers to the calls. It has a
-// model's message and a result.
+// rolledBack is a session with two runs, of which the second was rolled back.
+type rolledBack struct {
+	kept    session.Commit  // of the first run
+	before  session.Session // after the first run
+	sent    session.Send    // the second run
+	rolling session.Send    // the start with the rollback
+	last    session.Commit  // of the second run
+}
+
+// rollBackRun runs home with three steps in its second run, and rolls that run back.
+func (h *harness) rollBackRun() rolledBack {
+	h.Helper()
+	h.start(h.startOf(home))
+	first, _ := h.claim(executor)
+	kept := h.commitOf(first, 1)
+	kept.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "1"}}
+	h.commit(kept)
+	h.finish(first)
+	before := h.snapshot(home).Session
+
+	second := h.startOf(home)
+	h.start(second)
+	ref, _ := h.claim(executor)
+	for step := int32(2); step <= 3; step++ {
+		c := h.commitOf(ref, step)
+		c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: fmt.Sprint(step)}}
+		c.Usage = []session.Usage{modelUsage(1)}
+		h.commit(c)
+	}
+	h.append(home, "aside")
+	rolling := h.rollbackOf(home)
+	h.start(rolling)
+	_, run := h.session(home)
+	same(h, "stop", run.Stop, &session.Stop{Kind: session.StopInterrupt, Reason: "superseded by run " + rolling.RunID, At: h.now, Undo: true})
+	last := h.commitOf(ref, 4)
+	last.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "4"}}
+	last.Outcome = &session.Outcome{Status: session.RunInterrupted}
+	h.commit(last)
+	return rolledBack{kept: kept, before: before, sent: second, rolling: rolling, last: last}
+}
+
+// consumingCommit returns a commit to consume the answers to the calls. It has a model's message
+// and a result.
 func (h *harness) consumingCommit(ref session.Ref, step int32, calls ...string) session.Commit {
 	c := h.commitOf(ref, step)
 	c.Messages = append(c.Messages, session.Message{ID: h.id("result"), Role: "tool", RunID: ref.RunID, Step: step, CreatedAt: h.now, Body: []byte("done")})

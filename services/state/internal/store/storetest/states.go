@@ -98,7 +98,8 @@ var states = []suiteCase{
 	}},
 }
 
-// growState commits 80 steps to a session whose state has the size. Of these, 72 append a small value.
+// growState starts a session with a state of the size, and commits 80 steps. Of these, 72
+// append a small value.
 func (h *harness) growState(key session.Key, size int) {
 	h.Helper()
 	const steps = 80

@@ -84,12 +84,8 @@ var steps = []suiteCase{
 		entry := func(place int32, u session.Usage) session.UsageEntry {
 			return session.UsageEntry{RunID: ref.RunID, Step: 1, Position: place, At: h.now, Usage: u}
 		}
-		same(h, "usage", h.usage(home), []session.UsageEntry{
-			entry(0, modelUsage(5)),
-			entry(1, toolUsage("c1")),
-			entry(2, toolUsage("c2")),
-			entry(3, commit.Usage[0]),
-		})
+		usage := []session.UsageEntry{entry(0, modelUsage(5)), entry(1, toolUsage("c1")), entry(2, toolUsage("c2")), entry(3, commit.Usage[0])}
+		same(h, "usage", h.usage(home), usage)
 		h.must(h.tryPlan(ref, 2, "the next plan")) // the journal is empty
 	}},
 	{"a plan's writes are applied by its commit", func(h *harness) {

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// Subject is an empty store, with access to what its interface hides.
+// Subject is an empty store, with access beyond its interface.
 type Subject struct {
 	Store store.Store
 	// Rows counts the rows of a session by table. It may omit empty tables.
@@ -55,7 +55,7 @@ type harness struct {
 	Subject
 	now  session.Millis
 	ids  atomic.Int64
-	held map[session.Key]session.Ref // claims that claimOf made while it searched
+	held map[session.Key]session.Ref // claims made by claimOf while it searched
 }
 
 const (
@@ -161,8 +161,8 @@ func send(t testing.TB, s store.Store, f session.Family, key session.Key, need s
 	return sendThen(t, s, f, key, need, decide, nil)
 }
 
-// sendThen is send with a function that extends the change of the command's own session; nil
-// for none.
+// sendThen is send with a function to extend the change of the command's own session; nil for
+// none.
 func sendThen(t testing.TB, s store.Store, f session.Family, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, error), then func(*session.View, *session.Change) error) error {
 	const deepest = 20 // generations of a family
 	targets := []session.Target{{Key: key, Need: need}}
@@ -192,17 +192,17 @@ func sendThen(t testing.TB, s store.Store, f session.Family, key session.Key, ne
 // weight is the size of a command in bytes, as passed to the store.
 const weight = 100
 
-// single adapts a command that sees only its own session.
+// single adapts a command on one session.
 func single(decide func(*session.View) (*session.Change, error)) func(...*session.View) (*session.Change, error) {
 	return func(views ...*session.View) (*session.Change, error) { return decide(views[0]) }
 }
 
-// capturing adapts a command that sees only its own session, and stores its answer.
+// capturing adapts a command on one session, and stores its answer.
 func capturing[A any](answer *A, decide func(*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, error) {
 	return capturingWide(answer, func(views ...*session.View) (*session.Change, A, error) { return decide(views[0]) })
 }
 
-// capturingWide is capturing for a command that may see more sessions.
+// capturingWide is capturing for a command on several sessions.
 func capturingWide[A any](answer *A, decide func(...*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, error) {
 	return func(views ...*session.View) (change *session.Change, err error) {
 		change, *answer, err = decide(views...)

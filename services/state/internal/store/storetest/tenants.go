@@ -16,7 +16,7 @@ type readMethod struct {
 	absent string // the reason for a tenant without the session; empty for an empty answer
 }
 
-// readMethods lists all methods that take a tenant and only read.
+// readMethods lists all reading methods with a tenant.
 var readMethods = []readMethod{
 	{"Session", func(h *harness, k session.Key) (any, error) { return h.Store.Session(h.Context(), k) }, "SESSION_NOT_FOUND"},
 	{"Run", func(h *harness, k session.Key) (any, error) { return h.Store.Run(h.Context(), k, "run") }, "SESSION_NOT_FOUND"},

@@ -76,10 +76,7 @@ var waitingRuns = []suiteCase{
 	{"every end of a run starts the next one", func(h *harness) {
 		for name, end := range map[string]func(session.Ref){
 			"completed": func(ref session.Ref) { h.finish(ref) },
-			"failed": func(ref session.Ref) {
-				_, err := h.tryFinish(ref, session.Outcome{Status: session.RunFailed, Failure: &session.Failure{Error: "no"}})
-				h.must(err)
-			},
+			"failed":    func(ref session.Ref) { h.fail(ref) },
 			"interrupted": func(ref session.Ref) {
 				commit := h.commitOf(ref, 1)
 				commit.Outcome = &session.Outcome{Status: session.RunInterrupted}
@@ -102,8 +99,7 @@ var waitingRuns = []suiteCase{
 			"suspended and rewound": func(ref session.Ref) {
 				h.commit(h.commitOf(ref, 1))
 				h.commit(h.suspendingCommit(ref, 2, "call of "+ref.SessionID))
-				_, err := h.rewind(ref.Key, h.checkpoints(ref.Key)[1].ID)
-				h.must(err)
+				h.must(onlyError(h.rewind(ref.Key, h.checkpoints(ref.Key)[1].ID)))
 			},
 		} {
 			key := at(name)
@@ -116,11 +112,11 @@ var waitingRuns = []suiteCase{
 			if s.Status != session.Active || run.RunID != next.RunID || run.Status != session.RunQueued || s.Waiting != 0 || s.Suspension != nil || s.Interruption != nil {
 				h.Errorf("%s: got %+v,\n%+v", name, s, run)
 			}
-			list := h.messages(key)
-			same(h, name+": last message", list[len(list)-1].ID, next.Messages[0].ID)
-			last, _ := h.claim(executor)
-			same(h, name+": claimed run", last.RunID, next.RunID)
-			h.finish(last)
+			ids := h.messageIDs(key)
+			same(h, name+": last message", ids[len(ids)-1], next.Messages[0].ID)
+			claimed, _ := h.claim(executor)
+			same(h, name+": claimed run", claimed.RunID, next.RunID)
+			h.finish(claimed)
 		}
 	}},
 	{"failing a session from outside ends its waiting runs", func(h *harness) {
