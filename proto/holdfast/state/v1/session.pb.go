@@ -79,8 +79,8 @@ type GetSessionResponse struct {
 	Session *Session               `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	// Unset before the first run.
 	CurrentRun *Run `protobuf:"bytes,2,opt,name=current_run,json=currentRun,proto3" json:"current_run,omitempty"`
-	// The calls with answers not yet consumed by a step, in the order of creation; for a
-	// root, those of the whole family.
+	// The calls, open or answered, that no step has consumed yet, in the order of creation;
+	// for a root, those of the whole family.
 	Calls       []*Call       `protobuf:"bytes,3,rep,name=calls,proto3" json:"calls,omitempty"`
 	SubSessions []*SubSession `protobuf:"bytes,4,rep,name=sub_sessions,json=subSessions,proto3" json:"sub_sessions,omitempty"`
 	// The waiting runs, in the order in which they will begin.

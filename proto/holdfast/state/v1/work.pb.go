@@ -191,8 +191,8 @@ type Claim struct {
 	// The last messages of the conversation, up to a size. Read those before the first one's
 	// ordinal with ListMessages.
 	Messages []*StoredMessage `protobuf:"bytes,5,rep,name=messages,proto3" json:"messages,omitempty"`
-	// The session's calls with an answer that no step has consumed yet, or with a late answer
-	// that the model has not received.
+	// The session's calls, open or answered, that no step has consumed yet, and those with a
+	// late answer that the model has not received.
 	Calls []*Call `protobuf:"bytes,6,rep,name=calls,proto3" json:"calls,omitempty"`
 	// The tokens of the run's usage entries so far, by all executors, without those of the
 	// journal.

@@ -37,7 +37,7 @@ const (
 // Each claim increments the epoch of its session. Every write names the session, the run
 // and the epoch of its claim. ABORTED (EPOCH_STALE): another executor has claimed the
 // session since; stop the run. ABORTED (RUN_FINISHED): the run has ended; but a repetition
-// of the write that ended it, under the same epoch, returns the same response again. Every
+// of the write that ended it, under the same epoch, returns the same response. Every
 // write may be repeated with the same content after UNAVAILABLE. A usage entry with neither
 // a model nor a tool is INVALID_ARGUMENT (USAGE_INVALID).
 type WorkServiceClient interface {
@@ -75,18 +75,18 @@ type WorkServiceClient interface {
 	//     sizeBytes): the state writes are above the limit.
 	//   - INVALID_ARGUMENT (STATE_INVALID): a state write is not JSON.
 	RecordResult(ctx context.Context, in *RecordResultRequest, opts ...grpc.CallOption) (*RecordResultResponse, error)
-	// CommitStep commits a step in one transaction: messages, custom state, position, counters, usage,
-	// checkpoint, and with an outcome the end of the run. It clears the journal of the step;
-	// the journal's usage is kept, and that of the request is added. Messages need ids. The
-	// step must be the session's step_count + 1, else it is ABORTED (STEP_STALE). It is
-	// idempotent: a repetition of the last committed step under the same epoch returns the
-	// same response.
+	// CommitStep commits a step in one transaction: messages, custom state, position,
+	// counters, usage, checkpoint, and with an outcome the end of the run. It clears the
+	// journal of the step; the journal's usage is kept, and that of the request is added.
+	// Messages need ids. The step must be the session's step_count + 1, else it is ABORTED
+	// (STEP_STALE). It is idempotent: a repetition of the last committed step under the same
+	// epoch returns the same response.
 	//
 	// An outcome that suspends comes with something to wait for: new `calls`, calls left open
-	// by an earlier step and not in `consumed_calls`, or children in `suspension`. Without,
-	// it is OUTCOME_INVALID. Everything becomes visible at once, with the messages of the
-	// ended calls. If everything is already answered, the continuation is queued in the same
-	// transaction.
+	// by an earlier step and not in `consumed_calls`, or children in `suspension`; otherwise
+	// it is INVALID_ARGUMENT (OUTCOME_INVALID). Everything becomes visible at once, with the
+	// messages of the ended calls. If everything is already answered, the continuation is
+	// queued in the same transaction.
 	//
 	// `consumed_calls` name the answers whose results are in the messages.
 	//
@@ -198,7 +198,7 @@ func (c *workServiceClient) ReleaseRun(ctx context.Context, in *ReleaseRunReques
 // Each claim increments the epoch of its session. Every write names the session, the run
 // and the epoch of its claim. ABORTED (EPOCH_STALE): another executor has claimed the
 // session since; stop the run. ABORTED (RUN_FINISHED): the run has ended; but a repetition
-// of the write that ended it, under the same epoch, returns the same response again. Every
+// of the write that ended it, under the same epoch, returns the same response. Every
 // write may be repeated with the same content after UNAVAILABLE. A usage entry with neither
 // a model nor a tool is INVALID_ARGUMENT (USAGE_INVALID).
 type WorkServiceServer interface {
@@ -236,18 +236,18 @@ type WorkServiceServer interface {
 	//     sizeBytes): the state writes are above the limit.
 	//   - INVALID_ARGUMENT (STATE_INVALID): a state write is not JSON.
 	RecordResult(context.Context, *RecordResultRequest) (*RecordResultResponse, error)
-	// CommitStep commits a step in one transaction: messages, custom state, position, counters, usage,
-	// checkpoint, and with an outcome the end of the run. It clears the journal of the step;
-	// the journal's usage is kept, and that of the request is added. Messages need ids. The
-	// step must be the session's step_count + 1, else it is ABORTED (STEP_STALE). It is
-	// idempotent: a repetition of the last committed step under the same epoch returns the
-	// same response.
+	// CommitStep commits a step in one transaction: messages, custom state, position,
+	// counters, usage, checkpoint, and with an outcome the end of the run. It clears the
+	// journal of the step; the journal's usage is kept, and that of the request is added.
+	// Messages need ids. The step must be the session's step_count + 1, else it is ABORTED
+	// (STEP_STALE). It is idempotent: a repetition of the last committed step under the same
+	// epoch returns the same response.
 	//
 	// An outcome that suspends comes with something to wait for: new `calls`, calls left open
-	// by an earlier step and not in `consumed_calls`, or children in `suspension`. Without,
-	// it is OUTCOME_INVALID. Everything becomes visible at once, with the messages of the
-	// ended calls. If everything is already answered, the continuation is queued in the same
-	// transaction.
+	// by an earlier step and not in `consumed_calls`, or children in `suspension`; otherwise
+	// it is INVALID_ARGUMENT (OUTCOME_INVALID). Everything becomes visible at once, with the
+	// messages of the ended calls. If everything is already answered, the continuation is
+	// queued in the same transaction.
 	//
 	// `consumed_calls` name the answers whose results are in the messages.
 	//

@@ -14,22 +14,19 @@ const (
 	// cheap, few enough to leave work for other executors.
 	claimBatch = 16
 
-	// claimTimeout bounds one transaction: an unreachable database must not block a stream. Its
-	// claims, if it wrote any, are lost, and requeued.
+	// claimTimeout bounds a transaction: an unreachable database must not block a stream.
 	claimTimeout = 10 * time.Second
 
 	// cleanupTimeout bounds the work after the end of a stream.
 	cleanupTimeout = 5 * time.Second
 
-	// usedSums is how many sums of used tokens a claim carries, one for each source and
-	// model. Further ones are left out.
+	// usedSums bounds the sums of used tokens in a claim, one for each source and model.
 	usedSums = 1000
 )
 
-// claim claims at most limit runs and sends them. Orphaned runs come last, and only when all is
-// set. It returns how many runs it has claimed, and whether there may be more queued ones.
-//
-// The caller has taken limit credits. claim gives the unused ones back.
+// claim claims at most limit runs and sends them. With all, orphaned runs follow. It returns
+// how many runs it claimed, and whether more may be queued. It gives back the unused ones of
+// the limit credits that the caller took.
 func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more bool, err error) {
 	select {
 	case <-c.stopping:
@@ -59,8 +56,8 @@ func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more b
 	return n + len(orphans), more, err // the next poll finds further orphans
 }
 
-// claimDue claims at most limit runs. more reports whether it has found as many as the
-// limit; another replica may have claimed some of them first.
+// claimDue claims at most limit runs. more reports whether it found as many; another replica
+// may have claimed some first.
 func (c *claimer) claimDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) (claimed []store.Decided, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
@@ -114,8 +111,8 @@ func (c *claimer) usedTokens(ctx context.Context, d store.Decided) ([]store.Usag
 	}, usedSums)
 }
 
-// fail ends a run with an oversized claim. If it were released, it would be claimed again at
-// once and break one stream after the other.
+// fail ends a run with an oversized claim. Released, it would be claimed again at once and
+// break one stream after the other.
 func (c *claimer) fail(ctx context.Context, claim Claim, oversized *OversizedError) {
 	ctx, cancel := cleanup(ctx)
 	defer cancel()

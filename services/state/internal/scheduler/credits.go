@@ -11,7 +11,7 @@ type credits struct {
 	ended error // why no more will come; io.EOF when the executor has closed its side
 }
 
-// maxCredits bounds the number: a faulty client could overflow it.
+// maxCredits prevents an overflow by a faulty client.
 const maxCredits = 1 << 20
 
 func newCredits(n int) *credits {
@@ -39,8 +39,8 @@ func (c *credits) get() (int, error) {
 	return c.free, c.ended
 }
 
-// take takes at most limit credits, and returns how many. It takes none when the
-// executor has closed its side.
+// take takes at most limit credits, and returns how many: none once the executor has closed its
+// side.
 func (c *credits) take(limit int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,20 +12,20 @@ import (
 const maxHandOverBytes = 4 << 20
 
 // HandOver lets a command claim its new run in the write that begins it, for an idle executor
-// of this replica. So no loop has to look for the run. The command takes a credit of the
-// executor only when it begins a run.
+// of this replica, so no loop has to look for it. The command takes a credit only when it
+// begins a run.
 //
-// A HandOver lives as long as its command, in one goroutine. The command calls Reset before
-// each try, Claim after its decision, and Finish at its end. A deferred Abandon covers a panic
-// before Finish. A nil HandOver never claims.
+// A HandOver lives as long as its command, and is not safe for concurrent use. The command
+// calls Reset before each try, Claim after its decision, and Finish at its end. A deferred
+// Abandon covers a panic before Finish. A nil HandOver never claims.
 type HandOver struct {
 	scheduler *Scheduler
 	executor  *claimer       // nil until one is found
-	looked    bool           // an executor was looked for
+	looked    bool           // findExecutor was called
 	reserved  bool           // a credit of the executor is taken
 	claim     *store.Decided // the last one made
 	current   bool           // the last try has made the claim
-	wrote     bool           // the last try writes something
+	wrote     bool           // the last try changes its own session
 	finished  bool
 }
 
@@ -65,9 +65,9 @@ func (h *HandOver) Reset() {
 	}
 }
 
-// Claim claims the new run of the command's own session, and changes own accordingly. It leaves
-// own as it is if own begins no run or no executor is idle. It gives *session.Wider when the
-// view lacks rows for the claim.
+// Claim claims the new run of the command's own session, and changes own accordingly. Without a
+// new run or an idle executor it changes nothing. It gives *session.Wider when the view lacks
+// rows for the claim.
 func (h *HandOver) Claim(v *session.View, own *session.Change) error {
 	if h == nil || own == nil {
 		return nil
@@ -95,12 +95,11 @@ func (h *HandOver) Claim(v *session.View, own *session.Change) error {
 	return nil
 }
 
-// Finish takes the error of the command. It passes a written claim to the stream, releases it
-// if the stream has ended, and gives back an unused credit.
+// Finish takes the error of the command. It passes a written claim to the stream, or releases
+// it if the stream has ended, and gives back an unused credit.
 //
 // A failed command may have written a claim all the same: the answer to the commit was lost, or
-// the command found its own earlier try. Finish releases such a claim in the background. That
-// changes nothing if it was not written.
+// it found its own earlier try. Finish releases such a claim in the background.
 func (h *HandOver) Finish(ctx context.Context, err error) {
 	if h.finished = true; !h.reserved {
 		return
@@ -125,8 +124,8 @@ func (h *HandOver) Abandon() {
 	}
 }
 
-// releaseUncertain releases a possibly written claim. If that fails, the executor does not list
-// the run as held, and it is requeued as lost.
+// releaseUncertain releases a claim, if it was written. If that fails, the run is requeued as
+// lost.
 func (c *claimer) releaseUncertain(ctx context.Context, claim store.Decided) {
 	ctx, cancel := cleanup(ctx)
 	defer cancel()

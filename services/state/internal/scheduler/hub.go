@@ -7,8 +7,7 @@ import (
 )
 
 // hub wakes waiting claim loops. A signal wakes one loop of the agent, in turn, so work spreads
-// over the executors. Signals for agents without a waiting loop are dropped. The sender never
-// waits.
+// over the executors. Without a waiting loop it is dropped. The sender never waits.
 type hub struct {
 	now func() time.Time
 
@@ -29,8 +28,7 @@ type waiter struct {
 
 func newHub(now func() time.Time) *hub { return &hub{now: now} }
 
-// join adds a loop. The loop has to look for work afterwards: there are no signals for
-// earlier runs.
+// join adds a loop. Its next look must follow: earlier runs leave no signal.
 func (h *hub) join(agents []string) *waiter {
 	w := &waiter{agents: map[string]bool{}, woken: make(chan struct{}, 1)}
 	for _, a := range agents {
@@ -52,8 +50,8 @@ func (h *hub) leave(w *waiter) {
 	}
 }
 
-// take returns how many runs the loop was notified of since the last take. The loop has
-// to look for them, with limit credits: no other loop is notified.
+// take returns the number of runs signaled since the last take. The loop has to look for them
+// with limit credits, because no other loop was notified.
 func (h *hub) take(w *waiter, limit int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,23 +62,22 @@ func (h *hub) take(w *waiter, limit int) int {
 	return runs
 }
 
-// markIdle notes the end of a look: no queued run is left for the loop, but for the missing
-// ones. Commands may claim runs for its executor while it has more credits than known runs.
+// markIdle notes that a look has left no queued run, but for the missing ones. Commands may
+// claim runs for the executor while it has more credits than known runs.
 func (h *hub) markIdle(w *waiter, c *claimer, missing int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w.idle, w.missing = c, missing
 }
 
-// markBacklog notes a possible backlog for the loop. No new run overtakes it.
+// markBacklog notes a possible backlog. No new run overtakes it.
 func (h *hub) markBacklog(w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w.idle = nil
 }
 
-// hasRoom reports whether a command may claim a run for the loop's executor. The caller
-// holds mu.
+// hasRoom reports whether a command may claim a run for the executor. The caller holds mu.
 func (h *hub) hasRoom(w *waiter) bool {
 	if w.idle == nil || !w.idle.outbox.accepts(h.now()) {
 		return false

@@ -38,8 +38,7 @@ func (c *claimer) loop(ctx context.Context) error {
 	}
 }
 
-// waitForCredits returns nil when the credits have changed or the executor has closed
-// its side.
+// waitForCredits returns nil on new credits, and when the executor closes its side.
 func (c *claimer) waitForCredits(ctx context.Context) error {
 	select {
 	case <-c.credits.more:
@@ -137,15 +136,14 @@ func (c *claimer) wait(ctx context.Context, woken <-chan struct{}, pause time.Du
 	}
 }
 
-// search counts the runs signaled to a loop and not found. Mostly another command has locked
-// the session for a moment, and the look has skipped it. Or another loop was faster.
+// search counts the runs signaled to a loop and not found: mostly their session was locked for
+// a moment, or another loop was faster.
 type search struct {
 	runs  int
 	looks int // since the last notification
 }
 
-// searchPauses are the pauses before the looks for missing runs. After the last one the
-// poll finds them.
+// searchPauses are the pauses before the looks for missing runs. Then it is left to the poll.
 var searchPauses = [...]time.Duration{3 * time.Millisecond, 6 * time.Millisecond, 12 * time.Millisecond}
 
 // expect adds signaled runs.

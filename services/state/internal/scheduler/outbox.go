@@ -8,15 +8,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// A stream gets no further claims from commands while maxUnsent of them wait for it, or
-// while it has taken none of them for slowAfter: its client does not read.
+// A stream accepts no claims from commands while maxUnsent of them wait, or while it has sent
+// none of them for slowAfter: its client does not read.
 const (
 	maxUnsent = claimBatch
 	slowAfter = 50 * time.Millisecond
 )
 
-// outbox holds the claims made by commands until the stream has sent them, at most one for each
-// credit.
+// outbox holds the claims made by commands until the stream has sent them.
 type outbox struct {
 	more chan struct{} // holds one signal: a claim waits
 
@@ -82,7 +81,7 @@ func (o *outbox) close() []store.Decided {
 }
 
 // sendOutbox sends the claims made by commands until ctx ends, and releases the unsent ones. It
-// does not wait for the claim loop, because looks may be slow. The error means a broken stream.
+// does not wait for the claim loop. The error means a broken stream.
 func (c *claimer) sendOutbox(ctx context.Context) error {
 	defer func() { c.release(ctx, c.outbox.close()) }()
 	for {

@@ -22,8 +22,7 @@ const (
 	listenPause    = time.Second           // between two tries to listen
 )
 
-// replicas collects the signals for the other replicas of the service. A replica finds the work
-// of a lost signal by its polls.
+// replicas collects signals for the other replicas. Their polls find the work of lost signals.
 type replicas struct {
 	more chan struct{} // holds one signal: a signal is pending
 
@@ -61,8 +60,8 @@ func (r *replicas) take() []string {
 	return all
 }
 
-// exchangeSignals sends signals to the other replicas and receives theirs, until ctx ends. It
-// returns at once for a store without signals.
+// exchangeSignals sends and receives signals until ctx ends. It returns at once for a store
+// without signals.
 func (s *Scheduler) exchangeSignals(ctx context.Context) {
 	if s.Signals == nil {
 		return

@@ -70,9 +70,8 @@ func (s *Scheduler) Run(ctx context.Context) {
 	loops.Wait()
 }
 
-// Stop ends all claim streams with Unavailable (STOPPING), refuses new ones the same way, and
-// waits for their goroutines. If a client reads nothing, its stream ends only with the gRPC
-// server.
+// Stop ends all claim streams with Unavailable (STOPPING), refuses new ones, and waits for
+// their goroutines. If a client reads nothing, its stream ends only with the gRPC server.
 func (s *Scheduler) Stop() {
 	s.mu.Lock()
 	if !s.stopped {
@@ -98,17 +97,15 @@ func errStopping() error {
 	return fault.New(fault.Unavailable, "STOPPING", "this state service stops; open the stream again, elsewhere")
 }
 
-// Wake wakes a claim loop for a queued run of the agent: one of this replica, or of
-// another replica when no loop here can take the run.
+// Wake wakes a claim loop for a queued run of the agent, here or at another replica.
 func (s *Scheduler) Wake(agentType string) {
 	if !s.hub.signal(agentType) {
 		s.replicas.send(signalQueued + agentType)
 	}
 }
 
-// Notify takes the changes of a committed command. It wakes claim loops for queued runs, unless
-// they are due later, and sends stop requests to the executors of running ones. Nil changes are
-// skipped.
+// Notify takes the changes of a committed command, some of them nil. It wakes claim loops for
+// the runs due now, and sends stop requests to the executors of running ones.
 func (s *Scheduler) Notify(changes []*session.Change) {
 	now := s.millis()
 	for _, c := range changes {
@@ -146,8 +143,8 @@ func (s *Scheduler) sendStop(run store.StoppedRun) {
 // Connected returns the executors connected to this replica, each once.
 func (s *Scheduler) Connected() []string { return s.stops.connected() }
 
-// Idle returns the free credits of the executor when its claim loop is at rest: it has found
-// all signaled runs, and the stream has sent all claims. Tests wait for it.
+// Idle returns the free credits of the executor when its claim loop is at rest: all signaled
+// runs are found and all claims are sent. Tests wait for it.
 func (s *Scheduler) Idle(executorID string) (free int, atRest bool) { return s.hub.idle(executorID) }
 
 func (s *Scheduler) millis() session.Millis { return session.Millis(s.Now().UnixMilli()) }

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// stops takes stop requests to the connected executors. Each stream has a box and empties it at
-// its own pace. The sender never waits.
+// stops takes stop requests to the connected executors. Each stream empties its box at its own
+// pace; the sender never waits.
 type stops struct {
 	mu    sync.Mutex
 	boxes map[*stopBox]bool
@@ -71,8 +71,7 @@ func (b *stopBox) put(stop store.StoppedRun) {
 	signal(b.more)
 }
 
-// sync puts all stops of the executors into their boxes, and forgets the others: those runs
-// have ended. Boxes of other executors stay as they are.
+// sync puts all stops of the executors into their boxes, and forgets those of ended runs.
 func (s *stops) sync(executors []string, all []store.StoppedRun) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +90,8 @@ func (s *stops) sync(executors []string, all []store.StoppedRun) {
 	}
 }
 
-// forget lets a stop of the run be sent again. The executor has just received the run,
-// and may have ignored an earlier stop.
+// forget lets a stop be sent again: the executor has just received the run, and may have
+// ignored an earlier one.
 func (s *stops) forget(box *stopBox, runID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +118,8 @@ func (s *stops) connected() []string {
 	return slices.Compact(ids)
 }
 
-// pollStops finds the stops of other replicas, with one query for all connected executors,
-// until ctx ends. It makes no queries while none is connected.
+// pollStops finds the stops of other replicas until ctx ends, with one query for all connected
+// executors, and none without.
 func (s *Scheduler) pollStops(ctx context.Context) {
 	ticker := time.NewTicker(s.config.StopPoll)
 	defer ticker.Stop()
@@ -159,8 +158,7 @@ func (s *Scheduler) findStops(ctx context.Context, executors []string) error {
 	return nil
 }
 
-// sendStops sends stop requests until ctx ends. It does not wait for the claim loop, because
-// looks may be slow.
+// sendStops sends stop requests until ctx ends, and does not wait for the claim loop.
 func (c *claimer) sendStops(ctx context.Context) {
 	for {
 		select {

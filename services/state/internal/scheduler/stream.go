@@ -55,8 +55,7 @@ func (e *OversizedError) Error() string {
 
 // Serve registers the executor, requeues its lost runs, and hands out claims and stops until
 // the stream ends. It returns nil when the executor has closed its side, and Unavailable
-// (STOPPING) when the scheduler stops. Credits may still be called after Serve has returned,
-// until the stream's context ends.
+// (STOPPING) when the scheduler stops. Credits may still be called until ctx ends.
 func (s *Scheduler) Serve(ctx context.Context, e Executor, stream Stream) (err error) {
 	broke := false
 	s.Suspects.Join(e.ID)
@@ -81,8 +80,7 @@ func (s *Scheduler) announce(ctx context.Context, e Executor) error {
 	if err := s.Store.Announce(ctx, e.ID, e.Agents, now); err != nil {
 		return err
 	}
-	// The executor knew what it held when it opened the stream, so all its claims are
-	// old enough to count as lost.
+	// The executor knew its held runs when it opened the stream, so no claim is too fresh.
 	return s.requeueLost(ctx, e.ID, e.Held, now+1)
 }
 

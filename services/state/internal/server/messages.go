@@ -35,21 +35,21 @@ func (s *sessionService) ListMessages(ctx context.Context, r *statev1.ListMessag
 	return &statev1.ListMessagesResponse{Messages: messages, Total: total, HasMore: more}, nil
 }
 
-// conversation describes a session after a change of its messages.
-type conversation struct{ count, version int64 }
+// conversationState describes a session after a change of its messages.
+type conversationState struct{ count, version int64 }
 
 // withVersion adds the session's version to a command's number of messages.
-func withVersion(decide func(*session.View) (*session.Change, int64, error)) func(*session.View) (*session.Change, conversation, error) {
-	return func(v *session.View) (*session.Change, conversation, error) {
+func withVersion(decide func(*session.View) (*session.Change, int64, error)) func(*session.View) (*session.Change, conversationState, error) {
+	return func(v *session.View) (*session.Change, conversationState, error) {
 		change, count, err := decide(v)
 		if err != nil {
-			return nil, conversation{}, err
+			return nil, conversationState{}, err
 		}
 		after := v.Session
 		if change != nil {
 			after = change.Session
 		}
-		return change, conversation{count, after.Version}, nil
+		return change, conversationState{count, after.Version}, nil
 	}
 }
 
