@@ -27,8 +27,8 @@
 //
 // # Requests
 //
-// An Output becomes the native output format. It is always constrained, Strict or not. The format accepts
-// only schemas with closed objects and without bounds on values; other schemas are sent closed and without their
+// An Output becomes the native output format. It is always constrained, Strict or not. The format accepts only
+// schemas with closed objects and without bounds on values; other schemas are sent closed and without their
 // bounds. A strict tool is sent as strict if its schema qualifies, otherwise as a plain tool. If the API refuses
 // the format or the tool choice, the error is provider_unsupported.
 //

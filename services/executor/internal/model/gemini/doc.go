@@ -14,9 +14,9 @@
 // # Thoughts
 //
 // Thoughts become reasoning parts. They need the options {"generationConfig": {"thinkingConfig":
-// {"includeThoughts": true}}}; models without thinking refuse these. Some models sign parts of a reply (a call, a text, a thought)
-// and require each signature back on its part. A signature is stored as the provider data of a reasoning part
-// without text, directly before the signed part:
+// {"includeThoughts": true}}}; models without thinking refuse these. Some models sign parts of a reply (a call,
+// a text, a thought) and require each signature back on its part. A signature is stored as the provider data of
+// a reasoning part without text, directly before the signed part:
 //
 //	{"signature":"…","of":"call"}
 //	{"signature":"…","of":"text","bytes":12}    the first 12 bytes of the text
@@ -32,8 +32,8 @@
 //
 // # End of a reply
 //
-// A reply is complete once its finishReason has arrived, or once the prompt was blocked. A blocked prompt
-// gives an empty reply with content-filter. The reply ends at the usage, with or after the finishReason, or at
-// the end of the body. The API has no finish reason for calls, so a reply with calls and the reason STOP ends with
+// A reply is complete once its finishReason has arrived, or once the prompt was blocked. A blocked prompt gives
+// an empty reply with content-filter. The reply ends at the usage, with or after the finishReason, or at the end
+// of the body. The API has no finish reason for calls, so a reply with calls and the reason STOP ends with
 // tool-calls. A malformed call (MALFORMED_FUNCTION_CALL) gives provider_invalid_response, which is retryable.
 package gemini
