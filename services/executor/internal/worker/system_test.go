@@ -46,7 +46,6 @@ type system struct {
 
 	network  *rpc.Process
 	ready    func() // starts the services, once
-	ctx      context.Context
 	stateAPI *grpc.ClientConn
 	traffic  traffic
 	logs     logs
@@ -92,10 +91,7 @@ func must(t testing.TB, err error) {
 }
 
 func (p *system) startServices() {
-	ctx, stop := context.WithCancel(context.WithoutCancel(p.t.Context()))
-	p.ctx = ctx
-	p.t.Cleanup(stop)
-	service, err := state.New(ctx, p.stateConfig, state.Peers{Log: p.log()})
+	service, err := state.New(p.context(), p.stateConfig, state.Peers{Log: p.log()})
 	must(p.t, err)
 	p.stateAPI = p.serve("state", service)
 	p.logs.current = p.newLog(1)
@@ -113,11 +109,11 @@ func (p *system) serve(address string, s service) *grpc.ClientConn {
 	server, err := rpc.NewServer(rpc.ServerConfig{Log: p.log()})
 	must(p.t, err)
 	s.Register(server)
-	listener, err := p.network.Listen(p.ctx, address)
+	listener, err := p.network.Listen(p.context(), address)
 	must(p.t, err)
 	conn, err := rpc.Dial(p.network, address, rpc.ClientConfig{})
 	must(p.t, err)
-	ctx, stop := context.WithCancel(p.ctx)
+	ctx, stop := context.WithCancel(p.context())
 	var tasks sync.WaitGroup
 	tasks.Go(func() { _ = rpc.Serve(ctx, server, listener, time.Second) })
 	tasks.Go(func() { _ = s.Run(ctx) })
@@ -128,6 +124,9 @@ func (p *system) serve(address string, s service) *grpc.ClientConn {
 	})
 	return conn
 }
+
+// context does not end before the executors, which stop in the cleanup of the test.
+func (p *system) context() context.Context { return context.WithoutCancel(p.t.Context()) }
 
 // log writes to the output of the test.
 func (p *system) log() *slog.Logger {
