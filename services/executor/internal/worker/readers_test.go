@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -61,7 +62,9 @@ type liveLog struct {
 
 // newLog starts the n-th stream service.
 func (p *system) newLog(n int) *liveLog {
-	service, err := stream.New(p.context(), p.streamConfig, stream.Peers{Log: p.log()})
+	var c stream.Config
+	must(p.t, config.Load(&c, append([]string{"HOLDFAST_STREAM_BUS=memory", "HOLDFAST_STREAM_CHECK=1m"}, p.environ...)))
+	service, err := stream.New(p.context(), c, stream.Peers{Log: p.log()})
 	must(p.t, err)
 	return &liveLog{conn: p.serve(fmt.Sprint("stream ", n), service), received: map[string][]*streamv2.Record{}}
 }
