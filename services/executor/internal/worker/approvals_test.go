@@ -30,7 +30,7 @@ func TestAnApprovedToolThatFailsIsAResultWithItsApproval(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := newSystem(t)
-				p.stateConfig.Server.Limits.ResultBytes = 1000
+				p.environ = []string{"HOLDFAST_STATE_MAX_RESULT_BYTES=1000"}
 				pay := p.tool("pay", agent.RetryNever, test.do)
 				pay.Approval, pay.Timeout = true, time.Second
 				a := define("demo", stepReplies(callsReply("pay", `{}`), textReply("ok")), pay)
@@ -123,7 +123,7 @@ func TestALargeResultOfAClientIsStoredWhole(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)
-		p.streamConfig.ChunkBytes = 512 << 10
+		p.environ = []string{"HOLDFAST_STREAM_CHUNK_BYTES=524288"}
 		a := askingAgent(p, "locate", `{}`, "locate", `{}`)
 		p.agents[a.Name] = a
 		p.open()

@@ -246,7 +246,7 @@ func TestStateThatCannotBeKeptFailsTheCallAndNotTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newSystem(t)
-		p.stateConfig.Server.Limits.StagedBytes = 100
+		p.environ = []string{"HOLDFAST_STATE_MAX_STAGED_BYTES=100"}
 		a := define("demo", stepReplies(callsReply("big", `{}`), textReply("done")), p.tool("big", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
 			return "done", c.Update(func(draft agent.State) error { draft["big"] = strings.Repeat("x", 200); return nil })
 		}))

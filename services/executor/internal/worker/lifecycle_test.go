@@ -153,7 +153,7 @@ func TestAForgottenExecutorStopsItsRunsAndAnnouncesItselfAgain(t *testing.T) {
 		run := h.startRun("s", "demo", "hi")
 		time.Sleep(time.Second)
 		e.connection.silent.Store(true)
-		time.Sleep(h.stateConfig.SilentAfter + h.stateConfig.SweepEvery + h.config.HeartbeatInterval)
+		time.Sleep(silentAfter + time.Second)
 		e.connection.silent.Store(false)
 		h.end(run)
 		if cut.Load() != 1 || asked.Load() != 2 {

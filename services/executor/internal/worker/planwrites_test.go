@@ -161,7 +161,7 @@ func TestWhatCannotBeRecordedWithThePlanIsDroppedForEveryOwner(t *testing.T) {
 	t.Parallel()
 	dieEverywhere(t, func(t *testing.T, c *death) {
 		p := newSystem(t)
-		p.stateConfig.Server.Limits.StagedBytes = 100
+		p.environ = []string{"HOLDFAST_STATE_MAX_STAGED_BYTES=100"}
 		a := stateHooksAgent(p, func(context.Context) error { return nil })
 		a.Hooks.BeforeModel = func(_ context.Context, h *agent.HookCall, _ agent.ModelCall) {
 			if h.Step == 1 {

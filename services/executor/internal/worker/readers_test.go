@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -61,7 +62,9 @@ type liveLog struct {
 
 // newLog starts the n-th stream service.
 func (p *system) newLog(n int) *liveLog {
-	service, err := stream.New(p.ctx, p.streamConfig, stream.Peers{Log: p.log()})
+	var c stream.Config
+	must(p.t, config.Load(&c, append([]string{"HOLDFAST_STREAM_BUS=memory", "HOLDFAST_STREAM_CHECK=1m"}, p.environ...)))
+	service, err := stream.New(p.context(), c, stream.Peers{Log: p.log()})
 	must(p.t, err)
 	return &liveLog{conn: p.serve(fmt.Sprint("stream ", n), service), received: map[string][]*streamv2.Record{}}
 }
@@ -97,12 +100,13 @@ func (p *system) follow(sessionID string) {
 // read reads the records of the session after the sequence, until the test ends.
 func (p *system) read(log *liveLog, sessionID string, after int64) {
 	p.t.Helper()
-	reading, err := streamv2.NewStreamServiceClient(log.conn).Read(p.ctx, &streamv2.ReadRequest{
+	reading, err := streamv2.NewStreamServiceClient(log.conn).Read(p.context(), &streamv2.ReadRequest{
 		Stream: &streamv2.StreamRef{Tenant: tenant, RootSessionId: sessionID, SessionId: sessionID}, FromSequence: after,
 	})
 	must(p.t, err)
-	caughtUp := make(chan struct{})
+	caughtUp, ended := make(chan struct{}), make(chan struct{})
 	go func() {
+		defer close(ended)
 		for {
 			answer, err := reading.Recv()
 			switch {
@@ -121,7 +125,7 @@ func (p *system) read(log *liveLog, sessionID string, after int64) {
 	}()
 	select {
 	case <-caughtUp:
-	case <-p.ctx.Done():
+	case <-ended:
 	}
 }
 
@@ -140,7 +144,7 @@ func (p *system) loseAppends(n int) {
 	former.mu.Unlock()
 	ends := map[string]int64{}
 	for _, r := range kept {
-		_, err := streamv2.NewStreamServiceClient(log.conn).Append(p.ctx, r)
+		_, err := streamv2.NewStreamServiceClient(log.conn).Append(p.context(), r)
 		must(p.t, err)
 		records := r.GetRecords()
 		last := records[len(records)-1]

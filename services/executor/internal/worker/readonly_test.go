@@ -135,7 +135,7 @@ func TestALookUpWhoseResultCannotBeKeptHasFailed(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := newSystem(t)
-				p.stateConfig.Server.Limits.ResultBytes, p.stateConfig.Server.Limits.StagedBytes = 100_000, 500
+				p.environ = []string{"HOLDFAST_STATE_MAX_RESULT_BYTES=100000", "HOLDFAST_STATE_MAX_STAGED_BYTES=500"}
 				p.agents["demo"] = define("demo", stepReplies(callsReply("look", `{}`), textReply("ok")),
 					readOnly(p.tool("look", "", func(_ context.Context, call *agent.Call) (any, error) { return do(call), nil })))
 				p.open()

@@ -32,7 +32,7 @@ func (p *system) post(r *statev1.StartRunRequest) string {
 	p.announce(r.GetAgentType())
 	p.follow(r.GetSessionId())
 	r.Tenant, r.Traceparent = tenant, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	answer, err := statev1.NewRunServiceClient(p.stateAPI).StartRun(p.t.Context(), r)
+	answer, err := statev1.NewRunServiceClient(p.stateAPI).StartRun(p.context(), r)
 	must(p.t, err)
 	return answer.GetRun().GetRunId()
 }
@@ -47,7 +47,7 @@ func (p *system) announce(agentType string) {
 	if known {
 		return
 	}
-	claims, err := statev1.NewWorkServiceClient(p.stateAPI).ClaimRuns(p.t.Context())
+	claims, err := statev1.NewWorkServiceClient(p.stateAPI).ClaimRuns(p.context())
 	must(p.t, err)
 	must(p.t, claims.Send(&statev1.ClaimRunsRequest{ExecutorId: "registrar", Agents: []*statev1.Agent{{AgentType: agentType}}}))
 	must(p.t, claims.CloseSend())
@@ -66,7 +66,7 @@ func (p *system) answer(callID string, answer *statev1.CallAnswer) {
 	if a := answer.GetApproval(); a != nil {
 		a.ApprovalId = p.openedCall(callID).GetApprovalId()
 	}
-	_, err := statev1.NewCallServiceClient(p.stateAPI).SubmitCall(p.t.Context(), &statev1.SubmitCallRequest{
+	_, err := statev1.NewCallServiceClient(p.stateAPI).SubmitCall(p.context(), &statev1.SubmitCallRequest{
 		Tenant: tenant, SessionId: "s", ToolCallId: callID, Answer: answer,
 	})
 	must(p.t, err)
@@ -85,7 +85,7 @@ func approval(yes bool, reason string) *statev1.CallAnswer {
 // stopRun requests that the run of the session s ends early. Without an id it stops the session.
 func (p *system) stopRun(runID string, kind statev1.StopKind, reason string) {
 	p.t.Helper()
-	_, err := statev1.NewRunServiceClient(p.stateAPI).RequestStop(p.ctx, &statev1.RequestStopRequest{
+	_, err := statev1.NewRunServiceClient(p.stateAPI).RequestStop(p.context(), &statev1.RequestStopRequest{
 		Tenant: tenant, SessionId: "s", RunId: runID, Kind: kind, Reason: reason,
 	})
 	must(p.t, err)
@@ -97,7 +97,7 @@ func (p *system) sessionsAPI() statev1.SessionServiceClient {
 
 func (p *system) session(sessionID string) *statev1.GetSessionResponse {
 	p.t.Helper()
-	answer, err := p.sessionsAPI().GetSession(p.ctx, &statev1.GetSessionRequest{Tenant: tenant, SessionId: sessionID})
+	answer, err := p.sessionsAPI().GetSession(p.context(), &statev1.GetSessionRequest{Tenant: tenant, SessionId: sessionID})
 	must(p.t, err)
 	return answer
 }
@@ -114,7 +114,7 @@ func (p *system) run(runID string) *statev1.Run {
 	var err error
 	for sessionID := range p.logs.sessionIDs() {
 		var answer *statev1.GetRunResponse
-		answer, err = statev1.NewRunServiceClient(p.stateAPI).GetRun(p.ctx, &statev1.GetRunRequest{Tenant: tenant, SessionId: sessionID, RunId: runID})
+		answer, err = statev1.NewRunServiceClient(p.stateAPI).GetRun(p.context(), &statev1.GetRunRequest{Tenant: tenant, SessionId: sessionID, RunId: runID})
 		if err == nil {
 			return answer.GetRun()
 		}
@@ -126,7 +126,7 @@ func (p *system) run(runID string) *statev1.Run {
 // runsOf returns the runs of the session, the oldest first.
 func (p *system) runsOf(sessionID string) []*statev1.Run {
 	p.t.Helper()
-	answer, err := statev1.NewRunServiceClient(p.stateAPI).ListRuns(p.ctx, &statev1.ListRunsRequest{Tenant: tenant, SessionId: sessionID, Limit: 200})
+	answer, err := statev1.NewRunServiceClient(p.stateAPI).ListRuns(p.context(), &statev1.ListRunsRequest{Tenant: tenant, SessionId: sessionID, Limit: 200})
 	must(p.t, err)
 	var runs []*statev1.Run
 	for _, r := range slices.Backward(answer.GetRuns()) {
@@ -140,7 +140,7 @@ func (p *system) steps(sessionID string) []*statev1.StoredStep {
 	p.t.Helper()
 	var steps []*statev1.StoredStep
 	for more, after := true, int32(0); more; {
-		page, err := p.sessionsAPI().ListSteps(p.ctx, &statev1.ListStepsRequest{Tenant: tenant, SessionId: sessionID, AfterStep: after, Limit: 200})
+		page, err := p.sessionsAPI().ListSteps(p.context(), &statev1.ListStepsRequest{Tenant: tenant, SessionId: sessionID, AfterStep: after, Limit: 200})
 		must(p.t, err)
 		steps = append(steps, page.GetSteps()...)
 		if more = page.GetHasMore(); more {
@@ -155,7 +155,7 @@ func (p *system) messages(sessionID string) []*eventv1.Message {
 	p.t.Helper()
 	var messages []*eventv1.Message
 	for more := true; more; {
-		page, err := p.sessionsAPI().ListMessages(p.ctx, &statev1.ListMessagesRequest{Tenant: tenant, SessionId: sessionID, Offset: int64(len(messages)), Limit: 200})
+		page, err := p.sessionsAPI().ListMessages(p.context(), &statev1.ListMessagesRequest{Tenant: tenant, SessionId: sessionID, Offset: int64(len(messages)), Limit: 200})
 		must(p.t, err)
 		for _, m := range page.GetMessages() {
 			messages = append(messages, m.GetMessage())
@@ -233,7 +233,7 @@ func (p *system) usage() []*statev1.UsageEntry {
 	p.t.Helper()
 	var entries []*statev1.UsageEntry
 	for more := true; more; {
-		page, err := statev1.NewUsageServiceClient(p.stateAPI).ListUsage(p.ctx, &statev1.ListUsageRequest{Tenant: tenant, SessionId: "s", Offset: int32(len(entries)), Limit: 200})
+		page, err := statev1.NewUsageServiceClient(p.stateAPI).ListUsage(p.context(), &statev1.ListUsageRequest{Tenant: tenant, SessionId: "s", Offset: int32(len(entries)), Limit: 200})
 		must(p.t, err)
 		for _, e := range page.GetEntries() {
 			entries = append(entries, e.GetEntry())

@@ -115,7 +115,7 @@ func TestADeadlineEndsTheRunWhateverItIsAt(t *testing.T) {
 				p := newSystem(t, define("demo", hangingModel(&cause, "One ")))
 				p.config.ModelTimeout, p.config.HeartbeatInterval = 24*time.Hour, time.Minute
 				// Hours pass here, so state checks for silent executors only every minute.
-				p.stateConfig.SilentAfter, p.stateConfig.SweepEvery, p.stateConfig.Server.Scheduler.Poll = 5*time.Minute, time.Minute, time.Minute
+				p.environ = []string{"HOLDFAST_STATE_SILENT_AFTER=5m", "HOLDFAST_STATE_SWEEP_EVERY=1m", "HOLDFAST_STATE_CLAIM_POLL=1m"}
 				r := &statev1.StartRunRequest{SessionId: "s", AgentType: "demo", Messages: userMessages("hi")}
 				limit(p, r)
 				run := p.post(r)

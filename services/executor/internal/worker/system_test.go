@@ -24,29 +24,29 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 	"github.com/holdfast-run/holdfast/services/state"
-	"github.com/holdfast-run/holdfast/services/stream"
 )
 
 // tenant owns all sessions of the tests.
 const tenant = "acme"
 
+// silentAfter is how long an executor may send no heartbeat before it loses its runs.
+const silentAfter = 2500 * time.Millisecond
+
 // system is the state and the stream service with stores in memory, and executors with unreliable connections to
 // them. The fields of the first group are set before the first call. Except in benchmarks, it needs a synctest
 // bubble.
 type system struct {
-	t            testing.TB
-	stateConfig  state.Config
-	streamConfig stream.Config
-	config       worker.Config
-	agents       map[string]catalog.Agent
-	catalog      catalog.Catalog // nil: that of agents
-	tracer       trace.Tracer
-	passed       func(ctx context.Context, e *executor, p worker.Point)
-	faults       faults
+	t       testing.TB
+	environ []string // of the services
+	config  worker.Config
+	agents  map[string]catalog.Agent
+	catalog catalog.Catalog // nil: that of agents
+	tracer  trace.Tracer
+	passed  func(ctx context.Context, e *executor, p worker.Point)
+	faults  faults
 
 	network  *rpc.Process
 	ready    func() // starts the services, once
-	ctx      context.Context
 	stateAPI *grpc.ClientConn
 	traffic  traffic
 	logs     logs
@@ -70,12 +70,6 @@ func newSystem(t testing.TB, agents ...catalog.Agent) *system {
 			MaxDeltaBytes: 256 << 10, MaxQueuedBytes: 1 << 20, StreamPatience: 10 * time.Second, DrainGrace: 1,
 		},
 	}
-	must(t, config.Load(&p.stateConfig, []string{
-		"HOLDFAST_STATE_STORE=memory",
-		// Both are for several replicas.
-		"HOLDFAST_STATE_CLAIM_POLL=1s", "HOLDFAST_STATE_STOP_POLL=1m",
-	}))
-	must(t, config.Load(&p.streamConfig, []string{"HOLDFAST_STREAM_BUS=memory", "HOLDFAST_STREAM_CHECK=1m"}))
 	p.traffic.changed = make(chan struct{})
 	p.ready = sync.OnceFunc(p.startServices)
 	for _, a := range agents {
@@ -92,10 +86,13 @@ func must(t testing.TB, err error) {
 }
 
 func (p *system) startServices() {
-	ctx, stop := context.WithCancel(context.WithoutCancel(p.t.Context()))
-	p.ctx = ctx
-	p.t.Cleanup(stop)
-	service, err := state.New(ctx, p.stateConfig, state.Peers{Log: p.log()})
+	var c state.Config
+	must(p.t, config.Load(&c, append([]string{
+		"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_SILENT_AFTER=" + silentAfter.String(),
+		// Both are for several replicas.
+		"HOLDFAST_STATE_CLAIM_POLL=1s", "HOLDFAST_STATE_STOP_POLL=1m",
+	}, p.environ...)))
+	service, err := state.New(p.context(), c, state.Peers{Log: p.log()})
 	must(p.t, err)
 	p.stateAPI = p.serve("state", service)
 	p.logs.current = p.newLog(1)
@@ -113,11 +110,11 @@ func (p *system) serve(address string, s service) *grpc.ClientConn {
 	server, err := rpc.NewServer(rpc.ServerConfig{Log: p.log()})
 	must(p.t, err)
 	s.Register(server)
-	listener, err := p.network.Listen(p.ctx, address)
+	listener, err := p.network.Listen(p.context(), address)
 	must(p.t, err)
 	conn, err := rpc.Dial(p.network, address, rpc.ClientConfig{})
 	must(p.t, err)
-	ctx, stop := context.WithCancel(p.ctx)
+	ctx, stop := context.WithCancel(p.context())
 	var tasks sync.WaitGroup
 	tasks.Go(func() { _ = rpc.Serve(ctx, server, listener, time.Second) })
 	tasks.Go(func() { _ = s.Run(ctx) })
@@ -128,6 +125,9 @@ func (p *system) serve(address string, s service) *grpc.ClientConn {
 	})
 	return conn
 }
+
+// context does not end before the executors, which stop in the cleanup of the test.
+func (p *system) context() context.Context { return context.WithoutCancel(p.t.Context()) }
 
 // log writes to the output of the test.
 func (p *system) log() *slog.Logger {

@@ -200,7 +200,7 @@ func TestWhateverAToolDoesTheModelGetsAResultAndTheRunGoesOn(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				h := newSystem(t, define("demo", callsOnce("ok", "tool", `{}`), test.tool))
-				h.stateConfig.Server.Limits.ResultBytes = 100_000
+				h.environ = []string{"HOLDFAST_STATE_MAX_RESULT_BYTES=100000"}
 				h.open()
 				run := h.end(h.startRun("s", "demo", "hi"))
 				if run.GetStatus() != completed {
@@ -394,7 +394,7 @@ func TestWhatIsTooLargeForTheStreamIsOmittedThere(t *testing.T) {
 		big := agent.Tool{Name: "big", InputSchema: anyObject, Execute: func(context.Context, *agent.Call) (any, error) { return long, nil }}
 		h := newSystem(t, define("demo", callsOnce(long, "big", `{"q":"`+long+`"}`), big))
 		h.config.MaxDeltaBytes = 1000
-		h.streamConfig.ChunkBytes = 2000
+		h.environ = []string{"HOLDFAST_STREAM_CHUNK_BYTES=2000"}
 		h.open()
 		run := h.end(h.startRun("s", "demo", "hi"))
 		if got, want := run.GetOutput(), `"`+long+`"`; got != want {

@@ -181,7 +181,7 @@ func TestReadersForgetWhatHooksHaveWrittenAndTheCommitDrops(t *testing.T) {
 	t.Parallel()
 	dieEverywhere(t, func(t *testing.T, c *death) {
 		p, seen := newSystem(t), &promptLog{}
-		p.stateConfig.Server.Limits.StagedBytes = 100
+		p.environ = []string{"HOLDFAST_STATE_MAX_STAGED_BYTES=100"}
 		a := seen.agent(stepReplies(callsReply("write", `{}`), textReply("done")), p.tool("write", agent.RetrySafe, func(_ context.Context, c *agent.Call) (any, error) {
 			putState(c, "k", "tool")
 			return "done " + c.ID, nil
