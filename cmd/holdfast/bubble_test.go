@@ -53,7 +53,7 @@ func float(t *testing.T, environ ...string) *bubble {
 		"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STREAM_BUS=memory", "HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true",
 		// Frequent ticks would only slow down hours of fake time.
 		"HOLDFAST_STATE_SILENT_AFTER=2m", "HOLDFAST_STATE_SWEEP_EVERY=1m", "HOLDFAST_STATE_CLAIM_POLL=1m",
-		"HOLDFAST_STATE_STOP_POLL=1m", "HOLDFAST_STREAM_CHECK=1m",
+		"HOLDFAST_STATE_STOP_POLL=1m", "HOLDFAST_STATE_EXPIRE_EVERY=1h", "HOLDFAST_STREAM_CHECK=1m",
 		"HOLDFAST_GATEWAY_STATE_ADDRESS=" + stateAddress, "HOLDFAST_GATEWAY_STREAM_ADDRESS=" + streamAddress,
 	}, environ...)))
 	base, stopBase := context.WithCancel(t.Context())
@@ -92,10 +92,10 @@ func float(t *testing.T, environ ...string) *bubble {
 }
 
 // afloat runs the test with the system in a bubble.
-func afloat(t *testing.T, test func(t *testing.T, b *bubble)) {
+func afloat(t *testing.T, test func(t *testing.T, b *bubble), environ ...string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := float(t)
+		b := float(t, environ...)
 		defer b.sink()
 		test(t, b)
 	})

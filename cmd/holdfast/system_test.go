@@ -114,15 +114,22 @@ func TestAModelThatIsOverloadedIsAskedAgainWhenItSaysAndTheRunCompletes(t *testi
 	})
 }
 
+// An executor with rare heartbeats, and a state service that expects no more, take less time under the race
+// detector. Half an hour of silence is short for a test that takes half a day.
+const (
+	rareHeartbeats = "HOLDFAST_EXECUTOR_HEARTBEAT_INTERVAL=5m"
+	longSilence    = "HOLDFAST_STATE_SILENT_AFTER=30m"
+)
+
 func TestARunOutlivesEveryExecutorThatVanishesUnderIt(t *testing.T) {
 	t.Parallel()
 	afloat(t, func(t *testing.T, b *bubble) {
-		first := b.join(patient(t))
+		first := b.join(patient(t), rareHeartbeats)
 		time.Sleep(time.Second)
 		b.start("s", "patient", "a long story")
 		for range 3 {
 			time.Sleep(4 * time.Hour)
-			next := b.join(patient(t))
+			next := b.join(patient(t), rareHeartbeats)
 			first.vanish()
 			first = next
 		}
@@ -130,7 +137,7 @@ func TestARunOutlivesEveryExecutorThatVanishesUnderIt(t *testing.T) {
 		if got, want := b.conversation("s"), []string{"user: a long story", "agent: one two three"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
-	})
+	}, longSilence)
 }
 
 func TestAToolOfTwoHoursRunsAgainWithItsKeyOrIsSaidToBeUncertain(t *testing.T) {
@@ -218,7 +225,7 @@ func TestASessionThatWaitsADayForAHumanGoesOnInTheSameMessageWithNoExecutorBetwe
 func TestAQuestionThatNobodyAnswersIsGivenUpAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	afloat(t, func(t *testing.T, b *bubble) {
-		b.join(patient(t))
+		b.join(patient(t), rareHeartbeats)
 		time.Sleep(time.Second)
 		begun := time.Now()
 		b.start("s", "clerk", "ask them")
@@ -228,7 +235,7 @@ func TestAQuestionThatNobodyAnswersIsGivenUpAtItsDeadline(t *testing.T) {
 		if got := b.conversation("s"); len(got) != 4 || !strings.HasPrefix(got[2], "failed: ") {
 			t.Errorf("got %q, want a failed result of the question", got)
 		}
-	})
+	}, longSilence)
 }
 
 func TestAStopInTheMiddleKeepsWhatWasSaidAndAResumeGoesOn(t *testing.T) {

@@ -306,7 +306,7 @@ type ticket struct{ of *string }
 
 func TestNothingIsHeldForSuspendedSessions(t *testing.T) {
 	t.Parallel()
-	const sessions = 1000
+	const sessions = 300
 	afloat(t, func(t *testing.T, b *bubble) {
 		var mu sync.Mutex
 		var tickets []weak.Pointer[ticket]
