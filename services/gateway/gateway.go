@@ -143,7 +143,7 @@ func (s *Service) parts() *parts {
 	hub := &live.Hub{Client: streamv2.NewStreamServiceClient(s.stream), Log: s.peers.Log, Records: c.ReaderChunks, Bytes: c.ReaderBytes}
 	return &parts{
 		runs: runs, calls: calls, sessions: sessions, policy: policy,
-		follower: &follow.Follower{Sessions: sessions, Live: hub, Beat: c.Heartbeat},
+		follower: &follow.Follower{Sessions: sessions, Live: hub, HeartbeatInterval: c.Heartbeat},
 		stops: &stop.Stops{
 			Runs: runs, Sessions: sessions, Streams: s.streams, Policy: policy,
 			Limits: s.limits(maxStopBytes, "give a shorter reason"),
@@ -203,7 +203,7 @@ func (s *Service) streamRoutes(p *parts) []httpapi.Route {
 
 // viewRoutes serve stored conversations.
 func (s *Service) viewRoutes(p *parts) []httpapi.Route {
-	views := &view.Handlers{Sessions: p.sessions, Follower: p.follower, Now: s.peers.Now, Limit: s.config.MaxSnapshots}
+	views := &view.Handlers{Sessions: p.sessions, Follower: p.follower, Now: s.peers.Now, MaxSnapshots: s.config.MaxSnapshots}
 	return []httpapi.Route{
 		{Method: http.MethodGet, Pattern: "/messages", Handler: views.Messages},
 		{Method: http.MethodGet, Pattern: "/snapshot", Handler: views.Snapshot},

@@ -38,9 +38,9 @@ type Agent struct {
 	mounts []*Mount
 }
 
-// Now returns the agent with the current tools of its MCP servers. If two tools have the same
+// WithCurrentTools returns the agent with the current tools of its MCP servers. If two tools have the same
 // name, the first one counts; the agent's own tools come first.
-func (a Agent) Now() agent.Agent {
+func (a Agent) WithCurrentTools() agent.Agent {
 	if len(a.mounts) == 0 {
 		return a.Agent
 	}
@@ -69,8 +69,8 @@ func (a Agent) Servers() []Server {
 
 // Set is the agents of some files.
 type Set struct {
-	Agents []Agent
-	Trail  *Trail
+	Agents   []Agent
+	Versions *Versions
 }
 
 // Load reads agents from files. Each path is a file, a folder or a pattern. The trail is returned with
@@ -79,7 +79,7 @@ type Set struct {
 // Faults: NotFound (AGENTS_NOT_FOUND); Invalid (AGENTS_INVALID) with all mistakes of all files, one
 // per line of the detail as file:line:column: text; Unavailable (MCP_UNAVAILABLE), with the same
 // detail, if the only mistakes are MCP servers without an answer.
-func Load(ctx context.Context, paths []string, known Known) (*Set, *Trail, error) {
+func Load(ctx context.Context, paths []string, known Known) (*Set, *Versions, error) {
 	r := newReader(known)
 	if err := r.load(paths); err != nil {
 		return nil, r.trail, err

@@ -17,7 +17,7 @@ const maxDepth = 100
 // sources is shared by all files of a set.
 type sources struct {
 	mistakes
-	trail *Trail
+	trail *Versions
 }
 
 // file is a parsed file.

@@ -137,7 +137,7 @@ func (r *reader) set(ctx context.Context) (*Set, error) {
 	if r.count() == 0 {
 		r.servers.connect(ctx)
 	}
-	set := &Set{Trail: r.trail}
+	set := &Set{Versions: r.trail}
 	seen := map[string]value{}
 	ended := map[*object]bool{}
 	for _, d := range r.agents {

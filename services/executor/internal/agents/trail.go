@@ -21,20 +21,22 @@ type Source struct {
 	Data []byte
 }
 
-// Trail records the files and patterns that a set was read from, with their versions. Safe for
+// Versions records the files and patterns that a set was read from, with their versions. Safe for
 // concurrent use.
-type Trail struct {
+type Versions struct {
 	files    map[string]string // path to version
 	patterns map[string]string // pattern to the paths that matched
 }
 
-func newTrail() *Trail { return &Trail{files: map[string]string{}, patterns: map[string]string{}} }
+func newTrail() *Versions {
+	return &Versions{files: map[string]string{}, patterns: map[string]string{}}
+}
 
 // Changed reports whether a file was written, created or deleted since.
-func (t *Trail) Changed() bool { return !t.Same(t.Look()) }
+func (t *Versions) Changed() bool { return !t.Equal(t.Current()) }
 
-// Look returns a trail of the same files and patterns as they are now.
-func (t *Trail) Look() *Trail {
+// Current returns a trail of the same files and patterns as they are now.
+func (t *Versions) Current() *Versions {
 	now := newTrail()
 	for path := range t.files {
 		now.files[path] = version(path)
@@ -45,8 +47,8 @@ func (t *Trail) Look() *Trail {
 	return now
 }
 
-// Same reports whether two trails are equal. No trail equals nil.
-func (t *Trail) Same(other *Trail) bool {
+// Equal reports whether two trails are equal. No trail equals nil.
+func (t *Versions) Equal(other *Versions) bool {
 	return other != nil && maps.Equal(t.files, other.files) && maps.Equal(t.patterns, other.patterns)
 }
 
@@ -60,7 +62,7 @@ func version(path string) string {
 }
 
 // read reads a file and records its version. Errors are for people.
-func (t *Trail) read(path string) (Source, error) {
+func (t *Versions) read(path string) (Source, error) {
 	t.files[path] = version(path) // before it is read: a write in between counts as a change
 	info, err := os.Stat(path)
 	switch {
@@ -78,7 +80,7 @@ func (t *Trail) read(path string) (Source, error) {
 }
 
 // find returns the files that match a pattern, and records both.
-func (t *Trail) find(pattern string) []string {
+func (t *Versions) find(pattern string) []string {
 	found := expand(pattern)
 	for _, path := range found {
 		t.files[path] = version(path)

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Crowd is a group of goroutines with a bounded wait. The zero value is empty. Safe for concurrent use.
-type Crowd struct {
+// Group is a group of goroutines with a bounded wait. The zero value is empty. Safe for concurrent use.
+type Group struct {
 	mu   sync.Mutex
 	n    int
 	idle chan struct{} // closed when the group is empty; nil without a waiter
 }
 
 // Go runs f in a goroutine of the group.
-func (c *Crowd) Go(f func()) {
+func (c *Group) Go(f func()) {
 	c.mu.Lock()
 	c.n++
 	c.mu.Unlock()
@@ -25,7 +25,7 @@ func (c *Crowd) Go(f func()) {
 	}()
 }
 
-func (c *Crowd) end() {
+func (c *Group) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.n--
@@ -36,7 +36,7 @@ func (c *Crowd) end() {
 }
 
 // Wait waits for the goroutines and reports whether they ended within the limit.
-func (c *Crowd) Wait(limit time.Duration) bool {
+func (c *Group) Wait(limit time.Duration) bool {
 	c.mu.Lock()
 	if c.n == 0 {
 		c.mu.Unlock()

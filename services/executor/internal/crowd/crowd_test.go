@@ -11,7 +11,7 @@ import (
 func TestACrowdIsWaitedForAndLeftBehind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var c crowd.Crowd
+		var c crowd.Group
 		if !c.Wait(0) {
 			t.Error("an empty crowd has not ended")
 		}

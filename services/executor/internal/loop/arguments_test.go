@@ -77,7 +77,7 @@ func TestAMemberThatIsThereTwiceIsAskedOfNobody(t *testing.T) {
 	}
 	// A former owner has asked, and a human has approved.
 	question := agent.Message{ID: "q", Role: agent.RoleAssistant, Parts: []agent.Part{agent.ToolCall{ID: "g", Name: "gated", Arguments: twice}}}
-	p = loop.New(loop.Start{Agent: payer(``), Transcript: []agent.Message{question}, Calls: []loop.Asked{
+	p = loop.New(loop.Start{Agent: payer(``), Transcript: []agent.Message{question}, Calls: []loop.ClientCall{
 		{CallID: "g", Tool: "gated", Approval: true, Answer: &loop.Answer{Approved: true}},
 	}})
 	if call := p.Next().(loop.RunCalls).Calls[0]; call.Result == nil || !strings.Contains(call.Result.Error, "is there twice") {

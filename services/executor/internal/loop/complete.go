@@ -122,7 +122,7 @@ func (p *Planner) checkLimits(transcript []agent.Message) (o *Outcome, reason st
 // forced phase, or nothing.
 func (p *Planner) afterStep(c Commit) (o *Outcome, note *agent.Message) {
 	transcript := p.with(c.Messages)
-	pending := slices.DeleteFunc(slices.Clone(p.pending), func(a Asked) bool {
+	pending := slices.DeleteFunc(slices.Clone(p.pending), func(a ClientCall) bool {
 		return slices.ContainsFunc(c.Consumed, func(consumed Consumed) bool { return consumed.CallID == a.CallID })
 	})
 	if left, open := p.answered(transcript, pending, nil); len(left.tasks) > 0 {

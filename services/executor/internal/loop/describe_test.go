@@ -63,7 +63,7 @@ func describe(effect loop.Effect) string {
 			decision := e.Decisions[id]
 			add("    %s%s", id, decisionText(&decision))
 		}
-		for _, id := range e.Told {
+		for _, id := range e.Reported {
 			add("    tell of %s", id)
 		}
 	case loop.Finish:

@@ -18,10 +18,10 @@ func IsDrain(run Run, step int, plan agent.Message) bool {
 
 // collectClientCalls collects the work on calls that wait for clients. A call needs no work if it is not in the conversation,
 // as after a rewind, or is answered there.
-func (p *Planner) collectClientCalls(asked []Asked) {
+func (p *Planner) collectClientCalls(asked []ClientCall) {
 	answered := answeredIDs(p.transcript)
 	for _, a := range asked {
-		if !a.Taken && p.taken[a.CallID] && !answered[a.CallID] {
+		if !a.Applied && p.taken[a.CallID] && !answered[a.CallID] {
 			p.pending = append(p.pending, a)
 		}
 		if a.Late != nil {
@@ -46,7 +46,7 @@ func (p *Planner) drain(j *Journal) Effect {
 }
 
 // answered returns the work of a step that applies the answers to the calls of one message, and the open calls.
-func (p *Planner) answered(transcript []agent.Message, pending []Asked, j *Journal) (w work, open []Asked) {
+func (p *Planner) answered(transcript []agent.Message, pending []ClientCall, j *Journal) (w work, open []ClientCall) {
 	for _, a := range pending {
 		if a.Answer == nil {
 			open = append(open, a)
@@ -57,7 +57,7 @@ func (p *Planner) answered(transcript []agent.Message, pending []Asked, j *Journ
 	}
 	done := answeredIDs(transcript)
 	for i, m := range transcript {
-		if !slices.ContainsFunc(m.Calls(), func(c agent.ToolCall) bool { return findAsked(pending, c.ID) != nil }) {
+		if !slices.ContainsFunc(m.Calls(), func(c agent.ToolCall) bool { return findClientCall(pending, c.ID) != nil }) {
 			continue
 		}
 		if w = p.drainWork(m, hasUserMessage(transcript[i+1:]), pending, done, j); len(w.tasks) > 0 {
@@ -69,11 +69,11 @@ func (p *Planner) answered(transcript []agent.Message, pending []Asked, j *Journ
 
 // drainWork returns a step's work on the calls of one message. Calls that finish the run wait for the last
 // answer. A journal restricts the step to its calls.
-func (p *Planner) drainWork(m agent.Message, overtaken bool, pending []Asked, done map[string]bool, j *Journal) work {
+func (p *Planner) drainWork(m agent.Message, overtaken bool, pending []ClientCall, done map[string]bool, j *Journal) work {
 	w := work{message: m, drain: true, planned: j != nil}
 	var last []*task // calls without a question that waited for the others
 	for _, call := range m.Calls() {
-		if findAsked(pending, call.ID) != nil || done[call.ID] {
+		if findClientCall(pending, call.ID) != nil || done[call.ID] {
 			continue
 		}
 		// The others were abandoned with the run that asked. Planned calls were to run.
@@ -83,7 +83,7 @@ func (p *Planner) drainWork(m agent.Message, overtaken bool, pending []Asked, do
 	}
 	waits := slices.ContainsFunc(last, func(t *task) bool { return !j.has(t.ID) })
 	for _, call := range m.Calls() {
-		asked := findAsked(pending, call.ID)
+		asked := findClientCall(pending, call.ID)
 		switch {
 		case asked == nil:
 			if i := slices.IndexFunc(last, func(t *task) bool { return t.ID == call.ID }); i >= 0 && j.has(call.ID) {
@@ -131,7 +131,7 @@ func (j *Journal) has(id string) bool {
 
 // isUndecided reports whether a call that needs approval has an answer other than a decision. A decision may
 // still replace it, so no plan includes such a call.
-func (a *Asked) isUndecided() bool {
+func (a *ClientCall) isUndecided() bool {
 	return a.Approval && a.Answer != nil && (a.Answer.Error != "" || a.Answer.TimedOut)
 }
 
@@ -156,7 +156,7 @@ func cancelFinishing(tasks []*task) {
 }
 
 // answeredTask returns a task for an answered call.
-func (p *Planner) answeredTask(call agent.ToolCall, asked *Asked) *task {
+func (p *Planner) answeredTask(call agent.ToolCall, asked *ClientCall) *task {
 	answer := asked.Answer
 	t := p.takeAnswer(call, *answer, asked.Approval)
 	t.asked = asked
@@ -165,7 +165,7 @@ func (p *Planner) answeredTask(call agent.ToolCall, asked *Asked) *task {
 }
 
 // decision returns the decision on the call, or nil.
-func (a *Asked) decision() *Decision {
+func (a *ClientCall) decision() *Decision {
 	if !a.Approval || a.Answer == nil || a.isUndecided() {
 		return nil
 	}

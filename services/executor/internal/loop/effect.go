@@ -113,7 +113,7 @@ type Commit struct {
 	Suspend []OpenCall
 	// Consumed are the answers included in Messages. Told are the calls whose late answers Messages report.
 	Consumed []Consumed
-	Told     []string
+	Reported []string
 	// Decisions are the decisions on calls of earlier steps with results in Messages, by call id.
 	Decisions map[string]Decision
 	// Drain is as in RunCalls.

@@ -7,10 +7,10 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// Apart calls a function of the agent without a context and returns its result; what names the function. The
+// FunctionCaller calls a function of the agent without a context and returns its result; what names the function. The
 // error is ErrCut, or describes what the function did. A function that does not return is abandoned and may
 // continue beside the planner.
-type Apart func(what string, f func() any) (answer any, err error)
+type FunctionCaller func(what string, f func() any) (answer any, err error)
 
 // ErrCut means that the run no longer waits for a function. The planner's decision then does not count: the
 // caller calls Stopped, or drops the planner.
@@ -31,7 +31,7 @@ func (e *FunctionError) Unwrap() error { return e.Err }
 // callFunction calls a function of the agent through Start.Apart if set, and directly otherwise. The function may
 // outlive the call, so it receives everything that it uses.
 func callFunction[A any](p *Planner, what string, f func() A) (answer A, err error) {
-	apart := p.start.Apart
+	apart := p.start.CallFunction
 	if apart == nil {
 		apart = callDirectly
 	}

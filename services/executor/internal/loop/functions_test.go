@@ -101,7 +101,7 @@ func TestACountWithoutAnAnswerIsNotAskedForAgain(t *testing.T) {
 	asked := 0
 	p := loop.New(loop.Start{
 		Agent: agent.Agent{Model: "t/m", Context: agent.ContextPolicy{MaxTokens: 250, Count: func(agent.Message) int { return 1 }}},
-		Apart: func(what string, _ func() any) (any, error) {
+		CallFunction: func(what string, _ func() any) (any, error) {
 			asked++
 			return nil, errors.New(what + " is away")
 		},
@@ -118,8 +118,8 @@ func TestWhereAFunctionWasCutTheStopDecidesWhatIsKept(t *testing.T) {
 	t.Parallel()
 	cut := errors.New("the context of the run has ended")
 	p := loop.New(loop.Start{
-		Agent: agent.Agent{Model: "t/m", StopWhen: func(agent.Progress) bool { return true }},
-		Apart: func(string, func() any) (any, error) { return nil, errors.Join(loop.ErrCut, cut) },
+		Agent:        agent.Agent{Model: "t/m", StopWhen: func(agent.Progress) bool { return true }},
+		CallFunction: func(string, func() any) (any, error) { return nil, errors.Join(loop.ErrCut, cut) },
 	})
 	callOnce(t, p)
 	p.Stopped(loop.Stop{Kind: loop.StopInterrupt}, nil)

@@ -94,7 +94,7 @@ func (m *machine) turn(n int) {
 			if s != loop.StatusFailed {
 				return
 			}
-			m.world.start.Calls = slices.DeleteFunc(m.world.start.Calls, func(a loop.Asked) bool { return a.Answer == nil })
+			m.world.start.Calls = slices.DeleteFunc(m.world.start.Calls, func(a loop.ClientCall) bool { return a.Answer == nil })
 			if m.chance(2, "give up") {
 				return
 			}
@@ -151,7 +151,7 @@ func (m *machine) answers() {
 	}
 }
 
-func (m *machine) answer(a loop.Asked) loop.Answer {
+func (m *machine) answer(a loop.ClientCall) loop.Answer {
 	switch rapid.IntRange(0, 3).Draw(m.T, "answer") {
 	case 0:
 		return loop.Answer{TimedOut: true, Error: "timeout"}
@@ -360,7 +360,7 @@ func (m *machine) commit(e loop.Commit) {
 		m.Fatalf("step %d is committed behind step %d", e.Step, m.world.start.SessionSteps)
 	}
 	for _, c := range e.Consumed {
-		if i := slices.IndexFunc(m.world.start.Calls, func(a loop.Asked) bool { return a.CallID == c.CallID }); i < 0 ||
+		if i := slices.IndexFunc(m.world.start.Calls, func(a loop.ClientCall) bool { return a.CallID == c.CallID }); i < 0 ||
 			m.world.start.Calls[i].Answer == nil || m.world.start.Calls[i].Revision != c.Revision {
 			m.Fatalf("an answer to %s is taken that nobody gave", c.CallID)
 		}

@@ -16,8 +16,8 @@ type Planner struct {
 	transcript []agent.Message
 	taken      map[string]bool // call ids of the session
 	state      agent.State     // after the committed steps
-	pending    []Asked         // calls without an applied answer
-	late       []Asked         // calls with a late answer unknown to the model
+	pending    []ClientCall    // calls without an applied answer
+	late       []ClientCall    // calls with a late answer unknown to the model
 
 	conversation conversationCache // of the transcript
 	step         int               // the step in flight
@@ -97,10 +97,10 @@ func (p *Planner) AwaitsClient(callID string) bool {
 	return slices.ContainsFunc(p.work.open(), func(t *task) bool { return t.ID == callID && t.Tool != nil && t.Tool.Client })
 }
 
-// Refused reports whether this call of the step in flight is never executed.
-func (p *Planner) Refused(callID string) bool {
+// IsRefused reports whether this call of the step in flight is never executed.
+func (p *Planner) IsRefused(callID string) bool {
 	return slices.ContainsFunc(p.work.tasks, func(t *task) bool {
-		return t.ID == callID && t.Result != nil && Refused(p.work.message, *t.Result)
+		return t.ID == callID && t.Result != nil && IsRefused(p.work.message, *t.Result)
 	})
 }
 
@@ -146,10 +146,10 @@ func (p *Planner) Committed() {
 		}
 	}
 	p.state = p.State()
-	p.pending = slices.DeleteFunc(p.pending, func(a Asked) bool {
+	p.pending = slices.DeleteFunc(p.pending, func(a ClientCall) bool {
 		return slices.ContainsFunc(commit.Consumed, func(c Consumed) bool { return c.CallID == a.CallID })
 	})
-	p.late = slices.DeleteFunc(p.late, func(a Asked) bool { return slices.Contains(commit.Told, a.CallID) })
+	p.late = slices.DeleteFunc(p.late, func(a ClientCall) bool { return slices.Contains(commit.Reported, a.CallID) })
 	p.step++
 	p.work, p.trial, p.shortening = work{}, trial{}, shortening{}
 	p.next = p.begin()

@@ -33,7 +33,7 @@ func TestARefusedCallIsKnownByItsStoredResult(t *testing.T) {
 		"a tool that was lost":             {nil, failed("it is not known whether the call took effect"), false},
 		"a call of a cut message that ran": {cut, agent.ToolResult{CallID: "c", Success: true}, false},
 	} {
-		if got := loop.Refused(agent.Message{Metadata: test.metadata}, test.result); got != test.want {
+		if got := loop.IsRefused(agent.Message{Metadata: test.metadata}, test.result); got != test.want {
 			t.Errorf("%s: got %v, want %v", name, got, test.want)
 		}
 	}

@@ -91,15 +91,15 @@ func (r *Reply) Add(event model.Event) ([]model.Event, error) {
 	case model.Usage:
 		r.usage = e
 	case model.Finish:
-		e.Reason = e.Reason.Common()
-		told = append(told, r.endCalls(!e.Reason.Whole())...)
+		e.Reason = e.Reason.Normalize()
+		told = append(told, r.endCalls(!e.Reason.IsComplete())...)
 		r.finish = e.Reason
 		told = append(told, e)
 	}
 	if r.bytes > maxReplyBytes {
 		return nil, invalidReply("the reply is larger than %d bytes", maxReplyBytes)
 	}
-	if len(r.calls) > 0 && (r.bytes > maxPlanBytes || r.Whole() && r.size() > maxPlanBytes) {
+	if len(r.calls) > 0 && (r.bytes > maxPlanBytes || r.IsComplete() && r.size() > maxPlanBytes) {
 		return nil, invalidReply("the reply calls tools and is larger than %d bytes with their arguments; have the model send less at once", maxPlanBytes)
 	}
 	return told, nil
@@ -124,8 +124,8 @@ func invalidReply(format string, args ...any) error {
 	return &model.Error{Code: model.CodeInvalidResponse, Retryable: true, Message: fmt.Sprintf(format, args...)}
 }
 
-// Whole reports whether the reply is complete.
-func (r *Reply) Whole() bool { return r.finish != "" }
+// IsComplete reports whether the reply is complete.
+func (r *Reply) IsComplete() bool { return r.finish != "" }
 
 // FinishReason returns the model's finish reason; empty before the end.
 func (r *Reply) FinishReason() model.FinishReason { return r.finish }

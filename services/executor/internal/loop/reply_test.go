@@ -51,8 +51,8 @@ func TestAReplyKeepsItsBlocksInTheirOrder(t *testing.T) {
 	if got := r.Parts(); !reflect.DeepEqual(got, want) {
 		t.Errorf("parts = %#v, want %#v", got, want)
 	}
-	if r.CallID(3) != "b" || r.CallID(1) != "" || !r.Whole() || r.Usage().TotalTokens != 3 {
-		t.Errorf("call 3 = %q, call 1 = %q, whole = %v, usage = %v", r.CallID(3), r.CallID(1), r.Whole(), r.Usage())
+	if r.CallID(3) != "b" || r.CallID(1) != "" || !r.IsComplete() || r.Usage().TotalTokens != 3 {
+		t.Errorf("call 3 = %q, call 1 = %q, whole = %v, usage = %v", r.CallID(3), r.CallID(1), r.IsComplete(), r.Usage())
 	}
 }
 

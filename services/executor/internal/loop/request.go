@@ -109,7 +109,7 @@ func (p *Planner) notices() (messages []agent.Message, told []string) {
 	return messages, told
 }
 
-func lateNotice(a Asked) string {
+func lateNotice(a ClientCall) string {
 	text := "The answer to the call " + a.CallID + " of " + a.Tool + " came after its deadline: "
 	switch {
 	case a.Late.Error != "":

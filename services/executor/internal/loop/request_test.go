@@ -249,7 +249,7 @@ func TestAPlanOfADrainIsToldFromAReply(t *testing.T) {
 	s := loop.Start{
 		Run: run, SessionSteps: 1, Agent: agent.Agent{Model: "t/m", Tools: []agent.Tool{{Name: "pay", Approval: true}}},
 		Transcript: []agent.Message{userSays("u", "Hi"), {ID: "a", Role: agent.RoleAssistant, Parts: []agent.Part{agent.ToolCall{ID: "1", Name: "pay", Arguments: json.RawMessage(`{}`)}}}},
-		Calls:      []loop.Asked{{CallID: "1", Tool: "pay", Approval: true, Answer: &loop.Answer{Approved: true}}},
+		Calls:      []loop.ClientCall{{CallID: "1", Tool: "pay", Approval: true, Answer: &loop.Answer{Approved: true}}},
 	}
 	plan := loop.New(s).Next().(loop.RecordPlan).Plan
 	if !loop.IsDrain(run, 2, plan) || loop.IsDrain(run, 3, plan) || loop.IsDrain(run, 2, s.Transcript[1]) {

@@ -33,10 +33,10 @@ type Start struct {
 	Journal *Journal
 	// Calls are the session's calls without an applied answer, and the calls with a late answer unknown to the
 	// model.
-	Calls []Asked
+	Calls []ClientCall
 	// Apart calls functions of the agent. Nil calls them on the planner's goroutine, where a function that does
 	// not return blocks it.
-	Apart Apart
+	CallFunction FunctionCaller
 	// Jitter returns numbers in [0, 1) to spread retries; nil spreads nothing.
 	Jitter func() float64
 }
@@ -53,8 +53,8 @@ type Recorded struct {
 	Ops    []agent.Op
 }
 
-// Asked is a call for a client to answer, or answered by one.
-type Asked struct {
+// ClientCall is a call for a client to answer, or answered by one.
+type ClientCall struct {
 	CallID     string
 	Tool       string
 	Approval   bool
@@ -63,8 +63,8 @@ type Asked struct {
 	// Answer is nil while the call is open.
 	Answer *Answer
 	// Taken means that a step has applied the answer. Late is a later answer to report to the model.
-	Taken bool
-	Late  *Answer
+	Applied bool
+	Late    *Answer
 }
 
 // Answer is a client's answer: a result, an error, or a decision.

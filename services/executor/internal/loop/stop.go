@@ -101,7 +101,7 @@ func Quit(s Start, o Outcome) *Planner {
 			reason = errStopped // no tool ran for it
 		}
 		t := p.knownTask(call, reason)
-		if t.asked = findAsked(s.Calls, call.ID); t.asked != nil {
+		if t.asked = findClientCall(s.Calls, call.ID); t.asked != nil {
 			t.Decision = t.asked.decision()
 		}
 		p.work.tasks = append(p.work.tasks, t)

@@ -28,12 +28,12 @@ func (p *Planner) suspend() Effect {
 }
 
 // suspendedAgain returns the outcome of a run that still waits for calls of an earlier step.
-func suspendedAgain(transcript []agent.Message, open []Asked) *Outcome {
+func suspendedAgain(transcript []agent.Message, open []ClientCall) *Outcome {
 	status := StatusSuspendedClientTool
 	answered := answeredIDs(transcript)
 	for _, m := range transcript {
 		calls := m.Calls()
-		waits := slices.ContainsFunc(calls, func(c agent.ToolCall) bool { return findAsked(open, c.ID) != nil })
+		waits := slices.ContainsFunc(calls, func(c agent.ToolCall) bool { return findClientCall(open, c.ID) != nil })
 		if waits && slices.ContainsFunc(calls, func(c agent.ToolCall) bool { return answered[c.ID] }) {
 			status = StatusSuspendedPartial
 		}
@@ -41,8 +41,8 @@ func suspendedAgain(transcript []agent.Message, open []Asked) *Outcome {
 	return &Outcome{Status: status, FinishReason: model.FinishToolCalls}
 }
 
-// findAsked returns the question of a call, or nil.
-func findAsked(asked []Asked, id string) *Asked {
+// findClientCall returns the question of a call, or nil.
+func findClientCall(asked []ClientCall, id string) *ClientCall {
 	for i := range asked {
 		if asked[i].CallID == id {
 			return &asked[i]

@@ -30,10 +30,10 @@ const (
 	errArguments = "the arguments "
 )
 
-// Refused reports whether a call's result was known as soon as the model made the call: the tool does not exist,
+// IsRefused reports whether a call's result was known as soon as the model made the call: the tool does not exist,
 // the arguments are invalid, or a stop or a failure cut the message. Such a call is never executed. The same
 // holds for the stored result.
-func Refused(message agent.Message, result agent.ToolResult) bool {
+func IsRefused(message agent.Message, result agent.ToolResult) bool {
 	if result.Success || !result.Synthetic {
 		return false
 	}

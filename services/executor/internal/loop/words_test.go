@@ -18,10 +18,10 @@ import (
 // asked parses a call for a client, c1=pay approval, and its answer.
 func (s *stage) asked(args []string) {
 	id, tool, _ := strings.Cut(args[0], "=")
-	asked := loop.Asked{CallID: id, Tool: tool, Approval: args[1] == "approval", Revision: 1}
+	asked := loop.ClientCall{CallID: id, Tool: tool, Approval: args[1] == "approval", Revision: 1}
 	for i, arg := range args[2:] {
 		if arg == "late" {
-			asked.Taken, asked.Late = true, answerOf(args[i+3:])
+			asked.Applied, asked.Late = true, answerOf(args[i+3:])
 			break
 		}
 		asked.Answer = answerOf(args[i+2:])

@@ -27,7 +27,7 @@ type task struct {
 	// finishes means that a successful call ends the run.
 	finishes bool
 	// asked is the call's question to a client, if any.
-	asked *Asked
+	asked *ClientCall
 	end   *Ended
 	// begun means that the tool may have begun without a recorded end.
 	begun bool
@@ -123,8 +123,8 @@ func (w *work) withAsks(plan agent.Message) agent.Message {
 	return plan
 }
 
-// Said returns the message of a plan for the conversation.
-func Said(plan agent.Message) agent.Message {
+// ConversationMessage returns the message of a plan for the conversation.
+func ConversationMessage(plan agent.Message) agent.Message {
 	message, _ := splitPlan(plan)
 	return message
 }
@@ -292,7 +292,7 @@ func (p *Planner) commit(tasks []*task, notes ...agent.Message) Commit {
 	w := &p.work
 	c := Commit{Step: p.step, Drain: w.drain}
 	if !w.drain {
-		c.Messages, c.Told = p.preface()
+		c.Messages, c.Reported = p.preface()
 		if hasContent(w.message) {
 			c.Messages = append(c.Messages, w.message)
 		}

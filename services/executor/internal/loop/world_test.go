@@ -108,19 +108,19 @@ func (w *world) commit(e loop.Commit) {
 	s.Journal = nil
 	s.Transcript = append(s.Transcript, e.Messages...)
 	s.SessionSteps++
-	s.Calls = slices.DeleteFunc(s.Calls, func(a loop.Asked) bool {
-		return slices.Contains(e.Told, a.CallID) ||
+	s.Calls = slices.DeleteFunc(s.Calls, func(a loop.ClientCall) bool {
+		return slices.Contains(e.Reported, a.CallID) ||
 			slices.ContainsFunc(e.Consumed, func(c loop.Consumed) bool { return c.CallID == a.CallID })
 	})
 	for _, call := range e.Suspend {
-		s.Calls = append(s.Calls, loop.Asked{CallID: call.ID, Tool: call.Name, Approval: call.Approval, ApprovalID: call.ApprovalID})
+		s.Calls = append(s.Calls, loop.ClientCall{CallID: call.ID, Tool: call.Name, Approval: call.Approval, ApprovalID: call.ApprovalID})
 	}
 	w.outcome = e.Outcome
 }
 
 // hasOpenCall reports whether a call is unanswered.
 func (w *world) hasOpenCall() bool {
-	return slices.ContainsFunc(w.start.Calls, func(a loop.Asked) bool { return a.Answer == nil })
+	return slices.ContainsFunc(w.start.Calls, func(a loop.ClientCall) bool { return a.Answer == nil })
 }
 
 // answer applies a client's answer to a call.

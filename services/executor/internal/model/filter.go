@@ -2,13 +2,13 @@ package model
 
 import "encoding/json"
 
-// Whole reports whether a model that stopped for this reason finished its reply. In an unfinished reply the last
+// IsComplete reports whether a model that stopped for this reason finished its reply. In an unfinished reply the last
 // call may lack its arguments.
-func (r FinishReason) Whole() bool { return r == FinishStop || r == FinishToolCalls }
+func (r FinishReason) IsComplete() bool { return r == FinishStop || r == FinishToolCalls }
 
-// Common returns FinishOther for a reason outside the common set and every other reason unchanged, the zero
+// Normalize returns FinishOther for a reason outside the common set and every other reason unchanged, the zero
 // reason included.
-func (r FinishReason) Common() FinishReason {
+func (r FinishReason) Normalize() FinishReason {
 	switch r {
 	case "", FinishStop, FinishLength, FinishToolCalls, FinishContentFilter, FinishError, FinishOther:
 		return r
@@ -50,7 +50,7 @@ func (f *eventFilter) send(e Event, err error) bool {
 	case Usage:
 		return f.yield(e, nil) // does not show whether the reply was truncated
 	case Finish:
-		if !f.release(!e.Reason.Whole()) {
+		if !f.release(!e.Reason.IsComplete()) {
 			return false
 		}
 	}

@@ -108,7 +108,7 @@ func (p *play) verify() error {
 		seen[chunk.GetStep()] += chunk.GetTextDelta().GetDelta()
 	}
 	asked := func(step int32) bool {
-		for _, s := range reader.Asked {
+		for _, s := range reader.ReadStored {
 			if s.After < position.Committed(step) && s.UpTo >= position.Committed(step) {
 				return true
 			}

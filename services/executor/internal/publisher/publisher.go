@@ -63,10 +63,10 @@ type Publisher struct {
 	// patience runs while an append is in flight. Run owns it.
 	patience *time.Timer
 
-	mu      sync.Mutex
-	changed chan struct{} // closed and reset at every change; nil without a waiter
-	err     error         // why the publisher ended
-	unreachable    bool          // the log is unreachable
+	mu          sync.Mutex
+	changed     chan struct{} // closed and reset at every change; nil without a waiter
+	err         error         // why the publisher ended
+	unreachable bool          // the log is unreachable
 
 	// The step in flight.
 	step    int32
@@ -159,9 +159,9 @@ func (p *Publisher) takeBack(reason string) {
 	p.measure()
 }
 
-// Differs announces that the step in flight will be committed with another content than streamed. Its boundary
+// MarkDifferent announces that the step in flight will be committed with another content than streamed. Its boundary
 // sends readers to the state service.
-func (p *Publisher) Differs() {
+func (p *Publisher) MarkDifferent() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.partial = true

@@ -232,8 +232,8 @@ func TestALogThatIsAwayHoldsNobodyUpForLongerThanThePatience(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		var reader publishertest.Reader
 		reader.Read(log.History("s")...)
-		if got := len(joined(reader.Chunks)); got != 2+20*900 || len(reader.Asked) > 0 {
-			t.Errorf("the reader has %d bytes and asked %v, want all of them without a question", got, reader.Asked)
+		if got := len(joined(reader.Chunks)); got != 2+20*900 || len(reader.ReadStored) > 0 {
+			t.Errorf("the reader has %d bytes and asked %v, want all of them without a question", got, reader.ReadStored)
 		}
 	})
 }
@@ -286,9 +286,9 @@ func TestAChunkThatTheLogFindsTooLargeIsHalvedOrLeftOut(t *testing.T) {
 		if got := joined(reader.Chunks); got != strings.Repeat("a", 900)+"b" {
 			t.Errorf("the reader has %q, want step 1 as it was shown", got)
 		}
-		want := []publishertest.Stretch{{After: position.Start(2), UpTo: position.Committed(2)}}
-		if !slices.Equal(reader.Asked, want) {
-			t.Errorf("the reader asked for %v, want %v: step 2 was shown without the end of its call", reader.Asked, want)
+		want := []publishertest.Range{{After: position.Start(2), UpTo: position.Committed(2)}}
+		if !slices.Equal(reader.ReadStored, want) {
+			t.Errorf("the reader asked for %v, want %v: step 2 was shown without the end of its call", reader.ReadStored, want)
 		}
 	})
 }
@@ -326,8 +326,8 @@ func TestAnAppendThatTheLogFindsTooLargeGoesInSmallerOnes(t *testing.T) {
 				got = append(got, c.GetCustom().GetEventName())
 			}
 		}
-		if !slices.Equal(got, want) || len(reader.Asked) > 0 {
-			t.Errorf("the reader has %q and asked %v, want all events without a question", got, reader.Asked)
+		if !slices.Equal(got, want) || len(reader.ReadStored) > 0 {
+			t.Errorf("the reader has %q and asked %v, want all events without a question", got, reader.ReadStored)
 		}
 		if faults := log.Faults(); len(faults) > 0 {
 			t.Errorf("the publisher broke the rules: %v", faults)

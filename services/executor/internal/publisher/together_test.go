@@ -112,8 +112,8 @@ func TestARecordThatTheLogRefusesDoesNotTakeItsNeighboursWithIt(t *testing.T) {
 		flush(t, p)
 		var reader publishertest.Reader
 		reader.Read(log.History("s")...)
-		if got, want := joined(reader.Chunks), "ad"; got != want || len(reader.Asked) != 1 {
-			t.Errorf("the reader has %q and asked %v, want %q and step 2 from the state service", got, reader.Asked, want)
+		if got, want := joined(reader.Chunks), "ad"; got != want || len(reader.ReadStored) != 1 {
+			t.Errorf("the reader has %q and asked %v, want %q and step 2 from the state service", got, reader.ReadStored, want)
 		}
 		if faults := log.Faults(); len(faults) > 0 {
 			t.Errorf("the publisher broke the rules: %v", faults)

@@ -92,7 +92,7 @@ func (a *Agents) With(others *Agents) *Agents {
 func (a *Agents) Definitions() []agent.Agent {
 	definitions := make([]agent.Agent, len(a.list))
 	for i, one := range a.list {
-		definitions[i] = one.Now()
+		definitions[i] = one.WithCurrentTools()
 	}
 	return definitions
 }

@@ -219,7 +219,7 @@ func (c *Catalog) Definitions() []agent.Agent {
 	for _, t := range c.registry.types() {
 		e := c.registry.entries[t.Name]
 		if e.yaml != nil {
-			e.definition = e.yaml.Now()
+			e.definition = e.yaml.WithCurrentTools()
 		}
 		definitions = append(definitions, e.definition)
 	}

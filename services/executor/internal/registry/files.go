@@ -24,10 +24,10 @@ type files struct {
 	lookupEnv func(string) (string, bool)
 	log       *slog.Logger
 
-	loaded  *agents.Trail // the files as last read, also when they were invalid
-	changed *agents.Trail // as last seen, when they have changed since; nil otherwise
-	backoff time.Duration // between two attempts at unchanged files; 0 makes none
-	pending time.Duration // remaining of backoff
+	loaded  *agents.Versions // the files as last read, also when they were invalid
+	changed *agents.Versions // as last seen, when they have changed since; nil otherwise
+	backoff time.Duration    // between two attempts at unchanged files; 0 makes none
+	pending time.Duration    // remaining of backoff
 }
 
 // Load serves the agents in the YAML files that the configuration names (see package
@@ -101,16 +101,16 @@ func (f *files) retry(needed bool) {
 // check compares the files with the loaded ones, and reports whether to log the result. It reads changed files
 // once two checks have seen them alike, since they are complete then.
 func (f *files) check(ctx context.Context) (report bool, err error) {
-	now := f.loaded.Look()
+	now := f.loaded.Current()
 	switch {
-	case f.loaded.Same(now):
+	case f.loaded.Equal(now):
 		f.changed = nil
 		if f.pending -= f.config.AgentsPoll; f.backoff == 0 || f.pending > 0 {
 			return false, nil
 		}
 		err = f.read(ctx)
 		return f.backoff == 0, err
-	case now.Same(f.changed):
+	case now.Equal(f.changed):
 		return true, f.read(ctx)
 	default:
 		f.changed = now

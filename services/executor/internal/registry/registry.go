@@ -156,7 +156,7 @@ func (r *Registry) find(agentType string) (entry, error) {
 // current is the agent of an entry without a factory.
 func (e entry) current() agent.Agent {
 	if e.yaml != nil {
-		return e.yaml.Now()
+		return e.yaml.WithCurrentTools()
 	}
 	return e.definition
 }

@@ -35,7 +35,7 @@ type Runner struct {
 	// 32.
 	MaxAbandoned int
 
-	calls     crowd.Crowd // including abandoned ones
+	calls     crowd.Group // including abandoned ones
 	mu        sync.Mutex
 	abandoned map[string]int // by tool
 	schemas   schemas

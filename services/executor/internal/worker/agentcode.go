@@ -67,7 +67,7 @@ func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 		return failed(err)
 	case err != nil:
 		return err
-	case !c.reply.Whole():
+	case !c.reply.IsComplete():
 		return failed(&model.Error{Code: model.CodeInvalidResponse, Retryable: true, Message: "the reply stopped before its end"})
 	}
 	return nil

@@ -100,7 +100,7 @@ func planChunks(plan agent.Message, fates callFates) []*eventv1.Chunk {
 		}
 	}
 	for _, call := range plan.Calls() {
-		if !fates.Refused(call.ID) {
+		if !fates.IsRefused(call.ID) {
 			chunks = append(chunks, toolStart(call, fates.AwaitsClient(call.ID)))
 		}
 	}

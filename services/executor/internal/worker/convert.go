@@ -160,13 +160,13 @@ func fromOutcome(o loop.Outcome, usage *eventv1.Usage) *statev1.Outcome {
 }
 
 // toAsked converts the calls for clients and humans.
-func toAsked(calls []*statev1.Call) []loop.Asked {
-	asked := make([]loop.Asked, 0, len(calls))
+func toAsked(calls []*statev1.Call) []loop.ClientCall {
+	asked := make([]loop.ClientCall, 0, len(calls))
 	for _, c := range calls {
-		asked = append(asked, loop.Asked{
+		asked = append(asked, loop.ClientCall{
 			CallID: c.GetToolCallId(), Tool: c.GetToolName(), Approval: c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL,
 			ApprovalID: c.GetApprovalId(), Revision: int(c.GetRevision()), Answer: toAnswer(c.GetAnswer()),
-			Taken: c.GetConsumedAt() != 0, Late: toAnswer(c.GetLateAnswer()),
+			Applied: c.GetConsumedAt() != 0, Late: toAnswer(c.GetLateAnswer()),
 		})
 	}
 	return asked

@@ -126,7 +126,7 @@ func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 	cuttable, end := r.stopper.cuttable(ctx)
 	defer end()
 	if !r.claimed.isDrain(e.Step, e.Plan) {
-		r.hooks.onMessages(cuttable, e.Step, loop.Said(e.Plan))
+		r.hooks.onMessages(cuttable, e.Step, loop.ConversationMessage(e.Plan))
 	}
 	if cuttable.Err() != nil {
 		return context.Cause(cuttable)

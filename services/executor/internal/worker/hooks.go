@@ -142,7 +142,7 @@ func (h *hookRunner) onRecovered(ctx context.Context, step int, plan agent.Messa
 	if h.claimed.isDrain(step, plan) {
 		return
 	}
-	reply := loop.Said(plan)
+	reply := loop.ConversationMessage(plan)
 	if f := h.hooks.AfterModel; f != nil {
 		h.notify(ctx, "AfterModel", step, func(ctx context.Context, c *agent.HookCall) { f(ctx, c, agent.ModelCall{}, reply, nil) })
 	}

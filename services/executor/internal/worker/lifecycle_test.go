@@ -308,8 +308,8 @@ func TestAStreamTierThatComesBackInTheMiddleOfAStepIsShownTheRestOfIt(t *testing
 		h.verifyReaders("s")
 		var reader publishertest.Reader
 		reader.Read(h.history("s")...)
-		if len(reader.Asked) != 1 || reader.Asked[0].UpTo != position.Committed(1) || !reader.Saw(position.Ended(2)) {
-			t.Errorf("the reader asked for %v, want only the step committed meanwhile", reader.Asked)
+		if len(reader.ReadStored) != 1 || reader.ReadStored[0].UpTo != position.Committed(1) || !reader.Saw(position.Ended(2)) {
+			t.Errorf("the reader asked for %v, want only the step committed meanwhile", reader.ReadStored)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func (r *runner) prepare(ctx context.Context) (loop.Start, error) {
 		Turn: int(r.claimed.run.GetTurn()), SessionSteps: int(r.step),
 		Calls:  toAsked(r.claim.GetCalls()),
 		Jitter: r.peers.Jitter,
-		Apart: func(what string, f func() any) (any, error) {
+		CallFunction: func(what string, f func() any) (any, error) {
 			cuttable, end := r.stopper.cuttable(ctx)
 			defer end()
 			return r.code.function(cuttable, what, f)

@@ -164,7 +164,7 @@ func (r *recorder) commit(ctx context.Context, e loop.Commit, ops []agent.Op, se
 
 func (r *recorder) commitRequest(ctx context.Context, e loop.Commit) *statev1.CommitStepRequest {
 	request := &statev1.CommitStepRequest{
-		Run: r.ref, Step: int32(e.Step), Usage: r.usage.forRequest(ctx), ToldCalls: e.Told,
+		Run: r.ref, Step: int32(e.Step), Usage: r.usage.forRequest(ctx), ToldCalls: e.Reported,
 	}
 	for _, m := range e.Messages {
 		message := fromMessage(m, r.ref.GetRunId(), e.Step)

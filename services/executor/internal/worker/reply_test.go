@@ -33,8 +33,8 @@ func TestAReaderOfACallThatWasCutInItsArgumentsIsSentToTheStoredStep(t *testing.
 		})
 		var reader publishertest.Reader
 		reader.Read(h.history("s")...)
-		if len(reader.Asked) != 1 || reader.Asked[0].UpTo != position.Ended(1) {
-			t.Errorf("the reader asked for %v, want the step, which has no call", reader.Asked)
+		if len(reader.ReadStored) != 1 || reader.ReadStored[0].UpTo != position.Ended(1) {
+			t.Errorf("the reader asked for %v, want the step, which has no call", reader.ReadStored)
 		}
 		h.verifyReaders("s")
 	})

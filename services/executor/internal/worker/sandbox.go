@@ -48,7 +48,7 @@ func isCrash(err error) bool {
 // sandbox runs the code of agents, except tools, with time limits and without panics. Safe for concurrent use.
 type sandbox struct {
 	log       *slog.Logger
-	running   crowd.Crowd
+	running   crowd.Group
 	abandoned abandonedCalls
 }
 

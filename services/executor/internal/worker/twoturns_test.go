@@ -226,8 +226,8 @@ func countCalls(t *testing.T) int {
 		e := p.runTurns(nil, "first", "second")
 		p.verify()
 		var reader publishertest.Reader
-		if reader.Read(p.history("s")...); len(reader.Asked) > 0 || reader.Cursor != position.Ended(3) {
-			t.Errorf("a live reader asked for %v, want it to see both turns live", reader.Asked)
+		if reader.Read(p.history("s")...); len(reader.ReadStored) > 0 || reader.Cursor != position.Ended(3) {
+			t.Errorf("a live reader asked for %v, want it to see both turns live", reader.ReadStored)
 		}
 		if p.plans != 1 || p.unknownCharge() {
 			t.Errorf("%d plans, charge unknown = %v; want 1, false", p.plans, p.unknownCharge())

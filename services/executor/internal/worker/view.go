@@ -45,8 +45,8 @@ type view struct {
 type callFates interface {
 	// AwaitsClient reports whether a client has to answer the call.
 	AwaitsClient(callID string) bool
-	// Refused reports whether the runtime refuses the call. A refused call has no start.
-	Refused(callID string) bool
+	// IsRefused reports whether the runtime refuses the call. A refused call has no start.
+	IsRefused(callID string) bool
 }
 
 func newView(claim *statev1.Claim, c Config, p Peers, log *slog.Logger) *view {
@@ -138,7 +138,7 @@ func (v *view) extendReply(ctx context.Context, step int32, reply *loop.Reply, e
 // the call.
 func (v *view) showStarts(ctx context.Context, step int32, calls []agent.ToolCall, fates callFates) error {
 	for _, call := range calls {
-		if fates.Refused(call.ID) || !v.started.add(call.ID) {
+		if fates.IsRefused(call.ID) || !v.started.add(call.ID) {
 			continue
 		}
 		if err := v.show(ctx, step, toolStart(call, fates.AwaitsClient(call.ID))); err != nil {
@@ -247,7 +247,7 @@ func (v *view) showMessage(ctx context.Context, e loop.Commit, m agent.Message, 
 			return err
 		}
 	case !v.reply.matches(m):
-		v.publisher.Differs()
+		v.publisher.MarkDifferent()
 	}
 	if err := v.showStarts(ctx, step, m.Calls(), fates); err != nil {
 		return err

@@ -92,7 +92,7 @@ type Worker struct {
 	peers  Peers
 	tools  *tool.Runner
 
-	runners crowd.Crowd
+	runners crowd.Group
 	sandbox *sandbox      // for the code of agents
 	freed   chan struct{} // one token when slots have become free
 

@@ -406,8 +406,8 @@ func TestWhatIsTooLargeForTheStreamIsOmittedThere(t *testing.T) {
 		}
 		var reader publishertest.Reader
 		reader.Read(h.history("s")...)
-		if len(reader.Asked) != 2 || reader.Ends[run.GetRunId()].GetEnd().GetOutput() != "" {
-			t.Errorf("the reader asked for %v, want the step with the result and the end with the output", reader.Asked)
+		if len(reader.ReadStored) != 2 || reader.Ends[run.GetRunId()].GetEnd().GetOutput() != "" {
+			t.Errorf("the reader asked for %v, want the step with the result and the end with the output", reader.ReadStored)
 		}
 	})
 }

@@ -172,7 +172,7 @@ func (s *Server) Stream(ctx context.Context, r *agentv1.StreamRequest, out *conn
 	}
 	defer release()
 	followed, err := s.Follower.Begin(stream, follow.Request{
-		Tenant: tenantOf(ctx), SessionID: r.GetSessionId(), RunID: r.GetRunId(), Only: true, After: r.GetFromSequence(),
+		Tenant: tenantOf(ctx), SessionID: r.GetSessionId(), RunID: r.GetRunId(), OnlyRun: true, After: r.GetFromSequence(),
 	})
 	if err != nil {
 		return err

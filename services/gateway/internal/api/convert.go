@@ -14,8 +14,8 @@ type sink struct {
 	out *connect.ServerStream[agentv1.StreamResponse]
 }
 
-func (s sink) Flush() error { return nil }
-func (s sink) Beat() error  { return nil } // HTTP/2 pings instead
+func (s sink) Flush() error     { return nil }
+func (s sink) Heartbeat() error { return nil } // HTTP/2 pings instead
 
 func (s sink) Frame(f *frame.Frame) error { return s.out.Send(streamResponse(f)) }
 

@@ -178,7 +178,7 @@ func stateOp(key, value string) *statev1.StateOp {
 
 // CanResume implements the service.
 func (s *Server) CanResume(ctx context.Context, r *agentv1.CanResumeRequest) (*agentv1.CanResumeResponse, error) {
-	got, err := s.Sessions.Whole(ctx, tenantOf(ctx), r.GetSessionId())
+	got, err := s.Sessions.SessionDetails(ctx, tenantOf(ctx), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func (p *post) answer(ctx context.Context) (*Exchange, error) {
 	if t.run == nil {
 		return nil, p.errStale()
 	}
-	runs, err := p.chat.sessions.Message(ctx, p.request.Tenant, t.run)
+	runs, err := p.chat.sessions.RunsOfMessage(ctx, p.request.Tenant, t.run)
 	switch {
 	case err != nil:
 		return nil, err
@@ -70,7 +70,7 @@ func (p *post) submit(ctx context.Context) (*submission, error) {
 		Tenant: p.request.Tenant, SessionId: p.body.ID, Answers: toSubmitted(answers), SeenRunId: p.body.RunID,
 		GoOn: statev1.GoOn_GO_ON_ASKED,
 	}
-	if p.chat.majorOr(p.request.Major) >= uistream.Newest { // older clients send by themselves after a stop
+	if p.chat.majorOr(p.request.Major) >= uistream.DefaultMajor { // older clients send by themselves after a stop
 		r.GoOn = statev1.GoOn_GO_ON_ANSWERED
 	}
 	r.Traceparent, r.Tracestate = telemetry.Traceparent(ctx)
@@ -96,7 +96,7 @@ func (p *post) submit(ctx context.Context) (*submission, error) {
 
 // loadSession loads the session for a client without answers.
 func (p *post) loadSession(ctx context.Context) (*submission, error) {
-	whole, err := p.chat.sessions.Whole(ctx, p.request.Tenant, p.body.ID)
+	whole, err := p.chat.sessions.SessionDetails(ctx, p.request.Tenant, p.body.ID)
 	if errors.Is(err, fault.NotFound) && p.body.RunID != "" {
 		return nil, p.errStale()
 	}
@@ -183,7 +183,7 @@ func (p *post) partial(ctx context.Context, t *submission, runs []*statev1.Run) 
 // the client would resend the message endlessly: TooLarge (RESULT_TOO_LARGE), Conflict
 // (SESSION_SUSPENDED).
 func (p *post) loadAwaited(ctx context.Context, t *submission) (*statev1.GetSessionResponse, error) {
-	now, err := p.chat.sessions.Whole(ctx, p.request.Tenant, p.body.ID)
+	now, err := p.chat.sessions.SessionDetails(ctx, p.request.Tenant, p.body.ID)
 	if err != nil || now.GetCurrentRun().GetRunId() != t.run.GetRunId() {
 		return now, err
 	}

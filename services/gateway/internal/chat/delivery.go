@@ -67,8 +67,8 @@ func (d *delivery) deliver() error {
 // follow reads the run until its end has been written.
 func (d *delivery) follow() error {
 	for d.cursor = d.start; ; {
-		d.following = d.chat.follower.Of(follow.Request{
-			Tenant: d.session.GetTenant(), SessionID: d.session.GetSessionId(), RunID: d.run.GetRunId(), After: d.cursor, Shown: d.after,
+		d.following = d.chat.follower.FollowRun(follow.Request{
+			Tenant: d.session.GetTenant(), SessionID: d.session.GetSessionId(), RunID: d.run.GetRunId(), After: d.cursor, SeenLive: d.after,
 		}, d.session, d.run)
 		err := d.following.To(d.ctx, d)
 		if !errors.Is(err, errAgain) && !errors.Is(err, errNext) {
@@ -84,7 +84,7 @@ func (d *delivery) findRuns() error {
 		runs, d.copy = d.resent.runs, d.resent.copy.clone()
 	} else {
 		var err error
-		if runs, err = d.chat.sessions.Message(d.ctx, d.session.GetTenant(), d.run); err != nil {
+		if runs, err = d.chat.sessions.RunsOfMessage(d.ctx, d.session.GetTenant(), d.run); err != nil {
 			return err
 		}
 	}
@@ -100,7 +100,7 @@ func (d *delivery) unstartedEnd(run *statev1.Run) []uistream.Part {
 	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
 		return []uistream.Part{uistream.Error(run.GetFailure().GetError())}
 	}
-	return d.t.GiveUp()
+	return d.t.FinishWithoutMessage()
 }
 
 // closePartial ends the stream after answers to only some of the open calls. The client receives
@@ -121,8 +121,8 @@ func (d *delivery) begin() error {
 	}
 	switch {
 	case d.after > 0 && len(d.writers) > 1: // the client may have the start of an earlier run
-		d.put(0, d.t.GoOn(conversation.RunOf(d.run).Metadata()))
-	case d.after == 0 && !conversation.Waiting(d.run) && !conversation.GivenUp(d.run):
+		d.put(0, d.t.UpdateMetadata(conversation.RunOf(d.run).Metadata()))
+	case d.after == 0 && !conversation.Waiting(d.run) && !conversation.NeverStarted(d.run):
 		d.put(0, d.t.Start())
 	}
 	return d.out.Flush()
@@ -134,9 +134,9 @@ func (d *delivery) reset() {
 		id = d.resent.reply.id
 	}
 	d.t = uistream.New(id, d.major)
-	d.t.Answered(d.isAnswered)
+	d.t.SetAnswered(d.isAnswered)
 	if d.chat.config.Metadata {
-		d.t.Describe(conversation.RunOf(d.run).Metadata())
+		d.t.SetMetadata(conversation.RunOf(d.run).Metadata())
 	}
 }
 
@@ -160,7 +160,7 @@ func (d *delivery) Frame(f *frame.Frame) error {
 	case f.Chunk != nil && d.writers[f.Chunk.GetAgentId()]:
 		d.current = f
 		d.write(f.Sequence, d.t.Chunk(f.Sequence, f.Chunk))
-	case f.Terminal != nil && conversation.GivenUp(d.following.Run()):
+	case f.Terminal != nil && conversation.NeverStarted(d.following.Run()):
 		d.end(f.Sequence, d.unstartedEnd(d.following.Run()))
 	case fail != nil:
 		d.end(f.Sequence, d.t.Fail(fail.GetError()))
@@ -173,7 +173,7 @@ func (d *delivery) Frame(f *frame.Frame) error {
 // finish ends the message of a run without a failure, unless another run continues it already.
 func (d *delivery) finish(sequence int64, end *streamv2.End) error {
 	how := endings[end.GetStatus()]
-	var asked []uistream.Asked
+	var asked []uistream.PendingCall
 	if how == uistream.Paused {
 		var err error
 		asked, err = d.pendingCalls()
@@ -223,12 +223,12 @@ func isRunEnd(c *eventv1.Chunk) bool {
 
 // rewound voids the client's parts after the position.
 func (d *delivery) rewound(at int64) error {
-	parts, ok := d.t.Rewound(at)
+	parts, ok := d.t.Rewind(at)
 	if !ok {
 		return errVoid
 	}
 	if d.after == 0 || d.passed { // otherwise the client has nothing void, or begins again
-		d.put(0, d.copy.rest(d.currentRun(), parts, d.major >= uistream.Newest))
+		d.put(0, d.copy.rest(d.currentRun(), parts, d.major >= uistream.DefaultMajor))
 	}
 	d.cursor = at
 	return nil
@@ -239,7 +239,7 @@ func (d *delivery) write(sequence int64, parts []uistream.Part) {
 	if sequence != 0 && sequence <= d.after {
 		return
 	}
-	d.put(sequence, d.copy.rest(d.currentRun(), parts, d.major >= uistream.Newest))
+	d.put(sequence, d.copy.rest(d.currentRun(), parts, d.major >= uistream.DefaultMajor))
 }
 
 // put writes parts. The last one gets the sequence of their record as its id.
@@ -276,5 +276,5 @@ func (d *delivery) currentRun() string {
 // Flush sends the written parts.
 func (d *delivery) Flush() error { return d.out.Flush() }
 
-// Beat keeps the connection alive.
-func (d *delivery) Beat() error { return d.out.Beat() }
+// Heartbeat keeps the connection alive.
+func (d *delivery) Heartbeat() error { return d.out.Beat() }

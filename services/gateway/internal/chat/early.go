@@ -47,7 +47,7 @@ func (p *post) checkEarlyAnswers(ctx context.Context, r *statev1.StartRunRequest
 	}
 	look, cancel := context.WithTimeout(ctx, answeredTimeout)
 	defer cancel()
-	asks := awaitedCalls(p.chat.follower.InFlight(look, session))
+	asks := awaitedCalls(p.chat.follower.StepInFlight(look, session))
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

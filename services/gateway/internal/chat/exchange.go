@@ -129,7 +129,7 @@ func (c *Chat) Reopen(ctx context.Context, r ReopenRequest) (*Exchange, error) {
 // requestedRun returns the session and the requested run. It returns the newest run if none is
 // named, or if the newest run continues the message of the named one.
 func (c *Chat) requestedRun(ctx context.Context, r ReopenRequest) (*statev1.GetSessionResponse, *statev1.Run, error) {
-	whole, err := c.sessions.Whole(ctx, r.Tenant, r.SessionID)
+	whole, err := c.sessions.SessionDetails(ctx, r.Tenant, r.SessionID)
 	run := whole.GetCurrentRun()
 	if err != nil || r.RunID == "" || r.RunID == run.GetRunId() {
 		return whole, run, err
@@ -155,7 +155,7 @@ func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, r 
 		return false
 	case conversation.Executing(run) || conversation.Waiting(run):
 		return true
-	case conversation.GivenUp(run):
+	case conversation.NeverStarted(run):
 		return false
 	case conversation.Stopped(whole.GetSession(), run):
 		return r.HasAfter && c.inReplayWindow(max(over, whole.GetSession().GetUpdatedAt()))

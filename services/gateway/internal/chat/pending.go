@@ -52,7 +52,7 @@ const (
 func (d *delivery) loadSession(timeout time.Duration) (*statev1.GetSessionResponse, error) {
 	ctx, cancel := context.WithTimeout(d.ctx, timeout)
 	defer cancel()
-	return d.chat.sessions.Whole(ctx, d.session.GetTenant(), d.session.GetSessionId())
+	return d.chat.sessions.SessionDetails(ctx, d.session.GetTenant(), d.session.GetSessionId())
 }
 
 // errStopped: the session was ended while it waited for answers.
@@ -63,7 +63,7 @@ var errStopped = errors.New("the session was stopped while it waited")
 //
 // errNext: another run continues the message, and is d.run now. errStopped: no run continues the
 // message, d.session has the reason, and the answered calls come with the error.
-func (d *delivery) pendingCalls() ([]uistream.Asked, error) {
+func (d *delivery) pendingCalls() ([]uistream.PendingCall, error) {
 	whole, err := d.loadSession(pendingTimeout)
 	if err != nil {
 		return nil, err
@@ -76,9 +76,9 @@ func (d *delivery) pendingCalls() ([]uistream.Asked, error) {
 	}
 	if conversation.Stopped(whole.GetSession(), whole.GetCurrentRun()) {
 		d.session = whole.GetSession()
-		return conversation.AskedOf(d.session.GetSessionId(), whole.GetCalls()), errStopped
+		return conversation.PendingCallsOf(d.session.GetSessionId(), whole.GetCalls()), errStopped
 	}
-	asked := conversation.AskedOf(d.session.GetSessionId(), whole.GetCalls())
+	asked := conversation.PendingCallsOf(d.session.GetSessionId(), whole.GetCalls())
 	if d.resent == nil || d.resent.submit == nil || !slices.ContainsFunc(asked, d.clientHasEnd) {
 		return asked, nil
 	}
@@ -97,12 +97,12 @@ func (d *delivery) continueWith(session *statev1.Session, run *statev1.Run) erro
 	if run.GetMessageId() != d.run.GetMessageId() || run.GetTurn() <= d.run.GetTurn() {
 		return nil
 	}
-	runs, err := d.chat.sessions.Message(d.ctx, session.GetTenant(), run)
+	runs, err := d.chat.sessions.RunsOfMessage(d.ctx, session.GetTenant(), run)
 	if err != nil {
 		return err
 	}
 	d.session, d.run = session, run
-	d.put(0, d.t.GoOn(conversation.RunOf(run).Metadata()))
+	d.put(0, d.t.UpdateMetadata(conversation.RunOf(run).Metadata()))
 	d.writers = runIDs(runs)
 	d.loaded, d.readFailed = nil, false
 	d.copy.nextRun()
@@ -113,37 +113,37 @@ func (d *delivery) continueWith(session *statev1.Session, run *statev1.Run) erro
 }
 
 // endStopped ends the message after errStopped, even if the client has its end.
-func (d *delivery) endStopped() { d.end(0, d.t.Stopped(conversation.WhyStopped(d.session))) }
+func (d *delivery) endStopped() { d.end(0, d.t.FailStopped(conversation.StopReason(d.session))) }
 
 // unknownCalls returns the open calls missing at the client.
-func (d *delivery) unknownCalls() []uistream.Asked {
+func (d *delivery) unknownCalls() []uistream.PendingCall {
 	var calls []*statev1.Call
 	for _, c := range d.resent.partial.GetCalls() {
 		if _, known := d.resent.reply.calls[c.GetToolCallId()]; !known {
 			calls = append(calls, c)
 		}
 	}
-	return conversation.AskedOf(d.session.GetSessionId(), calls)
+	return conversation.PendingCallsOf(d.session.GetSessionId(), calls)
 }
 
 // clientHasEnd reports whether the client has an answer or end of an open call.
-func (d *delivery) clientHasEnd(a uistream.Asked) bool {
+func (d *delivery) clientHasEnd(a uistream.PendingCall) bool {
 	return a.Answer == nil && a.Approved == nil && d.resent.reply.calls[a.CallID] > callWaiting
 }
 
 // isOpenAtClient reports whether a call is open, for the client as well.
-func (d *delivery) isOpenAtClient(a uistream.Asked) bool {
+func (d *delivery) isOpenAtClient(a uistream.PendingCall) bool {
 	return a.Answer == nil && a.Approved == nil && d.resent.reply.calls[a.CallID] <= callWaiting
 }
 
 // preventResend changes the end in parts if the client has answered calls and received nothing new,
 // to prevent a resend of the message. Open calls are new.
-func (d *delivery) preventResend(asked []uistream.Asked, parts []uistream.Part) []uistream.Part {
+func (d *delivery) preventResend(asked []uistream.PendingCall, parts []uistream.Part) []uistream.Part {
 	if d.resent == nil || !d.resent.idle || d.copy.sentNew || slices.ContainsFunc(asked, d.isOpenAtClient) {
 		return parts
 	}
 	end := parts[len(parts)-1]
-	if d.major < uistream.Newest {
+	if d.major < uistream.DefaultMajor {
 		end = uistream.Error(nothingNewText)
 	} else {
 		end.FinishReason = "interrupted" // apps do not continue by themselves after this

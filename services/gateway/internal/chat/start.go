@@ -96,7 +96,7 @@ func (p *post) startRun(ctx context.Context, r *statev1.StartRunRequest) (*state
 // of its message. Conflict (RUN_STALE): the run's message was rewound.
 func (p *post) repeated(ctx context.Context, started *statev1.StartRunResponse) (*Exchange, error) {
 	session, run := started.GetSession(), started.GetRun()
-	if started.GetWaiting() || conversation.GivenUp(run) || run.GetRunId() == session.GetCurrentRunId() {
+	if started.GetWaiting() || conversation.NeverStarted(run) || run.GetRunId() == session.GetCurrentRunId() {
 		return p.existing(session, run), nil
 	}
 	session, newest, err := p.chat.sessions.Session(ctx, p.request.Tenant, p.body.ID)
@@ -106,7 +106,7 @@ func (p *post) repeated(ctx context.Context, started *statev1.StartRunResponse) 
 	if newest.GetMessageId() == run.GetMessageId() {
 		return p.existing(session, newest), nil
 	}
-	stands, err := p.chat.sessions.Stands(ctx, p.request.Tenant, run)
+	stands, err := p.chat.sessions.StartMessageExists(ctx, p.request.Tenant, run)
 	if err != nil {
 		return nil, err
 	}

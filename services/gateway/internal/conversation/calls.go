@@ -19,13 +19,13 @@ func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
 
 // PendingCalls returns the session's own calls of client tools and approvals, with their answers,
 // until a step takes the answer.
-func PendingCalls(s *statev1.GetSessionResponse) []uistream.Asked {
-	return AskedOf(s.GetSession().GetSessionId(), s.GetCalls())
+func PendingCalls(s *statev1.GetSessionResponse) []uistream.PendingCall {
+	return PendingCallsOf(s.GetSession().GetSessionId(), s.GetCalls())
 }
 
-// AskedOf is PendingCalls for the calls of GetSession.
-func AskedOf(session string, calls []*statev1.Call) []uistream.Asked {
-	var pending []uistream.Asked
+// PendingCallsOf is PendingCalls for the calls of GetSession.
+func PendingCallsOf(session string, calls []*statev1.Call) []uistream.PendingCall {
+	var pending []uistream.PendingCall
 	for _, c := range calls {
 		if c.GetSessionId() == session {
 			pending = append(pending, pendingCall(c))
@@ -34,8 +34,8 @@ func AskedOf(session string, calls []*statev1.Call) []uistream.Asked {
 	return pending
 }
 
-func pendingCall(c *statev1.Call) uistream.Asked {
-	a := uistream.Asked{CallID: c.GetToolCallId(), ToolName: c.GetToolName(), Input: c.GetInput(), Step: c.GetStep()}
+func pendingCall(c *statev1.Call) uistream.PendingCall {
+	a := uistream.PendingCall{CallID: c.GetToolCallId(), ToolName: c.GetToolName(), Input: c.GetInput(), Step: c.GetStep()}
 	if c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL {
 		a.ID = c.GetApprovalId()
 	}

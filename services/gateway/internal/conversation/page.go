@@ -82,7 +82,7 @@ func (r *Reader) consistentPage(ctx context.Context, session *statev1.GetSession
 		if err != nil || !uistream.HasOpenCalls(page.Messages) {
 			return page, session, err
 		}
-		now, err := r.Whole(ctx, session.GetSession().GetTenant(), session.GetSession().GetSessionId())
+		now, err := r.SessionDetails(ctx, session.GetSession().GetTenant(), session.GetSession().GetSessionId())
 		if err != nil || now.GetSession().GetVersion() == session.GetSession().GetVersion() || attempt == attempts {
 			return page, now, err
 		}

@@ -121,7 +121,7 @@ func (s *stored) addText(run string, step int32) {
 // pageOf is the response of GET /messages.
 func pageOf(t *testing.T, r *conversation.Reader, offset, limit int) (*conversation.Page, error) {
 	t.Helper()
-	session, err := r.Whole(t.Context(), "default", "s")
+	session, err := r.SessionDetails(t.Context(), "default", "s")
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func TestARunThatResumesMayExtendThePreviousMessage(t *testing.T) {
 	s.addText(third, 4)
 	s.addText(s.begin(statev1.RunEntry_RUN_ENTRY_RESUME, "msg-4"), 5)
 	for i, want := range []string{"run-1", "run-2", "run-2 run-3", "run-4"} {
-		runs, err := s.reader().Message(t.Context(), "default", s.runs[i])
+		runs, err := s.reader().RunsOfMessage(t.Context(), "default", s.runs[i])
 		var ids []string
 		for _, r := range runs {
 			ids = append(ids, r.GetRunId())

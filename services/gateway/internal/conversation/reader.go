@@ -26,13 +26,13 @@ type Reader struct {
 
 // Session returns a session and its newest run. NotFound (SESSION_NOT_FOUND).
 func (r *Reader) Session(ctx context.Context, tenant, id string) (*statev1.Session, *statev1.Run, error) {
-	got, err := r.Whole(ctx, tenant, id)
+	got, err := r.SessionDetails(ctx, tenant, id)
 	return got.GetSession(), got.GetCurrentRun(), err
 }
 
-// Whole returns a consistent view of a session with its run and calls, but not its messages.
+// SessionDetails returns a consistent view of a session with its run and calls, but not its messages.
 // NotFound (SESSION_NOT_FOUND).
-func (r *Reader) Whole(ctx context.Context, tenant, id string) (*statev1.GetSessionResponse, error) {
+func (r *Reader) SessionDetails(ctx context.Context, tenant, id string) (*statev1.GetSessionResponse, error) {
 	var got *statev1.GetSessionResponse
 	err := retry.Do(ctx, r.Policy, func() (err error) {
 		got, err = r.Sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: tenant, SessionId: id})
@@ -135,8 +135,8 @@ func Waiting(run *statev1.Run) bool {
 	return run.GetStatus() == statev1.RunStatus_RUN_STATUS_WAITING
 }
 
-// GivenUp reports whether the run ended while it waited. It never began and is not in the stream.
-func GivenUp(run *statev1.Run) bool {
+// NeverStarted reports whether the run ended while it waited. It never began and is not in the stream.
+func NeverStarted(run *statev1.Run) bool {
 	waited := run.GetOnBusy() != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED
 	return run != nil && waited && run.GetStartedAt() == 0 && !Waiting(run) && !Executing(run)
 }
@@ -144,9 +144,9 @@ func GivenUp(run *statev1.Run) bool {
 // maxContinued limits the search for the runs of one assistant message.
 const maxContinued = 200
 
-// Message returns the runs of the run's assistant message, up to the run itself. A run that
+// RunsOfMessage returns the runs of the run's assistant message, up to the run itself. A run that
 // continues or resumes another extends its message if both have the same message id.
-func (r *Reader) Message(ctx context.Context, tenant string, run *statev1.Run) ([]*statev1.Run, error) {
+func (r *Reader) RunsOfMessage(ctx context.Context, tenant string, run *statev1.Run) ([]*statev1.Run, error) {
 	runs := []*statev1.Run{run}
 	if run.GetEntry() == statev1.RunEntry_RUN_ENTRY_START {
 		return runs, nil
@@ -165,8 +165,8 @@ func (r *Reader) Message(ctx context.Context, tenant string, run *statev1.Run) (
 	return runs, nil
 }
 
-// Stands reports whether the run's first message still exists.
-func (r *Reader) Stands(ctx context.Context, tenant string, run *statev1.Run) (bool, error) {
+// StartMessageExists reports whether the run's first message still exists.
+func (r *Reader) StartMessageExists(ctx context.Context, tenant string, run *statev1.Run) (bool, error) {
 	got, err := r.listMessages(ctx, &statev1.Session{Tenant: tenant, SessionId: run.GetSessionId()}, run.GetStartMessageCount(), 1)
 	if err != nil || len(got.GetMessages()) == 0 {
 		return false, err

@@ -79,7 +79,7 @@ func (r *Reader) loadRuns(ctx context.Context, s *statev1.Session, messages []*e
 
 // ended reports whether the run began and ended.
 func ended(run *statev1.Run) bool {
-	return run != nil && !Executing(run) && !Waiting(run) && !GivenUp(run)
+	return run != nil && !Executing(run) && !Waiting(run) && !NeverStarted(run)
 }
 
 func (r *Reader) findRuns(ctx context.Context, s *statev1.Session, wanted map[string]bool) (map[string]*statev1.Run, error) {

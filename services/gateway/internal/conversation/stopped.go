@@ -39,8 +39,8 @@ func DropEmptyAnswer(messages []uistream.UIMessage, newest *statev1.Run) []uistr
 // unansweredText is the error of calls without a recorded end.
 const unansweredText = "The conversation was stopped before this call was answered."
 
-// WhyStopped returns, for users, why a session was stopped.
-func WhyStopped(s *statev1.Session) string {
+// StopReason returns, for users, why a session was stopped.
+func StopReason(s *statev1.Session) string {
 	return cmp.Or(s.GetFailure().GetError(), unansweredText)
 }
 
@@ -73,7 +73,7 @@ func UnansweredReasons(s *statev1.GetSessionResponse, messages []uistream.UIMess
 		case run == nil || answered[call]:
 			return ""
 		case ended && newest:
-			return WhyStopped(session)
+			return StopReason(session)
 		case ended:
 			return unansweredText
 		case newest || waits[call] || message == before && Executing(run) && run.GetStepCount() == 0:

@@ -23,15 +23,15 @@ type Sink interface {
 	Frame(f *frame.Frame) error
 	// Flush is called when no frame is buffered behind the last one, and every few frames.
 	Flush() error
-	// Beat is called after each Follower.Beat without a frame.
-	Beat() error
+	// Heartbeat is called after each HeartbeatInterval without a frame.
+	Heartbeat() error
 }
 
 // Follower begins follows. It may be used by many goroutines.
 type Follower struct {
-	Sessions *conversation.Reader
-	Live     *live.Hub
-	Beat     time.Duration // above 0
+	Sessions          *conversation.Reader
+	Live              *live.Hub
+	HeartbeatInterval time.Duration // above 0
 
 	stepReads  gate // limits concurrent reads of steps
 	largePages gate // limits held large pages
@@ -42,13 +42,13 @@ type Request struct {
 	Tenant    string
 	SessionID string
 	RunID     string // the follow ends with this run; "" for the newest run
-	Only      bool   // omit other runs
+	OnlyRun   bool   // omit other runs
 	Family    bool   // include the sessions below a root
 	After     int64  // the reader has everything up to this position
-	// Shown is a position inside an attempt that the reader saw live; 0 for none. The step of the
+	// SeenLive is a position inside an attempt that the reader saw live; 0 for none. The step of the
 	// attempt is repeated as it was live if the log is complete, else as stored.
-	Shown  int64
-	Stored bool // end after the existing chunks
+	SeenLive   int64
+	StoredOnly bool // end after the existing chunks
 }
 
 // Follow is one reader's view of a session, for one use by one goroutine.
@@ -114,19 +114,19 @@ func (f *Follower) Begin(ctx context.Context, r Request) (*Follow, error) {
 			return nil, err
 		}
 	}
-	if run == nil && !r.Stored {
+	if run == nil && !r.StoredOnly {
 		return nil, fault.New(fault.NotFound, "RUN_NOT_FOUND", "the session has no run")
 	}
-	return f.Of(r, session, run), nil
+	return f.FollowRun(r, session, run), nil
 }
 
-// Of is Begin with a loaded session and run.
-func (f *Follower) Of(r Request, session *statev1.Session, run *statev1.Run) *Follow {
+// FollowRun is Begin with a loaded session and run.
+func (f *Follower) FollowRun(r Request, session *statev1.Session, run *statev1.Run) *Follow {
 	after := r.After
 	switch {
-	case r.Only && conversation.Waiting(run):
+	case r.OnlyRun && conversation.Waiting(run):
 		after = session.GetPosition()
-	case r.Only:
+	case r.OnlyRun:
 		after = max(after, run.GetStartPosition())
 	}
 	follow := &Follow{Follower: f, request: r, run: run, descendants: map[string]*track{}}
@@ -153,10 +153,10 @@ func Ref(s *statev1.Session) *streamv2.StreamRef {
 func (f *Follow) Run() *statev1.Run { return f.run }
 
 // To sends the frames to the sink. It returns nil after the terminal frame, or after caught_up if
-// the request is Stored. Else it returns the sink's error, ctx's error, or a lasting fault of the
+// the request is StoredOnly. Else it returns the sink's error, ctx's error, or a lasting fault of the
 // state service.
 func (f *Follow) To(ctx context.Context, sink Sink) error {
-	f.sink, f.heartbeat, f.stallAfter = sink, time.NewTimer(f.Beat), firstStall
+	f.sink, f.heartbeat, f.stallAfter = sink, time.NewTimer(f.HeartbeatInterval), firstStall
 	defer f.heartbeat.Stop()
 	err := f.alternate(retry.Stream(ctx))
 	if f.reader != nil {
@@ -230,7 +230,7 @@ func (f *Follow) updateRun(ctx context.Context, page *statev1.ListStepsResponse)
 		}
 		f.run = now
 	}
-	if !hasEnded(f.run) || f.request.Stored && !f.request.Only {
+	if !hasEnded(f.run) || f.request.StoredOnly && !f.request.OnlyRun {
 		return nil
 	}
 	return f.sendEnd(ctx)
@@ -259,12 +259,12 @@ func (f *Follow) runWithOutput(ctx context.Context, run *statev1.Run) (*statev1.
 	return got, err
 }
 
-// maxInFlight limits the result of InFlight, in bytes. Followers read the rest.
+// maxInFlight limits the result of StepInFlight, in bytes. Followers read the rest.
 const maxInFlight = 16 << 20
 
-// InFlight returns the chunks of the session's step in flight, from its beginning, as far as the
+// StepInFlight returns the chunks of the session's step in flight, from its beginning, as far as the
 // log has them. It returns none if the log is unavailable.
-func (f *Follower) InFlight(ctx context.Context, s *statev1.Session) []*frame.Frame {
+func (f *Follower) StepInFlight(ctx context.Context, s *statev1.Session) []*frame.Frame {
 	var frames []*frame.Frame
 	var last int64 // sequence of the last frame
 	size := 0

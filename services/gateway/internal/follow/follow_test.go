@@ -51,7 +51,7 @@ func open(t *testing.T) *world {
 		Policy: retry.Policy{Limit: Patience, Now: time.Now},
 	}
 	hub := &live.Hub{Client: streamv2.NewStreamServiceClient(stream), Log: slog.New(slog.DiscardHandler)}
-	return &world{World: w, follower: &follow.Follower{Sessions: sessions, Live: hub, Beat: time.Minute}}
+	return &world{World: w, follower: &follow.Follower{Sessions: sessions, Live: hub, HeartbeatInterval: time.Minute}}
 }
 
 // start starts a run of the session s.
@@ -94,8 +94,8 @@ func (c *client) copy(frames int) *client {
 	return out
 }
 
-func (c *client) Flush() error { return nil }
-func (c *client) Beat() error  { return nil }
+func (c *client) Flush() error     { return nil }
+func (c *client) Heartbeat() error { return nil }
 
 func (c *client) Frame(f *frame.Frame) error {
 	if c.each != nil {
@@ -579,7 +579,7 @@ func TestARunIsFollowedAlone(t *testing.T) {
 		w.twoRuns(t)
 		for _, id := range []string{"run_1", "run_2"} {
 			c := newClient()
-			if err := w.follow(t.Context(), c, func(r *follow.Request) { r.RunID, r.Only = id, true }); err != nil {
+			if err := w.follow(t.Context(), c, func(r *follow.Request) { r.RunID, r.OnlyRun = id, true }); err != nil {
 				t.Fatal(err)
 			}
 			for _, f := range c.got {
@@ -605,7 +605,7 @@ func TestARunThatWaitsIsWaitedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := newClient()
-		ended := w.begin(t, c, func(r *follow.Request) { r.RunID, r.Only = got.GetRun().GetRunId(), true })
+		ended := w.begin(t, c, func(r *follow.Request) { r.RunID, r.OnlyRun = got.GetRun().GetRunId(), true })
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if c.count(isCaughtUp) != 1 || len(c.got) != 1 {

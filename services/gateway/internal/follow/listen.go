@@ -18,7 +18,7 @@ import (
 // readLog sends the records of the log. It returns nil if the state service may have news, and
 // errReadSteps after a record that does not fit.
 func (f *Follow) readLog(ctx context.Context) error {
-	if f.request.Stored {
+	if f.request.StoredOnly {
 		if err := f.readStoredRecords(ctx); err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (f *Follow) readLive(ctx context.Context) error {
 			if err := f.takeRecords(ctx, f.batch[:n]); err != nil {
 				return err
 			}
-			f.heartbeat.Reset(f.Beat)
+			f.heartbeat.Reset(f.HeartbeatInterval)
 			poll.Reset(f.pollInterval())
 			continue
 		}
@@ -96,10 +96,10 @@ func (f *Follow) readLive(ctx context.Context) error {
 			}
 			poll.Reset(f.pollInterval())
 		case <-f.heartbeat.C:
-			if err := f.sink.Beat(); err != nil {
+			if err := f.sink.Heartbeat(); err != nil {
 				return err
 			}
-			f.heartbeat.Reset(f.Beat)
+			f.heartbeat.Reset(f.HeartbeatInterval)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -266,7 +266,7 @@ func (f *Follow) sendCaughtUp() error {
 	switch {
 	case err != nil:
 		return err
-	case f.request.Stored:
+	case f.request.StoredOnly:
 		return errDone
 	default:
 		return f.flush()

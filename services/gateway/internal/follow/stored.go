@@ -216,9 +216,9 @@ func (t *track) sendRestFromLog(ctx context.Context, start, end int64) error {
 	return t.rewind(start)
 }
 
-// replayAttempt repeats the step of Request.Shown as it was live, if the log has the whole attempt.
+// replayAttempt repeats the step of Request.SeenLive as it was live, if the log has the whole attempt.
 func (t *track) replayAttempt(ctx context.Context, step *statev1.StoredStep) error {
-	shown := position.Of(t.follow.request.Shown)
+	shown := position.Of(t.follow.request.SeenLive)
 	if t.session != "" || shown.Step != step.GetStep() || shown.Attempt == 0 || shown.Attempt == position.Stored || position.Of(t.cursor).Step == shown.Step && t.cursor > position.Start(shown.Step) {
 		return nil
 	}

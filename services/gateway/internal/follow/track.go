@@ -48,7 +48,7 @@ func (t *track) rewind(at int64) error {
 
 func (t *track) wants(run string) bool {
 	f := t.follow
-	return t.session != "" || !f.request.Only || run == f.run.GetRunId()
+	return t.session != "" || !f.request.OnlyRun || run == f.run.GetRunId()
 }
 
 // takeRecord takes a record of the session's log. errReadSteps: it does not fit.
@@ -136,7 +136,7 @@ func (t *track) send(f *frame.Frame) error {
 }
 
 func (f *Follow) takeDescendant(ctx context.Context, r *live.Record) error {
-	if !f.request.Family || f.request.Only {
+	if !f.request.Family || f.request.OnlyRun {
 		return nil
 	}
 	t := f.descendants[r.Session]

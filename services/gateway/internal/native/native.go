@@ -33,7 +33,7 @@ type Events struct {
 // Serve is GET /sse?sessionId=…&fromSequence=…&runId=…. Over HTTP/1 it returns when the response
 // has begun. The stream then continues without the server: see sse.Taken.
 func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) error {
-	request, err := Request(r, tenant)
+	request, err := ParseRequest(r, tenant)
 	if err != nil {
 		return err
 	}
@@ -128,8 +128,8 @@ func (n *Events) cutError(ctx context.Context, r follow.Request, err error) erro
 	return httpapi.ErrCut
 }
 
-// Request parses a request for the native stream. Invalid (ID_INVALID, CURSOR_INVALID).
-func Request(r *http.Request, tenant string) (follow.Request, error) {
+// ParseRequest parses a request for the native stream. Invalid (ID_INVALID, CURSOR_INVALID).
+func ParseRequest(r *http.Request, tenant string) (follow.Request, error) {
 	query := r.URL.Query()
 	request := follow.Request{Tenant: tenant, SessionID: query.Get("sessionId"), RunID: query.Get("runId")}
 	if err := httpapi.CheckID("sessionId", request.SessionID); err != nil {
@@ -144,14 +144,14 @@ func Request(r *http.Request, tenant string) (follow.Request, error) {
 	if !ok {
 		return request, fault.New(fault.Invalid, "CURSOR_INVALID", "Last-Event-ID and fromSequence take a sequence")
 	}
-	request.After, request.Only, request.Family = after, request.RunID != "", request.RunID == ""
+	request.After, request.OnlyRun, request.Family = after, request.RunID != "", request.RunID == ""
 	return request, nil
 }
 
 type sink struct{ out *sse.Writer }
 
-func (s sink) Flush() error { return s.out.Flush() }
-func (s sink) Beat() error  { return s.out.Beat() }
+func (s sink) Flush() error     { return s.out.Flush() }
+func (s sink) Heartbeat() error { return s.out.Beat() }
 
 func (s sink) Frame(f *frame.Frame) error {
 	s.out.Add(f.Event())

@@ -51,7 +51,7 @@ func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) e
 	if err := socket.Check(w, r, "/sse gives the same as server-sent events"); err != nil {
 		return err
 	}
-	request, err := Request(r, tenant)
+	request, err := ParseRequest(r, tenant)
 	if err != nil {
 		return err
 	}
@@ -125,8 +125,8 @@ func (s *socketSink) Frame(f *frame.Frame) error {
 
 func (s *socketSink) Flush() error { return nil }
 
-// Beat pings the client. Frames do not wait for the answer.
-func (s *socketSink) Beat() error {
+// Heartbeat pings the client. Frames do not wait for the answer.
+func (s *socketSink) Heartbeat() error {
 	s.conn.Beat(s.left)
 	return nil
 }

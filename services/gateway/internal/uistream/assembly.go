@@ -19,7 +19,7 @@ type NumberedChunk struct {
 // Continue returns the message of a client that had m and then received the chunks of its run.
 // Incomplete parts have the state "streaming" or "input-streaming". m is not changed.
 func Continue(m UIMessage, chunks []NumberedChunk) UIMessage {
-	t := New(m.ID, Newest)
+	t := New(m.ID, DefaultMajor)
 	t.Replay(m) // the client's state
 	t.finishStep()
 	m.Parts = slices.Clone(m.Parts)

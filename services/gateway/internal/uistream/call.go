@@ -58,10 +58,10 @@ func callID(c *eventv1.Chunk) string {
 		c.GetToolApprovalRequest().GetToolCallId(), c.GetToolApprovalResponse().GetToolCallId())
 }
 
-// Answered keeps clients from repeating answered client tools: their input is sent as text,
+// SetAnswered keeps clients from repeating answered client tools: their input is sent as text,
 // followed by their output. The translator calls answered when an input is whole. answered reports
 // false for open and new calls. nil is for streams that no client has read before.
-func (t *Translator) Answered(answered func(callID string) bool) { t.answered = answered }
+func (t *Translator) SetAnswered(answered func(callID string) bool) { t.answered = answered }
 
 func (t *Translator) startCall(sequence int64, id string, of tool) []Part {
 	if _, known := t.calls[id]; known {

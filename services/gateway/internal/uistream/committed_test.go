@@ -57,7 +57,7 @@ func unfinished(scenario string) bool {
 // playCommitted returns a client's message and the stored message.
 func playCommitted(t *testing.T, scenario string) (live, stored string) {
 	t.Helper()
-	p := &player{t: t, client: newClient(uistream.Newest)}
+	p := &player{t: t, client: newClient(uistream.DefaultMajor)}
 	known := uistream.Run{ID: "run-1", MessageID: "msg-run-1", AgentType: "demo", CreatedAt: 1700000000000}
 	var log []record
 	stopped := ""
@@ -71,7 +71,7 @@ func playCommitted(t *testing.T, scenario string) (live, stored string) {
 		case "client":
 			words[1] = "7"
 		case "start":
-			p.tr.Describe(known.Metadata())
+			p.tr.SetMetadata(known.Metadata())
 		}
 		p.command(words)
 		switch words[0] {

@@ -30,7 +30,7 @@
 //
 // A client runs its tool when it receives tool-input-available. An answered call is therefore sent
 // as tool-input-start, one tool-input-delta and its output. The resulting part is the same, and no
-// tool runs. Answered names such calls in a replay of chunks. Replay, for stored messages, does the
+// tool runs. SetAnswered names such calls in a replay of chunks. Replay, for stored messages, does the
 // same for ended calls. Until a step takes the answer, Pending sends it, so a reloaded page sees
 // that no call is open and continues the conversation.
 //
@@ -43,11 +43,11 @@
 // # Unanswered calls
 //
 // If a session is stopped while it waits, the state service drops its calls without a chunk or a
-// message. Stopped ends these calls in a stream, EndUnanswered in stored messages.
+// message. FailStopped ends these calls in a stream, EndUnanswered in stored messages.
 //
 // # Metadata
 //
-// With Describe, the start part carries the run, its agent and its creation time. The finish part
+// With SetMetadata, the start part carries the run, its agent and its creation time. The finish part
 // carries the usage, and whether a run of the message was interrupted. A failed message has no
 // finish part, so the same metadata precedes its error. Stored messages have the same metadata: see
 // Metadata. An app may validate metadata against its own schema and fail on a mismatch, so metadata

@@ -96,17 +96,17 @@ type Usage struct {
 	CachedInputTokens int64 `json:"cachedInputTokens,omitempty"` // included in the input
 }
 
-// Describe sets the message's metadata: the start part has m, from Run.Metadata. The finish part
-// has the usage, and whether a run of the message was interrupted. Without Describe the stream has
+// SetMetadata sets the message's metadata: the start part has m, from Run.Metadata. The finish part
+// has the usage, and whether a run of the message was interrupted. Without SetMetadata the stream has
 // no metadata. Call it before Start.
-func (t *Translator) Describe(m Metadata) {
+func (t *Translator) SetMetadata(m Metadata) {
 	if m != (Metadata{}) {
 		t.metadata = &m
 	}
 }
 
-// GoOn updates the metadata of a message begun by an earlier run.
-func (t *Translator) GoOn(m Metadata) []Part {
+// UpdateMetadata updates the metadata of a message begun by an earlier run.
+func (t *Translator) UpdateMetadata(m Metadata) []Part {
 	if t.metadata == nil {
 		return nil
 	}

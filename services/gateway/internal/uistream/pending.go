@@ -1,8 +1,8 @@
 package uistream
 
-// Asked is a call that a client or a human answers, and no step has taken the answer yet. It is an
+// PendingCall is a call that a client or a human answers, and no step has taken the answer yet. It is an
 // approval if Approval.ID is set, else a call of a client tool.
-type Asked struct {
+type PendingCall struct {
 	CallID   string
 	ToolName string
 	Input    string // JSON text, as in ToolStart
@@ -21,7 +21,7 @@ type Answer struct {
 
 // ShowPending adds pending calls and their answers to the messages. Stored messages lack them until
 // a step takes the answer.
-func ShowPending(messages []UIMessage, calls []Asked) {
+func ShowPending(messages []UIMessage, calls []PendingCall) {
 	for _, a := range calls {
 		for i := range messages {
 			if at := messages[i].callIndex(a.CallID); at >= 0 {
@@ -31,7 +31,7 @@ func ShowPending(messages []UIMessage, calls []Asked) {
 	}
 }
 
-func (p *UIPart) showPending(a Asked) {
+func (p *UIPart) showPending(a PendingCall) {
 	if p.State != "input-available" && p.State != "approval-requested" {
 		return
 	}
@@ -45,7 +45,7 @@ func (p *UIPart) showPending(a Asked) {
 
 // Pending sends what the client lacks of a suspended run's open calls: the call, its approval
 // request, and the answer if there is one. Call it after the run's last chunk, before Finish.
-func (t *Translator) Pending(calls []Asked) []Part {
+func (t *Translator) Pending(calls []PendingCall) []Part {
 	if t.reason == "" && len(calls) > 0 {
 		t.reason = "tool-calls"
 	}
@@ -56,7 +56,7 @@ func (t *Translator) Pending(calls []Asked) []Part {
 	return parts
 }
 
-func (t *Translator) pendingCall(a Asked) []Part {
+func (t *Translator) pendingCall(a PendingCall) []Part {
 	c, known := t.calls[a.CallID]
 	if c.ended {
 		return nil

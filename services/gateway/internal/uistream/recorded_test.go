@@ -174,7 +174,7 @@ func withMetadata(metadata string) string {
 // silent is the client of a run that fails before it writes anything.
 func silent(t *rapid.T, run uistream.Run) *client {
 	w := &watcher{t: t, c: newClient(7), tr: uistream.New(run.MessageID, 7)}
-	w.tr.Describe(run.Metadata())
+	w.tr.SetMetadata(run.Metadata())
 	w.giveAll(w.tr.Start())
 	w.giveAll(w.tr.Chunk(1, &eventv1.Chunk{AgentId: run.ID, Event: &eventv1.Chunk_Error{Error: run.Failure}}))
 	w.giveAll(w.tr.Fail(run.Failure.GetError()))

@@ -111,7 +111,7 @@ func TestTheStoredConversationIsTheMessageThatTheStreamBuilt(t *testing.T) {
 		}
 		for _, major := range majors {
 			c, tr := newClient(major), uistream.New("msg", major)
-			tr.Describe(s.runs[s.runID()].Metadata())
+			tr.SetMetadata(s.runs[s.runID()].Metadata())
 			w := &watcher{t: t, s: s, c: c, tr: tr}
 			w.giveAll(append(tr.Replay(stored), s.log[len(s.log)-1].end.parts(tr)...))
 			if got, want := c.dropUndecided().seen(t), s.watch(t, major, never).dropUndecided().seen(t); got != want {
@@ -132,7 +132,7 @@ func TestAMessageThatIsContinuedIsTheOneThatAClientHas(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStory(t)
-		tr := uistream.New("msg", uistream.Newest)
+		tr := uistream.New("msg", uistream.DefaultMajor)
 		w := &watcher{t: t, s: s, c: newClient(7), tr: tr}
 		w.giveAll(tr.Start())
 		var chunks []uistream.NumberedChunk
@@ -182,7 +182,7 @@ func (c *client) whole() uistream.UIMessage {
 }
 
 // openAfter are the approvals requested in the step committed at the sequence.
-func (s *story) openAfter(sequence int64) []uistream.Asked {
+func (s *story) openAfter(sequence int64) []uistream.PendingCall {
 	for _, r := range s.log {
 		if r.sequence > sequence && r.end != nil {
 			return r.end.pending(0)
@@ -343,9 +343,9 @@ func TestARunWithOnlyResultsOfEarlierCallsHasNoMessage(t *testing.T) {
 func TestAnAbandonedApprovalIsNotRequested(t *testing.T) {
 	t.Parallel()
 	messages := conversationOf(twoMessages()[:2], nil)
-	uistream.ShowPending(messages, []uistream.Asked{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}}, {CallID: "c3", Approval: uistream.Approval{ID: "a3"}}})
+	uistream.ShowPending(messages, []uistream.PendingCall{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}}, {CallID: "c3", Approval: uistream.Approval{ID: "a3"}}})
 	gone := &uistream.Answer{Error: "abandoned"}
-	uistream.ShowPending(messages, []uistream.Asked{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}, Answer: gone}})
+	uistream.ShowPending(messages, []uistream.PendingCall{{CallID: "c2", Approval: uistream.Approval{ID: "a2"}, Answer: gone}})
 	p := messages[0].Parts[2]
 	if p.State != "output-error" || p.ErrorText != "abandoned" || p.Approval != nil {
 		t.Errorf("got %+v", p)

@@ -64,7 +64,7 @@ func TestScenarios(t *testing.T) {
 
 func play(t *testing.T, text string) string {
 	t.Helper()
-	p := &player{t: t, client: newClient(uistream.Newest)}
+	p := &player{t: t, client: newClient(uistream.DefaultMajor)}
 	var out strings.Builder
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "\t") {
@@ -101,7 +101,7 @@ func (p *player) command(words []string) []string {
 	case "replay":
 		p.client = newClient(p.client.major)
 		p.tr = uistream.New("msg-run-1", p.client.major)
-		p.tr.Answered(func(id string) bool { return slices.Contains(words[1:], id) })
+		p.tr.SetAnswered(func(id string) bool { return slices.Contains(words[1:], id) })
 		return nil
 	case "post":
 		p.client.connect(false)
@@ -111,22 +111,22 @@ func (p *player) command(words []string) []string {
 		p.silent = false
 		return nil
 	case "describe":
-		p.tr.Describe(uistream.Metadata{RunID: words[1], AgentType: words[2], CreatedAt: p.number(words[3])})
+		p.tr.SetMetadata(uistream.Metadata{RunID: words[1], AgentType: words[2], CreatedAt: p.number(words[3])})
 		return nil
 	case "pending":
-		return p.unlessSilent(p.tr.Pending([]uistream.Asked{p.pendingCall(words[1:])}))
+		return p.unlessSilent(p.tr.Pending([]uistream.PendingCall{p.pendingCall(words[1:])}))
 	case "start":
 		return p.unlessSilent(p.tr.Start())
 	case "end":
 		return p.unlessSilent(p.tr.Finish(endings[words[1]]))
 	case "given_up":
-		return p.unlessSilent(p.tr.GiveUp())
+		return p.unlessSilent(p.tr.FinishWithoutMessage())
 	case "stopped":
-		return p.unlessSilent(p.tr.Stopped(words[1]))
+		return p.unlessSilent(p.tr.FailStopped(words[1]))
 	case "fail":
 		return p.unlessSilent(p.tr.Fail(words[1]))
 	case "rewound":
-		parts, ok := p.tr.Rewound(p.number(words[1]))
+		parts, ok := p.tr.Rewind(p.number(words[1]))
 		answers := p.unlessSilent(parts)
 		if !ok {
 			answers = append(answers, "(break the connection)")
@@ -137,8 +137,8 @@ func (p *player) command(words []string) []string {
 	}
 }
 
-func (p *player) pendingCall(args []string) uistream.Asked {
-	a := uistream.Asked{CallID: args[0], ToolName: args[1], Input: args[2], Step: int32(p.number(args[3]))}
+func (p *player) pendingCall(args []string) uistream.PendingCall {
+	a := uistream.PendingCall{CallID: args[0], ToolName: args[1], Input: args[2], Step: int32(p.number(args[3]))}
 	args = append(args[4:], "", "")
 	yes := args[1] == "yes"
 	switch {

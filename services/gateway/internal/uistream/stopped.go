@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Stopped fails the message of a suspended run whose session was stopped. The sentence is the error
+// FailStopped fails the message of a suspended run whose session was stopped. The sentence is the error
 // of the message and of its open calls. An approved call stays open: the next run, if any, executes
 // it.
-func (t *Translator) Stopped(sentence string) []Part {
+func (t *Translator) FailStopped(sentence string) []Part {
 	parts := t.Start()
 	for _, id := range t.callIDs(func(c call) bool { return !c.ended && (!c.responded || c.denied) }) {
 		t.markEnded(id)

@@ -212,7 +212,7 @@ func (w *answerBuilder) addStep(messages []*eventv1.Message, record *eventv1.Ste
 		return
 	}
 	if w.translator == nil {
-		w.translator = New(w.message.ID, Newest)
+		w.translator = New(w.message.ID, DefaultMajor)
 		w.translator.Replay(w.build())
 		w.translator.finishStep()
 	}

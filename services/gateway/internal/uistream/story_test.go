@@ -47,7 +47,7 @@ type runEnd struct {
 
 // openCall is a call with its answer and result.
 type openCall struct {
-	uistream.Asked
+	uistream.PendingCall
 	answeredHere bool // the watching client answers it
 	decided      bool // of an approval: it was approved or rejected
 	result       *eventv1.ToolResultPart
@@ -138,7 +138,7 @@ func drawStoryFrom(t *rapid.T, id string, run int, step int32) *story {
 func (s *story) drawAbandonedCalls() {
 	s.step++
 	yes := true
-	late := openCall{Asked: uistream.Asked{CallID: "strange-2", Approval: uistream.Approval{ID: "approval-strange-2", Approved: &yes}}}
+	late := openCall{PendingCall: uistream.PendingCall{CallID: "strange-2", Approval: uistream.Approval{ID: "approval-strange-2", Approved: &yes}}}
 	results := []*eventv1.ToolResultPart{
 		{ToolCallId: "strange-1", ToolName: "add", Error: "client_tool_abandoned"},
 		{ToolCallId: "strange-2", ToolName: "add", Success: true, Result: "3", Approval: &eventv1.ApprovalVerdict{ApprovalId: late.ID, Approved: true}},
@@ -346,7 +346,7 @@ func (p *plan) addCall(t *rapid.T, id string, step int32) {
 		p.tools.Parts = append(p.tools.Parts, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: result}})
 		return
 	}
-	a := &openCall{Asked: uistream.Asked{CallID: id, ToolName: "add", Input: arguments, Step: step}, result: result, answeredHere: rapid.Bool().Draw(t, "here")}
+	a := &openCall{PendingCall: uistream.PendingCall{CallID: id, ToolName: "add", Input: arguments, Step: step}, result: result, answeredHere: rapid.Bool().Draw(t, "here")}
 	if kind == 2 {
 		a.ID = "approval-" + id
 		a.decide(t)
@@ -428,8 +428,8 @@ func (a *openCall) response() *eventv1.Chunk {
 }
 
 // pending is the call in the state service, with or without its answer.
-func (a *openCall) pending(answered bool) uistream.Asked {
-	p := a.Asked
+func (a *openCall) pending(answered bool) uistream.PendingCall {
+	p := a.PendingCall
 	if !answered {
 		p.Answer, p.Approved, p.Reason = nil, nil, ""
 	}

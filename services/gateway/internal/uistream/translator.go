@@ -10,8 +10,8 @@ import (
 // Major is a major version of the npm package ai.
 type Major int
 
-// Newest is the major version of clients without a version.
-const Newest Major = 7
+// DefaultMajor is the major version of clients without a version.
+const DefaultMajor Major = 7
 
 // The parts and values that a client of a major version accepts.
 func (m Major) resets() bool      { return m >= 7 } // reset-step, which drops the parts of a step
@@ -158,8 +158,10 @@ func (t *Translator) Finish(how Ending) []Part {
 	return append(t.end(), finish(t.finishReason(how), t.finishMetadata(how)))
 }
 
-// GiveUp ends the stream of a run without a message: it never began.
-func (t *Translator) GiveUp() []Part { return []Part{finish(t.finishReason(Interrupted), nil)} }
+// FinishWithoutMessage ends the stream of a run without a message: it never began.
+func (t *Translator) FinishWithoutMessage() []Part {
+	return []Part{finish(t.finishReason(Interrupted), nil)}
+}
 
 func (t *Translator) finishReason(how Ending) string {
 	switch {
@@ -225,9 +227,9 @@ func (t *Translator) voidStep() {
 	t.step = step{open: true, void: true, shownBefore: t.step.shownBefore}
 }
 
-// Rewound withdraws everything after the position, which is never inside a step. If ok is false,
+// Rewind withdraws everything after the position, which is never inside a step. If ok is false,
 // the client cannot drop the void parts, and the caller has to close the connection.
-func (t *Translator) Rewound(at int64) (parts []Part, ok bool) {
+func (t *Translator) Rewind(at int64) (parts []Part, ok bool) {
 	switch {
 	case t.lastShown <= at:
 		if t.step.sequence > at { // an attempt that reused a start-step and has shown nothing else

@@ -44,7 +44,7 @@ func (s *story) watch(t *rapid.T, major uistream.Major, cut func() bool) *client
 // translate starts a new translator.
 func (w *watcher) translate(run string) {
 	w.tr = uistream.New(w.s.id, w.c.major)
-	w.tr.Describe(w.s.runs[run].Metadata())
+	w.tr.SetMetadata(w.s.runs[run].Metadata())
 }
 
 // follow gives the client the record. It reports whether the client received all of it.
@@ -59,7 +59,7 @@ func (w *watcher) follow(i int) bool {
 		}
 		return w.take(r.end.parts(w.tr))
 	}
-	parts, ok := w.tr.Rewound(r.at)
+	parts, ok := w.tr.Rewind(r.at)
 	if !ok && w.c.major >= 7 {
 		w.t.Fatalf("rewound to %d: the client should be able to take it back", r.at)
 	}
@@ -115,7 +115,7 @@ func (w *watcher) reload(i int) {
 func (w *watcher) replay(i int, answered func(string) bool) {
 	w.c = newClient(w.c.major)
 	w.translate(w.s.runAt(i))
-	w.tr.Answered(answered)
+	w.tr.SetAnswered(answered)
 	w.giveAll(w.tr.Start())
 	for _, r := range withoutVoid(w.s.log[:i+1]) {
 		if r.chunk == nil {
@@ -218,8 +218,8 @@ func (s *story) answered(i int) map[string]bool {
 }
 
 // pending returns the open calls, some of them answered.
-func (e *runEnd) pending(some int) []uistream.Asked {
-	var out []uistream.Asked
+func (e *runEnd) pending(some int) []uistream.PendingCall {
+	var out []uistream.PendingCall
 	for i, a := range e.open {
 		out = append(out, a.pending(i < some))
 	}

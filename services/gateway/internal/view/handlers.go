@@ -14,9 +14,9 @@ type Handlers struct {
 	Sessions *conversation.Reader
 	Follower *follow.Follower
 	Now      func() time.Time // never nil
-	// Limit is the number of concurrent snapshots, each of which may hold tens of megabytes; 0 for
+	// MaxSnapshots is the number of concurrent snapshots, each of which may hold tens of megabytes; 0 for
 	// no limit.
-	Limit int
+	MaxSnapshots int
 
 	inProgress atomic.Int64
 }
@@ -24,9 +24,9 @@ type Handlers struct {
 // admit counts a snapshot in progress. The caller calls leave. Exhausted (TOO_MANY_SNAPSHOTS).
 func (h *Handlers) admit() (leave func(), err error) {
 	leave = func() { h.inProgress.Add(-1) }
-	if at := h.inProgress.Add(1); h.Limit > 0 && at > int64(h.Limit) {
+	if at := h.inProgress.Add(1); h.MaxSnapshots > 0 && at > int64(h.MaxSnapshots) {
 		leave()
-		return nil, fault.New(fault.Exhausted, "TOO_MANY_SNAPSHOTS", "this gateway is already making %d snapshots; retry, or raise HOLDFAST_GATEWAY_MAX_SNAPSHOTS", h.Limit)
+		return nil, fault.New(fault.Exhausted, "TOO_MANY_SNAPSHOTS", "this gateway is already making %d snapshots; retry, or raise HOLDFAST_GATEWAY_MAX_SNAPSHOTS", h.MaxSnapshots)
 	}
 	return leave, nil
 }

@@ -61,7 +61,7 @@ func (h *Handlers) History(w http.ResponseWriter, r *http.Request, tenant string
 		run, err = h.Sessions.Run(r.Context(), tenant, &statev1.Run{SessionId: reader.request.SessionID, RunId: reader.request.RunID})
 	}
 	if err == nil {
-		err = h.Follower.Of(reader.request, session, run).To(r.Context(), reader)
+		err = h.Follower.FollowRun(reader.request, session, run).To(r.Context(), reader)
 	}
 	if err != nil && !errors.Is(err, errFull) && fault.ReasonOf(err) != "RUN_NOT_FOUND" { // such a run has no chunks
 		return err
@@ -91,7 +91,7 @@ func historyRequest(r *http.Request) (*pageReader, error) {
 			return nil, err
 		}
 	}
-	return &pageReader{request: follow.Request{After: from, RunID: run, Only: run != "", Stored: true}, limit: int(limit), step: int32(step)}, nil
+	return &pageReader{request: follow.Request{After: from, RunID: run, OnlyRun: run != "", StoredOnly: true}, limit: int(limit), step: int32(step)}, nil
 }
 
 const maxSequence = 1<<53 - 1
@@ -110,8 +110,8 @@ type pageReader struct {
 // Flush does nothing: the page is sent as a whole.
 func (*pageReader) Flush() error { return nil }
 
-// Beat does nothing.
-func (*pageReader) Beat() error { return nil }
+// Heartbeat does nothing.
+func (*pageReader) Heartbeat() error { return nil }
 
 // Frame adds a frame to the page.
 func (p *pageReader) Frame(f *frame.Frame) error {

@@ -29,7 +29,7 @@ func (h *Handlers) addLive(ctx context.Context, s *statev1.GetSessionResponse, s
 	}
 	ctx, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
-	if frames := h.Follower.InFlight(ctx, s.GetSession()); len(frames) > 0 {
+	if frames := h.Follower.StepInFlight(ctx, s.GetSession()); len(frames) > 0 {
 		v.addStepInFlight(s.GetCurrentRun(), frames)
 		v.sequence = frames[len(frames)-1].Sequence
 	}

@@ -21,7 +21,7 @@ func (h *Handlers) Messages(w http.ResponseWriter, r *http.Request, tenant strin
 	if err != nil {
 		return err
 	}
-	session, err := h.Sessions.Whole(r.Context(), tenant, id)
+	session, err := h.Sessions.SessionDetails(r.Context(), tenant, id)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (h *Handlers) Snapshot(w http.ResponseWriter, r *http.Request, tenant strin
 	}
 	defer leave()
 	for range attempts {
-		s, err := h.Sessions.Whole(r.Context(), tenant, id)
+		s, err := h.Sessions.SessionDetails(r.Context(), tenant, id)
 		if err != nil {
 			return err
 		}

@@ -46,7 +46,7 @@ func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more b
 	if err != nil || !all || n == limit {
 		return n, more, err
 	}
-	orphaned := session.ClaimOrphaned{Claim: command, After: session.Millis(c.config.OrphanedAfter.Milliseconds())}
+	orphaned := session.ClaimOrphaned{Claim: command, Grace: session.Millis(c.config.OrphanedAfter.Milliseconds())}
 	orphans, _, err := c.claimDue(ctx, store.Orphaned{ExecutorID: c.executorID, Now: command.Now}, need, limit-n, orphaned.Decide)
 	if err != nil {
 		return n, more, err

@@ -21,5 +21,5 @@ type Config struct {
 
 // tail is the part of the conversation in a claim.
 func (c Config) tail() session.Tail {
-	return session.Tail{Messages: c.TailMessages, Bytes: c.TailBytes}
+	return session.Tail{MaxMessages: c.TailMessages, MaxBytes: c.TailBytes}
 }

@@ -46,7 +46,7 @@ func (h *HandOver) findExecutor(agentType string) {
 func (h *HandOver) command() session.HandOver {
 	return session.HandOver{
 		Claim: session.Claim{ExecutorID: h.executor.executorID, Now: h.scheduler.millis()},
-		Tail:  h.scheduler.config.tail(), Bytes: maxHandOverBytes,
+		Tail:  h.scheduler.config.tail(), MaxBytes: maxHandOverBytes,
 	}
 }
 
@@ -73,12 +73,12 @@ func (h *HandOver) Claim(v *session.View, own *session.Change) error {
 		return nil
 	}
 	h.wrote = true
-	if h.executor == nil && !h.looked && own.Begins() {
+	if h.executor == nil && !h.looked && own.CanHandOver() {
 		if h.findExecutor(own.NewRun.AgentType); h.executor != nil {
-			return &session.Wider{Targets: []session.Target{{Key: own.Session.Key, Need: h.Need(session.Need{})}}}
+			return &session.IncompleteViewError{Targets: []session.Target{{Key: own.Session.Key, Need: h.Need(session.Need{})}}}
 		}
 	}
-	if h.executor == nil || !own.Begins() {
+	if h.executor == nil || !own.CanHandOver() {
 		return nil
 	}
 	if h.reserved = h.reserved || h.scheduler.hub.reserve(h.executor); !h.reserved { // another command was faster

@@ -93,7 +93,7 @@ func (s *Scheduler) sendSignals(ctx context.Context, all []string) {
 func (s *Scheduler) listen(ctx context.Context) {
 	for failing := false; ; failing = true {
 		began := s.Now()
-		err := s.Signals.Hear(ctx, s.receive)
+		err := s.Signals.Listen(ctx, s.receive)
 		if ctx.Err() != nil {
 			return
 		}

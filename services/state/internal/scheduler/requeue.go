@@ -18,8 +18,8 @@ func (s *Scheduler) RequeueLost(ctx context.Context, executorID string, held []s
 
 // requeueLost requeues the runs claimed by the executor before the time and not held by it.
 func (s *Scheduler) requeueLost(ctx context.Context, executorID string, held []string, before session.Millis) error {
-	command := session.RequeueLost{ExecutorID: executorID, Held: held, ClaimedBefore: before, Now: s.millis()}
-	due := store.Lost{ExecutorID: executorID, Held: held, ClaimedBefore: before}
+	command := session.RequeueLost{ExecutorID: executorID, HeldRunIDs: held, ClaimedBefore: before, Now: s.millis()}
+	due := store.LostClaims{ExecutorID: executorID, HeldRunIDs: held, ClaimedBefore: before}
 	for {
 		requeued, err := s.Store.UpdateDue(ctx, due, session.Need{}, lostBatch, command.Decide)
 		if err != nil {

@@ -23,11 +23,11 @@ type Store interface {
 // Commands ends claims after a failed sending.
 type Commands interface {
 	// Release queues a claimed run again.
-	Release(ctx context.Context, ref session.Ref) error
+	Release(ctx context.Context, ref session.ClaimRef) error
 
 	// Fail ends a claimed run as failed, with the consequences for its family. bytes is about
 	// how much memory the command needs.
-	Fail(ctx context.Context, ref session.Ref, failure session.Failure, bytes int) error
+	Fail(ctx context.Context, ref session.ClaimRef, failure session.Failure, bytes int) error
 }
 
 // Peers are the scheduler's dependencies. All fields but Signals must be set.
@@ -112,7 +112,7 @@ func (s *Scheduler) Notify(changes []*session.Change) {
 		if c == nil {
 			continue
 		}
-		for _, r := range []*session.Run{c.NewRun, c.Begun} {
+		for _, r := range []*session.Run{c.NewRun, c.Dequeued} {
 			if r != nil {
 				s.wakeIfDue(r, now)
 			}

@@ -41,8 +41,8 @@ type Claim struct {
 
 func (c *Claim) run() *session.Run { return &c.Change.Runs[0] }
 
-func (c *Claim) ref() session.Ref {
-	return session.Ref{Key: c.View.Session.Key, RunID: c.run().RunID, Epoch: c.run().Epoch}
+func (c *Claim) ref() session.ClaimRef {
+	return session.ClaimRef{Key: c.View.Session.Key, RunID: c.run().RunID, Epoch: c.run().Epoch}
 }
 
 // OversizedError is the error of a claim larger than a message.

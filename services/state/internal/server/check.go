@@ -82,9 +82,9 @@ func checkKey(tenant, sessionID string) (session.Key, error) {
 	return session.Key{Tenant: tenant, SessionID: sessionID}, cmp.Or(checkID("tenant", tenant), checkID("session_id", sessionID))
 }
 
-func checkRef(r *statev1.RunRef) (session.Ref, error) {
+func checkRef(r *statev1.RunRef) (session.ClaimRef, error) {
 	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	return session.Ref{Key: key, RunID: r.GetRunId(), Epoch: r.GetEpoch()}, cmp.Or(err, checkID("run_id", r.GetRunId()))
+	return session.ClaimRef{Key: key, RunID: r.GetRunId(), Epoch: r.GetEpoch()}, cmp.Or(err, checkID("run_id", r.GetRunId()))
 }
 
 // checkHeld gives Invalid (EXECUTOR_INVALID, ID_INVALID).

@@ -57,8 +57,8 @@ func (s *workService) newCommit(r *statev1.CommitStepRequest) (session.Commit, e
 		return session.Commit{}, err
 	}
 	command := session.Commit{
-		Ref: ref, Step: r.GetStep(), ExpectedVersion: r.GetExpectedVersion(),
-		Told: r.GetToldCalls(), Suspension: suspensionIn(r), ExpireAfter: session.Millis(s.suspendedTTL.Milliseconds()),
+		ClaimRef: ref, Step: r.GetStep(), ExpectedVersion: r.GetExpectedVersion(),
+		LateReported: r.GetToldCalls(), Suspension: suspensionIn(r), ExpireAfter: session.Millis(s.suspendedTTL.Milliseconds()),
 		Limits: limits.sessionLimits(), Now: s.clock.millis(),
 	}
 	command.CheckpointID = checkpointID(ref.SessionID, r.GetStep(), command.Now, s.ids())

@@ -108,14 +108,14 @@ func opIn(op *statev1.StateOp) (row session.StateOp, problem string) {
 	row.Key = op.GetKey()
 	switch o := op.GetOp().(type) {
 	case *statev1.StateOp_Replace:
-		row.Kind, row.Value = session.Replace, o.Replace
+		row.Kind, row.Value = session.OpReplace, o.Replace
 	case *statev1.StateOp_Append:
-		row.Kind, row.Value = session.Append, o.Append
+		row.Kind, row.Value = session.OpAppend, o.Append
 		if !beginsWith(o.Append, '[') {
 			return row, "appends a value that is not a JSON array"
 		}
 	case *statev1.StateOp_Delete:
-		row.Kind = session.Delete
+		row.Kind = session.OpDelete
 		if !o.Delete {
 			return row, "has delete: false, which has no meaning"
 		}
@@ -134,11 +134,11 @@ func opsOut(ops []session.StateOp) []*statev1.StateOp {
 	for i, op := range ops {
 		list[i] = &statev1.StateOp{Key: op.Key}
 		switch op.Kind {
-		case session.Replace:
+		case session.OpReplace:
 			list[i].Op = &statev1.StateOp_Replace{Replace: op.Value}
-		case session.Append:
+		case session.OpAppend:
 			list[i].Op = &statev1.StateOp_Append{Append: op.Value}
-		case session.Delete:
+		case session.OpDelete:
 			list[i].Op = &statev1.StateOp_Delete{Delete: true}
 		}
 	}

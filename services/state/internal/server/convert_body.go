@@ -12,7 +12,7 @@ import (
 )
 
 // bodies lets commands read message bodies, which package session does not decode.
-var bodies = session.Bodies{Same: sameContent, Shown: isVisible, Adopt: adoptMessage, Ran: anyToolRan}
+var bodies = session.BodyFuncs{SameContent: sameContent, IsVisible: isVisible, MoveToRun: adoptMessage, RanTool: anyToolRan}
 
 func decodeBody(row session.Message) (*eventv1.Message, error) {
 	m := &eventv1.Message{}

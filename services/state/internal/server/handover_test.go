@@ -407,7 +407,7 @@ func TestARunIsNotHandedToAnUnregisteredExecutor(t *testing.T) {
 		s := b.open("e1", 1)
 		b.waitUntilIdle("e1")
 		on.around(func(write func() error) error {
-			_, err := b.store.Forget(b.Context(), b.millis()+1)
+			_, err := b.store.UnregisterSilent(b.Context(), b.millis()+1)
 			return errors.Join(err, write())
 		})
 		b.start("a")
@@ -435,8 +435,8 @@ func TestAnExecutorUnregisteredAfterTheWriteLosesTheRun(t *testing.T) {
 		b.waitUntilIdle("e1")
 		on.around(func(write func() error) error {
 			err := write()
-			_, gone := b.store.Forget(b.Context(), b.millis()+1)
-			_, swept := on.Store.UpdateDue(b.Context(), store.Silent{}, session.Need{}, 10, session.RequeueSilent{Now: b.millis()}.Decide)
+			_, gone := b.store.UnregisterSilent(b.Context(), b.millis()+1)
+			_, swept := on.Store.UpdateDue(b.Context(), store.OwnerUnregistered{}, session.Need{}, 10, session.RequeueSilent{Now: b.millis()}.Decide)
 			return errors.Join(err, gone, swept)
 		})
 		b.start("a")
@@ -631,7 +631,7 @@ func TestACommandThatBeginsNoRunTakesNoCredit(t *testing.T) {
 	b.waitUntilIdle("e1")
 	handOver := b.server.scheduler.HandOver("support")
 	handOver.Reset()
-	b.must(handOver.Claim(&session.View{ExecutorLives: true}, &session.Change{}))
+	b.must(handOver.Claim(&session.View{ExecutorRegistered: true}, &session.Change{}))
 	if left := b.freeCredits("e1"); left != 1 {
 		t.Errorf("%d credits are free, want 1", left)
 	}

@@ -12,7 +12,7 @@ func (s *workService) Heartbeat(ctx context.Context, r *statev1.HeartbeatRequest
 	if err := checkID("executor_id", id); err != nil {
 		return nil, err
 	}
-	known, err := s.registry.Beat(ctx, id, s.clock.millis())
+	known, err := s.registry.Heartbeat(ctx, id, s.clock.millis())
 	if err != nil && ctx.Err() == nil {
 		s.suspects.MissedHeartbeat()
 	}

@@ -94,23 +94,23 @@ func (l Limits) facets(r *statev1.ListSessionsRequest) (all, anyOf []session.Fac
 	for _, f := range []struct {
 		value string
 		facet func(string) session.Facet
-	}{{r.GetUserId(), session.OfUser}, {r.GetOrganizationId(), session.OfOrganization}, {r.GetAgentType(), session.OfAgent}, {r.GetParentSessionId(), session.OfParent}} {
+	}{{r.GetUserId(), session.UserFacet}, {r.GetOrganizationId(), session.OrganizationFacet}, {r.GetAgentType(), session.AgentFacet}, {r.GetParentSessionId(), session.ParentFacet}} {
 		if f.value != "" {
 			all = append(all, f.facet(f.value))
 		}
 	}
 	if r.GetRoots() {
-		all = append(all, session.OfParent(""))
+		all = append(all, session.ParentFacet(""))
 	}
 	for _, tag := range r.GetTags() {
-		all = append(all, session.OfTag(tag))
+		all = append(all, session.TagFacet(tag))
 	}
 	for key, value := range r.GetMetadata() {
-		all = append(all, session.OfMetadata(key, value))
+		all = append(all, session.MetadataFacet(key, value))
 	}
 	statuses, err := statusesIn(r.GetStatuses())
 	for _, status := range statuses {
-		anyOf = append(anyOf, session.OfStatus(status))
+		anyOf = append(anyOf, session.StatusFacet(status))
 	}
 	if len(anyOf) == 1 {
 		return append(all, anyOf[0]), nil, err

@@ -147,7 +147,7 @@ func (l Limits) memoryQuery(r *statev1.SearchMemoriesRequest) (store.MemoryQuery
 		return store.MemoryQuery{}, memoryInvalid("min_score is %v; give 0 to 1", score)
 	}
 	limit, err := pageLimit(r.GetLimit())
-	words := session.Words(r.GetQuery(), maxQueryWords)
+	words := session.SearchWords(r.GetQuery(), maxQueryWords)
 	return store.MemoryQuery{
 		Words: words, EntityID: r.GetEntityId(), Source: r.GetSource(), MinHits: minHits(r.GetMinScore(), len(words)), Limit: limit,
 	}, err

@@ -27,7 +27,7 @@ func (o *overdue) expire(ctx context.Context, limit int) (sweep.Summary, error) 
 	return sweep.Expiry{Store: o.lister, Expire: o.expireSession, Now: o.clock, Log: o.log}.Run(ctx, limit)
 }
 
-func (o *overdue) expireSession(ctx context.Context, key session.Key) (session.Expired, error) {
+func (o *overdue) expireSession(ctx context.Context, key session.Key) (session.ExpiryResult, error) {
 	command := session.Expire{Key: key, Now: o.clock.millis()}
 	return spread(ctx, o.runner, session.Target{Key: key, Need: command.Need()}, overdueBytes, command.Now, alone(command.Decide))
 }
@@ -38,7 +38,7 @@ func (o *overdue) timeOut(ctx context.Context, key session.Key) error {
 	if err != nil {
 		return err
 	}
-	command := session.Timeout{Key: key, Response: always(answer), NewRunID: o.ids.run(), Now: o.clock.millis()}
+	command := session.TimeoutCalls{Key: key, Response: always(answer), NewRunID: o.ids.run(), Now: o.clock.millis()}
 	_, err = spread(ctx, o.runner, session.Target{Key: key, Need: command.Need()}, overdueBytes, command.Now, alone(command.Decide))
 	if fault.KindOf(err) == fault.NotFound {
 		return nil

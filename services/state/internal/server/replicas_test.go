@@ -17,8 +17,8 @@ type signalCounter struct {
 	received atomic.Int64
 }
 
-func (h *signalCounter) Hear(ctx context.Context, hear func(string)) error {
-	return h.Store.Hear(ctx, func(signal string) {
+func (h *signalCounter) Listen(ctx context.Context, hear func(string)) error {
+	return h.Store.Listen(ctx, func(signal string) {
 		hear(signal)
 		h.received.Add(1)
 	})

@@ -66,7 +66,7 @@ func spreadAll[A any](ctx context.Context, r *runner, handOver *scheduler.HandOv
 			return nil, answer, err
 		}
 		family := session.Family{Now: now, NewID: r.ids.run, Targets: targets, Abandon: always(abandoned)}
-		changes, err := family.Spread(views, own)
+		changes, err := family.Propagate(views, own)
 		if err != nil {
 			return nil, answer, err
 		}
@@ -111,33 +111,35 @@ func run[A any](ctx context.Context, r *runner, targets []session.Target, bytes 
 			answer, written = a, changes
 			return changes, err
 		})
-		wider, more := errors.AsType[*session.Wider](err)
+		wider, more := errors.AsType[*session.IncompleteViewError](err)
 		if !more {
 			if err == nil {
 				r.scheduler.Notify(written)
 			}
 			return answer, err
 		}
-		targets = wider.Widen(targets)
+		targets = wider.Extend(targets)
 	}
 	return answer, fault.New(fault.Conflict, "FAMILY_TOO_LARGE",
 		"more than %d sessions of the family have to change together; change its branches one by one, from below", r.maxFamily)
 }
 
 // Fail implements scheduler.Commands.
-func (r *runner) Fail(ctx context.Context, ref session.Ref, failure session.Failure, bytes int) error {
-	command := session.Finish{Ref: ref, Now: r.clock.millis(), Outcome: session.Outcome{Status: session.RunFailed, Failure: &failure}}
+func (r *runner) Fail(ctx context.Context, ref session.ClaimRef, failure session.Failure, bytes int) error {
+	command := session.Finish{ClaimRef: ref, Now: r.clock.millis(), Outcome: session.Outcome{Status: session.RunFailed, Failure: &failure}}
 	_, err := spread(ctx, r, session.Target{Key: ref.Key, Need: command.Need()}, bytes, command.Now, alone(command.Decide))
 	return err
 }
 
 // Release implements scheduler.Commands.
-func (r *runner) Release(ctx context.Context, ref session.Ref) error { return r.release(ctx, ref, 0) }
+func (r *runner) Release(ctx context.Context, ref session.ClaimRef) error {
+	return r.release(ctx, ref, 0)
+}
 
 // release queues a claimed run again, due after the delay.
-func (r *runner) release(ctx context.Context, ref session.Ref, delay session.Millis, usage ...session.Usage) error {
+func (r *runner) release(ctx context.Context, ref session.ClaimRef, delay session.Millis, usage ...session.Usage) error {
 	const releaseBytes = 1024 // without usage
-	command := session.Release{Ref: ref, Delay: delay, Usage: usage, Now: r.clock.millis()}
+	command := session.Release{ClaimRef: ref, Delay: delay, Usage: usage, Now: r.clock.millis()}
 	_, err := update(ctx, r, session.Target{Key: ref.Key, Need: command.Need()}, releaseBytes+usageBytes(usage), silent(command.Decide))
 	return err
 }

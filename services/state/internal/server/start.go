@@ -49,7 +49,7 @@ func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (
 }
 
 // start runs the command, and hands the run over to an idle executor.
-func (s *runService) start(ctx context.Context, post session.Post, command startCommand, bytes int) (session.Started, error) {
+func (s *runService) start(ctx context.Context, post session.RunRequest, command startCommand, bytes int) (session.Started, error) {
 	handOver := s.runner.scheduler.HandOver(post.AgentType)
 	defer handOver.Abandon()
 	command.targets[0].Need = handOver.Need(command.targets[0].Need)
@@ -63,11 +63,11 @@ func (s *runService) start(ctx context.Context, post session.Post, command start
 }
 
 // newPost returns the common part of all intents' commands, of a checked request.
-func (s *runService) newPost(r *statev1.StartRunRequest) (session.Post, error) {
-	post := session.Post{
+func (s *runService) newPost(r *statev1.StartRunRequest) (session.RunRequest, error) {
+	post := session.RunRequest{
 		Key: session.Key{Tenant: r.GetTenant(), SessionID: s.sessionID(r)}, AgentType: r.GetAgentType(),
 		RequestKey: r.GetRequestKey(), RunID: s.ids.run(), MessageID: s.ids.message(), Now: s.clock.millis(),
-		Seen: r.GetSeenRunId(), OnBusy: busyIn[r.GetOnBusy()], Limits: s.limits.sessionLimits(), Bodies: bodies,
+		LastSeenRunID: r.GetSeenRunId(), OnBusy: busyIn[r.GetOnBusy()], Limits: s.limits.sessionLimits(), Bodies: bodies,
 	}
 	post.Traceparent, post.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
 	if timeout := r.GetTimeoutMs(); timeout > 0 {
@@ -95,13 +95,13 @@ func (s *runService) newPost(r *statev1.StartRunRequest) (session.Post, error) {
 }
 
 // newStartCommand returns the command of the request's intent.
-func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.Post) (startCommand, error) {
-	send := session.Send{Post: post, New: session.Create{
+func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.RunRequest) (startCommand, error) {
+	send := session.Send{RunRequest: post, NewSession: session.Create{
 		ParentID: r.GetParent().GetSessionId(), Child: newChildIn(r.GetParent()), UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(),
 		Tags: r.GetTags(), Metadata: r.GetMetadata(), State: r.GetCustomState(),
 	}}
-	if send.New.State == "" {
-		send.New.State = "{}"
+	if send.NewSession.State == "" {
+		send.NewSession.State = "{}"
 	}
 	own := func(need session.Need, decide func(...*session.View) (*session.Change, session.Started, error)) (startCommand, error) {
 		return startCommand{[]session.Target{{Key: post.Key, Need: need}}, decide}, nil
@@ -115,14 +115,14 @@ func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.Po
 		return own(c.Need(), c.Decide)
 	case *statev1.StartRunRequest_Resume:
 		add, err := s.addition(intent.Resume, post.Now)
-		c := session.Resume{Post: post, CheckpointID: intent.Resume.GetCheckpointId(), Addition: add}
+		c := session.Resume{RunRequest: post, CheckpointID: intent.Resume.GetCheckpointId(), Addition: add}
 		if err != nil {
 			return startCommand{}, err
 		}
 		return own(c.Need(), alone(c.Decide))
 	case *statev1.StartRunRequest_Retry:
 		add, err := s.addition(intent.Retry, post.Now)
-		c := session.Retry{Post: post, Addition: add}
+		c := session.Retry{RunRequest: post, Addition: add}
 		if err != nil {
 			return startCommand{}, err
 		}
@@ -130,7 +130,7 @@ func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.Po
 	case *statev1.StartRunRequest_Branch:
 		add, err := s.addition(intent.Branch, post.Now)
 		from := session.Key{Tenant: post.Tenant, SessionID: intent.Branch.GetFromSessionId()}
-		c := session.BranchOff{Post: post, From: from, CheckpointID: intent.Branch.GetCheckpointId(), Addition: add}
+		c := session.BranchAndStart{RunRequest: post, From: from, CheckpointID: intent.Branch.GetCheckpointId(), Addition: add}
 		return startCommand{c.Targets(), c.Decide}, err
 	default:
 		return own(send.Need(), send.Decide)

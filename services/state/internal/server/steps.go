@@ -34,7 +34,7 @@ func (s *sessionService) ListSteps(ctx context.Context, r *statev1.ListStepsRequ
 
 func stepsOut(key session.Key, found *store.Steps) (*statev1.ListStepsResponse, error) {
 	answer := &statev1.ListStepsResponse{
-		Session: sessionOut(&found.Session), CurrentRun: runOut(key, found.Current), HasMore: found.More, Stands: found.Stands,
+		Session: sessionOut(&found.Session), CurrentRun: runOut(key, found.Current), HasMore: found.More, Stands: found.LastStep,
 	}
 	for i := range found.Page {
 		step, err := stepOut(&found.Page[i])

@@ -230,7 +230,7 @@ func TestAClientThatReadsNothingDelaysNoOtherStop(t *testing.T) {
 		})
 	}
 	b.eventually("the executor that does not read is not idle", func() bool {
-		return b.server.scheduler.HandOver("support").Need(session.Need{}).Executor == ""
+		return b.server.scheduler.HandOver("support").Need(session.Need{}).ExecutorID == ""
 	})
 	s := b.open("e1", 10)
 	b.requestStop("deaf0", interrupts)

@@ -18,10 +18,10 @@ var submitOutcomes = map[session.SubmitStatus]statev1.SubmitCallResponse_Outcome
 }
 
 var continuations = map[session.Continuation]statev1.SubmitCallResponse_Continuation{
-	session.NoContinuation: statev1.SubmitCallResponse_CONTINUATION_NOTHING,
-	session.NewRun:         statev1.SubmitCallResponse_CONTINUATION_NEW_RUN,
-	session.LiveRun:        statev1.SubmitCallResponse_CONTINUATION_LIVE_RUN,
-	session.CallerResumes:  statev1.SubmitCallResponse_CONTINUATION_CALLER_RESUMES,
+	session.NoContinuation:  statev1.SubmitCallResponse_CONTINUATION_NOTHING,
+	session.ContinueNewRun:  statev1.SubmitCallResponse_CONTINUATION_NEW_RUN,
+	session.ContinueLiveRun: statev1.SubmitCallResponse_CONTINUATION_LIVE_RUN,
+	session.CallerResumes:   statev1.SubmitCallResponse_CONTINUATION_CALLER_RESUMES,
 }
 
 // callService implements statev1.CallServiceServer.
@@ -67,7 +67,7 @@ func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallReque
 
 // missingCall returns the fault for a call unknown to the family of the session.
 func (s *callService) missingCall(ctx context.Context, requested session.Key, callID string) error {
-	command := session.Missing{Key: requested, CallID: callID}
+	command := session.ExplainMissingCall{Key: requested, CallID: callID}
 	_, err := update(ctx, s.runner, session.Target{Key: requested, Need: command.Need()}, 0, command.Decide)
 	return err
 }
@@ -126,7 +126,7 @@ func (l Limits) checkUnread(v *session.View, change *session.Change) error {
 	if change == nil || len(change.Calls) == 0 || v.Session == nil {
 		return nil
 	}
-	if size := change.Unread(v); size > l.StepBytes {
+	if size := change.UnreadBytes(v); size > l.StepBytes {
 		return fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
 			"the answers that session %q waits to read would have %d bytes together; the limit is %d: answer with an error, or with a reference to the result",
 			v.Session.SessionID, size, l.StepBytes)

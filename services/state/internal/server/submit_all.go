@@ -76,7 +76,7 @@ func (s *callService) describeSession(ctx context.Context, key session.Key, cont
 			return err
 		}
 	}
-	out.Session, out.Run, out.OpenCalls = sessionOut(&snapshot.Session), runOut(key, run), int32(snapshot.Open)
+	out.Session, out.Run, out.OpenCalls = sessionOut(&snapshot.Session), runOut(key, run), int32(snapshot.AwaitedCalls)
 	return nil
 }
 
@@ -144,9 +144,9 @@ func checkOwners(groups []ownerGroup) error {
 	return nil
 }
 
-var goOnIn = map[statev1.GoOn]session.GoOn{
-	statev1.GoOn_GO_ON_ASKED:    session.GoOnAsked,
-	statev1.GoOn_GO_ON_ANSWERED: session.GoOnAnswered,
+var goOnIn = map[statev1.GoOn]session.ResumePolicy{
+	statev1.GoOn_GO_ON_ASKED:    session.ResumeOwnCalls,
+	statev1.GoOn_GO_ON_ANSWERED: session.ResumeAllCalls,
 }
 
 // checkSeenRun gives Conflict (RUN_STALE) unless the run has written, or helped to write, the
@@ -167,7 +167,7 @@ func (s *callService) checkSeenRun(ctx context.Context, key session.Key, runID s
 		return err
 	}
 	if err != nil || snapshot.Current == nil || snapshot.Current.MessageID != seen.MessageID {
-		return session.Stale(key)
+		return session.RunStale(key)
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func (s *callService) submitGroup(ctx context.Context, r *statev1.SubmitCallsReq
 	}
 	command := session.SubmitAll{Key: g.key, Answers: g.answers, NewRunID: s.ids.run(), Now: s.clock.millis()}
 	if g.key.SessionID == r.GetSessionId() {
-		command.GoOn = goOnIn[r.GetGoOn()]
+		command.Resume = goOnIn[r.GetGoOn()]
 		command.Traceparent, command.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
 	}
 	target := session.Target{Key: command.Key, Need: command.Need()}

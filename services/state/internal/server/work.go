@@ -56,8 +56,8 @@ func (s *workService) RecordPlan(ctx context.Context, r *statev1.RecordPlanReque
 	if size += opBytes(ops); size > limit {
 		return nil, session.StateTooLarge(size, limit, ops)
 	}
-	command := session.Plan{
-		Ref: ref, Step: r.GetStep(), Body: body, CallIDs: calls, Usage: usage, Ops: ops, Limits: s.limits.sessionLimits(),
+	command := session.RecordPlan{
+		ClaimRef: ref, Step: r.GetStep(), Body: body, CallIDs: calls, Usage: usage, Ops: ops, Limits: s.limits.sessionLimits(),
 	}
 	if _, err := update(ctx, s.runner, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), silent(command.Decide)); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (s *workService) RecordResult(ctx context.Context, r *statev1.RecordResultR
 	if result.Body, err = encode(part); err != nil {
 		return nil, err
 	}
-	command := session.RecordResult{Ref: ref, Step: r.GetStep(), Result: result, Limits: s.limits.sessionLimits()}
+	command := session.RecordResult{ClaimRef: ref, Step: r.GetStep(), Result: result, Limits: s.limits.sessionLimits()}
 	repeated, err := update(ctx, s.runner, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), s.limits.limitJournal(command))
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (s *workService) FinishRun(ctx context.Context, r *statev1.FinishRunRequest
 	if err := s.limits.checkOutcome(r.GetOutcome(), false); err != nil {
 		return nil, err
 	}
-	command := session.Finish{Ref: ref, Outcome: s.limits.outcomeIn(r.GetOutcome()), Now: s.clock.millis()}
+	command := session.Finish{ClaimRef: ref, Outcome: s.limits.outcomeIn(r.GetOutcome()), Now: s.clock.millis()}
 	if command.Usage, err = s.limits.usageIn(r.GetUsage()); err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func (c Branch) Targets() []Target {
 func (c Branch) Decide(views ...*View) ([]*Change, Session, error) {
 	source, branch := views[0], views[len(views)-1]
 	if source.Session == nil {
-		return nil, Session{}, NoSession(c.From)
+		return nil, Session{}, SessionNotFound(c.From)
 	}
 	if branch.Session != nil {
 		return nil, Session{}, fault.New(fault.Conflict, "SESSION_EXISTS", "there is a session %q already; choose another id", c.SessionID)
@@ -47,26 +47,26 @@ func (c Branch) Decide(views ...*View) ([]*Change, Session, error) {
 	return []*Change{nil, change}, s, nil
 }
 
-// BranchOff creates a session like Branch, and begins a run in it.
+// BranchAndStart creates a session like Branch, and begins a run in it.
 //
 // Faults: as for RunRequest and Branch, and TooLarge (STATE_SIZE_EXCEEDED).
-type BranchOff struct {
-	Post
+type BranchAndStart struct {
+	RunRequest
 	From         Key
 	CheckpointID string
 	Addition
 }
 
 // Targets lists the sessions for Decide, in the order of its views.
-func (c BranchOff) Targets() []Target {
+func (c BranchAndStart) Targets() []Target {
 	source := Target{c.From, Need{CheckpointID: c.CheckpointID, MessageIDs: messageIDs(c.allMessages(c.Messages))}}
 	return []Target{{c.Key, Need{RequestKey: c.RequestKey}}, source}
 }
 
 // Decide creates the session and its run. The views are the new session's and the source's.
-func (c BranchOff) Decide(views ...*View) (*Change, Started, error) {
+func (c BranchAndStart) Decide(views ...*View) (*Change, Started, error) {
 	own, source := views[0], views[1]
-	if own.Keyed != nil {
+	if own.KeyedRun != nil {
 		return c.answerRepeat(own, EntryResume)
 	}
 	changes, _, err := Branch{From: c.From, CheckpointID: c.CheckpointID, Key: c.Key, Now: c.Now}.Decide(source, own)

@@ -2,28 +2,28 @@ package session
 
 import "slices"
 
-// Hot is the state of a claimed session after the store's own last write: the session, its
+// CachedSession is the state of a claimed session after the store's own last write: the session, its
 // run and the journal. Most commands of the executor can be decided on it without a read.
 // It is immutable.
-type Hot struct {
+type CachedSession struct {
 	session    Session // its State is empty unless stateKnown
 	run        Run
 	journal    *Journal
 	stateKnown bool // session.State is the custom state
 }
 
-// Heat returns the state of a session after c, a change decided on v for need. It is nil if
+// CacheSession returns the state of a session after c, a change decided on v for need. It is nil if
 // no run is claimed then or the view lacks the journal.
-func Heat(need Need, v *View, c *Change) *Hot {
+func CacheSession(need Need, v *View, c *Change) *CachedSession {
 	switch {
 	case v.Session == nil && (c.Session == nil || !c.Created):
 		return nil
 	case v.Session == nil:
-		return (&Hot{}).After(c)
+		return (&CachedSession{}).After(c)
 	case !need.Journal:
 		return nil
 	}
-	h := &Hot{session: *v.Session, journal: v.Journal, stateKnown: need.State || need.Written && v.Journal.Writes()}
+	h := &CachedSession{session: *v.Session, journal: v.Journal, stateKnown: need.State || need.StateIfWritten && v.Journal.HasStateWrites()}
 	if !h.stateKnown {
 		h.session.State = ""
 	}
@@ -34,8 +34,8 @@ func Heat(need Need, v *View, c *Change) *Hot {
 }
 
 // After returns the state after c; nil if no run is claimed then.
-func (h *Hot) After(c *Change) *Hot {
-	if c.Delete || c.Rewind != nil || c.Begun != nil {
+func (h *CachedSession) After(c *Change) *CachedSession {
+	if c.Delete || c.Rewind != nil || c.Dequeued != nil {
 		return nil
 	}
 	next := *h
@@ -91,12 +91,12 @@ func (change *Change) journalAfter(j *Journal) *Journal {
 
 // View returns a view for need, and false if a read is required. It shows no message ids as
 // taken, so the store must refuse duplicate ids itself.
-func (h *Hot) View(need Need) (*View, bool) {
+func (h *CachedSession) View(need Need) (*View, bool) {
 	if !h.canShow(need) {
 		return nil, false
 	}
 	v := &View{Session: &h.session}
-	if h.stateKnown && !need.State && (!need.Written || !h.journal.Writes()) {
+	if h.stateKnown && !need.State && (!need.StateIfWritten || !h.journal.HasStateWrites()) {
 		s := h.session
 		s.State = ""
 		v.Session = &s
@@ -110,19 +110,19 @@ func (h *Hot) View(need Need) (*View, bool) {
 	return v, true
 }
 
-func (h *Hot) canShow(n Need) bool {
+func (h *CachedSession) canShow(n Need) bool {
 	switch {
 	case n.RunID != "" && n.RunID != h.run.RunID,
-		(n.State || n.Written && h.journal.Writes()) && !h.stateKnown,
-		n.CheckpointAt != 0 && n.CheckpointAt == h.session.StepCount:
+		(n.State || n.StateIfWritten && h.journal.HasStateWrites()) && !h.stateKnown,
+		n.CheckpointStep != 0 && n.CheckpointStep == h.session.StepCount:
 		return false
 	}
-	return n.RequestKey == "" && n.AgentType == "" && n.Executor == "" && len(n.CallIDs) == 0 && n.CheckpointID == "" && n.CheckpointBelow == 0 &&
-		!n.Current && !n.Open && !n.Calls && !n.Children && n.Tail == Tail{} && !n.Waiting && !n.Busy && !n.Undo && n.BackTo == "" && n.Answer == "" && !n.Retry
+	return n.RequestKey == "" && n.AgentType == "" && n.ExecutorID == "" && len(n.CallIDs) == 0 && n.CheckpointID == "" && n.CheckpointBelow == 0 &&
+		!n.Current && !n.Live && !n.Calls && !n.Children && n.Tail == Tail{} && !n.Waiting && !n.OnBusy && !n.Undo && n.RewindToMessage == "" && n.AnswerID == "" && !n.FailedStep
 }
 
 // Size estimates the memory in bytes.
-func (h *Hot) Size() int {
+func (h *CachedSession) Size() int {
 	const fixed = 2 << 10 // the rows and their ids
 	size := fixed + len(h.session.State) + len(h.session.Output)
 	for _, tag := range h.session.Tags {

@@ -6,11 +6,11 @@ import (
 )
 
 // newHot caches a claimed session after a command with this need.
-func newHot(t *testing.T, need Need) *Hot {
+func newHot(t *testing.T, need Need) *CachedSession {
 	t.Helper()
 	v := runningView()
 	v.Session.State, v.Run = `{"a":1}`, v.Live
-	h := Heat(need, v, &Change{})
+	h := CacheSession(need, v, &Change{})
 	if h == nil {
 		t.Fatal("nothing is known of a claimed session that was shown")
 	}
@@ -23,14 +23,14 @@ func TestACachedSessionAnswersOnlyNeedsThatItKnows(t *testing.T) {
 	t.Parallel()
 	h := newHot(t, needAll)
 	for _, known := range []Need{
-		{}, {RunID: h.run.RunID}, {Journal: true}, {MessageIDs: []string{"m"}}, {State: true}, {Written: true}, {CheckpointAt: h.session.StepCount + 1},
+		{}, {RunID: h.run.RunID}, {Journal: true}, {MessageIDs: []string{"m"}}, {State: true}, {StateIfWritten: true}, {CheckpointStep: h.session.StepCount + 1},
 	} {
 		if _, ok := h.View(known); !ok {
 			t.Errorf("%+v takes a read", known)
 		}
 	}
 	h.session.StepCount = 1
-	known := reflect.ValueOf(Need{RunID: "r", MessageIDs: []string{"m"}, Journal: true, State: true, Written: true})
+	known := reflect.ValueOf(Need{RunID: "r", MessageIDs: []string{"m"}, Journal: true, State: true, StateIfWritten: true})
 	for i := range known.NumField() {
 		if !known.Field(i).IsZero() {
 			continue
@@ -74,13 +74,13 @@ func TestAnUnreadStateIsNotCached(t *testing.T) {
 	if _, ok := h.View(Need{State: true}); ok {
 		t.Error("a state is shown without a read")
 	}
-	v, ok := h.View(Need{Written: true})
+	v, ok := h.View(Need{StateIfWritten: true})
 	if !ok || v.Session.State != "" {
 		t.Errorf("got %+v, %t; want a view without the state", v, ok)
 	}
 	written := h.After(&Change{Plan: &Journal{Step: 1, CallIDs: []string{"c"}}}).
-		After(&Change{Result: &Result{CallID: "c", Ops: []StateOp{{Key: "k", Kind: Delete}}}})
-	if _, ok := written.View(Need{Journal: true, Written: true}); ok {
+		After(&Change{Result: &Result{CallID: "c", Ops: []StateOp{{Key: "k", Kind: OpDelete}}}})
+	if _, ok := written.View(Need{Journal: true, StateIfWritten: true}); ok {
 		t.Error("a step with writes to an unknown state is answered without it")
 	}
 	s := written.session
@@ -110,10 +110,10 @@ func TestOnlyClaimedSessionsAreCached(t *testing.T) {
 		}
 	}
 	v := runningView()
-	if Heat(Need{}, v, &Change{}) != nil {
+	if CacheSession(Need{}, v, &Change{}) != nil {
 		t.Error("a session is known whose journal was not shown")
 	}
-	if Heat(needAll, &View{}, &Change{}) != nil {
+	if CacheSession(needAll, &View{}, &Change{}) != nil {
 		t.Error("a session is known that does not exist")
 	}
 }

@@ -25,11 +25,11 @@ type Call struct {
 
 	ConsumedStep int32 // the consuming step; 0 before, and if the end of the run consumed it
 
-	Late   []byte // opaque answer after a consumed timeout
-	LateAt Millis // 0 for none
-	Told   bool   // a step has reported the late answer to the model
+	Late         []byte // opaque answer after a consumed timeout
+	LateAt       Millis // 0 for none
+	LateReported bool   // a step has reported the late answer to the model
 
-	ToldStep int32 // the reporting step; 0 before
+	LateReportedStep int32 // the reporting step; 0 before
 }
 
 // CallKind is the kind of answer that a call accepts.
@@ -57,8 +57,8 @@ func (c Call) isOpen() bool { return c.Answer == "" }
 // has not failed.
 func (c Call) isAwaited() bool { return c.isOpen() && c.RunID != "" }
 
-// Awaited counts the calls that hold suspended sessions.
-func Awaited(calls []Call) (n int) {
+// CountAwaited counts the calls that hold suspended sessions.
+func CountAwaited(calls []Call) (n int) {
 	for _, call := range calls {
 		if call.isAwaited() {
 			n++

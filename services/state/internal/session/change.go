@@ -19,10 +19,10 @@ type Change struct {
 	NewState     bool      // store Session.State whole as of StateVersion, which equals StateBase
 	StateWrite   []StateOp // stored instead of the whole state, as of Session.StateVersion
 	Runs         []Run     // updated by id
-	Begun        *Run      // a waiting run that begins; Runs may have the run before it
+	Dequeued     *Run      // a waiting run that begins; Runs may have the run before it
 	NewRun       *Run      // inserted after Runs, so that one run is live at any moment
-	Held         *Held     // of NewRun, if it waits
-	Unheld       []string  // ids of the runs that wait no more; their input is deleted
+	WaitingInput *RunInput // of NewRun, if it waits
+	DropInputs   []string  // ids of the runs that wait no more; their input is deleted
 	Messages     []Message
 	Plan         *Journal // begins the journal; its Results are ignored
 	Result       *Result  // added to the journal's results
@@ -80,9 +80,9 @@ func (change *Change) dropsCall(call Call) bool {
 	return rewind != nil && rewind.CallsFrom > 0 && call.Step >= rewind.CallsFrom || slices.Contains(change.DropCalls, call.CallID)
 }
 
-// Unread returns the size in bytes of the unread answers after the change, which a claim of
+// UnreadBytes returns the size in bytes of the unread answers after the change, which a claim of
 // the session carries.
-func (change *Change) Unread(v *View) (size int) {
+func (change *Change) UnreadBytes(v *View) (size int) {
 	for _, call := range change.carriedCalls(v) {
 		if call.ConsumedAt == 0 {
 			size += len(call.Response)
@@ -152,7 +152,7 @@ func (change *Change) carriedCalls(v *View) (calls []Call) {
 		after[call.CallID] = call
 	}
 	for _, call := range after {
-		if (call.ConsumedAt == 0 || call.LateAt > 0 && !call.Told) && !change.dropsCall(call) {
+		if (call.ConsumedAt == 0 || call.LateAt > 0 && !call.LateReported) && !change.dropsCall(call) {
 			calls = append(calls, call)
 		}
 	}

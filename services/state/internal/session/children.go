@@ -58,7 +58,7 @@ func (c PutChild) Need() Need { return Need{Current: true, Calls: true, Children
 // Decide writes the child. The change is nil if the record stays the same.
 func (c PutChild) Decide(v *View) (*Change, error) {
 	if v.Session == nil {
-		return nil, NoSession(c.Key)
+		return nil, SessionNotFound(c.Key)
 	}
 	old, known := childOf(v.Children, c.Child.SessionID)
 	if !known && c.Child.Location != Remote {
@@ -160,7 +160,7 @@ func (s *Suspension) withCurrentStatuses(v *View, change *Change) (*Suspension, 
 		updated = *s
 	}
 	updated.Children = nil
-	updated.Keep, updated.ExpiresAt, updated.Holds = 0, 0, nil
+	updated.KeepFor, updated.ExpiresAt, updated.ChildExpiries = 0, 0, nil
 	for id, wait := range s.awaitedChildren() {
 		child, known := childOf(slices.Concat(change.Children, v.Children), id)
 		if !known {

@@ -38,7 +38,7 @@ func TestTheLocationOfAChildIsFixed(t *testing.T) {
 	refused(t, err, fault.Conflict, "CHILD_UNKNOWN")
 	_, err = put(Child{}).Decide(&View{})
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
-	_, _, err = Commit{Ref: ref, Step: 4, Children: []Child{{SessionID: "k", Location: Remote}}}.Decide(v)
+	_, _, err = Commit{ClaimRef: ref, Step: 4, Children: []Child{{SessionID: "k", Location: Remote}}}.Decide(v)
 	refused(t, err, fault.Conflict, "LOCATION_FIXED")
 }
 
@@ -46,14 +46,14 @@ func TestAStepCannotRecordALocalChildWithoutASession(t *testing.T) {
 	t.Parallel()
 	for _, location := range []Location{Local, ""} {
 		c := Commit{
-			Ref: ref, Step: 4, Children: []Child{{SessionID: "ghost", Status: Active, Location: location}},
+			ClaimRef: ref, Step: 4, Children: []Child{{SessionID: "ghost", Status: Active, Location: location}},
 			Outcome:    &Outcome{Status: RunSuspendedAwaitingChildren},
 			Suspension: &Suspension{Children: map[string]ChildWait{"ghost": {}}},
 		}
 		_, _, err := c.Decide(runningView())
 		refused(t, err, fault.Conflict, "CHILD_UNKNOWN")
 	}
-	twice := Commit{Ref: ref, Step: 4, Children: []Child{{SessionID: "far", Location: Remote}, {SessionID: "far", Name: "critic"}}}
+	twice := Commit{ClaimRef: ref, Step: 4, Children: []Child{{SessionID: "far", Location: Remote}, {SessionID: "far", Name: "critic"}}}
 	change, _, err := twice.Decide(runningView())
 	must(t, err)
 	if len(change.Children) != 1 || change.Session.Children != 1 || change.Children[0].Location != Remote || change.Children[0].Name != "critic" {
@@ -81,7 +81,7 @@ func TestAStepRecordsItsChildrenAndCountsNewOnes(t *testing.T) {
 	for i := range v.Children[1:] {
 		v.Children[i+1].Location, v.Children[i+1].CompletedAt = Remote, 40
 	}
-	c := Commit{Ref: ref, Step: 4, Now: 50, Children: []Child{
+	c := Commit{ClaimRef: ref, Step: 4, Now: 50, Children: []Child{
 		{SessionID: "new", Status: Active, Location: Remote},
 		{SessionID: "k", CallID: "c", Status: Failed, Location: Local},
 		{SessionID: "far", Status: Active, Location: Remote, StartedAt: 30},

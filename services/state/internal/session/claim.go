@@ -37,7 +37,7 @@ func (c Claim) raiseEpoch(v *View) (Session, Run) {
 // return in time.
 type ClaimOrphaned struct {
 	Claim
-	After Millis
+	Grace Millis
 }
 
 // Decide claims a queued run with a stop or a passed deadline. The change is nil for any
@@ -46,7 +46,7 @@ func (c ClaimOrphaned) Decide(v *View) (*Change, error) {
 	if v.Run == nil {
 		return nil, nil
 	}
-	if since, ends := v.Run.endDue(); !ends || since+c.After > c.Now {
+	if since, ends := v.Run.endDue(); !ends || since+c.Grace > c.Now {
 		return nil, nil
 	}
 	return c.Claim.Decide(v)

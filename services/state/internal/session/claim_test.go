@@ -14,7 +14,7 @@ func TestARunThatIsNoLongerDueIsSkipped(t *testing.T) {
 	orphaned := ClaimOrphaned{Claim: Claim{ExecutorID: "e", Now: 50}}.Decide
 	stopped, overdue, inTime := run(RunQueued, ""), run(RunQueued, ""), run(RunQueued, "")
 	stopped.Stop, overdue.DeadlineAt, inTime.DeadlineAt = &Stop{Kind: StopAbort}, 50, 51
-	silent, lost := RequeueSilent{}.Decide, RequeueLost{ExecutorID: "e", Held: []string{"held"}, ClaimedBefore: 101}.Decide
+	silent, lost := RequeueSilent{}.Decide, RequeueLost{ExecutorID: "e", HeldRunIDs: []string{"held"}, ClaimedBefore: 101}.Decide
 	held := run(RunRunning, "e")
 	held.RunID = "held"
 	for name, c := range map[string]struct {
@@ -31,9 +31,9 @@ func TestARunThatIsNoLongerDueIsSkipped(t *testing.T) {
 		"an orphan that waits for its agent": {orphaned, View{Session: s, Run: run(RunQueued, "")}, false},
 		"an ended orphan":                    {orphaned, View{Session: s, Run: run(RunFailed, "x")}, false},
 		"a deleted orphan":                   {orphaned, View{Session: s}, false},
-		"a run of a silent executor":         {silent, View{Session: s, Run: run(RunRunning, "x"), HolderSilent: true}, true},
+		"a run of a silent executor":         {silent, View{Session: s, Run: run(RunRunning, "x"), OwnerUnregistered: true}, true},
 		"a run of one that lives":            {silent, View{Session: s, Run: run(RunRunning, "x")}, false},
-		"an ended run of a silent one":       {silent, View{Session: s, Run: run(RunFailed, "x"), HolderSilent: true}, false},
+		"an ended run of a silent one":       {silent, View{Session: s, Run: run(RunFailed, "x"), OwnerUnregistered: true}, false},
 		"a lost claim":                       {lost, View{Session: s, Run: run(RunRunning, "e")}, true},
 		"a claim of another executor":        {lost, View{Session: s, Run: run(RunRunning, "x")}, false},
 		"a claim that is held":               {lost, View{Session: s, Run: held}, false},

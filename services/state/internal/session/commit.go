@@ -19,7 +19,7 @@ import (
 // CHILD_UNKNOWN), NotFound (UNKNOWN_TOOL_CALL), Invalid (OUTCOME_INVALID), TooLarge
 // (STATE_SIZE_EXCEEDED).
 type Commit struct {
-	Ref
+	ClaimRef
 	Step            int32
 	ExpectedVersion int64 // 0 for any
 	Messages        []Message
@@ -28,7 +28,7 @@ type Commit struct {
 	Usage           []Usage   // added after the journal's usage
 	Calls           []Call    // opened by the step; Decide sets SessionID, RunID, Step and CreatedAt
 	Consume         []Consume // answers in the step's messages
-	Told            []string  // ids of calls whose late answer is in the step's messages
+	LateReported    []string  // ids of calls whose late answer is in the step's messages
 	Children        []Child   // new or updated
 	Outcome         *Outcome
 	Suspension      *Suspension // with a suspending outcome
@@ -42,8 +42,8 @@ type Commit struct {
 // if the step touches them.
 func (c Commit) Need() Need {
 	return Need{
-		RunID: c.RunID, MessageIDs: messageIDs(c.Messages), CallIDs: c.callIDs(), CheckpointAt: c.Step,
-		State: len(c.Ops) > 0, Written: true, Journal: true,
+		RunID: c.RunID, MessageIDs: messageIDs(c.Messages), CallIDs: c.callIDs(), CheckpointStep: c.Step,
+		State: len(c.Ops) > 0, StateIfWritten: true, Journal: true,
 		Current: c.suspends(), Calls: c.suspends() || c.fails(), Children: len(c.Suspension.awaitedChildren())+len(c.Children) > 0,
 	}
 }
@@ -101,7 +101,7 @@ func (c Commit) wasUndone(v *View) bool {
 		return false
 	}
 	r := v.Run
-	return r.Status.Over() && r.FinishStep == c.Step && c.Outcome.equal(r.Outcome) &&
+	return r.Status.Ended() && r.FinishStep == c.Step && c.Outcome.equal(r.Outcome) &&
 		(v.Session.StepCount == c.Step || r.Stop != nil && r.Stop.Undo)
 }
 
@@ -203,7 +203,7 @@ func (c Commit) setExpiry(s *Session, calls []Call) {
 		}
 	}
 	if len(s.Suspension.Children) > 0 {
-		s.Suspension.Keep, s.Suspension.ExpiresAt = c.ExpireAfter, s.ExpiresAt
+		s.Suspension.KeepFor, s.Suspension.ExpiresAt = c.ExpireAfter, s.ExpiresAt
 		s.ExpiresAt = s.Suspension.expiry()
 	}
 }

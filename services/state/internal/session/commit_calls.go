@@ -15,7 +15,7 @@ type Consume struct {
 
 // ownCall returns a call of View.NamedCalls if this session owns it.
 func (v *View) ownCall(callID string) (Call, bool) {
-	for _, call := range v.Named {
+	for _, call := range v.NamedCalls {
 		if call.CallID == callID && call.SessionID == v.Session.SessionID {
 			return call, true
 		}
@@ -24,7 +24,7 @@ func (v *View) ownCall(callID string) (Call, bool) {
 }
 
 func (c Commit) callIDs() []string {
-	ids := slices.Clone(c.Told)
+	ids := slices.Clone(c.LateReported)
 	for _, call := range c.Calls {
 		ids = append(ids, call.CallID)
 	}
@@ -50,7 +50,7 @@ func (c Commit) changeCalls(v *View, change *Change) (err error) {
 // an id.
 func (c Commit) newCalls(v *View) ([]Call, error) {
 	taken := map[string]bool{}
-	for _, call := range v.Named {
+	for _, call := range v.NamedCalls {
 		taken[call.CallID] = true
 	}
 	calls := slices.Clone(c.Calls)
@@ -73,7 +73,7 @@ func (c Commit) consumedCalls(v *View) ([]Call, error) {
 		call, known := v.ownCall(consume.CallID)
 		switch {
 		case !known:
-			return nil, NoCall(consume.CallID)
+			return nil, CallNotFound(consume.CallID)
 		case call.ConsumedAt != 0 || taken[call.CallID]:
 			return nil, fault.New(fault.Conflict, "CALL_CONSUMED", "a step has consumed the answer to call %q already", call.CallID)
 		case call.isOpen():
@@ -92,11 +92,11 @@ func (c Commit) consumedCalls(v *View) ([]Call, error) {
 // reportedCalls returns the calls with a late answer that this step reports to the model.
 func (c Commit) reportedCalls(v *View) []Call {
 	var calls []Call
-	for _, id := range c.Told {
+	for _, id := range c.LateReported {
 		call, known := v.ownCall(id)
 		seen := slices.ContainsFunc(calls, func(t Call) bool { return t.CallID == id })
-		if known && call.LateAt != 0 && !call.Told && !seen {
-			call.Told, call.ToldStep = true, c.Step
+		if known && call.LateAt != 0 && !call.LateReported && !seen {
+			call.LateReported, call.LateReportedStep = true, c.Step
 			calls = append(calls, call)
 		}
 	}

@@ -7,13 +7,13 @@ import (
 )
 
 func suspends(status RunStatus, calls ...Call) Commit {
-	return Commit{Ref: ref, Step: 4, Calls: calls, Outcome: &Outcome{Status: status}, Suspension: &Suspension{StepID: "step"}, CheckpointID: "cp", Now: 50}
+	return Commit{ClaimRef: ref, Step: 4, Calls: calls, Outcome: &Outcome{Status: status}, Suspension: &Suspension{StepID: "step"}, CheckpointID: "cp", Now: 50}
 }
 
 func TestAPlainStepNeedsNoRowsThatItDoesNotTouch(t *testing.T) {
 	t.Parallel()
-	got := Commit{Ref: ref, Step: 4, Messages: []Message{{ID: "m"}}, Outcome: &Outcome{Status: RunCompleted}}.Need()
-	if got.Calls || got.Current || got.Children || got.State || got.Open || len(got.CallIDs) > 0 {
+	got := Commit{ClaimRef: ref, Step: 4, Messages: []Message{{ID: "m"}}, Outcome: &Outcome{Status: RunCompleted}}.Need()
+	if got.Calls || got.Current || got.Children || got.State || got.Live || len(got.CallIDs) > 0 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -57,10 +57,10 @@ func TestASuspensionNeedsSomethingToWaitFor(t *testing.T) {
 	consumes.Consume = []Consume{{"c", 1}}
 	v := runningView()
 	v.Calls = []Call{call("c").answeredBy(AnswerClient)}
-	v.Named = v.Calls
+	v.NamedCalls = v.Calls
 	_, _, err = consumes.Decide(v)
 	refused(t, err, fault.Invalid, "OUTCOME_INVALID")
-	_, _, err = Finish{Ref: ref, Outcome: Outcome{Status: RunSuspendedClientTool}}.Decide(runningView())
+	_, _, err = Finish{ClaimRef: ref, Outcome: Outcome{Status: RunSuspendedClientTool}}.Decide(runningView())
 	refused(t, err, fault.Invalid, "OUTCOME_INVALID")
 	waits := suspends(RunSuspendedAwaitingChildren)
 	waits.Suspension = &Suspension{Children: map[string]ChildWait{"nobody": {}}}
@@ -141,17 +141,17 @@ func TestAStepConsumesOnlyTheAnswerThatItHasRead(t *testing.T) {
 		"an answer that grew": {[]Call{call("c").answeredBy(AnswerTimeout).answeredBy(AnswerClient)}, fault.Stale, "ANSWER_CHANGED"},
 	} {
 		v := runningView()
-		v.Named = c.named
-		change, _, err := Commit{Ref: ref, Step: 4, Consume: []Consume{{"c", 1}}}.Decide(v)
+		v.NamedCalls = c.named
+		change, _, err := Commit{ClaimRef: ref, Step: 4, Consume: []Consume{{"c", 1}}}.Decide(v)
 		if f, ok := fault.From(err); !ok || f.Kind != c.kind || f.Reason != c.reason || change != nil {
 			t.Errorf("%s: got %+v, %v", name, change, err)
 		}
 	}
 	v := runningView()
-	v.Named = []Call{call("c").answeredBy(AnswerClient)}
-	_, _, err := Commit{Ref: ref, Step: 4, Consume: []Consume{{"c", 1}, {"c", 1}}}.Decide(v)
+	v.NamedCalls = []Call{call("c").answeredBy(AnswerClient)}
+	_, _, err := Commit{ClaimRef: ref, Step: 4, Consume: []Consume{{"c", 1}, {"c", 1}}}.Decide(v)
 	refused(t, err, fault.Conflict, "CALL_CONSUMED")
-	change, _, err := Commit{Ref: ref, Step: 4, Consume: []Consume{{"c", 1}}, Now: 50}.Decide(v)
+	change, _, err := Commit{ClaimRef: ref, Step: 4, Consume: []Consume{{"c", 1}}, Now: 50}.Decide(v)
 	must(t, err)
 	if len(change.Calls) != 1 || change.Calls[0].ConsumedAt != 50 || change.Calls[0].Answer != AnswerClient {
 		t.Errorf("got %+v", change.Calls)
@@ -163,7 +163,7 @@ func TestACallIDIsUniqueInAFamily(t *testing.T) {
 	cousins := call("c").asConsumed()
 	cousins.SessionID = "cousin"
 	v := runningView()
-	v.Named = []Call{cousins}
+	v.NamedCalls = []Call{cousins}
 	_, _, err := suspends(RunSuspendedClientTool, Call{CallID: "c"}).Decide(v)
 	refused(t, err, fault.Conflict, "CALL_EXISTS")
 	_, _, err = suspends(RunSuspendedClientTool, Call{CallID: "d"}, Call{CallID: "d"}).Decide(runningView())
@@ -178,16 +178,16 @@ func TestAFailedRunDropsItsOpenCalls(t *testing.T) {
 	v := runningView()
 	v.Calls = calls
 	v.Session.Interruption = &Interruption{RunID: "r"}
-	finish, _, err := Finish{Ref: ref, Outcome: Outcome{Status: RunFailed}}.Decide(v)
+	finish, _, err := Finish{ClaimRef: ref, Outcome: Outcome{Status: RunFailed}}.Decide(v)
 	must(t, err)
-	commit, _, err := Commit{Ref: ref, Step: 4, Outcome: &Outcome{Status: RunFailed}, Calls: []Call{{CallID: "new"}}}.Decide(v)
+	commit, _, err := Commit{ClaimRef: ref, Step: 4, Outcome: &Outcome{Status: RunFailed}, Calls: []Call{{CallID: "new"}}}.Decide(v)
 	must(t, err)
 	for name, change := range map[string]*Change{"finish": finish, "commit": commit} {
 		if len(change.DropCalls) != 1 || change.DropCalls[0] != "open" || len(change.NewCalls) != 0 || change.Session.Interruption != nil {
 			t.Errorf("%s: got dropped %v, new %v, %+v", name, change.DropCalls, change.NewCalls, change.Session.Interruption)
 		}
 	}
-	completed, _, err := Finish{Ref: ref, Outcome: Outcome{Status: RunCompleted}}.Decide(v)
+	completed, _, err := Finish{ClaimRef: ref, Outcome: Outcome{Status: RunCompleted}}.Decide(v)
 	if err != nil || len(completed.DropCalls) != 0 {
 		t.Errorf("completed: got dropped %v, %v", completed.DropCalls, err)
 	}
@@ -197,7 +197,7 @@ func TestAnInterruptedSessionHasTheReason(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Run.Stop = &Stop{Kind: StopInterrupt, Reason: "lunch"}
-	change, _, err := Finish{Ref: ref, Outcome: Outcome{Status: RunInterrupted}, Now: 50}.Decide(v)
+	change, _, err := Finish{ClaimRef: ref, Outcome: Outcome{Status: RunInterrupted}, Now: 50}.Decide(v)
 	must(t, err)
 	if got := change.Session.Interruption; got == nil || *got != (Interruption{"r", "lunch", 50}) {
 		t.Errorf("got %+v", got)
@@ -206,12 +206,12 @@ func TestAnInterruptedSessionHasTheReason(t *testing.T) {
 
 func TestAStepOfAnotherVersionIsRefused(t *testing.T) {
 	t.Parallel()
-	_, _, err := Commit{Ref: ref, Step: 4, ExpectedVersion: 6}.Decide(runningView())
+	_, _, err := Commit{ClaimRef: ref, Step: 4, ExpectedVersion: 6}.Decide(runningView())
 	f := refused(t, err, fault.Stale, "VERSION_STALE")
 	if f.Meta["currentVersion"] != "7" || f.Meta["sessionId"] != "s" {
 		t.Errorf("got %v", f.Meta)
 	}
-	_, _, err = Commit{Ref: ref, Step: 4, ExpectedVersion: 7}.Decide(runningView())
+	_, _, err = Commit{ClaimRef: ref, Step: 4, ExpectedVersion: 7}.Decide(runningView())
 	must(t, err)
 }
 
@@ -221,9 +221,9 @@ func TestARepeatedCommitReturnsTheFirstAnswer(t *testing.T) {
 	v.Session.StepCount, v.Session.Version = 4, 8
 	v.Checkpoint = &Checkpoint{ID: "cp", RunID: "r", Step: 4, Epoch: 4}
 	// The messages, calls and answers are written already, by the first commit.
-	v.Taken, v.Named = []string{"m"}, []Call{call("c").answeredBy(AnswerClient).asConsumed(), call("d")}
+	v.TakenIDs, v.NamedCalls = []string{"m"}, []Call{call("c").answeredBy(AnswerClient).asConsumed(), call("d")}
 	change, got, err := Commit{
-		Ref: ref, Step: 4, ExpectedVersion: 7, Messages: []Message{{ID: "m"}}, Calls: []Call{{CallID: "d"}}, Consume: []Consume{{"c", 1}},
+		ClaimRef: ref, Step: 4, ExpectedVersion: 7, Messages: []Message{{ID: "m"}}, Calls: []Call{{CallID: "d"}}, Consume: []Consume{{"c", 1}},
 	}.Decide(v)
 	if err != nil || change != nil || got.ID != "cp" {
 		t.Errorf("got %+v, %+v, %v", change, got, err)
@@ -233,12 +233,12 @@ func TestARepeatedCommitReturnsTheFirstAnswer(t *testing.T) {
 func TestACommittedStepResetsTheLosses(t *testing.T) {
 	t.Parallel()
 	v := runningView()
-	v.Run.Losses, v.HolderSilent = 2, true
+	v.Run.Losses, v.OwnerUnregistered = 2, true
 	requeued, err := RequeueSilent{}.Decide(v)
 	if err != nil || requeued.Runs[0].Losses != 3 || requeued.Runs[0].Status != RunQueued {
 		t.Errorf("got %+v, %v", requeued.Runs, err)
 	}
-	committed, _, err := Commit{Ref: ref, Step: 4}.Decide(v)
+	committed, _, err := Commit{ClaimRef: ref, Step: 4}.Decide(v)
 	if err != nil || committed.Runs[0].Losses != 0 {
 		t.Errorf("got %+v, %v", committed.Runs, err)
 	}
@@ -248,7 +248,7 @@ func TestAFinishKeepsTheUsageOfTheJournalAndItsOwn(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Journal = &Journal{Step: 4, Usage: []Usage{{Model: "plan"}}}
-	change, _, err := Finish{Ref: ref, Outcome: Outcome{Status: RunCompleted}, Usage: []Usage{{Model: "own"}}}.Decide(v)
+	change, _, err := Finish{ClaimRef: ref, Outcome: Outcome{Status: RunCompleted}, Usage: []Usage{{Model: "own"}}}.Decide(v)
 	must(t, err)
 	if len(change.Usage) != 2 || change.Usage[0].Model != "plan" || change.Usage[1].Model != "own" || change.Usage[1].Position != 1 || !change.ClearJournal {
 		t.Errorf("got %+v", change.Usage)

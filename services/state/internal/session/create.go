@@ -80,9 +80,9 @@ func (c Create) findParent(views []*View) (*View, error) {
 		missing = missing || v.Session == nil
 	}
 	if missing {
-		return nil, NoSession(key)
+		return nil, SessionNotFound(key)
 	}
-	return nil, &Wider{[]Target{{key, needParent}}}
+	return nil, &IncompleteViewError{[]Target{{key, needParent}}}
 }
 
 // childRow returns the new session's record in its parent.

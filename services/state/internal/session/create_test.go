@@ -27,7 +27,7 @@ func TestACreatedSessionIsPausedAndHasNoRun(t *testing.T) {
 func TestANewChildIsRecordedInItsParentInTheSameWrite(t *testing.T) {
 	t.Parallel()
 	create := Create{Key: Key{"t", "k"}, AgentType: "b", ParentID: "s", Child: Child{CallID: "c", Name: "critic", Mode: Persistent, SessionID: "ignored"}, State: "{}", Now: 100}
-	start := Send{Post: Post{Key: create.Key, AgentType: "b", RunID: "r1", Now: 100}, New: Create{ParentID: "s", Child: create.Child, State: "{}"}}
+	start := Send{RunRequest: RunRequest{Key: create.Key, AgentType: "b", RunID: "r1", Now: 100}, NewSession: Create{ParentID: "s", Child: create.Child, State: "{}"}}
 	for want, decide := range map[Status]func(...*View) (*Change, error){
 		Paused: func(views ...*View) (*Change, error) { change, _, err := create.Decide(views...); return change, err },
 		Active: func(views ...*View) (*Change, error) { change, _, err := start.Decide(views...); return change, err },
@@ -57,7 +57,7 @@ func TestANewChildNeedsItsParent(t *testing.T) {
 			t.Errorf("%s: no detail", name)
 		}
 	}
-	_, _, err := Send{Post: Post{Key: Key{"t", "k"}, AgentType: "a"}, New: Create{ParentID: "s"}}.Decide(&View{AgentKnown: true}, &View{})
+	_, _, err := Send{RunRequest: RunRequest{Key: Key{"t", "k"}, AgentType: "a"}, NewSession: Create{ParentID: "s"}}.Decide(&View{AgentKnown: true}, &View{})
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 }
 
@@ -71,7 +71,7 @@ func TestTheParentIsFoundAmongOtherViews(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	_, _, err = c.Decide(&View{AgentKnown: true}, stranger)
-	if wider, ok := errors.AsType[*Wider](err); !ok || wider.Targets[0].Key != sessionKey {
+	if wider, ok := errors.AsType[*IncompleteViewError](err); !ok || wider.Targets[0].Key != sessionKey {
 		t.Errorf("got %v", err)
 	}
 }

@@ -14,7 +14,7 @@ func (c DeleteSession) Need() Need { return Need{Children: true} }
 // Decide deletes the session.
 func (c DeleteSession) Decide(v *View) (*Change, error) {
 	if v.Session == nil {
-		return nil, NoSession(c.Key)
+		return nil, SessionNotFound(c.Key)
 	}
 	return &Change{Delete: true}, nil
 }

@@ -15,7 +15,7 @@ type Edit struct {
 // Need lists the rows for Decide.
 func (c Edit) Need() Need {
 	need := c.needRewind()
-	need.BackTo = c.Target
+	need.RewindToMessage = c.Target
 	return need
 }
 
@@ -26,7 +26,7 @@ func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 	switch {
 	case err != nil:
 		return nil, Started{}, err
-	case v.Keyed != nil, !found:
+	case v.KeyedRun != nil, !found:
 		return c.Send.Decide(views...)
 	}
 	if err := c.checkTarget(v); err != nil {
@@ -49,11 +49,11 @@ func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 // isAnswered reports whether the message is in place already and the newest run answers it
 // without a failure or an interruption.
 func (c Edit) isAnswered(v *View) (bool, error) {
-	if len(c.Messages) != 1 || c.Messages[0].ID != c.Target || !v.wroteNewestAnswer(v.Back.Run) {
+	if len(c.Messages) != 1 || c.Messages[0].ID != c.Target || !v.wroteNewestAnswer(v.RewindPoint.Run) {
 		return false, nil
 	}
 	if v.Current.Status == RunFailed || v.Current.Status == RunInterrupted {
 		return false, nil
 	}
-	return c.Bodies.Same(v.Back.Message, c.Messages[0])
+	return c.Bodies.SameContent(v.RewindPoint.Message, c.Messages[0])
 }

@@ -8,25 +8,25 @@ type Expire struct {
 	Now Millis
 }
 
-// Expired is the result of Expire.
-type Expired string
+// ExpiryResult is the result of Expire.
+type ExpiryResult string
 
 // The results of Expire.
 const (
-	ExpiryMarked          Expired = "marked"
-	ExpiryAlreadyTerminal Expired = "already_terminal"
-	ExpiryNotDue          Expired = "not_due"
+	ExpiryMarked          ExpiryResult = "marked"
+	ExpiryAlreadyTerminal ExpiryResult = "already_terminal"
+	ExpiryNotDue          ExpiryResult = "not_due"
 )
 
 // Need lists the rows for Decide.
 func (c Expire) Need() Need { return needForcedEnd }
 
 // Decide fails the session if it has expired.
-func (c Expire) Decide(v *View) (*Change, Expired, error) {
+func (c Expire) Decide(v *View) (*Change, ExpiryResult, error) {
 	s := v.Session
 	switch {
 	case s == nil:
-		return nil, "", NoSession(c.Key)
+		return nil, "", SessionNotFound(c.Key)
 	case s.Status.Terminal():
 		return nil, ExpiryAlreadyTerminal, nil
 	case s.ExpiresAt == 0 || s.ExpiresAt > c.Now:

@@ -17,27 +17,27 @@ type Facet string
 // AllSessions is the facet that every session has.
 const AllSessions Facet = "all"
 
-// OfUser is the facet of a user's sessions.
-func OfUser(id string) Facet { return facet("user", id) }
+// UserFacet is the facet of a user's sessions.
+func UserFacet(id string) Facet { return facet("user", id) }
 
-// OfOrganization is the facet of an organization's sessions.
-func OfOrganization(id string) Facet { return facet("organization", id) }
+// OrganizationFacet is the facet of an organization's sessions.
+func OrganizationFacet(id string) Facet { return facet("organization", id) }
 
-// OfAgent is the facet of an agent's sessions.
-func OfAgent(agentType string) Facet { return facet("agent", agentType) }
+// AgentFacet is the facet of an agent's sessions.
+func AgentFacet(agentType string) Facet { return facet("agent", agentType) }
 
-// OfStatus is the facet of the sessions with this status.
-func OfStatus(s Status) Facet { return facet("status", string(s)) }
+// StatusFacet is the facet of the sessions with this status.
+func StatusFacet(s Status) Facet { return facet("status", string(s)) }
 
-// OfTag is the facet of the sessions with a tag.
-func OfTag(tag string) Facet { return facet("tag", tag) }
+// TagFacet is the facet of the sessions with a tag.
+func TagFacet(tag string) Facet { return facet("tag", tag) }
 
-// OfParent is the facet of a session's children; of the roots for an empty id.
-func OfParent(id string) Facet { return facet("parent", id) }
+// ParentFacet is the facet of a session's children; of the roots for an empty id.
+func ParentFacet(id string) Facet { return facet("parent", id) }
 
-// OfMetadata is the facet of the sessions with a metadata pair. Keys have no control
+// MetadataFacet is the facet of the sessions with a metadata pair. Keys have no control
 // characters, so the separator is unambiguous.
-func OfMetadata(key, value string) Facet { return facet("metadata", key+"\x01"+value) }
+func MetadataFacet(key, value string) Facet { return facet("metadata", key+"\x01"+value) }
 
 // Rank orders facets by the expected number of sessions; the lowest is the most selective.
 func (f Facet) Rank() int {
@@ -63,26 +63,26 @@ func facet(kind, value string) Facet {
 
 // Facets returns the facets of a session, sorted and unique.
 func (s *Session) Facets() []Facet {
-	facets := []Facet{AllSessions, OfAgent(s.AgentType), OfStatus(s.Status), OfParent(s.ParentID)}
+	facets := []Facet{AllSessions, AgentFacet(s.AgentType), StatusFacet(s.Status), ParentFacet(s.ParentID)}
 	if s.UserID != "" {
-		facets = append(facets, OfUser(s.UserID))
+		facets = append(facets, UserFacet(s.UserID))
 	}
 	if s.OrganizationID != "" {
-		facets = append(facets, OfOrganization(s.OrganizationID))
+		facets = append(facets, OrganizationFacet(s.OrganizationID))
 	}
 	for _, tag := range s.Tags {
-		facets = append(facets, OfTag(tag))
+		facets = append(facets, TagFacet(tag))
 	}
 	for key, value := range s.Metadata {
-		facets = append(facets, OfMetadata(key, value))
+		facets = append(facets, MetadataFacet(key, value))
 	}
 	slices.Sort(facets)
 	return slices.Compact(facets)
 }
 
-// Refacet returns the facets that a session loses and gains by a change. before is nil for
+// DiffFacets returns the facets that a session loses and gains by a change. before is nil for
 // a new session, after for a deleted one.
-func Refacet(before, after *Session) (lost, gained []Facet) {
+func DiffFacets(before, after *Session) (lost, gained []Facet) {
 	if before != nil && after != nil && before.Status == after.Status && slices.Equal(before.Tags, after.Tags) &&
 		maps.Equal(before.Metadata, after.Metadata) && before.UserID == after.UserID && before.OrganizationID == after.OrganizationID {
 		return nil, nil // the usual write

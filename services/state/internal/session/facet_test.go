@@ -12,7 +12,7 @@ import (
 func TestASessionIsFoundByEachOfItsProperties(t *testing.T) {
 	t.Parallel()
 	s := Session{AgentType: "a", Status: Paused, UserID: "u", OrganizationID: "o", Tags: []string{"x", "y", "x"}, Metadata: map[string]string{"k": "v"}}
-	want := []Facet{AllSessions, OfAgent("a"), OfMetadata("k", "v"), OfOrganization("o"), OfParent(""), OfStatus(Paused), OfTag("x"), OfTag("y"), OfUser("u")}
+	want := []Facet{AllSessions, AgentFacet("a"), MetadataFacet("k", "v"), OrganizationFacet("o"), ParentFacet(""), StatusFacet(Paused), TagFacet("x"), TagFacet("y"), UserFacet("u")}
 	slices.Sort(want)
 	if got := s.Facets(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -23,8 +23,8 @@ func TestNoTwoPropertiesShareAFacet(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 300)
 	facets := []Facet{
-		OfUser("a"), OfTag("a"), OfAgent("a"), OfParent("a"), OfOrganization("a"), OfMetadata("a", "b=c"), OfMetadata("a=b", "c"),
-		OfTag(long), OfTag(long + "y"), OfUser(long), OfTag("a\x01b"), OfMetadata("a", "b"),
+		UserFacet("a"), TagFacet("a"), AgentFacet("a"), ParentFacet("a"), OrganizationFacet("a"), MetadataFacet("a", "b=c"), MetadataFacet("a=b", "c"),
+		TagFacet(long), TagFacet(long + "y"), UserFacet(long), TagFacet("a\x01b"), MetadataFacet("a", "b"),
 	}
 	seen := map[Facet]bool{}
 	for _, f := range facets {
@@ -56,7 +56,7 @@ func TestTheDifferenceOfFacetsLeadsFromTheOldToTheNew(t *testing.T) {
 		if after != nil {
 			want = after.Facets()
 		}
-		lost, gained := Refacet(before, after)
+		lost, gained := DiffFacets(before, after)
 		got = slices.DeleteFunc(got, func(f Facet) bool { return slices.Contains(lost, f) })
 		got = append(got, gained...)
 		slices.Sort(got)
@@ -75,11 +75,11 @@ func TestATextIsFoundByItsWords(t *testing.T) {
 		"Größe über Ελλάδα":             {"größe", "über", "ελλάδα"},
 		strings.Repeat("x", 70) + " y":  {strings.Repeat("x", 64), "y"},
 	} {
-		if got := Words(text, 100); !slices.Equal(got, want) {
+		if got := SearchWords(text, 100); !slices.Equal(got, want) {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
-	if got := Words("d c b a", 2); !slices.Equal(got, []string{"c", "d"}) {
+	if got := SearchWords("d c b a", 2); !slices.Equal(got, []string{"c", "d"}) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -87,7 +87,7 @@ func TestATextIsFoundByItsWords(t *testing.T) {
 func TestSelectiveFacetsRankFirst(t *testing.T) {
 	t.Parallel()
 	order := []Facet{
-		OfUser("u"), OfParent("p"), OfMetadata("k", "v"), OfTag(strings.Repeat("t", 300)), OfOrganization("o"), OfAgent("a"), OfStatus(Active), AllSessions,
+		UserFacet("u"), ParentFacet("p"), MetadataFacet("k", "v"), TagFacet(strings.Repeat("t", 300)), OrganizationFacet("o"), AgentFacet("a"), StatusFacet(Active), AllSessions,
 	}
 	for i := range order[1:] {
 		if order[i].Rank() >= order[i+1].Rank() {

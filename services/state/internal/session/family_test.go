@@ -14,7 +14,7 @@ func TestTheIDOfARemoteChildCannotBeCreatedLocally(t *testing.T) {
 	create := Create{Key: Key{"t", "far"}, AgentType: "a", ParentID: "s", State: "{}"}
 	_, _, err := create.Decide(&View{AgentKnown: true}, parent)
 	refused(t, err, fault.Conflict, "LOCATION_FIXED")
-	_, _, err = Send{Post: Post{Key: create.Key, AgentType: "a", RunID: "r1"}, New: Create{ParentID: "s", State: "{}"}}.Decide(&View{AgentKnown: true}, parent)
+	_, _, err = Send{RunRequest: RunRequest{Key: create.Key, AgentType: "a", RunID: "r1"}, NewSession: Create{ParentID: "s", State: "{}"}}.Decide(&View{AgentKnown: true}, parent)
 	refused(t, err, fault.Conflict, "LOCATION_FIXED")
 }
 
@@ -26,7 +26,7 @@ func TestNothingBeginsBelowASessionThatHasFailed(t *testing.T) {
 		parent := runningView().withChild("k", Completed)
 		parent.Session.Status = status
 		for name, v := range map[string]*View{"new": {AgentKnown: true}, "known": known} {
-			_, _, err := Send{Post: Post{Key: Key{"t", "k"}, AgentType: "a", RunID: "r1"}, New: Create{ParentID: "s", State: "{}"}}.Decide(v, parent)
+			_, _, err := Send{RunRequest: RunRequest{Key: Key{"t", "k"}, AgentType: "a", RunID: "r1"}, NewSession: Create{ParentID: "s", State: "{}"}}.Decide(v, parent)
 			if fault.ReasonOf(err) != reason || (err != nil) != (reason != "") {
 				t.Errorf("start of a %s one below a %s one: got %v", name, status, err)
 			}
@@ -36,11 +36,11 @@ func TestNothingBeginsBelowASessionThatHasFailed(t *testing.T) {
 			t.Errorf("making one below a %s one: got %v", status, err)
 		}
 	}
-	if _, _, err := (Send{Post: Post{Key: Key{"t", "k"}, RunID: "r1"}}).Decide(known); err != nil {
+	if _, _, err := (Send{RunRequest: RunRequest{Key: Key{"t", "k"}, RunID: "r1"}}).Decide(known); err != nil {
 		t.Errorf("start without a parent named: %v", err)
 	}
-	_, _, err := Send{Post: Post{Key: Key{"t", "k"}, RunID: "r1"}, New: Create{ParentID: "s"}}.Decide(known)
-	if wider, ok := errors.AsType[*Wider](err); !ok || wider.Targets[0].Key != sessionKey {
+	_, _, err := Send{RunRequest: RunRequest{Key: Key{"t", "k"}, RunID: "r1"}, NewSession: Create{ParentID: "s"}}.Decide(known)
+	if wider, ok := errors.AsType[*IncompleteViewError](err); !ok || wider.Targets[0].Key != sessionKey {
 		t.Errorf("got %v, which does not ask for the parent", err)
 	}
 }
@@ -50,7 +50,7 @@ func TestTheParentOfASessionIsFixed(t *testing.T) {
 	root, other := runningView(), childView("s", "another")
 	for name, v := range map[string]*View{"a root": root, "another one's": other} {
 		v.Session.Status, v.Live = Completed, nil
-		_, _, err := Send{Post: Post{Key: sessionKey, RunID: "next"}, New: Create{ParentID: "p"}}.Decide(v)
+		_, _, err := Send{RunRequest: RunRequest{Key: sessionKey, RunID: "next"}, NewSession: Create{ParentID: "p"}}.Decide(v)
 		if f := refused(t, err, fault.Conflict, "PARENT_MISMATCH"); f.Detail == "" {
 			t.Errorf("%s: no detail", name)
 		}

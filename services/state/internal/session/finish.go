@@ -14,7 +14,7 @@ import (
 //
 // Faults: as for ClaimRef, and Invalid (OUTCOME_INVALID) for a suspending outcome.
 type Finish struct {
-	Ref
+	ClaimRef
 	Outcome Outcome
 	Usage   []Usage // added after the journal's usage
 	Now     Millis

@@ -9,7 +9,7 @@ type forcedEnd struct {
 }
 
 // needForcedEnd lists the rows for forcedEnd.change.
-var needForcedEnd = Need{Open: true, Journal: true, Calls: true}
+var needForcedEnd = Need{Live: true, Journal: true, Calls: true}
 
 // change returns the change to the status. A live run ends with it, and the next write of
 // its owner is stale. A suspended run has ended already and stays as it is.

@@ -6,14 +6,14 @@ import "slices"
 // without a lookup. It writes the same rows as the command followed by Claim.
 type HandOver struct {
 	Claim
-	Tail  Tail // of the conversation, sent with the claim
-	Bytes int  // size limit of the claim; a larger one is left queued
+	Tail     Tail // of the conversation, sent with the claim
+	MaxBytes int  // size limit of the claim; a larger one is left queued
 }
 
 // Need adds the rows for HandOver to the need of the command.
 func (c HandOver) Need(n Need) Need {
-	n.State, n.Open, n.Journal, n.Calls = true, true, true, true
-	n.Tail, n.Executor = c.Tail, c.ExecutorID
+	n.State, n.Live, n.Journal, n.Calls = true, true, true, true
+	n.Tail, n.ExecutorID = c.Tail, c.ExecutorID
 	return n
 }
 
@@ -24,11 +24,11 @@ func (c HandOver) Need(n Need) Need {
 // run or a journal exists already, the executor is not registered, the run is not due, or
 // the claim is larger than Bytes.
 func (c HandOver) Decide(v *View, own *Change) (*View, *Change, error) {
-	if !v.ExecutorLives || !own.Begins() || v.Live != nil || v.Journal != nil {
+	if !v.ExecutorRegistered || !own.CanHandOver() || v.Live != nil || v.Journal != nil {
 		return nil, nil, nil
 	}
 	begun := &View{Session: own.Session, Run: own.NewRun, Calls: own.carriedCalls(v), Tail: c.Tail.extend(v.Tail, own.Messages)}
-	if begun.claimSize() > c.Bytes {
+	if begun.claimSize() > c.MaxBytes {
 		return nil, nil, nil
 	}
 	change, err := c.Claim.Decide(begun)
@@ -40,12 +40,12 @@ func (c HandOver) Decide(v *View, own *Change) (*View, *Change, error) {
 	return begun, change, nil
 }
 
-// Begins reports whether HandOver may claim the run of the change: it is queued, the
+// CanHandOver reports whether HandOver may claim the run of the change: it is queued, the
 // newest, and the change alters nothing else that a claim carries but messages, answers
 // and state.
-func (change *Change) Begins() bool {
+func (change *Change) CanHandOver() bool {
 	return change != nil && !change.Delete && change.Session != nil && change.NewRun != nil && change.NewRun.Status == RunQueued && change.NewRun.RunID == change.Session.CurrentRunID &&
-		change.Begun == nil && change.Held == nil && change.Rewind == nil && change.Copy == nil && len(change.Runs) == 0 &&
+		change.Dequeued == nil && change.WaitingInput == nil && change.Rewind == nil && change.Copy == nil && len(change.Runs) == 0 &&
 		change.Plan == nil && change.Result == nil && len(change.NewCalls) == 0
 }
 
@@ -53,9 +53,9 @@ func (change *Change) Begins() bool {
 func (t Tail) extend(shown, more []Message) []Message {
 	all := slices.Concat(shown, more)
 	from, size := len(all), 0
-	for from > 0 && len(all)-from < t.Messages {
+	for from > 0 && len(all)-from < t.MaxMessages {
 		size += len(all[from-1].Body)
-		if size > t.Bytes && from < len(all) {
+		if size > t.MaxBytes && from < len(all) {
 			break
 		}
 		from--

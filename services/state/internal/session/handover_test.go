@@ -8,11 +8,11 @@ import (
 // startedSession returns a Send that creates a session, with its view and its change.
 func startedSession(t *testing.T) (HandOver, *View, *Change) {
 	t.Helper()
-	start := Send{Post: Post{Key: sessionKey, AgentType: "a", RunID: "r", Now: 5, Messages: []Message{{ID: "m1", RunID: "r", Body: []byte("one")}, {ID: "m2", RunID: "r", Body: []byte("two")}}}, New: Create{State: `{"n":1}`}}
-	v := &View{AgentKnown: true, ExecutorLives: true}
+	start := Send{RunRequest: RunRequest{Key: sessionKey, AgentType: "a", RunID: "r", Now: 5, Messages: []Message{{ID: "m1", RunID: "r", Body: []byte("one")}, {ID: "m2", RunID: "r", Body: []byte("two")}}}, NewSession: Create{State: `{"n":1}`}}
+	v := &View{AgentKnown: true, ExecutorRegistered: true}
 	change, _, err := start.Decide(v)
 	must(t, err)
-	return HandOver{Claim: Claim{ExecutorID: "e", Now: 7}, Tail: Tail{Messages: 10, Bytes: 100}, Bytes: 100}, v, change
+	return HandOver{Claim: Claim{ExecutorID: "e", Now: 7}, Tail: Tail{MaxMessages: 10, MaxBytes: 100}, MaxBytes: 100}, v, change
 }
 
 func TestAHandedOverRunIsClaimed(t *testing.T) {
@@ -40,19 +40,19 @@ func TestAHandedOverRunIsClaimed(t *testing.T) {
 func TestOnlyAPlainNewRunIsHandedOver(t *testing.T) {
 	t.Parallel()
 	for name, alter := range map[string]func(c *HandOver, v *View, change *Change){
-		"an executor that is not registered": func(_ *HandOver, v *View, _ *Change) { v.ExecutorLives = false },
+		"an executor that is not registered": func(_ *HandOver, v *View, _ *Change) { v.ExecutorRegistered = false },
 		"another run that is live":           func(_ *HandOver, v *View, _ *Change) { v.Live = &Run{Status: RunRunning} },
 		"a step in flight":                   func(_ *HandOver, v *View, _ *Change) { v.Journal = &Journal{Step: 1} },
 		"a run that waits":                   func(_ *HandOver, _ *View, change *Change) { change.NewRun.Status = RunWaiting },
 		"a run that is to wait for its time": func(_ *HandOver, _ *View, change *Change) { change.NewRun.DueAt = 8 },
-		"a run that has waited":              func(_ *HandOver, _ *View, change *Change) { change.Begun, change.NewRun = change.NewRun, nil },
+		"a run that has waited":              func(_ *HandOver, _ *View, change *Change) { change.Dequeued, change.NewRun = change.NewRun, nil },
 		"another run that changes":           func(_ *HandOver, _ *View, change *Change) { change.Runs = []Run{{RunID: "x"}} },
 		"messages that go away":              func(_ *HandOver, _ *View, change *Change) { change.Rewind = &Rewind{} },
 		"messages of another session":        func(_ *HandOver, _ *View, change *Change) { change.Copy = &Copy{} },
 		"a new call":                         func(_ *HandOver, _ *View, change *Change) { change.NewCalls = []Call{call("c")} },
 		"a run that is not the newest":       func(_ *HandOver, _ *View, change *Change) { change.Session.CurrentRunID = "x" },
 		"a session that goes away":           func(_ *HandOver, _ *View, change *Change) { change.Delete = true },
-		"a claim that is too large":          func(c *HandOver, _ *View, _ *Change) { c.Bytes = 12 },
+		"a claim that is too large":          func(c *HandOver, _ *View, _ *Change) { c.MaxBytes = 12 },
 	} {
 		c, v, change := startedSession(t)
 		alter(&c, v, change)
@@ -70,7 +70,7 @@ func TestOnlyAPlainNewRunIsHandedOver(t *testing.T) {
 func TestAHandedOverClaimCarriesTheCallsAfterTheChange(t *testing.T) {
 	t.Parallel()
 	told, late := call("told").asConsumed(), call("late").asConsumed()
-	told.LateAt, told.Told, late.LateAt = 4, true, 4
+	told.LateAt, told.LateReported, late.LateAt = 4, true, 4
 	gone := call("gone")
 	older := call("z")
 	older.CreatedAt = 0

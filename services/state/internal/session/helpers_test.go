@@ -29,7 +29,7 @@ func suspendedView(calls ...Call) *View {
 	v.Session.Suspension = &Suspension{StepID: "step"}
 	v.Run.Status, v.Run.Outcome = RunSuspendedClientTool, Outcome{Status: RunSuspendedClientTool}
 	v.Live, v.Run = nil, nil
-	v.Calls, v.Named = calls, calls
+	v.Calls, v.NamedCalls = calls, calls
 	return v
 }
 
@@ -56,7 +56,7 @@ func (c Call) asConsumed() Call {
 }
 
 // ref is the claim in runningView.
-var ref = Ref{Key: sessionKey, RunID: "r", Epoch: 4}
+var ref = ClaimRef{Key: sessionKey, RunID: "r", Epoch: 4}
 
 // refused fails the test unless the error is this fault, and returns it.
 func refused(t *testing.T, err error, kind fault.Kind, reason string) *fault.Fault {
@@ -105,10 +105,10 @@ func (f *family) run(t *testing.T, sessionID string, decide func(views ...*View)
 		own, err := decide(views...)
 		var changes []*Change
 		if err == nil {
-			changes, err = Family{Now: 100, NewID: f.id, Targets: targets, Abandon: abandonAnswer}.Spread(views, own)
+			changes, err = Family{Now: 100, NewID: f.id, Targets: targets, Abandon: abandonAnswer}.Propagate(views, own)
 		}
-		if wider, ok := errors.AsType[*Wider](err); ok {
-			targets = wider.Widen(targets)
+		if wider, ok := errors.AsType[*IncompleteViewError](err); ok {
+			targets = wider.Extend(targets)
 			continue
 		}
 		must(t, err)
@@ -157,5 +157,5 @@ func deciding[T any](decide func(*View) (*Change, T, error)) func(...*View) (*Ch
 }
 
 func finishAs(sessionID string, status RunStatus) func(...*View) (*Change, error) {
-	return deciding(Finish{Ref: Ref{Key{"t", sessionID}, "r", 4}, Outcome: Outcome{Status: status}, Now: 100}.Decide)
+	return deciding(Finish{ClaimRef: ClaimRef{Key{"t", sessionID}, "r", 4}, Outcome: Outcome{Status: status}, Now: 100}.Decide)
 }

@@ -24,8 +24,8 @@ func (j *Journal) hasResult(callID string) bool {
 	return slices.ContainsFunc(j.Results, func(r Result) bool { return r.CallID == callID })
 }
 
-// Writes reports whether a result of the journal has state writes. j may be nil.
-func (j *Journal) Writes() bool { return len(j.resultOps()) > 0 }
+// HasStateWrites reports whether a result of the journal has state writes. j may be nil.
+func (j *Journal) HasStateWrites() bool { return len(j.resultOps()) > 0 }
 
 // resultOps returns the state writes of the results in the plan's order of calls.
 func (j *Journal) resultOps() []StateOp {

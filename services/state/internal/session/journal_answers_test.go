@@ -21,7 +21,7 @@ func TestTheEndOfARunConsumesTheAnswersOfItsJournal(t *testing.T) {
 	}
 	finished := func(status RunStatus) func(*View) *Change {
 		return func(v *View) *Change {
-			change, _, err := Finish{Ref: ref, Outcome: Outcome{Status: status}, Now: 50}.Decide(v)
+			change, _, err := Finish{ClaimRef: ref, Outcome: Outcome{Status: status}, Now: 50}.Decide(v)
 			must(t, err)
 			return change
 		}
@@ -51,8 +51,8 @@ func TestAnUndoKeepsTheAnswersConsumedByTheEndOfTheRun(t *testing.T) {
 	v := drainingView()
 	v.Run.Stop, v.Run.StartStateVersion = &Stop{Kind: StopInterrupt, Undo: true}, 1
 	v.Session.Waiting, v.Session.CheckpointID = 1, "of the run"
-	v.Waiting, v.Held = []Waiting{{Run: Run{RunID: "next", Status: RunWaiting, OnBusy: BusyRollback}}}, &Held{}
-	v.Former, v.StartState = &Checkpoint{ID: "former", Step: 3}, "{}"
+	v.Waiting, v.WaitingInput = []WaitingRun{{Run: Run{RunID: "next", Status: RunWaiting, OnBusy: BusyRollback}}}, &RunInput{}
+	v.FormerCheckpoint, v.StartState = &Checkpoint{ID: "former", Step: 3}, "{}"
 	got := newFamily(v).run(t, "s", finishAs("s", RunInterrupted))["s"]
 	consumed := 0
 	for _, c := range got.Calls {
@@ -60,7 +60,7 @@ func TestAnUndoKeepsTheAnswersConsumedByTheEndOfTheRun(t *testing.T) {
 			consumed++
 		}
 	}
-	if consumed != 2 || got.Begun == nil || got.Session.CheckpointID != "former" {
+	if consumed != 2 || got.Dequeued == nil || got.Session.CheckpointID != "former" {
 		t.Errorf("got %+v with %d consumed, want both, and the checkpoint of the former run", got, consumed)
 	}
 }

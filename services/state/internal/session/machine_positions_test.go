@@ -111,7 +111,7 @@ func TestARunThatEndsOutsideAStepEndsBehindTheAttemptsOfItsClaim(t *testing.T) {
 			Session: &session.Session{Key: parent, Status: session.Active, Epoch: 3, StepCount: 3, Claims: c.claims, Position: position.Committed(3), CurrentRunID: "r"},
 			Run:     &session.Run{RunID: "r", Status: session.RunRunning, Epoch: 3, StepCount: 1, StartPosition: position.Ended(2)},
 		}
-		finish := session.Finish{Ref: session.Ref{Key: parent, RunID: "r", Epoch: 3}, Outcome: session.Outcome{Status: session.RunFailed}}
+		finish := session.Finish{ClaimRef: session.ClaimRef{Key: parent, RunID: "r", Epoch: 3}, Outcome: session.Outcome{Status: session.RunFailed}}
 		change, _, err := finish.Decide(v)
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)

@@ -20,11 +20,11 @@ import (
 // checks the invariants.
 type machine struct {
 	store  store.Store
-	claims []session.Ref // all claims ever made
+	claims []session.ClaimRef // all claims ever made
 	last   map[session.Key]session.Session
-	sent   map[string]session.Post // accepted requests by the id of their message
-	calls  []string                // ids of all calls ever made
-	dealt  map[attempts]int64      // the epoch of each claim's attempts
+	sent   map[string]session.RunRequest // accepted requests by the id of their message
+	calls  []string                      // ids of all calls ever made
+	dealt  map[attempts]int64            // the epoch of each claim's attempts
 	ids    int
 	now    session.Millis
 }
@@ -55,10 +55,10 @@ func (m *machine) update(t *rapid.T, key session.Key, need session.Need, command
 			if err != nil {
 				return nil, err
 			}
-			return session.Family{Now: m.now, NewID: m.id, Targets: targets, Abandon: func(session.Call) []byte { return []byte("gone") }}.Spread(views, own)
+			return session.Family{Now: m.now, NewID: m.id, Targets: targets, Abandon: func(session.Call) []byte { return []byte("gone") }}.Propagate(views, own)
 		})
-		if wider, ok := errors.AsType[*session.Wider](err); ok {
-			targets = wider.Widen(targets)
+		if wider, ok := errors.AsType[*session.IncompleteViewError](err); ok {
+			targets = wider.Extend(targets)
 			continue
 		}
 		if _, ok := fault.From(err); err != nil && !ok {
@@ -82,7 +82,7 @@ func plain(command func(*session.View) (*session.Change, error)) decide {
 }
 
 // claim draws a claim, present or former.
-func (m *machine) claim(t *rapid.T) (ref session.Ref, owns bool) {
+func (m *machine) claim(t *rapid.T) (ref session.ClaimRef, owns bool) {
 	if len(m.claims) == 0 {
 		t.Skip("nothing was claimed yet")
 	}
@@ -92,7 +92,7 @@ func (m *machine) claim(t *rapid.T) (ref session.Ref, owns bool) {
 }
 
 // write sends a write of a claim. It must write nothing if the claim does not own the session.
-func (m *machine) write(t *rapid.T, ref session.Ref, owns bool, need session.Need, command decide) {
+func (m *machine) write(t *rapid.T, ref session.ClaimRef, owns bool, need session.Need, command decide) {
 	var wrote bool
 	watched := func(views ...*session.View) (*session.Change, error) {
 		change, err := command(views...)
@@ -105,16 +105,16 @@ func (m *machine) write(t *rapid.T, ref session.Ref, owns bool, need session.Nee
 }
 
 // reading accepts all message bodies.
-var reading = session.Bodies{
-	Same:  func(session.Message, session.Message) (bool, error) { return true, nil },
-	Shown: func(session.Message) (bool, error) { return true, nil },
-	Adopt: func(m session.Message, runID string) (session.Message, error) { m.RunID = runID; return m, nil },
-	Ran:   func(step []session.Message) (bool, error) { return len(step) > 1, nil },
+var reading = session.BodyFuncs{
+	SameContent: func(session.Message, session.Message) (bool, error) { return true, nil },
+	IsVisible:   func(session.Message) (bool, error) { return true, nil },
+	MoveToRun:   func(m session.Message, runID string) (session.Message, error) { m.RunID = runID; return m, nil },
+	RanTool:     func(step []session.Message) (bool, error) { return len(step) > 1, nil },
 }
 
 // start sends a random client request.
 func (m *machine) start(t *rapid.T) {
-	c := session.Post{Key: m.key(t), AgentType: "a", RunID: m.id(), MessageID: m.id(), Messages: []session.Message{{ID: m.id(), Role: "user"}}, Now: m.now, Limits: limits, Bodies: reading}
+	c := session.RunRequest{Key: m.key(t), AgentType: "a", RunID: m.id(), MessageID: m.id(), Messages: []session.Message{{ID: m.id(), Role: "user"}}, Now: m.now, Limits: limits, Bodies: reading}
 	c.Messages[0].RunID = c.RunID
 	c.OnBusy = rapid.SampledFrom([]session.BusyPolicy{"", session.BusyEnqueue, session.BusyInterrupt, session.BusyRollback}).Draw(t, "policy")
 	if rapid.Bool().Draw(t, "abandon") {
@@ -133,10 +133,10 @@ func (m *machine) start(t *rapid.T) {
 }
 
 // intent draws a request, and reports whether it sends the messages.
-func (m *machine) intent(t *rapid.T, c session.Post) (session.Need, func(...*session.View) (*session.Change, session.Started, error), bool) {
-	send := session.Send{Post: c, New: session.Create{State: "{}"}}
+func (m *machine) intent(t *rapid.T, c session.RunRequest) (session.Need, func(...*session.View) (*session.Change, session.Started, error), bool) {
+	send := session.Send{RunRequest: c, NewSession: session.Create{State: "{}"}}
 	if c.Key == childView {
-		send.New.ParentID = parent.SessionID
+		send.NewSession.ParentID = parent.SessionID
 	}
 	first := func(decide func(*session.View) (*session.Change, session.Started, error)) func(...*session.View) (*session.Change, session.Started, error) {
 		return func(views ...*session.View) (*session.Change, session.Started, error) { return decide(views[0]) }
@@ -144,11 +144,11 @@ func (m *machine) intent(t *rapid.T, c session.Post) (session.Need, func(...*ses
 	to, there := m.message(t, c.Key)
 	switch intent := rapid.SampledFrom([]string{"send", "send", "send", "resume", "retry", "edit", "regenerate"}).Draw(t, "intent"); {
 	case intent == "resume":
-		c := session.Resume{Post: c}
+		c := session.Resume{RunRequest: c}
 		return c.Need(), first(c.Decide), true
 	case intent == "retry":
 		m.forgetSent(c.Key)
-		c := session.Retry{Post: c}
+		c := session.Retry{RunRequest: c}
 		return c.Need(), first(c.Decide), true
 	case intent == "edit" && there:
 		m.forgetSent(c.Key) // some may be deleted
@@ -196,19 +196,19 @@ func (m *machine) take(t *rapid.T) {
 		t.Fatal(err)
 	}
 	for _, d := range got {
-		m.claims = append(m.claims, session.Ref{Key: d.Change.Session.Key, RunID: d.Change.Runs[0].RunID, Epoch: d.Change.Session.Epoch})
+		m.claims = append(m.claims, session.ClaimRef{Key: d.Change.Session.Key, RunID: d.Change.Runs[0].RunID, Epoch: d.Change.Session.Epoch})
 	}
 }
 
 func (m *machine) plan(t *rapid.T) {
 	ref, owns := m.claim(t)
-	c := session.Plan{Ref: ref, Step: m.last[ref.Key].StepCount + 1, Body: []byte(m.id()), CallIDs: []string{"c"}}
+	c := session.RecordPlan{ClaimRef: ref, Step: m.last[ref.Key].StepCount + 1, Body: []byte(m.id()), CallIDs: []string{"c"}}
 	m.write(t, ref, owns, c.Need(), plain(c.Decide))
 }
 
 func (m *machine) result(t *rapid.T) {
 	ref, owns := m.claim(t)
-	c := session.RecordResult{Ref: ref, Step: m.last[ref.Key].StepCount + 1, Result: session.Result{CallID: "c"}, Limits: limits}
+	c := session.RecordResult{ClaimRef: ref, Step: m.last[ref.Key].StepCount + 1, Result: session.Result{CallID: "c"}, Limits: limits}
 	m.write(t, ref, owns, c.Need(), func(views ...*session.View) (*session.Change, error) {
 		change, _, err := c.Decide(views[0])
 		return change, err
@@ -218,8 +218,8 @@ func (m *machine) result(t *rapid.T) {
 func (m *machine) commit(t *rapid.T) {
 	ref, owns := m.claim(t)
 	c := session.Commit{
-		Ref: ref, Step: m.last[ref.Key].StepCount + rapid.Int32Range(0, 1).Draw(t, "step"), Messages: []session.Message{{ID: m.id(), Role: "assistant", RunID: ref.RunID}},
-		Ops: []session.StateOp{{Key: "n", Kind: session.Replace, Value: fmt.Sprint(m.ids)}}, CheckpointID: m.id(), Limits: limits, Now: m.now,
+		ClaimRef: ref, Step: m.last[ref.Key].StepCount + rapid.Int32Range(0, 1).Draw(t, "step"), Messages: []session.Message{{ID: m.id(), Role: "assistant", RunID: ref.RunID}},
+		Ops: []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: fmt.Sprint(m.ids)}}, CheckpointID: m.id(), Limits: limits, Now: m.now,
 	}
 	switch rapid.SampledFrom([]string{"goes on", "ends", "suspends", "waits for its child"}).Draw(t, "then") {
 	case "ends":
@@ -249,19 +249,19 @@ func (m *machine) call(t *rapid.T) (string, bool) {
 
 func (m *machine) finish(t *rapid.T) {
 	ref, owns := m.claim(t)
-	c := session.Finish{Ref: ref, Outcome: session.Outcome{Status: rapid.SampledFrom([]session.RunStatus{session.RunCompleted, session.RunFailed, session.RunInterrupted}).Draw(t, "as")}, Now: m.now}
+	c := session.Finish{ClaimRef: ref, Outcome: session.Outcome{Status: rapid.SampledFrom([]session.RunStatus{session.RunCompleted, session.RunFailed, session.RunInterrupted}).Draw(t, "as")}, Now: m.now}
 	m.write(t, ref, owns, c.Need(), answered(c.Decide))
 }
 
 func (m *machine) release(t *rapid.T) {
 	ref, owns := m.claim(t)
-	c := session.Release{Ref: ref, Delay: session.Millis(rapid.IntRange(0, 2).Draw(t, "delay")), Now: m.now}
+	c := session.Release{ClaimRef: ref, Delay: session.Millis(rapid.IntRange(0, 2).Draw(t, "delay")), Now: m.now}
 	m.write(t, ref, owns, c.Need(), plain(c.Decide))
 }
 
 // lose requeues runs that their executor does not know.
 func (m *machine) lose(t *rapid.T) {
-	due := store.Lost{ExecutorID: "e", ClaimedBefore: m.now}
+	due := store.LostClaims{ExecutorID: "e", ClaimedBefore: m.now}
 	if _, err := m.store.UpdateDue(context.Background(), due, session.Need{}, 1, session.RequeueLost{ExecutorID: "e", ClaimedBefore: m.now, Now: m.now}.Decide); err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func (m *machine) submit(t *rapid.T) {
 }
 
 func (m *machine) timeout(t *rapid.T) {
-	c := session.Timeout{Key: m.key(t), Response: func(session.Call) []byte { return []byte("late") }, NewRunID: m.id(), Now: m.now}
+	c := session.TimeoutCalls{Key: m.key(t), Response: func(session.Call) []byte { return []byte("late") }, NewRunID: m.id(), Now: m.now}
 	m.update(t, c.Key, c.Need(), answered(c.Decide))
 }
 
@@ -323,7 +323,7 @@ func (m *machine) forget(key session.Key) {
 	delete(m.last, key)
 	m.forgetSent(key)
 	m.forgetPositions(key)
-	var claims []session.Ref
+	var claims []session.ClaimRef
 	for _, ref := range m.claims {
 		if ref.Key != key {
 			claims = append(claims, ref)
@@ -333,7 +333,7 @@ func (m *machine) forget(key session.Key) {
 }
 
 func (m *machine) forgetSent(key session.Key) {
-	maps.DeleteFunc(m.sent, func(_ string, c session.Post) bool { return c.Key == key })
+	maps.DeleteFunc(m.sent, func(_ string, c session.RunRequest) bool { return c.Key == key })
 }
 
 func (m *machine) check(t *rapid.T) {
@@ -452,7 +452,7 @@ func (m *machine) checkRuns(t *rapid.T, s *session.Session) {
 func TestInvariantsHoldUnderRandomCommands(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{store: sqlitetest.Open(t), last: map[session.Key]session.Session{}, sent: map[string]session.Post{}, dealt: map[attempts]int64{}}
+		m := &machine{store: sqlitetest.Open(t), last: map[session.Key]session.Session{}, sent: map[string]session.RunRequest{}, dealt: map[attempts]int64{}}
 		if err := m.store.Announce(context.Background(), "e", []session.Agent{{Type: "a"}}, 1); err != nil {
 			t.Fatal(err)
 		}

@@ -17,9 +17,9 @@ type Memory struct {
 	UpdatedAt Millis
 }
 
-// Words returns the words under which a text is indexed: runs of letters and digits in lower
+// SearchWords returns the words under which a text is indexed: runs of letters and digits in lower
 // case, cut to 64 characters, unique and sorted. It stops after limit words of the text.
-func Words(text string, limit int) []string {
+func SearchWords(text string, limit int) []string {
 	const longest = 64
 	seen := map[string]bool{}
 	var words []string
@@ -38,5 +38,5 @@ func Words(text string, limit int) []string {
 	return words
 }
 
-// WordsOf is the limit of SearchWords for a stored record.
-const WordsOf = 1000
+// MaxSearchWords is the limit of SearchWords for a stored record.
+const MaxSearchWords = 1000

@@ -18,12 +18,12 @@ import "github.com/holdfast-run/holdfast/pkg/fault"
 //
 // Faults: Conflict (SESSION_BUSY), also while runs wait, since they refer to the deleted
 // messages; Conflict (MESSAGE_EXISTS), NotFound (CHECKPOINT_NOT_FOUND).
-func (c Post) rewindAndBegin(v *View, keep bool) (*Change, error) {
-	b := v.Back
+func (c RunRequest) rewindAndBegin(v *View, keep bool) (*Change, error) {
+	b := v.RewindPoint
 	if v.Session.Status == Active || v.Session.Waiting > 0 {
 		return nil, sessionBusy(v.Session)
 	}
-	if _, _, known := b.Origin(); !known || b.State == "" {
+	if _, _, known := b.StateOrigin(); !known || b.State == "" {
 		return nil, fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND",
 			"the custom state at message %q is unknown: its run belongs to another session, and no earlier checkpoint is stored; send a new message instead", b.Message.ID)
 	}
@@ -53,34 +53,34 @@ func (c Post) rewindAndBegin(v *View, keep bool) (*Change, error) {
 }
 
 // needRewind lists the rows for rewindAndBegin, except the message.
-func (c Post) needRewind() Need {
+func (c RunRequest) needRewind() Need {
 	need := c.need()
 	need.Calls, need.Children, need.Current = true, true, true
 	return need
 }
 
 // showsUserMessage reports whether View.RewindPoint shows the message and users see it.
-func (c Post) showsUserMessage(v *View, id string) (bool, error) {
-	if v.Session == nil || v.Back == nil || v.Back.Message.ID != id || v.Back.Message.Role != roleUser {
+func (c RunRequest) showsUserMessage(v *View, id string) (bool, error) {
+	if v.Session == nil || v.RewindPoint == nil || v.RewindPoint.Message.ID != id || v.RewindPoint.Message.Role != roleUser {
 		return false, nil
 	}
-	return c.Bodies.Shown(v.Back.Message)
+	return c.Bodies.IsVisible(v.RewindPoint.Message)
 }
 
-// Back is a message of a session to rewind to, and the rows around it.
-type Back struct {
-	Message    Message
-	Run        *Run        // of the message; nil if this session has none, as in a branch
-	Before     int32       // the last step with a message before this one; 0 for none
-	Checkpoint *Checkpoint // the newest before the message whose state is not newer than the start of Run; nil for none
-	State      string      // the custom state of Origin; empty if it was deleted
-	Results    []Message   // tool messages behind the message, of steps that consumed answers to calls of steps up to Before
-	Told       []Call      // of steps up to Before, with a late answer reported behind the message; by id
+// RewindPoint is a message of a session to rewind to, and the rows around it.
+type RewindPoint struct {
+	Message      Message
+	Run          *Run        // of the message; nil if this session has none, as in a branch
+	StepBefore   int32       // the last step with a message before this one; 0 for none
+	Checkpoint   *Checkpoint // the newest before the message whose state is not newer than the start of Run; nil for none
+	State        string      // the custom state of Origin; empty if it was deleted
+	Results      []Message   // tool messages behind the message, of steps that consumed answers to calls of steps up to Before
+	ReportedLate []Call      // of steps up to Before, with a late answer reported behind the message; by id
 }
 
-// Origin returns the version and base of the custom state at the message. known is false if
+// StateOrigin returns the version and base of the custom state at the message. known is false if
 // the session does not have them.
-func (b *Back) Origin() (version, base int64, known bool) {
+func (b *RewindPoint) StateOrigin() (version, base int64, known bool) {
 	switch {
 	case b.Run != nil && b.Run.StartStateVersion > 0:
 		return b.Run.StartStateVersion, b.Run.StartStateBase, true
@@ -92,13 +92,13 @@ func (b *Back) Origin() (version, base int64, known bool) {
 }
 
 // rewindToMessage rewinds the session of the change, except for its status.
-func (c Post) rewindToMessage(change *Change, v *View, keep bool) error {
-	b, s := v.Back, change.Session
-	version, base, _ := b.Origin()
-	change.Rewind = &Rewind{Messages: b.Message.Ordinal, StateVersion: version, CallsFrom: b.Before + 1}
+func (c RunRequest) rewindToMessage(change *Change, v *View, keep bool) error {
+	b, s := v.RewindPoint, change.Session
+	version, base, _ := b.StateOrigin()
+	change.Rewind = &Rewind{Messages: b.Message.Ordinal, StateVersion: version, CallsFrom: b.StepBefore + 1}
 	s.MessageCount = b.Message.Ordinal
 	if keep {
-		message, err := c.Bodies.Adopt(b.Message, c.RunID)
+		message, err := c.Bodies.MoveToRun(b.Message, c.RunID)
 		if err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (c Post) rewindToMessage(change *Change, v *View, keep bool) error {
 	s.restoreState(b.State, version, base)
 	s.resetToCheckpoint(b.Checkpoint)
 	change.endAwaitedChildren(v)
-	for _, call := range b.Told {
+	for _, call := range b.ReportedLate {
 		change.reportAgain(call)
 	}
 	return nil

@@ -12,8 +12,8 @@ import (
 // ordinal 3, behind the checkpoint of step 2.
 func rewindableView() *View {
 	v := restingView()
-	v.Back = &Back{
-		Message: Message{Ordinal: 3, ID: "ask", Role: "user", RunID: "asked"}, Before: 2, State: `{"then":true}`,
+	v.RewindPoint = &RewindPoint{
+		Message: Message{Ordinal: 3, ID: "ask", Role: "user", RunID: "asked"}, StepBefore: 2, State: `{"then":true}`,
 		Run: &Run{RunID: "asked", StartStateVersion: 4, StartStateBase: 2}, Checkpoint: &Checkpoint{ID: "cp", Step: 2, MessageCount: 3, StateVersion: 4, StateBase: 2},
 	}
 	v.Checkpoint, v.CheckpointState = nil, ""
@@ -21,18 +21,18 @@ func rewindableView() *View {
 }
 
 // testBodies hides messages with the id "hidden", and compares messages by their bodies.
-var testBodies = Bodies{
-	Same:  func(a, b Message) (bool, error) { return string(a.Body) == string(b.Body), nil },
-	Shown: func(m Message) (bool, error) { return m.ID != "hidden", nil },
-	Adopt: func(m Message, runID string) (Message, error) { m.RunID = runID; return m, nil },
-	Ran: func(step []Message) (bool, error) {
+var testBodies = BodyFuncs{
+	SameContent: func(a, b Message) (bool, error) { return string(a.Body) == string(b.Body), nil },
+	IsVisible:   func(m Message) (bool, error) { return m.ID != "hidden", nil },
+	MoveToRun:   func(m Message, runID string) (Message, error) { m.RunID = runID; return m, nil },
+	RanTool: func(step []Message) (bool, error) {
 		return slices.ContainsFunc(step, func(m Message) bool { return m.Role == roleTool }), nil
 	},
 }
 
 // editing replaces "ask" with the messages.
 func editing(messages ...Message) Edit {
-	return Edit{Target: "ask", Send: Send{Post: Post{Key: sessionKey, RunID: "next", MessageID: "ui", Now: 50, Messages: messages, Bodies: testBodies}}}
+	return Edit{Target: "ask", Send: Send{RunRequest: RunRequest{Key: sessionKey, RunID: "next", MessageID: "ui", Now: 50, Messages: messages, Bodies: testBodies}}}
 }
 
 // regenerate answers "ask" again.
@@ -68,15 +68,15 @@ func TestAMessageRewindDeletesLaterMessagesWithTheirCalls(t *testing.T) {
 	t.Parallel()
 	v := rewindableView()
 	late := call("late").answeredBy(AnswerTimeout).asConsumed()
-	late.Step, late.LateAt, late.Told, late.ToldStep = 1, 9, true, 3
+	late.Step, late.LateAt, late.LateReported, late.LateReportedStep = 1, 9, true, 3
 	timedOut, replaced := call("timed out").answeredBy(AnswerTimeout).asConsumed(), call("replaced").answeredBy(AnswerTimeout)
 	timedOut.Step, replaced.Step = 1, 2
 	open, given := call("open"), call("given")
 	open.Step, given.Step = 2, 2
-	v.Back.Told = []Call{late}
-	v.Back.Results = []Message{{ID: "result", Role: "tool"}}
+	v.RewindPoint.ReportedLate = []Call{late}
+	v.RewindPoint.Results = []Message{{ID: "result", Role: "tool"}}
 	v.Calls = []Call{call("waits"), open, given, replaced}
-	v.Named = []Call{given, replaced, timedOut, call("waits")}
+	v.NamedCalls = []Call{given, replaced, timedOut, call("waits")}
 	c := regenerate()
 	c.Answers = []Answer{{CallID: "given", Kind: ClientTool, Response: []byte("x")}, {CallID: "waits", Kind: Approval},
 		{CallID: "timed out", Kind: ClientTool, Response: []byte("late")}, {CallID: "replaced", Kind: ClientTool, Response: []byte("real")}}
@@ -88,7 +88,7 @@ func TestAMessageRewindDeletesLaterMessagesWithTheirCalls(t *testing.T) {
 	if last := change.Calls[len(change.Calls)-2:]; string(last[0].Late) != "late" || last[0].LateAt != 50 || last[1].Answer != AnswerClient || string(last[1].Response) != "real" || last[1].Revision != 2 {
 		t.Errorf("got %+v, want the answers that come after timeouts", last)
 	}
-	if len(change.Calls) != 4 || change.Calls[0].CallID != "late" || change.Calls[0].Told || change.Calls[0].ToldStep != 0 || change.Calls[1].CallID != "given" || change.Calls[1].Answer != AnswerClient {
+	if len(change.Calls) != 4 || change.Calls[0].CallID != "late" || change.Calls[0].LateReported || change.Calls[0].LateReportedStep != 0 || change.Calls[1].CallID != "given" || change.Calls[1].Answer != AnswerClient {
 		t.Errorf("got calls %+v", change.Calls)
 	}
 	if got := messageIDs(change.Messages); !slices.Equal(got, []string{"ask", "result"}) {
@@ -107,27 +107,27 @@ func TestAMessageRewindDeletesLaterMessagesWithTheirCalls(t *testing.T) {
 func TestAMessageRewindRestoresTheStateOfItsRunOrTheCheckpointBefore(t *testing.T) {
 	t.Parallel()
 	v := rewindableView()
-	v.Back.Run.StartStateVersion, v.Back.Run.StartStateBase = 3, 1
-	newest := v.Back.Checkpoint
-	v.Back.Checkpoint = nil
+	v.RewindPoint.Run.StartStateVersion, v.RewindPoint.Run.StartStateBase = 3, 1
+	newest := v.RewindPoint.Checkpoint
+	v.RewindPoint.Checkpoint = nil
 	change, _, err := regenerate().Decide(v)
 	must(t, err)
 	if s := change.Session; s.StateVersion != 3 || s.StateBase != 1 || s.CheckpointID != "" || change.Rewind.StateVersion != 3 {
 		t.Errorf("got %+v, want that of the run, without the checkpoint of a later state", s)
 	}
-	v.Back.Checkpoint = newest
+	v.RewindPoint.Checkpoint = newest
 	for _, run := range []*Run{nil, {RunID: "asked"}} { // in a branch, and before it begins
-		v.Back.Run = run
+		v.RewindPoint.Run = run
 		change, _, err = regenerate().Decide(v)
 		must(t, err)
 		if s := change.Session; s.StateVersion != 4 || s.StateBase != 2 || s.CheckpointID != "cp" {
 			t.Errorf("got %+v, want that of the checkpoint", s)
 		}
 	}
-	v.Back.State = ""
+	v.RewindPoint.State = ""
 	_, _, err = regenerate().Decide(v)
 	refused(t, err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
-	v.Back.Checkpoint, v.Back.State = nil, "{}"
+	v.RewindPoint.Checkpoint, v.RewindPoint.State = nil, "{}"
 	_, _, err = regenerate().Decide(v)
 	refused(t, err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 }
@@ -135,13 +135,13 @@ func TestAMessageRewindRestoresTheStateOfItsRunOrTheCheckpointBefore(t *testing.
 func TestOnlyVisibleUserMessagesCanBeRewoundTo(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*View){
-		"unknown":     func(v *View) { v.Back = nil },
-		"assistant's": func(v *View) { v.Back.Message.Role = "assistant" },
-		"hidden":      func(v *View) { v.Back.Message.ID = "hidden" },
+		"unknown":     func(v *View) { v.RewindPoint = nil },
+		"assistant's": func(v *View) { v.RewindPoint.Message.Role = "assistant" },
+		"hidden":      func(v *View) { v.RewindPoint.Message.ID = "hidden" },
 	} {
 		v := rewindableView()
 		change(v)
-		if _, _, err := regenerate().Decide(v); !needsMore(err, Need{Answer: "ask"}) {
+		if _, _, err := regenerate().Decide(v); !needsMore(err, Need{AnswerID: "ask"}) {
 			t.Errorf("%s: got %v, want to see whether it is an answer", name, err)
 		}
 		v.Answer = &AnswerRun{}
@@ -151,12 +151,12 @@ func TestOnlyVisibleUserMessagesCanBeRewoundTo(t *testing.T) {
 		}
 	}
 	broken := regenerate()
-	broken.Bodies.Shown = func(Message) (bool, error) { return false, errors.New("cannot read it") }
+	broken.Bodies.IsVisible = func(Message) (bool, error) { return false, errors.New("cannot read it") }
 	if _, _, err := broken.Decide(rewindableView()); err == nil || fault.ReasonOf(err) != "" {
 		t.Errorf("got %v, want the error", err)
 	}
 	broken = regenerate()
-	broken.Bodies.Adopt = func(Message, string) (Message, error) { return Message{}, errors.New("cannot write it") }
+	broken.Bodies.MoveToRun = func(Message, string) (Message, error) { return Message{}, errors.New("cannot write it") }
 	if _, _, err := broken.Decide(rewindableView()); err == nil || fault.ReasonOf(err) != "" {
 		t.Errorf("got %v, want the error", err)
 	}
@@ -167,11 +167,11 @@ func TestABusySessionCannotBeRewoundToAMessage(t *testing.T) {
 	c := regenerate()
 	c.OnBusy = BusyEnqueue
 	v := runningView()
-	v.Back = rewindableView().Back
+	v.RewindPoint = rewindableView().RewindPoint
 	_, _, err := c.Decide(v)
 	refused(t, err, fault.Conflict, "SESSION_BUSY")
 	v = suspendedView(call("c1"))
-	v.Back, v.Session.Waiting = rewindableView().Back, 1
+	v.RewindPoint, v.Session.Waiting = rewindableView().RewindPoint, 1
 	_, _, err = c.Decide(v)
 	refused(t, err, fault.Conflict, "SESSION_BUSY")
 	v.Session.Waiting = 0
@@ -195,7 +195,7 @@ func TestARewindEndsTheAwaitedChildren(t *testing.T) {
 	} {
 		v := suspendedView().withAwaitedChildren(map[string]Status{"k": Active, "over": Completed}).withChild("companion", Active)
 		v.Session.Status = SuspendedAwaitingChildren
-		v.Back, v.Checkpoint, v.CheckpointState = rewindableView().Back, restingView().Checkpoint, "{}"
+		v.RewindPoint, v.Checkpoint, v.CheckpointState = rewindableView().RewindPoint, restingView().Checkpoint, "{}"
 		got := newFamily(v, childView("k", "s"), childView("over", "s"), childView("companion", "s")).run(t, "s", decide)
 		if len(got) != 2 || got["k"] == nil || got["k"].Session.Status != Failed || got["k"].Session.Failure.Reason != ParentFailed {
 			t.Errorf("%s: got %+v, want the child's end and no other", name, got)

@@ -34,14 +34,14 @@ func checkUnique(messages []Message, taken []string) error {
 // deleted. It gives an IncompleteViewError to see the waiting runs.
 func (v *View) checkMessageIDs(messages []Message, deletedFrom int64) error {
 	var taken []string
-	for i, id := range v.Taken {
-		if i >= len(v.TakenAt) || v.TakenAt[i] < deletedFrom {
+	for i, id := range v.TakenIDs {
+		if i >= len(v.TakenOrdinals) || v.TakenOrdinals[i] < deletedFrom {
 			taken = append(taken, id)
 		}
 	}
 	if v.Session != nil && v.Session.Waiting > 0 && len(messages) > 0 {
 		if len(v.Waiting) == 0 {
-			return &Wider{[]Target{{v.Session.Key, Need{Waiting: true}}}}
+			return &IncompleteViewError{[]Target{{v.Session.Key, Need{Waiting: true}}}}
 		}
 		for _, w := range v.Waiting {
 			taken = append(taken, w.MessageIDs...)
@@ -77,9 +77,9 @@ func (c AppendMessages) Need() Need { return Need{MessageIDs: messageIDs(c.Messa
 // Decide appends the messages and returns the new number of messages.
 func (c AppendMessages) Decide(v *View) (*Change, int64, error) {
 	if v.Session == nil {
-		return nil, 0, NoSession(c.Key)
+		return nil, 0, SessionNotFound(c.Key)
 	}
-	if c.isRepeat(v.Taken) {
+	if c.isRepeat(v.TakenIDs) {
 		return nil, v.Session.MessageCount, nil
 	}
 	if err := v.checkMessageIDs(c.Messages, v.Session.MessageCount); err != nil {
@@ -116,7 +116,7 @@ type Truncate struct {
 }
 
 // Need lists the rows for Decide.
-func (c Truncate) Need() Need { return Need{Open: true, CheckpointBelow: c.Messages + 1} }
+func (c Truncate) Need() Need { return Need{Live: true, CheckpointBelow: c.Messages + 1} }
 
 // Decide truncates the conversation and returns the new number of messages.
 func (c Truncate) Decide(v *View) (*Change, int64, error) {

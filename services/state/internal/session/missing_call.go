@@ -6,29 +6,29 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Missing explains why an answered call is unknown. A client sees a call before the step that
+// ExplainMissingCall explains why an answered call is unknown. A client sees a call before the step that
 // opens it is committed, so its answer may come first.
 //
 // It always gives a fault: Unavailable (CALL_NOT_OPEN) while a live run may still open the
 // call, which is so if the call is planned, if there is no plan, or while a child may run.
 // Else Conflict (OWNER_NOT_CONTINUABLE) for a failed session, whose calls were dropped, or
 // NotFound (UNKNOWN_TOOL_CALL).
-type Missing struct {
+type ExplainMissingCall struct {
 	Key    // the session known to the caller
 	CallID string
 }
 
 // Need lists the rows for Decide.
-func (c Missing) Need() Need {
-	return Need{CallIDs: []string{c.CallID}, Open: true, Journal: true, Children: true}
+func (c ExplainMissingCall) Need() Need {
+	return Need{CallIDs: []string{c.CallID}, Live: true, Journal: true, Children: true}
 }
 
 // Decide writes nothing.
-func (c Missing) Decide(v *View) (*Change, struct{}, error) {
+func (c ExplainMissingCall) Decide(v *View) (*Change, struct{}, error) {
 	switch {
 	case v.Session == nil:
-		return nil, struct{}{}, NoCall(c.CallID)
-	case len(v.Named) > 0: // it was opened in the meantime
+		return nil, struct{}{}, CallNotFound(c.CallID)
+	case len(v.NamedCalls) > 0: // it was opened in the meantime
 		return nil, struct{}{}, callNotOpen(c.CallID)
 	case v.Session.Status == Failed:
 		return nil, struct{}{}, fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE",
@@ -36,7 +36,7 @@ func (c Missing) Decide(v *View) (*Change, struct{}, error) {
 	case v.Live != nil && (v.Journal == nil || v.Journal.mayOpen(c.CallID)), slices.ContainsFunc(v.Children, Child.mayOpen):
 		return nil, struct{}{}, callNotOpen(c.CallID)
 	default:
-		return nil, struct{}{}, NoCall(c.CallID)
+		return nil, struct{}{}, CallNotFound(c.CallID)
 	}
 }
 

@@ -21,7 +21,7 @@ func TestAnAnswerToAnUnknownCallGetsTheReason(t *testing.T) {
 	t.Parallel()
 	failed := stoppedView(Failed)
 	opened := suspendedView()
-	opened.Named = []Call{{CallID: "c", SessionID: "below"}}
+	opened.NamedCalls = []Call{{CallID: "c", SessionID: "below"}}
 	elsewhere := suspendedView().withChild("k", Active)
 	elsewhere.Children[0].Location = Remote
 	for name, c := range map[string]struct {
@@ -44,7 +44,7 @@ func TestAnAnswerToAnUnknownCallGetsTheReason(t *testing.T) {
 		"a session of another service runs": {elsewhere, fault.NotFound, "UNKNOWN_TOOL_CALL"},
 		"it was opened meanwhile":           {opened, fault.Unavailable, "CALL_NOT_OPEN"},
 	} {
-		change, _, err := Missing{Key: sessionKey, CallID: "c"}.Decide(c.view)
+		change, _, err := ExplainMissingCall{Key: sessionKey, CallID: "c"}.Decide(c.view)
 		if f, ok := fault.From(err); !ok || f.Kind != c.kind || f.Reason != c.reason || change != nil {
 			t.Errorf("%s: got %v, want %v (%s)", name, err, c.kind, c.reason)
 		}
@@ -53,13 +53,13 @@ func TestAnAnswerToAnUnknownCallGetsTheReason(t *testing.T) {
 
 func TestAMessageWithTheAnswerToAPlannedCallDoesNotWait(t *testing.T) {
 	t.Parallel()
-	c := Send{Post: Post{Key: sessionKey, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: abandonAnswer, OnBusy: BusyEnqueue, Answers: submitAll("server", "c").Answers, Limits: Limits{Waiting: 9}}}
+	c := Send{RunRequest: RunRequest{Key: sessionKey, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: abandonAnswer, OnBusy: BusyEnqueue, Answers: submitAll("server", "c").Answers, Limits: Limits{Waiting: 9}}}
 	v := viewWithPlan([]string{"server", "c"}, "server")
 	blind := *v
 	blind.Live, blind.Journal = nil, nil
 	_, _, err := c.Decide(&blind)
-	wider, ok := errors.AsType[*Wider](err)
-	if !ok || len(wider.Targets) != 1 || wider.Targets[0].Key != sessionKey || !wider.Targets[0].Need.Journal || !wider.Targets[0].Need.Open {
+	wider, ok := errors.AsType[*IncompleteViewError](err)
+	if !ok || len(wider.Targets) != 1 || wider.Targets[0].Key != sessionKey || !wider.Targets[0].Need.Journal || !wider.Targets[0].Need.Live {
 		t.Fatalf("got %v, want it to ask for the run's plan", err)
 	}
 	change, _, err := c.Decide(v)
@@ -70,7 +70,7 @@ func TestAMessageWithTheAnswerToAPlannedCallDoesNotWait(t *testing.T) {
 	for name, v := range map[string]*View{
 		"the call is opened": func() *View {
 			v := viewWithPlan([]string{"server", "c"}, "server")
-			v.Named = []Call{call("c")}
+			v.NamedCalls = []Call{call("c")}
 			return v
 		}(),
 		"both have ended":     viewWithPlan([]string{"server", "c"}, "server", "c"),

@@ -9,7 +9,7 @@ func afterFailure(t *testing.T) *View {
 	stashed.Stash = []byte("a message")
 	v := runningView()
 	v.Calls = []Call{plain, stashed}
-	change, _, err := Finish{Ref: ref, Outcome: Outcome{Status: RunFailed}}.Decide(v)
+	change, _, err := Finish{ClaimRef: ref, Outcome: Outcome{Status: RunFailed}}.Decide(v)
 	must(t, err)
 	if len(change.DropCalls) != 1 || change.DropCalls[0] != "plain" || len(change.Calls) != 1 || change.Calls[0].RunID != "" {
 		t.Fatalf("dropped %v, wrote %+v", change.DropCalls, change.Calls)
@@ -35,7 +35,7 @@ func continuesAfterAnswer(t *testing.T, v *View, callID string) bool {
 	t.Helper()
 	change, got, err := Submit{Key: sessionKey, CallID: callID, Kind: ClientTool, NewRunID: "next", Now: 60}.Decide(v)
 	must(t, err)
-	return change.NewRun != nil && got.Continuation == NewRun
+	return change.NewRun != nil && got.Continuation == ContinueNewRun
 }
 
 func TestNoLaterSuspensionWaitsForAnOrphanedCall(t *testing.T) {
@@ -48,7 +48,7 @@ func TestNoLaterSuspensionWaitsForAnOrphanedCall(t *testing.T) {
 	if got := newFamily(waiting, childView("k", "s")).run(t, "k", finishAs("k", RunCompleted)); got["s"].NewRun == nil {
 		t.Error("the end of the last child does not continue the session")
 	}
-	if _, _, err := (Resume{Post: Post{Key: sessionKey, RunID: "next"}}).Decide(waiting); err != nil {
+	if _, _, err := (Resume{RunRequest: RunRequest{Key: sessionKey, RunID: "next"}}).Decide(waiting); err != nil {
 		t.Errorf("resume of a session that waits for no call: %v", err)
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Plan records the model's decision in the step in flight. A repeat of the same body writes
+// RecordPlan records the model's decision in the step in flight. A repeat of the same body writes
 // nothing, even with other ops.
 //
 // Faults: as for ClaimRef, Stale (STEP_STALE, PLAN_EXISTS), TooLarge (STATE_SIZE_EXCEEDED).
-type Plan struct {
-	Ref
+type RecordPlan struct {
+	ClaimRef
 	Step    int32
 	Body    []byte
 	CallIDs []string
@@ -22,10 +22,10 @@ type Plan struct {
 }
 
 // Need lists the rows for Decide.
-func (c Plan) Need() Need { return Need{RunID: c.RunID, Journal: true, State: len(c.Ops) > 0} }
+func (c RecordPlan) Need() Need { return Need{RunID: c.RunID, Journal: true, State: len(c.Ops) > 0} }
 
 // Decide begins the journal of the step with the plan.
-func (c Plan) Decide(v *View) (*Change, error) {
+func (c RecordPlan) Decide(v *View) (*Change, error) {
 	if err := c.checkRunning(v); err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (c Plan) Decide(v *View) (*Change, error) {
 	return &Change{Plan: plan}, nil
 }
 
-func (c Plan) checkSamePlan(j *Journal) error {
+func (c RecordPlan) checkSamePlan(j *Journal) error {
 	if bytes.Equal(j.Plan, c.Body) {
 		return nil
 	}

@@ -10,7 +10,7 @@ func TestACommitEndsItsStepAndTheRunThatEndsWithIt(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Session.Claims = 3
-	commit := Commit{Ref: ref, Step: 4, CheckpointID: "cp", Record: []byte("seen"), Limits: Limits{State: 1000}, Now: 100}
+	commit := Commit{ClaimRef: ref, Step: 4, CheckpointID: "cp", Record: []byte("seen"), Limits: Limits{State: 1000}, Now: 100}
 	change, answer, err := commit.Decide(v)
 	must(t, err)
 	if s, r := change.Session, change.Runs[0]; s.Position != position.Committed(4) || s.Claims != 0 || r.EndPosition != 0 {
@@ -86,17 +86,17 @@ func TestARewindMovesThePositionToTheLastRemainingStep(t *testing.T) {
 func TestARunStartsAtThePositionOfItsSession(t *testing.T) {
 	t.Parallel()
 	v := undoableView()
-	v.Session.Position, v.Session.Claims, v.Former = position.Committed(3), 1, &Checkpoint{ID: "cp2", Step: 2}
+	v.Session.Position, v.Session.Claims, v.FormerCheckpoint = position.Committed(3), 1, &Checkpoint{ID: "cp2", Step: 2}
 	got := newFamily(v).run(t, "s", finishAs("s", RunInterrupted))["s"]
-	if got.Begun.StartPosition != position.Ended(2) || got.Session.Position != position.Ended(2) || got.Runs[0].EndPosition != position.OutsideStep(4, 1) || got.Session.Claims != 2 {
+	if got.Dequeued.StartPosition != position.Ended(2) || got.Session.Position != position.Ended(2) || got.Runs[0].EndPosition != position.OutsideStep(4, 1) || got.Session.Claims != 2 {
 		t.Errorf("got the session at %d with %d claims, a run that ends at %d and one that starts at %d",
-			got.Session.Position, got.Session.Claims, got.Runs[0].EndPosition, got.Begun.StartPosition)
+			got.Session.Position, got.Session.Claims, got.Runs[0].EndPosition, got.Dequeued.StartPosition)
 	}
 	v = runningView().withWaitingRuns(BusyEnqueue)
 	v.Session.Claims = 1
 	got = newFamily(v).run(t, "s", finishAs("s", RunCompleted))["s"]
-	if want := position.OutsideStep(4, 1); got.Begun.StartPosition != want || got.Session.Position != want {
-		t.Errorf("got the session at %d and a run that starts at %d, want %d", got.Session.Position, got.Begun.StartPosition, want)
+	if want := position.OutsideStep(4, 1); got.Dequeued.StartPosition != want || got.Session.Position != want {
+		t.Errorf("got the session at %d and a run that starts at %d, want %d", got.Session.Position, got.Dequeued.StartPosition, want)
 	}
 }
 

@@ -6,29 +6,29 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Ref names a claimed run and the epoch of its claim. Every command of an executor has one
+// ClaimRef names a claimed run and the epoch of its claim. Every command of an executor has one
 // and gives its faults: NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND), Stale (EPOCH_STALE,
 // RUN_FINISHED).
-type Ref struct {
+type ClaimRef struct {
 	Key
 	RunID string
 	Epoch int64
 }
 
 // checkExists gives NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
-func (r Ref) checkExists(v *View) error {
+func (r ClaimRef) checkExists(v *View) error {
 	if v.Session == nil {
-		return NoSession(r.Key)
+		return SessionNotFound(r.Key)
 	}
 	if v.Run == nil {
-		return NoRun(r.RunID)
+		return RunNotFound(r.RunID)
 	}
 	return nil
 }
 
 // checkOwner gives the faults of checkExists, and Stale (EPOCH_STALE) if the claim does not
 // own the session. The run may have ended.
-func (r Ref) checkOwner(v *View) error {
+func (r ClaimRef) checkOwner(v *View) error {
 	if err := r.checkExists(v); err != nil {
 		return err
 	}
@@ -45,12 +45,12 @@ func (r Ref) checkOwner(v *View) error {
 
 // hasEndedRun reports whether this claim was the run's last and the run has ended. Such a
 // claim may repeat the end of its run even after the next run was claimed.
-func (r Ref) hasEndedRun(v *View) bool {
-	return v.Session != nil && v.Run != nil && v.Run.Status.Over() && v.Run.Epoch == r.Epoch && r.Epoch != 0
+func (r ClaimRef) hasEndedRun(v *View) bool {
+	return v.Session != nil && v.Run != nil && v.Run.Status.Ended() && v.Run.Epoch == r.Epoch && r.Epoch != 0
 }
 
 // checkRunning gives the faults of checkOwner, and Stale (RUN_FINISHED) if the run has ended.
-func (r Ref) checkRunning(v *View) error {
+func (r ClaimRef) checkRunning(v *View) error {
 	if err := r.checkOwner(v); err != nil {
 		return err
 	}
@@ -64,8 +64,8 @@ func runFinished(r *Run) error {
 	return fault.New(fault.Stale, "RUN_FINISHED", "run %q has ended (%s) and accepts no more writes", r.RunID, r.Status)
 }
 
-// NoSession is the fault for an unknown session.
-func NoSession(k Key) error {
+// SessionNotFound is the fault for an unknown session.
+func SessionNotFound(k Key) error {
 	return fault.New(fault.NotFound, "SESSION_NOT_FOUND", "there is no session %q", k.SessionID)
 }
 
@@ -83,7 +83,7 @@ func (s *Session) checkVersion(expected int64) error {
 // checkSession gives NotFound (SESSION_NOT_FOUND), and the faults of checkVersion.
 func (k Key) checkSession(v *View, version int64) error {
 	if v.Session == nil {
-		return NoSession(k)
+		return SessionNotFound(k)
 	}
 	return v.Session.checkVersion(version)
 }
@@ -92,7 +92,7 @@ func (k Key) checkSession(v *View, version int64) error {
 // live. It needs View.Live.
 func (k Key) checkIdle(v *View) error {
 	if v.Session == nil {
-		return NoSession(k)
+		return SessionNotFound(k)
 	}
 	if v.Live != nil || v.Session.Status == Active {
 		return sessionBusy(v.Session)
@@ -104,13 +104,13 @@ func sessionBusy(s *Session) error {
 	return fault.New(fault.Conflict, "SESSION_BUSY", "run %q of session %q has not ended; wait for its end or interrupt it", s.CurrentRunID, s.SessionID)
 }
 
-// NoCall is the fault for an unknown call.
-func NoCall(callID string) error {
+// CallNotFound is the fault for an unknown call.
+func CallNotFound(callID string) error {
 	return fault.New(fault.NotFound, "UNKNOWN_TOOL_CALL", "there is no call %q", callID)
 }
 
-// NoRun is the fault for an unknown run.
-func NoRun(runID string) error {
+// RunNotFound is the fault for an unknown run.
+func RunNotFound(runID string) error {
 	return fault.New(fault.NotFound, "RUN_NOT_FOUND", "the session has no run %q", runID)
 }
 

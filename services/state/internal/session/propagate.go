@@ -15,18 +15,18 @@ type Family struct {
 
 // The rows of a family member.
 var (
-	needParent  = Need{Current: true, Open: true, Calls: true, Children: true} // records a child, and may continue
-	needChild   = Need{Open: true, Journal: true, Calls: true, Children: true} // fails with its parent
+	needParent  = Need{Current: true, Live: true, Calls: true, Children: true} // records a child, and may continue
+	needChild   = Need{Live: true, Journal: true, Calls: true, Children: true} // fails with its parent
 	needDeleted = Need{Children: true}                                         // is deleted with its parent
 )
 
-// Spread adds the consequences to own, the change of a command in views[0]: the parent's
+// Propagate adds the consequences to own, the change of a command in views[0]: the parent's
 // record of the session, the continuation of suspended ancestors, the start of a waiting run,
 // and the end of children. The other views answer earlier IncompleteViewErrors. It
 // returns one change per view, or nil for a nil own, and owns own from then on.
 //
 // It gives an IncompleteViewError to see more of the family.
-func (f Family) Spread(views []*View, own *Change) ([]*Change, error) {
+func (f Family) Propagate(views []*View, own *Change) ([]*Change, error) {
 	if own == nil {
 		return nil, nil
 	}
@@ -38,7 +38,7 @@ func (f Family) Spread(views []*View, own *Change) ([]*Change, error) {
 		return nil, err
 	}
 	if len(s.missing.targets) > 0 {
-		return nil, &Wider{s.missing.targets}
+		return nil, &IncompleteViewError{s.missing.targets}
 	}
 	changes := make([]*Change, len(views))
 	for i, m := range s.members {

@@ -26,7 +26,7 @@ func TestAChildReportsEachStatusToItsParent(t *testing.T) {
 }
 
 func startAgain(sessionID string) func(...*View) (*Change, error) {
-	c := Send{Post: Post{Key: Key{"t", sessionID}, RunID: "again", Now: 100}}
+	c := Send{RunRequest: RunRequest{Key: Key{"t", sessionID}, RunID: "again", Now: 100}}
 	return func(views ...*View) (*Change, error) {
 		change, _, err := c.Decide(views...)
 		return change, err
@@ -184,11 +184,11 @@ func TestADeletedSessionTakesItsLocalTreeWithIt(t *testing.T) {
 
 func TestACommandWithoutAChangePropagatesNothing(t *testing.T) {
 	t.Parallel()
-	got, err := Family{}.Spread([]*View{runningView()}, nil)
+	got, err := Family{}.Propagate([]*View{runningView()}, nil)
 	if got != nil || err != nil {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, err := (Family{}).Spread([]*View{runningView(), {}}, &Change{}); err == nil {
+	if _, err := (Family{}).Propagate([]*View{runningView(), {}}, &Change{}); err == nil {
 		t.Error("views without targets were accepted")
 	}
 	// A suspended session without its calls in the view is not continued.
@@ -197,7 +197,7 @@ func TestACommandWithoutAChangePropagatesNothing(t *testing.T) {
 	v.Calls = nil
 	change, _, err := UpdateSession{Key: sessionKey, Tags: &tags}.Decide(v)
 	must(t, err)
-	changes, err := Family{}.Spread([]*View{v}, change)
+	changes, err := Family{}.Propagate([]*View{v}, change)
 	if err != nil || changes[0].NewRun != nil {
 		t.Errorf("got %+v, %v", changes, err)
 	}
@@ -220,7 +220,7 @@ func TestASubmitReportsTheContinuedChildToItsParent(t *testing.T) {
 func TestExtendedTargetsMergeTheirNeeds(t *testing.T) {
 	t.Parallel()
 	had := []Target{{sessionKey, Need{RunID: "r", Calls: true}}}
-	got := (&Wider{[]Target{{sessionKey, Need{Children: true}}, {Key{"t", "p"}, needParent}}}).Widen(had)
+	got := (&IncompleteViewError{[]Target{{sessionKey, Need{Children: true}}, {Key{"t", "p"}, needParent}}}).Extend(had)
 	if len(got) != 2 || got[0].Need.RunID != "r" || !got[0].Need.Calls || !got[0].Need.Children || got[1].SessionID != "p" || had[0].Need.Children {
 		t.Errorf("got %+v", got)
 	}

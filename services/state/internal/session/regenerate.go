@@ -16,7 +16,7 @@ type Regenerate struct {
 // Need lists the rows for Decide.
 func (c Regenerate) Need() Need {
 	need := c.needRewind()
-	need.BackTo, need.Answer = c.Target, c.AnswerID
+	need.RewindToMessage, need.AnswerID = c.Target, c.AnswerID
 	return need
 }
 
@@ -27,14 +27,14 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	switch {
 	case err != nil:
 		return nil, Started{}, err
-	case v.Keyed != nil, !found && len(c.Messages) > 0:
+	case v.KeyedRun != nil, !found && len(c.Messages) > 0:
 		return c.Send.Decide(views...)
 	}
 	if err := c.checkTarget(v); err != nil {
 		return nil, Started{}, err
 	}
 	if v.Session == nil {
-		return nil, Started{}, NoSession(c.Key)
+		return nil, Started{}, SessionNotFound(c.Key)
 	}
 	switch answered, err := c.alreadyAnswered(v, found); {
 	case err != nil:
@@ -56,8 +56,8 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 // that findQuestion has asked for.
 func (c Regenerate) canGoBack(v *View) (bool, error) {
 	id := c.Target
-	if v.Back != nil && v.Answer != nil && v.Answer.Run != nil && len(c.Messages) == 0 {
-		id = v.Back.Message.ID
+	if v.RewindPoint != nil && v.Answer != nil && v.Answer.Run != nil && len(c.Messages) == 0 {
+		id = v.RewindPoint.Message.ID
 	}
 	return c.showsUserMessage(v, id)
 }
@@ -70,15 +70,15 @@ func (c Regenerate) alreadyAnswered(v *View, found bool) (bool, error) {
 	}
 	answer := v.Answer
 	if answer == nil || answer.Run == nil { // any answer
-		return found && v.Session.Status == Active && v.wroteNewestAnswer(v.Back.Run), nil
+		return found && v.Session.Status == Active && v.wroteNewestAnswer(v.RewindPoint.Run), nil
 	}
 	newest, start := v.wroteNewestAnswer(answer.Run), answer.Run.StartMessageCount
 	behind := v.Current.TurnMessageCount > start
 	switch {
-	case newest, answer.Stands && behind:
+	case newest, answer.QuestionInPlace && behind:
 		return false, nil
-	case behind && (v.Back == nil || !v.wroteNewestAnswer(v.Back.Run)):
-		return false, Stale(c.Key)
+	case behind && (v.RewindPoint == nil || !v.wroteNewestAnswer(v.RewindPoint.Run)):
+		return false, RunStale(c.Key)
 	default:
 		return true, nil
 	}
@@ -88,15 +88,15 @@ func (c Regenerate) alreadyAnswered(v *View, found bool) (bool, error) {
 // (MESSAGE_NOT_FOUND) if there is none.
 func (c Regenerate) findQuestion(v *View) error {
 	if v.Answer == nil { // the target may be an answer
-		return &Wider{[]Target{{c.Key, Need{Answer: c.Target}}}}
+		return &IncompleteViewError{[]Target{{c.Key, Need{AnswerID: c.Target}}}}
 	}
-	for _, m := range v.Answer.Asked {
-		shown, err := c.Bodies.Shown(m)
+	for _, m := range v.Answer.Questions {
+		shown, err := c.Bodies.IsVisible(m)
 		if err != nil {
 			return err
 		}
 		if shown {
-			return &Wider{[]Target{{c.Key, Need{BackTo: m.ID}}}}
+			return &IncompleteViewError{[]Target{{c.Key, Need{RewindToMessage: m.ID}}}}
 		}
 	}
 	return messageNotFound(c.Target)

@@ -7,7 +7,7 @@ import "slices"
 //
 // Faults: as for ClaimRef.
 type Release struct {
-	Ref
+	ClaimRef
 	Delay Millis  // before the next claim; ignored if the run was asked to stop since its claim
 	Usage []Usage // of attempts without a recorded plan
 	Now   Millis
@@ -51,7 +51,7 @@ type RequeueSilent struct {
 // Decide queues View.Run. The change is nil if the run is not running or its executor is
 // registered.
 func (c RequeueSilent) Decide(v *View) (*Change, error) {
-	if v.Session == nil || v.Run == nil || v.Run.Status != RunRunning || !v.HolderSilent {
+	if v.Session == nil || v.Run == nil || v.Run.Status != RunRunning || !v.OwnerUnregistered {
 		return nil, nil
 	}
 	change := requeue(v, c.Now)
@@ -63,7 +63,7 @@ func (c RequeueSilent) Decide(v *View) (*Change, error) {
 // on the way, or the executor has dropped them. It counts the loss. The journal stays.
 type RequeueLost struct {
 	ExecutorID    string
-	Held          []string // ids of the executor's runs
+	HeldRunIDs    []string // ids of the executor's runs
 	ClaimedBefore Millis   // exclusive; a newer claim may still be on its way
 	Now           Millis
 }
@@ -74,7 +74,7 @@ func (c RequeueLost) Decide(v *View) (*Change, error) {
 	if v.Session == nil || r == nil || r.Status != RunRunning || r.ExecutorID != c.ExecutorID {
 		return nil, nil
 	}
-	if r.ClaimedAt >= c.ClaimedBefore || slices.Contains(c.Held, r.RunID) {
+	if r.ClaimedAt >= c.ClaimedBefore || slices.Contains(c.HeldRunIDs, r.RunID) {
 		return nil, nil
 	}
 	change := requeue(v, c.Now)

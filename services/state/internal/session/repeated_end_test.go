@@ -20,7 +20,7 @@ func afterNextClaim(change *Change) *View {
 
 func TestTheEndOfARunCanBeRepeatedAfterTheNextClaim(t *testing.T) {
 	t.Parallel()
-	finish := Finish{Ref: ref, Outcome: Outcome{Status: RunInterrupted, CompletionReason: "stop"}, Now: 50}
+	finish := Finish{ClaimRef: ref, Outcome: Outcome{Status: RunInterrupted, CompletionReason: "stop"}, Now: 50}
 	change, version, err := finish.Decide(runningView())
 	must(t, err)
 	after := afterNextClaim(change)
@@ -45,7 +45,7 @@ func TestTheEndOfARunCanBeRepeatedAfterTheNextClaim(t *testing.T) {
 
 func TestAnotherEndIsStaleAfterTheNextClaim(t *testing.T) {
 	t.Parallel()
-	finish := Finish{Ref: ref, Outcome: Outcome{Status: RunCompleted}}
+	finish := Finish{ClaimRef: ref, Outcome: Outcome{Status: RunCompleted}}
 	change, _, err := finish.Decide(runningView())
 	must(t, err)
 	after := afterNextClaim(change)
@@ -60,7 +60,7 @@ func TestAnotherEndIsStaleAfterTheNextClaim(t *testing.T) {
 	forced := forcedEnd{status: Interrupted, now: 50}.change(runningView())
 	v := runningView()
 	v.Session, v.Run, v.Live = forced.Session, &forced.Runs[0], nil
-	_, _, err = Finish{Ref: ref, Outcome: Outcome{Status: RunInterrupted}}.Decide(v)
+	_, _, err = Finish{ClaimRef: ref, Outcome: Outcome{Status: RunInterrupted}}.Decide(v)
 	refused(t, err, fault.Stale, "EPOCH_STALE")
 }
 
@@ -73,7 +73,7 @@ func TestARunStoppedSinceItsClaimIsNotDelayed(t *testing.T) {
 		for _, stop := range asked {
 			v := runningView()
 			v.Run.Stop, v.Run.ClaimedAt = stop, 20
-			change, err := Release{Ref: ref, Delay: 900, Now: 50}.Decide(v)
+			change, err := Release{ClaimRef: ref, Delay: 900, Now: 50}.Decide(v)
 			must(t, err)
 			if due := change.Runs[0].DueAt; due != want {
 				t.Errorf("stop %+v: due at %d, want %d", stop, due, want)

@@ -10,17 +10,17 @@ import (
 // request: it skips answers to unknown calls, of the wrong kind, with a Refusal, or
 // too large for the journal beside the unread answers. Skipped calls
 // stay open.
-func (c Post) takeAnswers(change *Change, v *View) {
+func (c RunRequest) takeAnswers(change *Change, v *View) {
 	if len(c.Answers) == 0 {
 		return
 	}
-	calls := make(map[string]Call, len(v.Named))
-	for _, call := range slices.Concat(v.Named, change.Calls) {
+	calls := make(map[string]Call, len(v.NamedCalls))
+	for _, call := range slices.Concat(v.NamedCalls, change.Calls) {
 		if call.SessionID == c.SessionID && !change.dropsCall(call) {
 			calls[call.CallID] = call
 		}
 	}
-	room := cmp.Or(c.Limits.Journal, math.MaxInt) - change.Unread(v)
+	room := cmp.Or(c.Limits.Journal, math.MaxInt) - change.UnreadBytes(v)
 	for _, answer := range c.Answers {
 		call, known := calls[answer.CallID]
 		if !known {
@@ -41,16 +41,16 @@ func (c Post) takeAnswers(change *Change, v *View) {
 // if the live run has planned an answered call but has not opened it yet: no run
 // would take the answer, and the session would wait for the call after the live run.
 // Without a recorded plan the calls are unknown, and their answers are skipped.
-func (c Post) refuseEarlyAnswers(v *View) error {
+func (c RunRequest) refuseEarlyAnswers(v *View) error {
 	family := map[string]bool{}
-	for _, call := range v.Named {
+	for _, call := range v.NamedCalls {
 		family[call.CallID] = true
 	}
 	for _, answer := range c.Answers {
 		switch {
 		case family[answer.CallID]:
 		case v.Live == nil:
-			return &Wider{[]Target{{c.Key, Need{Open: true, Journal: true}}}}
+			return &IncompleteViewError{[]Target{{c.Key, Need{Live: true, Journal: true}}}}
 		case v.Journal.mayOpen(answer.CallID):
 			return callNotOpen(answer.CallID)
 		}

@@ -11,7 +11,7 @@ import (
 // Faults: as for ClaimRef, Stale (STEP_STALE), Conflict (CALL_UNKNOWN), TooLarge
 // (STATE_SIZE_EXCEEDED, RESULT_TOO_LARGE).
 type RecordResult struct {
-	Ref
+	ClaimRef
 	Step   int32
 	Result Result
 	Limits Limits

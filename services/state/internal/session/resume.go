@@ -11,7 +11,7 @@ import (
 // Faults: as for RunRequest, and Conflict (SESSION_SUSPENDED, SESSION_COMPLETED,
 // RUN_CANCELLED), NotFound (CHECKPOINT_NOT_FOUND), TooLarge (STATE_SIZE_EXCEEDED).
 type Resume struct {
-	Post
+	RunRequest
 	CheckpointID string // to rewind to first; empty for none
 	Addition
 }
@@ -27,7 +27,7 @@ func (c Resume) Need() Need {
 
 // Decide begins the run.
 func (c Resume) Decide(v *View) (*Change, Started, error) {
-	if v.Keyed != nil {
+	if v.KeyedRun != nil {
 		return c.answerRepeat(v, EntryResume)
 	}
 	if err := c.checkResumable(v); err != nil {
@@ -63,7 +63,7 @@ func (c Resume) checkResumable(v *View) error {
 	s := v.Session
 	switch {
 	case s == nil:
-		return NoSession(c.Key)
+		return SessionNotFound(c.Key)
 	case c.CheckpointID != "" && v.Checkpoint == nil:
 		return checkpointNotFound(c.CheckpointID)
 	case s.Status == Active, c.CheckpointID != "" && s.Waiting > 0:
@@ -75,7 +75,7 @@ func (c Resume) checkResumable(v *View) error {
 	case !s.Status.Suspended():
 		return c.checkNotAborted(s)
 	}
-	if open := Awaited(v.Calls); open > 0 && c.Abandon == nil {
+	if open := CountAwaited(v.Calls); open > 0 && c.Abandon == nil {
 		return fault.New(fault.Conflict, "SESSION_SUSPENDED", "session %q waits for the answers to %d calls (%s); submit them or abandon them", c.SessionID, open, s.Status)
 	}
 	return nil

@@ -10,7 +10,7 @@ package session
 // Faults: as for RunRequest, and Conflict (SESSION_CHANGED) for a session that has not
 // failed, Conflict (RUN_CANCELLED), TooLarge (STATE_SIZE_EXCEEDED).
 type Retry struct {
-	Post
+	RunRequest
 	Addition
 }
 
@@ -18,13 +18,13 @@ type Retry struct {
 func (c Retry) Need() Need {
 	need := c.need()
 	need.MessageIDs = messageIDs(c.allMessages(c.Messages))
-	need.Calls, need.Current, need.Children, need.Retry, need.Undo = true, true, true, true, true
+	need.Calls, need.Current, need.Children, need.FailedStep, need.Undo = true, true, true, true, true
 	return need
 }
 
 // Decide begins the run.
 func (c Retry) Decide(v *View) (*Change, Started, error) {
-	if v.Keyed != nil {
+	if v.KeyedRun != nil {
 		return c.answerRepeat(v, EntryResume)
 	}
 	if err := c.checkRetryable(v); err != nil {
@@ -34,13 +34,13 @@ func (c Retry) Decide(v *View) (*Change, Started, error) {
 	if err != nil {
 		return nil, Started{}, err
 	}
-	if !keeps && v.Failed.Good == nil {
+	if !keeps && v.Failed.Checkpoint == nil {
 		return c.restart(v)
 	}
 	change, remaining := &Change{Session: v.nextVersion(c.Now)}, v.Session.MessageCount
 	if !keeps {
 		before := *v
-		before.Checkpoint, before.CheckpointState = v.Failed.Good, v.Failed.State
+		before.Checkpoint, before.CheckpointState = v.Failed.Checkpoint, v.Failed.State
 		change.rewind(&before)
 		remaining = change.Session.MessageCount
 	}
@@ -55,7 +55,7 @@ func (c Retry) Decide(v *View) (*Change, Started, error) {
 
 func (c Retry) checkRetryable(v *View) error {
 	if v.Session == nil {
-		return NoSession(c.Key)
+		return SessionNotFound(c.Key)
 	}
 	if err := c.checkTarget(v); err != nil {
 		return err
@@ -75,14 +75,14 @@ func (c Retry) keepsFailedStep(v *View) (bool, error) {
 	switch run, failed := v.Current, v.Failed; {
 	case run == nil || failed == nil, v.Session.Failure != nil && v.Session.Failure.Code == codeMaxSteps:
 		return true, nil
-	case failed.Good != nil && failed.State == "":
+	case failed.Checkpoint != nil && failed.State == "":
 		return true, nil
-	case failed.Good == nil && (run.FinishStep == 0 || v.StartState == ""):
+	case failed.Checkpoint == nil && (run.FinishStep == 0 || v.StartState == ""):
 		return true, nil
 	case v.Session.StateVersion < run.StartStateVersion: // the session was rewound to before the run
 		return true, nil
 	default:
-		return c.Bodies.Ran(failed.Messages)
+		return c.Bodies.RanTool(failed.Messages)
 	}
 }
 
@@ -98,7 +98,7 @@ func (c Retry) restart(v *View) (*Change, Started, error) {
 		if m.RunID != failed.RunID || m.Role != roleUser {
 			continue
 		}
-		adopted, err := c.Bodies.Adopt(m, c.RunID)
+		adopted, err := c.Bodies.MoveToRun(m, c.RunID)
 		if err != nil {
 			return nil, Started{}, err
 		}

@@ -16,7 +16,7 @@ type RewindTo struct {
 
 // Need lists the rows for Decide.
 func (c RewindTo) Need() Need {
-	return Need{CheckpointID: c.CheckpointID, Open: true, Calls: true, Children: true}
+	return Need{CheckpointID: c.CheckpointID, Live: true, Calls: true, Children: true}
 }
 
 // Decide rewinds and pauses the session.

@@ -37,7 +37,7 @@ func TestARewindRestoresTheSessionAndKeepsCountingSteps(t *testing.T) {
 		t.Errorf("got dropped %v", change.DropCalls)
 	}
 	// The number of writes before the rewound state is unknown.
-	merged, _, err := MergeState{Key: sessionKey, Ops: []StateOp{{"x", Replace, "1"}}, Limits: Limits{State: 100}}.Decide(&View{Session: &s})
+	merged, _, err := MergeState{Key: sessionKey, Ops: []StateOp{{"x", OpReplace, "1"}}, Limits: Limits{State: 100}}.Decide(&View{Session: &s})
 	if err != nil || !merged.NewState || merged.Session.StateBase != 9 || merged.Session.State != `{"then":true,"x":1}` {
 		t.Errorf("got %+v, %v", merged, err)
 	}
@@ -132,7 +132,7 @@ func TestMessagesAreAppendedAtAnyTime(t *testing.T) {
 	if count != 7 || change.Messages[0].Ordinal != 5 || change.Messages[1].Ordinal != 6 || change.Session.Version != 8 || change.Session.MessageCount != 7 {
 		t.Errorf("got %d and %+v", count, change)
 	}
-	v.Taken = []string{"x"}
+	v.TakenIDs = []string{"x"}
 	_, _, err = AppendMessages{Key: sessionKey, Messages: []Message{{ID: "x"}, {ID: "new"}}}.Decide(v)
 	refused(t, err, fault.Conflict, "MESSAGE_EXISTS")
 	if change, count, err := (AppendMessages{Key: sessionKey}).Decide(v); err != nil || change != nil || count != 5 {
@@ -143,7 +143,7 @@ func TestMessagesAreAppendedAtAnyTime(t *testing.T) {
 func TestARepeatedAppendWritesNothing(t *testing.T) {
 	t.Parallel()
 	v := runningView()
-	v.Taken = []string{"y", "x"}
+	v.TakenIDs = []string{"y", "x"}
 	change, count, err := AppendMessages{Key: sessionKey, Messages: []Message{{ID: "x"}, {ID: "y"}}}.Decide(v)
 	if err != nil || change != nil || count != 5 {
 		t.Errorf("got %+v, %d, %v", change, count, err)

@@ -20,8 +20,8 @@ const (
 // Live reports whether the run is queued or running.
 func (s RunStatus) Live() bool { return s == RunQueued || s == RunRunning }
 
-// Over reports whether the run has ended.
-func (s RunStatus) Over() bool { return !s.Live() && s != RunWaiting }
+// Ended reports whether the run has ended.
+func (s RunStatus) Ended() bool { return !s.Live() && s != RunWaiting }
 
 // Run is one execution of a session.
 type Run struct {
@@ -54,8 +54,8 @@ type Run struct {
 	FinishStep    int32  // its commit ended the run; 0 if Finish did
 	FinishVersion int64  // the session's version at the end of the run; 0 before
 
-	OnBusy BusyPolicy // the policy that made it wait; empty for a run that never waited
-	Place  int64      // order of waiting runs, lowest first: the session's version when it began to wait; 0 for a run that never waited
+	OnBusy     BusyPolicy // the policy that made it wait; empty for a run that never waited
+	QueuePlace int64      // order of waiting runs, lowest first: the session's version when it began to wait; 0 for a run that never waited
 
 	// The session when the run began. The state versions are 0 before.
 	StartMessageCount int64 // without the run's own first messages

@@ -7,41 +7,41 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Post has the fields and rules of every client request that begins a run: Send, Edit,
+// RunRequest has the fields and rules of every client request that begins a run: Send, Edit,
 // Regenerate, Resume, Retry and BranchAndStart. Family.Propagate reports the new status of a child
 // to its parent.
 //
 // Faults of all requests: Conflict (REQUEST_KEY_REUSED, SESSION_CHANGED, RUN_STALE,
 // AGENT_MISMATCH, SESSION_BUSY, MESSAGE_EXISTS), NotFound (SESSION_NOT_FOUND), and an
 // IncompleteViewError to see more of the session or its family.
-type Post struct {
+type RunRequest struct {
 	Key
-	AgentType   string // may be empty for an existing session
-	RequestKey  string
-	RequestHash []byte // of the client's request
-	RunID       string
-	MessageID   string // of the assistant's answer
-	Traceparent string
-	Tracestate  string
-	Expect      Expect
-	Seen        string // a run of the newest answer, as the client saw it; empty for any
-	Messages    []Message
-	Answers     []Answer          // to calls of the session, applied before Abandon
-	Abandon     func(Call) []byte // returns the answer to an open call; nil leaves open calls open
-	OnBusy      BusyPolicy        // for a session with a live run; empty for the agent's default
-	DeadlineAt  Millis            // of the run; 0 for none
-	Limits      Limits
-	Now         Millis
+	AgentType     string // may be empty for an existing session
+	RequestKey    string
+	RequestHash   []byte // of the client's request
+	RunID         string
+	MessageID     string // of the assistant's answer
+	Traceparent   string
+	Tracestate    string
+	Expect        Expect
+	LastSeenRunID string // a run of the newest answer, as the client saw it; empty for any
+	Messages      []Message
+	Answers       []Answer          // to calls of the session, applied before Abandon
+	Abandon       func(Call) []byte // returns the answer to an open call; nil leaves open calls open
+	OnBusy        BusyPolicy        // for a session with a live run; empty for the agent's default
+	DeadlineAt    Millis            // of the run; 0 for none
+	Limits        Limits
+	Now           Millis
 
-	Bodies Bodies
+	Bodies BodyFuncs
 }
 
-// Bodies interprets message bodies, which are opaque to commands. Its functions are pure.
-type Bodies struct {
-	Same  func(stored, posted Message) (bool, error)     // both have the same content
-	Shown func(Message) (bool, error)                    // users see the user message
-	Adopt func(m Message, runID string) (Message, error) // the message as part of the run
-	Ran   func(step []Message) (bool, error)             // a tool has run in the step
+// BodyFuncs interprets message bodies, which are opaque to commands. Its functions are pure.
+type BodyFuncs struct {
+	SameContent func(stored, posted Message) (bool, error)     // both have the same content
+	IsVisible   func(Message) (bool, error)                    // users see the user message
+	MoveToRun   func(m Message, runID string) (Message, error) // the message as part of the run
+	RanTool     func(step []Message) (bool, error)             // a tool has run in the step
 }
 
 // Started is the result of a RunRequest.
@@ -55,10 +55,10 @@ type Started struct {
 	Abandoned []string // ids of the calls abandoned for Run
 }
 
-func (c Post) need() Need {
+func (c RunRequest) need() Need {
 	need := Need{
 		RequestKey: c.RequestKey, AgentType: c.AgentType, MessageIDs: messageIDs(c.Messages), State: true,
-		RunID: c.Seen, Current: c.Seen != "", Calls: c.Abandon != nil || len(c.Answers) > 0,
+		RunID: c.LastSeenRunID, Current: c.LastSeenRunID != "", Calls: c.Abandon != nil || len(c.Answers) > 0,
 	}
 	if len(c.Answers) > 0 {
 		need.CallIDs = callIDs(c.Answers)
@@ -67,8 +67,8 @@ func (c Post) need() Need {
 }
 
 // answerRepeat answers a request with a known request key.
-func (c Post) answerRepeat(v *View, entry Entry) (*Change, Started, error) {
-	first := v.Keyed
+func (c RunRequest) answerRepeat(v *View, entry Entry) (*Change, Started, error) {
+	first := v.KeyedRun
 	same := bytes.Equal(c.RequestHash, first.RequestHash) && (entry == EntryResume) == (first.Entry == EntryResume)
 	if c.AgentType != "" && c.AgentType != first.AgentType || !same {
 		return nil, Started{}, fault.New(fault.Conflict, "REQUEST_KEY_REUSED",
@@ -90,13 +90,13 @@ func (v *View) wroteNewestAnswer(run *Run) bool {
 
 // checkTarget gives SESSION_CHANGED, RUN_STALE or AGENT_MISMATCH if the session is not the
 // expected one, and NotFound (SESSION_NOT_FOUND) if an expected session is missing.
-func (c Post) checkTarget(v *View) error {
+func (c RunRequest) checkTarget(v *View) error {
 	s := v.Session
 	switch {
-	case c.Seen != "" && (s == nil || !v.wroteNewestAnswer(v.Run)):
-		return Stale(c.Key)
+	case c.LastSeenRunID != "" && (s == nil || !v.wroteNewestAnswer(v.Run)):
+		return RunStale(c.Key)
 	case s == nil && c.Expect.isSet():
-		return NoSession(c.Key)
+		return SessionNotFound(c.Key)
 	case s == nil:
 		return nil
 	}
@@ -110,15 +110,15 @@ func (c Post) checkTarget(v *View) error {
 	return nil
 }
 
-// Stale is the fault of a request about an answer that is no longer the newest.
-func Stale(key Key) error {
+// RunStale is the fault of a request about an answer that is no longer the newest.
+func RunStale(key Key) error {
 	return fault.New(fault.Conflict, "RUN_STALE",
 		"the conversation %q has changed since; load its messages, and send the request again if it still applies", key.SessionID)
 }
 
 // checkNotAborted gives Conflict (RUN_CANCELLED) if the newest run was aborted. A session
 // that failed with its parent was not aborted.
-func (c Post) checkNotAborted(s *Session) error {
+func (c RunRequest) checkNotAborted(s *Session) error {
 	if f := s.Failure; f == nil || f.Code != codeCancelled || f.Reason != "" {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (c Post) checkNotAborted(s *Session) error {
 
 // beginRun activates the session and creates its run. Messages that are appended later belong
 // to the run.
-func (c Post) beginRun(change *Change, entry Entry) *Run {
+func (c RunRequest) beginRun(change *Change, entry Entry) *Run {
 	s := change.Session
 	if entry == EntryResume {
 		s.ResumeCount++
@@ -137,7 +137,7 @@ func (c Post) beginRun(change *Change, entry Entry) *Run {
 	return change.NewRun
 }
 
-func (c Post) newRun(agentType string, entry Entry) *Run {
+func (c RunRequest) newRun(agentType string, entry Entry) *Run {
 	return &Run{
 		RunID: c.RunID, AgentType: agentType, Entry: entry, RequestKey: c.RequestKey, RequestHash: c.RequestHash, MessageID: c.MessageID,
 		Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now, DeadlineAt: c.DeadlineAt,
@@ -169,7 +169,7 @@ type Addition struct {
 func (a Addition) allMessages(own []Message) []Message { return slices.Concat(a.Append, own) }
 
 // resumeRun begins a run that continues from the session of the change.
-func (c Post) resumeRun(change *Change, a Addition) error {
+func (c RunRequest) resumeRun(change *Change, a Addition) error {
 	s := change.Session
 	change.appendMessages(a.Append)
 	merged, err := merge(s.State, a.Ops, c.Limits.State)

@@ -17,7 +17,7 @@ func TestTheStatusOfASessionDecidesWhetherARunMayStart(t *testing.T) {
 		SuspendedStepPartial:      "SESSION_SUSPENDED",
 	} {
 		before := Session{Status: status, AgentType: "a", Turn: 3, Version: 7, Position: 40, Output: "1", Failure: &Failure{Error: "e"}}
-		change, started, err := Send{Post: Post{RunID: "r"}}.Decide(&View{Session: &before, OnBusy: BusyReject})
+		change, started, err := Send{RunRequest: RunRequest{RunID: "r"}}.Decide(&View{Session: &before, OnBusy: BusyReject})
 		if fault.ReasonOf(err) != reason {
 			t.Errorf("%s: got %v, want %q", status, err, reason)
 		}
@@ -54,7 +54,7 @@ func TestARequestExpectsTheSessionAsItsCallerHasReadIt(t *testing.T) {
 	} {
 		v := runningView()
 		v.Session.Status, v.Live = Paused, nil
-		_, _, err := Send{Post: Post{Key: sessionKey, RunID: "next", Expect: c.expect}}.Decide(v)
+		_, _, err := Send{RunRequest: RunRequest{Key: sessionKey, RunID: "next", Expect: c.expect}}.Decide(v)
 		if c.met {
 			must(t, err)
 			continue
@@ -63,7 +63,7 @@ func TestARequestExpectsTheSessionAsItsCallerHasReadIt(t *testing.T) {
 		if f.Meta["currentStatus"] != "paused" || f.Meta["currentVersion"] != "7" || f.Meta["currentRunId"] != "r" {
 			t.Errorf("%s: got %v", name, f.Meta)
 		}
-		_, _, err = Send{Post: Post{Key: sessionKey, AgentType: "a", Expect: c.expect}}.Decide(&View{AgentKnown: true})
+		_, _, err = Send{RunRequest: RunRequest{Key: sessionKey, AgentType: "a", Expect: c.expect}}.Decide(&View{AgentKnown: true})
 		refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 	}
 }
@@ -77,7 +77,7 @@ func TestAStoppedSessionCanBeResumed(t *testing.T) {
 	} {
 		v := suspendedView(call("c"), call("d"), call("answered").answeredBy(AnswerClient))
 		v.Session.Status, v.Session.Interruption = status, &Interruption{RunID: "r"}
-		change, started, err := Resume{Post: Post{Key: sessionKey, RunID: "next"}}.Decide(v)
+		change, started, err := Resume{RunRequest: RunRequest{Key: sessionKey, RunID: "next"}}.Decide(v)
 		if fault.ReasonOf(err) != reason {
 			t.Errorf("%s: got %v, want %q", status, err, reason)
 		}
@@ -89,23 +89,23 @@ func TestAStoppedSessionCanBeResumed(t *testing.T) {
 			t.Errorf("%s: got run %+v, session %+v", status, started.Run, s)
 		}
 	}
-	_, _, err := Resume{Post: Post{Key: sessionKey, AgentType: "a"}}.Decide(&View{AgentKnown: true})
+	_, _, err := Resume{RunRequest: RunRequest{Key: sessionKey, AgentType: "a"}}.Decide(&View{AgentKnown: true})
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 }
 
 func TestASuspendedSessionIsResumedOnlyWhenNoCallIsOpen(t *testing.T) {
 	t.Parallel()
-	_, _, err := Resume{Post: Post{Key: sessionKey}}.Decide(suspendedView(call("c"), call("d")))
+	_, _, err := Resume{RunRequest: RunRequest{Key: sessionKey}}.Decide(suspendedView(call("c"), call("d")))
 	if f := refused(t, err, fault.Conflict, "SESSION_SUSPENDED"); !strings.Contains(f.Detail, "2 calls") {
 		t.Errorf("got %q", f.Detail)
 	}
-	_, _, err = Resume{Post: Post{Key: sessionKey}}.Decide(suspendedView(call("c").answeredBy(AnswerClient)))
+	_, _, err = Resume{RunRequest: RunRequest{Key: sessionKey}}.Decide(suspendedView(call("c").answeredBy(AnswerClient)))
 	must(t, err)
 }
 
 func TestANewMessageAbandonsTheOpenCallsInTheSameWrite(t *testing.T) {
 	t.Parallel()
-	c := Send{Post: Post{Key: sessionKey, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: func(c Call) []byte { return []byte("gone " + c.CallID) }}}
+	c := Send{RunRequest: RunRequest{Key: sessionKey, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: func(c Call) []byte { return []byte("gone " + c.CallID) }}}
 	change, _, err := c.Decide(suspendedView(call("c"), call("answered").answeredBy(AnswerClient)))
 	must(t, err)
 	if len(change.Calls) != 1 || change.NewRun == nil || len(change.Messages) != 1 {
@@ -123,18 +123,18 @@ func TestANewMessageAbandonsTheOpenCallsInTheSameWrite(t *testing.T) {
 func TestARequestKeyStartsOneRun(t *testing.T) {
 	t.Parallel()
 	v := runningView()
-	v.Keyed = &Run{RunID: "r", AgentType: "a", RequestHash: []byte("h"), Entry: EntryResume}
-	change, started, err := Resume{Post: Post{Key: sessionKey, RequestKey: "k", RequestHash: []byte("h"), Expect: Expect{Version: 1}}}.Decide(v)
+	v.KeyedRun = &Run{RunID: "r", AgentType: "a", RequestHash: []byte("h"), Entry: EntryResume}
+	change, started, err := Resume{RunRequest: RunRequest{Key: sessionKey, RequestKey: "k", RequestHash: []byte("h"), Expect: Expect{Version: 1}}}.Decide(v)
 	if err != nil || change != nil || !started.Repeated || started.Run.RunID != "r" {
 		t.Errorf("got %+v, %v", started, err)
 	}
-	_, _, err = Send{Post: Post{Key: sessionKey, RequestKey: "k", RequestHash: []byte("h")}}.Decide(v)
+	_, _, err = Send{RunRequest: RunRequest{Key: sessionKey, RequestKey: "k", RequestHash: []byte("h")}}.Decide(v)
 	refused(t, err, fault.Conflict, "REQUEST_KEY_REUSED")
 }
 
 func TestAResumedRunWithAnswersContinuesTheMessageOfItsCalls(t *testing.T) {
 	t.Parallel()
-	resume := Resume{Post: Post{Key: sessionKey, RunID: "next", MessageID: "another", Now: 60}}
+	resume := Resume{RunRequest: RunRequest{Key: sessionKey, RunID: "next", MessageID: "another", Now: 60}}
 	stopped := func(calls ...Call) *View {
 		v := suspendedView(calls...)
 		v.Session.Status, v.Session.Suspension = Interrupted, nil

@@ -16,8 +16,8 @@ import (
 // SESSION_SUSPENDED), NotFound (AGENT_NOT_FOUND, and SESSION_NOT_FOUND for the parent),
 // Unavailable (CALL_NOT_OPEN), Exhausted (TOO_MANY_WAITING).
 type Send struct {
-	Post
-	New Create // of a new session, without Key, AgentType and Now; ParentID also refuses an existing session with another parent
+	RunRequest
+	NewSession Create // of a new session, without Key, AgentType and Now; ParentID also refuses an existing session with another parent
 }
 
 // Need lists the rows for Decide.
@@ -27,7 +27,7 @@ func (c Send) Need() Need { return c.need() }
 // parent.
 func (c Send) Decide(views ...*View) (*Change, Started, error) {
 	v := views[0]
-	if v.Keyed != nil {
+	if v.KeyedRun != nil {
 		return c.answerRepeat(v, EntryStart)
 	}
 	if run, err := c.findRepeatedRun(v); run != nil || err != nil {
@@ -67,7 +67,7 @@ func (c Send) findRepeatedRun(v *View) (*Run, error) {
 	}
 	if v.Session.Waiting > 0 {
 		if len(v.Waiting) == 0 {
-			return nil, &Wider{[]Target{{c.Key, Need{Waiting: true}}}}
+			return nil, &IncompleteViewError{[]Target{{c.Key, Need{Waiting: true}}}}
 		}
 		for _, w := range v.Waiting {
 			if slices.Contains(w.MessageIDs, c.Messages[0].ID) && bytes.Equal(w.RequestHash, c.RequestHash) {
@@ -75,18 +75,18 @@ func (c Send) findRepeatedRun(v *View) (*Run, error) {
 			}
 		}
 	}
-	if len(v.Taken) == 0 {
+	if len(v.TakenIDs) == 0 {
 		return nil, nil //nolint:nilnil // as above
 	}
-	if v.Back == nil || v.Current == nil && v.Session.CurrentRunID != "" {
-		return nil, &Wider{[]Target{{c.Key, Need{BackTo: c.Messages[0].ID, Current: true}}}}
+	if v.RewindPoint == nil || v.Current == nil && v.Session.CurrentRunID != "" {
+		return nil, &IncompleteViewError{[]Target{{c.Key, Need{RewindToMessage: c.Messages[0].ID, Current: true}}}}
 	}
-	same, err := c.Bodies.Same(v.Back.Message, c.Messages[0])
+	same, err := c.Bodies.SameContent(v.RewindPoint.Message, c.Messages[0])
 	switch {
-	case err != nil || !same || v.Back.Run == nil:
+	case err != nil || !same || v.RewindPoint.Run == nil:
 		return nil, err // checkMessageIDs refuses the id
-	case !v.wroteNewestAnswer(v.Back.Run):
-		return nil, Stale(c.Key)
+	case !v.wroteNewestAnswer(v.RewindPoint.Run):
+		return nil, RunStale(c.Key)
 	default:
 		return v.Current, nil
 	}
@@ -102,9 +102,9 @@ func (c Send) admit(v *View) (waits bool, err error) {
 		return false, agentNotFound(c.AgentType)
 	case s == nil:
 		return false, nil
-	case c.New.ParentID != "" && c.New.ParentID != s.ParentID:
+	case c.NewSession.ParentID != "" && c.NewSession.ParentID != s.ParentID:
 		return false, fault.New(fault.Conflict, "PARENT_MISMATCH",
-			"session %q exists and is not a sub-session of %q; omit the parent or use another session", c.SessionID, c.New.ParentID)
+			"session %q exists and is not a sub-session of %q; omit the parent or use another session", c.SessionID, c.NewSession.ParentID)
 	}
 	switch {
 	case s.Status == Active:
@@ -122,13 +122,13 @@ func (c Send) admit(v *View) (waits bool, err error) {
 
 // sessionChange returns the change of an existing session, or of a new one.
 func (c Send) sessionChange(views []*View) (*Change, error) {
-	c.New.Key, c.New.AgentType, c.New.Now = c.Key, c.AgentType, c.Now
+	c.NewSession.Key, c.NewSession.AgentType, c.NewSession.Now = c.Key, c.AgentType, c.Now
 	v := views[0]
 	if v.Session == nil {
-		return c.New.newSession(views)
+		return c.NewSession.newSession(views)
 	}
-	if c.New.ParentID != "" {
-		if _, err := c.New.findParent(views); err != nil {
+	if c.NewSession.ParentID != "" {
+		if _, err := c.NewSession.findParent(views); err != nil {
 			return nil, err
 		}
 	}

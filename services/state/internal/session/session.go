@@ -78,9 +78,9 @@ type Suspension struct {
 	Tracing  *Tracing             `json:"tracing,omitempty"`
 
 	// The expiry of a session that waits for children; see Suspension.expiry.
-	Keep      Millis            `json:"keep,omitempty"`      // as requested by the commit
-	ExpiresAt Millis            `json:"expiresAt,omitempty"` // without its children; 0 for never
-	Holds     map[string]Millis `json:"holds,omitempty"`     // expiries of local children by session id; 0 for never
+	KeepFor       Millis            `json:"keep,omitempty"`      // as requested by the commit
+	ExpiresAt     Millis            `json:"expiresAt,omitempty"` // without its children; 0 for never
+	ChildExpiries map[string]Millis `json:"holds,omitempty"`     // expiries of local children by session id; 0 for never
 }
 
 // ChildWait is an awaited child.

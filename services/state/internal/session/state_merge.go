@@ -16,9 +16,9 @@ type OpKind string
 
 // The kinds of StateOp.
 const (
-	Replace OpKind = "replace" // set the key to Value
-	Append  OpKind = "append"  // add the items of Value, an array, to the key's array
-	Delete  OpKind = "delete"  // remove the key
+	OpReplace OpKind = "replace" // set the key to Value
+	OpAppend  OpKind = "append"  // add the items of Value, an array, to the key's array
+	OpDelete  OpKind = "delete"  // remove the key
 )
 
 // StateOp is one write to a top-level key of the custom state.
@@ -28,9 +28,9 @@ type StateOp struct {
 	Value string `json:"value,omitempty"` // one JSON text; empty for Delete
 }
 
-// Fold applies stored writes to a whole custom state. Each write is a Change.StateWrite as
+// FoldState applies stored writes to a whole custom state. Each write is a Change.StateWrite as
 // JSON.
-func Fold(whole string, writes []string) (string, error) {
+func FoldState(whole string, writes []string) (string, error) {
 	var ops []StateOp
 	for _, text := range writes {
 		var more []StateOp
@@ -84,7 +84,7 @@ func merge(state string, ops []StateOp, limit int) (mergeResult, error) {
 		default:
 			omitted++
 		}
-		rewritten[op.Key] = rewritten[op.Key] || op.Kind != Append
+		rewritten[op.Key] = rewritten[op.Key] || op.Kind != OpAppend
 	}
 	if omitted > 0 {
 		warnings = append(warnings, fmt.Sprintf("%d more warnings are omitted", omitted))
@@ -197,14 +197,14 @@ func (o *object) remove(key string) {
 // merge.
 func (o *object) apply(op StateOp, raced bool) (warning string, err error) {
 	switch op.Kind {
-	case Delete:
+	case OpDelete:
 		o.remove(op.Key)
 		return "", nil
-	case Replace:
+	case OpReplace:
 		// Trim as the decoder does, so that FoldState gives the same text as merge.
 		o.set(op.Key, json.RawMessage(strings.Trim(op.Value, " \t\r\n")))
 		return "", nil
-	case Append:
+	case OpAppend:
 		return o.appendItems(op, raced)
 	default:
 		return "", fmt.Errorf("state op on %q has the unknown kind %q", op.Key, op.Kind)

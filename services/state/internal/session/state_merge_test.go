@@ -21,22 +21,22 @@ func TestStateWritesMergeInTheirOrder(t *testing.T) {
 		warns string // the key in the warning
 	}{
 		"none":                        {` { "a" : 1 } `, nil, ` { "a" : 1 } `, ""},
-		"a new key":                   {`{}`, []StateOp{{"a", Replace, `{"x": [1]}`}}, `{"a":{"x": [1]}}`, ""},
-		"other keys keep their text":  {`{ "b": 1.0, "a":  "\u0041<" }`, []StateOp{{"c", Replace, `null`}}, `{"b":1.0,"a":"\u0041<","c":null}`, ""},
-		"the last replace wins":       {`{"a":1,"b":2}`, []StateOp{{"a", Replace, `3`}, {"a", Replace, `4`}}, `{"a":4,"b":2}`, ""},
-		"null is not gone":            {`{"a":1}`, []StateOp{{"a", Replace, `null`}}, `{"a":null}`, ""},
-		"a key goes":                  {`{"a":1,"b":2}`, []StateOp{{"a", Delete, ""}}, `{"b":2}`, ""},
-		"a missing key goes":          {`{"b":2}`, []StateOp{{"a", Delete, ""}}, `{"b":2}`, ""},
-		"appends follow each other":   {`{"a":[1]}`, []StateOp{{"a", Append, `[2]`}, {"a", Append, ` [ 3, 4 ] `}}, `{"a":[1,2,3,4]}`, ""},
-		"append makes the array":      {`{}`, []StateOp{{"a", Append, `[]`}}, `{"a":[]}`, ""},
-		"append to null":              {`{"a":null}`, []StateOp{{"a", Append, `[1]`}}, `{"a":[1]}`, "a"},
-		"append to a number":          {`{"a":7}`, []StateOp{{"a", Append, `[1]`}}, `{"a":[1]}`, "a"},
-		"append races with replace":   {`{"a":[1]}`, []StateOp{{"a", Replace, `[9]`}, {"a", Append, `[1]`}}, `{"a":[9,1]}`, "a"},
-		"append races with delete":    {`{"a":[1]}`, []StateOp{{"a", Delete, ``}, {"a", Append, `[2]`}}, `{"a":[2]}`, "a"},
-		"replace after append":        {`{"a":[1]}`, []StateOp{{"a", Append, `[2]`}, {"a", Replace, `[9]`}}, `{"a":[9]}`, ""},
-		"of two equal keys the last":  {`{"a":1,"b":2,"a":3}`, []StateOp{{"c", Replace, `1`}}, `{"a":3,"b":2,"c":1}`, ""},
-		"a key that needs escaping":   {`{}`, []StateOp{{"\"<é\\", Replace, `1`}}, `{"\"<é\\":1}`, ""},
-		"numbers of any size survive": {`{"n":12345678901234567890.123456789}`, []StateOp{{"a", Append, `[1e400]`}}, `{"n":12345678901234567890.123456789,"a":[1e400]}`, ""},
+		"a new key":                   {`{}`, []StateOp{{"a", OpReplace, `{"x": [1]}`}}, `{"a":{"x": [1]}}`, ""},
+		"other keys keep their text":  {`{ "b": 1.0, "a":  "\u0041<" }`, []StateOp{{"c", OpReplace, `null`}}, `{"b":1.0,"a":"\u0041<","c":null}`, ""},
+		"the last replace wins":       {`{"a":1,"b":2}`, []StateOp{{"a", OpReplace, `3`}, {"a", OpReplace, `4`}}, `{"a":4,"b":2}`, ""},
+		"null is not gone":            {`{"a":1}`, []StateOp{{"a", OpReplace, `null`}}, `{"a":null}`, ""},
+		"a key goes":                  {`{"a":1,"b":2}`, []StateOp{{"a", OpDelete, ""}}, `{"b":2}`, ""},
+		"a missing key goes":          {`{"b":2}`, []StateOp{{"a", OpDelete, ""}}, `{"b":2}`, ""},
+		"appends follow each other":   {`{"a":[1]}`, []StateOp{{"a", OpAppend, `[2]`}, {"a", OpAppend, ` [ 3, 4 ] `}}, `{"a":[1,2,3,4]}`, ""},
+		"append makes the array":      {`{}`, []StateOp{{"a", OpAppend, `[]`}}, `{"a":[]}`, ""},
+		"append to null":              {`{"a":null}`, []StateOp{{"a", OpAppend, `[1]`}}, `{"a":[1]}`, "a"},
+		"append to a number":          {`{"a":7}`, []StateOp{{"a", OpAppend, `[1]`}}, `{"a":[1]}`, "a"},
+		"append races with replace":   {`{"a":[1]}`, []StateOp{{"a", OpReplace, `[9]`}, {"a", OpAppend, `[1]`}}, `{"a":[9,1]}`, "a"},
+		"append races with delete":    {`{"a":[1]}`, []StateOp{{"a", OpDelete, ``}, {"a", OpAppend, `[2]`}}, `{"a":[2]}`, "a"},
+		"replace after append":        {`{"a":[1]}`, []StateOp{{"a", OpAppend, `[2]`}, {"a", OpReplace, `[9]`}}, `{"a":[9]}`, ""},
+		"of two equal keys the last":  {`{"a":1,"b":2,"a":3}`, []StateOp{{"c", OpReplace, `1`}}, `{"a":3,"b":2,"c":1}`, ""},
+		"a key that needs escaping":   {`{}`, []StateOp{{"\"<é\\", OpReplace, `1`}}, `{"\"<é\\":1}`, ""},
+		"numbers of any size survive": {`{"n":12345678901234567890.123456789}`, []StateOp{{"a", OpAppend, `[1e400]`}}, `{"n":12345678901234567890.123456789,"a":[1e400]}`, ""},
 	} {
 		got, err := merge(c.state, c.ops, 1000)
 		if err != nil || got.state != c.want {
@@ -50,7 +50,7 @@ func TestStateWritesMergeInTheirOrder(t *testing.T) {
 
 func TestAStateAboveTheLimitNamesItsKeys(t *testing.T) {
 	t.Parallel()
-	_, err := merge(`{}`, []StateOp{{"b", Replace, `"xxxxx"`}, {"a", Append, `[1]`}, {"b", Delete, ``}, {"b", Replace, `"xxxxx"`}}, 15)
+	_, err := merge(`{}`, []StateOp{{"b", OpReplace, `"xxxxx"`}, {"a", OpAppend, `[1]`}, {"b", OpDelete, ``}, {"b", OpReplace, `"xxxxx"`}}, 15)
 	f, ok := fault.From(err)
 	if !ok || f.Kind != fault.TooLarge || f.Meta["changedKeys"] != "b,a" || f.Meta["limitBytes"] != "15" || f.Meta["sizeBytes"] != "21" {
 		t.Errorf("got %v with %v", err, f)
@@ -64,8 +64,8 @@ func TestManyWritesMergeInLinearTime(t *testing.T) {
 	var appends, removes []StateOp
 	var wide strings.Builder
 	for i := range n {
-		appends = append(appends, StateOp{"list", Append, `[1]`})
-		removes = append(removes, StateOp{Key: fmt.Sprint("k", i), Kind: Delete})
+		appends = append(appends, StateOp{"list", OpAppend, `[1]`})
+		removes = append(removes, StateOp{Key: fmt.Sprint("k", i), Kind: OpDelete})
 		fmt.Fprintf(&wide, `"k%d":1,`, i)
 	}
 	merged, err := merge(`{"list":[`+strings.Repeat("1,", 500_000)+`1]}`, appends, 10<<20)
@@ -80,7 +80,7 @@ func TestManyWritesMergeInLinearTime(t *testing.T) {
 
 func TestAKeyThatIsAddedAgainComesLast(t *testing.T) {
 	t.Parallel()
-	ops := []StateOp{{"a", Append, `[2]`}, {"a", Delete, ""}, {"a", Append, `[3]`}, {"a", Append, `[4]`}}
+	ops := []StateOp{{"a", OpAppend, `[2]`}, {"a", OpDelete, ""}, {"a", OpAppend, `[3]`}, {"a", OpAppend, `[4]`}}
 	got, err := merge(`{"a":[ 1 ],"b":[ 1 ]}`, ops, 100)
 	if err != nil || got.state != `{"b":[ 1 ],"a":[3,4]}` {
 		t.Errorf("got %s, %v", got.state, err)
@@ -91,9 +91,9 @@ func TestAFaultNamesAFewKeysOfMany(t *testing.T) {
 	t.Parallel()
 	var many []StateOp
 	for i := range 100_000 {
-		many = append(many, StateOp{fmt.Sprint("k", i), Replace, `1`})
+		many = append(many, StateOp{fmt.Sprint("k", i), OpReplace, `1`})
 	}
-	long := []StateOp{{"first", Replace, `1`}, {strings.Repeat("x", 5000), Replace, `1`}, {"last", Replace, `1`}}
+	long := []StateOp{{"first", OpReplace, `1`}, {strings.Repeat("x", 5000), OpReplace, `1`}, {"last", OpReplace, `1`}}
 	for _, c := range []struct {
 		ops  []StateOp
 		keys int
@@ -110,7 +110,7 @@ func TestManyWarningsAreCounted(t *testing.T) {
 	t.Parallel()
 	var ops []StateOp
 	for range 60 {
-		ops = append(ops, StateOp{"a", Replace, `1`}, StateOp{"a", Append, `[1]`})
+		ops = append(ops, StateOp{"a", OpReplace, `1`}, StateOp{"a", OpAppend, `[1]`})
 	}
 	for n, want := range map[int]int{50: 50, 60: 51} {
 		got, err := merge(`{}`, ops[:2*n], 100)
@@ -128,15 +128,15 @@ func TestMergedStateIsWhatAMapWouldHold(t *testing.T) {
 		for range rapid.IntRange(0, 8).Draw(t, "ops") {
 			key := rapid.SampledFrom([]string{"a", "b", "ü\x01"}).Draw(t, "key")
 			n := rapid.IntRange(0, 9).Draw(t, "value")
-			switch kind := rapid.SampledFrom([]OpKind{Replace, Append, Delete}).Draw(t, "kind"); kind {
-			case Replace:
+			switch kind := rapid.SampledFrom([]OpKind{OpReplace, OpAppend, OpDelete}).Draw(t, "kind"); kind {
+			case OpReplace:
 				model[key] = float64(n)
 				ops = append(ops, StateOp{key, kind, fmt.Sprint(n)})
-			case Append:
+			case OpAppend:
 				list, _ := model[key].([]any)
 				model[key] = append(list[:len(list):len(list)], float64(n))
 				ops = append(ops, StateOp{key, kind, fmt.Sprintf("[%d]", n)})
-			case Delete:
+			case OpDelete:
 				delete(model, key)
 				ops = append(ops, StateOp{Key: key, Kind: kind})
 			}

@@ -44,7 +44,7 @@ func (k storedState) read(t *rapid.T, base, version int64) (text string, count, 
 	if !ok {
 		t.Fatalf("no whole state is stored as of %d", base)
 	}
-	text, err := Fold(whole, writes)
+	text, err := FoldState(whole, writes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,11 +54,11 @@ func (k storedState) read(t *rapid.T, base, version int64) (text string, count, 
 func drawOps(t *rapid.T) []StateOp {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) StateOp {
 		key := rapid.SampledFrom([]string{"a", "b", "c", "<ü\x01\u2028", "bad\xff"}).Draw(t, "key")
-		switch kind := rapid.SampledFrom([]OpKind{Replace, Append, Delete}).Draw(t, "kind"); kind {
-		case Replace:
+		switch kind := rapid.SampledFrom([]OpKind{OpReplace, OpAppend, OpDelete}).Draw(t, "kind"); kind {
+		case OpReplace:
 			values := []string{`1`, ` { "x" : [ 1 , 2 ] } `, `null`, "\t\"\\u0041<&\"\n", `[]`, `"` + strings.Repeat("long", 40) + `"`}
 			return StateOp{key, kind, rapid.SampledFrom(values).Draw(t, "value")}
-		case Append:
+		case OpAppend:
 			return StateOp{key, kind, rapid.SampledFrom([]string{`[1]`, ` [ 2 , "<" ] `, `[]`, `[{"a":1e400}]`}).Draw(t, "value")}
 		default:
 			return StateOp{Key: key, Kind: kind}
@@ -102,7 +102,7 @@ func TestASmallWriteIsStoredWithoutTheWholeState(t *testing.T) {
 	v.Session.State = `{"big":"` + strings.Repeat("x", 20_000) + `"}`
 	whole := 0
 	for i := range 200 {
-		c := Commit{Ref: ref, Step: v.Session.StepCount + 1, Ops: []StateOp{{"n", Replace, fmt.Sprint(i)}}, Limits: Limits{State: 100_000}}
+		c := Commit{ClaimRef: ref, Step: v.Session.StepCount + 1, Ops: []StateOp{{"n", OpReplace, fmt.Sprint(i)}}, Limits: Limits{State: 100_000}}
 		change, checkpoint, err := c.Decide(v)
 		must(t, err)
 		if change.NewState == (change.StateWrite != nil) {
@@ -126,11 +126,11 @@ func TestAnUnchangedStateIsNotStored(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Session.State = `{"a":1}`
-	change, _, err := Commit{Ref: ref, Step: 4, Ops: []StateOp{{"a", Replace, "1"}}, Limits: Limits{State: 100}}.Decide(v)
+	change, _, err := Commit{ClaimRef: ref, Step: 4, Ops: []StateOp{{"a", OpReplace, "1"}}, Limits: Limits{State: 100}}.Decide(v)
 	if err != nil || change.NewState || change.StateWrite != nil || change.Session.StateVersion != 1 || change.Checkpoint.StateVersion != 1 {
 		t.Errorf("commit: got %+v, %v", change, err)
 	}
-	merge := MergeState{Key: sessionKey, Ops: []StateOp{{"a", Replace, "1"}, {"b", Append, "[1]"}, {"b", Delete, ""}}, Limits: Limits{State: 100}}
+	merge := MergeState{Key: sessionKey, Ops: []StateOp{{"a", OpReplace, "1"}, {"b", OpAppend, "[1]"}, {"b", OpDelete, ""}}, Limits: Limits{State: 100}}
 	if change, got, err := merge.Decide(v); err != nil || change != nil || got.Version != 7 {
 		t.Errorf("merge: got %+v, %+v, %v", change, got, err)
 	}
@@ -157,10 +157,10 @@ func TestMergingWarnsAndRespectsTheLimit(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Session.State = `{"a":1}`
-	change, got, err := MergeState{Key: sessionKey, Ops: []StateOp{{"a", Append, "[2]"}}, Limits: Limits{State: 100}}.Decide(v)
+	change, got, err := MergeState{Key: sessionKey, Ops: []StateOp{{"a", OpAppend, "[2]"}}, Limits: Limits{State: 100}}.Decide(v)
 	if err != nil || got.Version != 8 || len(got.Warnings) != 1 || change.Session.State != `{"a":[2]}` {
 		t.Errorf("got %+v, %+v, %v", change, got, err)
 	}
-	_, _, err = MergeState{Key: sessionKey, Ops: []StateOp{{"a", Append, "[2]"}}, Limits: Limits{State: 3}}.Decide(v)
+	_, _, err = MergeState{Key: sessionKey, Ops: []StateOp{{"a", OpAppend, "[2]"}}, Limits: Limits{State: 3}}.Decide(v)
 	refused(t, err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
 }

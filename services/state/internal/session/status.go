@@ -35,7 +35,7 @@ func (c SetStatus) Decide(v *View) (*Change, StatusSet, error) {
 	}
 	s := v.Session
 	if s == nil {
-		return nil, StatusSet{}, NoSession(c.Key)
+		return nil, StatusSet{}, SessionNotFound(c.Key)
 	}
 	if !statusAllowed(c.Expected, s.Status) || c.ExpectedVersion != 0 && c.ExpectedVersion != s.Version {
 		return nil, StatusSet{Version: s.Version, Status: s.Status}, nil

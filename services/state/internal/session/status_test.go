@@ -28,9 +28,9 @@ func TestAForcedEndMakesTheOwnerStale(t *testing.T) {
 			t.Errorf("%s: got dropped %v, %+v, %+v", status, change.DropCalls, s.Failure, s.Interruption)
 		}
 		v.Session, v.Run, v.Live = s, &r, nil
-		_, _, err = Commit{Ref: ref, Step: 4}.Decide(v)
+		_, _, err = Commit{ClaimRef: ref, Step: 4}.Decide(v)
 		refused(t, err, fault.Stale, "EPOCH_STALE")
-		_, _, err = Finish{Ref: ref, Outcome: Outcome{Status: run, Failure: s.Failure}}.Decide(v)
+		_, _, err = Finish{ClaimRef: ref, Outcome: Outcome{Status: run, Failure: s.Failure}}.Decide(v)
 		refused(t, err, fault.Stale, "EPOCH_STALE")
 	}
 }
@@ -82,7 +82,7 @@ func TestASessionExpiresWhenItIsDue(t *testing.T) {
 	for name, c := range map[string]struct {
 		status  Status
 		expires Millis
-		want    Expired
+		want    ExpiryResult
 	}{
 		"due":             {SuspendedClientTool, 50, ExpiryMarked},
 		"not due":         {SuspendedClientTool, 51, ExpiryNotDue},

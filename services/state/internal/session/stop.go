@@ -39,14 +39,14 @@ func (c RequestStop) Need() Need {
 // Decide stops the run or the session.
 func (c RequestStop) Decide(v *View) (*Change, Stopped, error) {
 	if v.Session == nil {
-		return nil, Stopped{}, NoSession(c.Key)
+		return nil, Stopped{}, SessionNotFound(c.Key)
 	}
 	if v.Live != nil && (c.RunID == "" || c.RunID == v.Live.RunID) {
 		return c.stopLiveRun(v), Stopped{v.Live.RunID, StopRequested}, nil
 	}
 	if c.RunID != "" {
 		if v.Run == nil {
-			return nil, Stopped{}, NoRun(c.RunID)
+			return nil, Stopped{}, RunNotFound(c.RunID)
 		}
 		if v.Run.Status == RunWaiting {
 			return c.cancelWaitingRun(v), Stopped{c.RunID, StopDone}, nil

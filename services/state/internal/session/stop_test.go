@@ -108,7 +108,7 @@ func TestARepeatedStopIsDone(t *testing.T) {
 	for kind, status := range map[StopKind]RunStatus{StopInterrupt: RunInterrupted, StopAbort: RunFailed} {
 		v := runningView()
 		v.Run.Stop = &Stop{Kind: kind}
-		change, _, err := Finish{Ref: ref, Outcome: Outcome{Status: status, Failure: &Failure{Error: "e", Code: codeCancelled}}}.Decide(v)
+		change, _, err := Finish{ClaimRef: ref, Outcome: Outcome{Status: status, Failure: &Failure{Error: "e", Code: codeCancelled}}}.Decide(v)
 		must(t, err)
 		v.Session, v.Run, v.Current, v.Live = change.Session, &change.Runs[0], &change.Runs[0], nil
 		if _, got, err := stop(kind, "r").Decide(v); err != nil || got != (Stopped{"r", StopNone}) {

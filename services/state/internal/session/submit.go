@@ -41,10 +41,10 @@ type Continuation string
 
 // The continuations.
 const (
-	NoContinuation Continuation = "none"
-	NewRun         Continuation = "new_run"        // the answer has queued a run
-	LiveRun        Continuation = "live_run"       // the live run reads the answer
-	CallerResumes  Continuation = "caller_resumes" // nothing is awaited, but an interrupted or paused session needs a resume to read its answers
+	NoContinuation  Continuation = "none"
+	ContinueNewRun  Continuation = "new_run"        // the answer has queued a run
+	ContinueLiveRun Continuation = "live_run"       // the live run reads the answer
+	CallerResumes   Continuation = "caller_resumes" // nothing is awaited, but an interrupted or paused session needs a resume to read its answers
 )
 
 // Submitted is the result of Submit.
@@ -63,11 +63,11 @@ func (c Submit) Need() Need {
 // Decide applies the answer.
 func (c Submit) Decide(v *View) (*Change, Submitted, error) {
 	if v.Session == nil {
-		return nil, Submitted{}, NoSession(c.Key)
+		return nil, Submitted{}, SessionNotFound(c.Key)
 	}
 	call, known := v.ownCall(c.CallID)
 	if !known {
-		return nil, Submitted{}, NoCall(c.CallID)
+		return nil, Submitted{}, CallNotFound(c.CallID)
 	}
 	answer := Answer{CallID: c.CallID, Kind: c.Kind, ApprovalID: c.ApprovalID, Response: c.Response}
 	if !answer.matches(call) {
@@ -142,9 +142,9 @@ func withContinuation(v *View, change *Change, answer Submitted) Submitted {
 	answered := slices.ContainsFunc(calls, func(call Call) bool { return !call.isOpen() })
 	switch status := v.Session.Status; {
 	case change.NewRun != nil:
-		answer.Continuation, answer.RunID = NewRun, change.NewRun.RunID
+		answer.Continuation, answer.RunID = ContinueNewRun, change.NewRun.RunID
 	case status == Active:
-		answer.Continuation, answer.RunID = LiveRun, v.Session.CurrentRunID
+		answer.Continuation, answer.RunID = ContinueLiveRun, v.Session.CurrentRunID
 	case (status == Interrupted || status == Paused) && answered && !slices.ContainsFunc(calls, Call.isAwaited):
 		answer.Continuation = CallerResumes
 	default:

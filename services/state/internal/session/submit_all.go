@@ -16,20 +16,20 @@ type SubmitAll struct {
 	Key         // the session that owns the calls
 	Answers     []Answer
 	NewRunID    string // of a continuing run
-	GoOn        GoOn
+	Resume      ResumePolicy
 	Traceparent string // of a resuming run
 	Tracestate  string
 	Now         Millis
 }
 
-// GoOn is when answers resume an interrupted or paused session.
-type GoOn int
+// ResumePolicy is when answers resume an interrupted or paused session.
+type ResumePolicy int
 
 // The policies.
 const (
-	GoOnNever    GoOn = iota
-	GoOnAsked         // if the newest run has made an answered call
-	GoOnAnswered      // also if an earlier run has, and its answer is unconsumed
+	ResumeNever    ResumePolicy = iota
+	ResumeOwnCalls              // if the newest run has made an answered call
+	ResumeAllCalls              // also if an earlier run has, and its answer is unconsumed
 )
 
 // Need lists the rows for Decide.
@@ -51,10 +51,10 @@ func callIDs(answers []Answer) []string {
 // same continuation.
 func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
 	if v.Session == nil {
-		return nil, nil, NoSession(c.Key)
+		return nil, nil, SessionNotFound(c.Key)
 	}
-	calls := make(map[string]Call, len(v.Named))
-	for _, call := range v.Named {
+	calls := make(map[string]Call, len(v.NamedCalls))
+	for _, call := range v.NamedCalls {
 		if call.SessionID == c.SessionID {
 			calls[call.CallID] = call
 		}
@@ -110,11 +110,11 @@ func (c SubmitAll) applyAnswers(change *Change, calls map[string]Call, ended boo
 // calls.
 func (c SubmitAll) resumesSession(change *Change, v *View, calls map[string]Call) bool {
 	s := v.Session.Status
-	if c.GoOn == GoOnNever || s != Interrupted && s != Paused || v.Current == nil || slices.ContainsFunc(change.unconsumedCalls(v), Call.isAwaited) {
+	if c.Resume == ResumeNever || s != Interrupted && s != Paused || v.Current == nil || slices.ContainsFunc(change.unconsumedCalls(v), Call.isAwaited) {
 		return false
 	}
 	for _, call := range calls {
-		resumable := call.RunID == v.Session.CurrentRunID || c.GoOn == GoOnAnswered && call.RunID != ""
+		resumable := call.RunID == v.Session.CurrentRunID || c.Resume == ResumeAllCalls && call.RunID != ""
 		if resumable && !call.isOpen() && call.ConsumedAt == 0 {
 			return true
 		}
@@ -125,7 +125,7 @@ func (c SubmitAll) resumesSession(change *Change, v *View, calls map[string]Call
 // beginResumedRun begins a run that continues the message of the calls.
 func (c SubmitAll) beginResumedRun(change *Change, v *View) {
 	change.Session = v.nextVersion(c.Now)
-	post := Post{Key: c.Key, RunID: c.NewRunID, MessageID: v.Current.MessageID, Traceparent: c.Traceparent, Tracestate: c.Tracestate, Now: c.Now}
+	post := RunRequest{Key: c.Key, RunID: c.NewRunID, MessageID: v.Current.MessageID, Traceparent: c.Traceparent, Tracestate: c.Tracestate, Now: c.Now}
 	post.beginRun(change, EntryResume)
 }
 

@@ -20,7 +20,7 @@ func TestAnswersInOneRequestContinueTheSessionOnce(t *testing.T) {
 	foreign := call("theirs")
 	foreign.SessionID = "other"
 	v := suspendedView(call("c1"), call("c2"), call("done").answeredBy(AnswerClient))
-	v.Named = append(slices.Clone(v.Named), foreign)
+	v.NamedCalls = append(slices.Clone(v.NamedCalls), foreign)
 	c := submitAll("c2", "nobody", "c1", "theirs", "c2", "done")
 	if got := c.Need().CallIDs; !slices.Equal(got, []string{"c1", "c2", "done", "nobody", "theirs"}) {
 		t.Errorf("got %v, want each call asked for once", got)
@@ -29,7 +29,7 @@ func TestAnswersInOneRequestContinueTheSessionOnce(t *testing.T) {
 	must(t, err)
 	want := []SubmitStatus{Accepted, UnknownCall, Accepted, UnknownCall, AlreadyCompleted, AlreadyCompleted}
 	for i, one := range got {
-		if one.Status != want[i] || one.Continuation != NewRun || one.RunID != "next" {
+		if one.Status != want[i] || one.Continuation != ContinueNewRun || one.RunID != "next" {
 			t.Errorf("answer %d: got %+v, want %s", i, one, want[i])
 		}
 	}
@@ -70,7 +70,7 @@ func TestOneAnswerOfTheWrongKindRefusesAll(t *testing.T) {
 
 func TestASendAppliesItsAnswersBeforeItAbandonsTheRest(t *testing.T) {
 	t.Parallel()
-	c := Send{Post: Post{Key: sessionKey, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: abandonAnswer, Answers: submitAll("given", "given", "done", "nobody").Answers}}
+	c := Send{RunRequest: RunRequest{Key: sessionKey, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: abandonAnswer, Answers: submitAll("given", "given", "done", "nobody").Answers}}
 	c.Answers[1].Response = []byte("another")
 	for name, v := range map[string]*View{
 		"suspended":   suspendedView(call("given"), call("left"), call("done").answeredBy(AnswerTimeout)),
@@ -95,12 +95,12 @@ func TestAMessageIsSentEvenIfItsAnswersAreInvalid(t *testing.T) {
 		"refused":           func(c *Send, _ *View) { c.Answers[0].Refusal = fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "") },
 		"too much together": func(c *Send, v *View) {
 			unread := call("unread").withAnswer(AnswerClient, make([]byte, 100), 2)
-			v.Calls, v.Named = append(v.Calls, unread), append(v.Named, unread)
+			v.Calls, v.NamedCalls = append(v.Calls, unread), append(v.NamedCalls, unread)
 			c.Limits.Journal = 100 + len("real") + len("real") - 1
 		},
 	} {
 		v := suspendedView(call("c1"), call("c2"))
-		c := Send{Post: Post{Key: sessionKey, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: abandonAnswer, Answers: submitAll("c1", "c2").Answers}}
+		c := Send{RunRequest: RunRequest{Key: sessionKey, RunID: "next", Messages: []Message{{ID: "new"}}, Now: 50, Abandon: abandonAnswer, Answers: submitAll("c1", "c2").Answers}}
 		left, taken := 0, 1
 		if name == "too much together" {
 			left, taken = 1, 0
@@ -127,11 +127,11 @@ func TestOnlyUnreadAnswersAreCounted(t *testing.T) {
 	late := call("late").answeredBy(AnswerTimeout).asConsumed() // the timeout was read
 	late.Late, late.LateAt = []byte("late"), 9
 	told, dropped := late, call("dropped").answeredBy(AnswerClient)
-	told.CallID, told.Told = "told", true
+	told.CallID, told.LateReported = "told", true
 	dropped.Step = 9
 	v := suspendedView(call("open"), call("given").answeredBy(AnswerClient), late, told, dropped)
 	change := &Change{Calls: []Call{call("open").withAnswer(AnswerClient, []byte("new"), 5)}, Rewind: &Rewind{CallsFrom: 9}}
-	if got, want := change.Unread(v), len("new")+len("answer")+len("late"); got != want {
+	if got, want := change.UnreadBytes(v), len("new")+len("answer")+len("late"); got != want {
 		t.Errorf("got %d bytes, want %d", got, want)
 	}
 }

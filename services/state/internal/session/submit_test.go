@@ -19,7 +19,7 @@ func TestTheLastAnswerContinuesTheSessionInTheSameWrite(t *testing.T) {
 	if n := change.NewRun; n.TurnMessageCount != 2 || n.StartMessageCount != 5 || n.DeadlineAt != 9000 {
 		t.Errorf("got %+v, want it in the turn of the run before, with its deadline", n)
 	}
-	if got.Status != Accepted || got.Continuation != NewRun || got.RunID != "next" || got.Call.Answer != AnswerClient || got.Call.Revision != 1 {
+	if got.Status != Accepted || got.Continuation != ContinueNewRun || got.RunID != "next" || got.Call.Answer != AnswerClient || got.Call.Revision != 1 {
 		t.Errorf("got %+v", got)
 	}
 	s := change.Session
@@ -84,11 +84,11 @@ func TestTheLastAnswerToAStoppedSessionNeedsAResume(t *testing.T) {
 func TestAnAnswerToALiveSessionGoesToItsRun(t *testing.T) {
 	t.Parallel()
 	v := runningView()
-	v.Named = []Call{call("c1")}
-	v.Calls = v.Named
+	v.NamedCalls = []Call{call("c1")}
+	v.Calls = v.NamedCalls
 	change, got, err := submit("c1").Decide(v)
 	must(t, err)
-	if got.Continuation != LiveRun || got.RunID != "r" || change.NewRun != nil || change.Session != nil {
+	if got.Continuation != ContinueLiveRun || got.RunID != "r" || change.NewRun != nil || change.Session != nil {
 		t.Errorf("got %+v and %+v", got, change)
 	}
 }
@@ -113,7 +113,7 @@ func TestTheStateOfACallDecidesOnAnAnswer(t *testing.T) {
 		"timed out and consumed, late before": {told, LateAnswer, false},
 	} {
 		v := runningView()
-		v.Named = []Call{c.call}
+		v.NamedCalls = []Call{c.call}
 		change, got, err := submit("c").Decide(v)
 		must(t, err)
 		if got.Status != c.status || (change != nil) != c.writes {
@@ -125,7 +125,7 @@ func TestTheStateOfACallDecidesOnAnAnswer(t *testing.T) {
 func TestARealAnswerReplacesAnUnconsumedTimeout(t *testing.T) {
 	t.Parallel()
 	v := runningView()
-	v.Named = []Call{call("c").answeredBy(AnswerTimeout)}
+	v.NamedCalls = []Call{call("c").answeredBy(AnswerTimeout)}
 	change, _, err := submit("c").Decide(v)
 	must(t, err)
 	if got := change.Calls[0]; got.Answer != AnswerClient || got.Revision != 2 || string(got.Response) != "real" || got.AnsweredAt != 50 {
@@ -136,21 +136,21 @@ func TestARealAnswerReplacesAnUnconsumedTimeout(t *testing.T) {
 func TestALateAnswerIsStoredAndReportedOnce(t *testing.T) {
 	t.Parallel()
 	v := runningView()
-	v.Named = []Call{call("c").answeredBy(AnswerTimeout).asConsumed()}
+	v.NamedCalls = []Call{call("c").answeredBy(AnswerTimeout).asConsumed()}
 	change, _, err := submit("c").Decide(v)
 	must(t, err)
 	late := change.Calls[0]
-	if string(late.Late) != "real" || late.LateAt != 50 || late.Told || string(late.Response) != "answer" || late.Revision != 1 {
+	if string(late.Late) != "real" || late.LateAt != 50 || late.LateReported || string(late.Response) != "answer" || late.Revision != 1 {
 		t.Errorf("got %+v", late)
 	}
-	v.Named = []Call{late}
-	commit := Commit{Ref: ref, Step: 4, Told: []string{"c", "c", "nobody"}}
+	v.NamedCalls = []Call{late}
+	commit := Commit{ClaimRef: ref, Step: 4, LateReported: []string{"c", "c", "nobody"}}
 	change, _, err = commit.Decide(v)
 	must(t, err)
-	if len(change.Calls) != 1 || !change.Calls[0].Told {
+	if len(change.Calls) != 1 || !change.Calls[0].LateReported {
 		t.Errorf("got %+v", change.Calls)
 	}
-	v.Named = change.Calls
+	v.NamedCalls = change.Calls
 	if change, _, err = commit.Decide(v); err != nil || len(change.Calls) != 0 {
 		t.Errorf("reported again: got %+v, %v", change.Calls, err)
 	}
@@ -225,7 +225,7 @@ func TestAPassedDeadlineAnswersTheCallAndContinuesTheSession(t *testing.T) {
 	t.Parallel()
 	overdue, later, never := call("c1"), call("c2"), call("c3")
 	overdue.DeadlineAt, later.DeadlineAt = 50, 51
-	timeout := Timeout{Key: sessionKey, Response: func(c Call) []byte { return []byte("no " + c.CallID) }, NewRunID: "next", Now: 50}
+	timeout := TimeoutCalls{Key: sessionKey, Response: func(c Call) []byte { return []byte("no " + c.CallID) }, NewRunID: "next", Now: 50}
 
 	change, got, err := timeout.Decide(suspendedView(overdue, later, never))
 	must(t, err)

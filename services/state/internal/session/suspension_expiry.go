@@ -10,7 +10,7 @@ func (s *Suspension) expiry() Millis {
 		return 0
 	}
 	at := s.ExpiresAt
-	for _, until := range s.Holds {
+	for _, until := range s.ChildExpiries {
 		if until == 0 {
 			return 0
 		}
@@ -31,22 +31,22 @@ func (s *Suspension) withChildExpiry(childID string, status Status, until Millis
 		until = 0
 	case status.Suspended():
 	case changed:
-		until = now + s.Keep
+		until = now + s.KeepFor
 	default:
 		return s, false
 	}
-	if before, known := s.Holds[childID]; known && before == until {
+	if before, known := s.ChildExpiries[childID]; known && before == until {
 		return s, false
 	}
 	updated := *s
-	updated.Holds = maps.Clone(s.Holds)
+	updated.ChildExpiries = maps.Clone(s.ChildExpiries)
 	updated.setChildExpiry(childID, until)
 	return &updated, true
 }
 
 func (s *Suspension) setChildExpiry(childID string, until Millis) {
-	if s.Holds == nil {
-		s.Holds = map[string]Millis{}
+	if s.ChildExpiries == nil {
+		s.ChildExpiries = map[string]Millis{}
 	}
-	s.Holds[childID] = until
+	s.ChildExpiries[childID] = until
 }

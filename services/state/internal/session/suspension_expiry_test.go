@@ -9,7 +9,7 @@ func parentWaitingFor(t *testing.T, child *View, keep Millis) *family {
 	id := child.Session.SessionID
 	parent := runningView().withChild(id, child.Session.Status)
 	c := Commit{
-		Ref: ref, Step: 4, Outcome: &Outcome{Status: RunSuspendedAwaitingChildren},
+		ClaimRef: ref, Step: 4, Outcome: &Outcome{Status: RunSuspendedAwaitingChildren},
 		Suspension: &Suspension{Children: map[string]ChildWait{id: {}}}, ExpireAfter: keep, Limits: Limits{State: 100}, Now: 100,
 	}
 	change, _, err := c.Decide(parent)
@@ -43,7 +43,7 @@ func (f *family) expiryOf(id string) Millis { return f.views[id].Session.Expires
 
 func suspendAt(sessionID string, now, keep Millis) func(...*View) (*Change, error) {
 	c := Commit{
-		Ref: Ref{Key{"t", sessionID}, "r", 4}, Step: 4, Outcome: &Outcome{Status: RunSuspendedClientTool},
+		ClaimRef: ClaimRef{Key{"t", sessionID}, "r", 4}, Step: 4, Outcome: &Outcome{Status: RunSuspendedClientTool},
 		Calls: []Call{{CallID: "c of " + sessionID}}, ExpireAfter: keep, Limits: Limits{State: 100}, Now: now,
 	}
 	return func(views ...*View) (*Change, error) {
@@ -82,7 +82,7 @@ func TestAGrandparentExpiresNoEarlierEither(t *testing.T) {
 	t.Parallel()
 	middle := childView("m", "s").withChild("k", Active)
 	middle.Session.Status, middle.Live = SuspendedAwaitingChildren, nil
-	middle.Session.Suspension = &Suspension{Children: map[string]ChildWait{"k": {Status: Active}}, Keep: 10, ExpiresAt: 110, Holds: map[string]Millis{"k": 0}}
+	middle.Session.Suspension = &Suspension{Children: map[string]ChildWait{"k": {Status: Active}}, KeepFor: 10, ExpiresAt: 110, ChildExpiries: map[string]Millis{"k": 0}}
 	f := parentWaitingFor(t, middle, 50)
 	if f.expiryOf("s") != 0 {
 		t.Errorf("got %d of a child that never expires", f.expiryOf("s"))
@@ -116,7 +116,7 @@ func TestARemoteChildDoesNotExtendTheExpiry(t *testing.T) {
 	parent := runningView().withChild("far", Active)
 	parent.Children[0].Location = Remote
 	c := Commit{
-		Ref: ref, Step: 4, Outcome: &Outcome{Status: RunSuspendedAwaitingChildren},
+		ClaimRef: ref, Step: 4, Outcome: &Outcome{Status: RunSuspendedAwaitingChildren},
 		Suspension: &Suspension{Children: map[string]ChildWait{"far": {}}}, ExpireAfter: 50, Limits: Limits{State: 100}, Now: 100,
 	}
 	change, _, err := c.Decide(parent)

@@ -1,10 +1,10 @@
 package session
 
-// Timeout answers the open calls of a session whose deadline has passed, and continues the
+// TimeoutCalls answers the open calls of a session whose deadline has passed, and continues the
 // session like an answer of a client. It answers the calls of any session, suspended or not.
 //
 // Faults: NotFound (SESSION_NOT_FOUND).
-type Timeout struct {
+type TimeoutCalls struct {
 	Key
 	Response func(Call) []byte // the answer for the next step
 	NewRunID string            // of a continuation
@@ -12,12 +12,12 @@ type Timeout struct {
 }
 
 // Need lists the rows for Decide.
-func (c Timeout) Need() Need { return Need{Calls: true, Current: true} }
+func (c TimeoutCalls) Need() Need { return Need{Calls: true, Current: true} }
 
 // Decide answers the overdue calls and returns them. The change is nil if there are none.
-func (c Timeout) Decide(v *View) (*Change, []Call, error) {
+func (c TimeoutCalls) Decide(v *View) (*Change, []Call, error) {
 	if v.Session == nil {
-		return nil, nil, NoSession(c.Key)
+		return nil, nil, SessionNotFound(c.Key)
 	}
 	var calls []Call
 	for _, call := range v.Calls {

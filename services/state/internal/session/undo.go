@@ -9,7 +9,7 @@ func (m *member) runToUndo() *Run {
 	}
 	for i := range m.change.Runs {
 		r := &m.change.Runs[i]
-		if r.RunID == m.view.Session.CurrentRunID && r.Status.Over() && r.Stop != nil && r.Stop.Undo {
+		if r.RunID == m.view.Session.CurrentRunID && r.Status.Ended() && r.Stop != nil && r.Stop.Undo {
 			return r
 		}
 	}
@@ -22,7 +22,7 @@ func (m *member) runToUndo() *Run {
 // messages are deleted. before is the last step of earlier runs.
 func (change *Change) undoRun(v *View, r *Run, before int32) {
 	s := change.Session
-	kept := slices.Clone(v.Kept)
+	kept := slices.Clone(v.KeptMessages)
 	var calls []Call
 	consumed := map[int32]bool{}
 	for _, call := range change.Calls {
@@ -30,12 +30,12 @@ func (change *Change) undoRun(v *View, r *Run, before int32) {
 		case call.ConsumedStep > v.Session.StepCount: // consumed by the last step
 			calls = append(calls, call)
 			consumed[call.ConsumedStep] = consumed[call.ConsumedStep] || call.Step <= before
-		case call.ConsumedAt != 0 && call.ConsumedStep == 0 && !call.Told: // consumed by the end of the run
+		case call.ConsumedAt != 0 && call.ConsumedStep == 0 && !call.LateReported: // consumed by the end of the run
 			calls = append(calls, call)
 		}
 	}
 	for _, m := range change.Messages {
-		if r.Spares(m, func(step int32) bool { return consumed[step] }) {
+		if r.UndoKeeps(m, func(step int32) bool { return consumed[step] }) {
 			kept = append(kept, m)
 		}
 	}
@@ -44,14 +44,14 @@ func (change *Change) undoRun(v *View, r *Run, before int32) {
 	change.Messages = withOrdinals(kept, from)
 	s.MessageCount = from + int64(len(kept))
 	change.Checkpoint = nil
-	s.resetToCheckpoint(v.Former)
+	s.resetToCheckpoint(v.FormerCheckpoint)
 	if r.StartStateVersion != 0 {
 		change.NewState, change.StateWrite = false, nil
 		s.restoreState(v.StartState, r.StartStateVersion, r.StartStateBase)
 	}
 	change.Calls = calls
 	change.dropCallsOfRun(v, r.RunID)
-	for _, call := range v.Told {
+	for _, call := range v.ReportedLate {
 		if call.Step <= before {
 			change.reportAgain(call)
 		}
@@ -60,7 +60,7 @@ func (change *Change) undoRun(v *View, r *Run, before int32) {
 
 // reportAgain marks the late answer of a call as unreported, since the report is undone.
 func (change *Change) reportAgain(call Call) {
-	call.Told, call.ToldStep = false, 0
+	call.LateReported, call.LateReportedStep = false, 0
 	change.Calls = append(change.Calls, call)
 }
 
@@ -70,10 +70,10 @@ const (
 	roleTool = "tool"
 )
 
-// Spares reports whether the message survives an undo of the run: it belongs to another run,
+// UndoKeeps reports whether the message survives an undo of the run: it belongs to another run,
 // was sent to this run, or is the result of an earlier run's call. consumed reports whether the
 // step has consumed the answer to such a call.
-func (r *Run) Spares(m Message, consumed func(step int32) bool) bool {
+func (r *Run) UndoKeeps(m Message, consumed func(step int32) bool) bool {
 	switch {
 	case m.RunID != r.RunID, m.Role == roleUser && m.Step == 0:
 		return true

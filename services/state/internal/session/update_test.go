@@ -41,7 +41,7 @@ func TestACommandOnAnUnknownSessionIsNotFound(t *testing.T) {
 	_, _, add := AppendMessages{Key: sessionKey}.Decide(v)
 	_, _, truncate := Truncate{Key: sessionKey}.Decide(v)
 	_, _, rewind := RewindTo{Key: sessionKey}.Decide(v)
-	_, _, timeout := Timeout{Key: sessionKey}.Decide(v)
+	_, _, timeout := TimeoutCalls{Key: sessionKey}.Decide(v)
 	_, gone := DeleteSession{Key: sessionKey}.Decide(v)
 	usage := func() error { _, err := RecordUsage{Key: sessionKey}.Decide(v); return err }()
 	for _, err := range []error{save, merge, update, add, truncate, rewind, timeout, gone, usage} {
@@ -71,7 +71,7 @@ func TestADelayedRunIsNotClaimedBeforeItsTime(t *testing.T) {
 	for delay, due := range map[Millis]Millis{0: 0, 30: 80} {
 		v := runningView()
 		v.Run.DueAt = 20
-		change, err := Release{Ref: ref, Delay: delay, Now: 50}.Decide(v)
+		change, err := Release{ClaimRef: ref, Delay: delay, Now: 50}.Decide(v)
 		if err != nil || change.Runs[0].DueAt != due || change.Runs[0].Status != RunQueued {
 			t.Errorf("got %+v, %v; want it due at %d", change.Runs, err, due)
 		}

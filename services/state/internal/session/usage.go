@@ -65,7 +65,7 @@ func (c RecordUsage) Need() Need { return Need{} }
 // Decide appends the entries.
 func (c RecordUsage) Decide(v *View) (*Change, error) {
 	if v.Session == nil {
-		return nil, NoSession(c.Key)
+		return nil, SessionNotFound(c.Key)
 	}
 	if len(c.Usage) == 0 {
 		return nil, nil

@@ -12,67 +12,67 @@ type Need struct {
 	RunID           string   // Run
 	RequestKey      string   // KeyedRun; empty for none
 	AgentType       string   // AgentKnown
-	Executor        string   // ExecutorRegistered
+	ExecutorID      string   // ExecutorRegistered
 	MessageIDs      []string // TakenIDs, TakenOrdinals
 	CallIDs         []string // NamedCalls
 	CheckpointID    string   // Checkpoint, CheckpointState
-	CheckpointAt    int32    // Checkpoint, if the last committed step is this one; 0 for none
+	CheckpointStep  int32    // Checkpoint, if the last committed step is this one; 0 for none
 	CheckpointBelow int64    // Checkpoint: the newest with fewer messages than this; 0 for none
 	Current         bool
-	Open            bool
+	Live            bool
 	State           bool // Session.State
-	Written         bool // Session.State, if a result of the journal has state writes
+	StateIfWritten  bool // Session.State, if a result of the journal has state writes
 	Journal         bool
 	Calls           bool
 	Children        bool
 	Tail            Tail
 	Waiting         bool // Waiting, WaitingInput
-	Busy            bool
+	OnBusy          bool
 	Undo            bool   // KeptMessages, ReportedLate, StartState, FormerCheckpoint
-	BackTo          string // RewindPoint: id of the message; empty for none
-	Answer          string // Answer: id of an assistant message; empty for none
-	Retry           bool   // Failed
+	RewindToMessage string // RewindPoint: id of the message; empty for none
+	AnswerID        string // Answer: id of an assistant message; empty for none
+	FailedStep      bool   // Failed
 }
 
 // Tail bounds the last messages of the conversation. The zero value asks for none.
 type Tail struct {
-	Messages int
-	Bytes    int // of bodies; the last message is always included
+	MaxMessages int
+	MaxBytes    int // of bodies; the last message is always included
 }
 
 // View is the rows of one session for a command. The store holds them locked until the Change
 // is written. A command must not modify them.
 type View struct {
-	Session         *Session    // nil if it does not exist
-	Run             *Run        // named by Need.RunID, or the due run; nil for none
-	Keyed           *Run        // begun by Need.RequestKey
-	Current         *Run        // the newest run; nil before the first
-	Live            *Run        // queued or running
-	HolderSilent    bool        // no registered executor owns Run; only for due runs
-	AgentKnown      bool        // an executor has announced Need.AgentType
-	ExecutorLives   bool        // Need.ExecutorID is registered
-	Taken           []string    // existing ids of Need.MessageIDs
-	TakenAt         []int64     // of the messages in TakenIDs
-	Journal         *Journal    // of the step in flight; nil if nothing is recorded
-	Checkpoint      *Checkpoint // nil if the session does not have it
-	CheckpointState string      // the custom state of Checkpoint; only for Need.CheckpointID
-	Calls           []Call      // the session's calls that are unconsumed, or have an unreported late answer; by creation time, then id
-	Named           []Call      // existing calls of Need.CallIDs in the family; by id
-	Children        []Child     // by session id
-	Tail            []Message   // in the order of the conversation
-	Waiting         []Waiting   // in the order in which they will begin
-	Held            *Held       // of the first waiting run
-	OnBusy          BusyPolicy  // the agent's default; never empty if requested
+	Session            *Session     // nil if it does not exist
+	Run                *Run         // named by Need.RunID, or the due run; nil for none
+	KeyedRun           *Run         // begun by Need.RequestKey
+	Current            *Run         // the newest run; nil before the first
+	Live               *Run         // queued or running
+	OwnerUnregistered  bool         // no registered executor owns Run; only for due runs
+	AgentKnown         bool         // an executor has announced Need.AgentType
+	ExecutorRegistered bool         // Need.ExecutorID is registered
+	TakenIDs           []string     // existing ids of Need.MessageIDs
+	TakenOrdinals      []int64      // of the messages in TakenIDs
+	Journal            *Journal     // of the step in flight; nil if nothing is recorded
+	Checkpoint         *Checkpoint  // nil if the session does not have it
+	CheckpointState    string       // the custom state of Checkpoint; only for Need.CheckpointID
+	Calls              []Call       // the session's calls that are unconsumed, or have an unreported late answer; by creation time, then id
+	NamedCalls         []Call       // existing calls of Need.CallIDs in the family; by id
+	Children           []Child      // by session id
+	Tail               []Message    // in the order of the conversation
+	Waiting            []WaitingRun // in the order in which they will begin
+	WaitingInput       *RunInput    // of the first waiting run
+	OnBusy             BusyPolicy   // the agent's default; never empty if requested
 
 	// For the undo of the newest run.
-	Kept       []Message   // messages since its start that the undo keeps
-	Told       []Call      // calls whose late answer it has reported; by id
-	StartState string      // the custom state at its start; empty if unknown
-	Former     *Checkpoint // the newest of earlier runs; nil for none
+	KeptMessages     []Message   // messages since its start that the undo keeps
+	ReportedLate     []Call      // calls whose late answer it has reported; by id
+	StartState       string      // the custom state at its start; empty if unknown
+	FormerCheckpoint *Checkpoint // the newest of earlier runs; nil for none
 
-	Back   *Back       // nil if the conversation does not have the message
-	Answer *AnswerRun  // nil if there is no such message or session
-	Failed *FailedStep // of the newest run; nil before the first
+	RewindPoint *RewindPoint // nil if the conversation does not have the message
+	Answer      *AnswerRun   // nil if there is no such message or session
+	Failed      *FailedStep  // of the newest run; nil before the first
 }
 
 // nextVersion returns the session's row for writing, with its version raised.
@@ -85,31 +85,31 @@ func (v *View) nextVersion(now Millis) *Session {
 
 // AnswerRun is the newest run that has written to an assistant message.
 type AnswerRun struct {
-	Run    *Run      // nil if no run of the session has
-	Stands bool      // the run's first message, if it has one, is still in its place
-	Asked  []Message // user messages before the answer, outside of steps: the newest first, at most MaxQuestions
+	Run             *Run      // nil if no run of the session has
+	QuestionInPlace bool      // the run's first message, if it has one, is still in its place
+	Questions       []Message // user messages before the answer, outside of steps: the newest first, at most MaxQuestions
 }
 
-// MostAsked is how many user messages are searched for the question of an answer.
-const MostAsked = 20
+// MaxQuestions is how many user messages are searched for the question of an answer.
+const MaxQuestions = 20
 
 // FailedStep is the part of the newest run that a retry replaces or keeps.
 type FailedStep struct {
-	Good     *Checkpoint // the run's newest with another status than failed; nil for none
-	State    string      // the custom state of Checkpoint; empty if it was deleted
-	Messages []Message   // of the step that has ended the run, in the order of the conversation; empty if no step has
+	Checkpoint *Checkpoint // the run's newest with another status than failed; nil for none
+	State      string      // the custom state of Checkpoint; empty if it was deleted
+	Messages   []Message   // of the step that has ended the run, in the order of the conversation; empty if no step has
 }
 
-// Waiting is a run that waits for the live one.
-type Waiting struct {
+// WaitingRun is a run that waits for the live one.
+type WaitingRun struct {
 	Run
 	MessageIDs []string // of its own messages
 }
 
-// Held is the input of a waiting run. It becomes part of the conversation when the run begins.
-type Held struct {
+// RunInput is the input of a waiting run. It becomes part of the conversation when the run begins.
+type RunInput struct {
 	Messages []Message `json:"messages,omitempty"`
 }
 
 // MessageIDs returns the ids of the messages.
-func (h *Held) MessageIDs() []string { return messageIDs(h.Messages) }
+func (h *RunInput) MessageIDs() []string { return messageIDs(h.Messages) }

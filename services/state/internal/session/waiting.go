@@ -12,12 +12,12 @@ import (
 // certain session, or the policy rejects it. Exhausted (TOO_MANY_WAITING) at the limit.
 func (c Send) checkMayWait(v *View) error {
 	s := v.Session
-	if c.Expect.isSet() || c.Seen != "" {
+	if c.Expect.isSet() || c.LastSeenRunID != "" {
 		return sessionBusy(s)
 	}
 	policy := cmp.Or(c.OnBusy, v.OnBusy)
 	if policy == "" && s.Status == Active {
-		return &Wider{[]Target{{c.Key, Need{Busy: true}}}}
+		return &IncompleteViewError{[]Target{{c.Key, Need{OnBusy: true}}}}
 	}
 	if policy == BusyReject {
 		return sessionBusy(s)
@@ -37,9 +37,9 @@ func (c Send) enqueue(v *View) (*Change, Started, error) {
 	change := &Change{Session: s}
 	policy := cmp.Or(c.OnBusy, v.OnBusy, BusyEnqueue)
 	s.Waiting++
-	change.Held = &Held{Messages: c.Messages}
+	change.WaitingInput = &RunInput{Messages: c.Messages}
 	change.NewRun = c.newRun(s.AgentType, EntryStart)
-	change.NewRun.Status, change.NewRun.OnBusy, change.NewRun.Place = RunWaiting, policy, s.Version
+	change.NewRun.Status, change.NewRun.OnBusy, change.NewRun.QueuePlace = RunWaiting, policy, s.Version
 	if policy == BusyEnqueue && s.Status == Active {
 		if err := c.refuseEarlyAnswers(v); err != nil {
 			return nil, Started{}, err
@@ -51,7 +51,7 @@ func (c Send) enqueue(v *View) (*Change, Started, error) {
 		change.abandonOpenCalls(v, c.Abandon, c.Now)
 		s.Status, s.Suspension, s.ExpiresAt = Paused, nil, 0
 	case policy != BusyEnqueue && v.Live == nil:
-		return nil, Started{}, &Wider{[]Target{{c.Key, Need{Open: true}}}}
+		return nil, Started{}, &IncompleteViewError{[]Target{{c.Key, Need{Live: true}}}}
 	case policy != BusyEnqueue:
 		live := *v.Live
 		live.addStop(Stop{Kind: StopInterrupt, Reason: fmt.Sprintf("superseded by run %s", c.RunID), At: c.Now, Undo: policy == BusyRollback})
@@ -71,7 +71,7 @@ func (change *Change) endWaitingRun(r Run, o Outcome, now Millis) {
 	r.FinishVersion = change.Session.Version
 	r.StartPosition, r.EndPosition = change.Session.Position, change.Session.Position
 	change.Runs = append(change.Runs, r)
-	change.Unheld = append(change.Unheld, r.RunID)
+	change.DropInputs = append(change.DropInputs, r.RunID)
 }
 
 // startWaitingRun begins the first waiting run if the member's work ends without a
@@ -94,7 +94,7 @@ func (s *propagation) startWaitingRun(m *member) (complete bool) {
 		return true
 	}
 	after.Version++ // the ended run has the version before
-	if undone != nil && slices.ContainsFunc(m.view.Waiting, func(w Waiting) bool { return w.OnBusy == BusyRollback }) {
+	if undone != nil && slices.ContainsFunc(m.view.Waiting, func(w WaitingRun) bool { return w.OnBusy == BusyRollback }) {
 		before := m.view.Session.StepCount - undone.StepCount
 		if undone.FinishStep > 0 {
 			before++ // the last step counts for the run, but not yet for the session
@@ -119,7 +119,7 @@ func (m *member) beginFirstWaiting() {
 	r := m.view.Waiting[0].Run
 	s.Waiting--
 	s.beginRun(&r)
-	change.appendMessages(m.view.Held.Messages)
-	change.Begun = &r
-	change.Unheld = append(change.Unheld, r.RunID)
+	change.appendMessages(m.view.WaitingInput.Messages)
+	change.Dequeued = &r
+	change.DropInputs = append(change.DropInputs, r.RunID)
 }

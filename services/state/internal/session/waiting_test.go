@@ -14,12 +14,12 @@ func (v *View) withWaitingRuns(policies ...BusyPolicy) *View {
 	for i, policy := range policies {
 		id := fmt.Sprint("w", i+1)
 		v.Session.Waiting++
-		v.Waiting = append(v.Waiting, Waiting{
-			Run:        Run{RunID: id, AgentType: "a", Status: RunWaiting, OnBusy: policy, Place: int64(i + 1), Entry: EntryStart},
+		v.Waiting = append(v.Waiting, WaitingRun{
+			Run:        Run{RunID: id, AgentType: "a", Status: RunWaiting, OnBusy: policy, QueuePlace: int64(i + 1), Entry: EntryStart},
 			MessageIDs: []string{"m-" + id},
 		})
 	}
-	v.Held = &Held{Messages: []Message{{ID: "m-w1", Role: "user"}}}
+	v.WaitingInput = &RunInput{Messages: []Message{{ID: "m-w1", Role: "user"}}}
 	return v
 }
 
@@ -33,7 +33,7 @@ func TestEveryEndOfTheWorkStartsTheNextWaitingRun(t *testing.T) {
 	}
 	set := func(status Status) SetStatus { return SetStatus{Key: sessionKey, Status: status, Now: 100} }
 	outcome := func(status RunStatus) func(...*View) (*Change, error) {
-		return deciding(Commit{Ref: ref, Step: 4, Outcome: &Outcome{Status: status}, CheckpointID: "cp", Now: 100}.Decide)
+		return deciding(Commit{ClaimRef: ref, Step: 4, Outcome: &Outcome{Status: status}, CheckpointID: "cp", Now: 100}.Decide)
 	}
 	for name, c := range map[string]struct {
 		view   func() *View
@@ -55,7 +55,7 @@ func TestEveryEndOfTheWorkStartsTheNextWaitingRun(t *testing.T) {
 	} {
 		v := c.view().withWaitingRuns(BusyEnqueue, BusyInterrupt)
 		got := newFamily(v).run(t, "s", c.decide)["s"]
-		s, r := got.Session, got.Begun
+		s, r := got.Session, got.Dequeued
 		if r == nil || r.RunID != "w1" || r.Status != RunQueued || r.Turn != 3 || r.StartMessageCount != s.MessageCount-1 || r.TurnMessageCount != r.StartMessageCount {
 			t.Errorf("%s: got run %+v", name, r)
 			continue
@@ -63,7 +63,7 @@ func TestEveryEndOfTheWorkStartsTheNextWaitingRun(t *testing.T) {
 		if s.Status != Active || s.CurrentRunID != "w1" || s.Turn != 3 || s.Waiting != 1 || s.Suspension != nil || s.Interruption != nil || s.Failure != nil || s.Version != 9 {
 			t.Errorf("%s: got session %+v", name, s)
 		}
-		if last := got.Messages[len(got.Messages)-1]; last.ID != "m-w1" || last.Ordinal != s.MessageCount-1 || !slices.Equal(got.Unheld, []string{"w1"}) {
+		if last := got.Messages[len(got.Messages)-1]; last.ID != "m-w1" || last.Ordinal != s.MessageCount-1 || !slices.Equal(got.DropInputs, []string{"w1"}) {
 			t.Errorf("%s: got %+v", name, got)
 		}
 	}
@@ -73,12 +73,12 @@ func TestASuspensionStartsNoWaitingRun(t *testing.T) {
 	t.Parallel()
 	commit := deciding(suspends(RunSuspendedClientTool, Call{CallID: "c1", Kind: ClientTool}).Decide)
 	got := newFamily(runningView().withWaitingRuns(BusyEnqueue)).run(t, "s", commit)["s"]
-	if got.Begun != nil || got.Session.Waiting != 1 || got.Session.Status != SuspendedClientTool {
+	if got.Dequeued != nil || got.Session.Waiting != 1 || got.Session.Status != SuspendedClientTool {
 		t.Errorf("got %+v", got)
 	}
 	v := suspendedView(call("c1")).withWaitingRuns(BusyEnqueue)
 	got = newFamily(v).run(t, "s", deciding(Submit{Key: sessionKey, CallID: "c1", NewRunID: "next", Now: 100}.Decide))["s"]
-	if got.NewRun == nil || got.NewRun.Entry != EntryContinuation || got.Begun != nil || got.Session.Waiting != 1 {
+	if got.NewRun == nil || got.NewRun.Entry != EntryContinuation || got.Dequeued != nil || got.Session.Waiting != 1 {
 		t.Errorf("got %+v, want the continuation before them", got)
 	}
 }
@@ -91,7 +91,7 @@ func TestOpenCallsAreAbandonedWhenAWaitingRunBegins(t *testing.T) {
 	v.Calls = []Call{call("old"), call("answered").answeredBy(AnswerClient)}
 	commit := deciding(suspends(RunSuspendedClientTool, Call{CallID: "new", Kind: ClientTool}).Decide)
 	got := newFamily(v).run(t, "s", commit)["s"]
-	if got.Begun == nil || len(got.NewCalls) != 1 || len(got.Calls) != 1 {
+	if got.Dequeued == nil || len(got.NewCalls) != 1 || len(got.Calls) != 1 {
 		t.Fatalf("got %+v", got)
 	}
 	for _, c := range []Call{got.NewCalls[0], got.Calls[0]} {
@@ -102,7 +102,7 @@ func TestOpenCallsAreAbandonedWhenAWaitingRunBegins(t *testing.T) {
 	// A client interrupts a suspended session.
 	stop := deciding(RequestStop{Key: sessionKey, Kind: StopInterrupt, Now: 100}.Decide)
 	got = newFamily(suspendedView(call("c1")).withWaitingRuns(BusyEnqueue)).run(t, "s", stop)["s"]
-	if got.Begun == nil || len(got.Calls) != 1 || got.Calls[0].Answer != AnswerAbandoned {
+	if got.Dequeued == nil || len(got.Calls) != 1 || got.Calls[0].Answer != AnswerAbandoned {
 		t.Errorf("got %+v", got)
 	}
 	// Without waiting runs the calls can still be answered.
@@ -124,7 +124,7 @@ func TestAForcedFailureEndsTheWaitingRuns(t *testing.T) {
 		"its time": {due, deciding(Expire{Key: sessionKey, Now: 100}.Decide)},
 	} {
 		got := newFamily(c.view).run(t, "s", c.decide)["s"]
-		if got.Begun != nil || got.Session.Waiting != 0 || got.Session.Status != Failed || len(got.Runs) != 3 || !slices.Equal(got.Unheld, []string{"w1", "w2"}) {
+		if got.Dequeued != nil || got.Session.Waiting != 0 || got.Session.Status != Failed || len(got.Runs) != 3 || !slices.Equal(got.DropInputs, []string{"w1", "w2"}) {
 			t.Errorf("%s: got %+v", name, got)
 		}
 		for _, r := range got.Runs[1:] {
@@ -136,7 +136,7 @@ func TestAForcedFailureEndsTheWaitingRuns(t *testing.T) {
 	parent := runningView().withChild("k", Active)
 	kid := childView("k", "s").withWaitingRuns(BusyEnqueue)
 	got := newFamily(parent, kid).run(t, "s", finishAs("s", RunFailed))
-	if k := got["k"]; k.Session.Status != Failed || k.Session.Waiting != 0 || k.Begun != nil || len(k.Runs) != 2 || got["s"].Children[0].Status != Failed {
+	if k := got["k"]; k.Session.Status != Failed || k.Session.Waiting != 0 || k.Dequeued != nil || len(k.Runs) != 2 || got["s"].Children[0].Status != Failed {
 		t.Errorf("got %+v", k)
 	}
 }
@@ -145,11 +145,11 @@ func TestAFailedRunFailsItsChildrenEvenIfAnotherRunBegins(t *testing.T) {
 	t.Parallel()
 	f := newFamily(runningView().withChild("k", Active).withWaitingRuns(BusyEnqueue), childView("k", "s"))
 	got := f.run(t, "s", finishAs("s", RunFailed))
-	if got["s"].Begun == nil || got["s"].Session.Status != Active || got["k"] == nil || got["k"].Session.Failure.Reason != ParentFailed {
+	if got["s"].Dequeued == nil || got["s"].Session.Status != Active || got["k"] == nil || got["k"].Session.Failure.Reason != ParentFailed {
 		t.Errorf("got %+v and %+v", got["s"], got["k"])
 	}
 	f = newFamily(runningView().withChild("k", Active).withWaitingRuns(BusyEnqueue), childView("k", "s"))
-	if got := f.run(t, "s", finishAs("s", RunCompleted)); got["s"].Begun == nil || got["k"] != nil {
+	if got := f.run(t, "s", finishAs("s", RunCompleted)); got["s"].Dequeued == nil || got["k"] != nil {
 		t.Errorf("got %+v and %+v", got["s"], got["k"])
 	}
 }
@@ -158,13 +158,13 @@ func TestCommandsWithoutWaitingRunsNeedNoMoreRows(t *testing.T) {
 	t.Parallel()
 	for name, decide := range map[string]func(...*View) (*Change, error){
 		"finish": finishAs("s", RunCompleted),
-		"commit": deciding(Commit{Ref: ref, Step: 4, Messages: []Message{{ID: "m"}}, Outcome: &Outcome{Status: RunCompleted}, Now: 1}.Decide),
+		"commit": deciding(Commit{ClaimRef: ref, Step: 4, Messages: []Message{{ID: "m"}}, Outcome: &Outcome{Status: RunCompleted}, Now: 1}.Decide),
 		"append": deciding(AppendMessages{Key: sessionKey, Messages: []Message{{ID: "m"}}}.Decide),
 	} {
 		v := runningView()
 		own, err := decide(v)
 		must(t, err)
-		if _, err := (Family{Now: 1, Targets: []Target{{Key: sessionKey}}}).Spread([]*View{v}, own); err != nil {
+		if _, err := (Family{Now: 1, Targets: []Target{{Key: sessionKey}}}).Propagate([]*View{v}, own); err != nil {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -175,7 +175,7 @@ func TestNewMessagesMayNotUseIDsOfWaitingRuns(t *testing.T) {
 	for name, decide := range map[string]func(id string) func(*View) error{
 		"commit": func(id string) func(*View) error {
 			return func(v *View) error {
-				_, _, err := Commit{Ref: ref, Step: 4, Messages: []Message{{ID: id}}}.Decide(v)
+				_, _, err := Commit{ClaimRef: ref, Step: 4, Messages: []Message{{ID: id}}}.Decide(v)
 				return err
 			}
 		},
@@ -187,14 +187,14 @@ func TestNewMessagesMayNotUseIDsOfWaitingRuns(t *testing.T) {
 		},
 		"start": func(id string) func(*View) error {
 			return func(v *View) error {
-				_, _, err := Send{Post: Post{Key: sessionKey, RunID: "n", RequestHash: []byte("another"), Messages: []Message{{ID: id}}, OnBusy: BusyEnqueue, Limits: Limits{Waiting: 9}}}.Decide(v)
+				_, _, err := Send{RunRequest: RunRequest{Key: sessionKey, RunID: "n", RequestHash: []byte("another"), Messages: []Message{{ID: id}}, OnBusy: BusyEnqueue, Limits: Limits{Waiting: 9}}}.Decide(v)
 				return err
 			}
 		},
 	} {
 		unseen := runningView()
 		unseen.Session.Waiting = 1
-		wider, ok := errors.AsType[*Wider](decide("m")(unseen))
+		wider, ok := errors.AsType[*IncompleteViewError](decide("m")(unseen))
 		if !ok || !wider.Targets[0].Need.Waiting || wider.Targets[0].Key != sessionKey {
 			t.Errorf("%s: got %v, want to see those that wait", name, wider)
 		}
@@ -205,8 +205,8 @@ func TestNewMessagesMayNotUseIDsOfWaitingRuns(t *testing.T) {
 
 func TestTheBusyPolicyDecidesOnASendWhileARunIsLive(t *testing.T) {
 	t.Parallel()
-	start := Send{Post: Post{Key: sessionKey, RunID: "n", Messages: []Message{{ID: "m"}}, Limits: Limits{Waiting: 1}, Now: 50}}
-	if _, _, err := start.Decide(runningView()); !needsMore(err, Need{Busy: true}) {
+	start := Send{RunRequest: RunRequest{Key: sessionKey, RunID: "n", Messages: []Message{{ID: "m"}}, Limits: Limits{Waiting: 1}, Now: 50}}
+	if _, _, err := start.Decide(runningView()); !needsMore(err, Need{OnBusy: true}) {
 		t.Errorf("got %v, want to see what the agent has announced", err)
 	}
 	for _, c := range []struct {
@@ -232,8 +232,8 @@ func TestTheBusyPolicyDecidesOnASendWhileARunIsLive(t *testing.T) {
 		if c.reason != "" {
 			continue
 		}
-		if !started.Waiting || change.NewRun.Status != RunWaiting || change.NewRun.Turn != 0 || change.NewRun.Place != 8 || change.Session.Waiting != 1 ||
-			change.Session.Turn != 2 || len(change.Messages) != 0 || change.Held.Messages[0].ID != "m" || change.Session.CurrentRunID != "r" {
+		if !started.Waiting || change.NewRun.Status != RunWaiting || change.NewRun.Turn != 0 || change.NewRun.QueuePlace != 8 || change.Session.Waiting != 1 ||
+			change.Session.Turn != 2 || len(change.Messages) != 0 || change.WaitingInput.Messages[0].ID != "m" || change.Session.CurrentRunID != "r" {
 			t.Errorf("%+v: got %+v", c, change)
 		}
 		if (c.want == nil) != (len(change.Runs) == 0) || c.want != nil && (*change.Runs[0].Stop != *c.want || change.Runs[0].DueAt != 0) {
@@ -246,7 +246,7 @@ func TestTheBusyPolicyDecidesOnASendWhileARunIsLive(t *testing.T) {
 }
 
 func needsMore(err error, need Need) bool {
-	wider, ok := errors.AsType[*Wider](err)
+	wider, ok := errors.AsType[*IncompleteViewError](err)
 	return ok && len(wider.Targets) == 1 && fmt.Sprint(wider.Targets[0].Need) == fmt.Sprint(need)
 }
 
@@ -284,8 +284,8 @@ func undoableView() *View {
 	v.Live.Stop = &Stop{Kind: StopInterrupt, Undo: true}
 	v.Live.StartMessageCount, v.Live.StartStateVersion, v.Live.StartStateBase = 2, 1, 1
 	v.Session.StateVersion, v.Session.StateBase, v.Session.State, v.Session.CheckpointID = 6, 5, `{"n":2}`, "cp6"
-	v.Kept = []Message{{ID: "hello", Role: "user", Ordinal: 2}, {ID: "aside", Role: "user", Ordinal: 4}}
-	v.Told = []Call{reportedCall("late", 2), reportedCall("gone", 3)} // the run has committed step 3
+	v.KeptMessages = []Message{{ID: "hello", Role: "user", Ordinal: 2}, {ID: "aside", Role: "user", Ordinal: 4}}
+	v.ReportedLate = []Call{reportedCall("late", 2), reportedCall("gone", 3)} // the run has committed step 3
 	v.Live.StepCount = 1
 	v.StartState = `{"n":1}`
 	return v
@@ -294,24 +294,24 @@ func undoableView() *View {
 // reportedCall returns a call of a step with a reported late answer.
 func reportedCall(id string, step int32) Call {
 	c := call(id).answeredBy(AnswerTimeout).asConsumed()
-	c.Step, c.LateAt, c.Told, c.ToldStep = step, 2, true, 3
+	c.Step, c.LateAt, c.LateReported, c.LateReportedStep = step, 2, true, 3
 	return c
 }
 
 func TestAnUndoIsWrittenWithTheEndOfTheRun(t *testing.T) {
 	t.Parallel()
 	commit := Commit{
-		Ref: ref, Step: 4, Now: 100, Messages: []Message{
+		ClaimRef: ref, Step: 4, Now: 100, Messages: []Message{
 			{ID: "answer", Role: "assistant", RunID: "r", Step: 4}, {ID: "said", Role: "user", RunID: "r"}, {ID: "note", Role: "user", RunID: "r", Step: 4},
 			{ID: "result", Role: "tool", RunID: "r", Step: 4},
 		},
-		Ops: []StateOp{{"n", Replace, "3"}}, Consume: []Consume{{CallID: "mine", Revision: 1}}, CheckpointID: "cp", Limits: Limits{State: 1000},
+		Ops: []StateOp{{"n", OpReplace, "3"}}, Consume: []Consume{{CallID: "mine", Revision: 1}}, CheckpointID: "cp", Limits: Limits{State: 1000},
 		Calls: []Call{{CallID: "new", Kind: ClientTool}}, Outcome: &Outcome{Status: RunSuspendedClientTool}, Usage: []Usage{{Kind: UsageTokens}},
 	}
 	v := undoableView()
 	mine := call("mine").answeredBy(AnswerClient)
 	mine.Step = 2
-	v.Named = []Call{mine}
+	v.NamedCalls = []Call{mine}
 	got := newFamily(v).run(t, "s", deciding(commit.Decide))["s"]
 	if *got.Rewind != (Rewind{Messages: 2, StateVersion: 1, RunID: "r"}) || got.Checkpoint != nil || got.NewState || len(got.StateWrite) > 0 || len(got.NewCalls) > 0 {
 		t.Errorf("got %+v", got)
@@ -331,10 +331,10 @@ func TestAnUndoIsWrittenWithTheEndOfTheRun(t *testing.T) {
 		t.Errorf("got %+v", s)
 	}
 	if len(got.Usage) != 1 || len(got.Calls) != 2 || got.Calls[0].CallID != "mine" || got.Calls[0].ConsumedStep != 4 || got.Calls[1].CallID != "late" ||
-		got.Calls[1].Told || got.Calls[1].ToldStep != 0 || got.Calls[1].LateAt != 2 {
+		got.Calls[1].LateReported || got.Calls[1].LateReportedStep != 0 || got.Calls[1].LateAt != 2 {
 		t.Errorf("got usage %+v, calls %+v", got.Usage, got.Calls)
 	}
-	if r := got.Begun; r.StartMessageCount != 6 || r.StartStateVersion != 1 || got.Runs[0].Status != RunSuspendedClientTool {
+	if r := got.Dequeued; r.StartMessageCount != 6 || r.StartStateVersion != 1 || got.Runs[0].Status != RunSuspendedClientTool {
 		t.Errorf("got %+v", got)
 	}
 	if _, again, err := commit.Decide(&View{Session: s, Run: &got.Runs[0]}); err != nil || again.Step != 4 || again.Version != 8 {
@@ -346,9 +346,9 @@ func TestAnUndoDeletesTheResultsOfItsOwnCalls(t *testing.T) {
 	t.Parallel()
 	v := undoableView()
 	own := call("own").answeredBy(AnswerClient) // of step 3, which is undone too
-	v.Named = []Call{own}
+	v.NamedCalls = []Call{own}
 	commit := Commit{
-		Ref: ref, Step: 4, Messages: []Message{{ID: "result", Role: "tool", RunID: "r", Step: 4}}, Consume: []Consume{{CallID: "own", Revision: 1}},
+		ClaimRef: ref, Step: 4, Messages: []Message{{ID: "result", Role: "tool", RunID: "r", Step: 4}}, Consume: []Consume{{CallID: "own", Revision: 1}},
 		CheckpointID: "cp", Outcome: &Outcome{Status: RunInterrupted}, Limits: Limits{State: 1000}, Now: 100,
 	}
 	got := newFamily(v).run(t, "s", deciding(commit.Decide))["s"]
@@ -362,7 +362,7 @@ func TestAnUndoKeepsTheStateIfTheStartIsUnknown(t *testing.T) {
 	v := undoableView()
 	v.Live.StartStateVersion, v.Live.StartStateBase, v.StartState = 0, 0, ""
 	got := newFamily(v).run(t, "s", finishAs("s", RunInterrupted))["s"]
-	if got.Rewind.StateVersion != 0 || got.Session.StateVersion != 6 || got.Session.StateBase != 5 || got.Begun == nil {
+	if got.Rewind.StateVersion != 0 || got.Session.StateVersion != 6 || got.Session.StateBase != 5 || got.Dequeued == nil {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -371,12 +371,12 @@ func TestAWaitingRunTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	v := runningView()
 	v.Session.Epoch, v.Run = 0, &Run{RunID: "w1", Status: RunWaiting}
-	waiting := Ref{Key: sessionKey, RunID: "w1"}
+	waiting := ClaimRef{Key: sessionKey, RunID: "w1"}
 	for name, err := range map[string]error{
-		"finish":  onlyError(Finish{Ref: waiting}.Decide(v)),
-		"commit":  onlyError(Commit{Ref: waiting, Step: 4}.Decide(v)),
-		"release": errorOf(Release{Ref: waiting}.Decide(v)),
-		"plan":    errorOf(Plan{Ref: waiting, Step: 4}.Decide(v)),
+		"finish":  onlyError(Finish{ClaimRef: waiting}.Decide(v)),
+		"commit":  onlyError(Commit{ClaimRef: waiting, Step: 4}.Decide(v)),
+		"release": errorOf(Release{ClaimRef: waiting}.Decide(v)),
+		"plan":    errorOf(RecordPlan{ClaimRef: waiting, Step: 4}.Decide(v)),
 	} {
 		if fault.ReasonOf(err) != "EPOCH_STALE" {
 			t.Errorf("%s: got %v", name, err)

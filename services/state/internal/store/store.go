@@ -50,7 +50,7 @@ type Signaler interface {
 
 	// Hear calls receive with each signal of the other replicas, one at a time. It
 	// returns an error when ctx ends or the connection fails.
-	Hear(ctx context.Context, receive func(signal string)) error
+	Listen(ctx context.Context, receive func(signal string)) error
 }
 
 // Decide is a command of package session: a pure function from the loaded sessions to
@@ -107,21 +107,21 @@ type Orphaned struct {
 	Now        session.Millis
 }
 
-// Silent selects running runs whose executor is not registered, in no order.
-type Silent struct{}
+// OwnerUnregistered selects running runs whose executor is not registered, in no order.
+type OwnerUnregistered struct{}
 
-// Lost selects running runs that the executor claimed before a time and does not
+// LostClaims selects running runs that the executor claimed before a time and does not
 // execute, in no order.
-type Lost struct {
+type LostClaims struct {
 	ExecutorID    string
-	Held          []string       // the ids of the runs that it executes
+	HeldRunIDs    []string       // the ids of the runs that it executes
 	ClaimedBefore session.Millis // exclusive
 }
 
-func (Queued) due()   {}
-func (Orphaned) due() {}
-func (Silent) due()   {}
-func (Lost) due()     {}
+func (Queued) due()            {}
+func (Orphaned) due()          {}
+func (OwnerUnregistered) due() {}
+func (LostClaims) due()        {}
 
 // Reader reads one session. Each result is a consistent snapshot. NotFound
 // (SESSION_NOT_FOUND).
@@ -167,12 +167,12 @@ type Reader interface {
 
 // Snapshot is a consistent view of a session.
 type Snapshot struct {
-	Session  session.Session // with its custom state
-	Current  *session.Run    // the newest run; nil before the first
-	Open     int             // how many calls of the whole family await an answer; calls that outlived a failed run do not count
-	Calls    []session.Call  // not consumed; for a root, those of the whole family; by creation time, then id
-	Children []session.Child // by session id
-	Waiting  []session.Run   // in the order of the queue
+	Session      session.Session // with its custom state
+	Current      *session.Run    // the newest run; nil before the first
+	AwaitedCalls int             // how many calls of the whole family await an answer; calls that outlived a failed run do not count
+	Calls        []session.Call  // not consumed; for a root, those of the whole family; by creation time, then id
+	Children     []session.Child // by session id
+	Waiting      []session.Run   // in the order of the queue
 }
 
 // Page is a range of a conversation. It has at most Limit messages, and their bodies
@@ -195,12 +195,12 @@ type StepPage struct {
 
 // Steps is a page of steps with their session, a consistent snapshot.
 type Steps struct {
-	Session session.Session // without its custom state
-	Current *session.Run    // the newest run; nil before the first
-	Page    []session.StoredStep
-	Runs    []session.Run // the runs of the page, in the order of their first steps, without outputs
-	More    bool          // more steps follow
-	Stands  int32         // the highest stored step up to StepPage.After; 0 for none
+	Session  session.Session // without its custom state
+	Current  *session.Run    // the newest run; nil before the first
+	Page     []session.StoredStep
+	Runs     []session.Run // the runs of the page, in the order of their first steps, without outputs
+	More     bool          // more steps follow
+	LastStep int32         // the highest stored step up to StepPage.After; 0 for none
 }
 
 // Lister finds sessions by index. Each result is a consistent snapshot.
@@ -327,7 +327,7 @@ type Registry interface {
 
 	// Beat records a heartbeat of the executor. It reports false, and does nothing, when
 	// the executor is not registered.
-	Beat(ctx context.Context, executorID string, now session.Millis) (known bool, err error)
+	Heartbeat(ctx context.Context, executorID string, now session.Millis) (known bool, err error)
 
 	// Stops returns the running runs of the executors with a requested stop, by run
 	// id. It reads no other runs, and so may be called often.
@@ -335,16 +335,16 @@ type Registry interface {
 
 	// Forget unregisters executors that were last seen before the time, and returns
 	// their number.
-	Forget(ctx context.Context, heardBefore session.Millis) (int, error)
+	UnregisterSilent(ctx context.Context, heardBefore session.Millis) (int, error)
 
 	// Heard returns when each registered executor was last seen.
-	Heard(ctx context.Context) (map[string]session.Millis, error)
+	LastSeen(ctx context.Context) (map[string]session.Millis, error)
 
 	// ForgetUnheard unregisters the executors that were not seen since: those whose
 	// time, as Heard returned it, is unchanged. It compares no clocks. An executor
 	// whose heartbeat is being written stays. It returns the unregistered ids, in no
 	// order.
-	ForgetUnheard(ctx context.Context, since map[string]session.Millis) ([]string, error)
+	UnregisterUnseen(ctx context.Context, since map[string]session.Millis) ([]string, error)
 
 	// Agents returns all agents ever announced, by type.
 	Agents(ctx context.Context) ([]session.Agent, error)

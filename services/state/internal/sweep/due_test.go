@@ -90,7 +90,7 @@ func (l *dueStore) do(key session.Key) error {
 func (l *dueStore) expiry() sweep.Expiry {
 	return sweep.Expiry{
 		Store: l, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-		Expire: func(_ context.Context, key session.Key) (session.Expired, error) {
+		Expire: func(_ context.Context, key session.Key) (session.ExpiryResult, error) {
 			if err := l.do(key); err != nil {
 				return "", err
 			}
@@ -98,7 +98,7 @@ func (l *dueStore) expiry() sweep.Expiry {
 			case "1":
 				return session.ExpiryAlreadyTerminal, nil
 			case "2":
-				return "", session.NoSession(key)
+				return "", session.SessionNotFound(key)
 			case "3":
 				return session.ExpiryNotDue, nil
 			}

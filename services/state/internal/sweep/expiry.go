@@ -14,7 +14,7 @@ import (
 // Expiry expires sessions. All fields must be set.
 type Expiry struct {
 	Store  store.Lister
-	Expire func(context.Context, session.Key) (session.Expired, error) // expires one session
+	Expire func(context.Context, session.Key) (session.ExpiryResult, error) // expires one session
 	Now    func() time.Time
 	Log    *slog.Logger
 }
@@ -52,7 +52,7 @@ func (e Expiry) Run(ctx context.Context, limit int) (Summary, error) {
 	return sum, err
 }
 
-func (s *Summary) count(became session.Expired, err error) {
+func (s *Summary) count(became session.ExpiryResult, err error) {
 	s.Detected++
 	switch {
 	case err != nil:

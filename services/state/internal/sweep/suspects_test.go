@@ -30,19 +30,19 @@ func (r *registry) parts() store.Store {
 	return s
 }
 
-func (r *registry) Heard(ctx context.Context) (map[string]session.Millis, error) {
+func (r *registry) LastSeen(ctx context.Context) (map[string]session.Millis, error) {
 	r.looks.Add(1)
 	if r.blind.Load() {
 		return nil, store.Unavailable(errors.New("outage"))
 	}
-	return r.Store.Heard(ctx)
+	return r.Store.LastSeen(ctx)
 }
 
-func (r *registry) ForgetUnheard(ctx context.Context, since map[string]session.Millis) ([]string, error) {
+func (r *registry) UnregisterUnseen(ctx context.Context, since map[string]session.Millis) ([]string, error) {
 	if r.frozen.Load() {
 		return nil, store.Unavailable(errors.New("outage"))
 	}
-	return r.Store.ForgetUnheard(ctx, since)
+	return r.Store.UnregisterUnseen(ctx, since)
 }
 
 // watched is a replica in a bubble of fake time. Executor e1 has a claim stream to it and a
@@ -81,7 +81,7 @@ func watching(t *testing.T, test func(w *watched), changes ...func(*sweep.Sweep)
 func (w *watched) beating(id string, lasts time.Duration) {
 	w.Helper()
 	for end := time.Now().Add(lasts); ; time.Sleep(500 * time.Millisecond) {
-		if known, err := w.store.Beat(w.Context(), id, now()); err != nil || !known {
+		if known, err := w.store.Heartbeat(w.Context(), id, now()); err != nil || !known {
 			w.Fatalf("%s was unregistered, %v", id, err)
 		}
 		if !time.Now().Before(end) {
@@ -105,7 +105,7 @@ func (w *watched) neighbour(id string) {
 		for {
 			select {
 			case <-ticks.C:
-				_, _ = w.store.Beat(ctx, id, now())
+				_, _ = w.store.Heartbeat(ctx, id, now())
 			case <-ctx.Done():
 				return
 			}
@@ -125,7 +125,7 @@ func (w *watched) loses(from, to time.Duration) {
 	if took < from || took > to {
 		w.Errorf("the run was requeued after %v, want %v to %v", took, from, to)
 	}
-	if known, err := w.store.Beat(w.Context(), "e1", now()); known || err != nil {
+	if known, err := w.store.Heartbeat(w.Context(), "e1", now()); known || err != nil {
 		w.Errorf("got known %v, %v; want the executor unregistered", known, err)
 	}
 }
@@ -327,7 +327,7 @@ func TestManyExecutorsThatDieAtOnceAreForgottenAtOnce(t *testing.T) {
 			w.suspects.Leave(id, true)
 		}
 		w.loses(atOnce, soon)
-		if left, err := w.store.Heard(w.Context()); err != nil || len(left) != 1 {
+		if left, err := w.store.LastSeen(w.Context()); err != nil || len(left) != 1 {
 			t.Errorf("got %d executors, %v; want the one that lives", len(left), err)
 		}
 	})

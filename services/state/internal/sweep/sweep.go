@@ -153,7 +153,7 @@ func (s *Sweep) sweepSilent(ctx context.Context, now time.Time, forget bool) err
 	ctx, cancel := context.WithTimeout(ctx, s.SilentAfter)
 	defer cancel()
 	if forget {
-		n, err := s.Store.Forget(ctx, session.Millis(now.Add(-s.SilentAfter).UnixMilli()))
+		n, err := s.Store.UnregisterSilent(ctx, session.Millis(now.Add(-s.SilentAfter).UnixMilli()))
 		if err != nil {
 			return err
 		}
@@ -168,7 +168,7 @@ func (s *Sweep) sweepSilent(ctx context.Context, now time.Time, forget bool) err
 func (s *Sweep) requeue(ctx context.Context, now session.Millis) error {
 	command := session.RequeueSilent{Now: now}
 	for {
-		requeued, err := s.Store.UpdateDue(ctx, store.Silent{}, session.Need{}, requeueBatch, command.Decide)
+		requeued, err := s.Store.UpdateDue(ctx, store.OwnerUnregistered{}, session.Need{}, requeueBatch, command.Decide)
 		if err != nil {
 			return err
 		}

@@ -78,7 +78,7 @@ func claimed(t *testing.T, s interface {
 		t.Fatal(err)
 	}
 	key := session.Key{Tenant: "t", SessionID: "s"}
-	start := session.Send{Post: session.Post{Key: key, AgentType: "a", RunID: "r", Now: now()}, New: session.Create{State: "{}"}}
+	start := session.Send{RunRequest: session.RunRequest{Key: key, AgentType: "a", RunID: "r", Now: now()}, NewSession: session.Create{State: "{}"}}
 	err := s.Update(t.Context(), []session.Target{{Key: key, Need: start.Need()}}, 1, func(views []*session.View) ([]*session.Change, error) {
 		change, _, err := start.Decide(views...)
 		return []*session.Change{change}, err
@@ -94,7 +94,7 @@ func claimed(t *testing.T, s interface {
 
 func beat(t *testing.T, s store.Registry) bool {
 	t.Helper()
-	known, err := s.Beat(t.Context(), "e1", now())
+	known, err := s.Heartbeat(t.Context(), "e1", now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,7 +97,7 @@ func (w *watcher) look(ctx context.Context, now time.Time, suspects map[string]*
 func (w *watcher) readLastSeen(ctx context.Context) (map[string]session.Millis, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(w.BrokenAfter/2, w.every))
 	defer cancel()
-	return w.Store.Heard(ctx)
+	return w.Store.LastSeen(ctx)
 }
 
 // hasNewer reports whether an executor was seen since before.
@@ -144,7 +144,7 @@ func (w *watcher) isDead(s *suspect, now time.Time) bool {
 func (w *watcher) unregister(ctx context.Context, now time.Time, dead map[string]session.Millis, suspects map[string]*suspect) error {
 	ctx, cancel := context.WithTimeout(ctx, w.SilentAfter)
 	defer cancel()
-	unregistered, err := w.Store.ForgetUnheard(ctx, dead)
+	unregistered, err := w.Store.UnregisterUnseen(ctx, dead)
 	if err != nil {
 		return err
 	}

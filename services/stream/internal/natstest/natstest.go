@@ -30,8 +30,8 @@ const poll = 20 * time.Millisecond
 
 // Cluster is a cluster of servers with JetStream. One goroutine may use it at a time. Nodes are counted from 0.
 type Cluster struct {
-	owner *testing.T
-	nodes []*node
+	owner  *testing.T
+	nodes  []*node
 	copies []string // copies of the store directories
 }
 

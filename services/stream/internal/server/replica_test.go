@@ -102,7 +102,9 @@ func (w *writer) begin(step, attempt int32, texts ...string) *streamv2.AppendReq
 }
 
 // continueWith returns a request that continues the attempt.
-func (w *writer) continueWith(texts ...string) *streamv2.AppendRequest { return w.request(w.after+1, texts) }
+func (w *writer) continueWith(texts ...string) *streamv2.AppendRequest {
+	return w.request(w.after+1, texts)
+}
 
 func (w *writer) request(sequence int64, texts []string) *streamv2.AppendRequest {
 	record := &streamv2.Record{Sequence: sequence}

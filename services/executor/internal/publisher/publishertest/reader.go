@@ -18,15 +18,15 @@ type Reader struct {
 	// steps.
 	Chunks []*eventv1.Chunk
 	// Asked are the ranges that the reader could not follow live and read from the state service.
-	Asked []Stretch
+	ReadStored []Range
 	// Ends are the outcomes of runs by id.
 	Ends map[string]*streamv2.Terminal
 
 	places []int64 // the sequences of Chunks
 }
 
-// Stretch is the range after one position, up to and including another.
-type Stretch struct{ After, UpTo int64 }
+// Range is the range after one position, up to and including another.
+type Range struct{ After, UpTo int64 }
 
 // Read processes records in the order of the log.
 func (r *Reader) Read(records ...*streamv2.Record) {
@@ -39,11 +39,11 @@ func (r *Reader) Read(records ...*streamv2.Record) {
 			r.boundary(record)
 			continue
 		case attempt != nil && r.Cursor < attempt.GetStands():
-			r.ask(attempt.GetStands())
+			r.readStored(attempt.GetStands())
 		case attempt != nil:
 			r.void(attempt.GetStands())
 		case record.GetSequence() > r.Cursor+1:
-			r.ask(r.Cursor)
+			r.readStored(r.Cursor)
 			continue
 		}
 		for i, chunk := range record.GetChunks() {
@@ -68,12 +68,12 @@ func (r *Reader) void(stands int64) {
 	r.Cursor = min(r.Cursor, stands)
 }
 
-// ask reads the durable part up to the position from the state service.
-func (r *Reader) ask(upTo int64) {
+// readStored reads the durable part up to the position from the state service.
+func (r *Reader) readStored(upTo int64) {
 	if at := position.Of(r.Cursor); at.Attempt != position.Stored && at.N != position.MaxN {
 		r.void(position.Start(at.Step)) // a partial step
 	}
-	r.Asked = append(r.Asked, Stretch{r.Cursor, upTo})
+	r.ReadStored = append(r.ReadStored, Range{r.Cursor, upTo})
 	r.Cursor = upTo
 }
 
@@ -86,7 +86,7 @@ func (r *Reader) boundary(record *streamv2.Record) {
 		r.Ends[end.GetRunId()] = end
 	}
 	if b.GetLast() == 0 || b.GetLast() != r.Cursor {
-		r.ask(record.GetSequence())
+		r.readStored(record.GetSequence())
 		return
 	}
 	if b.GetStepCommitted() != nil {
@@ -111,5 +111,5 @@ func (r *Reader) Between(after, upTo int64) []*eventv1.Chunk {
 
 // Saw reports whether the reader reached the position without the state service.
 func (r *Reader) Saw(position int64) bool {
-	return r.Cursor >= position && !slices.ContainsFunc(r.Asked, func(s Stretch) bool { return s.After < position && position <= s.UpTo })
+	return r.Cursor >= position && !slices.ContainsFunc(r.ReadStored, func(s Range) bool { return s.After < position && position <= s.UpTo })
 }

@@ -28,7 +28,7 @@ func (l *lane[C]) commit() {
 	}
 	l.errs = slices.Grow(l.errs, len(l.batch))[:len(l.batch)]
 	// No caller's context: the callers share the batch.
-	ctx, cancel := context.WithTimeout(context.Background(), l.c.config.Within)
+	ctx, cancel := context.WithTimeout(context.Background(), l.c.config.BatchTimeout)
 	defer cancel()
 	if len(l.commands) == 1 {
 		l.commitEach(ctx)

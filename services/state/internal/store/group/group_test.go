@@ -64,7 +64,7 @@ type bench struct {
 }
 
 func defaultConfig() group.Config {
-	return group.Config{Queue: 10_000, QueueBytes: 256 << 20, Batch: 256, BatchBytes: 16 << 20, Lanes: 2, Within: 30 * time.Second}
+	return group.Config{Queue: 10_000, QueueBytes: 256 << 20, Batch: 256, BatchBytes: 16 << 20, Lanes: 2, BatchTimeout: 30 * time.Second}
 }
 
 func oneLaneConfig() group.Config {

@@ -207,8 +207,8 @@ func TestATransactionEndsWithinItsTime(t *testing.T) {
 	inBubble(t, defaultConfig(), newHolding(), nil, func(b *bench) {
 		began := time.Now()
 		err := b.Do(b.Context(), keysOf("a"), 1, "a")
-		if took := time.Since(began); err != context.DeadlineExceeded || took != defaultConfig().Within {
-			b.Errorf("Do = %v after %v, want context.DeadlineExceeded after %v", err, took, defaultConfig().Within)
+		if took := time.Since(began); err != context.DeadlineExceeded || took != defaultConfig().BatchTimeout {
+			b.Errorf("Do = %v after %v, want context.DeadlineExceeded after %v", err, took, defaultConfig().BatchTimeout)
 		}
 		b.wantBatches("a")
 	})

@@ -127,7 +127,7 @@ func TestABoundOfZeroIsRefused(t *testing.T) {
 		"HOLDFAST_STATE_BATCH ":        func(c *group.Config) { c.Batch = -1 },
 		"HOLDFAST_STATE_BATCH_BYTES ":  func(c *group.Config) { c.BatchBytes = 0 },
 		"HOLDFAST_STATE_LANES ":        func(c *group.Config) { c.Lanes = 0 },
-		"HOLDFAST_STATE_BATCH_WITHIN ": func(c *group.Config) { c.Within = -time.Second },
+		"HOLDFAST_STATE_BATCH_WITHIN ": func(c *group.Config) { c.BatchTimeout = -time.Second },
 	} {
 		config := defaultConfig()
 		spoil(&config)

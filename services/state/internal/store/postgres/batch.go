@@ -151,7 +151,7 @@ func (t *transaction) isVerifiable(each []error) bool {
 		mine := all[:len(c.targets)]
 		all = all[len(mine):]
 		if each != nil && each[i] != nil {
-			if _, ok := errors.AsType[*session.Wider](each[i]); ok {
+			if _, ok := errors.AsType[*session.IncompleteViewError](each[i]); ok {
 				continue
 			}
 		} else if slices.ContainsFunc(mine, func(s loadedSession) bool { return s.change != nil }) {

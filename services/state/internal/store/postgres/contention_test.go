@@ -96,8 +96,8 @@ func TestAHeartbeatOfManyRunsLosesOnlyRunsThatAreNotHeld(t *testing.T) {
 	for i := range 20_000 {
 		held = append(held, fmt.Sprint("elsewhere-", i))
 	}
-	lost := store.Lost{ExecutorID: executor, Held: held, ClaimedBefore: w.now + 1}
-	got, err := s.UpdateDue(t.Context(), lost, session.Need{}, 100, session.RequeueLost{ExecutorID: executor, Held: held, ClaimedBefore: w.now + 1, Now: w.now}.Decide)
+	lost := store.LostClaims{ExecutorID: executor, HeldRunIDs: held, ClaimedBefore: w.now + 1}
+	got, err := s.UpdateDue(t.Context(), lost, session.Need{}, 100, session.RequeueLost{ExecutorID: executor, HeldRunIDs: held, ClaimedBefore: w.now + 1, Now: w.now}.Decide)
 	if err != nil || len(got) != 1 || got[0].View.Run.RunID != refs[0].RunID {
 		t.Errorf("got %v, %v; want the one run that is not held", got, err)
 	}
@@ -276,7 +276,7 @@ func TestARowThatCannotBeReadLeavesTheConnectionAsItWas(t *testing.T) {
 func TestTheRarestFacetDrivesAList(t *testing.T) {
 	t.Parallel()
 	s := open(t, pgtest.URL(t))
-	tag, user, organization := session.OfTag("few"), session.OfUser("many"), session.OfOrganization("as many")
+	tag, user, organization := session.TagFacet("few"), session.UserFacet("many"), session.OrganizationFacet("as many")
 	if _, err := s.pool.Exec(t.Context(), `INSERT INTO session_facets (tenant, facet, created_at, session_id)
 		SELECT 't', f, i, 's' || i FROM generate_series(1, 3000) i, unnest($1::bytea[]) f WHERE i <= 500 OR f <> $2`,
 		[][]byte{[]byte(organization), []byte(tag), []byte(user)}, []byte(tag)); err != nil {

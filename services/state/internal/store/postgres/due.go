@@ -40,7 +40,7 @@ func (s *Store) updateDue(ctx context.Context, find *statement, args []any, need
 	r.exec(begin)
 	r.queue(find, args, func(row pgx.CollectableRow) error {
 		t := session.Target{Need: need}
-		t.Need.Open = true
+		t.Need.Live = true
 		err := row.Scan(&t.Tenant, &t.SessionID, &t.Need.RunID)
 		r.sessions = append(r.sessions, loadedSession{Target: t, view: &session.View{}})
 		return err
@@ -142,10 +142,10 @@ func dueStatement(due store.Due, limit int) (*statement, []any, error) {
 		return findQueued, []any{due.AgentTypes, due.ExecutorID, limit, due.Now}, nil
 	case store.Orphaned:
 		return findOrphaned, []any{due.Now, due.ExecutorID, limit}, nil
-	case store.Silent:
+	case store.OwnerUnregistered:
 		return findSilent, []any{limit}, nil
-	case store.Lost:
-		return findLost, []any{due.ExecutorID, due.ClaimedBefore, due.Held, limit}, nil
+	case store.LostClaims:
+		return findLost, []any{due.ExecutorID, due.ClaimedBefore, due.HeldRunIDs, limit}, nil
 	default:
 		return nil, nil, fmt.Errorf("unknown kind of due work %T", due)
 	}

@@ -16,7 +16,7 @@ import (
 // connections is fewer than the goroutines of a test, so that some have to wait.
 const connections = 6
 
-var commits = group.Config{Queue: 10_000, QueueBytes: 256 << 20, Batch: 256, BatchBytes: 16 << 20, Lanes: 2, Within: 30 * time.Second}
+var commits = group.Config{Queue: 10_000, QueueBytes: 256 << 20, Batch: 256, BatchBytes: 16 << 20, Lanes: 2, BatchTimeout: 30 * time.Second}
 
 // open opens a store without the idle timeout, since a test process may be frozen for a
 // while on a busy machine.
@@ -115,26 +115,26 @@ func (w *worker) run(ctx context.Context, key session.Key, need session.Need, de
 }
 
 // begin starts a run in each session and claims the runs.
-func (w *worker) begin(keys ...session.Key) []session.Ref {
+func (w *worker) begin(keys ...session.Key) []session.ClaimRef {
 	w.Helper()
 	for i, key := range keys {
 		run := fmt.Sprintf("%s-run-%d", key.SessionID, w.now)
-		c := session.Send{Post: session.Post{
+		c := session.Send{RunRequest: session.RunRequest{
 			Key: key, AgentType: agent, RunID: run, MessageID: "ui-" + run, Now: w.now + session.Millis(i), RequestKey: "rk-" + run,
 			Messages: []session.Message{{ID: "msg-" + run, Role: "user", RunID: run, CreatedAt: w.now, Body: []byte("hello")}},
-		}, New: session.Create{State: `{"seen":[]}`, UserID: "user", Tags: []string{"tag"}}}
+		}, NewSession: session.Create{State: `{"seen":[]}`, UserID: "user", Tags: []string{"tag"}}}
 		w.must(w.run(w.Context(), key, c.Need(), func(v *session.View) (*session.Change, error) {
 			change, _, err := c.Decide(v)
 			return change, err
 		}))
 	}
 	claimed, err := w.store.UpdateDue(w.Context(), store.Queued{ExecutorID: executor, AgentTypes: []string{agent}, Now: w.now + 1_000_000},
-		session.Need{State: true, Journal: true, Calls: true, Tail: session.Tail{Messages: 3, Bytes: 1 << 20}}, len(keys),
+		session.Need{State: true, Journal: true, Calls: true, Tail: session.Tail{MaxMessages: 3, MaxBytes: 1 << 20}}, len(keys),
 		session.Claim{ExecutorID: executor, Now: w.now}.Decide)
 	w.must(err)
-	refs := make([]session.Ref, len(claimed))
+	refs := make([]session.ClaimRef, len(claimed))
 	for i, d := range claimed {
-		refs[i] = session.Ref{Key: d.View.Session.Key, RunID: d.View.Run.RunID, Epoch: d.Change.Runs[0].Epoch}
+		refs[i] = session.ClaimRef{Key: d.View.Session.Key, RunID: d.View.Run.RunID, Epoch: d.Change.Runs[0].Epoch}
 	}
 	if len(refs) != len(keys) {
 		w.Fatalf("got %d claims, want %d", len(refs), len(keys))
@@ -144,10 +144,10 @@ func (w *worker) begin(keys ...session.Key) []session.Ref {
 
 // stepOf returns a typical step: two messages of some hundred bytes, and the usage of a
 // model call.
-func (w *worker) stepOf(ref session.Ref, step int32) session.Commit {
+func (w *worker) stepOf(ref session.ClaimRef, step int32) session.Commit {
 	id := func(kind string) string { return fmt.Sprintf("%s-%s-%d", ref.SessionID, kind, step) }
 	return session.Commit{
-		Ref: ref, Step: step, CheckpointID: id("cp"),
+		ClaimRef: ref, Step: step, CheckpointID: id("cp"),
 		Limits: session.Limits{State: 1 << 20, Journal: 1 << 20}, Now: w.now,
 		Usage: []session.Usage{{Kind: session.UsageTokens, Source: "agent", Model: "m", PromptTokens: 100, CompletionTokens: 20, TotalTokens: 120}},
 		Messages: []session.Message{

@@ -27,7 +27,7 @@ type hotCache struct {
 }
 
 type hotSession struct {
-	hot     *session.Hot
+	hot     *session.CachedSession
 	written uint32 // xmin of the row
 	bytes   int
 }
@@ -51,7 +51,7 @@ func (h *hotCache) get(key session.Key) *hotSession {
 }
 
 // put replaces the cached session. nil removes it.
-func (h *hotCache) put(key session.Key, hot *session.Hot, written uint32) {
+func (h *hotCache) put(key session.Key, hot *session.CachedSession, written uint32) {
 	entry := &hotSession{hot: hot, written: written}
 	if hot != nil {
 		entry.bytes = hot.Size()
@@ -87,7 +87,7 @@ func (h *hotCache) update(all []loadedSession, transaction uint32) {
 		case s.hot != nil:
 			h.put(s.Key, s.hot.hot.After(s.change), transaction)
 		default:
-			h.put(s.Key, session.Heat(s.Need, s.view, s.change), transaction)
+			h.put(s.Key, session.CacheSession(s.Need, s.view, s.change), transaction)
 		}
 	}
 }

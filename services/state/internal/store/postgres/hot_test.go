@@ -181,7 +181,7 @@ func TestAStepOfAClaimedRunTakesOneRoundTripForEachWrite(t *testing.T) {
 }
 
 // stop requests a stop of a run.
-func (w *worker) stop(ctx context.Context, ref session.Ref) error {
+func (w *worker) stop(ctx context.Context, ref session.ClaimRef) error {
 	c := session.RequestStop{Key: ref.Key, RunID: ref.RunID, Kind: session.StopInterrupt, Reason: "enough", Now: w.now}
 	return w.run(ctx, c.Key, c.Need(), func(v *session.View) (*session.Change, error) {
 		change, _, err := c.Decide(v)
@@ -278,7 +278,7 @@ func TestAnExistingMessageIsRefusedAndTheOtherCommandsAreWritten(t *testing.T) {
 		w.must(w.step(t.Context(), ref, 1, false))
 		commands = append(commands, w.stepOf(ref, 2))
 	}
-	commands[3].Messages[0].ID = w.stepOf(commands[3].Ref, 1).Messages[0].ID
+	commands[3].Messages[0].ID = w.stepOf(commands[3].ClaimRef, 1).Messages[0].ID
 	for i, err := range w.together(commands, 0, func(int, *session.View) {}) {
 		if refused := i == 3; refused != (fault.ReasonOf(err) == "MESSAGE_EXISTS") || !refused && err != nil {
 			t.Errorf("command %d: got %v", i, err)
@@ -298,8 +298,8 @@ func TestStaleSessionsOfABatchAreReadAndDecidedAgain(t *testing.T) {
 				w.must(w.step(t.Context(), ref, 1, false))
 				commands = append(commands, w.stepOf(ref, 2))
 			}
-			w.must(other.stop(t.Context(), commands[3].Ref))
-			plan := session.Plan{Ref: commands[4].Ref, Step: 2, Body: []byte("plan"), CallIDs: []string{"c"}}
+			w.must(other.stop(t.Context(), commands[3].ClaimRef))
+			plan := session.RecordPlan{ClaimRef: commands[4].ClaimRef, Step: 2, Body: []byte("plan"), CallIDs: []string{"c"}}
 			w.must(other.run(t.Context(), plan.Key, plan.Need(), plan.Decide))
 			w.must(other.run(t.Context(), commands[5].Key, session.Need{}, func(*session.View) (*session.Change, error) { return &session.Change{Delete: true}, nil }))
 			var mu sync.Mutex
@@ -380,8 +380,8 @@ func TestARepeatedStepAfterALostAnswerIsAnsweredFromTheDatabase(t *testing.T) {
 func TestTheHotCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	v := &session.View{Session: &session.Session{Status: session.Active, CurrentRunID: "r"}, Run: &session.Run{RunID: "r", Status: session.RunRunning}}
-	of := func(bytes int) *session.Hot {
-		return session.Heat(session.Need{Journal: true}, v, &session.Change{Plan: &session.Journal{Plan: make([]byte, bytes)}})
+	of := func(bytes int) *session.CachedSession {
+		return session.CacheSession(session.Need{Journal: true}, v, &session.Change{Plan: &session.Journal{Plan: make([]byte, bytes)}})
 	}
 	empty := of(0).Size()
 	key := func(i int) session.Key { return session.Key{Tenant: "t", SessionID: fmt.Sprint(i)} }

@@ -71,7 +71,7 @@ func (s *stateRows) fold() (string, error) {
 	if len(s.writes) == 0 {
 		return s.whole, nil
 	}
-	return session.Fold(s.whole, s.writes)
+	return session.FoldState(s.whole, s.writes)
 }
 
 // complete fills in the parts of the view without rows.
@@ -81,19 +81,19 @@ func (s *loadedSession) complete() error {
 		// There was no row to lock, and later queries may have found a session
 		// created meanwhile. A command to create it violates the primary key, and
 		// is then retried on the whole session.
-		*v = session.View{AgentKnown: v.AgentKnown, ExecutorLives: v.ExecutorLives}
+		*v = session.View{AgentKnown: v.AgentKnown, ExecutorRegistered: v.ExecutorRegistered}
 		return nil
 	}
-	if v.Checkpoint != nil && s.Need.CheckpointAt != 0 && s.Need.CheckpointID == "" && v.Checkpoint.Step != v.Session.StepCount {
+	if v.Checkpoint != nil && s.Need.CheckpointStep != 0 && s.Need.CheckpointID == "" && v.Checkpoint.Step != v.Session.StepCount {
 		v.Checkpoint = nil // of an earlier step
 	}
-	if s.Need.Retry && v.Session.CurrentRunID != "" {
+	if s.Need.FailedStep && v.Session.CurrentRunID != "" {
 		v.Failed = &s.failed
 	}
-	if s.Need.Answer != "" && v.Answer == nil {
+	if s.Need.AnswerID != "" && v.Answer == nil {
 		v.Answer = &session.AnswerRun{}
 	}
-	if s.Need.Busy {
+	if s.Need.OnBusy {
 		v.OnBusy = cmp.Or(v.OnBusy, session.BusyReject)
 	}
 	if err := s.fold(); err != nil {
@@ -114,8 +114,8 @@ func (s *loadedSession) fold() (err error) {
 	if v.StartState, err = s.start.fold(); err != nil {
 		return err
 	}
-	if v.Back != nil {
-		if v.Back.State, err = s.back.fold(); err != nil {
+	if v.RewindPoint != nil {
+		if v.RewindPoint.State, err = s.back.fold(); err != nil {
 			return err
 		}
 	}
@@ -127,9 +127,9 @@ func (s *loadedSession) fold() (err error) {
 
 // backOf returns View.Back. It is nil when the session had no row to lock and was
 // created before the later queries. complete drops such a view.
-func (s *loadedSession) backOf() *session.Back {
-	if s.view.Back == nil {
-		return &session.Back{}
+func (s *loadedSession) backOf() *session.RewindPoint {
+	if s.view.RewindPoint == nil {
+		return &session.RewindPoint{}
 	}
-	return s.view.Back
+	return s.view.RewindPoint
 }

@@ -69,7 +69,7 @@ func (r *reader) readStates(query *statement, sel selector, of func(*loadedSessi
 
 // fillOutcome sets the outcome's status. The row stores it once, as the run's.
 func fillOutcome(r *session.Run) {
-	if r.Status.Over() {
+	if r.Status.Ended() {
 		r.Outcome.Status = r.Status
 	}
 }

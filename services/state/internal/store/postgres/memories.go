@@ -32,7 +32,7 @@ func (s *Store) Remember(ctx context.Context, tenant string, m session.Memory) (
 	if err != nil {
 		return false, err
 	}
-	words := notNil(session.Words(m.Text, session.WordsOf))
+	words := notNil(session.SearchWords(m.Text, session.MaxSearchWords))
 	err = s.execute(ctx, func(p *pipeline) {
 		p.queue(upsertMemory, args, scanInto(&added))
 		p.exec(dropWords, tenant, m.ID, words)

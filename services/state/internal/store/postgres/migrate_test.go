@@ -104,8 +104,8 @@ func TestRowsOfTheFirstReleaseAreRead(t *testing.T) {
 		t.Errorf("got %+v, %v", usage, err)
 	}
 	for facet, want := range map[session.Facet]string{
-		session.AllSessions: "s2s1", session.OfTag("b"): "s1", session.OfMetadata("k", "v"): "s1", session.OfUser("u"): "s1",
-		session.OfStatus(session.Completed): "s2", session.OfParent(""): "s2s1", session.OfAgent("support"): "s2s1",
+		session.AllSessions: "s2s1", session.TagFacet("b"): "s1", session.MetadataFacet("k", "v"): "s1", session.UserFacet("u"): "s1",
+		session.StatusFacet(session.Completed): "s2", session.ParentFacet(""): "s2s1", session.AgentFacet("support"): "s2s1",
 	} {
 		list, err := s.Sessions(t.Context(), "t", store.SessionQuery{All: []session.Facet{facet}, Limit: 10})
 		got := ""
@@ -122,9 +122,9 @@ func TestASessionOfAnOlderReleaseContinues(t *testing.T) {
 	t.Parallel()
 	s := open(t, oldDatabase(t))
 	w := newWorker(t, s)
-	ref := session.Ref{Key: session.Key{Tenant: "t", SessionID: "s1"}, RunID: "r1", Epoch: 1}
+	ref := session.ClaimRef{Key: session.Key{Tenant: "t", SessionID: "s1"}, RunID: "r1", Epoch: 1}
 	c := w.stepOf(ref, 3)
-	c.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "2"}}
+	c.Ops = []session.StateOp{{Key: "m", Kind: session.OpReplace, Value: "2"}}
 	w.must(w.commit(t.Context(), c))
 	shot, err := s.Session(t.Context(), ref.Key)
 	if err != nil || shot.Session.State != `{"n":1,"m":2}` || shot.Session.StepCount != 3 || shot.Session.CheckpointID != c.CheckpointID {

@@ -174,8 +174,8 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 		}
 		before = statistic(t, s, read)
 	}
-	w.must(w.run(t.Context(), keys[1], session.Need{Answer: fmt.Sprint("ui-", old), Retry: true}, func(v *session.View) (*session.Change, error) {
-		if a, f := v.Answer, v.Failed; a == nil || a.Run.Turn != old || !a.Stands || len(a.Asked) != session.MostAsked || f == nil || f.Good == nil || f.Good.Step != old || f.State == "" || len(f.Messages) != 1 {
+	w.must(w.run(t.Context(), keys[1], session.Need{AnswerID: fmt.Sprint("ui-", old), FailedStep: true}, func(v *session.View) (*session.Change, error) {
+		if a, f := v.Answer, v.Failed; a == nil || a.Run.Turn != old || !a.QuestionInPlace || len(a.Questions) != session.MaxQuestions || f == nil || f.Checkpoint == nil || f.Checkpoint.Step != old || f.State == "" || len(f.Messages) != 1 {
 			t.Errorf("got the answer %+v, the failed step %+v", a, f)
 		}
 		return nil, nil
@@ -185,23 +185,23 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 	count("a start and a claim", 2)
 	for step := range int32(5) {
 		c := w.stepOf(refs[0], old+step+1)
-		c.Ops = []session.StateOp{{Key: "seen", Kind: session.Append, Value: `[1]`}}
+		c.Ops = []session.StateOp{{Key: "seen", Kind: session.OpAppend, Value: `[1]`}}
 		w.must(w.commit(t.Context(), c))
 	}
 	count("steps", 5)
 	w.must(w.run(t.Context(), keys[1], session.Need{
 		RunID: "old-7", RequestKey: "old-8", AgentType: agent, MessageIDs: []string{"old-1", "old-2"}, CallIDs: []string{"old-3"},
-		CheckpointID: session.CheckpointID(keys[1].SessionID, 1999, 1, "abcdef"), Current: true, Open: true, State: true, Journal: true, Calls: true, Children: true,
-		Tail: session.Tail{Messages: 3, Bytes: 1 << 20}, Waiting: true, Busy: true, Undo: true,
+		CheckpointID: session.CheckpointID(keys[1].SessionID, 1999, 1, "abcdef"), Current: true, Live: true, State: true, Journal: true, Calls: true, Children: true,
+		Tail: session.Tail{MaxMessages: 3, MaxBytes: 1 << 20}, Waiting: true, OnBusy: true, Undo: true,
 	}, func(v *session.View) (*session.Change, error) {
-		if v.Run == nil || v.Keyed == nil || len(v.Taken) != 2 || len(v.Named) != 1 || v.Checkpoint == nil || v.Current == nil || v.Live == nil || len(v.Tail) != 3 {
+		if v.Run == nil || v.KeyedRun == nil || len(v.TakenIDs) != 2 || len(v.NamedCalls) != 1 || v.Checkpoint == nil || v.Current == nil || v.Live == nil || len(v.Tail) != 3 {
 			t.Errorf("got %+v", v)
 		}
 		return nil, nil
 	}))
 	count("a command that wants everything, and what it would take to undo a run", 2)
-	w.must(w.run(t.Context(), keys[1], session.Need{CheckpointBelow: old - 1, BackTo: "old-1998"}, func(v *session.View) (*session.Change, error) {
-		if b := v.Back; b == nil || b.Before != old-4 || b.Checkpoint == nil || b.State == "" || len(b.Told) != 0 || v.Checkpoint == nil || v.Checkpoint.Step != old-2 {
+	w.must(w.run(t.Context(), keys[1], session.Need{CheckpointBelow: old - 1, RewindToMessage: "old-1998"}, func(v *session.View) (*session.Change, error) {
+		if b := v.RewindPoint; b == nil || b.StepBefore != old-4 || b.Checkpoint == nil || b.State == "" || len(b.ReportedLate) != 0 || v.Checkpoint == nil || v.Checkpoint.Step != old-2 {
 			t.Errorf("got %+v", v)
 		}
 		return nil, nil
@@ -241,18 +241,18 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 }
 
 // goBack ends the run, and rewinds its session to the message that started it.
-func (w *worker) goBack(ref session.Ref) {
+func (w *worker) goBack(ref session.ClaimRef) {
 	w.Helper()
-	end := session.Finish{Ref: ref, Outcome: session.Outcome{Status: session.RunCompleted}, Now: w.now}
+	end := session.Finish{ClaimRef: ref, Outcome: session.Outcome{Status: session.RunCompleted}, Now: w.now}
 	w.must(w.run(w.Context(), ref.Key, end.Need(), func(v *session.View) (*session.Change, error) {
 		change, _, err := end.Decide(v)
 		return change, err
 	}))
-	post := session.Post{Key: ref.Key, RunID: "again", MessageID: "ui-again", Now: w.now, Bodies: session.Bodies{
-		Shown: func(session.Message) (bool, error) { return true, nil },
-		Adopt: func(m session.Message, _ string) (session.Message, error) { return m, nil },
+	post := session.RunRequest{Key: ref.Key, RunID: "again", MessageID: "ui-again", Now: w.now, Bodies: session.BodyFuncs{
+		IsVisible: func(session.Message) (bool, error) { return true, nil },
+		MoveToRun: func(m session.Message, _ string) (session.Message, error) { return m, nil },
 	}}
-	back := session.Edit{Send: session.Send{Post: post}, Target: "msg-" + ref.RunID}
+	back := session.Edit{Send: session.Send{RunRequest: post}, Target: "msg-" + ref.RunID}
 	w.must(w.run(w.Context(), ref.Key, back.Need(), func(v *session.View) (*session.Change, error) {
 		change, _, err := back.Decide(v)
 		return change, err
@@ -300,7 +300,7 @@ func TestAListReadsNoMoreThanItsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	const read = `SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname <> 'pg_class'`
-	few, many, failed, completed := session.OfUser("few"), session.OfUser("many"), session.OfStatus(session.Failed), session.OfStatus(session.Completed)
+	few, many, failed, completed := session.UserFacet("few"), session.UserFacet("many"), session.StatusFacet(session.Failed), session.StatusFacet(session.Completed)
 	for _, q := range []struct {
 		store.SessionQuery
 		rows, most int

@@ -167,7 +167,7 @@ var (
 	readQuestions = forViews(messageRead.Select("m"), keyed("message_id text"), answered+firstWritten+fmt.Sprintf(`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal < w.ordinal
 			AND role = 'user' AND step = 0 ORDER BY ordinal DESC LIMIT %d) m
-		ORDER BY v.n, m.ordinal DESC`, session.MostAsked))
+		ORDER BY v.n, m.ordinal DESC`, session.MaxQuestions))
 
 	// The checkpoint for a retry of the newest run.
 	failedCheckpoint = newest + `

@@ -110,7 +110,7 @@ func (s *Store) readOf(ctx context.Context, key session.Key, f func(*pipeline)) 
 		f(p)
 	})
 	if err == nil && !known {
-		err = session.NoSession(key)
+		err = session.SessionNotFound(key)
 	}
 	return messages, err
 }
@@ -154,12 +154,12 @@ func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, 
 		p.queue(readState, arguments(key), state.scan)
 		p.queue(readNewest, arguments(key), scanRuns(runColumns, func(run *session.Run) { shot.Current = run }))
 		p.queue(readOpenCalls, arguments(key), scanEach(callColumns.Destinations, func(c *session.Call) { shot.Calls = append(shot.Calls, *c) }))
-		p.queue(readAwaited, arguments(key), scanInto(&shot.Open))
+		p.queue(readAwaited, arguments(key), scanInto(&shot.AwaitedCalls))
 		p.queue(readAllWaiting, arguments(key), scanRuns(runColumns, func(run *session.Run) { shot.Waiting = append(shot.Waiting, *run) }))
 		p.queue(readSubSessions, arguments(key), scanEach(childColumns.Destinations, func(c *session.Child) { shot.Children = append(shot.Children, *c) }))
 	})
 	if err == nil && !found {
-		err = session.NoSession(key)
+		err = session.SessionNotFound(key)
 	}
 	if err == nil {
 		shot.Session.State, err = state.fold()
@@ -178,7 +178,7 @@ func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *se
 		p.queue(readRun, arguments(key, runID), scanRuns(runColumns, func(found *session.Run) { run = found }))
 	})
 	if err == nil && run == nil {
-		err = session.NoRun(runID)
+		err = session.RunNotFound(runID)
 	}
 	return run, wrap(ctx, err, "read run %q", runID)
 }
@@ -319,7 +319,7 @@ var familyOf = `WITH RECURSIVE family (session_id, depth) AS (
 		JOIN session_facets f ON f.tenant = $1::text AND f.facet = convert_to('` + parentFacet + `' || above.session_id, 'UTF8'))`
 
 // parentFacet is the prefix of a sub-session's facet, before the id of its parent.
-var parentFacet = strings.TrimSuffix(string(session.OfParent("x")), "x")
+var parentFacet = strings.TrimSuffix(string(session.ParentFacet("x")), "x")
 
 var readFamily = prepared(familyOf + ` SELECT session_id FROM family ORDER BY depth, session_id LIMIT $3::bigint`)
 

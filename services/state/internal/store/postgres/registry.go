@@ -46,8 +46,8 @@ var (
 	listAgents      = prepared(`SELECT agent_type, description, on_busy FROM agents ORDER BY agent_type COLLATE "C"`)
 )
 
-// Beat implements store.Registry.
-func (s *Store) Beat(ctx context.Context, executorID string, now session.Millis) (bool, error) {
+// Heartbeat implements store.Registry.
+func (s *Store) Heartbeat(ctx context.Context, executorID string, now session.Millis) (bool, error) {
 	var known int64
 	err := s.execute(ctx, func(p *pipeline) { p.count(updateHeartbeat, &known, int64(now), executorID) })
 	return known > 0, wrap(ctx, err, "heartbeat of executor %q", executorID)
@@ -61,15 +61,15 @@ func (s *Store) Stops(ctx context.Context, executorIDs ...string) (stopped []sto
 	return stopped, wrap(ctx, err, "read the stops of %d executors", len(executorIDs))
 }
 
-// Forget implements store.Registry.
-func (s *Store) Forget(ctx context.Context, heardBefore session.Millis) (int, error) {
+// UnregisterSilent implements store.Registry.
+func (s *Store) UnregisterSilent(ctx context.Context, heardBefore session.Millis) (int, error) {
 	var gone int64
 	err := s.execute(ctx, func(p *pipeline) { p.count(deleteSilent, &gone, int64(heardBefore)) })
 	return int(gone), wrap(ctx, err, "unregister silent executors")
 }
 
-// Heard implements store.Registry.
-func (s *Store) Heard(ctx context.Context) (map[string]session.Millis, error) {
+// LastSeen implements store.Registry.
+func (s *Store) LastSeen(ctx context.Context) (map[string]session.Millis, error) {
 	heard := map[string]session.Millis{}
 	err := s.query(ctx, readLastSeen, func(row pgx.CollectableRow) error {
 		var id string
@@ -87,8 +87,8 @@ var deleteUnseen = prepared(`DELETE FROM executors WHERE executor_id IN (
 	JOIN unnest($1::text[], $2::bigint[]) AS u (executor_id, heard_at) ON u.executor_id = e.executor_id AND u.heard_at = e.heard_at
 	FOR UPDATE OF e SKIP LOCKED) RETURNING executor_id`)
 
-// ForgetUnheard implements store.Registry.
-func (s *Store) ForgetUnheard(ctx context.Context, since map[string]session.Millis) (gone []string, err error) {
+// UnregisterUnseen implements store.Registry.
+func (s *Store) UnregisterUnseen(ctx context.Context, since map[string]session.Millis) (gone []string, err error) {
 	if len(since) == 0 {
 		return nil, nil
 	}

@@ -27,8 +27,8 @@ func (s *Store) Signal(ctx context.Context, signals []string) error {
 	return wrap(ctx, err, "notify the other replicas")
 }
 
-// Hear implements store.Signaler, on a connection of its own.
-func (s *Store) Hear(ctx context.Context, hear func(signal string)) error {
+// Listen implements store.Signaler, on a connection of its own.
+func (s *Store) Listen(ctx context.Context, hear func(signal string)) error {
 	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
 	if err != nil {
 		return wrap(ctx, err, "connect to receive signals of the other replicas")

@@ -26,7 +26,7 @@ func listen(t *testing.T, s *Store) *listener {
 	l := &listener{s, make(chan string, 1000), make(chan error, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var hearing sync.WaitGroup
-	hearing.Go(func() { l.end <- s.Hear(ctx, func(signal string) { l.heard <- signal }) })
+	hearing.Go(func() { l.end <- s.Listen(ctx, func(signal string) { l.heard <- signal }) })
 	t.Cleanup(func() {
 		cancel()
 		hearing.Wait()

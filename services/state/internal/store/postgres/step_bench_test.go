@@ -67,14 +67,14 @@ func longKeys(n int) []session.Key {
 }
 
 // step commits a step with one call, with or without records of its plan and result.
-func (w *worker) step(ctx context.Context, ref session.Ref, step int32, recorded bool) error {
+func (w *worker) step(ctx context.Context, ref session.ClaimRef, step int32, recorded bool) error {
 	if recorded {
 		call := fmt.Sprintf("call-%s-%d", ref.SessionID, step)
-		plan := session.Plan{Ref: ref, Step: step, Body: make([]byte, 300), CallIDs: []string{call}, Usage: usageOfModel}
+		plan := session.RecordPlan{ClaimRef: ref, Step: step, Body: make([]byte, 300), CallIDs: []string{call}, Usage: usageOfModel}
 		if err := w.run(ctx, ref.Key, plan.Need(), plan.Decide); err != nil {
 			return err
 		}
-		result := session.RecordResult{Ref: ref, Step: step, Result: session.Result{CallID: call, Body: make([]byte, 100)}, Limits: session.Limits{State: 1 << 20, Journal: 1 << 20}}
+		result := session.RecordResult{ClaimRef: ref, Step: step, Result: session.Result{CallID: call, Body: make([]byte, 100)}, Limits: session.Limits{State: 1 << 20, Journal: 1 << 20}}
 		err := w.run(ctx, ref.Key, result.Need(), func(v *session.View) (*session.Change, error) {
 			change, _, err := result.Decide(v)
 			return change, err

@@ -59,7 +59,7 @@ func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage)
 			return row.Scan(sessionColumns.Destinations(nil, &found.Session)...)
 		})
 		p.queue(readNewest, arguments(key), scanRuns(runColumns, func(run *session.Run) { found.Current = run }))
-		p.queue(readStepBelow, arguments(key, page.After), scanInto(&found.Stands))
+		p.queue(readStepBelow, arguments(key, page.After), scanInto(&found.LastStep))
 		found.Page = make([]session.StoredStep, 0, page.Limit) // byStep points into it, so it must not grow
 		p.queue(readStepPage, bounded, scanEach(func(to []any, step *pagedStep) []any { return step.destinations(to) }, func(step *pagedStep) {
 			if !step.belongs {
@@ -81,7 +81,7 @@ func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage)
 		}))
 	})
 	if err == nil && !known {
-		err = session.NoSession(key)
+		err = session.SessionNotFound(key)
 	}
 	if err != nil {
 		return nil, wrap(ctx, err, "read the steps of session %q", key.SessionID)

@@ -113,7 +113,7 @@ func (r *reader) agents() {
 func (r *reader) executors() {
 	var ids []string
 	for i := range r.sessions {
-		if id := r.sessions[i].Need.Executor; id != "" {
+		if id := r.sessions[i].Need.ExecutorID; id != "" {
 			ids = append(ids, id)
 		}
 	}
@@ -124,8 +124,8 @@ func (r *reader) executors() {
 		var known string
 		err := row.Scan(&known)
 		for i := range r.sessions {
-			if r.sessions[i].Need.Executor == known {
-				r.sessions[i].view.ExecutorLives = true
+			if r.sessions[i].Need.ExecutorID == known {
+				r.sessions[i].view.ExecutorRegistered = true
 			}
 		}
 		return err
@@ -134,14 +134,14 @@ func (r *reader) executors() {
 
 func (r *reader) runs() {
 	r.readRun(readRuns, byName(func(n *session.Need) string { return n.RunID }), func(s *loadedSession, run *session.Run) { s.view.Run = run })
-	r.readRun(readKeyed, byName(func(n *session.Need) string { return n.RequestKey }), func(s *loadedSession, run *session.Run) { s.view.Keyed = run })
+	r.readRun(readKeyed, byName(func(n *session.Need) string { return n.RequestKey }), func(s *loadedSession, run *session.Run) { s.view.KeyedRun = run })
 	r.readRun(readCurrent, ifNeeded(func(n *session.Need) bool { return n.Current }), func(s *loadedSession, run *session.Run) { s.view.Current = run })
-	r.readRun(readLive, ifNeeded(func(n *session.Need) bool { return n.Open }), func(s *loadedSession, run *session.Run) { s.view.Live = run })
+	r.readRun(readLive, ifNeeded(func(n *session.Need) bool { return n.Live }), func(s *loadedSession, run *session.Run) { s.view.Live = run })
 }
 
 // silent reads whether the executors of due runs are registered.
 func (r *reader) silent() {
-	read(r, readSilent, byName(func(n *session.Need) string { return n.RunID }), single[string], func(s *loadedSession, _ *string) { s.view.HolderSilent = true })
+	read(r, readSilent, byName(func(n *session.Need) string { return n.RunID }), single[string], func(s *loadedSession, _ *string) { s.view.OwnerUnregistered = true })
 }
 
 // single is the destination of a single column.
@@ -149,7 +149,7 @@ func single[T any](to []any, value *T) []any { return append(to, value) }
 
 func (r *reader) states() {
 	r.readStates(readStates, func(l *lookup, s *loadedSession) {
-		if s.Need.State || s.Need.Written {
+		if s.Need.State || s.Need.StateIfWritten {
 			l.add(s).more(s.Need.State)
 		}
 	}, func(s *loadedSession) *stateRows { return &s.state })
@@ -169,8 +169,8 @@ func (r *reader) states() {
 		}
 	}, take)
 	r.readCheckpoint(readAtStep, func(l *lookup, s *loadedSession) {
-		if s.Need.CheckpointAt != 0 && s.Need.CheckpointID == "" {
-			l.add(s).more(int64(s.Need.CheckpointAt))
+		if s.Need.CheckpointStep != 0 && s.Need.CheckpointID == "" {
+			l.add(s).more(int64(s.Need.CheckpointStep))
 		}
 	}, take)
 }
@@ -195,11 +195,11 @@ func (r *reader) messages() {
 	read(r, readExisting, byNames(func(n *session.Need) []string { return n.MessageIDs }), func(to []any, m *existingMessage) []any {
 		return append(to, &m.id, &m.ordinal)
 	}, func(s *loadedSession, m *existingMessage) {
-		s.view.Taken, s.view.TakenAt = append(s.view.Taken, m.id), append(s.view.TakenAt, m.ordinal)
+		s.view.TakenIDs, s.view.TakenOrdinals = append(s.view.TakenIDs, m.id), append(s.view.TakenOrdinals, m.ordinal)
 	})
 	r.readMessages(readTails, func(l *lookup, s *loadedSession) {
-		if t := s.Need.Tail; t.Messages > 0 {
-			l.add(s).more(int64(t.Messages), int64(t.Bytes))
+		if t := s.Need.Tail; t.MaxMessages > 0 {
+			l.add(s).more(int64(t.MaxMessages), int64(t.MaxBytes))
 		}
 	}, func(s *loadedSession, m *session.Message) { s.view.Tail = append(s.view.Tail, *m) })
 }
@@ -209,7 +209,7 @@ func (r *reader) calls() {
 		s.view.Calls = append(s.view.Calls, *c)
 	})
 	r.readCalls(readNamed, byNames(func(n *session.Need) []string { return n.CallIDs }), func(s *loadedSession, c *session.Call) {
-		s.view.Named = append(s.view.Named, *c)
+		s.view.NamedCalls = append(s.view.NamedCalls, *c)
 	})
 	read(r, readChildren, ifNeeded(func(n *session.Need) bool { return n.Children }), childColumns.Destinations, func(s *loadedSession, c *session.Child) {
 		s.view.Children = append(s.view.Children, *c)
@@ -218,54 +218,54 @@ func (r *reader) calls() {
 
 func (r *reader) waiting() {
 	waiting := ifNeeded(func(n *session.Need) bool { return n.Waiting })
-	read(r, readWaiting, waiting, func(to []any, w *session.Waiting) []any {
+	read(r, readWaiting, waiting, func(to []any, w *session.WaitingRun) []any {
 		return runColumns.Destinations(append(to, table.AsJSON(&w.MessageIDs)), &w.Run)
-	}, func(s *loadedSession, w *session.Waiting) { s.view.Waiting = append(s.view.Waiting, *w) })
-	read(r, readHeld, waiting, func(to []any, h *session.Held) []any { return append(to, table.AsJSON(h)) }, func(s *loadedSession, h *session.Held) { s.view.Held = h })
-	read(r, readBusy, ifNeeded(func(n *session.Need) bool { return n.Busy }), single[string], func(s *loadedSession, policy *string) {
+	}, func(s *loadedSession, w *session.WaitingRun) { s.view.Waiting = append(s.view.Waiting, *w) })
+	read(r, readHeld, waiting, func(to []any, h *session.RunInput) []any { return append(to, table.AsJSON(h)) }, func(s *loadedSession, h *session.RunInput) { s.view.WaitingInput = h })
+	read(r, readBusy, ifNeeded(func(n *session.Need) bool { return n.OnBusy }), single[string], func(s *loadedSession, policy *string) {
 		s.view.OnBusy = session.BusyPolicy(*policy)
 	})
 }
 
 func (r *reader) undo() {
 	undo := ifNeeded(func(n *session.Need) bool { return n.Undo })
-	r.readMessages(readKept, undo, func(s *loadedSession, m *session.Message) { s.view.Kept = append(s.view.Kept, *m) })
-	r.readCalls(readReportedLate, undo, func(s *loadedSession, c *session.Call) { s.view.Told = append(s.view.Told, *c) })
-	r.readCheckpoint(readFormer, undo, func(s *loadedSession, c *session.Checkpoint) { s.view.Former = c })
+	r.readMessages(readKept, undo, func(s *loadedSession, m *session.Message) { s.view.KeptMessages = append(s.view.KeptMessages, *m) })
+	r.readCalls(readReportedLate, undo, func(s *loadedSession, c *session.Call) { s.view.ReportedLate = append(s.view.ReportedLate, *c) })
+	r.readCheckpoint(readFormer, undo, func(s *loadedSession, c *session.Checkpoint) { s.view.FormerCheckpoint = c })
 	r.readStates(readStartStates, undo, func(s *loadedSession) *stateRows { return &s.start })
 }
 
 func (r *reader) back() {
-	to := byName(func(n *session.Need) string { return n.BackTo })
-	read(r, readBack, to, func(to []any, b *session.Back) []any {
-		return messageRead.Destinations(append(to, &b.Before), &b.Message)
-	}, func(s *loadedSession, b *session.Back) { s.view.Back = b })
+	to := byName(func(n *session.Need) string { return n.RewindToMessage })
+	read(r, readBack, to, func(to []any, b *session.RewindPoint) []any {
+		return messageRead.Destinations(append(to, &b.StepBefore), &b.Message)
+	}, func(s *loadedSession, b *session.RewindPoint) { s.view.RewindPoint = b })
 	r.readRun(readBackRun, to, func(s *loadedSession, run *session.Run) { s.backOf().Run = run })
 	r.readCheckpoint(readBackCheckpoint, to, func(s *loadedSession, c *session.Checkpoint) { s.backOf().Checkpoint = c })
 	r.readMessages(readBackResults, to, func(s *loadedSession, m *session.Message) { b := s.backOf(); b.Results = append(b.Results, *m) })
-	r.readCalls(readBackReportedLate, to, func(s *loadedSession, c *session.Call) { b := s.backOf(); b.Told = append(b.Told, *c) })
+	r.readCalls(readBackReportedLate, to, func(s *loadedSession, c *session.Call) { b := s.backOf(); b.ReportedLate = append(b.ReportedLate, *c) })
 	r.readStates(readBackStates, to, func(s *loadedSession) *stateRows { return &s.back })
 }
 
 func (r *reader) answer() {
-	answer := byName(func(n *session.Need) string { return n.Answer })
+	answer := byName(func(n *session.Need) string { return n.AnswerID })
 	read(r, readAnswer, answer, func(to []any, a *session.AnswerRun) []any {
 		a.Run = &session.Run{}
-		return runColumns.Destinations(append(to, &a.Stands), a.Run)
+		return runColumns.Destinations(append(to, &a.QuestionInPlace), a.Run)
 	}, func(s *loadedSession, a *session.AnswerRun) {
 		fillOutcome(a.Run)
 		s.view.Answer = a
 	})
 	r.readMessages(readQuestions, answer, func(s *loadedSession, m *session.Message) {
 		if a := s.view.Answer; a != nil {
-			a.Asked = append(a.Asked, *m)
+			a.Questions = append(a.Questions, *m)
 		}
 	})
 }
 
 func (r *reader) retry() {
-	retry := ifNeeded(func(n *session.Need) bool { return n.Retry })
-	r.readCheckpoint(readFailedCheckpoint, retry, func(s *loadedSession, c *session.Checkpoint) { s.failed.Good = c })
+	retry := ifNeeded(func(n *session.Need) bool { return n.FailedStep })
+	r.readCheckpoint(readFailedCheckpoint, retry, func(s *loadedSession, c *session.Checkpoint) { s.failed.Checkpoint = c })
 	r.readStates(readFailedStates, retry, func(s *loadedSession) *stateRows { return &s.lastStep })
 	r.readMessages(readLastStep, retry, func(s *loadedSession, m *session.Message) { s.failed.Messages = append(s.failed.Messages, *m) })
 }

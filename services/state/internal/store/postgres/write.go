@@ -209,17 +209,17 @@ func (w *writer) change(s *loadedSession) {
 	for i := range c.Runs {
 		w.run(s, &c.Runs[i])
 	}
-	if c.Begun != nil {
-		addRow(w.overwrite(runBegin, viewHasRun(s.view, c.Begun.RunID)), &s.Key, runUpdateInput, c.Begun)
+	if c.Dequeued != nil {
+		addRow(w.overwrite(runBegin, viewHasRun(s.view, c.Dequeued.RunID)), &s.Key, runUpdateInput, c.Dequeued)
 	}
 	if c.NewRun != nil {
 		addRow(&w.rows[runInsert], &s.Key, runColumns, c.NewRun)
 	}
-	for _, id := range c.Unheld {
+	for _, id := range c.DropInputs {
 		w.rows[heldDelete].addKey(&s.Key).more(id)
 	}
-	if c.Held != nil && c.NewRun != nil {
-		addRow(&w.rows[heldInsert], &s.Key, heldColumns, &table.Held{RunID: c.NewRun.RunID, MessageIDs: c.Held.MessageIDs(), Held: c.Held})
+	if c.WaitingInput != nil && c.NewRun != nil {
+		addRow(&w.rows[heldInsert], &s.Key, heldColumns, &table.Held{RunID: c.NewRun.RunID, MessageIDs: c.WaitingInput.MessageIDs(), Held: c.WaitingInput})
 	}
 	w.journal(&s.Key, c)
 	if c.Checkpoint != nil {
@@ -248,15 +248,15 @@ func (w *writer) overwrite(kind int, inView bool) *rows {
 }
 
 func viewHasRun(v *session.View, id string) bool {
-	waits := func(w session.Waiting) bool { return w.RunID == id }
-	return slices.ContainsFunc(v.Waiting, waits) || slices.ContainsFunc([]*session.Run{v.Run, v.Keyed, v.Current, v.Live}, func(r *session.Run) bool {
+	waits := func(w session.WaitingRun) bool { return w.RunID == id }
+	return slices.ContainsFunc(v.Waiting, waits) || slices.ContainsFunc([]*session.Run{v.Run, v.KeyedRun, v.Current, v.Live}, func(r *session.Run) bool {
 		return r != nil && r.RunID == id
 	})
 }
 
 func viewHasCall(v *session.View, id string) bool {
 	is := func(c session.Call) bool { return c.CallID == id }
-	return slices.ContainsFunc(v.Calls, is) || slices.ContainsFunc(v.Named, is)
+	return slices.ContainsFunc(v.Calls, is) || slices.ContainsFunc(v.NamedCalls, is)
 }
 
 func (w *writer) session(s *loadedSession) {
@@ -294,7 +294,7 @@ func onlyStepChanges(before, after *session.Session) bool {
 }
 
 func (w *writer) facets(before, after *session.Session) {
-	lost, gained := session.Refacet(before, after)
+	lost, gained := session.DiffFacets(before, after)
 	for _, f := range lost {
 		w.rows[facetDelete].addKey(&before.Key).more([]byte(f), int64(before.CreatedAt))
 	}

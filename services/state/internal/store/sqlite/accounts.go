@@ -65,8 +65,8 @@ func usageConditions(ctx context.Context, c *connection, tenant string, q store.
 		}
 		add(true, `u.session_id IN (SELECT value FROM json_each(?))`, jsonList(family))
 	}
-	add(q.UserID != "", faceted, tenant, session.OfUser(q.UserID))
-	add(q.AgentType != "", faceted, tenant, session.OfAgent(q.AgentType))
+	add(q.UserID != "", faceted, tenant, session.UserFacet(q.UserID))
+	add(q.AgentType != "", faceted, tenant, session.AgentFacet(q.AgentType))
 	add(q.RunID != "", `u.run_id = ?`, q.RunID)
 	add(len(q.Kinds) > 0, `u.kind IN (SELECT value FROM json_each(?))`, jsonList(q.Kinds))
 	add(len(q.Models) > 0, `u.model IN (SELECT value FROM json_each(?))`, jsonList(q.Models))

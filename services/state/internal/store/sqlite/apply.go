@@ -51,7 +51,7 @@ func apply(ctx context.Context, c *connection, key session.Key, view *session.Vi
 func (w *writer) change(before *session.Session, c *session.Change) {
 	if c.Session != nil {
 		w.session(before, c)
-		lost, gained := session.Refacet(before, c.Session)
+		lost, gained := session.DiffFacets(before, c.Session)
 		w.facets(c.Session.CreatedAt, lost, gained)
 	}
 	if c.Rewind != nil {
@@ -64,8 +64,8 @@ func (w *writer) change(before *session.Session, c *session.Change) {
 	for i := range c.Runs {
 		w.updateRun(&c.Runs[i])
 	}
-	if c.Begun != nil {
-		write(w, updateRun, w.scope(), c.Begun)
+	if c.Dequeued != nil {
+		write(w, updateRun, w.scope(), c.Dequeued)
 	}
 	if c.NewRun != nil {
 		write(w, insertRun, w.scope(), c.NewRun)

@@ -25,7 +25,7 @@ func BenchmarkStep(b *testing.B) {
 				}
 				defer s.Close()
 				announce(b, s, "executor-1")
-				refs := make([]session.Ref, callers)
+				refs := make([]session.ClaimRef, callers)
 				for i := range refs {
 					refs[i] = claimed(b, s, session.Key{Tenant: "acme", SessionID: fmt.Sprint(i)})
 				}
@@ -46,7 +46,7 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-func claimed(b *testing.B, s *Store, key session.Key) session.Ref {
+func claimed(b *testing.B, s *Store, key session.Key) session.ClaimRef {
 	b.Helper()
 	start(b, s, key)
 	due := store.Queued{ExecutorID: "executor-1", AgentTypes: []string{"support"}, Now: now}
@@ -54,19 +54,19 @@ func claimed(b *testing.B, s *Store, key session.Key) session.Ref {
 	if err != nil || len(got) != 1 {
 		b.Fatalf("got %d claims, %v", len(got), err)
 	}
-	return session.Ref{Key: key, RunID: "run-" + key.SessionID, Epoch: 1}
+	return session.ClaimRef{Key: key, RunID: "run-" + key.SessionID, Epoch: 1}
 }
 
 var body = bytes.Repeat([]byte("x"), 1000)
 
-func commitStep(b *testing.B, s *Store, ref session.Ref, step int32) error {
+func commitStep(b *testing.B, s *Store, ref session.ClaimRef, step int32) error {
 	c := session.Commit{
-		Ref: ref, Step: step, CheckpointID: fmt.Sprint("cp-", step), Now: now, Limits: session.Limits{State: 1 << 20, Journal: 1 << 20},
+		ClaimRef: ref, Step: step, CheckpointID: fmt.Sprint("cp-", step), Now: now, Limits: session.Limits{State: 1 << 20, Journal: 1 << 20},
 		Messages: []session.Message{
 			{ID: fmt.Sprint("answer-", step), Role: "assistant", RunID: ref.RunID, Step: step, CreatedAt: now, Body: body},
 			{ID: fmt.Sprint("result-", step), Role: "tool", RunID: ref.RunID, Step: step, CreatedAt: now, Body: body},
 		},
-		Ops: []session.StateOp{{Key: "step", Kind: session.Replace, Value: fmt.Sprint(step)}},
+		Ops: []session.StateOp{{Key: "step", Kind: session.OpReplace, Value: fmt.Sprint(step)}},
 		Usage: []session.Usage{
 			{Kind: session.UsageTokens, Source: "agent", Model: "m", PromptTokens: 900, CompletionTokens: 100, TotalTokens: 1000},
 			{Kind: session.UsageTool, Source: "tool", Tool: "search", Success: true, DurationMS: 12},

@@ -58,12 +58,12 @@ func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need,
 }
 
 func loadDue(ctx context.Context, c *connection, one candidate, need session.Need) (*session.View, error) {
-	need.RunID, need.Open = one.runID, true
+	need.RunID, need.Live = one.runID, true
 	v, err := loadView(ctx, c, one.key, need)
 	if err != nil {
 		return nil, err
 	}
-	_, err = c.queryRow(ctx, `SELECT NOT EXISTS (SELECT 1 FROM executors WHERE executor_id = ?)`, arguments(v.Run.ExecutorID), &v.HolderSilent)
+	_, err = c.queryRow(ctx, `SELECT NOT EXISTS (SELECT 1 FROM executors WHERE executor_id = ?)`, arguments(v.Run.ExecutorID), &v.OwnerUnregistered)
 	return v, err
 }
 
@@ -119,10 +119,10 @@ func dueQueries(ctx context.Context, c *connection, due store.Due) (queries []du
 				dueQuery{queuedOverdue, arguments(agent, due.Now, due.Now, due.ExecutorID)})
 			return err
 		})
-	case store.Silent:
+	case store.OwnerUnregistered:
 		queries = append(queries, dueQuery{runningUnregistered, nil})
-	case store.Lost:
-		queries = append(queries, dueQuery{runningLost, arguments(due.ExecutorID, due.ClaimedBefore, jsonList(due.Held))})
+	case store.LostClaims:
+		queries = append(queries, dueQuery{runningLost, arguments(due.ExecutorID, due.ClaimedBefore, jsonList(due.HeldRunIDs))})
 	default:
 		return nil, fmt.Errorf("unknown kind of due work %T", due)
 	}

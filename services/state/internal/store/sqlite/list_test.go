@@ -33,9 +33,9 @@ func TestListsWalkAnIndex(t *testing.T) {
 	s := fresh(t)
 	for _, q := range []store.SessionQuery{
 		{},
-		{All: []session.Facet{session.OfUser("ann")}, From: 1, Before: 9},
-		{All: []session.Facet{session.OfUser("ann"), session.OfTag("a"), session.OfTag("b")}, Any: []session.Facet{session.OfStatus(session.Active), session.OfTag("c")}},
-		{Any: []session.Facet{session.OfStatus(session.Active)}, After: &store.SessionPlace{CreatedAt: 5, SessionID: "s"}},
+		{All: []session.Facet{session.UserFacet("ann")}, From: 1, Before: 9},
+		{All: []session.Facet{session.UserFacet("ann"), session.TagFacet("a"), session.TagFacet("b")}, Any: []session.Facet{session.StatusFacet(session.Active), session.TagFacet("c")}},
+		{Any: []session.Facet{session.StatusFacet(session.Active)}, After: &store.SessionPlace{CreatedAt: 5, SessionID: "s"}},
 	} {
 		var text string
 		var args []any
@@ -81,9 +81,9 @@ func TestTheRarestFacetIsWalked(t *testing.T) {
 	}
 	err := s.read(t.Context(), func(c *connection) error {
 		f, err := planSearch(t.Context(), c, "acme", store.SessionQuery{
-			All: []session.Facet{session.OfStatus(session.Active), session.OfTag("rare"), session.OfAgent("support"), session.AllSessions},
+			All: []session.Facet{session.StatusFacet(session.Active), session.TagFacet("rare"), session.AgentFacet("support"), session.AllSessions},
 		})
-		if err == nil && (len(f.walked) != 1 || f.walked[0] != session.OfTag("rare") || len(f.all) != 2) {
+		if err == nil && (len(f.walked) != 1 || f.walked[0] != session.TagFacet("rare") || len(f.all) != 2) {
 			t.Errorf("got %q walked and %q looked up, want the tag walked", f.walked, f.all)
 		}
 		return err
@@ -125,7 +125,7 @@ func TestASessionWithSeveralAlternativesIsListedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	either := []session.Facet{session.OfTag("a"), session.OfTag("b")}
+	either := []session.Facet{session.TagFacet("a"), session.TagFacet("b")}
 	for _, c := range []struct {
 		q    store.SessionQuery
 		want string
@@ -133,7 +133,7 @@ func TestASessionWithSeveralAlternativesIsListedOnce(t *testing.T) {
 		{store.SessionQuery{Any: either, Limit: 9}, "875421"},
 		{store.SessionQuery{Any: either, Limit: 3, Offset: 2}, "542"},
 		{store.SessionQuery{Any: either, Limit: 9, Offset: 9}, ""},
-		{store.SessionQuery{Any: either, All: []session.Facet{session.OfStatus(session.Active)}, Limit: 4, Offset: 1}, "7542"},
+		{store.SessionQuery{Any: either, All: []session.Facet{session.StatusFacet(session.Active)}, Limit: 4, Offset: 1}, "7542"},
 		{store.SessionQuery{Any: either, All: either, Limit: 9}, "852"},
 		{store.SessionQuery{Any: either, Limit: 9, After: &store.SessionPlace{CreatedAt: now, SessionID: "5"}}, "421"},
 		{store.SessionQuery{Any: either, Limit: 9, Before: now}, ""},
@@ -160,7 +160,7 @@ func TestASessionWithSeveralAlternativesIsListedOnce(t *testing.T) {
 func TestFacetsThatManyHaveAreCountedFurther(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
-	user, tag, agent, status := session.OfUser("zoe"), session.OfTag("z"), session.OfAgent("a"), session.OfStatus(session.Active)
+	user, tag, agent, status := session.UserFacet("zoe"), session.TagFacet("z"), session.AgentFacet("a"), session.StatusFacet(session.Active)
 	err := s.write(t.Context(), func(ctx context.Context, c *connection) error {
 		for facet, n := range map[session.Facet]int{user: 2 * firstProbe, tag: firstProbe + 1, agent: 2 * firstProbe, status: 2 * firstProbe} {
 			if _, err := c.exec(ctx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)

@@ -12,7 +12,7 @@ import (
 
 // Remember implements store.Memories.
 func (s *Store) Remember(ctx context.Context, tenant string, m session.Memory) (added bool, err error) {
-	words := session.Words(m.Text, session.WordsOf)
+	words := session.SearchWords(m.Text, session.MaxSearchWords)
 	err = s.committer.Do(ctx, nil, len(m.Text), func(ctx context.Context, c *connection) (refused, err error) {
 		if added, err = remember(ctx, c, tenant, m, words); err != nil {
 			return nil, fmt.Errorf("write memory %q of tenant %q: %w", m.ID, tenant, err)

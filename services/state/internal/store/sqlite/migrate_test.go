@@ -140,7 +140,7 @@ func TestAFileOfTheFirstReleaseIsRead(t *testing.T) {
 	second.Position, second.Kind, second.Source, second.Model, second.Tool = 1, session.UsageTool, "tool", "", "search"
 	same("usage", usage, []session.UsageEntry{entry, second})
 
-	found, err := s.Sessions(t.Context(), "acme", store.SessionQuery{All: []session.Facet{session.OfTag("b"), session.OfMetadata("k", "v")}, Limit: 9})
+	found, err := s.Sessions(t.Context(), "acme", store.SessionQuery{All: []session.Facet{session.TagFacet("b"), session.MetadataFacet("k", "v")}, Limit: 9})
 	must(err)
 	if len(found) != 1 || found[0].SessionID != "ended" {
 		t.Errorf("got %+v by tag and metadata, want the session that ended", found)
@@ -158,7 +158,7 @@ func TestAFileOfTheFirstReleaseIsRead(t *testing.T) {
 	}
 	same("journal", *claimed[0].View.Journal, session.Journal{
 		Step: 1, Plan: []byte("p"), CallIDs: []string{"c1"}, Usage: []session.Usage{{Model: "m"}},
-		Results: []session.Result{{CallID: "c1", Body: []byte("r"), Ops: []session.StateOp{{Key: "n", Kind: session.Delete}}}},
+		Results: []session.Result{{CallID: "c1", Body: []byte("r"), Ops: []session.StateOp{{Key: "n", Kind: session.OpDelete}}}},
 	})
 }
 

@@ -16,7 +16,7 @@ func (s *Store) readOf(ctx context.Context, key session.Key, f func(*connection,
 			return err
 		}
 		if found == nil {
-			return session.NoSession(key)
+			return session.SessionNotFound(key)
 		}
 		return f(c, found)
 	})
@@ -40,7 +40,7 @@ func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, 
 				return err
 			}
 		}
-		if shot.Calls, shot.Open, err = readUnconsumedCalls(ctx, c, found); err != nil {
+		if shot.Calls, shot.AwaitedCalls, err = readUnconsumedCalls(ctx, c, found); err != nil {
 			return err
 		}
 		shot.Children, err = readChildren(ctx, c, key)
@@ -57,7 +57,7 @@ func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, 
 func readUnconsumedCalls(ctx context.Context, c *connection, of *session.Session) (calls []session.Call, awaited int, err error) {
 	if of.RootID == of.SessionID {
 		calls, err = readCalls(ctx, c, `l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 ORDER BY l.created_at, l.call_id`, of.Tenant, of.RootID)
-		return calls, session.Awaited(calls), err
+		return calls, session.CountAwaited(calls), err
 	}
 	_, err = c.queryRow(ctx, `SELECT count(*) FROM calls l WHERE l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 AND l.answer = '' AND l.run_id <> ''`,
 		arguments(of.Tenant, of.RootID), &awaited)
@@ -73,7 +73,7 @@ func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *se
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
 		run, err = readRun(ctx, c, runByID, key, runID)
 		if err == nil && run == nil {
-			return session.NoRun(runID)
+			return session.RunNotFound(runID)
 		}
 		return err
 	})
@@ -193,7 +193,7 @@ func familyIDs(ctx context.Context, c *connection, key session.Key, limit int) (
 	ids := []string{key.SessionID}
 	for i := 0; i < len(ids) && len(ids) < limit; i++ {
 		err := c.forEach(ctx, `SELECT session_id FROM session_facets WHERE tenant = ? AND facet = ? ORDER BY session_id LIMIT ?`,
-			arguments(key.Tenant, session.OfParent(ids[i]), limit-len(ids)), func(row scanner) error {
+			arguments(key.Tenant, session.ParentFacet(ids[i]), limit-len(ids)), func(row scanner) error {
 				var id string
 				err := row.Scan(&id)
 				ids = append(ids, id)

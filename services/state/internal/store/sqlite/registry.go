@@ -33,8 +33,8 @@ func (s *Store) Announce(ctx context.Context, executorID string, agents []sessio
 	return wrap(ctx, err, "announce executor %q", executorID)
 }
 
-// Beat implements store.Registry.
-func (s *Store) Beat(ctx context.Context, executorID string, now session.Millis) (known bool, err error) {
+// Heartbeat implements store.Registry.
+func (s *Store) Heartbeat(ctx context.Context, executorID string, now session.Millis) (known bool, err error) {
 	err = s.write(ctx, func(ctx context.Context, c *connection) error {
 		n, err := c.exec(ctx, `UPDATE executors SET heard_at = ? WHERE executor_id = ?`, now, executorID)
 		known = n > 0
@@ -61,8 +61,8 @@ func (s *Store) Stops(ctx context.Context, executorIDs ...string) (stopped []sto
 	return stopped, wrap(ctx, err, "read stops of %d executors", len(executorIDs))
 }
 
-// Forget implements store.Registry.
-func (s *Store) Forget(ctx context.Context, heardBefore session.Millis) (int, error) {
+// UnregisterSilent implements store.Registry.
+func (s *Store) UnregisterSilent(ctx context.Context, heardBefore session.Millis) (int, error) {
 	var n int64
 	err := s.write(ctx, func(ctx context.Context, c *connection) (err error) {
 		n, err = c.exec(ctx, `DELETE FROM executors WHERE heard_at < ?`, heardBefore)
@@ -71,8 +71,8 @@ func (s *Store) Forget(ctx context.Context, heardBefore session.Millis) (int, er
 	return int(n), wrap(ctx, err, "unregister silent executors")
 }
 
-// Heard implements store.Registry.
-func (s *Store) Heard(ctx context.Context) (map[string]session.Millis, error) {
+// LastSeen implements store.Registry.
+func (s *Store) LastSeen(ctx context.Context) (map[string]session.Millis, error) {
 	heard := map[string]session.Millis{}
 	err := s.read(ctx, func(c *connection) error {
 		return c.forEach(ctx, `SELECT executor_id, heard_at FROM executors`, nil, func(row scanner) error {
@@ -86,8 +86,8 @@ func (s *Store) Heard(ctx context.Context) (map[string]session.Millis, error) {
 	return heard, wrap(ctx, err, "read when executors were last seen")
 }
 
-// ForgetUnheard implements store.Registry.
-func (s *Store) ForgetUnheard(ctx context.Context, since map[string]session.Millis) (gone []string, err error) {
+// UnregisterUnseen implements store.Registry.
+func (s *Store) UnregisterUnseen(ctx context.Context, since map[string]session.Millis) (gone []string, err error) {
 	err = s.write(ctx, func(ctx context.Context, c *connection) error {
 		gone = nil
 		for id, then := range since {

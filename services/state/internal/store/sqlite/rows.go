@@ -42,13 +42,13 @@ func readState(ctx context.Context, c *connection, key session.Key, base, versio
 	case len(texts) == 1:
 		return texts[0], nil
 	default:
-		return session.Fold(texts[0], texts[1:])
+		return session.FoldState(texts[0], texts[1:])
 	}
 }
 
 // fillOutcome sets the outcome's status, which the row stores once.
 func fillOutcome(r *session.Run) {
-	if r.Status.Over() {
+	if r.Status.Ended() {
 		r.Outcome.Status = r.Status
 	}
 }

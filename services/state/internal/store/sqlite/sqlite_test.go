@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
-var config = group.Config{Queue: 10_000, QueueBytes: 256 << 20, Batch: 256, BatchBytes: 16 << 20, Lanes: 2, Within: 30 * time.Second}
+var config = group.Config{Queue: 10_000, QueueBytes: 256 << 20, Batch: 256, BatchBytes: 16 << 20, Lanes: 2, BatchTimeout: 30 * time.Second}
 
 func open(t testing.TB, path string) *Store {
 	t.Helper()
@@ -51,10 +51,10 @@ const now = session.Millis(1_700_000_000_000)
 
 func start(t testing.TB, s *Store, key session.Key) {
 	t.Helper()
-	c := session.Send{Post: session.Post{
+	c := session.Send{RunRequest: session.RunRequest{
 		Key: key, AgentType: "support", RunID: "run-" + key.SessionID, MessageID: "ui", Now: now,
 		Messages: []session.Message{{ID: "m1", Role: "user", CreatedAt: now, Body: []byte("hello")}},
-	}, New: session.Create{State: `{}`}}
+	}, NewSession: session.Create{State: `{}`}}
 	err := s.Update(t.Context(), target(c.Key, c.Need()), 100, on(func(v *session.View) (*session.Change, error) {
 		change, _, err := c.Decide(v)
 		return change, err
@@ -208,14 +208,14 @@ func TestARefusedCommandLeavesItsBatchAsItIs(t *testing.T) {
 	if err != nil || len(each) != 3 || each[0] != nil || !errors.Is(each[1], mine) || each[2] != nil {
 		t.Fatalf("got %v, %v; want the refusal of the second command only", each, err)
 	}
-	if n, err := s.Forget(t.Context(), 2); n != 2 || err != nil {
+	if n, err := s.UnregisterSilent(t.Context(), 2); n != 2 || err != nil {
 		t.Errorf("got %d rows, %v; want 2", n, err)
 	}
 	each, err = s.writeBatch(t.Context(), []command{write("a"), write("a")})
 	if err == nil || each != nil {
 		t.Fatalf("got %v, %v; want an error of the batch", each, err)
 	}
-	if n, err := s.Forget(t.Context(), 2); n != 0 || err != nil {
+	if n, err := s.UnregisterSilent(t.Context(), 2); n != 0 || err != nil {
 		t.Errorf("got %d rows of a batch that failed, %v; want none", n, err)
 	}
 }
@@ -270,7 +270,7 @@ func TestAPanicOfACommandIsUndone(t *testing.T) {
 	if err == nil {
 		t.Error("got no error of a command that panics")
 	}
-	if _, err := s.Beat(t.Context(), "executor-1", now); err != nil {
+	if _, err := s.Heartbeat(t.Context(), "executor-1", now); err != nil {
 		t.Errorf("the writer does not write any more: %v", err)
 	}
 }
@@ -285,7 +285,7 @@ func TestAClosedStoreIsUnavailable(t *testing.T) {
 	}
 	key := session.Key{Tenant: "acme", SessionID: "s1"}
 	_, read := s.Session(t.Context(), key)
-	_, due := s.UpdateDue(t.Context(), store.Silent{}, session.Need{}, 1, nil)
+	_, due := s.UpdateDue(t.Context(), store.OwnerUnregistered{}, session.Need{}, 1, nil)
 	errs := []error{
 		read, due, s.Announce(t.Context(), "e", nil, now),
 		s.Update(t.Context(), target(key, session.Need{}), 10, nil),
@@ -416,7 +416,7 @@ func TestASessionStartsDespiteLeftoverFacets(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, s, key)
-	page, err := s.Sessions(t.Context(), "acme", store.SessionQuery{All: []session.Facet{session.OfAgent("support")}, Limit: 9})
+	page, err := s.Sessions(t.Context(), "acme", store.SessionQuery{All: []session.Facet{session.AgentFacet("support")}, Limit: 9})
 	if err != nil || len(page) != 1 {
 		t.Errorf("got %d sessions, %v; want the one", len(page), err)
 	}

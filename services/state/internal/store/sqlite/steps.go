@@ -34,7 +34,7 @@ func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage)
 			}
 		}
 		if _, err := c.queryRow(ctx, `SELECT coalesce(max(step), 0) FROM checkpoints WHERE tenant = ? AND session_id = ? AND step <= ?`,
-			arguments(key.Tenant, key.SessionID, page.After), &found.Stands); err != nil {
+			arguments(key.Tenant, key.SessionID, page.After), &found.LastStep); err != nil {
 			return err
 		}
 		begins, err := readStepPage(ctx, c, key, page, found)

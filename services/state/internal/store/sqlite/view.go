@@ -21,8 +21,8 @@ func loadView(ctx context.Context, c *connection, key session.Key, need session.
 			return nil, err
 		}
 	}
-	if need.Executor != "" {
-		if _, err := c.queryRow(ctx, `SELECT EXISTS (SELECT 1 FROM executors WHERE executor_id = ?)`, arguments(need.Executor), &v.ExecutorLives); err != nil {
+	if need.ExecutorID != "" {
+		if _, err := c.queryRow(ctx, `SELECT EXISTS (SELECT 1 FROM executors WHERE executor_id = ?)`, arguments(need.ExecutorID), &v.ExecutorRegistered); err != nil {
 			return nil, err
 		}
 	}
@@ -76,7 +76,7 @@ func loadSession(ctx context.Context, c *connection, key session.Key, need sessi
 
 func loadRuns(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
 	if need.RequestKey != "" {
-		if v.Keyed, err = readRun(ctx, c, runByKey, key, need.RequestKey); err != nil {
+		if v.KeyedRun, err = readRun(ctx, c, runByKey, key, need.RequestKey); err != nil {
 			return err
 		}
 	}
@@ -89,7 +89,7 @@ func loadRuns(ctx context.Context, c *connection, key session.Key, need session.
 			return err
 		}
 	}
-	if !need.Open {
+	if !need.Live {
 		return nil
 	}
 	v.Live, err = readRun(ctx, c, liveRun, key)
@@ -128,8 +128,8 @@ func loadCheckpoint(ctx context.Context, c *connection, key session.Key, need se
 		}
 	case need.CheckpointBelow > 0:
 		v.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.message_count < ?`, need.CheckpointBelow)
-	case need.CheckpointAt != 0 && need.CheckpointAt == v.Session.StepCount:
-		v.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.step = ?`, need.CheckpointAt)
+	case need.CheckpointStep != 0 && need.CheckpointStep == v.Session.StepCount:
+		v.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.step = ?`, need.CheckpointStep)
 	}
 	return err
 }
@@ -162,21 +162,21 @@ func loadMessages(ctx context.Context, c *connection, key session.Key, need sess
 			var id string
 			var at int64
 			err := row.Scan(&id, &at)
-			v.Taken, v.TakenAt = append(v.Taken, id), append(v.TakenAt, at)
+			v.TakenIDs, v.TakenOrdinals = append(v.TakenIDs, id), append(v.TakenOrdinals, at)
 			return err
 		})
 		if err != nil {
 			return err
 		}
 	}
-	if need.Tail.Messages == 0 {
+	if need.Tail.MaxMessages == 0 {
 		return nil
 	}
 	var err error
 	v.Tail, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM
 			(SELECT *, sum(size) OVER (ORDER BY ordinal DESC) AS total, row_number() OVER (ORDER BY ordinal DESC) AS place FROM
 				(SELECT * FROM messages WHERE tenant = ? AND session_id = ? ORDER BY ordinal DESC LIMIT ?)) m
-		WHERE m.total <= ? OR m.place = 1 ORDER BY m.ordinal DESC`, key.Tenant, key.SessionID, need.Tail.Messages, need.Tail.Bytes)
+		WHERE m.total <= ? OR m.place = 1 ORDER BY m.ordinal DESC`, key.Tenant, key.SessionID, need.Tail.MaxMessages, need.Tail.MaxBytes)
 	slices.Reverse(v.Tail)
 	return err
 }
@@ -190,7 +190,7 @@ func loadCalls(ctx context.Context, c *connection, key session.Key, need session
 		}
 	}
 	if len(need.CallIDs) > 0 {
-		v.Named, err = readCalls(ctx, c, `l.tenant = ? AND l.root_id = ? AND l.call_id IN (SELECT value FROM json_each(?)) ORDER BY l.call_id`,
+		v.NamedCalls, err = readCalls(ctx, c, `l.tenant = ? AND l.root_id = ? AND l.call_id IN (SELECT value FROM json_each(?)) ORDER BY l.call_id`,
 			key.Tenant, v.Session.RootID, jsonList(need.CallIDs))
 		if err != nil {
 			return err
@@ -203,14 +203,14 @@ func loadCalls(ctx context.Context, c *connection, key session.Key, need session
 }
 
 func loadState(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
-	if need.State || need.Written && v.Journal.Writes() {
+	if need.State || need.StateIfWritten && v.Journal.HasStateWrites() {
 		v.Session.State, err = readState(ctx, c, key, v.Session.StateBase, v.Session.StateVersion)
 	}
 	return err
 }
 
 func loadWaiting(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
-	if need.Busy {
+	if need.OnBusy {
 		if _, err := c.queryRow(ctx, `SELECT on_busy FROM agents WHERE agent_type = ?`, arguments(v.Session.AgentType), &v.OnBusy); err != nil {
 			return err
 		}
@@ -224,7 +224,7 @@ func loadWaiting(ctx context.Context, c *connection, key session.Key, need sessi
 		return err
 	}
 	for _, r := range runs {
-		waiting := session.Waiting{Run: r}
+		waiting := session.WaitingRun{Run: r}
 		_, err := c.queryRow(ctx, `SELECT message_ids FROM held_runs WHERE tenant = ? AND session_id = ? AND run_id = ?`,
 			arguments(key.Tenant, key.SessionID, r.RunID), table.AsJSON(&waiting.MessageIDs))
 		if err != nil {
@@ -235,9 +235,9 @@ func loadWaiting(ctx context.Context, c *connection, key session.Key, need sessi
 	if len(runs) == 0 {
 		return nil
 	}
-	v.Held = &session.Held{}
+	v.WaitingInput = &session.RunInput{}
 	_, err = c.queryRow(ctx, `SELECT held FROM held_runs WHERE tenant = ? AND session_id = ? AND run_id = ?`,
-		arguments(key.Tenant, key.SessionID, runs[0].RunID), table.AsJSON(v.Held))
+		arguments(key.Tenant, key.SessionID, runs[0].RunID), table.AsJSON(v.WaitingInput))
 	return err
 }
 
@@ -251,17 +251,17 @@ func loadUndo(ctx context.Context, c *connection, key session.Key, need session.
 		return err
 	}
 	before := v.Session.StepCount - run.StepCount
-	if v.Former, err = readCheckpoint(ctx, c, key, `AND k.step <= ?`, before); err != nil {
+	if v.FormerCheckpoint, err = readCheckpoint(ctx, c, key, `AND k.step <= ?`, before); err != nil {
 		return err
 	}
-	v.Kept, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m
+	v.KeptMessages, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m
 		WHERE m.tenant = ?1 AND m.session_id = ?2 AND m.ordinal >= ?3 AND (m.run_id <> ?4 OR (m.role = 'user' AND m.step = 0) OR (m.role = 'tool' AND EXISTS
 			(SELECT 1 FROM calls l WHERE l.tenant = ?1 AND l.session_id = ?2 AND l.consumed_at > 0 AND l.consumed_step = m.step AND +l.step <= ?5)))
 		ORDER BY m.ordinal`, key.Tenant, key.SessionID, run.StartMessageCount, run.RunID, before)
 	if err != nil {
 		return err
 	}
-	v.Told, err = readCalls(ctx, c, `l.tenant = ? AND l.session_id = ? AND l.told_step > 0 AND l.told_step > ? ORDER BY l.call_id`,
+	v.ReportedLate, err = readCalls(ctx, c, `l.tenant = ? AND l.session_id = ? AND l.told_step > 0 AND l.told_step > ? ORDER BY l.call_id`,
 		key.Tenant, key.SessionID, before)
 	if err != nil || run.StartStateVersion == 0 {
 		return err
@@ -274,20 +274,20 @@ func loadUndo(ctx context.Context, c *connection, key session.Key, need session.
 
 // loadRewindPoint loads the rows around the message to which the session is rewound.
 func loadRewindPoint(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
-	if need.BackTo == "" {
+	if need.RewindToMessage == "" {
 		return nil
 	}
 	found, err := readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.message_id = ?`,
-		key.Tenant, key.SessionID, need.BackTo)
+		key.Tenant, key.SessionID, need.RewindToMessage)
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	b := &session.Back{Message: found[0]}
+	b := &session.RewindPoint{Message: found[0]}
 	if b.Run, err = readRun(ctx, c, runByID, key, b.Message.RunID); err != nil {
 		return err
 	}
 	if _, err := c.queryRow(ctx, `SELECT step FROM messages WHERE tenant = ? AND session_id = ? AND ordinal < ? AND step > 0 ORDER BY ordinal DESC LIMIT 1`,
-		arguments(key.Tenant, key.SessionID, b.Message.Ordinal), &b.Before); err != nil {
+		arguments(key.Tenant, key.SessionID, b.Message.Ordinal), &b.StepBefore); err != nil {
 		return err
 	}
 	newest := int64(math.MaxInt64) // version of the custom state
@@ -297,7 +297,7 @@ func loadRewindPoint(ctx context.Context, c *connection, key session.Key, need s
 	if b.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.message_count <= ? AND k.state_version <= ?`, b.Message.Ordinal, newest); err != nil {
 		return err
 	}
-	if version, base, known := b.Origin(); known {
+	if version, base, known := b.StateOrigin(); known {
 		if b.State, err = readState(ctx, c, key, base, version); err != nil && !errors.Is(err, errNoState) {
 			return err
 		}
@@ -305,12 +305,12 @@ func loadRewindPoint(ctx context.Context, c *connection, key session.Key, need s
 	b.Results, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m
 		WHERE m.tenant = ?1 AND m.session_id = ?2 AND m.ordinal > ?3 AND m.role = 'tool' AND EXISTS
 			(SELECT 1 FROM calls l WHERE l.tenant = ?1 AND l.session_id = ?2 AND l.consumed_at > 0 AND l.consumed_step = m.step AND +l.step <= ?4)
-		ORDER BY m.ordinal`, key.Tenant, key.SessionID, b.Message.Ordinal, b.Before)
+		ORDER BY m.ordinal`, key.Tenant, key.SessionID, b.Message.Ordinal, b.StepBefore)
 	if err != nil {
 		return err
 	}
-	b.Told, err = readCalls(ctx, c, `l.tenant = ?1 AND l.session_id = ?2 AND l.told_step > 0 AND l.told_step > ?3 AND +l.step <= ?3 ORDER BY l.call_id`,
-		key.Tenant, key.SessionID, b.Before)
-	v.Back = b
+	b.ReportedLate, err = readCalls(ctx, c, `l.tenant = ?1 AND l.session_id = ?2 AND l.told_step > 0 AND l.told_step > ?3 AND +l.step <= ?3 ORDER BY l.call_id`,
+		key.Tenant, key.SessionID, b.StepBefore)
+	v.RewindPoint = b
 	return err
 }

@@ -10,17 +10,17 @@ import (
 
 // loadAnswer loads the newest run that writes the assistant's message of an id.
 func loadAnswer(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
-	if need.Answer == "" {
+	if need.AnswerID == "" {
 		return nil
 	}
 	v.Answer = &session.AnswerRun{}
-	run, err := readRun(ctx, c, runByMessage, key, need.Answer)
+	run, err := readRun(ctx, c, runByMessage, key, need.AnswerID)
 	if err != nil || run == nil {
 		return err
 	}
-	a := &session.AnswerRun{Run: run, Stands: true}
+	a := &session.AnswerRun{Run: run, QuestionInPlace: true}
 	_, err = c.queryRow(ctx, `SELECT run_id = ? FROM messages WHERE tenant = ? AND session_id = ? AND ordinal = ?`,
-		arguments(run.RunID, key.Tenant, key.SessionID, run.StartMessageCount), &a.Stands)
+		arguments(run.RunID, key.Tenant, key.SessionID, run.StartMessageCount), &a.QuestionInPlace)
 	if err != nil {
 		return err
 	}
@@ -30,15 +30,15 @@ func loadAnswer(ctx context.Context, c *connection, key session.Key, need sessio
 	if err != nil {
 		return err
 	}
-	a.Asked, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.ordinal < ?
-		AND m.role = 'user' AND m.step = 0 ORDER BY m.ordinal DESC LIMIT ?`, key.Tenant, key.SessionID, before, session.MostAsked)
+	a.Questions, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.ordinal < ?
+		AND m.role = 'user' AND m.step = 0 ORDER BY m.ordinal DESC LIMIT ?`, key.Tenant, key.SessionID, before, session.MaxQuestions)
 	v.Answer = a
 	return err
 }
 
 // loadFailedStep loads the checkpoint from which the newest run can be retried.
 func loadFailedStep(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
-	if !need.Retry || v.Session.CurrentRunID == "" {
+	if !need.FailedStep || v.Session.CurrentRunID == "" {
 		return nil
 	}
 	run, err := readRun(ctx, c, runByID, key, v.Session.CurrentRunID)
@@ -46,12 +46,12 @@ func loadFailedStep(ctx context.Context, c *connection, key session.Key, need se
 		return err
 	}
 	f := &session.FailedStep{}
-	f.Good, err = readCheckpoint(ctx, c, key, `AND k.step > ? AND k.run_id = ? AND k.status <> 'failed'`, v.Session.StepCount-run.StepCount, run.RunID)
+	f.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.step > ? AND k.run_id = ? AND k.status <> 'failed'`, v.Session.StepCount-run.StepCount, run.RunID)
 	if err != nil {
 		return err
 	}
-	if f.Good != nil {
-		if f.State, err = readState(ctx, c, key, f.Good.StateBase, f.Good.StateVersion); err != nil && !errors.Is(err, errNoState) {
+	if f.Checkpoint != nil {
+		if f.State, err = readState(ctx, c, key, f.Checkpoint.StateBase, f.Checkpoint.StateVersion); err != nil && !errors.Is(err, errNoState) {
 			return err
 		}
 	}

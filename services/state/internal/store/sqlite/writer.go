@@ -14,7 +14,7 @@ func (w *writer) deleteSession(before *session.Session) {
 		w.exec(`DELETE FROM ` + table + ` WHERE tenant = ? AND session_id = ?`)
 	}
 	if before != nil {
-		lost, _ := session.Refacet(before, nil)
+		lost, _ := session.DiffFacets(before, nil)
 		w.facets(before.CreatedAt, lost, nil)
 	}
 }
@@ -88,17 +88,17 @@ func (w *writer) state(c *session.Change) {
 
 // held stores the input of a new waiting run, and deletes the input of other runs.
 func (w *writer) held(c *session.Change) {
-	for _, id := range c.Unheld {
+	for _, id := range c.DropInputs {
 		w.exec(`DELETE FROM held_runs WHERE tenant = ? AND session_id = ? AND run_id = ?`, id)
 	}
-	if c.Held != nil && c.NewRun != nil {
-		write(w, insertHeld, w.scope(), &table.Held{RunID: c.NewRun.RunID, MessageIDs: c.Held.MessageIDs(), Held: c.Held})
+	if c.WaitingInput != nil && c.NewRun != nil {
+		write(w, insertHeld, w.scope(), &table.Held{RunID: c.NewRun.RunID, MessageIDs: c.WaitingInput.MessageIDs(), Held: c.WaitingInput})
 	}
 }
 
 // updateRun writes only unindexed columns of a run that a step continues.
 func (w *writer) updateRun(after *session.Run) {
-	for _, before := range []*session.Run{w.view.Run, w.view.Current, w.view.Live, w.view.Keyed} {
+	for _, before := range []*session.Run{w.view.Run, w.view.Current, w.view.Live, w.view.KeyedRun} {
 		if before != nil && before.RunID == after.RunID {
 			if runRestColumns.Equal(before, after) {
 				write(w, stepRun, w.scope(), after)

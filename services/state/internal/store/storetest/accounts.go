@@ -31,9 +31,9 @@ var accounts = []suiteCase{
 	}},
 	{"usage before a release is recorded once", func(h *harness) {
 		h.start(h.startOf(home))
-		release := func(ref session.Ref, n int64) {
+		release := func(ref session.ClaimRef, n int64) {
 			h.Helper()
-			c := session.Release{Ref: ref, Usage: []session.Usage{modelUsage(n), modelUsage(n)}, Now: h.now}
+			c := session.Release{ClaimRef: ref, Usage: []session.Usage{modelUsage(n), modelUsage(n)}, Now: h.now}
 			h.must(h.send(c.Key, c.Need(), c.Decide))
 			h.must(h.send(c.Key, c.Need(), c.Decide))
 		}

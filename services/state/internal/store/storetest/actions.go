@@ -268,7 +268,7 @@ func (h *history) merge(key session.Key) action {
 func (h *history) drawWrite() session.StateOp {
 	key := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(h.T, "key")
 	value := fmt.Sprintf("%*d", rapid.SampledFrom([]int{1, 1, 1, 250}).Draw(h.T, "size"), rapid.IntRange(1, 4).Draw(h.T, "value"))
-	return session.StateOp{Key: key, Kind: session.Replace, Value: `"` + value + `"`}
+	return session.StateOp{Key: key, Kind: session.OpReplace, Value: `"` + value + `"`}
 }
 
 func (h *history) stop(key session.Key) action {
@@ -341,7 +341,7 @@ func (h *history) expire(key session.Key) action {
 
 func (h *history) timeout(key session.Key) action {
 	h.now += 20
-	c := session.Timeout{Key: key, Response: func(session.Call) []byte { return nil }, NewRunID: h.id("run"), Now: h.now}
+	c := session.TimeoutCalls{Key: key, Response: func(session.Call) []byte { return nil }, NewRunID: h.id("run"), Now: h.now}
 	return newAction(h, "timeout", key, c.Need(), ofOneView(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
 		if p == nil {
 			return "SESSION_NOT_FOUND"

@@ -39,14 +39,14 @@ func (h *history) edit(key session.Key) action {
 	}
 	a := h.rewindingAction("edit "+c.Target, c, func(p *modelSession, all map[session.Key]*modelSession) string {
 		if !p.hasUserMessage(c.Target) {
-			return h.send(p, all, c.Post)
+			return h.send(p, all, c.RunRequest)
 		}
 		if r := p.run(p.RunByMessage[c.Target]); same && p.wroteNewestAnswer(r) && p.newestSucceeded() {
 			return ""
 		}
-		return p.rewindToMessage(c.Post, c.Target, false)
+		return p.rewindToMessage(c.RunRequest, c.Target, false)
 	})
-	return h.completeStart(a, c.Post)
+	return h.completeStart(a, c.RunRequest)
 }
 
 // regenerate answers a message again.
@@ -62,7 +62,7 @@ func (h *history) regenerate(key session.Key) action {
 		c.Abandon = abandonedResponse
 	}
 	a := h.rewindingAction("regenerate "+c.Target, c, func(p *modelSession, all map[session.Key]*modelSession) string {
-		there, post := p.hasUserMessage(c.Target), c.Post
+		there, post := p.hasUserMessage(c.Target), c.RunRequest
 		switch r := p.runOfMessage(c.Target); {
 		case !there && len(c.Messages) > 0:
 			return h.send(p, all, post)
@@ -74,7 +74,7 @@ func (h *history) regenerate(key session.Key) action {
 		post.Messages = nil // the user's message stays
 		return p.rewindToMessage(post, c.Target, true)
 	})
-	return h.completeStart(a, c.Post)
+	return h.completeStart(a, c.RunRequest)
 }
 
 // runOfMessage returns the run of a message in the conversation; nil for none.
@@ -142,7 +142,7 @@ func (p *modelSession) resultsFor(before int32, messages []string) (results []st
 }
 
 // rewindToMessage rewinds to a user's message and begins a run. keep keeps the message.
-func (p *modelSession) rewindToMessage(c session.Post, target string, keep bool) string {
+func (p *modelSession) rewindToMessage(c session.RunRequest, target string, keep bool) string {
 	at := slices.Index(p.Messages, target)
 	if p.Status == session.Active || len(p.Queue) > 0 {
 		return "SESSION_BUSY"

@@ -44,7 +44,7 @@ func (h *history) claim(session.Key) action {
 func (h *history) recordClaim(key session.Key, p *modelSession, r *modelRun) {
 	p.Epoch++
 	r.Epoch, r.Attempt, r.Held, r.Claimed = p.Epoch, r.Attempt+1, true, h.now
-	h.claims[key] = append(h.claims[key], session.Ref{Key: key, RunID: r.ID, Epoch: r.Epoch})
+	h.claims[key] = append(h.claims[key], session.ClaimRef{Key: key, RunID: r.ID, Epoch: r.Epoch})
 }
 
 // silence unregisters the executor and requeues its runs. Runs of earlier histories may be
@@ -63,10 +63,10 @@ func (h *history) silence(session.Key) action {
 			return ""
 		},
 		send: func() error {
-			if _, err := h.store.Forget(h.t.Context(), now+1); err != nil {
+			if _, err := h.store.UnregisterSilent(h.t.Context(), now+1); err != nil {
 				return err
 			}
-			if _, err := h.store.UpdateDue(h.t.Context(), store.Silent{}, session.Need{}, 1000, session.RequeueSilent{Now: now}.Decide); err != nil {
+			if _, err := h.store.UpdateDue(h.t.Context(), store.OwnerUnregistered{}, session.Need{}, 1000, session.RequeueSilent{Now: now}.Decide); err != nil {
 				return err
 			}
 			return h.store.Announce(h.t.Context(), h.name, []session.Agent{{Type: h.name}}, now)
@@ -75,7 +75,7 @@ func (h *history) silence(session.Key) action {
 }
 
 // drawClaim draws one of the session's last claims.
-func (h *history) drawClaim(key session.Key) session.Ref {
+func (h *history) drawClaim(key session.Key) session.ClaimRef {
 	claims := h.claims[key]
 	return claims[len(claims)-1-rapid.SampledFrom([]int{0, 0, 0, min(1, len(claims)-1)}).Draw(h.T, "claim")]
 }
@@ -93,9 +93,9 @@ func (h *history) plan(key session.Key) action {
 	if len(h.claims[key]) == 0 {
 		return action{}
 	}
-	c := session.Plan{Ref: h.drawClaim(key), Step: h.drawStep(key), Body: []byte(rapid.SampledFrom([]string{"p", "p", "q"}).Draw(h.T, "body")), CallIDs: []string{"x", "y"}, Limits: limits}
+	c := session.RecordPlan{ClaimRef: h.drawClaim(key), Step: h.drawStep(key), Body: []byte(rapid.SampledFrom([]string{"p", "p", "q"}).Draw(h.T, "body")), CallIDs: []string{"x", "y"}, Limits: limits}
 	if rapid.Bool().Draw(h.T, "writes") {
-		c.Ops = []session.StateOp{{Key: "p", Kind: session.Replace, Value: `1`}}
+		c.Ops = []session.StateOp{{Key: "p", Kind: session.OpReplace, Value: `1`}}
 	}
 	return newAction(h, "plan", key, c.Need(), withoutAnswer(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
 		if reason := p.writeRefusal(c.RunID, c.Epoch, c.Step); reason != "" {
@@ -117,7 +117,7 @@ func (h *history) result(key session.Key) action {
 		return action{}
 	}
 	id := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(h.T, "call")
-	c := session.RecordResult{Ref: h.drawClaim(key), Step: h.drawStep(key), Limits: limits, Result: session.Result{CallID: id, Ops: []session.StateOp{{Key: id, Kind: session.Replace, Value: `1`}}}}
+	c := session.RecordResult{ClaimRef: h.drawClaim(key), Step: h.drawStep(key), Limits: limits, Result: session.Result{CallID: id, Ops: []session.StateOp{{Key: id, Kind: session.OpReplace, Value: `1`}}}}
 	return newAction(h, "result "+id, key, c.Need(), ofOneView(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
 		if reason := p.writeRefusal(c.RunID, c.Epoch, c.Step); reason != "" {
 			return reason
@@ -149,7 +149,7 @@ func (h *history) commit(key session.Key) action {
 // drawCommit draws a commit, which consumes all answers.
 func (h *history) drawCommit(key session.Key) session.Commit {
 	c := session.Commit{
-		Ref: h.drawClaim(key), Step: h.drawStep(key), CheckpointID: h.id("cp"), Limits: limits, Now: h.now, ExpireAfter: 50,
+		ClaimRef: h.drawClaim(key), Step: h.drawStep(key), CheckpointID: h.id("cp"), Limits: limits, Now: h.now, ExpireAfter: 50,
 	}
 	c.Messages = []session.Message{{ID: fmt.Sprint(h.id("m"), "~", c.Step, "@", c.RunID), Role: "assistant", RunID: c.RunID, Step: c.Step}}
 	for range rapid.IntRange(0, 2).Draw(h.T, "writes") {
@@ -164,7 +164,7 @@ func (h *history) drawCommit(key session.Key) session.Commit {
 		}
 		for id, call := range p.Calls {
 			if call.Late && !call.LateReported {
-				c.Told = append(c.Told, id)
+				c.LateReported = append(c.LateReported, id)
 			}
 		}
 	}
@@ -198,7 +198,7 @@ func outcomeOf(status session.RunStatus) *session.Outcome {
 
 // commitStep predicts a commit. The commit never repeats an earlier one of the same claim,
 // since its messages are new, but the store may treat it as a repetition.
-func (p *modelSession) commitStep(c session.Commit, starts map[string]session.Post) string {
+func (p *modelSession) commitStep(c session.Commit, starts map[string]session.RunRequest) string {
 	stale := p.ownerRefusal(c.RunID, c.Epoch)
 	if p.isRolledBack(c) {
 		return ""
@@ -285,7 +285,7 @@ func (p *modelSession) commitCalls(c session.Commit) {
 		call.Consumed, call.Taken = true, c.Step
 		p.Calls[consume.CallID] = call
 	}
-	for _, id := range c.Told {
+	for _, id := range c.LateReported {
 		call := p.Calls[id]
 		call.LateReported, call.LateReportedAt = true, c.Step
 		p.Calls[id] = call
@@ -312,7 +312,7 @@ func (h *history) finish(key session.Key) action {
 		return action{}
 	}
 	status := rapid.SampledFrom([]session.RunStatus{session.RunCompleted, session.RunFailed, session.RunInterrupted}).Draw(h.T, "outcome")
-	c := session.Finish{Ref: h.drawClaim(key), Outcome: *outcomeOf(status), Now: h.now}
+	c := session.Finish{ClaimRef: h.drawClaim(key), Outcome: *outcomeOf(status), Now: h.now}
 	return newAction(h, "finish "+string(status), key, c.Need(), ofOneView(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
 		stale := p.ownerRefusal(c.RunID, c.Epoch)
 		if stale != "" && !p.isRepeatedEnd(c.RunID, c.Epoch) {
@@ -340,7 +340,7 @@ func (h *history) release(key session.Key) action {
 	if len(h.claims[key]) == 0 {
 		return action{}
 	}
-	c := session.Release{Ref: h.drawClaim(key), Delay: session.Millis(rapid.SampledFrom([]int{0, 0, 3}).Draw(h.T, "delay")), Now: h.now}
+	c := session.Release{ClaimRef: h.drawClaim(key), Delay: session.Millis(rapid.SampledFrom([]int{0, 0, 3}).Draw(h.T, "delay")), Now: h.now}
 	return newAction(h, "release", key, c.Need(), withoutAnswer(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
 		if p != nil {
 			if r := p.run(c.RunID); r != nil && r.Epoch == c.Epoch && p.Epoch == c.Epoch && r.Status == session.RunQueued {

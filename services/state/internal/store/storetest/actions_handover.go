@@ -11,7 +11,7 @@ import (
 
 // handOver returns the claim of a run by the command that begins it.
 func handOver(executorID string, now session.Millis) session.HandOver {
-	return session.HandOver{Claim: session.Claim{ExecutorID: executorID, Now: now}, Tail: session.Tail{Messages: 3, Bytes: 1 << 20}, Bytes: 1 << 20}
+	return session.HandOver{Claim: session.Claim{ExecutorID: executorID, Now: now}, Tail: session.Tail{MaxMessages: 3, MaxBytes: 1 << 20}, MaxBytes: 1 << 20}
 }
 
 // startingAction is newAction for a command that may begin a run of its session. Half of

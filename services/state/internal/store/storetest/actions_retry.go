@@ -23,7 +23,7 @@ func (h *history) retry(key session.Key) action {
 	if n := len(p.Runs); n > 0 && (p.StartState == nil || p.Runs[n-1].From > len(p.Messages)) {
 		return action{}
 	}
-	c := retry{session.Retry{Post: h.drawPost(key), Addition: h.drawAddition()}}
+	c := retry{session.Retry{RunRequest: h.drawPost(key), Addition: h.drawAddition()}}
 	if rapid.Bool().Draw(h.T, "nothing new") {
 		c.Messages = nil
 	}
@@ -37,7 +37,7 @@ func (h *history) retry(key session.Key) action {
 		p.retryNewest(c.Retry)
 		return ""
 	})
-	return h.completeStart(a, c.Post)
+	return h.completeStart(a, c.RunRequest)
 }
 
 func (p *modelSession) retryNewest(c session.Retry) {
@@ -52,7 +52,7 @@ func (p *modelSession) retryNewest(c session.Retry) {
 		return
 	}
 	p.applyAddition(c.Addition)
-	p.beginWithMessages(c.Post, session.EntryResume)
+	p.beginWithMessages(c.RunRequest, session.EntryResume)
 }
 
 // retryCheckpoint returns the newest run's last checkpoint without a failure; nil for none.
@@ -89,7 +89,7 @@ func (p *modelSession) restartNewest(c session.Retry) {
 		}
 	}
 	p.applyAddition(c.Addition)
-	p.beginWithMessages(c.Post, session.EntryResume)
+	p.beginWithMessages(c.RunRequest, session.EntryResume)
 	repeat := &p.Runs[len(p.Runs)-1]
 	repeat.From, repeat.FromTurn = failed.From, failed.From
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-func (h *history) drawPost(key session.Key) session.Post {
+func (h *history) drawPost(key session.Key) session.RunRequest {
 	run := h.id("run")
-	return session.Post{
+	return session.RunRequest{
 		Key: key, AgentType: h.name, RunID: run, MessageID: h.id("ui"), RequestHash: []byte("h"), Messages: []session.Message{{ID: h.id("m"), Role: "user", RunID: run}}, Now: h.now, Limits: limits,
 		OnBusy: rapid.SampledFrom([]session.BusyPolicy{"", session.BusyReject, session.BusyEnqueue, session.BusyEnqueue, session.BusyInterrupt, session.BusyRollback, session.BusyRollback}).Draw(h.T, "policy"),
 		Bodies: bodies,
@@ -19,8 +19,8 @@ func (h *history) drawPost(key session.Key) session.Post {
 }
 
 // sendOf returns a Send of the post.
-func sendOf(c session.Post) session.Send {
-	return session.Send{Post: c, New: session.Create{State: `{}`}}
+func sendOf(c session.RunRequest) session.Send {
+	return session.Send{RunRequest: c, NewSession: session.Create{State: `{}`}}
 }
 
 // drawAddition draws messages and writes for a continuing run; often none.
@@ -33,7 +33,7 @@ func (h *history) drawAddition() (a session.Addition) {
 }
 
 // completeStart records the start of an intent and its message.
-func (h *history) completeStart(a action, c session.Post) action {
+func (h *history) completeStart(a action, c session.RunRequest) action {
 	h.starts[c.RunID] = c
 	if c.RequestKey == "" && len(c.Messages) > 0 { // a repetition succeeds without a write
 		a.message, a.run = c.Messages[0].ID, c.RunID
@@ -66,7 +66,7 @@ func (h *history) start(key session.Key) action {
 }
 
 // send predicts a Send of new messages.
-func (h *history) send(p *modelSession, all map[session.Key]*modelSession, c session.Post) string {
+func (h *history) send(p *modelSession, all map[session.Key]*modelSession, c session.RunRequest) string {
 	switch {
 	case p == nil:
 		p = newModelSession()
@@ -146,7 +146,7 @@ func (h *history) resumeAt(key session.Key) action {
 	if h.sessions[key] == nil {
 		return action{}
 	}
-	c := resume{session.Resume{Post: h.drawPost(key), CheckpointID: h.drawCheckpoint(key), Addition: h.drawAddition()}}
+	c := resume{session.Resume{RunRequest: h.drawPost(key), CheckpointID: h.drawCheckpoint(key), Addition: h.drawAddition()}}
 	a := h.rewindingAction("resume at a checkpoint", c, func(p *modelSession, _ map[session.Key]*modelSession) string {
 		to := p.checkpoint(c.CheckpointID)
 		switch {
@@ -157,10 +157,10 @@ func (h *history) resumeAt(key session.Key) action {
 		}
 		p.rewindTo(to)
 		p.applyAddition(c.Addition)
-		p.beginWithMessages(c.Post, session.EntryResume)
+		p.beginWithMessages(c.RunRequest, session.EntryResume)
 		return ""
 	})
-	return h.completeStart(a, c.Post)
+	return h.completeStart(a, c.RunRequest)
 }
 
 // rewindTo rewinds the session to one of its checkpoints.
@@ -217,7 +217,7 @@ func (h *history) abandon(key session.Key) action {
 }
 
 // waitWithAnswers enqueues a start and applies its answers when it is accepted.
-func (p *modelSession) waitWithAnswers(c session.Post, wait func(session.Post) string) string {
+func (p *modelSession) waitWithAnswers(c session.RunRequest, wait func(session.RunRequest) string) string {
 	if reason := wait(c); reason != "" {
 		return reason
 	}
@@ -234,7 +234,7 @@ func (p *modelSession) setAnswers(ids []string, by session.AnswerKind) {
 }
 
 func (h *history) resume(key session.Key) action {
-	c := resume{session.Resume{Post: h.drawPost(key), Addition: h.drawAddition()}}
+	c := resume{session.Resume{RunRequest: h.drawPost(key), Addition: h.drawAddition()}}
 	if rapid.Bool().Draw(h.T, "nothing new") {
 		c.Messages = nil
 	}
@@ -254,11 +254,11 @@ func (h *history) resume(key session.Key) action {
 		p.Version++
 		goesOn := len(c.Append)+len(c.Messages) == 0 && len(p.Runs) > 0 && len(p.openCalls())+len(p.answeredCalls()) > 0
 		p.applyAddition(c.Addition)
-		p.beginWithMessages(c.Post, session.EntryResume)
+		p.beginWithMessages(c.RunRequest, session.EntryResume)
 		if goesOn { // in the message of the previous run
 			p.Runs[len(p.Runs)-1].Message = p.Runs[len(p.Runs)-2].Message
 		}
 		return ""
 	})
-	return h.completeStart(a, c.Post)
+	return h.completeStart(a, c.RunRequest)
 }

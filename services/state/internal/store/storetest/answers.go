@@ -37,10 +37,10 @@ var answers = []suiteCase{
 				h.Errorf("submit %d: %v", i, err)
 			case answer.Status == session.Accepted:
 				taken.Add(1)
-				if answer.Continuation != session.NewRun || answer.RunID != commands[i].NewRunID {
+				if answer.Continuation != session.ContinueNewRun || answer.RunID != commands[i].NewRunID {
 					h.Errorf("submit %d: got %+v", i, answer)
 				}
-			case answer.Status != session.AlreadyCompleted || answer.Continuation != session.LiveRun:
+			case answer.Status != session.AlreadyCompleted || answer.Continuation != session.ContinueLiveRun:
 				h.Errorf("submit %d: got %+v", i, answer)
 			}
 		})
@@ -65,7 +65,7 @@ var answers = []suiteCase{
 			if err != nil || answer.Status != session.Accepted {
 				h.Errorf("submit %d: got %+v, %v", i, answer, err)
 			}
-			if answer.Continuation == session.NewRun {
+			if answer.Continuation == session.ContinueNewRun {
 				continued.Add(1)
 			}
 		})
@@ -146,7 +146,7 @@ var answers = []suiteCase{
 		h.now += 10
 		h.timeout(home)
 		answer := h.submit(h.submitOf(home, "c1"))
-		if answer.Status != session.Accepted || answer.Continuation != session.LiveRun || answer.Call.Revision != 2 || answer.Call.Answer != session.AnswerClient {
+		if answer.Status != session.Accepted || answer.Continuation != session.ContinueLiveRun || answer.Call.Revision != 2 || answer.Call.Answer != session.AnswerClient {
 			h.Errorf("got %+v", answer)
 		}
 		next := h.claimOf(home)
@@ -182,7 +182,7 @@ var answers = []suiteCase{
 			h.Fatalf("got %+v", shown)
 		}
 		commit = h.commitOf(next, 3)
-		commit.Told = []string{"c1", "unknown"}
+		commit.LateReported = []string{"c1", "unknown"}
 		h.commit(commit)
 		same(h, "calls after the late answer was reported", len(h.readView(home, session.Need{Calls: true}).Calls), 0)
 		same(h, "late answer after that", h.submit(h.submitOf(home, "c1")).Status, session.LateAnswer)
@@ -212,7 +212,7 @@ var answers = []suiteCase{
 }
 
 // suspendWithDeadline suspends home on the call c1 with a deadline in ten milliseconds.
-func (h *harness) suspendWithDeadline() session.Ref {
+func (h *harness) suspendWithDeadline() session.ClaimRef {
 	h.Helper()
 	h.start(h.startOf(home))
 	ref, _ := h.claim(executor)

@@ -92,7 +92,7 @@ var batches = []suiteCase{
 			"a call of unknown kind":        {NewCalls: []session.Call{{CallID: "c", SessionID: home.SessionID, Kind: "nonsense"}}},
 			"a child of unknown location":   {Children: []session.Child{{SessionID: "x", Mode: session.Ephemeral, Location: "nonsense"}}},
 			"a state as of a version twice": {Session: &s, NewState: true},
-			"a run that waits in a turn":    {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunWaiting, Entry: session.EntryStart, Place: 1}},
+			"a run that waits in a turn":    {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunWaiting, Entry: session.EntryStart, QueuePlace: 1}},
 			"a run that waits at no place":  {NewRun: &session.Run{RunID: "r2", AgentType: agent, Status: session.RunWaiting, Entry: session.EntryStart}},
 			"a run that began in no turn":   {NewRun: &session.Run{RunID: "r2", AgentType: agent, Status: session.RunQueued, Entry: session.EntryStart}},
 			"an unknown policy":             {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunFailed, Entry: session.EntryStart, OnBusy: "nonsense"}},

@@ -12,7 +12,7 @@ var branches = []suiteCase{
 		list, all, before := h.checkpoints(home), h.messages(home), h.snapshot(home)
 		c := h.branchOffOf(home, list[1].ID, at("branch"))
 		c.Append = []session.Message{{ID: "note", Role: "system", CreatedAt: h.now, Body: []byte("x")}}
-		c.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "9"}}
+		c.Ops = []session.StateOp{{Key: "m", Kind: session.OpReplace, Value: "9"}}
 		c.Messages[0].ID = all[3].ID // not in the branch
 		started := h.branchOff(c)
 		want := append(all[:3:3], atOrdinal(c.Append[0], 3), atOrdinal(c.Messages[0], 4))
@@ -29,7 +29,7 @@ var branches = []suiteCase{
 		same(h, "source", h.snapshot(home), before)
 		ref := h.claimOf(at("branch"))
 		step := h.commitOf(ref, 1)
-		step.Ops, step.Outcome = []session.StateOp{{Key: "log", Kind: session.Append, Value: "[5]"}}, &completed
+		step.Ops, step.Outcome = []session.StateOp{{Key: "log", Kind: session.OpAppend, Value: "[5]"}}, &completed
 		h.commit(step)
 		same(h, "state after a step", h.snapshot(at("branch")).Session.State, `{"log":[1,2,5],"m":9}`)
 		_, state, err := h.Store.Checkpoint(h.Context(), at("branch"), step.CheckpointID)
@@ -68,7 +68,7 @@ var branches = []suiteCase{
 		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 		large := h.branchOffOf(home, known, at("branch"))
 		large.Limits.State = 12
-		large.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: `"too large"`}}
+		large.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: `"too large"`}}
 		_, err = h.tryBranchOff(large)
 		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
 		_, err = h.Store.Session(h.Context(), at("branch"))
@@ -77,13 +77,13 @@ var branches = []suiteCase{
 }
 
 // branchOffOf returns a command to begin a run with one message in a branch.
-func (h *harness) branchOffOf(from session.Key, checkpointID string, key session.Key) session.BranchOff {
-	c := h.startOf(key).Post
+func (h *harness) branchOffOf(from session.Key, checkpointID string, key session.Key) session.BranchAndStart {
+	c := h.startOf(key).RunRequest
 	c.Limits = limits
-	return session.BranchOff{Post: c, From: from, CheckpointID: checkpointID}
+	return session.BranchAndStart{RunRequest: c, From: from, CheckpointID: checkpointID}
 }
 
-func (h *harness) tryBranchOff(c session.BranchOff) (started session.Started, err error) {
+func (h *harness) tryBranchOff(c session.BranchAndStart) (started session.Started, err error) {
 	err = h.Store.Update(h.Context(), c.Targets(), weight, func(views []*session.View) (changes []*session.Change, err error) {
 		var own *session.Change
 		if own, started, err = c.Decide(views...); err != nil {
@@ -94,7 +94,7 @@ func (h *harness) tryBranchOff(c session.BranchOff) (started session.Started, er
 	return started, err
 }
 
-func (h *harness) branchOff(c session.BranchOff) session.Started {
+func (h *harness) branchOff(c session.BranchAndStart) session.Started {
 	h.Helper()
 	started, err := h.tryBranchOff(c)
 	h.must(err)

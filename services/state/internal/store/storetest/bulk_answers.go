@@ -17,7 +17,7 @@ var bulkAnswers = []suiteCase{
 		got := h.submitAll(c)
 		h.expectOutcomes(got, session.Accepted, session.Accepted, session.UnknownCall, session.AlreadyCompleted, session.Accepted)
 		for i, one := range got {
-			if one.Continuation != session.NewRun || one.RunID != c.NewRunID || one.Status != session.UnknownCall && one.Call.RunID != ref.RunID {
+			if one.Continuation != session.ContinueNewRun || one.RunID != c.NewRunID || one.Status != session.UnknownCall && one.Call.RunID != ref.RunID {
 				h.Errorf("answer %d: got %+v", i, one)
 			}
 		}
@@ -33,7 +33,7 @@ var bulkAnswers = []suiteCase{
 		before := h.snapshot(home)
 		repeat := h.submitAll(h.submitAllOf(home, "c1", "c2"))
 		h.expectOutcomes(repeat, session.AlreadyCompleted, session.AlreadyCompleted)
-		same(h, "continuation of the repetition", repeat[0].Continuation, session.LiveRun)
+		same(h, "continuation of the repetition", repeat[0].Continuation, session.ContinueLiveRun)
 		same(h, "snapshot", h.snapshot(home), before)
 	}},
 	{"answers to some calls leave the session suspended", func(h *harness) {
@@ -43,7 +43,7 @@ var bulkAnswers = []suiteCase{
 		same(h, "continuation", got[0].Continuation, session.NoContinuation)
 		shot := h.snapshot(home)
 		same(h, "status", shot.Session.Status, session.SuspendedClientTool)
-		same(h, "awaited calls", shot.Open, 1)
+		same(h, "awaited calls", shot.AwaitedCalls, 1)
 		same(h, "no answers", len(h.submitAll(h.submitAllOf(home))), 0)
 		same(h, "snapshot", h.snapshot(home), shot)
 	}},
@@ -84,7 +84,7 @@ var bulkAnswers = []suiteCase{
 		h.expectOutcomes(h.submitAll(wrong), session.AlreadyCompleted)
 		got := h.submitAll(h.submitAllOf(home, "late", "late", "replaced", "open"))
 		h.expectOutcomes(got, session.LateAnswer, session.LateAnswer, session.Accepted, session.AlreadyCompleted)
-		same(h, "continuation", got[0].Continuation, session.LiveRun)
+		same(h, "continuation", got[0].Continuation, session.ContinueLiveRun)
 		same(h, "revision of what was replaced", got[2].Call.Revision, int32(2))
 		h.finish(ref)
 		h.start(h.startOf(home))
@@ -134,7 +134,7 @@ var bulkAnswers = []suiteCase{
 					taken.Add(1)
 				}
 			}
-			if got[0].Continuation == session.NewRun {
+			if got[0].Continuation == session.ContinueNewRun {
 				continued.Add(1)
 			}
 		})

@@ -66,7 +66,7 @@ var calls = []suiteCase{
 		same(h, "version", h.snapshot(home).Session.Version, version)
 		c := h.submitOf(home, "c1")
 		answer = h.submit(c)
-		if answer.Status != session.Accepted || answer.Continuation != session.NewRun || answer.RunID != c.NewRunID {
+		if answer.Status != session.Accepted || answer.Continuation != session.ContinueNewRun || answer.RunID != c.NewRunID {
 			h.Errorf("got %+v for the last answer", answer)
 		}
 		snapshot := h.snapshot(home)
@@ -133,7 +133,7 @@ var calls = []suiteCase{
 		h.startSuspended(at("stranger"), "c1")
 		for _, key := range []session.Key{at("root"), at("child"), at("grandchild")} {
 			same(h, "owners", h.owners(key, "c1", "c2"), map[string]string{"c1": "child", "c2": "root"})
-			same(h, "awaited calls of the family", h.snapshot(key).Open, 2)
+			same(h, "awaited calls of the family", h.snapshot(key).AwaitedCalls, 2)
 		}
 		same(h, "owners among strangers", h.owners(at("stranger"), "c1", "c2"), map[string]string{"c1": "stranger"})
 		ids := ""

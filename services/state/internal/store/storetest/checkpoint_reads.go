@@ -35,8 +35,8 @@ var checkpointReads = []suiteCase{
 		newest, _, err := h.Store.Checkpoint(h.Context(), home, "")
 		h.must(err)
 		same(h, "newest", newest.Step, int32(7))
-		same(h, "last step's, shown to a command", h.readView(home, session.Need{CheckpointAt: 7}).Checkpoint.ID, newest.ID)
-		if v := h.readView(home, session.Need{CheckpointAt: 6}); v.Checkpoint != nil {
+		same(h, "last step's, shown to a command", h.readView(home, session.Need{CheckpointStep: 7}).Checkpoint.ID, newest.ID)
+		if v := h.readView(home, session.Need{CheckpointStep: 6}); v.Checkpoint != nil {
 			h.Error("the checkpoint of a step was shown that is not the last one")
 		}
 		same(h, "what the session says", h.snapshot(home).Session.CheckpointID, newest.ID)
@@ -60,7 +60,7 @@ var checkpointReads = []suiteCase{
 		ref, _ := h.claim(executor)
 		for step := int32(1); step <= 4; step++ {
 			c := h.commitOf(ref, step)
-			c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: fmt.Sprint(step)}}
+			c.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: fmt.Sprint(step)}}
 			if step > 2 {
 				c.Messages = nil // the step only writes to the state
 			}
@@ -99,7 +99,7 @@ var checkpointReads = []suiteCase{
 			for range 2 {
 				step++
 				c := h.commitOf(ref, step)
-				c.Ops = []session.StateOp{{Key: "log", Kind: session.Append, Value: fmt.Sprintf("[%d]", step)}}
+				c.Ops = []session.StateOp{{Key: "log", Kind: session.OpAppend, Value: fmt.Sprintf("[%d]", step)}}
 				h.commit(c)
 			}
 			h.finish(ref)

@@ -27,7 +27,7 @@ var claims = []suiteCase{
 	}},
 	{"a claim raises the epoch and carries the whole context", func(h *harness) {
 		c := h.startOf(home)
-		c.New.State = `{"a":1}`
+		c.NewSession.State = `{"a":1}`
 		h.start(c)
 		h.now += 5
 		ref, d := h.claim(executor)
@@ -51,7 +51,7 @@ var claims = []suiteCase{
 	{"a run that cannot be claimed does not block others", func(h *harness) {
 		h.start(h.startOf(at("delayed")))
 		ref, _ := h.claim(executor)
-		c := session.Release{Ref: ref, Delay: 1000, Now: h.now}
+		c := session.Release{ClaimRef: ref, Delay: 1000, Now: h.now}
 		h.must(h.send(c.Key, c.Need(), c.Decide))
 		h.now++
 		h.start(h.startOf(at("free")))
@@ -98,10 +98,10 @@ var claims = []suiteCase{
 		h.announce("dies")
 		h.now++
 		h.announce("returns")
-		since, err := h.Store.Heard(h.Context())
+		since, err := h.Store.LastSeen(h.Context())
 		h.must(err)
 		same(h, "last heartbeats", since, map[string]session.Millis{executor: h.now - 1, "beats": h.now - 1, "dies": h.now - 1, "returns": h.now})
-		unregistered, err := h.Store.ForgetUnheard(h.Context(), nil)
+		unregistered, err := h.Store.UnregisterUnseen(h.Context(), nil)
 		if err != nil || len(unregistered) != 0 {
 			h.Errorf("got %v, %v of no executor", unregistered, err)
 		}
@@ -110,14 +110,14 @@ var claims = []suiteCase{
 		h.announce("returns")
 		delete(since, executor)
 		since["stranger"] = h.now
-		unregistered, err = h.Store.ForgetUnheard(h.Context(), since)
+		unregistered, err = h.Store.UnregisterUnseen(h.Context(), since)
 		h.must(err)
 		same(h, "unregistered", unregistered, []string{"dies"})
 		h.expectRegistered("dies", false)
 		for _, id := range []string{executor, "beats", "returns"} {
 			h.expectRegistered(id, true)
 		}
-		unregistered, err = h.Store.ForgetUnheard(h.Context(), since)
+		unregistered, err = h.Store.UnregisterUnseen(h.Context(), since)
 		if err != nil || len(unregistered) != 0 {
 			h.Errorf("got %v, %v of an unregistered executor", unregistered, err)
 		}
@@ -138,9 +138,9 @@ var claims = []suiteCase{
 	{"another executor gets a silent executor's run with its journal", func(h *harness) {
 		h.start(h.startOf(home))
 		old, _ := h.claim(executor)
-		ops := []session.StateOp{{Key: "p", Kind: session.Append, Value: "[1]"}}
+		ops := []session.StateOp{{Key: "p", Kind: session.OpAppend, Value: "[1]"}}
 		h.must(h.tryPlanWith(old, 1, "plan", ops, "c1", "c2"))
-		result := session.Result{CallID: "c2", Body: []byte("r2"), Ops: []session.StateOp{{Key: "k", Kind: session.Replace, Value: "1"}},
+		result := session.Result{CallID: "c2", Body: []byte("r2"), Ops: []session.StateOp{{Key: "k", Kind: session.OpReplace, Value: "1"}},
 			Usage: []session.Usage{toolUsage("t")}}
 		_, err := h.tryResult(old, 1, result)
 		h.must(err)
@@ -162,7 +162,7 @@ var claims = []suiteCase{
 		h.commit(h.commitOf(ref, 1))
 	}},
 	{"runs that an executor does not hold are queued again", func(h *harness) {
-		var refs []session.Ref
+		var refs []session.ClaimRef
 		for _, id := range []string{"held", "lost", "fresh", "ended"} {
 			if id == "fresh" {
 				h.now += 100
@@ -204,7 +204,7 @@ var claims = []suiteCase{
 
 func (h *harness) expectRegistered(executorID string, want bool) {
 	h.Helper()
-	known, err := h.Store.Beat(h.Context(), executorID, h.now)
+	known, err := h.Store.Heartbeat(h.Context(), executorID, h.now)
 	if err != nil || known != want {
 		h.Errorf("heartbeat of %s: got known %v, %v; want %v", executorID, known, err, want)
 	}
@@ -213,8 +213,8 @@ func (h *harness) expectRegistered(executorID string, want bool) {
 // requeueLost requeues the runs that the executor does not hold, and returns their ids.
 func (h *harness) requeueLost(executorID string, held []string, before session.Millis) []string {
 	h.Helper()
-	due := store.Lost{ExecutorID: executorID, Held: held, ClaimedBefore: before}
-	c := session.RequeueLost{ExecutorID: executorID, Held: held, ClaimedBefore: before, Now: h.now}
+	due := store.LostClaims{ExecutorID: executorID, HeldRunIDs: held, ClaimedBefore: before}
+	c := session.RequeueLost{ExecutorID: executorID, HeldRunIDs: held, ClaimedBefore: before, Now: h.now}
 	freed, err := h.Store.UpdateDue(h.Context(), due, session.Need{}, 10, c.Decide)
 	h.must(err)
 	var runs []string
@@ -225,7 +225,7 @@ func (h *harness) requeueLost(executorID string, held []string, before session.M
 }
 
 // expectStale fails the test unless every write of the claim is stale.
-func (h *harness) expectStale(ref session.Ref) {
+func (h *harness) expectStale(ref session.ClaimRef) {
 	h.Helper()
 	before, _ := h.session(ref.Key)
 	h.refuses(h.tryPlan(ref, 1, "plan", "c1", "c2"), fault.Stale, "EPOCH_STALE")

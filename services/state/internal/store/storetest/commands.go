@@ -26,10 +26,10 @@ func (h *harness) sendWidened(key session.Key, need session.Need, decide func(..
 // startOf returns a command to begin a run with one message.
 func (h *harness) startOf(key session.Key) session.Send {
 	run := h.id("run")
-	return session.Send{Post: session.Post{
+	return session.Send{RunRequest: session.RunRequest{
 		Key: key, AgentType: agent, RunID: run, MessageID: h.id("ui"), Now: h.now, Bodies: bodies,
 		Messages: []session.Message{{ID: h.id("msg"), Role: "user", RunID: run, CreatedAt: h.now, Body: []byte("hello")}},
-	}, New: session.Create{State: `{}`}}
+	}, NewSession: session.Create{State: `{}`}}
 }
 
 func (h *harness) tryStart(c intent) (session.Started, error) { return h.tryStartOn(h.Store, c) }
@@ -42,7 +42,7 @@ func (h *harness) start(c intent) session.Started {
 }
 
 // claim claims the only due run.
-func (h *harness) claim(executorID string) (session.Ref, store.Decided) {
+func (h *harness) claim(executorID string) (session.ClaimRef, store.Decided) {
 	h.Helper()
 	claimed := h.claimAll(executorID, 1)
 	if len(claimed) != 1 {
@@ -51,15 +51,15 @@ func (h *harness) claim(executorID string) (session.Ref, store.Decided) {
 	return refOf(claimed[0]), claimed[0]
 }
 
-func refOf(d store.Decided) session.Ref {
+func refOf(d store.Decided) session.ClaimRef {
 	run := d.Change.Runs[0]
-	return session.Ref{Key: d.View.Session.Key, RunID: run.RunID, Epoch: run.Epoch}
+	return session.ClaimRef{Key: d.View.Session.Key, RunID: run.RunID, Epoch: run.Epoch}
 }
 
 func (h *harness) claimAll(executorID string, limit int) []store.Decided {
 	h.Helper()
 	due := store.Queued{ExecutorID: executorID, AgentTypes: []string{agent}, Now: h.now}
-	need := session.Need{State: true, Journal: true, Calls: true, Tail: session.Tail{Messages: 3, Bytes: 1 << 20}}
+	need := session.Need{State: true, Journal: true, Calls: true, Tail: session.Tail{MaxMessages: 3, MaxBytes: 1 << 20}}
 	claimed, err := h.Store.UpdateDue(h.Context(), due, need, limit, session.Claim{ExecutorID: executorID, Now: h.now}.Decide)
 	h.must(err)
 	return claimed
@@ -69,19 +69,19 @@ func (h *harness) claimAll(executorID string, limit int) []store.Decided {
 // runs. It returns the number of runs.
 func (h *harness) requeueSilent() int {
 	h.Helper()
-	_, err := h.Store.Forget(h.Context(), h.now-1000)
+	_, err := h.Store.UnregisterSilent(h.Context(), h.now-1000)
 	h.must(err)
-	requeued, err := h.Store.UpdateDue(h.Context(), store.Silent{}, session.Need{}, 10, session.RequeueSilent{Now: h.now}.Decide)
+	requeued, err := h.Store.UpdateDue(h.Context(), store.OwnerUnregistered{}, session.Need{}, 10, session.RequeueSilent{Now: h.now}.Decide)
 	h.must(err)
 	return len(requeued)
 }
 
-func (h *harness) tryPlan(ref session.Ref, step int32, body string, calls ...string) error {
+func (h *harness) tryPlan(ref session.ClaimRef, step int32, body string, calls ...string) error {
 	return h.tryPlanWith(ref, step, body, nil, calls...)
 }
 
-func (h *harness) tryPlanWith(ref session.Ref, step int32, body string, ops []session.StateOp, calls ...string) error {
-	c := session.Plan{Ref: ref, Step: step, Body: []byte(body), CallIDs: calls, Usage: []session.Usage{modelUsage(5)}, Ops: ops, Limits: limits}
+func (h *harness) tryPlanWith(ref session.ClaimRef, step int32, body string, ops []session.StateOp, calls ...string) error {
+	c := session.RecordPlan{ClaimRef: ref, Step: step, Body: []byte(body), CallIDs: calls, Usage: []session.Usage{modelUsage(5)}, Ops: ops, Limits: limits}
 	return h.send(c.Key, c.Need(), c.Decide)
 }
 
@@ -90,8 +90,8 @@ func modelUsage(total int64) session.Usage {
 	return session.Usage{Kind: session.UsageTokens, Source: "agent", Model: "m1", TotalTokens: total}
 }
 
-func (h *harness) tryResult(ref session.Ref, step int32, result session.Result) (repeated bool, err error) {
-	c := session.RecordResult{Ref: ref, Step: step, Result: result, Limits: limits}
+func (h *harness) tryResult(ref session.ClaimRef, step int32, result session.Result) (repeated bool, err error) {
+	c := session.RecordResult{ClaimRef: ref, Step: step, Result: result, Limits: limits}
 	err = h.sendWidened(c.Key, c.Need(), capturing(&repeated, c.Decide))
 	return repeated, err
 }
@@ -99,9 +99,9 @@ func (h *harness) tryResult(ref session.Ref, step int32, result session.Result) 
 var limits = session.Limits{State: 1000, Journal: 10_000, Waiting: 3}
 
 // commitOf returns a command to commit a step with one message.
-func (h *harness) commitOf(ref session.Ref, step int32) session.Commit {
+func (h *harness) commitOf(ref session.ClaimRef, step int32) session.Commit {
 	return session.Commit{
-		Ref: ref, Step: step, CheckpointID: h.id("cp"), Limits: limits, Now: h.now,
+		ClaimRef: ref, Step: step, CheckpointID: h.id("cp"), Limits: limits, Now: h.now,
 		Messages: []session.Message{{ID: h.id("msg"), Role: "assistant", RunID: ref.RunID, Step: step, CreatedAt: h.now, Body: []byte("answer")}},
 	}
 }
@@ -118,22 +118,22 @@ func (h *harness) commit(c session.Commit) session.Checkpoint {
 	return checkpoint
 }
 
-func (h *harness) tryFinish(ref session.Ref, o session.Outcome) (version int64, err error) {
-	c := session.Finish{Ref: ref, Outcome: o, Now: h.now}
+func (h *harness) tryFinish(ref session.ClaimRef, o session.Outcome) (version int64, err error) {
+	c := session.Finish{ClaimRef: ref, Outcome: o, Now: h.now}
 	err = h.sendWidened(c.Key, c.Need(), capturing(&version, c.Decide))
 	return version, err
 }
 
 var completed = session.Outcome{Status: session.RunCompleted, Output: `{"a": 1}`, CompletionReason: "max_steps", FinishReason: "length"}
 
-func (h *harness) finish(ref session.Ref) {
+func (h *harness) finish(ref session.ClaimRef) {
 	h.Helper()
 	_, err := h.tryFinish(ref, completed)
 	h.must(err)
 }
 
-func (h *harness) tryRelease(ref session.Ref) error {
-	c := session.Release{Ref: ref, Now: h.now}
+func (h *harness) tryRelease(ref session.ClaimRef) error {
+	c := session.Release{ClaimRef: ref, Now: h.now}
 	return h.send(c.Key, c.Need(), c.Decide)
 }
 
@@ -272,7 +272,7 @@ func (h *harness) submit(c session.Submit) session.Submitted {
 func (h *harness) timeout(key session.Key) []session.Call {
 	h.Helper()
 	var late []session.Call
-	c := session.Timeout{Key: key, Response: func(session.Call) []byte { return []byte("timeout") }, NewRunID: h.id("run"), Now: h.now}
+	c := session.TimeoutCalls{Key: key, Response: func(session.Call) []byte { return []byte("timeout") }, NewRunID: h.id("run"), Now: h.now}
 	h.must(h.sendWidened(c.Key, c.Need(), capturing(&late, c.Decide)))
 	return late
 }
@@ -290,7 +290,7 @@ func (h *harness) stop(key session.Key, kind session.StopKind, reason string) se
 	return stopped
 }
 
-func (h *harness) expire(key session.Key) (expired session.Expired, err error) {
+func (h *harness) expire(key session.Key) (expired session.ExpiryResult, err error) {
 	c := session.Expire{Key: key, Now: h.now}
 	err = h.sendWidened(c.Key, c.Need(), capturing(&expired, c.Decide))
 	return expired, err
@@ -308,7 +308,7 @@ func (h *harness) putChild(key session.Key, child session.Child) error {
 }
 
 // suspendingCommit returns a commit to suspend the run on the calls.
-func (h *harness) suspendingCommit(ref session.Ref, step int32, callIDs ...string) session.Commit {
+func (h *harness) suspendingCommit(ref session.ClaimRef, step int32, callIDs ...string) session.Commit {
 	c := h.commitOf(ref, step)
 	for _, id := range callIDs {
 		c.Calls = append(c.Calls, session.Call{CallID: id, StepID: "step", ToolName: "ask", Kind: session.ClientTool, Input: `{"q":1}`})
@@ -319,7 +319,7 @@ func (h *harness) suspendingCommit(ref session.Ref, step int32, callIDs ...strin
 }
 
 // startSuspended starts a session whose first step suspends on the calls.
-func (h *harness) startSuspended(key session.Key, callIDs ...string) session.Ref {
+func (h *harness) startSuspended(key session.Key, callIDs ...string) session.ClaimRef {
 	h.Helper()
 	h.start(h.startOf(key))
 	ref := h.claimOf(key)
@@ -328,7 +328,7 @@ func (h *harness) startSuspended(key session.Key, callIDs ...string) session.Ref
 }
 
 // claimOf claims the run of a session, after the runs due earlier.
-func (h *harness) claimOf(key session.Key) session.Ref {
+func (h *harness) claimOf(key session.Key) session.ClaimRef {
 	h.Helper()
 	for {
 		if ref, held := h.held[key]; held {
@@ -337,7 +337,7 @@ func (h *harness) claimOf(key session.Key) session.Ref {
 		}
 		ref, _ := h.claim(executor)
 		if h.held == nil {
-			h.held = map[session.Key]session.Ref{}
+			h.held = map[session.Key]session.ClaimRef{}
 		}
 		h.held[ref.Key] = ref
 	}

@@ -86,7 +86,7 @@ var conversations = []suiteCase{
 		if err != nil || got != 0 || len(h.messages(home)) != 0 || len(h.checkpoints(home)) != 0 {
 			h.Errorf("got %d, %v, %d messages", got, err, len(h.messages(home)))
 		}
-		if v := h.readView(home, session.Need{CheckpointAt: 3}); v.Checkpoint != nil {
+		if v := h.readView(home, session.Need{CheckpointStep: 3}); v.Checkpoint != nil {
 			h.Error("a view shows a removed checkpoint")
 		}
 	}},
@@ -135,7 +135,7 @@ var conversations = []suiteCase{
 		ref, d := h.claim(executor)
 		same(h, "state of the next run", d.View.Session.State, `{"log":[1,2]}`)
 		commit := h.commitOf(ref, 5) // step numbers are never reused
-		commit.Ops = []session.StateOp{{Key: "log", Kind: session.Append, Value: "[5]"}}
+		commit.Ops = []session.StateOp{{Key: "log", Kind: session.OpAppend, Value: "[5]"}}
 		h.commit(commit)
 		same(h, "state after", h.snapshot(home).Session.State, `{"log":[1,2,5]}`)
 		_, state, err := h.Store.Checkpoint(h.Context(), home, target.ID)
@@ -200,13 +200,13 @@ func (h *harness) expectNoCheckpoint(id string) {
 func (h *harness) runSteps(key session.Key, n int32) {
 	h.Helper()
 	c := h.startOf(key)
-	c.New.UserID, c.New.OrganizationID, c.New.Tags, c.New.Metadata = "u", "org", []string{"a"}, map[string]string{"k": "v"}
-	c.New.State = `{"log":[]}`
+	c.NewSession.UserID, c.NewSession.OrganizationID, c.NewSession.Tags, c.NewSession.Metadata = "u", "org", []string{"a"}, map[string]string{"k": "v"}
+	c.NewSession.State = `{"log":[]}`
 	h.start(c)
 	ref, _ := h.claim(executor)
 	for step := int32(1); step <= n; step++ {
 		commit := h.commitOf(ref, step)
-		commit.Ops = []session.StateOp{{Key: "log", Kind: session.Append, Value: fmt.Sprintf("[%d]", step)}}
+		commit.Ops = []session.StateOp{{Key: "log", Kind: session.OpAppend, Value: fmt.Sprintf("[%d]", step)}}
 		if step == n {
 			commit.Outcome = &completed
 		}

@@ -125,7 +125,7 @@ var deletions = []suiteCase{
 		}
 		first := session.Key{Tenant: "tenant1", SessionID: "1"}
 		h.now += 9
-		for _, want := range []session.Expired{session.ExpiryNotDue, session.ExpiryMarked, session.ExpiryAlreadyTerminal} {
+		for _, want := range []session.ExpiryResult{session.ExpiryNotDue, session.ExpiryMarked, session.ExpiryAlreadyTerminal} {
 			got, err := h.expire(first)
 			h.must(err)
 			same(h, "expiry", got, want)
@@ -162,11 +162,11 @@ var deletions = []suiteCase{
 func (h *harness) populateSession(key session.Key) session.Key {
 	h.Helper()
 	c := h.startOf(key)
-	c.New.UserID, c.New.Tags, c.New.Metadata, c.New.State = "u", []string{"a", "b"}, map[string]string{"k": "v"}, `{"n":1}`
+	c.NewSession.UserID, c.NewSession.Tags, c.NewSession.Metadata, c.NewSession.State = "u", []string{"a", "b"}, map[string]string{"k": "v"}, `{"n":1}`
 	h.start(c)
 	ref := h.claimOf(key)
 	commit := h.commitOf(ref, 1)
-	commit.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "2"}}
+	commit.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: "2"}}
 	commit.Calls = h.suspendingCommit(ref, 1, "c1", "c2").Calls
 	commit.Children = []session.Child{{SessionID: "far", AgentType: agent, Status: session.Active, Location: session.Remote, Remote: `{}`}}
 	commit.Usage = []session.Usage{modelUsage(1)}

@@ -33,7 +33,7 @@ var edits = []suiteCase{
 		}
 		ref, _ := h.claim(executor)
 		last := h.commitOf(ref, 3)
-		last.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "3"}}
+		last.Ops = []session.StateOp{{Key: "m", Kind: session.OpReplace, Value: "3"}}
 		last.Outcome = &completed
 		h.commit(last)
 		same(h, "state after the step", h.snapshot(home).Session.State, `{"n":"one","m":3}`)
@@ -88,12 +88,12 @@ var edits = []suiteCase{
 		h.refuses(err, fault.NotFound, "MESSAGE_NOT_FOUND")
 	}},
 	{"a session is rewound in every status but active", func(h *harness) {
-		for name, end := range map[string]func(session.Ref){
-			"completed":   func(ref session.Ref) { h.finish(ref) },
-			"failed":      func(ref session.Ref) { h.fail(ref) },
-			"interrupted": func(ref session.Ref) { h.must(h.interrupt(ref)) },
-			"paused":      func(ref session.Ref) { h.forceStatus(ref.Key, session.Paused) },
-			"suspended":   func(ref session.Ref) { h.commit(h.suspendingCommit(ref, 1, "c1")) },
+		for name, end := range map[string]func(session.ClaimRef){
+			"completed":   func(ref session.ClaimRef) { h.finish(ref) },
+			"failed":      func(ref session.ClaimRef) { h.fail(ref) },
+			"interrupted": func(ref session.ClaimRef) { h.must(h.interrupt(ref)) },
+			"paused":      func(ref session.ClaimRef) { h.forceStatus(ref.Key, session.Paused) },
+			"suspended":   func(ref session.ClaimRef) { h.commit(h.suspendingCommit(ref, 1, "c1")) },
 		} {
 			key := at(name)
 			sent := h.startOf(key)
@@ -170,7 +170,7 @@ var edits = []suiteCase{
 		h.commit(c)
 		same(h, "late answer", h.submit(h.submitOf(home, "late")).Status, session.LateAnswer)
 		reported := h.consumingCommit(ref, 3)
-		reported.Told, reported.Outcome = []string{"late"}, &completed
+		reported.LateReported, reported.Outcome = []string{"late"}, &completed
 		h.commit(reported)
 		before := len(h.messageIDs(home))
 
@@ -183,7 +183,7 @@ var edits = []suiteCase{
 		_, d := h.claim(executor)
 		remaining := map[string]string{}
 		for _, call := range d.View.Calls {
-			remaining[call.CallID] = fmt.Sprintf("%s %s %v %v", call.Answer, call.Response, call.ConsumedAt > 0, call.Told)
+			remaining[call.CallID] = fmt.Sprintf("%s %s %v %v", call.Answer, call.Response, call.ConsumedAt > 0, call.LateReported)
 		}
 		same(h, "calls", remaining, map[string]string{"open": "abandoned gone false false", "given": "client given false false", "late": "timeout timeout true false"})
 	}},
@@ -222,7 +222,7 @@ var edits = []suiteCase{
 		h.start(c)
 		ref, _ := h.claim(executor)
 		step := h.commitOf(ref, 1)
-		step.Ops, step.Outcome = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "1"}}, &completed
+		step.Ops, step.Outcome = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: "1"}}, &completed
 		h.commit(step)
 		back := h.editOf(home, "second")
 		back.Messages = []session.Message{{ID: "third", Role: "user", RunID: back.RunID}}
@@ -255,7 +255,7 @@ func (h *harness) runTurn(key session.Key, step int32, value string) exchange {
 	h.start(sent)
 	ref := h.claimOf(key)
 	c := h.commitOf(ref, step)
-	c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: `"` + value + `"`}}
+	c.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: `"` + value + `"`}}
 	c.Usage, c.Outcome = []session.Usage{modelUsage(1)}, &completed
 	h.commit(c)
 	return exchange{sent.Messages[0].ID, c.Messages[0].ID}
@@ -267,12 +267,12 @@ func (h *harness) messageIDs(key session.Key) []string {
 	return idsOf(h.messages(key))
 }
 
-func (h *harness) interrupt(ref session.Ref) error {
+func (h *harness) interrupt(ref session.ClaimRef) error {
 	_, err := h.tryFinish(ref, session.Outcome{Status: session.RunInterrupted})
 	return err
 }
 
-func (h *harness) fail(ref session.Ref) {
+func (h *harness) fail(ref session.ClaimRef) {
 	h.Helper()
 	_, err := h.tryFinish(ref, session.Outcome{Status: session.RunFailed, Failure: &session.Failure{Error: "no"}})
 	h.must(err)

@@ -58,7 +58,7 @@ var ends = []suiteCase{
 		h.must(h.tryPlan(next, 2, "another plan"))
 	}},
 	{"an unknown run is not found", func(h *harness) {
-		ref := session.Ref{Key: home, RunID: "unknown", Epoch: 1}
+		ref := session.ClaimRef{Key: home, RunID: "unknown", Epoch: 1}
 		h.refuses(h.tryPlan(ref, 1, ""), fault.NotFound, "SESSION_NOT_FOUND")
 		h.start(h.startOf(home))
 		_, err := h.tryFinish(ref, completed)
@@ -71,14 +71,14 @@ var ends = []suiteCase{
 		h.finish(first)
 		h.start(h.startOf(home))
 		second, _ := h.claim(executor)
-		mixed := session.Ref{Key: home, RunID: first.RunID, Epoch: second.Epoch}
+		mixed := session.ClaimRef{Key: home, RunID: first.RunID, Epoch: second.Epoch}
 		_, err := h.tryCommit(h.commitOf(mixed, 1))
 		h.refuses(err, fault.Stale, "EPOCH_STALE")
 	}},
 }
 
 // expectEnded fails the test unless every write but the repetition of last is refused.
-func (h *harness) expectEnded(ref session.Ref, last session.Commit) {
+func (h *harness) expectEnded(ref session.ClaimRef, last session.Commit) {
 	h.Helper()
 	h.refuses(h.tryPlan(ref, last.Step+1, "plan"), fault.Stale, "RUN_FINISHED")
 	_, err := h.tryResult(ref, last.Step+1, session.Result{CallID: "c1"})

@@ -29,7 +29,7 @@ var families = []suiteCase{
 			h.Errorf("got %+v", root.Session)
 		}
 		start := h.startOf(at("started"))
-		start.New.ParentID, start.New.Child = "child", session.Child{CallID: "c2"}
+		start.NewSession.ParentID, start.NewSession.Child = "child", session.Child{CallID: "c2"}
 		h.start(start)
 		grandchild := h.snapshot(at("started")).Session
 		if grandchild.RootID != "root" || grandchild.ParentID != "child" || grandchild.Status != session.Active {
@@ -128,10 +128,10 @@ var families = []suiteCase{
 	{"children that end concurrently continue their parent once", func(h *harness) {
 		h.start(h.startOf(at("root")))
 		var ids []string
-		refs := make([]session.Ref, parallelism)
+		refs := make([]session.ClaimRef, parallelism)
 		for i := range parallelism {
 			c := h.startOf(at(fmt.Sprint("child ", i)))
-			c.New.ParentID = "root"
+			c.NewSession.ParentID = "root"
 			h.start(c)
 			ids = append(ids, c.SessionID)
 		}
@@ -164,7 +164,7 @@ var families = []suiteCase{
 		c := h.suspendingCommit(ref, 1, "c1")
 		c.Outcome, c.Suspension = nil, nil
 		h.commit(c)
-		same(h, "continuation", h.submit(h.submitOf(home, "c1")).Continuation, session.LiveRun)
+		same(h, "continuation", h.submit(h.submitOf(home, "c1")).Continuation, session.ContinueLiveRun)
 		c = h.suspendingCommit(ref, 2)
 		h.commit(c)
 		if s, run := h.session(home); s.Status != session.Active || s.Turn != 2 || run.Entry != session.EntryContinuation {
@@ -183,7 +183,7 @@ var families = []suiteCase{
 		leaf := h.claimOf(at("grandchild"))
 		h.commit(h.suspendingCommit(leaf, 1, "c1"))
 		owner := h.owners(at("root"), "c1")["c1"]
-		same(h, "continuation", h.submit(h.submitOf(at(owner), "c1")).Continuation, session.NewRun)
+		same(h, "continuation", h.submit(h.submitOf(at(owner), "c1")).Continuation, session.ContinueNewRun)
 		h.finish(h.claimOf(at("grandchild")))
 		same(h, "child's status", h.snapshot(at("child")).Session.Status, session.Active)
 		same(h, "root's knowledge", h.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.Active)
@@ -254,8 +254,8 @@ func (h *harness) startTree() {
 	for _, id := range []string{"root", "child", "other", "grandchild"} {
 		c := h.startOf(at(id))
 		c.Now = h.now + session.Millis(len(id)) // claimed in this order: root, child, other, grandchild
-		c.New.ParentID = map[string]string{"child": "root", "other": "root", "grandchild": "child"}[id]
-		c.New.Child.CallID = "call of " + id
+		c.NewSession.ParentID = map[string]string{"child": "root", "other": "root", "grandchild": "child"}[id]
+		c.NewSession.Child.CallID = "call of " + id
 		h.start(c)
 	}
 }

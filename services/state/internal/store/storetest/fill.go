@@ -22,7 +22,7 @@ var allowed = map[reflect.Type][]string{
 	reflect.TypeFor[session.ChildMode]():  {string(session.Persistent), string(session.Ephemeral)},
 	reflect.TypeFor[session.Location]():   {string(session.Remote)},
 	reflect.TypeFor[session.UsageKind]():  {string(session.UsageCustom), string(session.UsageSubAgent)},
-	reflect.TypeFor[session.OpKind]():     {string(session.Append)},
+	reflect.TypeFor[session.OpKind]():     {string(session.OpAppend)},
 }
 
 // filled returns a T with no empty field.

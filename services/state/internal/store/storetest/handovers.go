@@ -41,7 +41,7 @@ func (h *harness) startHandedOver(c intent, to string) (started session.Started,
 	return started, made
 }
 
-func (h *harness) expectHandOver(made *store.Decided) session.Ref {
+func (h *harness) expectHandOver(made *store.Decided) session.ClaimRef {
 	h.Helper()
 	if made == nil {
 		h.Fatal("the run was queued and not handed over")
@@ -54,7 +54,7 @@ var handovers = []suiteCase{
 		keys := []session.Key{home, at("s2")}
 		for i, key := range keys {
 			c := h.startOf(key)
-			c.New.State, c.Traceparent, c.RequestKey, c.RequestHash, c.RunID, c.MessageID = `{"n": 1}`, "00-aa-bb-01", "k", []byte("h"), "r", "m"
+			c.NewSession.State, c.Traceparent, c.RequestKey, c.RequestHash, c.RunID, c.MessageID = `{"n": 1}`, "00-aa-bb-01", "k", []byte("h"), "r", "m"
 			c.Messages[0].ID, c.Messages[0].RunID = "m1", "r"
 			if i == 0 {
 				_, made := h.startHandedOver(c, executor)
@@ -84,7 +84,7 @@ var handovers = []suiteCase{
 		c := h.resumeOf(home)
 		c.Messages = h.startOf(home).Messages
 		c.Append = []session.Message{{ID: "sys", Role: "system", Body: []byte("s")}}
-		c.Ops = []session.StateOp{{Key: "k", Kind: session.Replace, Value: `"v"`}}
+		c.Ops = []session.StateOp{{Key: "k", Kind: session.OpReplace, Value: `"v"`}}
 		_, made = h.startHandedOver(c, executor)
 		if reclaimed := h.expectHandOver(made); reclaimed.Epoch != 2 {
 			h.Errorf("got epoch %d, want 2", reclaimed.Epoch)
@@ -133,6 +133,6 @@ var handovers = []suiteCase{
 
 // unregisterAll unregisters all executors.
 func (h *harness) unregisterAll() error {
-	_, err := h.Store.Forget(h.Context(), h.now+1)
+	_, err := h.Store.UnregisterSilent(h.Context(), h.now+1)
 	return err
 }

@@ -59,14 +59,14 @@ type history struct {
 	ids      int
 	keys     []session.Key
 	sessions map[session.Key]*modelSession
-	claims   map[session.Key][]session.Ref // all claims so far
-	callIDs  []string                      // all calls so far, for Owners and tombstones
-	starts   map[string]session.Post       // by run id
-	bursting bool                          // several commands run concurrently
+	claims   map[session.Key][]session.ClaimRef // all claims so far
+	callIDs  []string                           // all calls so far, for Owners and tombstones
+	starts   map[string]session.RunRequest      // by run id
+	bursting bool                               // several commands run concurrently
 }
 
 func newHistory(t *testing.T, s store.Store, n int) *history {
-	h := &history{t: t, store: s, name: fmt.Sprint("h", n), now: session.Millis(n) << 32, sessions: map[session.Key]*modelSession{}, claims: map[session.Key][]session.Ref{}, starts: map[string]session.Post{}}
+	h := &history{t: t, store: s, name: fmt.Sprint("h", n), now: session.Millis(n) << 32, sessions: map[session.Key]*modelSession{}, claims: map[session.Key][]session.ClaimRef{}, starts: map[string]session.RunRequest{}}
 	for _, tenant := range []string{"a", "b"} {
 		for _, id := range []string{"one", "two"} {
 			h.keys = append(h.keys, session.Key{Tenant: h.name + tenant, SessionID: id})
@@ -222,7 +222,7 @@ func (h *history) checkInvariants(key session.Key, before *modelSession, acts []
 func (h *history) adoptClaims() {
 	for key, p := range h.sessions {
 		for _, r := range p.Runs {
-			if ref := (session.Ref{Key: key, RunID: r.ID, Epoch: r.Epoch}); r.Epoch > 0 && !slices.Contains(h.claims[key], ref) {
+			if ref := (session.ClaimRef{Key: key, RunID: r.ID, Epoch: r.Epoch}); r.Epoch > 0 && !slices.Contains(h.claims[key], ref) {
 				h.claims[key] = append(h.claims[key], ref)
 			}
 		}
@@ -244,9 +244,9 @@ func (h *history) recordStartStates(key session.Key, before *modelSession) {
 		if p.StartStates[run] = p.stateOf(p.run(run).FromState, before); p.StartStates[run] != nil {
 			continue
 		}
-		target := session.Target{Key: key, Need: session.Need{BackTo: id}}
+		target := session.Target{Key: key, Need: session.Need{RewindToMessage: id}}
 		h.must(h.store.Update(h.t.Context(), []session.Target{target}, weight, func(views []*session.View) ([]*session.Change, error) {
-			p.StartStates[run] = decodeState(h.T, views[0].Back.State)
+			p.StartStates[run] = decodeState(h.T, views[0].RewindPoint.State)
 			return nil, nil
 		}))
 	}
@@ -412,9 +412,9 @@ func (h *history) observeCalls(ctx context.Context, key session.Key, snapshot *s
 		v := views[0]
 		clear(p.Calls)
 		p.Plan, p.PlanWrites, p.Results = "", false, nil
-		for _, c := range v.Named {
+		for _, c := range v.NamedCalls {
 			p.Calls[c.CallID] = modelCall{
-				Run: c.RunID, Step: c.Step, Deadline: c.DeadlineAt, Answer: c.Answer, Revision: c.Revision, Consumed: c.ConsumedAt != 0, Taken: c.ConsumedStep, Late: c.LateAt != 0, LateReported: c.Told, LateReportedAt: c.ToldStep,
+				Run: c.RunID, Step: c.Step, Deadline: c.DeadlineAt, Answer: c.Answer, Revision: c.Revision, Consumed: c.ConsumedAt != 0, Taken: c.ConsumedStep, Late: c.LateAt != 0, LateReported: c.LateReported, LateReportedAt: c.LateReportedStep,
 			}
 		}
 		if p.Status == session.Active {

@@ -48,22 +48,22 @@ func keyOf(c intent) session.Key {
 
 // bodies reads the messages of the tests. Users see every message but the one with the id
 // "hidden". A step with a message of the role tool has run a tool.
-var bodies = session.Bodies{
-	Same: func(a, b session.Message) (bool, error) {
+var bodies = session.BodyFuncs{
+	SameContent: func(a, b session.Message) (bool, error) {
 		return a.Role == b.Role && string(a.Body) == string(b.Body), nil
 	},
-	Shown: func(m session.Message) (bool, error) { return m.ID != "hidden", nil },
-	Adopt: func(m session.Message, runID string) (session.Message, error) { m.RunID = runID; return m, nil },
-	Ran: func(step []session.Message) (bool, error) {
+	IsVisible: func(m session.Message) (bool, error) { return m.ID != "hidden", nil },
+	MoveToRun: func(m session.Message, runID string) (session.Message, error) { m.RunID = runID; return m, nil },
+	RanTool: func(step []session.Message) (bool, error) {
 		return slices.ContainsFunc(step, func(m session.Message) bool { return m.Role == "tool" }), nil
 	},
 }
 
 // resumeOf returns a command to resume the session without messages.
 func (h *harness) resumeOf(key session.Key) resume {
-	c := h.startOf(key).Post
+	c := h.startOf(key).RunRequest
 	c.Messages, c.Limits = nil, limits
-	return resume{session.Resume{Post: c}}
+	return resume{session.Resume{RunRequest: c}}
 }
 
 // resumeAt returns a command to resume the session at a checkpoint with one message.
@@ -75,7 +75,7 @@ func (h *harness) resumeAt(key session.Key, checkpointID string) resume {
 
 // retryOf returns a command to retry the session's newest run without messages.
 func (h *harness) retryOf(key session.Key) retry {
-	return retry{session.Retry{Post: h.resumeOf(key).Post}}
+	return retry{session.Retry{RunRequest: h.resumeOf(key).RunRequest}}
 }
 
 // editOf returns a command to replace a message.

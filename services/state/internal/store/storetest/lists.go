@@ -49,7 +49,7 @@ var lists = []suiteCase{
 			h.create(c)
 		}
 		for i, value := range []string{long, long + "y", "x", "xö:=\x01", ""} {
-			list, err := h.Store.Sessions(h.Context(), home.Tenant, store.SessionQuery{All: []session.Facet{session.OfMetadata("k", value)}, Limit: 10})
+			list, err := h.Store.Sessions(h.Context(), home.Tenant, store.SessionQuery{All: []session.Facet{session.MetadataFacet("k", value)}, Limit: 10})
 			h.must(err)
 			if len(list) != 1 || list[0].SessionID != fmt.Sprint(i) || list[0].Metadata["k"] != value {
 				h.Errorf("value %d: got %d sessions", i, len(list))
@@ -123,9 +123,9 @@ func (m *sessionList) random(key session.Key) session.Session {
 // facets returns facets of each kind, and some without a session.
 func facets() []session.Facet {
 	return []session.Facet{
-		session.AllSessions, session.OfUser("u1"), session.OfUser("U1"), session.OfUser("u"), session.OfOrganization("o1"), session.OfAgent("sales"),
-		session.OfStatus(session.Active), session.OfStatus(session.Completed), session.OfStatus(session.Paused), session.OfParent(""), session.OfParent("p%"),
-		session.OfTag("a"), session.OfTag("A"), session.OfTag("none"), session.OfMetadata("k", "v"), session.OfMetadata("k", "w"), session.OfMetadata("l", "v"),
+		session.AllSessions, session.UserFacet("u1"), session.UserFacet("U1"), session.UserFacet("u"), session.OrganizationFacet("o1"), session.AgentFacet("sales"),
+		session.StatusFacet(session.Active), session.StatusFacet(session.Completed), session.StatusFacet(session.Paused), session.ParentFacet(""), session.ParentFacet("p%"),
+		session.TagFacet("a"), session.TagFacet("A"), session.TagFacet("none"), session.MetadataFacet("k", "v"), session.MetadataFacet("k", "w"), session.MetadataFacet("l", "v"),
 	}
 }
 

@@ -180,7 +180,7 @@ func recallFrom(all []session.Memory, q store.MemoryQuery) []store.Recalled {
 			continue
 		}
 		hits := 0
-		for _, w := range session.Words(m.Text, session.WordsOf) {
+		for _, w := range session.SearchWords(m.Text, session.MaxSearchWords) {
 			if slices.Contains(q.Words, w) {
 				hits++
 			}

@@ -175,7 +175,7 @@ func (p *modelSession) knowsRequest(key string) bool {
 }
 
 // enqueue appends a start to the waiting runs, or returns the reason of the refusal.
-func (p *modelSession) enqueue(c session.Post) string {
+func (p *modelSession) enqueue(c session.RunRequest) string {
 	switch {
 	case c.OnBusy == session.BusyReject, c.OnBusy == "" && p.Status == session.Active:
 		return "SESSION_BUSY"
@@ -202,7 +202,7 @@ func (r *modelRun) requestStop(kind session.StopKind, undo bool, now session.Mil
 }
 
 // beginWithMessages begins a run with its messages.
-func (p *modelSession) beginWithMessages(c session.Post, entry session.Entry) {
+func (p *modelSession) beginWithMessages(c session.RunRequest, entry session.Entry) {
 	p.beginRun(c.RunID, c.RequestKey, c.MessageID, entry, c.Now)
 	p.Messages = append(p.Messages, idsOf(c.Messages)...)
 	for _, m := range c.Messages {
@@ -232,7 +232,7 @@ func idsOf(messages []session.Message) (ids []string) {
 
 // beginNext begins the first waiting run of an ended session. ended is the run ended by the
 // same command; nil for none. starts holds all starts by run id.
-func (p *modelSession) beginNext(ended *modelRun, starts map[string]session.Post) {
+func (p *modelSession) beginNext(ended *modelRun, starts map[string]session.RunRequest) {
 	if len(p.Queue) == 0 || p.Status == session.Active || p.Status.Suspended() {
 		return
 	}

@@ -73,7 +73,7 @@ var orphans = []suiteCase{
 		c.DeadlineAt = h.now
 		h.start(c)
 		ref, _ := h.claim(executor)
-		release := session.Release{Ref: ref, Delay: 1000, Now: h.now}
+		release := session.Release{ClaimRef: ref, Delay: 1000, Now: h.now}
 		h.must(h.send(release.Key, release.Need(), release.Decide))
 		h.announceTypes(executor, "sales")
 		h.now += 999

@@ -10,7 +10,7 @@ import (
 var paging = []suiteCase{
 	{"offset pages contain each session once", func(h *harness) {
 		m := h.populateSessions(60)
-		for _, q := range []store.SessionQuery{{}, {Any: []session.Facet{session.OfTag("a"), session.OfTag("b"), session.OfUser("u1")}}} {
+		for _, q := range []store.SessionQuery{{}, {Any: []session.Facet{session.TagFacet("a"), session.TagFacet("b"), session.UserFacet("u1")}}} {
 			seen := map[string]bool{}
 			for offset := 0; ; offset += 7 {
 				q.Offset, q.Limit = offset, 7
@@ -43,7 +43,7 @@ var paging = []suiteCase{
 		h.whileWatching(func() {
 			for round := range 3 {
 				h.readPages(all, store.SessionQuery{Limit: 4 + round})
-				h.readPages(all, store.SessionQuery{Limit: 5, Any: []session.Facet{session.OfTag("a"), session.OfStatus(session.Active), session.OfUser("u1")}})
+				h.readPages(all, store.SessionQuery{Limit: 5, Any: []session.Facet{session.TagFacet("a"), session.StatusFacet(session.Active), session.UserFacet("u1")}})
 			}
 			close(done)
 		}, h.createAndDelete(done))
@@ -53,7 +53,7 @@ var paging = []suiteCase{
 		for i := range n {
 			h.create(h.createOf(at(fmt.Sprint(i))))
 		}
-		either := []session.Facet{session.OfStatus(session.Paused), session.OfStatus(session.Interrupted)}
+		either := []session.Facet{session.StatusFacet(session.Paused), session.StatusFacet(session.Interrupted)}
 		done := make(chan struct{})
 		h.whileWatching(func() {
 			for round := range 3 {

@@ -32,8 +32,8 @@ var races = []suiteCase{
 			if single.Status == session.Accepted {
 				reads, first, second = "one", single, bulk[0]
 			}
-			if first.Status != session.Accepted || first.Continuation != session.NewRun || second.Status != session.AlreadyCompleted ||
-				second.Continuation != session.LiveRun || bulk[1].Status != session.AlreadyCompleted {
+			if first.Status != session.Accepted || first.Continuation != session.ContinueNewRun || second.Status != session.AlreadyCompleted ||
+				second.Continuation != session.ContinueLiveRun || bulk[1].Status != session.AlreadyCompleted {
 				h.Errorf("got %+v and %+v", single, bulk)
 			}
 			h.expectAnswer(key, session.AnswerClient, reads)
@@ -61,7 +61,7 @@ var races = []suiteCase{
 				continue
 			}
 			h.must(refused)
-			if answer.Status != session.AlreadyCompleted || answer.Continuation != session.LiveRun || answer.RunID != start.RunID {
+			if answer.Status != session.AlreadyCompleted || answer.Continuation != session.ContinueLiveRun || answer.RunID != start.RunID {
 				h.Errorf("got %+v, want it completed already", answer)
 			}
 			same(h, "run", run.RunID, start.RunID)
@@ -107,7 +107,7 @@ var races = []suiteCase{
 			race(
 				func() { h.check(sendOn(h, replicas[0], key, submit.Need(), capturing(&answer, submit.Decide))) },
 				func() {
-					t := session.Timeout{Key: key, Response: func(session.Call) []byte { return []byte("timeout") }, NewRunID: h.id("run"), Now: h.now}
+					t := session.TimeoutCalls{Key: key, Response: func(session.Call) []byte { return []byte("timeout") }, NewRunID: h.id("run"), Now: h.now}
 					h.check(sendOn(h, replicas[1], key, t.Need(), capturing(new([]session.Call), t.Decide)))
 					h.consumeAnswer(replicas[1], "c1")
 				},
@@ -140,7 +140,7 @@ var races = []suiteCase{
 			h.now += 20
 			submit, expire := h.submitOf(key, "c1"), session.Expire{Key: key, Now: h.now}
 			var answer session.Submitted
-			var expired session.Expired
+			var expired session.ExpiryResult
 			var refused error
 			race(
 				func() { refused = sendOn(h, replicas[round%2], key, submit.Need(), capturing(&answer, submit.Decide)) },
@@ -218,32 +218,36 @@ var races = []suiteCase{
 // equalStarts returns functions to prepare a session, by name. Each returns a function to make
 // equal starts with different run ids.
 func equalStarts(h *harness) map[string]func(session.Key) func(runID string) intent {
-	keyed := func(c session.Post, runID string) session.Post {
+	keyed := func(c session.RunRequest, runID string) session.RunRequest {
 		c.RequestKey, c.RequestHash, c.RunID = "k", []byte("h"), runID
 		return c
 	}
 	return map[string]func(session.Key) func(runID string) intent{
 		"new": func(key session.Key) func(string) intent {
 			c := h.startOf(key)
-			return func(runID string) intent { return session.Send{Post: keyed(c.Post, runID), New: c.New} }
+			return func(runID string) intent {
+				return session.Send{RunRequest: keyed(c.RunRequest, runID), NewSession: c.NewSession}
+			}
 		},
 		"abandons": func(key session.Key) func(string) intent {
 			h.startSuspended(key, "c1", "c2")
 			c := h.abandoningStart(key, "c1")
-			return func(runID string) intent { return session.Send{Post: keyed(c.Post, runID), New: c.New} }
+			return func(runID string) intent {
+				return session.Send{RunRequest: keyed(c.RunRequest, runID), NewSession: c.NewSession}
+			}
 		},
 		"rewinds": func(key session.Key) func(string) intent {
 			h.startSuspended(key, "c1", "c2")
 			c := h.regenerateOf(key, h.messageIDs(key)[0])
 			return func(runID string) intent {
-				return session.Regenerate{Send: session.Send{Post: keyed(c.Post, runID)}, Target: c.Target}
+				return session.Regenerate{Send: session.Send{RunRequest: keyed(c.RunRequest, runID)}, Target: c.Target}
 			}
 		},
 		"resumes": func(key session.Key) func(string) intent {
 			h.startSuspended(key, "c1", "c2")
 			c := h.resumeAt(key, h.checkpoints(key)[0].ID)
 			return func(runID string) intent {
-				return resume{session.Resume{Post: keyed(c.Post, runID), CheckpointID: c.CheckpointID}}
+				return resume{session.Resume{RunRequest: keyed(c.RunRequest, runID), CheckpointID: c.CheckpointID}}
 			}
 		},
 	}
@@ -295,10 +299,10 @@ func (h *harness) consumeAnswer(s store.Store, callID string) {
 func (h *harness) readCall(key session.Key, id string) session.Call {
 	h.Helper()
 	v := h.readView(key, session.Need{CallIDs: []string{id}})
-	if len(v.Named) != 1 {
+	if len(v.NamedCalls) != 1 {
 		h.Fatalf("session %v has no call %q", key, id)
 	}
-	return v.Named[0]
+	return v.NamedCalls[0]
 }
 
 // expectAnswer fails the test unless this answer to c1 waits for the next step.

@@ -41,7 +41,7 @@ var reads = []suiteCase{
 	{"hostile ids work everywhere", func(h *harness) {
 		for i, id := range hostile {
 			c := h.startOf(session.Key{Tenant: id, SessionID: id})
-			c.RequestKey, c.New.UserID, c.Messages[0].ID = id, id, id
+			c.RequestKey, c.NewSession.UserID, c.Messages[0].ID = id, id, id
 			c.RunID = id
 			h.start(c)
 			if s, run := h.session(c.Key); s.Key != c.Key || s.UserID != id || run.RunID != id || run.RequestKey != id {
@@ -50,7 +50,7 @@ var reads = []suiteCase{
 			same(h, "message", h.messages(c.Key)[0].ID, id)
 			ref, _ := h.claim(executor)
 			h.must(h.tryPlan(ref, 1, "plan", id))
-			_, err := h.tryResult(ref, 1, session.Result{CallID: id, Ops: []session.StateOp{{Key: id, Kind: session.Replace, Value: fmt.Sprint(i)}}})
+			_, err := h.tryResult(ref, 1, session.Result{CallID: id, Ops: []session.StateOp{{Key: id, Kind: session.OpReplace, Value: fmt.Sprint(i)}}})
 			h.must(err)
 			h.commit(h.commitOf(ref, 1))
 			h.finish(ref)
@@ -101,10 +101,10 @@ var reads = []suiteCase{
 			tail session.Tail
 			want string
 		}{
-			{session.Tail{Messages: 3, Bytes: 1000}, "789"},
-			{session.Tail{Messages: 30, Bytes: 10_000}, "0123456789"},
-			{session.Tail{Messages: 10, Bytes: 250}, "89"},
-			{session.Tail{Messages: 10, Bytes: 1}, "9"},
+			{session.Tail{MaxMessages: 3, MaxBytes: 1000}, "789"},
+			{session.Tail{MaxMessages: 30, MaxBytes: 10_000}, "0123456789"},
+			{session.Tail{MaxMessages: 10, MaxBytes: 250}, "89"},
+			{session.Tail{MaxMessages: 10, MaxBytes: 1}, "9"},
 			{session.Tail{}, ""},
 		} {
 			got := ""
@@ -162,10 +162,10 @@ var reads = []suiteCase{
 		}
 		c := h.startOf(home)
 		c.Messages[0].Body = body
-		c.New.State = `{"text":"\u0000 <b>&amp;</b> \ud83e\udea2 🪢 \\","big":` + `"` + strings.Repeat("é", 100_000) + `"}`
+		c.NewSession.State = `{"text":"\u0000 <b>&amp;</b> \ud83e\udea2 🪢 \\","big":` + `"` + strings.Repeat("é", 100_000) + `"}`
 		h.start(c)
 		s, _ := h.session(home)
-		same(h, "state", s.State, c.New.State)
+		same(h, "state", s.State, c.NewSession.State)
 		if got := h.messages(home)[0].Body; string(got) != string(body) {
 			h.Errorf("got a body of %d bytes that is not the one of %d bytes", len(got), len(body))
 		}

@@ -66,12 +66,12 @@ var replicas = []suiteCase{
 			var removedCount atomic.Int32
 			concurrently(func(i int) {
 				for {
-					unregistered, err := replicas[i%2].ForgetUnheard(h.Context(), since)
+					unregistered, err := replicas[i%2].UnregisterUnseen(h.Context(), since)
 					if err != nil {
 						h.Errorf("replica %d: %v", i%2, err)
 					}
 					removedCount.Add(int32(len(unregistered)))
-					remaining, err := replicas[i%2].Heard(h.Context())
+					remaining, err := replicas[i%2].LastSeen(h.Context())
 					if err != nil || len(remaining) == 1 { // rows locked by another replica are skipped
 						return
 					}
@@ -167,19 +167,19 @@ var replicas = []suiteCase{
 		ids := make([]string, parallelism)
 		concurrently(func(i int) {
 			c := h.startOf(at(fmt.Sprint("child ", i)))
-			c.New.ParentID = "root"
+			c.NewSession.ParentID = "root"
 			ids[i] = c.SessionID
 			if _, err := h.tryStartOn(replicas[i%2], c); err != nil {
 				h.Errorf("start %d: %v", i, err)
 			}
 		})
 		h.awaitChildren(ids...)
-		refs := map[string]session.Ref{}
+		refs := map[string]session.ClaimRef{}
 		for _, id := range ids {
 			refs[id] = h.claimOf(at(id))
 		}
 		concurrently(func(i int) {
-			c := session.Finish{Ref: refs[ids[i]], Outcome: completed, Now: h.now}
+			c := session.Finish{ClaimRef: refs[ids[i]], Outcome: completed, Now: h.now}
 			if err := send(h, replicas[i%2], h.family(), c.Key, c.Need(), capturing(new(int64), c.Decide)); err != nil {
 				h.Errorf("finish %d: %v", i, err)
 			}
@@ -196,7 +196,7 @@ var replicas = []suiteCase{
 		replicas := h.replicaPair()
 		h.start(h.startOf(at("root")))
 		c := h.startOf(at("child"))
-		c.New.ParentID = "root"
+		c.NewSession.ParentID = "root"
 		h.start(c)
 		ref := h.claimOf(at("child"))
 		done := make(chan struct{})
@@ -222,7 +222,7 @@ func (h *harness) tryStartOn(s store.Store, c intent) (started session.Started, 
 
 // suspendAndContinue commits steps. Each suspends on two calls and consumes the answers to the
 // calls of the previous step.
-func (h *harness) suspendAndContinue(ref session.Ref, steps int32) {
+func (h *harness) suspendAndContinue(ref session.ClaimRef, steps int32) {
 	h.Helper()
 	for step := int32(1); step <= steps; step++ {
 		c := h.suspendingCommit(ref, step, fmt.Sprint("a", step), fmt.Sprint("b", step))

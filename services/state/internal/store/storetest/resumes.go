@@ -14,7 +14,7 @@ var resumes = []suiteCase{
 		ref, _ := h.claim(executor)
 		for step := int32(1); step <= 3; step++ {
 			c := h.commitOf(ref, step)
-			c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: fmt.Sprint(step)}}
+			c.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: fmt.Sprint(step)}}
 			h.commit(c)
 		}
 		h.finish(ref)
@@ -22,7 +22,7 @@ var resumes = []suiteCase{
 		c := h.resumeAt(home, list[2].ID)
 		c.DeadlineAt = 77
 		c.Append = []session.Message{{ID: "appended", Role: "system", CreatedAt: h.now, Body: []byte("x")}}
-		c.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "9"}}
+		c.Ops = []session.StateOp{{Key: "m", Kind: session.OpReplace, Value: "9"}}
 		c.Messages[0].ID = all[3].ID // the rewind removes it
 		got := h.start(c)
 		if got.Session.Status != session.Active || got.Session.MessageCount != 4 || got.Session.StepCount != 3 || got.Session.Turn != 2 {
@@ -74,7 +74,7 @@ var resumes = []suiteCase{
 		_, err = h.tryStart(h.resumeAt(at("nowhere"), known))
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		writes := h.resumeOf(at("nowhere"))
-		writes.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "1"}}
+		writes.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: "1"}}
 		_, err = h.tryStart(writes)
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		h.start(h.waitingOf(home))
@@ -86,7 +86,7 @@ var resumes = []suiteCase{
 		h.create(h.createOf(home))
 		c := h.resumeOf(home)
 		c.Limits = session.Limits{State: 19}
-		c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: `"012345678901"`}}
+		c.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: `"012345678901"`}}
 		_, err := h.tryStart(c)
 		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
 		c.Limits.State = 20
@@ -103,7 +103,7 @@ var resumes = []suiteCase{
 		h.start(c)
 		drain, _ := h.claim(executor)
 		h.must(h.tryPlan(drain, 2, "drain of c1", "c1"))
-		ops := []session.StateOp{{Key: "n", Kind: session.Replace, Value: "1"}}
+		ops := []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: "1"}}
 		_, err := h.tryResult(drain, 2, session.Result{CallID: "c1", Body: []byte("r"), Ops: ops})
 		h.must(err)
 		commit := h.suspendingCommit(drain, 2)
@@ -115,7 +115,7 @@ var resumes = []suiteCase{
 		}
 		same(h, "state", shot.Session.State, `{"n":1}`)
 		answer := h.submit(h.submitOf(home, "c2"))
-		same(h, "continuation", answer.Continuation, session.NewRun)
+		same(h, "continuation", answer.Continuation, session.ContinueNewRun)
 		last, d := h.claim(executor)
 		same(h, "claimed run", last.RunID, answer.RunID)
 		same(h, "calls of the claim", len(d.View.Calls), 1)
@@ -129,7 +129,7 @@ var resumes = []suiteCase{
 		ref, _ := h.claim(executor)
 		h.must(h.tryPlan(ref, 1, "drain", "x", "y"))
 		for _, id := range []string{"y", "x"} {
-			ops := []session.StateOp{{Key: "log", Kind: session.Append, Value: fmt.Sprintf("[%q]", id)}}
+			ops := []session.StateOp{{Key: "log", Kind: session.OpAppend, Value: fmt.Sprintf("[%q]", id)}}
 			_, err := h.tryResult(ref, 1, session.Result{CallID: id, Body: []byte(id), Ops: ops})
 			h.must(err)
 		}

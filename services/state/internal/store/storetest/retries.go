@@ -38,7 +38,7 @@ var retries = []suiteCase{
 		h.start(sent)
 		ref := h.claimOf(home)
 		valid := h.commitOf(ref, 2)
-		valid.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "2"}}
+		valid.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: "2"}}
 		h.commit(valid)
 		failing := h.failingCommit(ref, 3)
 		failing.Messages = failing.Messages[:1] // no tool has run
@@ -48,7 +48,7 @@ var retries = []suiteCase{
 		c.RequestKey, c.RequestHash = "again", []byte("h")
 		c.Messages = h.startOf(home).Messages
 		c.Append = []session.Message{{ID: "note", Role: "system", CreatedAt: h.now, Body: []byte("x")}}
-		c.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "9"}}
+		c.Ops = []session.StateOp{{Key: "m", Kind: session.OpReplace, Value: "9"}}
 		h.start(c)
 		same(h, "messages", h.messageIDs(home), []string{first.message, first.answer, sent.Messages[0].ID, valid.Messages[0].ID, "note", c.Messages[0].ID})
 		s, run := h.session(home)
@@ -62,7 +62,7 @@ var retries = []suiteCase{
 		}
 		ref = h.claimOf(home)
 		last := h.commitOf(ref, 4)
-		last.Ops, last.Outcome = []session.StateOp{{Key: "o", Kind: session.Replace, Value: "4"}}, &completed
+		last.Ops, last.Outcome = []session.StateOp{{Key: "o", Kind: session.OpReplace, Value: "4"}}, &completed
 		h.commit(last)
 		same(h, "state after its step", h.snapshot(home).Session.State, `{"n":2,"m":9,"o":4}`)
 	}},
@@ -115,14 +115,14 @@ var retries = []suiteCase{
 		same(h, "state after another failure", h.snapshot(home).Session.State, `{"n":"one"}`)
 	}},
 	{"a retry removes nothing when a tool has run, the steps ran out or no step failed", func(h *harness) {
-		for name, fail := range map[string]func(session.Ref){
-			"a tool has run": func(ref session.Ref) { h.commit(h.failingCommit(ref, 2)) },
-			"too many steps": func(ref session.Ref) {
+		for name, fail := range map[string]func(session.ClaimRef){
+			"a tool has run": func(ref session.ClaimRef) { h.commit(h.failingCommit(ref, 2)) },
+			"too many steps": func(ref session.ClaimRef) {
 				c := h.failingCommit(ref, 2)
 				c.Messages, c.Outcome.Failure.Code = c.Messages[:1], mostSteps
 				h.commit(c)
 			},
-			"no step": func(ref session.Ref) { h.fail(ref) },
+			"no step": func(ref session.ClaimRef) { h.fail(ref) },
 		} {
 			key := at(name)
 			h.runTurn(key, 1, "one")
@@ -181,7 +181,7 @@ var retries = []suiteCase{
 		_, err := h.tryStart(c)
 		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
 		c.Append, c.Limits = nil, session.Limits{State: 10}
-		c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: `"too large"`}}
+		c.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: `"too large"`}}
 		_, err = h.tryStart(c)
 		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
 		same(h, "snapshot", h.snapshot(home), before)

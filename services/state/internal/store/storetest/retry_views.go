@@ -17,7 +17,7 @@ var answeringRuns = []suiteCase{
 		h.expectAnsweringRun(home, one, true, first.message)
 		h.expectAnsweringRun(home, two, true, second.message, "between", first.message)
 		messages := h.messages(home)
-		before := h.readView(home, session.Need{Answer: two.MessageID}).Answer.Asked
+		before := h.readView(home, session.Need{AnswerID: two.MessageID}).Answer.Questions
 		same(h, "messages as a whole", before, []session.Message{messages[3], messages[2], messages[0]})
 	}},
 	{"a view shows the newest run of an answer", func(h *harness) {
@@ -94,14 +94,14 @@ var answeringRuns = []suiteCase{
 	}},
 	{"a view shows the newest messages before an answer", func(h *harness) {
 		c := h.startOf(home)
-		for range session.MostAsked + 5 {
+		for range session.MaxQuestions + 5 {
 			c.Messages = append(c.Messages, session.Message{ID: h.id("msg"), Role: "user", RunID: c.RunID})
 		}
 		c.Messages = append(c.Messages, session.Message{ID: "system", Role: "system", RunID: c.RunID})
 		h.start(c)
 		h.finish(h.claimOf(home))
 		_, run := h.session(home)
-		want := idsOf(c.Messages[6 : session.MostAsked+6])
+		want := idsOf(c.Messages[6 : session.MaxQuestions+6])
 		slices.Reverse(want)
 		h.expectAnsweringRun(home, run, true, want...)
 	}},
@@ -115,7 +115,7 @@ var answeringRuns = []suiteCase{
 		stranger := session.Key{Tenant: "other", SessionID: home.SessionID}
 		h.create(h.createOf(stranger))
 		h.expectNoAnsweringRun(stranger, run.MessageID)
-		same(h, "view of an unknown session", *h.readView(at("unknown"), session.Need{Answer: run.MessageID, Retry: true}), session.View{})
+		same(h, "view of an unknown session", *h.readView(at("unknown"), session.Need{AnswerID: run.MessageID, FailedStep: true}), session.View{})
 	}},
 	{"views of several sessions keep answers and failed steps separate", func(h *harness) {
 		var targets []session.Target
@@ -123,7 +123,7 @@ var answeringRuns = []suiteCase{
 		for _, key := range []session.Key{home, at("s2"), at("s3")} {
 			h.runTurn(key, 1, key.SessionID)
 			_, run := h.session(key)
-			need := session.Need{Answer: run.MessageID, Retry: true}
+			need := session.Need{AnswerID: run.MessageID, FailedStep: true}
 			if key == at("s2") {
 				need = session.Need{}
 			}
@@ -147,12 +147,12 @@ var failedSteps = []suiteCase{
 		h.start(h.startOf(home))
 		ref := h.claimOf(home)
 		valid := h.commitOf(ref, 2)
-		valid.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "2"}}
+		valid.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: "2"}}
 		h.commit(valid)
 		h.appendMessage(home, session.Message{ID: "stranger", Role: "assistant", RunID: "another", Step: 3})
 		h.commit(h.failingCommit(ref, 3))
 		f := h.failedStep(home)
-		same(h, "valid checkpoint", *f.Good, h.checkpoints(home)[1])
+		same(h, "valid checkpoint", *f.Checkpoint, h.checkpoints(home)[1])
 		same(h, "state", f.State, `{"n":2}`)
 		same(h, "messages", f.Messages, h.messages(home)[5:])
 		same(h, "how many", len(f.Messages), 2)
@@ -169,7 +169,7 @@ var failedSteps = []suiteCase{
 		h.commit(h.commitOf(ref, 1))
 		h.fail(ref)
 		valid := h.checkpoints(home)[0]
-		same(h, "failed step", h.failedStep(home), session.FailedStep{Good: &valid, State: `{}`})
+		same(h, "failed step", h.failedStep(home), session.FailedStep{Checkpoint: &valid, State: `{}`})
 	}},
 	{"a run that has not failed shows its last step", func(h *harness) {
 		h.start(h.startOf(home))
@@ -177,14 +177,14 @@ var failedSteps = []suiteCase{
 		ref := h.claimOf(home)
 		h.commit(h.suspendingCommit(ref, 1, "c1"))
 		valid := h.checkpoints(home)[0]
-		same(h, "suspended", h.failedStep(home), session.FailedStep{Good: &valid, State: `{}`, Messages: h.messages(home)[1:]})
+		same(h, "suspended", h.failedStep(home), session.FailedStep{Checkpoint: &valid, State: `{}`, Messages: h.messages(home)[1:]})
 		h.submit(h.submitOf(home, "c1"))
 		same(h, "continued", h.failedStep(home), session.FailedStep{})
 		last := h.consumingCommit(h.claimOf(home), 2, "c1")
 		last.Outcome = &completed
 		h.commit(last)
 		valid = h.checkpoints(home)[0]
-		same(h, "completed", h.failedStep(home), session.FailedStep{Good: &valid, State: `{}`, Messages: h.messages(home)[2:]})
+		same(h, "completed", h.failedStep(home), session.FailedStep{Checkpoint: &valid, State: `{}`, Messages: h.messages(home)[2:]})
 	}},
 	{"a failed step shows no removed messages", func(h *harness) {
 		h.runTurn(home, 1, "one")
@@ -195,7 +195,7 @@ var failedSteps = []suiteCase{
 		valid := h.checkpoints(home)[1]
 		_, err := h.truncate(home, valid.MessageCount)
 		h.must(err)
-		same(h, "truncated to the valid step", h.failedStep(home), session.FailedStep{Good: &valid, State: `{"n":"one"}`})
+		same(h, "truncated to the valid step", h.failedStep(home), session.FailedStep{Checkpoint: &valid, State: `{"n":"one"}`})
 		_, err = h.truncate(home, 1)
 		h.must(err)
 		same(h, "cut before the run", h.failedStep(home), session.FailedStep{})
@@ -208,11 +208,11 @@ var failedSteps = []suiteCase{
 		s.StepCount, run.StepCount = 2, 2
 		lost := session.Checkpoint{ID: "lost", RunID: ref.RunID, Step: 2, Status: session.Active, StateVersion: s.Version + 5, StateBase: s.Version + 5}
 		h.write(home, &session.Change{Session: &s, Runs: []session.Run{run}, Checkpoint: &lost})
-		same(h, "failed step", h.failedStep(home), session.FailedStep{Good: &lost, Messages: h.messages(home)[1:]})
+		same(h, "failed step", h.failedStep(home), session.FailedStep{Checkpoint: &lost, Messages: h.messages(home)[1:]})
 	}},
 	{"a session without runs has no failed step", func(h *harness) {
 		h.create(h.createOf(home))
-		if f := h.readView(home, session.Need{Retry: true}).Failed; f != nil {
+		if f := h.readView(home, session.Need{FailedStep: true}).Failed; f != nil {
 			h.Errorf("got %+v, want none", f)
 		}
 	}},
@@ -222,19 +222,19 @@ var failedSteps = []suiteCase{
 // messages before it.
 func (h *harness) expectAnsweringRun(key session.Key, run session.Run, current bool, asked ...string) {
 	h.Helper()
-	a := h.readView(key, session.Need{Answer: run.MessageID}).Answer
+	a := h.readView(key, session.Need{AnswerID: run.MessageID}).Answer
 	if a == nil || a.Run == nil {
 		h.Fatalf("got no answer for message %q of run %q", run.MessageID, run.RunID)
 	}
 	same(h, "run of the answer", *a.Run, run)
-	same(h, "whether the answer is current", a.Stands, current)
-	same(h, "messages before the answer", idsOf(a.Asked), asked)
+	same(h, "whether the answer is current", a.QuestionInPlace, current)
+	same(h, "messages before the answer", idsOf(a.Questions), asked)
 }
 
 // expectNoAnsweringRun fails the test if a view shows a run for the id.
 func (h *harness) expectNoAnsweringRun(key session.Key, messageID string) {
 	h.Helper()
-	if a := h.readView(key, session.Need{Answer: messageID}).Answer; a == nil || a.Run != nil {
+	if a := h.readView(key, session.Need{AnswerID: messageID}).Answer; a == nil || a.Run != nil {
 		h.Errorf("got the run %+v for message %q of %v, want none", a.Run, messageID, key)
 	}
 }
@@ -248,7 +248,7 @@ func (h *harness) appendMessage(key session.Key, m session.Message) {
 
 func (h *harness) failedStep(key session.Key) session.FailedStep {
 	h.Helper()
-	f := h.readView(key, session.Need{Retry: true}).Failed
+	f := h.readView(key, session.Need{FailedStep: true}).Failed
 	if f == nil {
 		h.Fatalf("got no failed step of %v", key)
 	}
@@ -256,9 +256,9 @@ func (h *harness) failedStep(key session.Key) session.FailedStep {
 }
 
 // failingCommit returns a commit with two messages to fail the run.
-func (h *harness) failingCommit(ref session.Ref, step int32) session.Commit {
+func (h *harness) failingCommit(ref session.ClaimRef, step int32) session.Commit {
 	c := h.consumingCommit(ref, step)
-	c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: `"bad"`}}
+	c.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: `"bad"`}}
 	c.Outcome = &session.Outcome{Status: session.RunFailed, Failure: &session.Failure{Error: "it failed"}}
 	return c
 }

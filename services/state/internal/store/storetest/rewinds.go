@@ -10,10 +10,10 @@ import (
 // rewinds prove what remains after a rewind, or after a run that ended with a journal.
 var rewinds = []suiteCase{
 	{"a run that ends amid answered calls leaves none to run again", func(h *harness) {
-		for name, end := range map[string]func(session.Ref){
-			"failed":      func(ref session.Ref) { h.fail(ref) },
-			"interrupted": func(ref session.Ref) { h.must(h.interrupt(ref)) },
-			"paused":      func(ref session.Ref) { h.forceStatus(ref.Key, session.Paused) },
+		for name, end := range map[string]func(session.ClaimRef){
+			"failed":      func(ref session.ClaimRef) { h.fail(ref) },
+			"interrupted": func(ref session.ClaimRef) { h.must(h.interrupt(ref)) },
+			"paused":      func(ref session.ClaimRef) { h.forceStatus(ref.Key, session.Paused) },
 		} {
 			key := at(name)
 			h.startSuspended(key, "pay", "crunch", "beside")

@@ -38,7 +38,7 @@ var rollbacks = []suiteCase{
 		next, d := h.claim(executor)
 		same(h, "state that the next one has", d.View.Session.State, `{"n":1}`)
 		c := h.commitOf(next, 5)
-		c.Ops = []session.StateOp{{Key: "o", Kind: session.Replace, Value: "5"}}
+		c.Ops = []session.StateOp{{Key: "o", Kind: session.OpReplace, Value: "5"}}
 		h.commit(c)
 		same(h, "state after its step", h.snapshot(home).Session.State, `{"n":1,"o":5}`)
 		_, state, err := h.Store.Checkpoint(h.Context(), home, r.kept.CheckpointID)
@@ -46,12 +46,12 @@ var rollbacks = []suiteCase{
 		same(h, "state of the checkpoint before", state, `{"n":1}`)
 	}},
 	{"a rollback applies after every end of the live run", func(h *harness) {
-		for name, end := range map[string]func(session.Ref){
-			"completed":        func(ref session.Ref) { h.finish(ref) },
-			"failed":           func(ref session.Ref) { h.fail(ref) },
-			"suspended":        func(ref session.Ref) { h.commit(h.suspendingCommit(ref, 2, "call of "+ref.SessionID)) },
-			"paused by a host": func(ref session.Ref) { h.forceStatus(ref.Key, session.Paused) },
-			"abort requested": func(ref session.Ref) {
+		for name, end := range map[string]func(session.ClaimRef){
+			"completed":        func(ref session.ClaimRef) { h.finish(ref) },
+			"failed":           func(ref session.ClaimRef) { h.fail(ref) },
+			"suspended":        func(ref session.ClaimRef) { h.commit(h.suspendingCommit(ref, 2, "call of "+ref.SessionID)) },
+			"paused by a host": func(ref session.ClaimRef) { h.forceStatus(ref.Key, session.Paused) },
+			"abort requested": func(ref session.ClaimRef) {
 				h.stop(ref.Key, session.StopAbort, "now")
 				h.commit(h.suspendingCommit(ref, 2, "call of "+ref.SessionID))
 			},
@@ -61,7 +61,7 @@ var rollbacks = []suiteCase{
 			h.start(sent)
 			ref, _ := h.claim(executor)
 			c := h.commitOf(ref, 1)
-			c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "1"}}
+			c.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: "1"}}
 			h.commit(c)
 			rolling := h.rollbackOf(key)
 			h.start(rolling)
@@ -138,16 +138,16 @@ var rollbacks = []suiteCase{
 		h.start(h.startOf(home))
 		tells, _ := h.claim(executor)
 		tell := h.commitOf(tells, 3)
-		tell.Told = []string{"c1"}
+		tell.LateReported = []string{"c1"}
 		h.commit(tell)
 		h.start(h.rollbackOf(home))
 		h.finish(tells)
 		repeat, d := h.claim(executor)
-		if len(d.View.Calls) != 1 || d.View.Calls[0].CallID != "c1" || d.View.Calls[0].Told || d.View.Calls[0].ConsumedStep != 2 {
+		if len(d.View.Calls) != 1 || d.View.Calls[0].CallID != "c1" || d.View.Calls[0].LateReported || d.View.Calls[0].ConsumedStep != 2 {
 			h.Errorf("got the calls %+v, want the late one", d.View.Calls)
 		}
 		tell = h.commitOf(repeat, 4)
-		tell.Told = []string{"c1"}
+		tell.LateReported = []string{"c1"}
 		h.commit(tell)
 		h.finish(repeat)
 		h.start(h.startOf(home))
@@ -204,7 +204,7 @@ func (h *harness) rollBackRun() rolledBack {
 	h.start(h.startOf(home))
 	first, _ := h.claim(executor)
 	kept := h.commitOf(first, 1)
-	kept.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "1"}}
+	kept.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: "1"}}
 	h.commit(kept)
 	h.finish(first)
 	before := h.snapshot(home).Session
@@ -214,7 +214,7 @@ func (h *harness) rollBackRun() rolledBack {
 	ref, _ := h.claim(executor)
 	for step := int32(2); step <= 3; step++ {
 		c := h.commitOf(ref, step)
-		c.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: fmt.Sprint(step)}}
+		c.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: fmt.Sprint(step)}}
 		c.Usage = []session.Usage{modelUsage(1)}
 		h.commit(c)
 	}
@@ -224,7 +224,7 @@ func (h *harness) rollBackRun() rolledBack {
 	_, run := h.session(home)
 	same(h, "stop", run.Stop, &session.Stop{Kind: session.StopInterrupt, Reason: "superseded by run " + rolling.RunID, At: h.now, Undo: true})
 	last := h.commitOf(ref, 4)
-	last.Ops = []session.StateOp{{Key: "m", Kind: session.Replace, Value: "4"}}
+	last.Ops = []session.StateOp{{Key: "m", Kind: session.OpReplace, Value: "4"}}
 	last.Outcome = &session.Outcome{Status: session.RunInterrupted}
 	h.commit(last)
 	return rolledBack{kept: kept, before: before, sent: second, rolling: rolling, last: last}
@@ -232,7 +232,7 @@ func (h *harness) rollBackRun() rolledBack {
 
 // consumingCommit returns a commit to consume the answers to the calls. It has a model's message
 // and a result.
-func (h *harness) consumingCommit(ref session.Ref, step int32, calls ...string) session.Commit {
+func (h *harness) consumingCommit(ref session.ClaimRef, step int32, calls ...string) session.Commit {
 	c := h.commitOf(ref, step)
 	c.Messages = append(c.Messages, session.Message{ID: h.id("result"), Role: "tool", RunID: ref.RunID, Step: step, CreatedAt: h.now, Body: []byte("done")})
 	for _, id := range calls {

@@ -47,7 +47,7 @@ var roundTrips = []suiteCase{
 		next.ExecutorID, next.Outcome.Status = "", next.Status
 		next.RunID, next.AgentType, next.Turn, next.RequestKey, next.RequestHash = r.RunID, r.AgentType, r.Turn, r.RequestKey, r.RequestHash
 		next.Entry, next.MessageID, next.Traceparent, next.Tracestate, next.CreatedAt = r.Entry, r.MessageID, r.Traceparent, r.Tracestate, r.CreatedAt
-		next.DeadlineAt, next.OnBusy, next.Place = r.DeadlineAt, r.OnBusy, r.Place
+		next.DeadlineAt, next.OnBusy, next.QueuePlace = r.DeadlineAt, r.OnBusy, r.QueuePlace
 		next.StartMessageCount, next.StartStateVersion, next.StartStateBase = r.StartMessageCount, r.StartStateVersion, r.StartStateBase
 		next.TurnMessageCount = r.TurnMessageCount
 		h.write(home, &session.Change{Runs: []session.Run{next}})
@@ -56,7 +56,7 @@ var roundTrips = []suiteCase{
 		same(h, "overwritten", *got, next)
 		v := h.readView(home, session.Need{RunID: r.RunID, RequestKey: r.RequestKey, Current: true})
 		same(h, "shown by id", *v.Run, next)
-		same(h, "shown by key", *v.Keyed, next)
+		same(h, "shown by key", *v.KeyedRun, next)
 		same(h, "shown as the newest", *v.Current, next)
 		runs, err := h.Store.Runs(h.Context(), home, 0, 10)
 		h.must(err)
@@ -77,13 +77,13 @@ var roundTrips = []suiteCase{
 		next.CallID, next.SessionID, next.RunID, next.Step, next.StepID, next.ToolName = c.CallID, c.SessionID, c.RunID, c.Step, c.StepID, c.ToolName
 		next.Kind, next.ApprovalID, next.Input, next.Stash, next.CreatedAt, next.DeadlineAt = c.Kind, c.ApprovalID, c.Input, c.Stash, c.CreatedAt, c.DeadlineAt
 		h.write(home, &session.Change{Calls: []session.Call{next}})
-		same(h, "overwritten", h.readView(home, session.Need{CallIDs: []string{c.CallID, "another"}}).Named, []session.Call{next})
+		same(h, "overwritten", h.readView(home, session.Need{CallIDs: []string{c.CallID, "another"}}).NamedCalls, []session.Call{next})
 		same(h, "a tombstone in a snapshot", h.snapshot(home).Calls, []session.Call(nil))
-		next.Told = false
+		next.LateReported = false
 		h.write(home, &session.Change{Calls: []session.Call{next}})
 		same(h, "late and unreported", h.readView(home, session.Need{Calls: true}).Calls, []session.Call{next})
 		h.write(home, &session.Change{DropCalls: []string{c.CallID}})
-		same(h, "dropped", h.readView(home, session.Need{CallIDs: []string{c.CallID}}).Named, []session.Call(nil))
+		same(h, "dropped", h.readView(home, session.Need{CallIDs: []string{c.CallID}}).NamedCalls, []session.Call(nil))
 	}},
 	{"every field of a sub-session is stored", func(h *harness) {
 		f := &filler{}
@@ -116,8 +116,8 @@ var roundTrips = []suiteCase{
 		v := h.readView(home, session.Need{CheckpointID: c.ID})
 		same(h, "shown by id", *v.Checkpoint, c)
 		same(h, "state shown", v.CheckpointState, s.State)
-		same(h, "shown by step", *h.readView(home, session.Need{CheckpointAt: c.Step}).Checkpoint, c)
-		if v := h.readView(home, session.Need{CheckpointAt: c.Step - 1}); v.Checkpoint != nil {
+		same(h, "shown by step", *h.readView(home, session.Need{CheckpointStep: c.Step}).Checkpoint, c)
+		if v := h.readView(home, session.Need{CheckpointStep: c.Step - 1}); v.Checkpoint != nil {
 			h.Error("a checkpoint was shown for a step that is not the last one")
 		}
 	}},
@@ -136,7 +136,7 @@ var roundTrips = []suiteCase{
 		m[0].Ordinal, m[1].Ordinal, m[1].Body, s.MessageCount = 0, 1, nil, 2
 		h.write(home, &session.Change{Session: &s, Created: true, NewState: true, Messages: m})
 		same(h, "messages", h.messages(home), m)
-		same(h, "tail", h.readView(home, session.Need{Tail: session.Tail{Messages: 5, Bytes: 100}}).Tail, m)
+		same(h, "tail", h.readView(home, session.Need{Tail: session.Tail{MaxMessages: 5, MaxBytes: 100}}).Tail, m)
 	}},
 	{"every field of a journal is stored", func(h *harness) {
 		f := &filler{}
@@ -177,11 +177,11 @@ var roundTrips = []suiteCase{
 		v := h.readView(home, session.Need{})
 		v.Session = nil
 		same(h, "view", *v, session.View{})
-		v = h.readView(home, session.Need{Current: true, Open: true, State: true, Journal: true, Calls: true, Children: true, AgentType: agent, CheckpointAt: 1})
+		v = h.readView(home, session.Need{Current: true, Live: true, State: true, Journal: true, Calls: true, Children: true, AgentType: agent, CheckpointStep: 1})
 		if v.Current == nil || v.Live != nil || v.Session.State == "" || len(v.Calls) != 1 || !v.AgentKnown || v.Checkpoint == nil {
 			h.Errorf("got %+v", v)
 		}
-		same(h, "view of an unknown session", *h.readView(at("unknown"), session.Need{Current: true, Open: true, State: true, CallIDs: []string{"c1"}}), session.View{})
+		same(h, "view of an unknown session", *h.readView(at("unknown"), session.Need{Current: true, Live: true, State: true, CallIDs: []string{"c1"}}), session.View{})
 	}},
 }
 

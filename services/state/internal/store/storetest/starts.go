@@ -8,12 +8,12 @@ import (
 var starts = []suiteCase{
 	{"a new session is active and has one queued run", func(h *harness) {
 		c := h.startOf(home)
-		c.New.UserID, c.New.Tags, c.New.Metadata, c.New.State = "user@example.com", []string{"a", "ö"}, map[string]string{"k": "v\x00<&>"}, `{ "n" : [1,2] }`
+		c.NewSession.UserID, c.NewSession.Tags, c.NewSession.Metadata, c.NewSession.State = "user@example.com", []string{"a", "ö"}, map[string]string{"k": "v\x00<&>"}, `{ "n" : [1,2] }`
 		c.RequestKey, c.RequestHash, c.Traceparent, c.Tracestate = "key 1", []byte{0, 255}, "00-aa-bb-01", "v=1"
 		started := h.start(c)
 		want := session.Session{
 			Key: home, AgentType: agent, RootID: home.SessionID, Status: session.Active, Version: 1, Turn: 1, MessageCount: 1, StateVersion: 1, StateBase: 1,
-			State: c.New.State, CurrentRunID: c.RunID, UserID: c.New.UserID, Tags: c.New.Tags, Metadata: c.New.Metadata, CreatedAt: h.now, UpdatedAt: h.now,
+			State: c.NewSession.State, CurrentRunID: c.RunID, UserID: c.NewSession.UserID, Tags: c.NewSession.Tags, Metadata: c.NewSession.Metadata, CreatedAt: h.now, UpdatedAt: h.now,
 		}
 		run := session.Run{
 			RunID: c.RunID, AgentType: agent, Turn: 1, Status: session.RunQueued, RequestKey: c.RequestKey, RequestHash: c.RequestHash,
@@ -86,7 +86,7 @@ var starts = []suiteCase{
 	{"a session whose run has ended accepts another", func(h *harness) {
 		for turn := int32(1); turn <= 3; turn++ {
 			c := h.startOf(home)
-			c.New.State = `{"only": "for a new session"}`
+			c.NewSession.State = `{"only": "for a new session"}`
 			if turn > 1 {
 				c.AgentType = ""
 			}

@@ -17,7 +17,7 @@ var states = []suiteCase{
 		same(h, "version", version, int64(2))
 		same(h, "state", h.snapshot(home).Session.State, `{"a": [1], "b": 2}`)
 		merged, err := h.mergeState(session.MergeState{Key: home, ExpectedVersion: 2, Limits: limits, Now: h.now, Ops: []session.StateOp{
-			{Key: "a", Kind: session.Append, Value: `[2]`}, {Key: "b", Kind: session.Append, Value: `[3]`}, {Key: "c", Kind: session.Replace, Value: `null`},
+			{Key: "a", Kind: session.OpAppend, Value: `[2]`}, {Key: "b", Kind: session.OpAppend, Value: `[3]`}, {Key: "c", Kind: session.OpReplace, Value: `null`},
 		}})
 		h.must(err)
 		s := h.snapshot(home).Session
@@ -34,7 +34,7 @@ var states = []suiteCase{
 		big := `{"big":"` + strings.Repeat("x", limits.State) + `"}`
 		_, err = h.saveState(session.SaveState{Key: home, State: big, Limits: limits, Now: h.now})
 		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
-		_, err = h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now, Ops: []session.StateOp{{Key: "big", Kind: session.Replace, Value: big}}})
+		_, err = h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now, Ops: []session.StateOp{{Key: "big", Kind: session.OpReplace, Value: big}}})
 		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
 		same(h, "session after refusals", h.snapshot(home).Session, s)
 	}},
@@ -42,7 +42,7 @@ var states = []suiteCase{
 		h.create(h.createOf(home))
 		concurrently(func(i int) {
 			_, err := h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now, Ops: []session.StateOp{
-				{Key: fmt.Sprint("k", i), Kind: session.Replace, Value: "true"}, {Key: "all", Kind: session.Append, Value: fmt.Sprintf("[%d]", i)},
+				{Key: fmt.Sprint("k", i), Kind: session.OpReplace, Value: "true"}, {Key: "all", Kind: session.OpAppend, Value: fmt.Sprintf("[%d]", i)},
 			}})
 			if err != nil {
 				h.Errorf("merge %d: %v", i, err)
@@ -64,7 +64,7 @@ var states = []suiteCase{
 		c.State = `{"big":"` + strings.Repeat("é", 450) + `"}`
 		h.create(c)
 		for i, value := range []string{`"\u0000<&>"`, `"` + "\u2028" + `"`, `{"n":1.0e+2}`, `[ 1 , 2 ]`} {
-			_, err := h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now, Ops: []session.StateOp{{Key: "<k>\u2028\x01'\"", Kind: session.Replace, Value: value}}})
+			_, err := h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now, Ops: []session.StateOp{{Key: "<k>\u2028\x01'\"", Kind: session.OpReplace, Value: value}}})
 			h.must(err)
 			s := h.snapshot(home).Session
 			if s.StateBase == s.StateVersion {
@@ -82,7 +82,7 @@ var states = []suiteCase{
 		done := make(chan struct{})
 		h.whileWatching(func() {
 			for i := range 60 {
-				_, err := h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now, Ops: []session.StateOp{{Key: "version", Kind: session.Replace, Value: fmt.Sprint(i + 2)}}})
+				_, err := h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now, Ops: []session.StateOp{{Key: "version", Kind: session.OpReplace, Value: fmt.Sprint(i + 2)}}})
 				if err != nil {
 					h.Error(err)
 				}
@@ -104,7 +104,7 @@ func (h *harness) growState(key session.Key, size int) {
 	h.Helper()
 	const steps = 80
 	start := h.startOf(key)
-	start.New.State = `{"big":"` + strings.Repeat("x", size) + `","log":[]}`
+	start.NewSession.State = `{"big":"` + strings.Repeat("x", size) + `","log":[]}`
 	h.start(start)
 	ref := h.claimOf(key)
 	var log []string
@@ -115,7 +115,7 @@ func (h *harness) growState(key session.Key, size int) {
 		commit.Limits.State = 2 * size
 		if step%10 != 0 {
 			log = append(log, fmt.Sprintf(`"entry ö %d"`, step))
-			commit.Ops = []session.StateOp{{Key: "log", Kind: session.Append, Value: "[" + log[len(log)-1] + "]"}, {Key: "gone", Kind: session.Delete}}
+			commit.Ops = []session.StateOp{{Key: "log", Kind: session.OpAppend, Value: "[" + log[len(log)-1] + "]"}, {Key: "gone", Kind: session.OpDelete}}
 		}
 		h.commit(commit)
 		s := h.snapshot(key).Session

@@ -45,20 +45,20 @@ var steps = []suiteCase{
 	}},
 	{"a step commits as a whole", func(h *harness) {
 		c := h.startOf(home)
-		c.New.State = `{"log": ["x"], "n": 1, "gone": true}`
+		c.NewSession.State = `{"log": ["x"], "n": 1, "gone": true}`
 		h.start(c)
 		ref, _ := h.claim(executor)
 		h.must(h.tryPlan(ref, 1, "plan", "c1", "c2"))
 		for _, id := range []string{"c2", "c1"} {
 			_, err := h.tryResult(ref, 1, session.Result{
 				CallID: id, Body: []byte(id), Usage: []session.Usage{toolUsage(id)},
-				Ops: []session.StateOp{{Key: "log", Kind: session.Append, Value: `["` + id + `"]`}, {Key: "n", Kind: session.Replace, Value: `"` + id + `"`}},
+				Ops: []session.StateOp{{Key: "log", Kind: session.OpAppend, Value: `["` + id + `"]`}, {Key: "n", Kind: session.OpReplace, Value: `"` + id + `"`}},
 			})
 			h.must(err)
 		}
 		h.now += 10
 		commit := h.commitOf(ref, 1)
-		commit.Ops = []session.StateOp{{Key: "gone", Kind: session.Delete}, {Key: "n", Kind: session.Append, Value: `[0]`}}
+		commit.Ops = []session.StateOp{{Key: "gone", Kind: session.OpDelete}, {Key: "n", Kind: session.OpAppend, Value: `[0]`}}
 		commit.Usage = []session.Usage{{Kind: session.UsageTokens, Source: "agent", Model: "m2", PromptTokens: 1, CompletionTokens: 2, ReasoningTokens: 3, CachedTokens: 4, TotalTokens: 5}}
 		checkpoint := h.commit(commit)
 		s, run := h.session(home)
@@ -92,7 +92,7 @@ var steps = []suiteCase{
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		add := func(what string) []session.StateOp {
-			return []session.StateOp{{Key: "log", Kind: session.Append, Value: `["` + what + `"]`}}
+			return []session.StateOp{{Key: "log", Kind: session.OpAppend, Value: `["` + what + `"]`}}
 		}
 		step := int32(0)
 		for _, c := range []struct {
@@ -124,7 +124,7 @@ var steps = []suiteCase{
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		first := h.commitOf(ref, 1)
-		first.Ops = []session.StateOp{{Key: "n", Kind: session.Append, Value: `[1]`}}
+		first.Ops = []session.StateOp{{Key: "n", Kind: session.OpAppend, Value: `[1]`}}
 		want := h.commit(first)
 		repeat := first
 		repeat.CheckpointID = h.id("cp")
@@ -141,7 +141,7 @@ var steps = []suiteCase{
 		h.must(h.tryRelease(ref))
 		next, _ := h.claim(executor)
 		late := first
-		late.Ref = next
+		late.ClaimRef = next
 		_, err := h.tryCommit(late) // another epoch's step
 		h.refuses(err, fault.Stale, "STEP_STALE")
 		h.commit(h.commitOf(next, 2))
@@ -169,7 +169,7 @@ var steps = []suiteCase{
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
 		h.must(h.tryPlan(ref, 1, "plan", "c1", "c2", "c3"))
-		half := session.StateOp{Key: "log", Kind: session.Append, Value: `["` + strings.Repeat("x", limits.State/2) + `"]`}
+		half := session.StateOp{Key: "log", Kind: session.OpAppend, Value: `["` + strings.Repeat("x", limits.State/2) + `"]`}
 		_, err := h.tryResult(ref, 1, session.Result{CallID: "c1", Ops: []session.StateOp{half}})
 		h.must(err)
 		_, err = h.tryResult(ref, 1, session.Result{CallID: "c2", Ops: []session.StateOp{half}})
@@ -189,13 +189,13 @@ var steps = []suiteCase{
 	}},
 	{"an unchanged state is stored once", func(h *harness) {
 		c := h.startOf(home)
-		c.New.State = `{"big": "` + strings.Repeat("x", 500) + `"}`
+		c.NewSession.State = `{"big": "` + strings.Repeat("x", 500) + `"}`
 		h.start(c)
 		ref, _ := h.claim(executor)
 		for step := int32(1); step <= 10; step++ {
 			commit := h.commitOf(ref, step)
 			if step == 5 {
-				commit.Ops = []session.StateOp{{Key: "n", Kind: session.Replace, Value: "5"}}
+				commit.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: "5"}}
 			}
 			h.commit(commit)
 		}

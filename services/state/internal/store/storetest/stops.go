@@ -102,7 +102,7 @@ var stops = []suiteCase{
 	{"a delayed run is not due early", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
-		c := session.Release{Ref: ref, Delay: 500, Now: h.now}
+		c := session.Release{ClaimRef: ref, Delay: 500, Now: h.now}
 		h.must(h.send(c.Key, c.Need(), c.Decide))
 		for range 2 {
 			if got := h.claimAll(executor, 1); len(got) != 0 {
@@ -116,18 +116,18 @@ var stops = []suiteCase{
 		h.now = c.Now + 500
 		repeat, _ := h.claim(executor)
 		same(h, "epoch", repeat.Epoch, ref.Epoch+1)
-		c = session.Release{Ref: repeat, Delay: 1 << 40, Now: h.now}
+		c = session.Release{ClaimRef: repeat, Delay: 1 << 40, Now: h.now}
 		h.must(h.send(c.Key, c.Need(), c.Decide))
 		h.stop(home, session.StopInterrupt, "a stop does not wait")
 		h.now++
 		repeat, _ = h.claim(executor)
-		c = session.Release{Ref: repeat, Delay: 500, Now: h.now} // the claim carried the stop
+		c = session.Release{ClaimRef: repeat, Delay: 500, Now: h.now} // the claim carried the stop
 		h.must(h.send(c.Key, c.Need(), c.Decide))
 		same(h, "claims before its time", len(h.claimAll(executor, 1)), 0)
 		h.now += 500
 		repeat, _ = h.claim(executor)
 		h.stop(home, session.StopAbort, "requested later")
-		c = session.Release{Ref: repeat, Delay: 500, Now: h.now}
+		c = session.Release{ClaimRef: repeat, Delay: 500, Now: h.now}
 		h.must(h.send(c.Key, c.Need(), c.Decide))
 		h.claim(executor)
 	}},

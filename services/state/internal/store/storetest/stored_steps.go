@@ -49,8 +49,8 @@ var storedSteps = []suiteCase{
 				p.page.MaxBytes = 1000
 			}
 			got := h.readSteps(home, p.page)
-			if shown := outline(got); shown != p.want || got.More != p.more || got.Stands != p.stands {
-				h.Errorf("%+v: got %q, more: %v, at step %d; want %q, %v, %d", p.page, shown, got.More, got.Stands, p.want, p.more, p.stands)
+			if shown := outline(got); shown != p.want || got.More != p.more || got.LastStep != p.stands {
+				h.Errorf("%+v: got %q, more: %v, at step %d; want %q, %v, %d", p.page, shown, got.More, got.LastStep, p.want, p.more, p.stands)
 			}
 			h.expectRunsOf(got)
 		}
@@ -101,8 +101,8 @@ var storedSteps = []suiteCase{
 		h.commit(h.recordedCommit(ref, 4, 10))
 		h.expectPosition(home, position.Committed(4), 0)
 		got := h.readSteps(home, store.StepPage{After: 3, Limit: 10, MaxBytes: 1000})
-		if shown := outline(got); shown != "14!" || got.Stands != 1 {
-			h.Errorf("a reader of a removed step got %q at step %d; want 14! at 1", shown, got.Stands)
+		if shown := outline(got); shown != "14!" || got.LastStep != 1 {
+			h.Errorf("a reader of a removed step got %q at step %d; want 14! at 1", shown, got.LastStep)
 		}
 		h.finish(ref)
 		count, err := h.truncate(home, 1)
@@ -110,8 +110,8 @@ var storedSteps = []suiteCase{
 			h.Fatalf("got %d, %v", count, err)
 		}
 		h.expectPosition(home, 0, 1)
-		if got := h.readSteps(home, store.StepPage{After: 4, Limit: 10, MaxBytes: 1000}); len(got.Page) > 0 || got.Stands != 0 {
-			h.Errorf("got %q at step %d, want no step", outline(got), got.Stands)
+		if got := h.readSteps(home, store.StepPage{After: 4, Limit: 10, MaxBytes: 1000}); len(got.Page) > 0 || got.LastStep != 0 {
+			h.Errorf("got %q at step %d, want no step", outline(got), got.LastStep)
 		}
 		h.expectMessageCount(home, first.message, 1)
 	}},
@@ -182,7 +182,7 @@ var storedSteps = []suiteCase{
 		_, err := h.branch(home, from.ID, made)
 		h.must(err)
 		h.expectPosition(made, 0, 0)
-		if got := h.readSteps(made, store.StepPage{Limit: 10, MaxBytes: 1000}); len(got.Page) > 0 || got.Current != nil || got.Stands != 0 {
+		if got := h.readSteps(made, store.StepPage{Limit: 10, MaxBytes: 1000}); len(got.Page) > 0 || got.Current != nil || got.LastStep != 0 {
 			h.Errorf("got %q and the run %+v of a branch without runs", outline(got), got.Current)
 		}
 		h.start(h.startOf(made))
@@ -227,14 +227,14 @@ var storedSteps = []suiteCase{
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		h.create(h.createOf(home))
 		got := h.readSteps(home, store.StepPage{Limit: 1, MaxBytes: 1})
-		if got.Session.Key != home || got.Current != nil || len(got.Page)+len(got.Runs) > 0 || got.More || got.Stands != 0 {
+		if got.Session.Key != home || got.Current != nil || len(got.Page)+len(got.Runs) > 0 || got.More || got.LastStep != 0 {
 			h.Errorf("got %+v of a session without runs", got)
 		}
 	}},
 }
 
 // recordedCommit returns the commit of a step with one message and a record of size bytes.
-func (h *harness) recordedCommit(ref session.Ref, step int32, size int) session.Commit {
+func (h *harness) recordedCommit(ref session.ClaimRef, step int32, size int) session.Commit {
 	c := h.commitOf(ref, step)
 	c.Record = []byte(strings.Repeat("r", size))
 	return c

@@ -55,7 +55,7 @@ type harness struct {
 	Subject
 	now  session.Millis
 	ids  atomic.Int64
-	held map[session.Key]session.Ref // claims made by claimOf while it searched
+	held map[session.Key]session.ClaimRef // claims made by claimOf while it searched
 }
 
 const (
@@ -174,17 +174,17 @@ func sendThen(t testing.TB, s store.Store, f session.Family, key session.Key, ne
 			}
 			family := f
 			family.Targets = targets
-			changes, err := family.Spread(views, own)
+			changes, err := family.Propagate(views, own)
 			if then != nil && len(changes) > 0 {
 				err = then(views[0], changes[0])
 			}
 			return changes, err
 		})
-		wider, ok := errors.AsType[*session.Wider](err)
+		wider, ok := errors.AsType[*session.IncompleteViewError](err)
 		if !ok {
 			return err
 		}
-		targets = wider.Widen(targets)
+		targets = wider.Extend(targets)
 	}
 	return errors.New("the family of the session has no end")
 }

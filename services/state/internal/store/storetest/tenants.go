@@ -44,10 +44,10 @@ var readMethods = []readMethod{
 	{"Owners", func(h *harness, k session.Key) (any, error) { return h.Store.Owners(h.Context(), k, []string{"call"}) }, "SESSION_NOT_FOUND"},
 	{"Family", func(h *harness, k session.Key) (any, error) { return h.Store.Family(h.Context(), k, 9) }, "SESSION_NOT_FOUND"},
 	{"Sessions", func(h *harness, k session.Key) (any, error) {
-		return h.Store.Sessions(h.Context(), k.Tenant, store.SessionQuery{All: []session.Facet{session.OfTag("tag")}, Limit: 9})
+		return h.Store.Sessions(h.Context(), k.Tenant, store.SessionQuery{All: []session.Facet{session.TagFacet("tag")}, Limit: 9})
 	}, ""},
 	{"CountSessions", func(h *harness, k session.Key) (any, error) {
-		return h.Store.CountSessions(h.Context(), k.Tenant, store.SessionQuery{Any: []session.Facet{session.OfTag("tag")}}, 0)
+		return h.Store.CountSessions(h.Context(), k.Tenant, store.SessionQuery{Any: []session.Facet{session.TagFacet("tag")}}, 0)
 	}, ""},
 	{"UsageEntries", func(h *harness, k session.Key) (any, error) { return h.Store.UsageEntries(h.Context(), k, nil, 0, 9) }, "SESSION_NOT_FOUND"},
 	{"UsageSums", func(h *harness, k session.Key) (any, error) {
@@ -124,7 +124,7 @@ var tenants = []suiteCase{
 		}
 		for _, elsewhere := range []string{
 			"Update", "UpdateDue", "Overdue", "Expired", "Remember", "ForgetMemory", // called in the tests
-			"Announce", "Beat", "Stops", "Forget", "Heard", "ForgetUnheard", "Agents", "Close", // without a tenant
+			"Announce", "Heartbeat", "Stops", "UnregisterSilent", "LastSeen", "UnregisterUnseen", "Agents", "Close", // without a tenant
 		} {
 			known[elsewhere] = true
 		}
@@ -155,9 +155,9 @@ func (h *harness) createNamesake(key session.Key, mark string) {
 	})
 	s.Waiting = 1
 	h.write(key, &session.Change{
-		Session: &s,
-		NewRun:  &session.Run{RunID: "waits", AgentType: agent, Status: session.RunWaiting, MessageID: mark, Entry: session.EntryStart, Place: 1},
-		Held:    &session.Held{Messages: []session.Message{{ID: "held", Role: "user", Body: []byte(mark)}}},
+		Session:      &s,
+		NewRun:       &session.Run{RunID: "waits", AgentType: agent, Status: session.RunWaiting, MessageID: mark, Entry: session.EntryStart, QueuePlace: 1},
+		WaitingInput: &session.RunInput{Messages: []session.Message{{ID: "held", Role: "user", Body: []byte(mark)}}},
 	})
 	h.remember(key.Tenant, session.Memory{ID: "memory", EntityID: "e", Source: "s", Text: "word " + mark, CreatedAt: 1, UpdatedAt: 1}, true)
 }

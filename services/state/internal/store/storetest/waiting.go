@@ -56,7 +56,7 @@ var waitingRuns = []suiteCase{
 		ref, _ := h.claim(executor)
 		next := h.start(h.waitingOf(home)).Run
 		commit := h.commitOf(ref, 1)
-		commit.Outcome, commit.Ops = &completed, []session.StateOp{{Key: "n", Kind: session.Replace, Value: "1"}}
+		commit.Outcome, commit.Ops = &completed, []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: "1"}}
 		want := h.commit(commit)
 		same(h, "answer to the repetition", h.commit(commit), want)
 		same(h, "status of the checkpoint", want.Status, session.Completed)
@@ -74,29 +74,29 @@ var waitingRuns = []suiteCase{
 		same(h, "messages", len(h.messages(home)), 3)
 	}},
 	{"every end of a run starts the next one", func(h *harness) {
-		for name, end := range map[string]func(session.Ref){
-			"completed": func(ref session.Ref) { h.finish(ref) },
-			"failed":    func(ref session.Ref) { h.fail(ref) },
-			"interrupted": func(ref session.Ref) {
+		for name, end := range map[string]func(session.ClaimRef){
+			"completed": func(ref session.ClaimRef) { h.finish(ref) },
+			"failed":    func(ref session.ClaimRef) { h.fail(ref) },
+			"interrupted": func(ref session.ClaimRef) {
 				commit := h.commitOf(ref, 1)
 				commit.Outcome = &session.Outcome{Status: session.RunInterrupted}
 				h.commit(commit)
 			},
-			"paused by a host":    func(ref session.Ref) { h.forceStatus(ref.Key, session.Paused) },
-			"completed by a host": func(ref session.Ref) { h.forceStatus(ref.Key, session.Completed) },
-			"stopped while it suspended": func(ref session.Ref) {
+			"paused by a host":    func(ref session.ClaimRef) { h.forceStatus(ref.Key, session.Paused) },
+			"completed by a host": func(ref session.ClaimRef) { h.forceStatus(ref.Key, session.Completed) },
+			"stopped while it suspended": func(ref session.ClaimRef) {
 				h.stop(ref.Key, session.StopAbort, "enough")
 				h.commit(h.suspendingCommit(ref, 1, "call of "+ref.SessionID))
 			},
-			"suspended and stopped": func(ref session.Ref) {
+			"suspended and stopped": func(ref session.ClaimRef) {
 				h.commit(h.suspendingCommit(ref, 1, "call of "+ref.SessionID))
 				same(h, "stop", h.stop(ref.Key, session.StopInterrupt, "enough").Effect, session.StopDone)
 			},
-			"suspended and given up": func(ref session.Ref) {
+			"suspended and given up": func(ref session.ClaimRef) {
 				h.commit(h.suspendingCommit(ref, 1, "call of "+ref.SessionID))
 				same(h, "stop", h.stop(ref.Key, session.StopAbort, "enough").Effect, session.StopDone)
 			},
-			"suspended and rewound": func(ref session.Ref) {
+			"suspended and rewound": func(ref session.ClaimRef) {
 				h.commit(h.commitOf(ref, 1))
 				h.commit(h.suspendingCommit(ref, 2, "call of "+ref.SessionID))
 				h.must(onlyError(h.rewind(ref.Key, h.checkpoints(ref.Key)[1].ID)))
@@ -154,7 +154,7 @@ var waitingRuns = []suiteCase{
 		h.start(h.startOf(home))
 		h.claim(executor)
 		child := h.startOf(at("child"))
-		child.New.ParentID = home.SessionID
+		child.NewSession.ParentID = home.SessionID
 		h.start(child)
 		waits := h.start(h.waitingOf(at("child"))).Run
 		h.forceStatus(home, session.Failed)
@@ -275,7 +275,7 @@ var waitingRuns = []suiteCase{
 		resumes.OnBusy = session.BusyEnqueue
 		expects.Expect.Statuses = []session.Status{session.Active}
 		_, run := h.session(home)
-		has.Seen = run.RunID
+		has.LastSeenRunID = run.RunID
 		for _, c := range []intent{resumes, expects, has} {
 			_, err := h.tryStart(c)
 			h.refuses(err, fault.Conflict, "SESSION_BUSY")
@@ -329,7 +329,7 @@ var waitingRuns = []suiteCase{
 		s, _ := h.session(home)
 		same(h, "status", s.Status, session.SuspendedClientTool)
 		answer := h.submit(h.submitOf(home, "c1"))
-		same(h, "continuation", answer.Continuation, session.NewRun)
+		same(h, "continuation", answer.Continuation, session.ContinueNewRun)
 		next, d := h.claim(executor)
 		same(h, "claimed run", next.RunID, answer.RunID)
 		same(h, "turn", d.View.Run.Turn, int32(2))
@@ -414,14 +414,14 @@ var waitingRuns = []suiteCase{
 		}
 	}},
 	{"calls that are open when a waiting run begins are abandoned", func(h *harness) {
-		for name, end := range map[string]func(session.Ref){
-			"stopped while it suspended": func(ref session.Ref) {
+		for name, end := range map[string]func(session.ClaimRef){
+			"stopped while it suspended": func(ref session.ClaimRef) {
 				interrupts := h.waitingOf(ref.Key)
 				interrupts.OnBusy = session.BusyInterrupt
 				h.start(interrupts)
 				h.commit(h.suspendingCommit(ref, 1, "a of "+ref.SessionID, "b of "+ref.SessionID))
 			},
-			"suspended and stopped": func(ref session.Ref) {
+			"suspended and stopped": func(ref session.ClaimRef) {
 				h.start(h.waitingOf(ref.Key))
 				h.commit(h.suspendingCommit(ref, 1, "a of "+ref.SessionID, "b of "+ref.SessionID))
 				h.stop(ref.Key, session.StopInterrupt, "enough")

@@ -61,7 +61,7 @@ func checkFields[R any](t *testing.T, of *table.Table[R]) {
 func TestARowIsScannedFromTheValuesOfAnEqualOne(t *testing.T) {
 	t.Parallel()
 	columns := table.Calls.All()
-	want := session.Call{CallID: "c", SessionID: "s", Step: 7, Stash: []byte("stash"), CreatedAt: 9, Told: true, Kind: session.Approval}
+	want := session.Call{CallID: "c", SessionID: "s", Step: 7, Stash: []byte("stash"), CreatedAt: 9, LateReported: true, Kind: session.Approval}
 	values := columns.Values(nil, &want)
 	var got session.Call
 	for i, to := range columns.Destinations(nil, &got) {

@@ -123,7 +123,7 @@ var Runs = Table[session.Run]{
 		integer("created_at", func(r *session.Run) *int64 { return (*int64)(&r.CreatedAt) }),
 		integer("deadline_at", func(r *session.Run) *int64 { return (*int64)(&r.DeadlineAt) }),
 		text("on_busy", func(r *session.Run) *string { return (*string)(&r.OnBusy) }),
-		integer("place", func(r *session.Run) *int64 { return &r.Place }),
+		integer("place", func(r *session.Run) *int64 { return &r.QueuePlace }),
 	},
 }
 
@@ -131,7 +131,7 @@ var Runs = Table[session.Run]{
 type Held struct {
 	RunID      string
 	MessageIDs []string
-	Held       *session.Held
+	Held       *session.RunInput
 }
 
 // HeldRuns holds the inputs of waiting runs.
@@ -270,8 +270,8 @@ var Calls = Table[session.Call]{
 		integer("consumed_step", func(c *session.Call) *int32 { return &c.ConsumedStep }),
 		byteString("late", func(c *session.Call) *[]byte { return &c.Late }),
 		integer("late_at", func(c *session.Call) *int64 { return (*int64)(&c.LateAt) }),
-		boolean("told", func(c *session.Call) *bool { return &c.Told }),
-		integer("told_step", func(c *session.Call) *int32 { return &c.ToldStep }),
+		boolean("told", func(c *session.Call) *bool { return &c.LateReported }),
+		integer("told_step", func(c *session.Call) *int32 { return &c.LateReportedStep }),
 	},
 	Fixed: Columns[session.Call]{text("session_id", func(c *session.Call) *string { return &c.SessionID })},
 }

@@ -23,9 +23,9 @@ type partition struct {
 	feed       log.Feed
 	generation atomic.Uint64
 
-	mu     sync.Mutex
-	received  uint64 // the last received offset
-	stored uint64 // the last offset in the log, at the last comparison
+	mu       sync.Mutex
+	received uint64 // the last received offset
+	stored   uint64 // the last offset in the log, at the last comparison
 
 	creating sync.Mutex // held while the stream is created
 }

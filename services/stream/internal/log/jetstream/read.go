@@ -21,8 +21,8 @@ const (
 )
 
 var (
-	errMissingAnswers    = errors.New("messages of an answer are missing")
-	errLagging = errors.New("the copy of the partition that answers is behind its leader")
+	errMissingAnswers = errors.New("messages of an answer are missing")
+	errLagging        = errors.New("the copy of the partition that answers is behind its leader")
 )
 
 // Last implements log.Writer.
