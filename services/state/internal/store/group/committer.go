@@ -17,8 +17,8 @@ import (
 //
 // each has one element per command: nil for a written command, and the error for its
 // caller for a command refused by its own rules, of which nothing was written. A nil
-// each means that all commands were written. err means that no command was written, or
-// that the outcome is unknown.
+// each: all commands were written. err: no command was written, or the outcome is
+// unknown.
 //
 // Write returns soon after ctx ends, retains neither slice, and is called concurrently.
 // It may get a command more than once.
@@ -31,7 +31,7 @@ type Committer[C any] struct {
 	meters       meters
 	entries      sync.Pool // of blank *entry[C]
 	running      sync.WaitGroup
-	errQueueFull error // made once, so that a refusal is cheap
+	errQueueFull error // made once: refusals are cheap
 
 	mu     sync.Mutex // guards the fields below
 	queue  queue[C]

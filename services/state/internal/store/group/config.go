@@ -16,8 +16,7 @@ type Config struct {
 	BatchTimeout time.Duration `env:"HOLDFAST_STATE_BATCH_WITHIN" envDefault:"30s" doc:"longest time of one transaction, with the retries of its commands"`
 }
 
-// Check checks that every bound is above 0. Invalid (CONFIG_INVALID) names the
-// variable.
+// Check requires bounds above 0. Invalid (CONFIG_INVALID) names the variable.
 func (c Config) Check() error {
 	for _, bound := range []struct {
 		variable string

@@ -1,8 +1,8 @@
-// Package group is the group commit of the state service: commands that arrive while a
-// transaction is in flight form the next one.
+// Package group is the group commit of the state service: commands arriving during a
+// transaction form the next one.
 //
 // A transaction costs up to five round trips and a flush to disk, however little it
-// writes. Callers that arrive at the same time share that cost. There is no timer, and
+// writes. Concurrent callers share the cost. There is no timer, and
 // no batch waits until it is full: a single command is written at once, and the more
 // callers there are, the more of them share a transaction. The package does not know
 // SQL or what a command is. A store supplies the Write function.
@@ -16,13 +16,13 @@
 //	       its keys           ▲            (in flight)      │
 //	                          └── first in all its queues ◀─┘
 //
-// Each key has a FIFO queue of the commands that lock it. A command at the head of all
+// Each key has a FIFO queue of its commands. A command at the head of all
 // its queues is ready. A lane takes the commands that have been ready the longest, as
 // many as fit into one transaction. They keep their places in the queues until the
-// transaction ends. There are Config.Lanes lanes. A caller that finds an idle lane
-// writes the first batch on its own goroutine, after a scheduling point at which
-// concurrent callers enqueue. When more commands are ready after that, the lane gets a
-// goroutine, which runs batches until no command is ready.
+// transaction ends. There are Config.Lanes lanes. A caller with an idle lane
+// writes the first batch on its own goroutine, after a scheduling point for concurrent
+// callers to enqueue. When more commands are ready after the batch, the lane gets a
+// goroutine. It runs batches until no command is ready.
 //
 // # Order
 //
@@ -50,7 +50,7 @@
 // A command may have been written already when it is written separately, if the error
 // came after the commit. Commands detect that by their epoch, version or request, or
 // the store returns Unavailable whenever the outcome is unknown. All tries of a batch
-// share Config.Within. Commands that are not written by then get
+// share Config.Within. The remaining commands get
 // context.DeadlineExceeded. An outage while commands are written separately also ends
 // the remaining ones.
 //
@@ -58,7 +58,7 @@
 //
 // The number and the bytes of waiting commands are bounded. A command over a bound is
 // refused at once with Exhausted (QUEUE_FULL): a queue longer than the patience of
-// callers only writes for callers that have given up. Commands in flight do not count;
+// callers only writes for absent callers. Commands in flight do not count;
 // the lanes bound them.
 //
 // # Cancellation and crashes

@@ -28,8 +28,8 @@ type keyEntry[C any] struct {
 	prev, next *keyEntry[C]
 }
 
-// queue orders commands. Each key has a FIFO queue of the commands that lock it; the
-// commands in flight are at its head. A waiting command that is the first in all its
+// queue orders commands. Each key has a FIFO queue of its commands; the commands in
+// flight are at its head. A waiting command that is the first in all its
 // queues is ready. The costs of every operation are independent of the number of
 // commands.
 //

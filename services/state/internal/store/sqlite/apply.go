@@ -71,7 +71,7 @@ func (w *writer) change(before *session.Session, c *session.Change) {
 		write(w, insertRun, w.scope(), c.NewRun)
 	}
 	w.held(c)
-	for i := range c.Messages { // one by one: for a multi-row INSERT, SQLite keeps a statement journal, which is slower
+	for i := range c.Messages { // one by one: a multi-row INSERT needs a statement journal and is slower
 		write(w, insertMessage, w.scope(), &c.Messages[i])
 	}
 	w.journal(c)

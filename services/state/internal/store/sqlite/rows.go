@@ -46,7 +46,7 @@ func readState(ctx context.Context, c *connection, key session.Key, base, versio
 	}
 }
 
-// fillOutcome sets the outcome's status, which the row stores once.
+// fillOutcome sets the outcome's status. The row stores it once, as the run's.
 func fillOutcome(r *session.Run) {
 	if r.Status.Ended() {
 		r.Outcome.Status = r.Status
@@ -113,7 +113,7 @@ func readCheckpoint(ctx context.Context, c *connection, key session.Key, conditi
 	return &k, nil
 }
 
-// readCheckpointNamed returns a checkpoint by its id, which contains its step.
+// readCheckpointNamed returns a checkpoint by its id. The id contains the step.
 func readCheckpointNamed(ctx context.Context, c *connection, key session.Key, id string) (*session.Checkpoint, error) {
 	first, last := session.CheckpointSteps(id)
 	return readCheckpoint(ctx, c, key, `AND k.step BETWEEN ? AND ? AND k.checkpoint_id = ?`, first, last, id)

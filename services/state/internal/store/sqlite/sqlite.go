@@ -15,7 +15,7 @@
 // UpdateDue and the registry use the writing connection between the batches. The
 // longest waiting caller gets it next, so neither starves.
 //
-// A database in memory has a single connection, which reads and writes. The database
+// A database in memory has a single connection for reads and writes. The database
 // ends with it.
 package sqlite
 

@@ -8,7 +8,7 @@ import (
 )
 
 // stepSizes selects the steps of a page and one more: the step, the step before it,
-// whether it begins its run, the lowest ordinal that its messages can have, and its
+// whether it begins its run, the lowest possible ordinal of its messages, and its
 // size. length does not read the record.
 const stepSizes = `SELECT k.step, k.run_id, coalesce(f.step, 0), f.run_id IS NOT k.run_id, ` + firstOrdinal + `,
 		length(k.record) + coalesce((SELECT sum(m.size) FROM messages m WHERE m.tenant = k.tenant AND m.session_id = k.session_id
@@ -20,7 +20,7 @@ const stepSizes = `SELECT k.step, k.run_id, coalesce(f.step, 0), f.run_id IS NOT
 	WHERE k.tenant = ?1 AND k.session_id = ?2 AND k.step > ?3 AND (?4 = '' OR k.run_id = ?4)
 	ORDER BY k.step LIMIT ?5`
 
-// firstOrdinal is the lowest ordinal that a message of the step can have. Its messages
+// firstOrdinal is the lowest possible ordinal of the step's messages. Its messages
 // follow those of the step before, and those from before its run.
 const firstOrdinal = `max(coalesce(f.message_count, 0), coalesce(r.start_message_count, 0))`
 

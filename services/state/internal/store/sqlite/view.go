@@ -272,7 +272,7 @@ func loadUndo(ctx context.Context, c *connection, key session.Key, need session.
 	return err
 }
 
-// loadRewindPoint loads the rows around the message to which the session is rewound.
+// loadRewindPoint loads the rows around the target of a rewind.
 func loadRewindPoint(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
 	if need.RewindToMessage == "" {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// loadAnswer loads the newest run that writes the assistant's message of an id.
+// loadAnswer loads the newest run of an assistant's message.
 func loadAnswer(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
 	if need.AnswerID == "" {
 		return nil
@@ -36,7 +36,7 @@ func loadAnswer(ctx context.Context, c *connection, key session.Key, need sessio
 	return err
 }
 
-// loadFailedStep loads the checkpoint from which the newest run can be retried.
+// loadFailedStep loads the checkpoint for a retry of the newest run.
 func loadFailedStep(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
 	if !need.FailedStep || v.Session.CurrentRunID == "" {
 		return nil
