@@ -13,7 +13,7 @@ func (s *Store) UsageEntries(ctx context.Context, key session.Key, kinds []sessi
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
 		return c.forEach(ctx, `SELECT `+usageColumns.Select("u")+`
 			FROM usage_entries u WHERE tenant = ?1 AND session_id = ?2 AND (?3 = '[]' OR kind IN (SELECT value FROM json_each(?3)))
-			ORDER BY recorded_at, run_id, step, position LIMIT ?4 OFFSET ?5`,
+			ORDER BY recorded_at, run_id, step, position LIMIT 0 + ?4 OFFSET ?5`,
 			arguments(key.Tenant, key.SessionID, jsonList(kinds), limit, offset), func(row scanner) error {
 				var u session.UsageEntry
 				err := row.Scan(usageColumns.Destinations(nil, &u)...)
@@ -35,7 +35,7 @@ func (s *Store) UsageSums(ctx context.Context, tenant string, q store.UsageQuery
 				u.kind, u.source, u.model, u.tool, u.type, u.name, sum(u.prompt_tokens), sum(u.completion_tokens), sum(u.reasoning_tokens),
 				sum(u.cached_tokens), sum(u.total_tokens), sum(u.duration_ms), total(u.value), count(*), sum(u.success), min(u.recorded_at), max(u.recorded_at)
 			FROM usage_entries u WHERE u.tenant = ?2`+conditions+`
-			GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7 LIMIT ?`,
+			GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7 LIMIT 0 + ?`,
 			append(append(arguments(q.Bucket, tenant), args...), limit), func(row scanner) error {
 				var m store.UsageSum
 				u := &m.Usage

@@ -19,6 +19,9 @@ type connection struct {
 const maxStatements = 200
 
 // statement returns the compiled query.
+//
+// Queries limit rows with "LIMIT 0 + ?". SQLite reads the value of a bare "LIMIT ?" when it
+// plans, and so compiles the statement again for every execution.
 func (c *connection) statement(ctx context.Context, query string) (*sql.Stmt, error) {
 	if s := c.statements[query]; s != nil {
 		return s, nil

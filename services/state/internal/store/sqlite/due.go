@@ -84,19 +84,19 @@ const selectDue = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM ru
 const (
 	registered   = ` AND EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = ?)`
 	unregistered = ` AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)`
-	oldestFirst  = ` ORDER BY r.created_at, r.tenant, r.session_id LIMIT ?`
+	oldestFirst  = ` ORDER BY r.created_at, r.tenant, r.session_id LIMIT 0 + ?`
 )
 
 // The queries for due runs. The queries for an agent read an index in its order, so the
 // costs do not depend on the number of runs.
 const (
 	queuedNow     = selectDue + `r.status = 'queued' AND r.agent_type = ? AND r.due_at = 0` + registered + oldestFirst
-	queuedDelayed = selectDue + `r.status = 'queued' AND r.agent_type = ? AND r.due_at > 0 AND r.due_at <= ?` + registered + ` ORDER BY r.due_at LIMIT ?`
+	queuedDelayed = selectDue + `r.status = 'queued' AND r.agent_type = ? AND r.due_at > 0 AND r.due_at <= ?` + registered + ` ORDER BY r.due_at LIMIT 0 + ?`
 	queuedStopped = selectDue + `r.status = 'queued' AND r.stop <> '' AND r.agent_type = ? AND +r.due_at <= ?` + registered + oldestFirst
 	queuedOverdue = selectDue + `r.status = 'queued' AND r.stop = '' AND r.deadline_at > 0 AND r.agent_type = ? AND r.deadline_at <= ? AND +r.due_at <= ?` +
-		registered + ` ORDER BY r.deadline_at LIMIT ?`
-	runningUnregistered = selectDue + `r.executor_id <> '' AND r.status = 'running'` + unregistered + ` LIMIT ?`
-	runningLost         = selectDue + `r.executor_id <> '' AND r.executor_id = ? AND r.status = 'running' AND r.claimed_at < ? AND r.run_id NOT IN (SELECT value FROM json_each(?)) LIMIT ?`
+		registered + ` ORDER BY r.deadline_at LIMIT 0 + ?`
+	runningUnregistered = selectDue + `r.executor_id <> '' AND r.status = 'running'` + unregistered + ` LIMIT 0 + ?`
+	runningLost         = selectDue + `r.executor_id <> '' AND r.executor_id = ? AND r.status = 'running' AND r.claimed_at < ? AND r.run_id NOT IN (SELECT value FROM json_each(?)) LIMIT 0 + ?`
 )
 
 // unservedAgents selects the agents that no registered executor announces, usually none.

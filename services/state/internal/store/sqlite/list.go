@@ -82,7 +82,7 @@ func (f *facetSearch) chooseRarest(ctx context.Context, c *connection) error {
 // count counts the sessions in the range with the facet, up to most.
 func (f *facetSearch) count(ctx context.Context, c *connection, facet session.Facet, most int) (n int, err error) {
 	_, err = c.queryRow(ctx, `SELECT count(*) FROM (SELECT 1 FROM session_facets f WHERE f.tenant = ? AND f.facet = ? AND f.created_at >= ?
-		AND (f.created_at, f.session_id) < (?, ?) LIMIT ?)`,
+		AND (f.created_at, f.session_id) < (?, ?) LIMIT 0 + ?)`,
 		arguments(f.tenant, facet, f.from, f.before.CreatedAt, f.before.SessionID, most), &n)
 	return n, err
 }
@@ -107,7 +107,7 @@ func (f *facetSearch) query() (string, []any) {
 				args = append(args, one)
 			}
 		}
-		walks = append(walks, walk+` ORDER BY f.created_at DESC, f.session_id DESC LIMIT ?`)
+		walks = append(walks, walk+` ORDER BY f.created_at DESC, f.session_id DESC LIMIT 0 + ?`)
 		args = append(args, f.maxSessions)
 	}
 	if len(walks) == 1 {
@@ -128,7 +128,7 @@ func (s *Store) Sessions(ctx context.Context, tenant string, q store.SessionQuer
 		}
 		f.maxSessions = q.Offset + q.Limit
 		places, args := f.query()
-		return c.forEach(ctx, `SELECT s.session_id, `+sessionListed.Select("s")+` FROM (SELECT * FROM (`+places+`) LIMIT ? OFFSET ?) p
+		return c.forEach(ctx, `SELECT s.session_id, `+sessionListed.Select("s")+` FROM (SELECT * FROM (`+places+`) LIMIT 0 + ? OFFSET ?) p
 			CROSS JOIN sessions s ON s.tenant = ? AND s.session_id = p.session_id ORDER BY p.created_at DESC, p.session_id DESC`,
 			append(args, q.Limit, q.Offset, tenant), func(row scanner) error {
 				found := session.Session{}
@@ -153,7 +153,7 @@ func (s *Store) CountSessions(ctx context.Context, tenant string, q store.Sessio
 			f.maxSessions = most
 		}
 		places, args := f.query()
-		_, err = c.queryRow(ctx, `SELECT count(*) FROM (SELECT * FROM (`+places+`) LIMIT ?)`, append(args, f.maxSessions), &n)
+		_, err = c.queryRow(ctx, `SELECT count(*) FROM (SELECT * FROM (`+places+`) LIMIT 0 + ?)`, append(args, f.maxSessions), &n)
 		return err
 	})
 	return n, wrap(ctx, err, "count sessions of tenant %q", tenant)

@@ -68,14 +68,14 @@ func (s *Store) Memory(ctx context.Context, tenant, id string) (*session.Memory,
 func (s *Store) Recall(ctx context.Context, tenant string, q store.MemoryQuery) (found []store.Recalled, err error) {
 	args := arguments(tenant, q.EntityID, q.Source, q.Limit)
 	const about = ` m.tenant = ?1 AND (?2 = '' OR m.entity_id = ?2) AND (?3 = '' OR m.source = ?3)`
-	query := `SELECT ` + memoryFields + `, 0 FROM memories m WHERE` + about + ` ORDER BY m.updated_at DESC, m.memory_id LIMIT ?4`
+	query := `SELECT ` + memoryFields + `, 0 FROM memories m WHERE` + about + ` ORDER BY m.updated_at DESC, m.memory_id LIMIT 0 + ?4`
 	if len(q.Words) > 0 {
 		args = append(args, jsonList(q.Words), q.MinHits)
 		query = `SELECT ` + memoryFields + `, w.hits FROM
 				(SELECT memory_id, count(*) AS hits FROM memory_words WHERE tenant = ?1 AND word IN (SELECT value FROM json_each(?5))
 					GROUP BY memory_id HAVING count(*) >= ?6) w
 				CROSS JOIN memories m ON m.memory_id = w.memory_id
-			WHERE` + about + ` ORDER BY w.hits DESC, m.updated_at DESC, m.memory_id LIMIT ?4`
+			WHERE` + about + ` ORDER BY w.hits DESC, m.updated_at DESC, m.memory_id LIMIT 0 + ?4`
 	}
 	err = s.read(ctx, func(c *connection) error {
 		return c.forEach(ctx, query, args, func(row scanner) error {
@@ -105,7 +105,7 @@ func (s *Store) ForgetMemory(ctx context.Context, tenant, id string) (known bool
 func (s *Store) Entities(ctx context.Context, tenant string, after store.EntityCount, limit int) (list []store.EntityCount, err error) {
 	err = s.read(ctx, func(c *connection) error {
 		return c.forEach(ctx, `SELECT entity_id, source, count(*) FROM memories
-			WHERE tenant = ?1 AND (?2 OR (entity_id, source) > (?3, ?4)) GROUP BY entity_id, source ORDER BY entity_id, source LIMIT ?5`,
+			WHERE tenant = ?1 AND (?2 OR (entity_id, source) > (?3, ?4)) GROUP BY entity_id, source ORDER BY entity_id, source LIMIT 0 + ?5`,
 			arguments(tenant, after == (store.EntityCount{}), after.EntityID, after.Source, limit), func(row scanner) error {
 				var e store.EntityCount
 				err := row.Scan(&e.EntityID, &e.Source, &e.Count)

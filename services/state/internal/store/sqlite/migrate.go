@@ -68,7 +68,7 @@ func fillFacets(ctx context.Context, c *connection) error {
 	for last := int64(math.MinInt64); ; {
 		var page []session.Session
 		err := c.forEach(ctx, `SELECT rowid, tenant, session_id, agent_type, parent_id, status, user_id, organization_id, tags, metadata, created_at
-			FROM sessions WHERE rowid > ? ORDER BY rowid LIMIT ?`, arguments(last, fillPageSize), func(row scanner) error {
+			FROM sessions WHERE rowid > ? ORDER BY rowid LIMIT 0 + ?`, arguments(last, fillPageSize), func(row scanner) error {
 			var s session.Session
 			err := row.Scan(&last, &s.Tenant, &s.SessionID, &s.AgentType, &s.ParentID, &s.Status, &s.UserID, &s.OrganizationID,
 				table.AsJSON(&s.Tags), table.AsJSON(&s.Metadata), &s.CreatedAt)

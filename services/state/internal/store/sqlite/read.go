@@ -84,7 +84,7 @@ func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *se
 func (s *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
 		return c.forEach(ctx, `SELECT `+runListed.Select("r")+` FROM runs r
-			WHERE r.tenant = ?1 AND r.session_id = ?2 AND r.turn > 0 AND (?3 = 0 OR r.turn < ?3) ORDER BY r.turn DESC LIMIT ?4`,
+			WHERE r.tenant = ?1 AND r.session_id = ?2 AND r.turn > 0 AND (?3 = 0 OR r.turn < ?3) ORDER BY r.turn DESC LIMIT 0 + ?4`,
 			arguments(key.Tenant, key.SessionID, beforeTurn, limit), func(row scanner) error {
 				var r session.Run
 				err := row.Scan(runListed.Destinations(nil, &r)...)
@@ -111,7 +111,7 @@ func (s *Store) Messages(ctx context.Context, key session.Key, page store.Page) 
 		total = found.MessageCount
 		messages, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM
 				(SELECT *, sum(size) OVER (ORDER BY ordinal) AS total FROM
-					(SELECT * FROM messages WHERE tenant = ?1 AND session_id = ?2 AND ordinal >= ?3 ORDER BY ordinal LIMIT ?4)) m
+					(SELECT * FROM messages WHERE tenant = ?1 AND session_id = ?2 AND ordinal >= ?3 ORDER BY ordinal LIMIT 0 + ?4)) m
 			WHERE m.total <= ?5 OR m.ordinal = ?3 ORDER BY m.ordinal`, key.Tenant, key.SessionID, page.From, page.Limit, page.MaxBytes)
 		return err
 	})
@@ -146,7 +146,7 @@ func (s *Store) Checkpoints(ctx context.Context, key session.Key, beforeStep int
 			return err
 		}
 		return c.forEach(ctx, `SELECT `+checkpointFields+` FROM checkpoints k
-			WHERE k.tenant = ?1 AND k.session_id = ?2 AND (?3 = 0 OR k.step < ?3) ORDER BY k.step DESC LIMIT ?4 OFFSET ?5`,
+			WHERE k.tenant = ?1 AND k.session_id = ?2 AND (?3 = 0 OR k.step < ?3) ORDER BY k.step DESC LIMIT 0 + ?4 OFFSET ?5`,
 			arguments(key.Tenant, key.SessionID, beforeStep, limit, offset), func(row scanner) error {
 				var k session.Checkpoint
 				err := row.Scan(checkpointListed.Destinations(nil, &k)...)
@@ -192,7 +192,7 @@ func (s *Store) Family(ctx context.Context, key session.Key, limit int) (family 
 func familyIDs(ctx context.Context, c *connection, key session.Key, limit int) ([]string, error) {
 	ids := []string{key.SessionID}
 	for i := 0; i < len(ids) && len(ids) < limit; i++ {
-		err := c.forEach(ctx, `SELECT session_id FROM session_facets WHERE tenant = ? AND facet = ? ORDER BY session_id LIMIT ?`,
+		err := c.forEach(ctx, `SELECT session_id FROM session_facets WHERE tenant = ? AND facet = ? ORDER BY session_id LIMIT 0 + ?`,
 			arguments(key.Tenant, session.ParentFacet(ids[i]), limit-len(ids)), func(row scanner) error {
 				var id string
 				err := row.Scan(&id)

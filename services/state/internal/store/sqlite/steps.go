@@ -18,7 +18,7 @@ const stepSizes = `SELECT k.step, k.run_id, coalesce(f.step, 0), f.run_id IS NOT
 		(SELECT max(step) FROM checkpoints WHERE tenant = k.tenant AND session_id = k.session_id AND step < k.step)
 	LEFT JOIN runs r ON r.tenant = k.tenant AND r.session_id = k.session_id AND r.run_id = k.run_id
 	WHERE k.tenant = ?1 AND k.session_id = ?2 AND k.step > ?3 AND (?4 = '' OR k.run_id = ?4)
-	ORDER BY k.step LIMIT ?5`
+	ORDER BY k.step LIMIT 0 + ?5`
 
 // firstOrdinal is the lowest possible ordinal of the step's messages. Its messages
 // follow those of the step before, and those from before its run.

@@ -175,7 +175,7 @@ func loadMessages(ctx context.Context, c *connection, key session.Key, need sess
 	var err error
 	v.Tail, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM
 			(SELECT *, sum(size) OVER (ORDER BY ordinal DESC) AS total, row_number() OVER (ORDER BY ordinal DESC) AS place FROM
-				(SELECT * FROM messages WHERE tenant = ? AND session_id = ? ORDER BY ordinal DESC LIMIT ?)) m
+				(SELECT * FROM messages WHERE tenant = ? AND session_id = ? ORDER BY ordinal DESC LIMIT 0 + ?)) m
 		WHERE m.total <= ? OR m.place = 1 ORDER BY m.ordinal DESC`, key.Tenant, key.SessionID, need.Tail.MaxMessages, need.Tail.MaxBytes)
 	slices.Reverse(v.Tail)
 	return err

@@ -31,7 +31,7 @@ func loadAnswer(ctx context.Context, c *connection, key session.Key, need sessio
 		return err
 	}
 	a.Questions, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.ordinal < ?
-		AND m.role = 'user' AND m.step = 0 ORDER BY m.ordinal DESC LIMIT ?`, key.Tenant, key.SessionID, before, session.MaxQuestions)
+		AND m.role = 'user' AND m.step = 0 ORDER BY m.ordinal DESC LIMIT 0 + ?`, key.Tenant, key.SessionID, before, session.MaxQuestions)
 	v.Answer = a
 	return err
 }
