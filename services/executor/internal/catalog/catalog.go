@@ -1,4 +1,4 @@
-// Package catalog defines what a worker needs to know of the agents that it runs.
+// Package catalog defines the agents of an executor as its worker sees them.
 package catalog
 
 import (
@@ -12,17 +12,16 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Catalog finds the agents that an executor serves. They may change while it runs. Safe
+// Catalog finds the agents of an executor. They may change while it runs. Safe
 // for concurrent use.
 type Catalog interface {
 	// Types returns the types to announce to the state service, by name.
 	Types() []Type
-	// Resolve returns the agent of a run, which uses it until its claim ends. NotFound
+	// Resolve returns the agent of a run until the end of its claim. NotFound
 	// (AGENT_NOT_FOUND): there is no such type, or no longer. Other errors come from a factory and
 	// fail the run.
 	Resolve(ctx context.Context, f For) (Agent, error)
-	// Changed returns a channel that is closed when Types changes after the call; nil if it
-	// never changes.
+	// Changed returns a channel. It is closed when Types changes after the call; nil for never.
 	Changed() <-chan struct{}
 }
 
@@ -33,7 +32,7 @@ type Type struct {
 	OnBusy      agent.BusyPolicy
 }
 
-// For identifies the run that uses an agent.
+// For identifies the run of an agent.
 type For struct{ AgentType, Tenant, SessionID, RunID, UserID string }
 
 // Agent is an agent with its models.
@@ -52,7 +51,7 @@ func (a Agent) FindModel(name string) (model.Model, error) {
 	return m, nil
 }
 
-// Static is a catalog that never changes.
+// Static is a constant catalog.
 type Static []Agent
 
 // Types returns the types to announce.

@@ -76,7 +76,7 @@ func ParseAgents(data []byte, dir string, lookupEnv func(string) (string, bool))
 }
 
 // With returns the agents of both sets. An agent of others replaces one of the same name. The
-// new set takes over what both sets have open.
+// new set takes over the MCP servers of both.
 func (a *Agents) With(others *Agents) *Agents {
 	list := slices.Clone(others.list)
 	for _, own := range a.list {
@@ -97,7 +97,7 @@ func (a *Agents) Definitions() []agent.Agent {
 	return definitions
 }
 
-// Close releases the MCP servers of the agents. A server ends after the last run that uses it.
+// Close releases the MCP servers of the agents. A server ends after its last run.
 func (a *Agents) Close() {
 	a.once.Do(func() {
 		for _, s := range a.servers {
@@ -106,7 +106,7 @@ func (a *Agents) Close() {
 	})
 }
 
-// Discard closes a set that no run has used, and waits until its MCP servers have ended.
+// Discard closes an unused set, and waits for the end of its MCP servers.
 func Discard(a *Agents) {
 	a.Close()
 	for _, s := range a.servers {
@@ -136,7 +136,7 @@ type loader struct {
 	leases []*lease // of the new set
 }
 
-// load makes a set of the agents that read returns. If that fails, nothing stays open.
+// load makes a set of the agents from read. On failure nothing stays open.
 func (l *loader) load(read func(agents.Known) (*agents.Set, error)) (*Agents, error) {
 	if err := l.config.check(); err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (l *loader) load(read func(agents.Known) (*agents.Set, error)) (*Agents, er
 	return loaded, nil
 }
 
-// known returns what files may refer to.
+// known returns everything that files may refer to.
 func (l *loader) known() agents.Known {
 	allowed := mcptool.Allowed{Commands: l.config.MCPCommands, Hosts: l.config.toolHosts()}
 	peers := mcptool.Peers{Allowed: allowed, Lookup: l.lookupNamed, Own: l.lookupEnv, Log: l.log, Now: time.Now}

@@ -30,20 +30,19 @@ type Catalog struct {
 var _ catalog.Catalog = (*Catalog)(nil)
 
 // NewCatalog returns the catalog of a registry. The hooks are called after those of each agent.
-// lookupEnv finds the API keys of providers that agents registered in Go name.
+// lookupEnv finds the API keys of providers for agents registered in Go.
 //
-// Invalid (MODEL_INVALID): the detail has one line for each model that cannot be opened.
+// Invalid (MODEL_INVALID): the detail has one line for each unusable model.
 func NewCatalog(r *Registry, hooks agent.Hooks, lookupEnv func(string) (string, bool)) (*Catalog, error) {
 	c := &Catalog{registry: r, hooks: hooks, lookupEnv: lookupEnv, engines: map[string]model.Model{}}
 	return c, c.check()
 }
 
-// releaseInterval is how long an MCP server that the files no longer name may outlive the last
-// run that has its tools.
+// releaseInterval is how long a removed MCP server may outlive its last run.
 const releaseInterval = time.Second
 
-// Run follows the files of the registry, and releases the MCP servers of runs that have ended,
-// until ctx ends. live returns the runs that the worker holds.
+// Run follows the files of the registry, and releases the MCP servers of ended runs,
+// until ctx ends. live returns the held runs.
 func (c *Catalog) Run(ctx context.Context, live func() []string, log *slog.Logger) {
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -60,7 +59,7 @@ func (c *Catalog) Run(ctx context.Context, live func() []string, log *slog.Logge
 	}
 }
 
-// releaseEnded releases the MCP servers of runs that have ended.
+// releaseEnded releases the MCP servers of ended runs.
 func (c *Catalog) releaseEnded(live func() []string) {
 	for _, pool := range c.registry.connected() {
 		pool.releaseEnded(c, live)
@@ -74,7 +73,7 @@ func (c *Catalog) Types() []catalog.Type {
 	return c.registry.types()
 }
 
-// Changed returns a channel that is closed when Types changes after the call.
+// Changed returns a channel. It is closed when Types changes after the call.
 func (c *Catalog) Changed() <-chan struct{} {
 	c.registry.mu.Lock()
 	defer c.registry.mu.Unlock()

@@ -46,7 +46,7 @@ func (c AgentsConfig) mayName(variable string) bool {
 	})
 }
 
-// lookupNamed finds a variable that a file names, if files may name it.
+// lookupNamed finds a variable for a file, if files may name it.
 func (l *loader) lookupNamed(variable string) (string, bool) {
 	if !l.config.mayName(variable) {
 		return "", false
@@ -91,7 +91,7 @@ func (c AgentsConfig) checkBaseURL(baseURL, providersOwn string) error {
 	if err != nil {
 		return err
 	}
-	address, _ := netip.ParseAddr(u.Hostname()) // the zero address for a name, which is no loopback
+	address, _ := netip.ParseAddr(u.Hostname()) // the zero address for a name: no loopback
 	if u.Scheme == own.Scheme && u.Host == own.Host || address.Unmap().IsLoopback() || strings.EqualFold(u.Hostname(), "localhost") {
 		return nil
 	}

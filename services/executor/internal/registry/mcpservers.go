@@ -11,9 +11,8 @@ import (
 )
 
 // mcpServers is a pool of connected MCP servers: one for each configuration, shared by all sets
-// of agents and all runs that use it, and closed after the last of them. A server that a reload
-// does not change keeps its session, and a server that a reload removes lives as long as the
-// runs that have its tools. Safe for concurrent use.
+// of agents and all runs that use it, and closed after the last of them. After a reload, an
+// unchanged server keeps its session, and a removed one lives as long as the runs with its tools. Safe for concurrent use.
 type mcpServers struct {
 	mu      sync.Mutex
 	list    []*lease
@@ -29,7 +28,7 @@ type lease struct {
 	runs   map[user]bool
 }
 
-// user is a run that an executor holds.
+// user is a held run of an executor.
 type user struct {
 	catalog *Catalog // the executor's
 	runID   string
@@ -64,7 +63,7 @@ func (s *mcpServers) find(c mcptool.Config) *lease {
 	return nil
 }
 
-// hold keeps the server open until the run has ended. The caller holds a set that uses it.
+// hold keeps the server open until the run has ended. The caller holds a set with it.
 func (l *lease) hold(u user) {
 	l.all.mu.Lock()
 	defer l.all.mu.Unlock()
@@ -79,8 +78,7 @@ func (l *lease) release() {
 	l.all.closeIdle()
 }
 
-// releaseEnded ends the use by runs that the executor no longer holds. live returns the runs
-// that it holds. A run is live when it begins to use a server, so live must be called with mu
+// releaseEnded ends the use by runs no longer held by the executor. live returns the held runs. A run is live when it begins to use a server, so live must be called with mu
 // held.
 func (s *mcpServers) releaseEnded(c *Catalog, live func() []string) {
 	s.mu.Lock()

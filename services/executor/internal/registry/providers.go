@@ -26,12 +26,12 @@ type ModelConfig struct {
 	API string
 	// Script is the script of a scripted model, in YAML.
 	Script string
-	// IdleTimeout ends a call that has received no byte for so long; 0 is the provider's own.
+	// IdleTimeout ends a call without a byte for so long; 0 is the provider's own.
 	IdleTimeout time.Duration
 }
 
 // OpenModel makes a model of a built-in provider, for Registry.Model: for example of a server
-// that speaks the API of OpenAI under another name and address, or of a script.
+// with the API of OpenAI under another name and address, or of a script.
 func OpenModel(c ModelConfig) (model.Model, error) {
 	switch c.Provider {
 	case "openai":
@@ -60,7 +60,7 @@ type remote struct {
 	urlVariables []string // and with another base URL
 }
 
-// remoteProvider returns a built-in provider that has servers of its own.
+// remoteProvider returns a built-in provider with servers of its own.
 func remoteProvider(name string) (remote, bool) {
 	switch name {
 	case "openai":
@@ -86,7 +86,7 @@ func openRemote(provider string, lookupEnv func(string) (string, bool)) (model.M
 	return OpenModel(ModelConfig{Provider: provider, BaseURL: url, APIKey: key})
 }
 
-// firstSet returns the value of the first variable that is set and not empty.
+// firstSet returns the value of the first variable with one.
 func firstSet(lookupEnv func(string) (string, bool), names []string) (value string) {
 	for _, name := range names {
 		found, _ := lookupEnv(name)

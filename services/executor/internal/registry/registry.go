@@ -1,4 +1,4 @@
-// Package registry holds the agents that an executor serves: those registered in Go, their
+// Package registry holds the agents of an executor: those registered in Go, their
 // factories, and those declared in YAML files, with their models and MCP servers. It follows the
 // files, and gives the worker the agent of each run.
 package registry
@@ -24,8 +24,8 @@ type For = catalog.For
 // may be called by many goroutines at once. Its error or panic fails the run.
 type Factory func(ctx context.Context, f For) (agent.Agent, error)
 
-// Registry holds the agents that an executor serves. They may change while it runs: a run uses
-// the agent that was registered when the executor claimed it. Safe for concurrent use.
+// Registry holds the agents of an executor. They may change while it runs: a run uses
+// the agent registered at its claim. Safe for concurrent use.
 type Registry struct {
 	loading sync.Mutex // held while files are read; before mu
 	mu      sync.Mutex
@@ -88,7 +88,7 @@ func (r *Registry) add(agentType string, e entry) error {
 	return nil
 }
 
-// maxAgents is the most agents that an executor may announce to the state service.
+// maxAgents is the state service's limit for the agents of an executor.
 const maxAgents = 1000
 
 func tooMany(count int) error {
@@ -128,7 +128,7 @@ func (r *Registry) Get(agentType string) (a agent.Agent, ok bool) {
 	return e.current(), true
 }
 
-// Resolve returns the agent that a run would use. NotFound (AGENT_NOT_FOUND); Invalid
+// Resolve returns the agent for a run. NotFound (AGENT_NOT_FOUND); Invalid
 // (AGENT_INVALID): a factory has made an invalid agent. A panic of the factory reaches the caller.
 func (r *Registry) Resolve(ctx context.Context, f For) (agent.Agent, error) {
 	r.mu.Lock()
@@ -195,7 +195,7 @@ func (r *Registry) Close() error {
 	return nil
 }
 
-// connected returns the MCP servers of all sets that are served or that runs use.
+// connected returns the MCP servers of all sets in use.
 func (r *Registry) connected() []*mcpServers {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -203,8 +203,8 @@ func (r *Registry) connected() []*mcpServers {
 	return slices.Collect(maps.Keys(r.pools))
 }
 
-// Use serves a set of agents in YAML and closes the set that it replaces. Live runs keep the
-// agents of that set. Conflict (AGENT_EXISTS): an agent registered in Go has one of the names;
+// Use serves a set of agents in YAML and closes the former set. Live runs keep the
+// agents of the former set. Conflict (AGENT_EXISTS): an agent registered in Go has one of the names;
 // the former set stays. TooLarge (TOO_MANY_AGENTS). Invalid (AGENTS_MISSING) for nil.
 func (r *Registry) Use(set *Agents) error {
 	if set == nil {
@@ -276,8 +276,8 @@ func (r *Registry) Has(agentType string) bool {
 	return ok
 }
 
-// checkAnnounced returns Invalid (AGENT_INVALID) for a name or description that the state
-// service would refuse.
+// checkAnnounced returns Invalid (AGENT_INVALID) for a name or description refused by the state
+// service.
 func checkAnnounced(agentType, description string) error {
 	var lines []string
 	for _, p := range (agent.Agent{Name: agentType, Description: description}).Problems() {
