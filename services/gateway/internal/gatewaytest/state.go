@@ -33,6 +33,7 @@ type State struct {
 	failures int // how many of the next calls fail
 	failure  error
 	entered  int // calls so far
+	inFlight int
 	steps    int // of them, for steps
 	starts   []*statev1.StartRunRequest
 	stops    []*statev1.RequestStopRequest
@@ -70,16 +71,18 @@ func (s *State) intercept(ctx context.Context, r any, _ *grpc.UnaryServerInfo, n
 		r.Limit = atMost(r.GetLimit(), maxSteps)
 	}
 	answer, err := next(ctx, r)
-	if err == nil {
-		s.done(r)
-	}
+	s.done(r, err)
 	return answer, err
 }
 
 // done records a successful call.
-func (s *State) done(r any) {
+func (s *State) done(r any, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.inFlight--
+	if err != nil {
+		return
+	}
 	switch r := r.(type) {
 	case *statev1.RequestStopRequest:
 		s.stops = append(s.stops, r)
@@ -104,6 +107,7 @@ func (s *State) enter(r any) error {
 		s.failures--
 		return s.failure
 	}
+	s.inFlight++
 	switch r := r.(type) {
 	case *statev1.StartRunRequest:
 		s.starts = append(s.starts, proto.CloneOf(r))
@@ -158,6 +162,13 @@ func (s *State) Entered() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.entered
+}
+
+// InFlight returns the number of calls in flight.
+func (s *State) InFlight() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inFlight
 }
 
 // Asked returns the number of ListSteps calls so far.

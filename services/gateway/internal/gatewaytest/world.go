@@ -94,8 +94,8 @@ func services(t testing.TB, ids *idSequence) (*state.Service, *stream.Service) {
 			"HOLDFAST_STATE_STORE=memory",
 			"HOLDFAST_STATE_SILENT_AFTER=24h", "HOLDFAST_STATE_BROKEN_AFTER=0s", // the executor sends no heartbeats
 			"HOLDFAST_STATE_MAX_WAITING=3",
-			// Under fake time, each of these would run for every moment of a long pause.
-			"HOLDFAST_STATE_CLAIM_POLL=1m", "HOLDFAST_STATE_STOP_POLL=1m", "HOLDFAST_STATE_SWEEP_EVERY=2s",
+			// Under fake time, polls run for all of a long pause. A claim that misses its signal waits for a poll.
+			"HOLDFAST_STATE_CLAIM_POLL=1s", "HOLDFAST_STATE_STOP_POLL=1m", "HOLDFAST_STATE_SWEEP_EVERY=2s",
 		}),
 		config.Load(&streamConfig, []string{"HOLDFAST_STREAM_BUS=memory"}),
 	)
