@@ -20,8 +20,8 @@ var (
 	liveSessions = flag.Int("faults.sessions", 100, "how many runs are live under faults")
 	// window is how long faults are injected. The default is one round, in which each kind of fault happens.
 	window = flag.Duration("faults.window", round, "how long servers are killed and frozen under load")
-	// copyAge is the least age of a copy of the log that is put back under load. With the default it lacks
-	// several steps of each run; make torture puts back copies that lack most of the log.
+	// copyAge is the least age of a copy of the log that is put back under load. make torture puts back
+	// copies of two minutes, which lack more of the log.
 	copyAge = flag.Duration("faults.copyage", 18*time.Second, "how old copies of the log are, at least, when they are put back under load")
 )
 

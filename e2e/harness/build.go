@@ -111,7 +111,7 @@ func build(packages ...string) (err error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return fmt.Errorf("lock the binaries: %w", err)
 	}
-	// Without debugging information they link in half the time.
+	// Without debugging information they link faster.
 	args := append([]string{"build", "-ldflags=-s -w", "-o", dir + string(filepath.Separator)}, packages...)
 	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// window is how long the clients work. The default meets each kind of fault a few times; make torture has the
-// window for two faults that overlap in a rare way.
+// window is how long the clients work. The default meets each kind of fault; make torture has a longer window
+// for rare orders of faults.
 var window = flag.Duration("history.window", 8*time.Second, "how long the history is")
 
 func TestMain(m *testing.M) { harness.Main(m, 0) }

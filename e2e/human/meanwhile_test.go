@@ -126,8 +126,8 @@ func anAnswerIsTakenOrLate(t *testing.T, w *world) {
 				stored := r.settled("completed")
 				seen, n := r.last(2).result("call_hurry")
 				taken := strings.Contains(seen, answer)
-				if n != 1 || !taken && !strings.Contains(seen, "nobody answered") {
-					r.Errorf("the model saw %d results, %q; want the answer, or that nobody gave one", n, seen)
+				if n != 1 || !taken && !strings.Contains(seen, "no answer to this call arrived in time") {
+					r.Errorf("the model saw %d results, %q; want the answer, or that none arrived in time", n, seen)
 				}
 				happened := "late"
 				switch {
