@@ -75,11 +75,11 @@ agents:
 `)
 }
 
-// said is the content of an assistant message with only this text.
-func said(text string) string { return fmt.Sprintf("text %q\n", text) }
+// textContent is the content of an assistant message with only this text.
+func textContent(text string) string { return fmt.Sprintf("text %q\n", text) }
 
-// noted is the content of a call of a note tool in an assistant message.
-func noted(tool, input, output string) string {
+// noteContent is the content of a call of a note tool in an assistant message.
+func noteContent(tool, input, output string) string {
 	return fmt.Sprintf("%s%s output-available %s\n", tool, input, output)
 }
 

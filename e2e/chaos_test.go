@@ -117,11 +117,11 @@ func checkChaotic(t *testing.T, s *harness.System, i int) {
 	late := s.Native(t, session, 0)
 	late.Whole()
 	if got, want := late.Text(), chaoticAnswer(texts[0])+chaoticAnswer(texts[1]); got != want {
-		t.Errorf("the stream of %s says %q, want %q\n%s", session, got, want, late.Heard())
+		t.Errorf("the stream of %s says %q, want %q\n%s", session, got, want, late.Dump())
 	}
 	for kind, want := range map[string]int{"run_started": 2, "run_completed": 2, "step_started": late.Count("step_committed"), "tool_start": late.Count("tool_end")} {
 		if got := late.Count(kind); got != want {
-			t.Errorf("the stream of %s holds %d %s, want %d\n%s", session, got, kind, want, late.Heard())
+			t.Errorf("the stream of %s holds %d %s, want %d\n%s", session, got, kind, want, late.Dump())
 		}
 	}
 	if effects := s.Effects.Lines(fmt.Sprintf("chaos%02d", i)); len(effects) > 1 {

@@ -58,7 +58,7 @@ func TestTheConnectAPI(t *testing.T) {
 			t.Errorf("the repetition started %v, want the first run of %v", second, first)
 		}
 		s.WaitStatus(t, "once", "completed")
-		checkTranscript(t, s.Client, "once", "user:", said("hello"), "assistant:", said("You said: hello"))
+		checkTranscript(t, s.Client, "once", "user:", textContent("hello"), "assistant:", textContent("You said: hello"))
 	})
 }
 

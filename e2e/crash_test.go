@@ -22,23 +22,23 @@ func TestAnotherExecutorFinishesTheTextOfAKilledOne(t *testing.T) {
 	native.Until("half of the text", func(n *harness.NativeStream) bool { return len(n.Text()) >= len(story())/2 })
 
 	s.Busy().Kill()
-	model.goOn("tell me a story")
+	model.release("tell me a story")
 
-	checkContent(t, "who had asked", asking.Whole(), said(story()))
-	checkContent(t, "who had attached", watching.Whole(), said(story()))
+	checkContent(t, "who had asked", asking.Whole(), textContent(story()))
+	checkContent(t, "who had attached", watching.Whole(), textContent(story()))
 	native.Whole()
-	checkNative(t, "who was there", native, told(story())+"end\n")
+	checkNative(t, "who was there", native, nativeContent(story())+"end\n")
 	if native.Rewinds == 0 {
-		t.Errorf("nothing was taken back of the half that was told twice\n%s", native.Heard())
+		t.Errorf("nothing was taken back of the half that was told twice\n%s", native.Dump())
 	}
-	checkWhole(t, s, "story", told(story())+"end\n", "user:", said("tell me a story"), "assistant:", said(story()))
+	checkWhole(t, s, "story", nativeContent(story())+"end\n", "user:", textContent("tell me a story"), "assistant:", textContent(story()))
 
 	s.Gateway.Restart() // which forgets who has seen the end
 	again := s.Attach(t, "story")
 	if again == nil {
 		t.Fatal("there is nothing to attach to (204) at a gateway that does not know that anybody has seen the end")
 	}
-	checkContent(t, "who came late", again.Whole(), said(story()))
+	checkContent(t, "who came late", again.Whole(), textContent(story()))
 }
 
 func TestAKilledExecutorsToolsAreNotRunAgainWhenTheirResultIsKnown(t *testing.T) {
@@ -46,7 +46,7 @@ func TestAKilledExecutorsToolsAreNotRunAgainWhenTheirResultIsKnown(t *testing.T)
 	s := harness.Start(t, harness.Options{Agents: agents(), Executors: 2})
 	asking := s.Chat(t, "tools", "worker", "three notes")
 	asking.Until("the quick tool's result", func(m harness.UIMessage) bool {
-		return strings.Contains(m.Content(), noted("note", `{"text":"quick"}`, `{"written":true}`))
+		return strings.Contains(m.Content(), noteContent("note", `{"text":"quick"}`, `{"written":true}`))
 	})
 	s.Effects.Wait("slow-never")
 	s.Effects.Wait("slow-safe")
@@ -73,7 +73,7 @@ func TestAKilledExecutorsToolsAreNotRunAgainWhenTheirResultIsKnown(t *testing.T)
 	late.Whole()
 	for kind, want := range map[string]int{"run_started": 1, "step_started": 2, "step_committed": 2, "tool_start": 3, "tool_end": 3, "run_completed": 1} {
 		if got := late.Count(kind); got != want {
-			t.Errorf("the stream holds %d %s, want %d\n%s", got, kind, want, late.Heard())
+			t.Errorf("the stream holds %d %s, want %d\n%s", got, kind, want, late.Dump())
 		}
 	}
 }
@@ -126,15 +126,15 @@ func TestAConversationSurvivesTheDeathOf(t *testing.T) {
 			asking.UntilText(len(story()) / 3)
 			s.Effects.Wait("slowly")
 			victim.Restart() // in the middle of the answer, and of a tool
-			checkContent(t, "the answer in whose middle it died", s.Follow(t, asking, "talk"), said(story()))
+			checkContent(t, "the answer in whose middle it died", s.Follow(t, asking, "talk"), textContent(story()))
 			checkSlowNote(t, s, s.Follow(t, working, "work"), name != "executor")
 
 			victim.Restart() // between two answers
 			checkContent(t, "the answer after it died", s.Follow(t, s.Chat(t, "talk", "talker", "recite"), "talk"),
-				said("You said: tell me a story, recite"))
-			checkWhole(t, s, "talk", told(story())+told("You said: tell me a story, recite")+"end\n",
-				"user:", said("tell me a story"), "assistant:", said(story()),
-				"user:", said("recite"), "assistant:", said("You said: tell me a story, recite"))
+				textContent("You said: tell me a story, recite"))
+			checkWhole(t, s, "talk", nativeContent(story())+nativeContent("You said: tell me a story, recite")+"end\n",
+				"user:", textContent("tell me a story"), "assistant:", textContent(story()),
+				"user:", textContent("recite"), "assistant:", textContent("You said: tell me a story, recite"))
 		})
 	}
 }
@@ -146,7 +146,7 @@ func checkSlowNote(t *testing.T, s *harness.System, answer harness.UIMessage, kn
 	if got := s.Effects.Lines("slowly"); len(got) != 1 {
 		t.Errorf("the tool has left %d effects, want 1: %q", len(got), got)
 	}
-	want := noted("note", `{"afterMs":1500,"text":"slowly"}`, `{"written":true}`) + said("It is noted.")
+	want := noteContent("note", `{"afterMs":1500,"text":"slowly"}`, `{"written":true}`) + textContent("It is noted.")
 	if known && answer.Content() != want {
 		t.Errorf("the answer with the tool: got\n%swant\n%s", answer.Content(), want)
 	}
@@ -169,8 +169,8 @@ func TestNothingIsLostByAGracefulStopOf(t *testing.T) {
 			asking.UntilText(len(story()) / 3)
 			t.Logf("the %s took %v to stop", name, victim.Stop(harness.StopLimit))
 			victim.Start()
-			checkContent(t, "the answer in whose middle it was stopped", s.Follow(t, asking, "talk"), said(story()))
-			checkWhole(t, s, "talk", told(story())+"end\n", "user:", said("tell me a story"), "assistant:", said(story()))
+			checkContent(t, "the answer in whose middle it was stopped", s.Follow(t, asking, "talk"), textContent(story()))
+			checkWhole(t, s, "talk", nativeContent(story())+"end\n", "user:", textContent("tell me a story"), "assistant:", textContent(story()))
 		})
 	}
 }
@@ -197,11 +197,11 @@ func checkWhole(t *testing.T, s *harness.System, session, native string, transcr
 func checkNative(t *testing.T, who string, s *harness.NativeStream, want string) {
 	t.Helper()
 	if got := s.Content(); got != want {
-		t.Errorf("%s: got\n%swant\n%s\n%s", who, got, want, s.Heard())
+		t.Errorf("%s: got\n%swant\n%s\n%s", who, got, want, s.Dump())
 	}
 }
 
-// told is the native stream of a run with one text.
-func told(text string) string {
-	return "run_started\nstep_started\n" + said(text) + "step_committed\nrun_completed\n"
+// nativeContent is the native stream of a run with one text.
+func nativeContent(text string) string {
+	return "run_started\nstep_started\n" + textContent(text) + "step_committed\nrun_completed\n"
 }

@@ -19,7 +19,7 @@ func TestReadersGoOnFromTheirCursors(t *testing.T) {
 		second := s.Native(t, "native", first.Cursor)
 		second.Whole()
 		if got, want := first.Text()+second.Text(), "Let me see. "+story(); got != want {
-			t.Errorf("the two halves are %q, want %q\n%s\n%s", got, want, first.Heard(), second.Heard())
+			t.Errorf("the two halves are %q, want %q\n%s\n%s", got, want, first.Dump(), second.Dump())
 		}
 		for kind, want := range map[string]int{"run_started": 1, "tool_start": 1, "tool_end": 1, "run_completed": 1} {
 			if got := first.Count(kind) + second.Count(kind); got != want {
@@ -29,7 +29,7 @@ func TestReadersGoOnFromTheirCursors(t *testing.T) {
 		after := s.Native(t, "native", second.Cursor)
 		after.Whole()
 		if after.End != "end" || len(after.Chunks) != 0 {
-			t.Errorf("behind the last chunk stands\n%swant the end alone", after.Heard())
+			t.Errorf("behind the last chunk stands\n%swant the end alone", after.Dump())
 		}
 	})
 
@@ -37,8 +37,8 @@ func TestReadersGoOnFromTheirCursors(t *testing.T) {
 		t.Parallel()
 		asking := s.Chat(t, "ui", "worker", "note and tell")
 		asking.UntilText(len(story()) / 2)
-		again := s.GoOn(t, "ui", asking)
+		again := s.Resume(t, "ui", asking)
 		checkContent(t, "who went on", again.Whole(),
-			said("Let me see. ")+noted("note", `{"text":"it"}`, `{"written":true}`)+said(story()))
+			textContent("Let me see. ")+noteContent("note", `{"text":"it"}`, `{"written":true}`)+textContent(story()))
 	})
 }

@@ -83,7 +83,7 @@ func TestALiveRunIsWholeFromWhereverAReaderWasCut(t *testing.T) {
 		cuts, stepwise := new([maxFrames]transcript), new(transcript)
 		results[name], everywhere[name] = cuts, stepwise
 		for i := range cuts {
-			readers.Go(func() { cuts[i] = cutAt(ctx, t, wire, i, model.cameBack) })
+			readers.Go(func() { cuts[i] = cutAt(ctx, t, wire, i, model.readerReturned) })
 		}
 		readers.Go(func() { *stepwise = cutEverywhere(ctx, t, wire) })
 	}
@@ -124,7 +124,7 @@ func TestASnapshotOfALiveRunAndTheRestAreTheWhole(t *testing.T) {
 	watching := s.Native(t, session, 0)
 	for {
 		readers.Go(func() {
-			m, more := snapshotAndRest(t, s.Client, session, model.cameBack)
+			m, more := snapshotAndRest(t, s.Client, session, model.readerReturned)
 			mu.Lock()
 			defer mu.Unlock()
 			joined = append(joined, m)

@@ -73,7 +73,7 @@ func (a *dictated) say(words string) {
 func (a *dictated) end() { close(a.words) }
 
 func (d *dictation) serve(w http.ResponseWriter, r *http.Request) {
-	a := d.asked(r)
+	a := d.answerFor(r)
 	if a == nil {
 		http.Error(w, "nobody dictates this", http.StatusBadRequest)
 		return
@@ -104,8 +104,8 @@ func (d *dictation) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// asked finds the answer to the last message of a request.
-func (d *dictation) asked(r *http.Request) *dictated {
+// answerFor finds the answer to the last message of a request.
+func (d *dictation) answerFor(r *http.Request) *dictated {
 	var request struct {
 		Messages []struct{ Content json.RawMessage } `json:"messages"`
 	}

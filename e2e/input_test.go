@@ -96,8 +96,8 @@ func TestBadInput(t *testing.T) {
 		if a := other.Do(t, http.MethodGet, "/chat/"+session+"/stream", nil); a.Code != http.StatusNoContent {
 			t.Errorf("GET /chat/%s/stream: got %d %s, want 204", session, a.Code, a.Body)
 		}
-		checkContent(t, "the other tenant's session of the same name", other.Chat(t, session, "talker", "recite").Whole(), said("You said: recite"))
-		checkTranscript(t, s.Client, session, "user:", said("mine"), "assistant:", said("You said: mine"))
+		checkContent(t, "the other tenant's session of the same name", other.Chat(t, session, "talker", "recite").Whole(), textContent("You said: recite"))
+		checkTranscript(t, s.Client, session, "user:", textContent("mine"), "assistant:", textContent("You said: mine"))
 	})
 
 	t.Run("a message while the last one is answered is refused", func(t *testing.T) {
@@ -106,8 +106,8 @@ func TestBadInput(t *testing.T) {
 		asking := s.Chat(t, "busy", "teller", text)
 		asking.UntilText(10)
 		checkRefused(t, s.Do(t, http.MethodPost, "/chat", harness.ChatBody("busy", "teller", "and?")), 409, "SESSION_BUSY")
-		model.goOn(text)
-		checkContent(t, "the answer", asking.Whole(), said(story()))
+		model.release(text)
+		checkContent(t, "the answer", asking.Whole(), textContent(story()))
 	})
 
 	t.Run("a message for another agent is refused", func(t *testing.T) {
@@ -123,15 +123,15 @@ func TestBadInput(t *testing.T) {
 			t.Fatalf("the stream broke: %v", err)
 		}
 		if asking.ErrorText == "" || !asking.Done || asking.Holds("secret") {
-			t.Errorf("got the error %q and [DONE] %v, want a sentence without details\n%s", asking.ErrorText, asking.Done, asking.Heard())
+			t.Errorf("got the error %q and [DONE] %v, want a sentence without details\n%s", asking.ErrorText, asking.Done, asking.Dump())
 		}
 		s.WaitStatus(t, "fails", "failed")
 		late := s.Native(t, "fails", 0)
 		late.Whole()
 		if late.End != "fail" || late.Holds("secret") {
-			t.Errorf("the native stream ends with %s %s, want fail without details\n%s", late.End, late.EndData, late.Heard())
+			t.Errorf("the native stream ends with %s %s, want fail without details\n%s", late.End, late.EndData, late.Dump())
 		}
-		checkContent(t, "the next answer", s.Chat(t, "fails", "talker", "hello").Whole(), said("You said: hello"))
+		checkContent(t, "the next answer", s.Chat(t, "fails", "talker", "hello").Whole(), textContent("You said: hello"))
 	})
 }
 
@@ -144,18 +144,18 @@ func checkSession(t *testing.T, c harness.Client, model *teller, session, text s
 	if again == nil {
 		t.Fatal("there is nothing to attach to (204) while the session is answered")
 	}
-	model.goOn(text)
-	checkContent(t, "who had asked", asking.Whole(), said(story()))
-	checkContent(t, "who attached", again.Whole(), said(story()))
+	model.release(text)
+	checkContent(t, "who had asked", asking.Whole(), textContent(story()))
+	checkContent(t, "who attached", again.Whole(), textContent(story()))
 	c.WaitStatus(t, session, "completed")
 	if got := c.Status(t, session); got.SessionID != session || got.StepCount != 1 || got.IsExecuting {
 		t.Errorf("the status is %+v, want one step of %q, not executing", got, session)
 	}
-	checkTranscript(t, c, session, "user:", said(text), "assistant:", said(story()))
+	checkTranscript(t, c, session, "user:", textContent(text), "assistant:", textContent(story()))
 	late := c.Native(t, session, 0)
 	late.Whole()
-	checkNative(t, "the stream from its beginning", late, told(story())+"end\n")
-	checkContent(t, "the second answer", c.Chat(t, session, "teller", "recite").Whole(), said("You said: "+text+", recite"))
+	checkNative(t, "the stream from its beginning", late, nativeContent(story())+"end\n")
+	checkContent(t, "the second answer", c.Chat(t, session, "teller", "recite").Whole(), textContent("You said: "+text+", recite"))
 }
 
 // internals are words that no client may see.

@@ -27,12 +27,12 @@ type pacer struct {
 	provider *harness.Provider
 	follows  func(frames, back int) bool // whether the readers have received that many frames
 
-	mu      sync.Mutex
-	changed chan struct{} // closed at every change
-	heard   string        // text received by the watching reader
-	frames  int           // frames received by the watching reader
-	back    int           // readers that reconnected after a cut
-	late    bool          // the readers fell behind: the model waits no more
+	mu       sync.Mutex
+	changed  chan struct{} // closed at every change
+	received string        // text received by the watching reader
+	frames   int           // frames received by the watching reader
+	back     int           // readers that reconnected after a cut
+	late     bool          // the readers fell behind: the model waits no more
 }
 
 // newPacer starts the model. follows may be nil: then the model waits for the watching reader only.
@@ -89,7 +89,7 @@ func (p *pacer) say(s *harness.Speech, words string) {
 	limit := time.After(paceLimit)
 	for {
 		p.mu.Lock()
-		done := p.late || strings.HasSuffix(p.heard, words) && p.follows(p.frames, p.back)
+		done := p.late || strings.HasSuffix(p.received, words) && p.follows(p.frames, p.back)
 		changed := p.changed
 		p.mu.Unlock()
 		if done {
@@ -111,8 +111,8 @@ func (p *pacer) change(f func()) {
 	p.changed = make(chan struct{})
 }
 
-// cameBack reports that a cut reader has caught up again.
-func (p *pacer) cameBack() { p.change(func() { p.back++ }) }
+// readerReturned reports that a cut reader has caught up again.
+func (p *pacer) readerReturned() { p.change(func() { p.back++ }) }
 
 // watch reads the session until the test ends, beside all other readers.
 func (p *pacer) watch(t *testing.T, s *harness.System, session string) {
@@ -121,7 +121,7 @@ func (p *pacer) watch(t *testing.T, s *harness.System, session string) {
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for stream.Next() == nil {
-			p.change(func() { p.heard, p.frames = stream.Text(), len(stream.Chunks) })
+			p.change(func() { p.received, p.frames = stream.Text(), len(stream.Chunks) })
 		}
 	})
 	t.Cleanup(func() {

@@ -96,11 +96,11 @@ func TestAnAnswerIsReadWordByWordThroughNginx(t *testing.T) {
 			if got, want := native.End, "end"; got != want {
 				t.Errorf("the stream ends with %q, want %q", got, want)
 			}
-			checkContent(t, "who had asked", asking.Whole(), said(native.Text()))
+			checkContent(t, "who had asked", asking.Whole(), textContent(native.Text()))
 			late := s.through.Native(t, "word by word", native.Chunks[1].Sequence)
 			late.Whole()
 			if got, want := len(late.Chunks), len(native.Chunks)-2; got != want || late.Text() != native.Text() {
-				t.Errorf("who goes on behind the second chunk gets %d chunks, want %d\n%s", got, want, late.Heard())
+				t.Errorf("who goes on behind the second chunk gets %d chunks, want %d\n%s", got, want, late.Dump())
 			}
 		})
 	}
@@ -136,18 +136,18 @@ func TestAReaderBehindNginxGoesOnFromItsCursor(t *testing.T) {
 	text := ""
 	checkSteps(a, func(want string) { // one connection per word
 		asking.UntilText(len(want))
-		asking = s.through.GoOn(t, "cut", asking)
+		asking = s.through.Resume(t, "cut", asking)
 		native = s.through.Native(t, "cut", native.Cursor)
 		native.Until(want, func(n *harness.NativeStream) bool { return text+n.Text() == want })
 		text += native.Text()
 		native.Close()
 	})
 	a.end()
-	checkContent(t, "who had asked", asking.Whole(), said(text))
+	checkContent(t, "who had asked", asking.Whole(), textContent(text))
 	rest := s.through.Native(t, "cut", native.Cursor)
 	rest.Whole()
 	if rest.Text() != "" || rest.End != "end" {
-		t.Errorf("behind the last word came\n%swant nothing more of the text, and the end", rest.Heard())
+		t.Errorf("behind the last word came\n%swant nothing more of the text, and the end", rest.Dump())
 	}
 }
 
@@ -198,7 +198,7 @@ func TestAQuietStreamOutlivesThePatienceOfNginx(t *testing.T) {
 	checkQuiet(t, s.through, "quiet", 7) // each a fifth of the proxy's timeout
 	a.say("that was long.")
 	a.end()
-	checkContent(t, "who had asked", asking.Whole(), said("Well, that was long."))
+	checkContent(t, "who had asked", asking.Whole(), textContent("Well, that was long."))
 	native.Whole()
 	if got, want := native.Text(), "Well, that was long."; got != want {
 		t.Errorf("the stream says %q, want %q", got, want)
@@ -228,7 +228,7 @@ func TestHeartbeatsPushAnAnswerThroughAnNginxThatHoldsBack(t *testing.T) {
 	})
 	a.end()
 	native.Whole()
-	checkContent(t, "who had asked", asking.Whole(), said(native.Text()))
+	checkContent(t, "who had asked", asking.Whole(), textContent(native.Text()))
 }
 
 func TestARunGoesOnWhenItsOnlyReaderBehindNginxHasLeft(t *testing.T) {
@@ -243,7 +243,7 @@ func TestARunGoesOnWhenItsOnlyReaderBehindNginxHasLeft(t *testing.T) {
 	a.say("there?")
 	a.end()
 	s.WaitStatus(t, "alone", "completed")
-	checkTranscript(t, s.through, "alone", "user:", said("dictate"), "assistant:", said("Are you still there?"))
+	checkTranscript(t, s.through, "alone", "user:", textContent("dictate"), "assistant:", textContent("Are you still there?"))
 }
 
 // nextDelta returns the text of the next frame, or "".

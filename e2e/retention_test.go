@@ -38,25 +38,25 @@ func TestAFinishedConversationOutlivesItsChunks(t *testing.T) {
 			o := c.options(t)
 			s := harness.Start(t, o)
 			asking := s.Chat(t, "old", "worker", "note and tell")
-			checkContent(t, "the answer", asking.Whole(), noteAndTell())
+			checkContent(t, "the answer", asking.Whole(), noteAndTellContent())
 			s.WaitStatus(t, "old", "completed")
 			c.lose(t, s, o)
 			checkOutlived(t, s)
 			checkContent(t, "the next answer", s.Chat(t, "old", "worker", "note it").Whole(),
-				said("Let me see. ")+noted("note", `{"text":"it"}`, `{"written":true}`)+said("It is noted."))
+				textContent("Let me see. ")+noteContent("note", `{"text":"it"}`, `{"written":true}`)+textContent("It is noted."))
 			checkTranscript(t, s.Client, "old", append(notedAndTold(),
-				"user:", said("note it"), "assistant:", said("Let me see. "), noted("note", `{"text":"it"}`, `{"written":true}`), said("It is noted."))...)
+				"user:", textContent("note it"), "assistant:", textContent("Let me see. "), noteContent("note", `{"text":"it"}`, `{"written":true}`), textContent("It is noted."))...)
 		})
 	}
 }
 
-// noteAndTell is the content of the answer to "note and tell".
-func noteAndTell() string { return strings.Join(notedAndTold()[3:], "") }
+// noteAndTellContent is the content of the answer to "note and tell".
+func noteAndTellContent() string { return strings.Join(notedAndTold()[3:], "") }
 
 // notedAndTold is the resulting conversation, one line per element.
 func notedAndTold() []string {
-	return []string{"user:", said("note and tell"), "assistant:",
-		said("Let me see. "), noted("note", `{"text":"it"}`, `{"written":true}`), said(story())}
+	return []string{"user:", textContent("note and tell"), "assistant:",
+		textContent("Let me see. "), noteContent("note", `{"text":"it"}`, `{"written":true}`), textContent(story())}
 }
 
 // waitGone waits until the session's chunks have expired.
@@ -106,12 +106,12 @@ func checkOutlived(t *testing.T, s *harness.System) {
 	half := s.Native(t, "old", whole.Chunks[len(whole.Chunks)/2].Sequence)
 	half.Whole()
 	if got, want := len(half.Chunks), len(whole.Chunks)-len(whole.Chunks)/2-1; got != want || half.End != "end" {
-		t.Errorf("a reader that comes back in the middle is told\n%swant the %d chunks behind it and the end", half.Heard(), want)
+		t.Errorf("a reader that comes back in the middle is told\n%swant the %d chunks behind it and the end", half.Dump(), want)
 	}
 	rest := s.Native(t, "old", snapshot.StreamSequence)
 	rest.Whole()
 	if rest.End != "end" || len(rest.Chunks) > 0 {
-		t.Errorf("who has loaded the snapshot is told\n%swant the end alone", rest.Heard())
+		t.Errorf("who has loaded the snapshot is told\n%swant the end alone", rest.Dump())
 	}
 	checkReader(t, s, "old", "Let me see. "+story())
 }
@@ -123,7 +123,7 @@ func checkReader(t *testing.T, s *harness.System, session, want string) {
 		r := &harness.Reader{Client: s.Client, Session: session, Wire: wire}
 		readAll(t, r)
 		if r.Text() != want {
-			t.Errorf("who reads it by %s has %q, want %q\n%s", wire, r.Text(), want, r.Heard())
+			t.Errorf("who reads it by %s has %q, want %q\n%s", wire, r.Text(), want, r.Dump())
 		}
 	}
 }
@@ -164,7 +164,7 @@ func TestALiveRunGoesOnWhenItsLogIsLost(t *testing.T) {
 			asking.UntilText(len(story()) / 3)
 			c.lose(t, s, o)
 			checkLoss(t, asking)
-			checkContent(t, "who attaches after the loss", s.Follow(t, s.Attach(t, "live"), "live"), noteAndTell())
+			checkContent(t, "who attaches after the loss", s.Follow(t, s.Attach(t, "live"), "live"), noteAndTellContent())
 			s.WaitStatus(t, "live", "completed")
 			for range readers {
 				if err := <-done; err != nil {
@@ -173,7 +173,7 @@ func TestALiveRunGoesOnWhenItsLogIsLost(t *testing.T) {
 			}
 			for _, r := range readers {
 				if got, want := r.Text(), "Let me see. "+story(); got != want {
-					t.Errorf("who has read along by %s has %q, want %q\n%s", r.Wire, got, want, r.Heard())
+					t.Errorf("who has read along by %s has %q, want %q\n%s", r.Wire, got, want, r.Dump())
 				}
 			}
 			checkTranscript(t, s.Client, "live", notedAndTold()...)
@@ -193,8 +193,8 @@ func checkLoss(t *testing.T, asking *harness.UIStream) {
 	switch {
 	case errors.Is(err, harness.ErrDropped), strings.Contains(asking.ErrorText, "reload"):
 	case err != nil:
-		t.Errorf("who had asked: %v\n%s", err, asking.Heard())
+		t.Errorf("who had asked: %v\n%s", err, asking.Dump())
 	default:
-		checkContent(t, "who had asked", asking.Message, noteAndTell())
+		checkContent(t, "who had asked", asking.Message, noteAndTellContent())
 	}
 }

@@ -19,14 +19,14 @@ func TestTheAISDK(t *testing.T) {
 	t.Run("gets the answer to a text", func(t *testing.T) {
 		t.Parallel()
 		r := runScenario(t, "turns", options("text", "talker", "hello"), nil)
-		checkContent(t, "the answer", r.answer(t), said("You said: hello"))
+		checkContent(t, "the answer", r.answer(t), textContent("You said: hello"))
 		checkStored(t, s.Client, "text", r.Messages)
 	})
 
 	t.Run("is remembered in the second turn", func(t *testing.T) {
 		t.Parallel()
 		r := runScenario(t, "turns", options("memory", "talker", "my name is Ada", "recite"), nil)
-		checkContent(t, "the second answer", r.answer(t), said("You said: my name is Ada, recite"))
+		checkContent(t, "the second answer", r.answer(t), textContent("You said: my name is Ada, recite"))
 		checkStored(t, s.Client, "memory", r.Messages)
 	})
 
@@ -34,9 +34,9 @@ func TestTheAISDK(t *testing.T) {
 		t.Parallel()
 		r := runScenario(t, "turns", options("tool", "worker", "note it"), nil)
 		checkContent(t, "the answer", r.answer(t), strings.Join([]string{
-			said("Let me see. "),
-			noted("note", `{"text":"it"}`, `{"written":true}`),
-			said("It is noted."),
+			textContent("Let me see. "),
+			noteContent("note", `{"text":"it"}`, `{"written":true}`),
+			textContent("It is noted."),
 		}, ""))
 		checkStored(t, s.Client, "tool", r.Messages)
 	})
@@ -45,9 +45,9 @@ func TestTheAISDK(t *testing.T) {
 		t.Parallel()
 		r := runScenario(t, "turns", options("parallel", "worker", "note both"), nil)
 		checkContent(t, "the answer", r.answer(t), strings.Join([]string{
-			noted("note", `{"beforeMs":100,"text":"left"}`, `{"written":true}`),
-			noted("note", `{"text":"right"}`, `{"written":true}`),
-			said("Both are noted."),
+			noteContent("note", `{"beforeMs":100,"text":"left"}`, `{"written":true}`),
+			noteContent("note", `{"text":"right"}`, `{"written":true}`),
+			textContent("Both are noted."),
 		}, ""))
 		checkStored(t, s.Client, "parallel", r.Messages)
 	})
@@ -59,12 +59,12 @@ func TestTheAISDK(t *testing.T) {
 		const text = "tell me a story, and I lose it"
 		o := options("cut", "teller", text)
 		o.API = proxy.URL + "/chat"
-		r := runScenario(t, "resumeAfterCut", o, func(string) { model.goOn(text) })
+		r := runScenario(t, "resumeAfterCut", o, func(string) { model.release(text) })
 		if got, want := proxy.Cuts(), 1; got != want {
 			t.Errorf("the proxy has cut %d connections, want %d", got, want)
 		}
 		r.checkCut(t, story())
-		checkContent(t, "the resumed answer", r.answer(t), said(story()))
+		checkContent(t, "the resumed answer", r.answer(t), textContent(story()))
 		checkStored(t, s.Client, "cut", r.Messages)
 		checkUncut(t, r, runScenario(t, "turns", options("uncut", "teller", text), nil))
 	})
@@ -74,9 +74,9 @@ func TestTheAISDK(t *testing.T) {
 		const text = "tell me a story, and I go away"
 		o := options("network", "teller", text)
 		o.Half = len(story()) / 2
-		r := runScenario(t, "resumeAfterNetworkError", o, func(string) { model.goOn(text) })
+		r := runScenario(t, "resumeAfterNetworkError", o, func(string) { model.release(text) })
 		r.checkCut(t, story())
-		checkContent(t, "the resumed answer", r.answer(t), said(story()))
+		checkContent(t, "the resumed answer", r.answer(t), textContent(story()))
 		if len(r.Finishes) != 2 || !r.Finishes[0].IsDisconnect || r.Finishes[1].FinishReason != "stop" {
 			t.Errorf("the chat was told of the ends %+v, want a disconnect and a stop", r.Finishes)
 		}
@@ -88,9 +88,9 @@ func TestTheAISDK(t *testing.T) {
 		const text = "tell me a story, and I come back"
 		o := options("reload", "teller", text)
 		o.Half = len(story()) / 2
-		r := runScenario(t, "reload", o, func(string) { model.goOn(text) })
+		r := runScenario(t, "reload", o, func(string) { model.release(text) })
 		r.checkCut(t, story())
-		checkContent(t, "the resumed answer", r.answer(t), said(story()))
+		checkContent(t, "the resumed answer", r.answer(t), textContent(story()))
 		checkStored(t, s.Client, "reload", r.Messages)
 	})
 
@@ -123,12 +123,12 @@ func TestTheAISDKHoldsTheWholeTextWhenTheExecutorIsKilledUnderIt(t *testing.T) {
 	r := runScenario(t, "watch", o, func(told string) {
 		s.Busy().Kill()
 		killed++
-		model.goOn("tell me a story")
+		model.release("tell me a story")
 	})
 	if killed != 1 {
 		t.Fatalf("%d executors were killed, want 1", killed)
 	}
-	checkContent(t, "the answer", r.answer(t), said(story()))
+	checkContent(t, "the answer", r.answer(t), textContent(story()))
 	checkStored(t, s.Client, "killed", r.Messages)
 	if len(r.Errors) > 0 || len(r.Finishes) != 1 || r.Finishes[0].FinishReason != "stop" {
 		t.Errorf("the chat was told of errors %q and ends %+v, want one end with stop", r.Errors, r.Finishes)

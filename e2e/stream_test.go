@@ -11,8 +11,8 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// impatient executors continue without readers after a second.
-func impatient(executors int) harness.Options {
+// impatientOptions executors continue without readers after a second.
+func impatientOptions(executors int) harness.Options {
 	return harness.Options{
 		Agents: agents(), Executors: executors,
 		ExecutorEnv: []string{"HOLDFAST_EXECUTOR_STREAM_PATIENCE=1s"},
@@ -21,24 +21,24 @@ func impatient(executors int) harness.Options {
 
 func TestAnAnswerIsFinishedWhileTheStreamServiceIsAway(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, impatient(1))
+	s := harness.Start(t, impatientOptions(1))
 	asking := s.Chat(t, "alone", "talker", "tell me a story")
 	asking.UntilText(len(story()) / 3)
 	s.Stream.Kill()
 	s.WaitStatus(t, "alone", "completed")
-	checkTranscript(t, s.Client, "alone", "user:", said("tell me a story"), "assistant:", said(story()))
+	checkTranscript(t, s.Client, "alone", "user:", textContent("tell me a story"), "assistant:", textContent(story()))
 
 	s.Stream.Start()
-	checkContent(t, "who had asked", s.Follow(t, asking, "alone"), said(story()))
-	checkContent(t, "the next answer", s.Chat(t, "alone", "talker", "recite").Whole(), said("You said: tell me a story, recite"))
-	checkWhole(t, s, "alone", told(story())+told("You said: tell me a story, recite")+"end\n",
-		"user:", said("tell me a story"), "assistant:", said(story()),
-		"user:", said("recite"), "assistant:", said("You said: tell me a story, recite"))
+	checkContent(t, "who had asked", s.Follow(t, asking, "alone"), textContent(story()))
+	checkContent(t, "the next answer", s.Chat(t, "alone", "talker", "recite").Whole(), textContent("You said: tell me a story, recite"))
+	checkWhole(t, s, "alone", nativeContent(story())+nativeContent("You said: tell me a story, recite")+"end\n",
+		"user:", textContent("tell me a story"), "assistant:", textContent(story()),
+		"user:", textContent("recite"), "assistant:", textContent("You said: tell me a story, recite"))
 }
 
 func TestAnAnswerIsToldWholeWhenItsExecutorDiesBeforeTheStreamServiceIsBack(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, impatient(1))
+	s := harness.Start(t, impatientOptions(1))
 	asking := s.Chat(t, "alone", "talker", "tell me a story")
 	asking.UntilText(len(story()) / 3)
 	s.Stream.Kill()
@@ -47,17 +47,17 @@ func TestAnAnswerIsToldWholeWhenItsExecutorDiesBeforeTheStreamServiceIsBack(t *t
 
 	s.Stream.Start()
 	s.Executors[0].Start()
-	checkContent(t, "who had asked", s.Follow(t, asking, "alone"), said(story()))
-	checkContent(t, "the next answer", s.Chat(t, "alone", "talker", "recite").Whole(), said("You said: tell me a story, recite"))
-	checkWhole(t, s, "alone", told(story())+told("You said: tell me a story, recite")+"end\n",
-		"user:", said("tell me a story"), "assistant:", said(story()),
-		"user:", said("recite"), "assistant:", said("You said: tell me a story, recite"))
+	checkContent(t, "who had asked", s.Follow(t, asking, "alone"), textContent(story()))
+	checkContent(t, "the next answer", s.Chat(t, "alone", "talker", "recite").Whole(), textContent("You said: tell me a story, recite"))
+	checkWhole(t, s, "alone", nativeContent(story())+nativeContent("You said: tell me a story, recite")+"end\n",
+		"user:", textContent("tell me a story"), "assistant:", textContent(story()),
+		"user:", textContent("recite"), "assistant:", textContent("You said: tell me a story, recite"))
 }
 
 func TestAConversationGoesOnAfterTheStreamServiceHasLostItsData(t *testing.T) {
 	t.Parallel()
 	s := harness.Start(t, harness.Options{Agents: agents()})
-	checkContent(t, "the answer before", s.Chat(t, "lost", "talker", "hello").Whole(), said("You said: hello"))
+	checkContent(t, "the answer before", s.Chat(t, "lost", "talker", "hello").Whole(), textContent("You said: hello"))
 	before := s.Native(t, "lost", 0)
 	before.Whole()
 
@@ -67,13 +67,13 @@ func TestAConversationGoesOnAfterTheStreamServiceHasLostItsData(t *testing.T) {
 	}
 	s.Stream.Start()
 
-	checkContent(t, "the answer after", s.Chat(t, "lost", "talker", "recite").Whole(), said("You said: hello, recite"))
+	checkContent(t, "the answer after", s.Chat(t, "lost", "talker", "recite").Whole(), textContent("You said: hello, recite"))
 	checkTranscript(t, s.Client, "lost",
-		"user:", said("hello"), "assistant:", said("You said: hello"),
-		"user:", said("recite"), "assistant:", said("You said: hello, recite"))
+		"user:", textContent("hello"), "assistant:", textContent("You said: hello"),
+		"user:", textContent("recite"), "assistant:", textContent("You said: hello, recite"))
 	after := s.Native(t, "lost", before.Cursor)
 	after.Whole()
-	checkNative(t, "who comes with an old cursor", after, told("You said: hello, recite")+"end\n")
+	checkNative(t, "who comes with an old cursor", after, nativeContent("You said: hello, recite")+"end\n")
 }
 
 func TestAConversationIsReadWholeAfterItsChunksHaveExpired(t *testing.T) {
@@ -81,13 +81,13 @@ func TestAConversationIsReadWholeAfterItsChunksHaveExpired(t *testing.T) {
 	s := harness.Start(t, harness.Options{Agents: agents(), StreamEnv: []string{
 		"HOLDFAST_STREAM_TTL=8s", "HOLDFAST_STREAM_PARTITIONS=1",
 	}})
-	checkContent(t, "the answer before", s.Chat(t, "old", "talker", "hello").Whole(), said("You said: hello"))
+	checkContent(t, "the answer before", s.Chat(t, "old", "talker", "hello").Whole(), textContent("You said: hello"))
 	waitExpired(t, s, "old")
-	checkWhole(t, s, "old", told("You said: hello")+"end\n", "user:", said("hello"), "assistant:", said("You said: hello"))
-	checkContent(t, "the answer after", s.Chat(t, "old", "talker", "recite").Whole(), said("You said: hello, recite"))
-	checkWhole(t, s, "old", told("You said: hello")+told("You said: hello, recite")+"end\n",
-		"user:", said("hello"), "assistant:", said("You said: hello"),
-		"user:", said("recite"), "assistant:", said("You said: hello, recite"))
+	checkWhole(t, s, "old", nativeContent("You said: hello")+"end\n", "user:", textContent("hello"), "assistant:", textContent("You said: hello"))
+	checkContent(t, "the answer after", s.Chat(t, "old", "talker", "recite").Whole(), textContent("You said: hello, recite"))
+	checkWhole(t, s, "old", nativeContent("You said: hello")+nativeContent("You said: hello, recite")+"end\n",
+		"user:", textContent("hello"), "assistant:", textContent("You said: hello"),
+		"user:", textContent("recite"), "assistant:", textContent("You said: hello, recite"))
 }
 
 // waitExpired waits until the live log holds nothing of the session.

@@ -42,8 +42,8 @@ func (m *teller) agents() string {
 	return file + "  - {name: teller, description: Tells a story., model: openai/teller, tools: [note]}\n"
 }
 
-// goOn lets all stories for the text continue, present and future.
-func (m *teller) goOn(text string) {
+// release lets all stories for the text continue, present and future.
+func (m *teller) release(text string) {
 	g := m.gate(text)
 	g.once.Do(func() { close(g.open) })
 }

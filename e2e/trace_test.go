@@ -29,7 +29,7 @@ func TestATraceGoesOnInTheExecutorThatTakesOver(t *testing.T) {
 		return span.Service == "holdfast-executor" && span.Instance == first.Name
 	})
 	first.Kill()
-	model.goOn("note and tell")
+	model.release("note and tell")
 	if got, want := asking.Whole().Text(), "Let me see. "+story(); got != want {
 		t.Fatalf("the answer is %q, want %q", got, want)
 	}
@@ -44,7 +44,7 @@ func TestATraceGoesOnInTheExecutorThatTakesOver(t *testing.T) {
 		waitSpan(t, collector, trace, "of "+service, func(span harness.Span) bool { return span.Service == service })
 	}
 	for _, name := range []string{"holdfast.state.batch.size", "holdfast.state.queue.time"} {
-		harness.WaitFor(t, spansLimit, name+" to be measured", func() (bool, string) { return collector.Measured(name), "it is not" })
+		harness.WaitFor(t, spansLimit, name+" to be measured", func() (bool, string) { return collector.HasMetric(name), "it is not" })
 	}
 }
 

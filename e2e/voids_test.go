@@ -31,10 +31,10 @@ agents:
 	}
 	reader.Whole()
 	if reader.Text() != "" || reader.Rewinds == 0 {
-		t.Errorf("the reader holds %q after %d rewinds, want that the words are taken back\n%s", reader.Text(), reader.Rewinds, reader.Heard())
+		t.Errorf("the reader holds %q after %d rewinds, want that the words are taken back\n%s", reader.Text(), reader.Rewinds, reader.Dump())
 	}
 	checkContent(t, "who had asked", s.Follow(t, asking, session), "")
-	checkTranscript(t, s.Client, session, "user:", said("go"))
+	checkTranscript(t, s.Client, session, "user:", textContent("go"))
 }
 
 func TestAFailedRunsPartialAnswerAndItsErrorAreThereAfterAReload(t *testing.T) {
@@ -71,7 +71,7 @@ agents:
 			if last.Type != "data-error" || !strings.Contains(string(last.Data), "provider_denied") || strings.Contains(string(last.Data), "secret") {
 				t.Errorf("the answer ends with %+v, want the error of the run for users", last)
 			}
-			checkContent(t, "the next answer", s.Chat(t, c.asked, "failing", "again").Whole(), said("You said: again"))
+			checkContent(t, "the next answer", s.Chat(t, c.asked, "failing", "again").Whole(), textContent("You said: again"))
 		})
 	}
 }

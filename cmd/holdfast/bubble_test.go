@@ -44,8 +44,8 @@ type bubble struct {
 	ended    sync.WaitGroup
 }
 
-// float opens state, stream and gateway. Call sink before the bubble ends.
-func float(t *testing.T, environ ...string) *bubble {
+// openBubble opens state, stream and gateway. Call sink before the bubble ends.
+func openBubble(t *testing.T, environ ...string) *bubble {
 	t.Helper()
 	b := &bubble{T: t, network: rpc.NewMemory(), log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))}
 	var c devConfig
@@ -91,18 +91,18 @@ func float(t *testing.T, environ ...string) *bubble {
 	return b
 }
 
-// afloat runs the test with the system in a bubble.
-func afloat(t *testing.T, test func(t *testing.T, b *bubble), environ ...string) {
+// inBubble runs the test with the system in a bubble.
+func inBubble(t *testing.T, test func(t *testing.T, b *bubble), environ ...string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := float(t, environ...)
-		defer b.sink()
+		b := openBubble(t, environ...)
+		defer b.close()
 		test(t, b)
 	})
 }
 
-// sink ends everything.
-func (b *bubble) sink() { b.stop() }
+// close ends everything.
+func (b *bubble) close() { b.stop() }
 
 func (b *bubble) must(err error) {
 	b.Helper()
@@ -139,8 +139,8 @@ func (b *bubble) serve(address string, hall registrar) func(context.Context) err
 	}
 }
 
-// line is an executor's connection to the other services. Cutting it permanently simulates a vanished machine.
-type line struct {
+// cuttableNetwork is an executor's connection to the other services. Cutting it permanently simulates a vanished machine.
+type cuttableNetwork struct {
 	rpc.Network
 
 	mu    sync.Mutex
@@ -148,7 +148,7 @@ type line struct {
 	conns []net.Conn
 }
 
-func (l *line) DialContext(ctx context.Context, address string) (net.Conn, error) {
+func (l *cuttableNetwork) DialContext(ctx context.Context, address string) (net.Conn, error) {
 	conn, err := l.Network.DialContext(ctx, address)
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (l *line) DialContext(ctx context.Context, address string) (net.Conn, error
 	return conn, nil
 }
 
-func (l *line) sever() {
+func (l *cuttableNetwork) sever() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cut = true
@@ -173,7 +173,7 @@ func (l *line) sever() {
 
 // member is an executor in a bubble.
 type member struct {
-	line  *line
+	line  *cuttableNetwork
 	stop  context.CancelFunc
 	ended chan struct{}
 }
@@ -193,7 +193,7 @@ func (b *bubble) join(p executor.Peers, environ ...string) *member {
 		"HOLDFAST_EXECUTOR_STATE_ADDRESS=" + stateAddress, "HOLDFAST_EXECUTOR_STREAM_ADDRESS=" + streamAddress,
 	}, environ...)))
 	ctx, stop := context.WithCancel(b.Context())
-	m := &member{line: &line{Network: b.network}, stop: stop, ended: make(chan struct{})}
+	m := &member{line: &cuttableNetwork{Network: b.network}, stop: stop, ended: make(chan struct{})}
 	p.Network, p.Log = m.line, b.log
 	service, err := executor.New(ctx, c, p)
 	b.must(err)

@@ -23,10 +23,10 @@ const limit = 3 * time.Minute
 
 // running is a `holdfast dev` in this process.
 type running struct {
-	url   string
-	said  string // its output
-	stop  context.CancelFunc
-	ended chan error
+	url    string
+	output string // its output
+	stop   context.CancelFunc
+	ended  chan error
 }
 
 // start runs dev on a free port and waits until it is up.
@@ -47,13 +47,13 @@ func startWith(t *testing.T, environ []string, args ...string) *running {
 		r.ended <- err
 	}()
 	select {
-	case r.said = <-said:
+	case r.output = <-said:
 	case <-time.After(limit):
 	}
-	found := regexp.MustCompile(`http://[0-9.:]+`).FindString(r.said)
+	found := regexp.MustCompile(`http://[0-9.:]+`).FindString(r.output)
 	if found == "" {
 		stop()
-		t.Fatalf("it did not say where it is: %q, %v", r.said, <-r.ended)
+		t.Fatalf("it did not say where it is: %q, %v", r.output, <-r.ended)
 	}
 	r.url = found
 	t.Cleanup(func() { r.end(t) })
@@ -128,7 +128,7 @@ func TestTheQuickstartStreamsAnAnswerThatEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for where, text := range map[string]string{"the README": string(readme), "the welcome": r.said} {
+	for where, text := range map[string]string{"the README": string(readme), "the welcome": r.output} {
 		line := curlLine.FindStringSubmatch(text)
 		if line == nil {
 			t.Fatalf("%s has no curl line", where)

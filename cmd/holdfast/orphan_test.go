@@ -45,8 +45,8 @@ func TestARunWhoseAgentIsGoneEndsAllTheSameWhenItIsStoppedOrOutOfTime(t *testing
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := float(t, "HOLDFAST_STATE_CLAIM_POLL=1s")
-				defer b.sink()
+				b := openBubble(t, "HOLDFAST_STATE_CLAIM_POLL=1s")
+				defer b.close()
 				served := b.join(patient(t))
 				time.Sleep(time.Second)
 				served.vanish()

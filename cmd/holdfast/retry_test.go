@@ -82,7 +82,7 @@ func TestARetryDoesNotRunAToolAgainThatHasRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			afloat(t, func(t *testing.T, b *bubble) {
+			inBubble(t, func(t *testing.T, b *bubble) {
 				charged := &attempts{}
 				b.join(cashier(t, func(ctx context.Context) (any, error) {
 					charged.add("")
@@ -117,7 +117,7 @@ func TestARetryDoesNotRunAToolAgainThatHasRun(t *testing.T) {
 
 func TestARunThatWasAbortedDoesNotGoOn(t *testing.T) {
 	t.Parallel()
-	afloat(t, func(t *testing.T, b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		begun := make(chan struct{}, 1)
 		b.join(cashier(t, func(ctx context.Context) (any, error) {
 			begun <- struct{}{}
@@ -184,7 +184,7 @@ func cached(t *testing.T) executor.Peers {
 
 func TestASessionThatIsTakenBackGoesOnWithAModelThatRepeatsTheIdsOfItsCalls(t *testing.T) {
 	t.Parallel()
-	afloat(t, func(t *testing.T, b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		b.join(cached(t))
 		time.Sleep(time.Second) // fake
 		client := b.public()

@@ -102,7 +102,7 @@ func patient(t *testing.T, change ...func(*agent.Agent)) executor.Peers {
 
 func TestAModelThatIsOverloadedIsAskedAgainWhenItSaysAndTheRunCompletes(t *testing.T) {
 	t.Parallel()
-	afloat(t, func(t *testing.T, b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		b.join(patient(t))
 		time.Sleep(time.Second) // fake, here and everywhere below
 		begun := time.Now()
@@ -123,7 +123,7 @@ const (
 
 func TestARunOutlivesEveryExecutorThatVanishesUnderIt(t *testing.T) {
 	t.Parallel()
-	afloat(t, func(t *testing.T, b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		first := b.join(patient(t), rareHeartbeats)
 		time.Sleep(time.Second)
 		b.start("s", "patient", "a long story")
@@ -145,7 +145,7 @@ func TestAToolOfTwoHoursRunsAgainWithItsKeyOrIsSaidToBeUncertain(t *testing.T) {
 	for _, retry := range []agent.Retry{agent.RetrySafe, agent.RetryNever} {
 		t.Run(string(retry), func(t *testing.T) {
 			t.Parallel()
-			afloat(t, func(t *testing.T, b *bubble) {
+			inBubble(t, func(t *testing.T, b *bubble) {
 				entered := &attempts{}
 				lost := b.join(patients(t, entered, retry))
 				time.Sleep(time.Second)
@@ -173,7 +173,7 @@ func TestAToolOfTwoHoursRunsAgainWithItsKeyOrIsSaidToBeUncertain(t *testing.T) {
 
 func TestARunThatTakesTooLongEndsAtItsDeadlineAndKeepsWhatItSaid(t *testing.T) {
 	t.Parallel()
-	afloat(t, func(t *testing.T, b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		slow := func(a *agent.Agent) { a.RunTimeout = 4 * time.Hour }
 		lost := b.join(patient(t, slow))
 		time.Sleep(time.Second)
@@ -197,7 +197,7 @@ func TestARunThatTakesTooLongEndsAtItsDeadlineAndKeepsWhatItSaid(t *testing.T) {
 
 func TestASessionThatWaitsADayForAHumanGoesOnInTheSameMessageWithNoExecutorBetween(t *testing.T) {
 	t.Parallel()
-	afloat(t, func(t *testing.T, b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		asks := b.join(patient(t))
 		time.Sleep(time.Second)
 		run := b.start("s", "clerk", "ask them")
@@ -224,7 +224,7 @@ func TestASessionThatWaitsADayForAHumanGoesOnInTheSameMessageWithNoExecutorBetwe
 
 func TestAQuestionThatNobodyAnswersIsGivenUpAtItsDeadline(t *testing.T) {
 	t.Parallel()
-	afloat(t, func(t *testing.T, b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		b.join(patient(t), rareHeartbeats)
 		time.Sleep(time.Second)
 		begun := time.Now()
@@ -240,7 +240,7 @@ func TestAQuestionThatNobodyAnswersIsGivenUpAtItsDeadline(t *testing.T) {
 
 func TestAStopInTheMiddleKeepsWhatWasSaidAndAResumeGoesOn(t *testing.T) {
 	t.Parallel()
-	afloat(t, func(t *testing.T, b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		b.join(patient(t))
 		time.Sleep(time.Second)
 		run := b.start("s", "patient", "a long story")
@@ -275,7 +275,7 @@ func TestAMessageThatComesInTheMiddleWaitsItsTurn(t *testing.T) {
 	} {
 		t.Run(policy.String(), func(t *testing.T) {
 			t.Parallel()
-			afloat(t, func(t *testing.T, b *bubble) {
+			inBubble(t, func(t *testing.T, b *bubble) {
 				b.join(patient(t))
 				time.Sleep(time.Second)
 				b.start("s", "patient", "a long story")
@@ -301,7 +301,7 @@ func TestAMessageThatComesInTheMiddleWaitsItsTurn(t *testing.T) {
 
 func TestAnotherModelTakesOverFromOneThatIsDown(t *testing.T) {
 	t.Parallel()
-	afloat(t, func(t *testing.T, b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		b.join(patient(t, func(a *agent.Agent) { a.Model, a.Fallbacks = "scripted/down", []string{"scripted/patient"} }))
 		time.Sleep(time.Second)
 		b.start("s", "clerk", "hello")

@@ -109,8 +109,8 @@ func (s spans) of(trace string, with attribute.KeyValue) []string {
 	return names
 }
 
-// asksIn starts a run in its own trace and waits for its suspension.
-func (b *bubble) asksIn(trace, sessionID, text string, status statev1.RunStatus) *statev1.GetSessionResponse {
+// startInTrace starts a run in its own trace and waits for its suspension.
+func (b *bubble) startInTrace(trace, sessionID, text string, status statev1.RunStatus) *statev1.GetSessionResponse {
 	b.Helper()
 	_, err := b.runs.StartRun(b.Context(), &statev1.StartRunRequest{
 		Tenant: tenant, SessionId: sessionID, AgentType: "careful", Messages: []*eventv1.Message{says(text)},
@@ -178,18 +178,18 @@ func TestSuspendedSessionsOutliveAStopOfEverythingAndAWeek(t *testing.T) { //nol
 	synctest.Test(t, func(t *testing.T) {
 		sessions := waitingSessions()
 		asked := map[string]*statev1.Run{}
-		b := float(t, store...)
+		b := openBubble(t, store...)
 		b.join(carefully(t, func() agent.Agent { return careful(func() {}) }), heartbeats)
 		time.Sleep(time.Second) // fake, here and everywhere below
 		for id, s := range sessions {
-			asked[id] = b.asksIn(s.trace, id, s.text, s.status).GetCurrentRun()
+			asked[id] = b.startInTrace(s.trace, id, s.text, s.status).GetCurrentRun()
 		}
-		b.asksIn(strings.Repeat("4", 32), "overdue", "soon", suspendedWhole)
-		b.sink()
+		b.startInTrace(strings.Repeat("4", 32), "overdue", "soon", suspendedWhole)
+		b.close()
 
 		time.Sleep(3 * 24 * time.Hour)
-		b = float(t, store...)
-		defer b.sink()
+		b = openBubble(t, store...)
+		defer b.close()
 		ran := &attempts{}
 		b.join(carefully(t, func() agent.Agent { return careful(func() { ran.add("") }) }), heartbeats)
 		time.Sleep(4*24*time.Hour - time.Hour)
@@ -253,8 +253,8 @@ func TestASessionOfAnEarlierReleaseGoesOnInItsTraceAfterAWeek(t *testing.T) { //
 	synctest.Test(t, func(t *testing.T) {
 		const trace = "0af7651916cd43dd8448eb211c80319c"
 		time.Sleep(time.Until(time.Date(2026, time.November, 29, 0, 0, 0, 0, time.UTC))) // fake: a week after the dump
-		b := float(t, "HOLDFAST_STATE_STORE=sqlite", "HOLDFAST_STATE_SQLITE_PATH="+path)
-		defer b.sink()
+		b := openBubble(t, "HOLDFAST_STATE_STORE=sqlite", "HOLDFAST_STATE_SQLITE_PATH="+path)
+		defer b.close()
 		b.join(booking(t))
 		time.Sleep(time.Second)
 		_, err := b.calls.SubmitCall(t.Context(), &statev1.SubmitCallRequest{
@@ -307,7 +307,7 @@ type ticket struct{ of *string }
 func TestNothingIsHeldForSuspendedSessions(t *testing.T) {
 	t.Parallel()
 	const sessions = 300
-	afloat(t, func(t *testing.T, b *bubble) {
+	inBubble(t, func(t *testing.T, b *bubble) {
 		var mu sync.Mutex
 		var tickets []weak.Pointer[ticket]
 		b.join(carefully(t, func() agent.Agent {

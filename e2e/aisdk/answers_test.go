@@ -7,7 +7,7 @@ import (
 
 // answers are scenarios with unusual or invalid answers.
 func answers(c client) []scenario {
-	stolen := c.own("write", "stolen")
+	stolen := c.uniqueText("write", "stolen")
 	ada := map[string]any{"name": "Ada"}
 	return []scenario{
 		{

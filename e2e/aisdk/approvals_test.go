@@ -14,10 +14,10 @@ const (
 
 // approvals are scenarios with approval requests.
 func approvals(c client) []scenario {
-	approved, denied := c.own("write", "approved"), c.own("write", "denied")
-	one, mixed := c.own("write and calculate", "one"), c.own("do all", "mixed")
-	reloaded, single := c.own("write", "reloaded"), c.own("write", "single")
-	abandoned, submitted := c.own("write", "abandoned"), c.own("write", "submitted")
+	approved, denied := c.uniqueText("write", "approved"), c.uniqueText("write", "denied")
+	one, mixed := c.uniqueText("write and calculate", "one"), c.uniqueText("do all", "mixed")
+	reloaded, single := c.uniqueText("write", "reloaded"), c.uniqueText("write", "single")
+	abandoned, submitted := c.uniqueText("write", "abandoned"), c.uniqueText("write", "submitted")
 	return []scenario{
 		{
 			Name: "an approval", Agent: "helper", Auto: "approvals", from: 6, Steps: []step{send(approved), mark(), approve("note_once")},
@@ -92,7 +92,7 @@ func approvals(c client) []scenario {
 			check: func(t *testing.T, p *played) {
 				p.ready(t)
 				p.posted(t, 2)
-				p.toldAbandoned(t, "You said: never mind. I was told: ", 1)
+				p.checkAbandoned(t, "You said: never mind. I was told: ", 1)
 				p.effects(t, abandoned, 0)
 			},
 		},

@@ -65,7 +65,7 @@ func judge(t *testing.T, s scenario, p *played) {
 	p.name = s.Name
 	defer func() {
 		if t.Failed() {
-			t.Logf("posts %+v\nanswers %+v\nfinishes %+v\n%s", p.Posts, p.Answers, p.Finishes, p.heard())
+			t.Logf("posts %+v\nanswers %+v\nfinishes %+v\n%s", p.Posts, p.Answers, p.Finishes, p.dump())
 		}
 	}()
 	if p.Failure != "" {
@@ -95,8 +95,8 @@ func (p *played) recordings() []recording {
 	return recordings
 }
 
-// heard prints the streams without deltas.
-func (p *played) heard() string {
+// dump prints the streams without deltas.
+func (p *played) dump() string {
 	var b strings.Builder
 	for _, s := range p.Streams {
 		fmt.Fprintf(&b, "%s (%d)\n", s.Request, s.Major)

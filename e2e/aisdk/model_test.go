@@ -39,13 +39,13 @@ var turns = map[string][]reply{
 }
 
 func (b *brain) say(s *harness.Speech) {
-	heard := hear(s.Body)
+	heard := decodeRequest(s.Body)
 	b.note(heard)
-	if asked(s.LastUser()) == "fail once" && len(b.provider.Asked(s.LastUser())) == 1 {
+	if selector(s.LastUser()) == "fail once" && len(b.provider.Requests(s.LastUser())) == 1 {
 		s.Refuse(http.StatusBadRequest, "invalid_request_error")
 		return
 	}
-	replies := turns[asked(s.LastUser())]
+	replies := turns[selector(s.LastUser())]
 	if len(replies) == 0 {
 		replies = []reply{repeat}
 	}
@@ -53,8 +53,8 @@ func (b *brain) say(s *harness.Speech) {
 	s.End()
 }
 
-// asked returns the selecting part of a text.
-func asked(text string) string {
+// selector returns the selecting part of a text.
+func selector(text string) string {
 	ask, _, _ := strings.Cut(text, " #")
 	return ask
 }
@@ -101,7 +101,7 @@ func recite(_ *brain, s *harness.Speech, heard conversation) {
 
 // count reports how often this text was requested.
 func count(b *brain, s *harness.Speech, _ conversation) {
-	s.Text(fmt.Sprintf("Answer %d.", len(b.provider.Asked(s.LastUser()))))
+	s.Text(fmt.Sprintf("Answer %d.", len(b.provider.Requests(s.LastUser()))))
 }
 
 func nowItGoes(_ *brain, s *harness.Speech, _ conversation) { s.Text("Now it goes.") }
@@ -115,8 +115,8 @@ type spoken struct {
 	calls      []string // their ids
 }
 
-// hear decodes a request of OpenAI's API.
-func hear(body map[string]any) conversation {
+// decodeRequest decodes a request of OpenAI's API.
+func decodeRequest(body map[string]any) conversation {
 	var heard conversation
 	messages, _ := body["messages"].([]any)
 	for _, m := range messages {

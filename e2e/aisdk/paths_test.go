@@ -6,10 +6,10 @@ import (
 
 // paths are scenarios with edits and regenerations.
 func paths(c client) []scenario {
-	count, fails := c.own("count", "again"), c.own("fail once", "again")
-	byAnswer, byQuestion := c.own("count", "by-answer"), c.own("count", "by-question")
-	first, forgotten, other := c.own("hello", "first"), c.own("hello", "forgotten"), c.own("hello", "other")
-	suspended := c.own("count", "suspended")
+	count, fails := c.uniqueText("count", "again"), c.uniqueText("fail once", "again")
+	byAnswer, byQuestion := c.uniqueText("count", "by-answer"), c.uniqueText("count", "by-question")
+	first, forgotten, other := c.uniqueText("hello", "first"), c.uniqueText("hello", "forgotten"), c.uniqueText("hello", "other")
+	suspended := c.uniqueText("count", "suspended")
 	return []scenario{
 		{
 			Name: "an edit", Agent: "helper", Steps: []step{send(first), send(forgotten), edit(0, other), send("recite")},
@@ -77,7 +77,7 @@ func paths(c client) []scenario {
 
 // repetitions are scenarios with repeated or late requests.
 func repetitions(c client) []scenario {
-	twice, keyed, stale := c.own("count", "twice"), c.own("count", "keyed"), c.own("count", "stale")
+	twice, keyed, stale := c.uniqueText("count", "twice"), c.uniqueText("count", "keyed"), c.uniqueText("count", "stale")
 	body := func(id, text string) map[string]any {
 		return map[string]any{"id": "{session}", "agentType": "helper", "trigger": "submit-message", "messages": []any{userMessage(id, text)}}
 	}

@@ -7,7 +7,7 @@ import (
 
 // resumes are scenarios with returning pages.
 func resumes(c client) []scenario {
-	lost, unheard := c.own("count", "lost"), "tell me a story"
+	lost, unheard := c.uniqueText("count", "lost"), "tell me a story"
 	asked := []string{"user:", said("ask me"), "assistant:", done("ask", question, name), said("I was told: " + name)}
 	told := []string{"user:", said("ask me"), "assistant:", said("Let me ask. "), done("ask", question, name), said(story())}
 	answers := post("/chat/{session}/submit-tool-result", map[string]any{"toolCallId": "{call:ask}", "result": map[string]any{"name": "Ada"}})
@@ -94,7 +94,7 @@ func resumes(c client) []scenario {
 		},
 		{
 			Name: "a page that resumes an approval", Agent: "helper", Auto: "approvals", from: 6,
-			Steps: []step{send(c.own("write", "resumed")), reload(), resume(), mark(), deny("note_once", "")},
+			Steps: []step{send(c.uniqueText("write", "resumed")), reload(), resume(), mark(), deny("note_once", "")},
 			check: func(t *testing.T, p *played) {
 				asks := p.Marks[0].Messages[1]
 				if part := asks.Parts[len(asks.Parts)-1]; part.State != "approval-requested" || p.Marks[0].Status != "ready" {

@@ -242,7 +242,7 @@ func (p *played) ended(t *testing.T, want string) {
 // asked checks the number of model requests for the text.
 func (p *played) asked(t *testing.T, text string, times int) {
 	t.Helper()
-	if got := len(p.world.brain.provider.Asked(text)); got != times {
+	if got := len(p.world.brain.provider.Requests(text)); got != times {
 		t.Errorf("the model was asked for %q %d times, want %d", text, got, times)
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 // sockets are scenarios on version 7's WebSocket transport.
 func sockets(c client) []scenario {
-	approved := c.own("write", "socket")
+	approved := c.uniqueText("write", "socket")
 	return []scenario{
 		{
 			Name: "texts over a socket", Agent: "helper", Socket: true, Steps: []step{resume(), send("hello"), send("recite"), resume()},
@@ -73,7 +73,7 @@ func sockets(c client) []scenario {
 		},
 		{
 			Name: "another answer and an edit over a socket", Agent: "helper", Socket: true,
-			Steps: []step{send(c.own("count", "socket")), do("regenerate"), edit(0, "hello")},
+			Steps: []step{send(c.uniqueText("count", "socket")), do("regenerate"), edit(0, "hello")},
 			check: func(t *testing.T, p *played) {
 				p.holds(t, "user:", said("hello"), "assistant:", said("You said: hello"))
 				p.framed(t, "send", "send", "send")

@@ -7,12 +7,14 @@ import (
 	"testing"
 )
 
-// own returns a text unique to this client.
-func (c client) own(text, name string) string { return fmt.Sprintf("%s #%s-%d", text, name, c.Major) }
+// uniqueText returns a text unique to this client.
+func (c client) uniqueText(text, name string) string {
+	return fmt.Sprintf("%s #%s-%d", text, name, c.Major)
+}
 
 // texts are scenarios without answers by the page.
 func texts(c client) []scenario {
-	note := c.own("note it", "server-tool")
+	note := c.uniqueText("note it", "server-tool")
 	input := fmt.Sprintf(`{"text":%q}`, note)
 	return []scenario{
 		{

@@ -17,7 +17,7 @@ const abandoned = "client_tool_abandoned"
 
 // clientTools are scenarios with page tools.
 func clientTools(c client) []scenario {
-	late := c.own("hello", "late")
+	late := c.uniqueText("hello", "late")
 	return []scenario{
 		{
 			Name: "a client tool", Agent: "helper", Tools: ada, Auto: "tools", Steps: []step{send("ask me")},
@@ -92,7 +92,7 @@ func clientTools(c client) []scenario {
 			check: func(t *testing.T, p *played) {
 				p.ready(t)
 				p.posted(t, 2)
-				p.toldAbandoned(t, "You said: never mind. I was told: ", 1)
+				p.checkAbandoned(t, "You said: never mind. I was told: ", 1)
 			},
 		},
 		{
@@ -101,7 +101,7 @@ func clientTools(c client) []scenario {
 			check: func(t *testing.T, p *played) {
 				p.ready(t)
 				p.posted(t, 2)
-				p.toldAbandoned(t, "You said: never mind. I was told: "+name+" | ", 1)
+				p.checkAbandoned(t, "You said: never mind. I was told: "+name+" | ", 1)
 			},
 		},
 		{
@@ -150,8 +150,8 @@ func (p *played) continued(t *testing.T, nth int) {
 	}
 }
 
-// toldAbandoned checks that the second answer has the words and then this number of abandoned calls.
-func (p *played) toldAbandoned(t *testing.T, words string, times int) {
+// checkAbandoned checks that the second answer has the words and then this number of abandoned calls.
+func (p *played) checkAbandoned(t *testing.T, words string, times int) {
 	t.Helper()
 	if len(p.Messages) != 4 {
 		t.Fatalf("there are %d messages, want 4", len(p.Messages))

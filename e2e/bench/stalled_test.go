@@ -58,7 +58,7 @@ func BenchmarkStalledReaders(b *testing.B) {
 			go func() {
 				defer close(spoken)
 				if name == "live" {
-					keepSaying(speak, writers[i])
+					appendSlowly(speak, writers[i])
 				}
 			}()
 			stall(b, s, name, n)
@@ -68,8 +68,8 @@ func BenchmarkStalledReaders(b *testing.B) {
 	}
 }
 
-// keepSaying appends a little from time to time.
-func keepSaying(ctx context.Context, w *appender) {
+// appendSlowly appends a little from time to time.
+func appendSlowly(ctx context.Context, w *appender) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for ctx.Err() == nil && w.say(ctx, "and so on ") == nil {

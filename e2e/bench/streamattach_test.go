@@ -85,7 +85,7 @@ func attachSSE(ctx context.Context, c harness.Client, session string, chunks int
 		if bytes.HasPrefix(line, []byte("event: chunk")) && first == 0 {
 			first = time.Since(begin)
 		}
-		if _, said := s.said(line); said {
+		if _, said := s.stampOf(line); said {
 			n++
 		}
 		return bytes.HasPrefix(line, []byte("event: caught-up"))

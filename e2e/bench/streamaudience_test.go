@@ -69,8 +69,8 @@ type reader struct {
 	times []time.Duration
 }
 
-// hear records a received stamp.
-func (a *audience) hear(i int, text string) {
+// record records a received stamp.
+func (a *audience) record(i int, text string) {
 	took, err := age(text)
 	if err != nil {
 		return
@@ -82,8 +82,8 @@ func (a *audience) hear(i int, text string) {
 	a.heard.Add(1)
 }
 
-// forget starts a new measurement.
-func (a *audience) forget() {
+// reset starts a new measurement.
+func (a *audience) reset() {
 	for i := range a.readers {
 		r := &a.readers[i]
 		r.mu.Lock()
@@ -153,8 +153,8 @@ func gather(b *testing.B, c harness.Client, n int, session func(i int) string) *
 			err := s.conn.SetDeadline(time.Time{})
 			if err == nil {
 				err = s.until(func(line []byte) bool {
-					if text, said := s.said(line); said {
-						a.hear(i, text)
+					if text, said := s.stampOf(line); said {
+						a.record(i, text)
 					}
 					return false
 				})
@@ -217,8 +217,8 @@ func (s *sse) until(look func(line []byte) bool) error {
 
 var beforeStamp = []byte(`"delta":"`)
 
-// said returns the stamp of a line, if any.
-func (s *sse) said(line []byte) (stamp string, ok bool) {
+// stampOf returns the stamp of a line, if any.
+func (s *sse) stampOf(line []byte) (stamp string, ok bool) {
 	at := bytes.Index(line, beforeStamp)
 	if at < 0 || len(line) < at+len(beforeStamp)+stampBytes {
 		return "", false
@@ -232,7 +232,7 @@ func (r *rawLog) subscribe(b *testing.B, n int, subject func(i int) string) *aud
 	a := &audience{readers: make([]reader, n)}
 	var subscriptions []*nats.Subscription
 	for i := range n {
-		s, err := r.conns[i%len(r.conns)].Subscribe(subject(i), func(m *nats.Msg) { a.hear(i, string(m.Data[:stampBytes])) })
+		s, err := r.conns[i%len(r.conns)].Subscribe(subject(i), func(m *nats.Msg) { a.record(i, string(m.Data[:stampBytes])) })
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -62,7 +62,7 @@ func live(b *testing.B, who string, a *audience, n int, say func(context.Context
 	b.Helper()
 	warm := paced(b, n, liveEvery, lasting(liveWarmUp), say)
 	a.drain(warm.sent)
-	a.forget()
+	a.reset()
 	p := paced(b, n, liveEvery, lasting(liveWindow), say)
 	d := a.delivered(p.sent, p.took)
 	fmt.Printf("%-9s %6.0f chunks/s of %6.0f asked for: %v (n=%d)\n", who+":", p.rate(), p.asked, d, d.got)
@@ -156,7 +156,7 @@ func cut(d delivered) string {
 func crowded(b *testing.B, a *audience, n int, say func(ctx context.Context, text string) error) (most, steady delivered) {
 	b.Helper()
 	most = chased(b, a, n, lasting(crowdWindow/2), say)
-	a.forget()
+	a.reset()
 	p := paced(b, 1, crowdEvery, lasting(crowdWindow), func(ctx context.Context, _ int, text string) error { return say(ctx, text) })
 	return most, a.delivered(p.sent*int64(n), p.took)
 }
@@ -164,7 +164,7 @@ func crowded(b *testing.B, a *audience, n int, say func(ctx context.Context, tex
 // chased sends as fast as the readers read.
 func chased(b *testing.B, a *audience, n int, window time.Duration, say func(ctx context.Context, text string) error) delivered {
 	b.Helper()
-	a.forget()
+	a.reset()
 	begin := time.Now()
 	var sent int64
 	for time.Since(begin) < window && a.gone.Load() == 0 {

@@ -185,7 +185,7 @@ func (w *waiting) converse(ctx context.Context, session string, chat bool) (took
 	}
 	call := stream.Message.Call("calculate")
 	if err != nil || call == nil || call.Approval == nil {
-		return nil, fmt.Errorf("%s: nobody was asked: %w\n%s", session, err, stream.Heard())
+		return nil, fmt.Errorf("%s: nobody was asked: %w\n%s", session, err, stream.Dump())
 	}
 	yes := true
 	begin = time.Now()
@@ -208,7 +208,7 @@ func (w *waiting) converse(ctx context.Context, session string, chat bool) (took
 func until(s *harness.UIStream, begin time.Time, look func(harness.UIMessage) bool) (time.Duration, error) {
 	for !look(s.Message) {
 		if err := s.Next(); err != nil {
-			return 0, fmt.Errorf("the stream ended too soon: %w\n%s", err, s.Heard())
+			return 0, fmt.Errorf("the stream ended too soon: %w\n%s", err, s.Dump())
 		}
 	}
 	return time.Since(begin), nil

@@ -11,7 +11,7 @@ import (
 // effect is the state of a call with an effect on the ledger, according to the conversation.
 type effect struct {
 	tool, label string
-	told        bool // the call has a result
+	hasResult   bool // the call has a result
 	known       bool // the result confirms the effect
 	uncertain   bool // the result says that the outcome is unknown
 }
@@ -38,7 +38,7 @@ func recorded(messages []*eventv1.Message) []*effect {
 			}
 			if r := part.GetToolResult(); r != nil && byID[r.GetToolCallId()] != nil {
 				e := byID[r.GetToolCallId()]
-				e.told, e.known, e.uncertain = true, r.GetSuccess(), unknown(r.GetError())
+				e.hasResult, e.known, e.uncertain = true, r.GetSuccess(), unknown(r.GetError())
 			}
 		}
 	}
@@ -49,7 +49,7 @@ func recorded(messages []*eventv1.Message) []*effect {
 // that a stop may interrupt calls.
 func (e effect) problem(there harness.Entry, stops bool) string {
 	switch {
-	case !e.told:
+	case !e.hasResult:
 		return "the conversation has no result of it"
 	case len(there.Keys) > 1:
 		return fmt.Sprintf("it came under several keys: %v", there.Keys)

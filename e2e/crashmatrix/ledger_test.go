@@ -107,7 +107,7 @@ func (l *ledgerRun) die(i int) {
 		}
 		p := l.executor(l.T, fmt.Sprintf("mortal-%d-%d", i, generation), env...)
 		p.StartOnly()
-		p.Doom()
+		p.AllowExit()
 		if !l.awaitEnd(p) {
 			p.Kill()
 			return

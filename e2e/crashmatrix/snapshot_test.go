@@ -43,10 +43,10 @@ func (p *talk) await() snapshot {
 	messages := p.messages()
 	p.checkLedger(messages)
 	return snapshot{
-		Messages: p.write(messages),
+		Messages: p.describeMessages(messages),
 		Shown:    p.plain(harness.Transcript(p.World().Messages(p, p.session))),
 		Session:  p.about(got),
-		Stream:   p.tell(late.Chunks),
+		Stream:   p.describeStream(late.Chunks),
 		Ends:     p.ends(),
 	}
 }
@@ -122,8 +122,8 @@ func (p *talk) messages() []*eventv1.Message {
 	}
 }
 
-// write describes a conversation, one part per line.
-func (p *talk) write(messages []*eventv1.Message) string {
+// describeMessages describes a conversation, one part per line.
+func (p *talk) describeMessages(messages []*eventv1.Message) string {
 	var b strings.Builder
 	arguments := map[string]string{}
 	for _, m := range messages {
@@ -191,9 +191,9 @@ func (p *talk) about(got *statev1.GetSessionResponse) string {
 	return p.plain(b.String())
 }
 
-// tell describes the content of a stream's reader, regardless of how the text was divided. Parallel calls end in
+// describeStream describes the content of a stream's reader, regardless of how the text was divided. Parallel calls end in
 // any order, so their lines are sorted.
-func (p *talk) tell(chunks []harness.NativeChunk) string {
+func (p *talk) describeStream(chunks []harness.NativeChunk) string {
 	var lines, sorted []string
 	arguments := map[string]string{}
 	text := ""

@@ -87,7 +87,7 @@ func (w *world) play(t *testing.T, s script, session string, env ...string) (lef
 	p := &talk{T: t, world: w, ctx: ctx, script: s, session: session}
 	p.victim = w.executor(t, "victim", append(env, "FAULT_AGENT="+p.agent())...)
 	p.victim.Start()
-	p.victim.Doom()
+	p.victim.AllowExit()
 	p.awaitAgent()
 	if s.timeout == 0 {
 		if err := w.Ask(ctx, session, p.agent(), session); err != nil {
@@ -107,8 +107,8 @@ func (w *world) play(t *testing.T, s script, session string, env ...string) (lef
 	left = p.await()
 	if err := <-watched; err != nil {
 		t.Errorf("who was there from the beginning: %v", err)
-	} else if seen := p.tell(watching.Held.Chunks); !s.pauses && seen != left.Stream {
-		t.Errorf("who was there from the beginning was told\n%sand who comes late\n%s\n%s", seen, left.Stream, watching.Heard())
+	} else if seen := p.describeStream(watching.Held.Chunks); !s.pauses && seen != left.Stream {
+		t.Errorf("who was there from the beginning was told\n%sand who comes late\n%s\n%s", seen, left.Stream, watching.Dump())
 	}
 	cancel()
 	if err := <-rescued; err != nil {

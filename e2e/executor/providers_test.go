@@ -34,7 +34,7 @@ func TestARunSurvivesTheFaultsOfItsProvider(t *testing.T) {
 	t.Parallel()
 	var p *harness.Provider
 	p = harness.StartProvider(t, func(s *harness.Speech) {
-		first := len(p.Asked(s.LastUser())) == 1
+		first := len(p.Requests(s.LastUser())) == 1
 		switch {
 		case first && strings.HasPrefix(s.LastUser(), "limited"):
 			s.Refuse(http.StatusTooManyRequests, "rate_limit_error", "Retry-After", fmt.Sprint(retryAfter.Seconds()))
@@ -67,7 +67,7 @@ func TestARunSurvivesTheFaultsOfItsProvider(t *testing.T) {
 			if n := len(stored); n != 2 || stored[n-1].Text() != test.want {
 				t.Errorf("the conversation is\n%s\nwant the question and %q", harness.Transcript(stored), test.want)
 			}
-			came := p.Asked(test.say)
+			came := p.Requests(test.say)
 			if len(came) != 2 {
 				t.Errorf("the provider was asked %d times, want 2", len(came))
 			} else if waited := came[1].At.Sub(came[0].At); strings.HasPrefix(test.say, "limited") && waited < retryAfter {

@@ -26,7 +26,7 @@ const (
 func hanging(t *testing.T) (p *harness.Provider, closed chan string) {
 	closed = make(chan string, 64) // larger than the number of runs, so sending never blocks
 	p = harness.StartProvider(t, func(s *harness.Speech) {
-		if len(p.Asked(s.LastUser())) > 1 || !strings.HasPrefix(s.LastUser(), "hang") {
+		if len(p.Requests(s.LastUser())) > 1 || !strings.HasPrefix(s.LastUser(), "hang") {
 			s.Text("And that is all.")
 			s.End()
 			return

@@ -47,7 +47,7 @@ func newBreaker(t *testing.T, nats *harness.NATS, system *harness.System) *break
 func (b *breaker) run(window time.Duration) {
 	b.t.Helper()
 	for end := time.Now().Add(window); time.Now().Before(end); {
-		b.mend()
+		b.awaitReady()
 		began := time.Now()
 		for _, e := range b.plan() {
 			// The moment is arbitrary on purpose, so there is no event to wait for.
@@ -57,8 +57,8 @@ func (b *breaker) run(window time.Duration) {
 	}
 }
 
-// mend waits until every process is ready again.
-func (b *breaker) mend() {
+// awaitReady waits until every process is ready again.
+func (b *breaker) awaitReady() {
 	b.t.Helper()
 	for _, p := range b.system.Streams {
 		p.WaitReady()

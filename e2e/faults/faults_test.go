@@ -25,7 +25,7 @@ func TestUnderFaultsNothingIsLostDoubledOrOutOfOrder(t *testing.T) {
 	b.run(*window)
 	l.phase("the window closes")
 	l.checkThatRunsLive()
-	b.mend()
+	b.awaitReady()
 	l.phase("everything runs again")
 	undead.waitForAll()
 	l.readLate(ctx)

@@ -154,7 +154,7 @@ func (l *load) checkThatMuchHappened(counts map[string]int) {
 	all := l.readers.all
 	drops := count(all, func(one *reading) int { return one.Drops })
 	resumes := count(all, func(one *reading) int { return one.Connections - 1 })
-	rewound := count(all, told("rewound"))
+	rewound := count(all, countFrames("rewound"))
 	l.t.Logf("%d readers: %d drops, %d resumes, %d times told rewound, %d reloads", len(all), drops, resumes, rewound, count(all, reloads))
 	counts["frames rewound"] = rewound
 	for what, n := range counts {

@@ -165,12 +165,12 @@ func testPowerCut(t *testing.T, p power) {
 	for who, group := range map[string][]*reading{
 		"who was there": there, "who had seen the end": seen, "who came to live runs": late, "who came to runs that were over": fresh.all,
 	} {
-		t.Logf("%d %s: %d times told rewound, %d reloads", len(group), who, count(group, told("rewound")), count(group, reloads))
+		t.Logf("%d %s: %d times told rewound, %d reloads", len(group), who, count(group, countFrames("rewound")), count(group, reloads))
 	}
-	if count(there, told("rewound")) == 0 {
+	if count(there, countFrames("rewound")) == 0 {
 		t.Error("no reader of a live run was told that something is void")
 	}
-	if n := count(seen, told("rewound")); n > 0 {
+	if n := count(seen, countFrames("rewound")); n > 0 {
 		t.Errorf("readers of finished runs were told %d times that something is void: the database has it", n)
 	}
 }

@@ -79,7 +79,7 @@ func (r *readings) check() {
 	wait(r.all)
 	for _, one := range r.all {
 		if r.checkEnd(one) && one.Text() != one.want {
-			r.fail("%s of %s holds another text:\n%s\n%s", one.who, one.Session, compare(one.Text(), one.want), one.Heard())
+			r.fail("%s of %s holds another text:\n%s\n%s", one.who, one.Session, compare(one.Text(), one.want), one.Dump())
 		}
 	}
 }
@@ -133,8 +133,8 @@ func count(readers []*reading, of func(*reading) int) (n int) {
 
 func reloads(one *reading) int { return one.Reloads }
 
-// told counts the reader's frames of a name.
-func told(name string) func(*reading) int {
+// countFrames counts the reader's frames of a name.
+func countFrames(name string) func(*reading) int {
 	return func(one *reading) (n int) {
 		for _, e := range one.Frames {
 			if e.Name == name {

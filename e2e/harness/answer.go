@@ -39,7 +39,7 @@ func (c Client) Post(ctx context.Context, p ChatPost) (*UIStream, error) {
 		return nil, err
 	}
 	if n := len(p.Messages); n > 0 && p.Messages[n-1].Role == "assistant" {
-		stream.Message, stream.goesOn = p.Messages[n-1].Clone(), true
+		stream.Message, stream.continues = p.Messages[n-1].Clone(), true
 	}
 	return stream, nil
 }
@@ -127,8 +127,8 @@ func (c Client) Submit(ctx context.Context, session string, a ToolAnswer) (Submi
 	return s, nil
 }
 
-// Passes reports whether a persistent client retries after the error.
-func Passes(err error) bool { return err != nil && passes(err) }
+// IsRetryable reports whether a persistent client retries after the error.
+func IsRetryable(err error) bool { return err != nil && isRetryable(err) }
 
 // RefusalCode returns the code of a refusal, or "" for another error.
 func RefusalCode(err error) string {

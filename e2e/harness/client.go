@@ -112,7 +112,7 @@ func chatBody(session, agent, text, id string) []byte {
 func (c Client) Chat(t testing.TB, session, agent, text string) *UIStream {
 	t.Helper()
 	s, err := c.open(callContext(t), request{method: http.MethodPost, path: "/chat", body: ChatBody(session, agent, text)})
-	return own(t, s, err)
+	return closeWithTest(t, s, err)
 }
 
 // Attach follows the answer of a session again. It returns nil on 204, nothing to follow.
@@ -122,7 +122,7 @@ func (c Client) Attach(t testing.TB, session string) *UIStream {
 	if nothing, ok := errors.AsType[*notOKError](err); ok && nothing.code == http.StatusNoContent {
 		return nil
 	}
-	return own(t, s, err)
+	return closeWithTest(t, s, err)
 }
 
 // Follow reads the stream to its end like a persistent client: it attaches again when the connection breaks. It
@@ -136,7 +136,7 @@ func (c Client) Follow(t testing.TB, stream *UIStream, session string) UIMessage
 			return stream.Whole()
 		}
 		if !errors.Is(err, ErrDropped) || time.Now().After(deadline) {
-			t.Fatalf("the answer of %q: %v\n%s", session, err, stream.Heard())
+			t.Fatalf("the answer of %q: %v\n%s", session, err, stream.Dump())
 		}
 		if stream = c.Attach(t, session); stream == nil {
 			t.Fatalf("there is nothing to attach to (204) for %q, whose answer broke off", session)
@@ -144,21 +144,21 @@ func (c Client) Follow(t testing.TB, stream *UIStream, session string) UIMessage
 	}
 }
 
-// GoOn closes the stream and resumes the same answer with Last-Event-ID. The returned stream has the message so
+// Resume closes the stream and resumes the same answer with Last-Event-ID. The returned stream has the message so
 // far.
-func (c Client) GoOn(t testing.TB, session string, former *UIStream) *UIStream {
+func (c Client) Resume(t testing.TB, session string, former *UIStream) *UIStream {
 	t.Helper()
 	former.Close()
 	s, err := c.open(callContext(t), request{method: http.MethodGet, path: resumePath(session), lastEventID: former.lastID})
-	s = own(t, s, err)
+	s = closeWithTest(t, s, err)
 	s.Message = former.Message
 	return s
 }
 
 func resumePath(session string) string { return "/chat/" + url.PathEscape(session) + "/stream" }
 
-// own ties the stream to the test.
-func own(t testing.TB, s *UIStream, err error) *UIStream {
+// closeWithTest ties the stream to the test.
+func closeWithTest(t testing.TB, s *UIStream, err error) *UIStream {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("%v, want a stream", err)

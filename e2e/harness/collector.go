@@ -102,8 +102,8 @@ func (m measures) Export(_ context.Context, r *metricsv1.ExportMetricsServiceReq
 	return &metricsv1.ExportMetricsServiceResponse{}, nil
 }
 
-// Measured reports whether a metric of this name has arrived.
-func (c *Collector) Measured(name string) bool {
+// HasMetric reports whether a metric of this name has arrived.
+func (c *Collector) HasMetric(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.metrics[name] > 0

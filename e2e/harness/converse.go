@@ -66,7 +66,7 @@ func (c Client) Ask(ctx context.Context, session, agent, text string) error {
 		if refusal, ok := errors.AsType[*notOKError](err); ok && refusal.code == http.StatusNoContent {
 			return nil // the answer has ended already
 		}
-		if !passes(err) {
+		if !isRetryable(err) {
 			return err
 		}
 		select {
@@ -81,5 +81,5 @@ func explain(s *UIStream, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w\n%s", err, s.Heard())
+	return fmt.Errorf("%w\n%s", err, s.Dump())
 }

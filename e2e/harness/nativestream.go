@@ -78,7 +78,7 @@ func (s *NativeStream) Whole() {
 			return
 		}
 		if err != nil {
-			s.t.Fatalf("the stream ended with %v and the terminal frame %q\n%s", err, s.End, s.Heard())
+			s.t.Fatalf("the stream ended with %v and the terminal frame %q\n%s", err, s.End, s.Dump())
 		}
 	}
 }
@@ -88,7 +88,7 @@ func (s *NativeStream) Until(what string, look func(*NativeStream) bool) {
 	s.t.Helper()
 	for !look(s) {
 		if err := s.Next(); err != nil {
-			s.t.Fatalf("the stream ended (%v) before %s\n%s", err, what, s.Heard())
+			s.t.Fatalf("the stream ended (%v) before %s\n%s", err, what, s.Dump())
 		}
 	}
 }
@@ -227,8 +227,8 @@ func (s *NativeStream) Content() string {
 // Close disconnects before the end.
 func (s *NativeStream) Close() { s.events.Close() }
 
-// Heard prints the stream so far, for failure messages.
-func (s *NativeStream) Heard() string { return "the stream held\n" + show(s.events.Seen) }
+// Dump prints the stream so far, for failure messages.
+func (s *NativeStream) Dump() string { return "the stream held\n" + show(s.events.Seen) }
 
 // Holds reports whether a received frame has the text.
 func (s *NativeStream) Holds(text string) bool { return holds(s.events.Seen, text) }

@@ -160,8 +160,8 @@ func (p *Process) Terminate() {
 	}
 }
 
-// Doom permits the running process to exit on its own.
-func (p *Process) Doom() { p.life.ordered = true }
+// AllowExit permits the running process to exit on its own.
+func (p *Process) AllowExit() { p.life.ordered = true }
 
 // Ended is closed after the exit of a started process.
 func (p *Process) Ended() <-chan struct{} { return p.life.ended }

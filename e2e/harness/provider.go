@@ -105,8 +105,8 @@ func StartProvider(t testing.TB, say func(*Speech)) *Provider {
 	return p
 }
 
-// Asked returns the requests so far whose newest user text is lastUser.
-func (p *Provider) Asked(lastUser string) []ProviderRequest {
+// Requests returns the requests so far whose newest user text is lastUser.
+func (p *Provider) Requests(lastUser string) []ProviderRequest {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var asked []ProviderRequest

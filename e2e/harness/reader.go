@@ -55,8 +55,8 @@ func (r *Reader) Text() string {
 	return text.String() + r.Held.Text()
 }
 
-// Heard prints the received frames, for failure messages.
-func (r *Reader) Heard() string { return "the reader was given\n" + show(r.Frames) }
+// Dump prints the received frames, for failure messages.
+func (r *Reader) Dump() string { return "the reader was given\n" + show(r.Frames) }
 
 // Read reads until the terminal frame, `end` or `fail`. The error is ctx's, or describes a violation of the
 // protocol.
@@ -72,13 +72,13 @@ func (r *Reader) Read(ctx context.Context) error {
 		}
 		if errors.Is(err, errReload) {
 			reload = true
-		} else if err != nil && !passes(err) {
-			return fmt.Errorf("session %s: %w\n%s", r.Session, err, r.Heard())
+		} else if err != nil && !isRetryable(err) {
+			return fmt.Errorf("session %s: %w\n%s", r.Session, err, r.Dump())
 		}
 		select {
 		case <-time.After(rand.N(retryPause)):
 		case <-ctx.Done():
-			return fmt.Errorf("the stream of %q does not end: %w; the last attempt: %w\n%s", r.Session, ctx.Err(), err, r.Heard())
+			return fmt.Errorf("the stream of %q does not end: %w; the last attempt: %w\n%s", r.Session, ctx.Err(), err, r.Dump())
 		}
 	}
 }
@@ -86,8 +86,8 @@ func (r *Reader) Read(ctx context.Context) error {
 // errReload means that loaded content was rewound.
 var errReload = errors.New("load the conversation again")
 
-// passes reports whether a client retries after the error.
-func passes(err error) bool {
+// isRetryable reports whether a client retries after the error.
+func isRetryable(err error) bool {
 	if refusal, ok := errors.AsType[*notOKError](err); ok {
 		return refusal.code == http.StatusServiceUnavailable || refusal.code == http.StatusTooManyRequests
 	}
@@ -108,7 +108,7 @@ func (r *Reader) connection(ctx context.Context) error {
 	r.Held.events = events
 	defer func() { r.Frames = append(r.Frames, events.Seen...) }()
 	for {
-		if err := onceCaughtUp(events.Seen); err != nil {
+		if err := checkCaughtUpOnce(events.Seen); err != nil {
 			return err
 		}
 		rewinds := r.Held.Rewinds
@@ -134,7 +134,7 @@ func (r *Reader) connection(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := r.beginAnew(); err != nil {
+		if err := r.restartRun(); err != nil {
 			return err
 		}
 		if r.Held.Rewinds > rewinds && r.Held.RewoundAt < r.base {
@@ -143,8 +143,8 @@ func (r *Reader) connection(ctx context.Context) error {
 	}
 }
 
-// beginAnew drops the chunks of a run that starts again: after a reload a run may be replayed from its start.
-func (r *Reader) beginAnew() error {
+// restartRun drops the chunks of a run that starts again: after a reload a run may be replayed from its start.
+func (r *Reader) restartRun() error {
 	chunks := r.Held.Chunks
 	if len(chunks) == 0 || chunks[len(chunks)-1].Type != "run_started" {
 		return nil
@@ -158,8 +158,8 @@ func (r *Reader) beginAnew() error {
 	return nil
 }
 
-// onceCaughtUp returns an error if the last event is the second caught-up event of its connection.
-func onceCaughtUp(seen []Event) error {
+// checkCaughtUpOnce returns an error if the last event is the second caught-up event of its connection.
+func checkCaughtUpOnce(seen []Event) error {
 	if len(seen) == 0 || seen[len(seen)-1].Name != "caught-up" {
 		return nil
 	}

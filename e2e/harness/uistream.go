@@ -18,11 +18,11 @@ type UIStream struct {
 	// ErrorText is the text of an error part.
 	ErrorText string
 
-	t      testing.TB
-	events *Events
-	lastID string            // the last event id
-	goesOn bool              // start continues a message known to the client
-	inputs map[string]string // partial inputs by call id
+	t         testing.TB
+	events    *Events
+	lastID    string            // the last event id
+	continues bool              // start continues a message known to the client
+	inputs    map[string]string // partial inputs by call id
 }
 
 // uiChunk has the fields of all chunk types of the gateway.
@@ -95,7 +95,7 @@ func (s *UIStream) Until(what string, look func(UIMessage) bool) {
 	s.t.Helper()
 	for !look(s.Message) {
 		if err := s.Next(); err != nil {
-			s.t.Fatalf("the stream ended (%v) before %s\n%s", err, what, s.Heard())
+			s.t.Fatalf("the stream ended (%v) before %s\n%s", err, what, s.Dump())
 		}
 	}
 }
@@ -114,7 +114,7 @@ func (s *UIStream) Whole() UIMessage {
 		err = s.Complete()
 	}
 	if err != nil {
-		s.t.Fatalf("%v\n%s", err, s.Heard())
+		s.t.Fatalf("%v\n%s", err, s.Dump())
 	}
 	return s.Message
 }
@@ -122,8 +122,8 @@ func (s *UIStream) Whole() UIMessage {
 // Close disconnects before the end.
 func (s *UIStream) Close() { s.events.Close() }
 
-// Heard prints the stream so far, for failure messages.
-func (s *UIStream) Heard() string { return "the stream held\n" + show(s.events.Seen) }
+// Dump prints the stream so far, for failure messages.
+func (s *UIStream) Dump() string { return "the stream held\n" + show(s.events.Seen) }
 
 // Holds reports whether a received frame has the text.
 func (s *UIStream) Holds(text string) bool { return holds(s.events.Seen, text) }
@@ -132,7 +132,7 @@ func (s *UIStream) apply(c uiChunk) error {
 	m := &s.Message
 	switch c.Type {
 	case "start":
-		if s.goesOn {
+		if s.continues {
 			m.ID = c.MessageID
 			return nil
 		}

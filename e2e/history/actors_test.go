@@ -25,7 +25,7 @@ func (w *world) starter() {
 			answer, unsure, err := attempt(w, func(ctx context.Context, c client) (*statev1.StartRunResponse, error) { return c.StartRun(ctx, r) })
 			w.noteFault(err)
 			w.refused("start", err, "AGENT_NOT_FOUND", "PARENT_ENDED", "SESSION_BUSY", "SESSION_SUSPENDED", "SESSION_NOT_FOUND")
-			w.told(func(h *history) {
+			w.observe(func(h *history) {
 				h.starts = append(h.starts, start{session, key, answer.GetRun().GetRunId(), fateOf(unsure, err)})
 			})
 		})
@@ -48,7 +48,7 @@ func (w *world) submitter() {
 				answer, _, err := attempt(w, func(ctx context.Context, c client) (*statev1.SubmitCallResponse, error) { return c.SubmitCall(ctx, r) })
 				w.noteFault(err)
 				w.refused("submit", err, "OWNER_NOT_CONTINUABLE", "UNKNOWN_TOOL_CALL")
-				w.told(func(h *history) {
+				w.observe(func(h *history) {
 					h.submits = append(h.submits, submit{session, call, payload, answer.GetOutcome()})
 				})
 			})
@@ -117,7 +117,7 @@ func (w *world) setStatus(session string) {
 	w.noteFault(err)
 	w.refused("set status", err, "SESSION_NOT_FOUND")
 	if err == nil && answer.GetOk() && !unsure {
-		w.told(func(h *history) { h.wrote(w.T, session, answer.GetVersion(), what) })
+		w.observe(func(h *history) { h.wrote(w.T, session, answer.GetVersion(), what) })
 	}
 }
 
@@ -131,7 +131,7 @@ func (w *world) letExpire(session string) {
 	w.noteFault(err)
 	w.refused("let expire", err, "SESSION_NOT_FOUND")
 	if err == nil {
-		w.told(func(h *history) { h.wrote(w.T, session, answer.GetVersion(), what) })
+		w.observe(func(h *history) { h.wrote(w.T, session, answer.GetVersion(), what) })
 	}
 }
 
@@ -145,7 +145,7 @@ func (w *world) merge(session string) {
 		w.noteFault(err)
 		w.refused("merge", err, "SESSION_NOT_FOUND", "QUEUE_FULL")
 	}
-	w.told(func(h *history) {
+	w.observe(func(h *history) {
 		h.commits = append(h.commits, commit{session: session, log: []string{item}, fate: fateOf(unsure, err)})
 		if err == nil {
 			h.wrote(w.T, session, answer.GetVersion(), item)
@@ -159,7 +159,7 @@ func (w *world) reader() {
 	for !w.closing.Load() {
 		id := pick(sessions)
 		var acked int64
-		w.told(func(h *history) { acked = h.acked[id]; h.reads++ })
+		w.observe(func(h *history) { acked = h.acked[id]; h.reads++ })
 		answer, _, err := w.get(id)
 		if err != nil {
 			w.refused("read", err, "SESSION_NOT_FOUND")
@@ -215,6 +215,6 @@ func live(r *statev1.Run) bool {
 
 func (w *world) noteFault(err error) {
 	if reason := fault.ReasonOf(err); reason != "" {
-		w.told(func(h *history) { h.faults[reason]++ })
+		w.observe(func(h *history) { h.faults[reason]++ })
 	}
 }

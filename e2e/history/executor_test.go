@@ -84,7 +84,7 @@ func (w *world) claimOn(ctx context.Context, id string, done <-chan struct{}) (d
 }
 
 func (w *world) claimed(c *statev1.Claim) {
-	w.told(func(h *history) {
+	w.observe(func(h *history) {
 		got := claim{c.GetSession().GetSessionId(), c.GetRun().GetRunId(), c.GetEpoch(), w.ticks.Add(1)}
 		h.claims = append(h.claims, got)
 	})
@@ -273,7 +273,7 @@ func (s *stepper) note(r *statev1.CommitStepRequest, answer *statev1.CommitStepR
 			}
 		}
 	}
-	s.told(func(h *history) {
+	s.observe(func(h *history) {
 		h.commits = append(h.commits, c)
 		if fate == acked {
 			h.wrote(s.T, c.session, answer.GetVersion(), fmt.Sprint("step ", c.step))

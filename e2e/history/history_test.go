@@ -163,7 +163,7 @@ func (h *history) happened() map[string]int {
 // tooFew returns the events that have not happened often enough.
 func (w *world) tooFew() map[string]int {
 	var n map[string]int
-	w.told(func(h *history) { n = h.happened() })
+	w.observe(func(h *history) { n = h.happened() })
 	maps.DeleteFunc(n, func(_ string, times int) bool { return times >= enough })
 	return n
 }

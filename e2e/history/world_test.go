@@ -72,8 +72,8 @@ func (w *world) client() client {
 // id returns a unique id.
 func (w *world) id(prefix string) string { return fmt.Sprintf("%s-%d", prefix, w.ids.Add(1)) }
 
-// told records an observation of a client.
-func (w *world) told(note func(*history)) {
+// observe records an observation of a client.
+func (w *world) observe(note func(*history)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	note(&w.history)

@@ -97,7 +97,7 @@ func (c *cutter) play(s story) (m harness.UIMessage, lengths []int) {
 	stored := c.settled("completed")
 	c.same("the client", m, stored[len(stored)-1])
 	c.effects(s)
-	if c.pace.lagged() {
+	if c.pace.fellBehind() {
 		c.Errorf("a reader did not follow the model")
 	}
 	return m, lengths
@@ -159,7 +159,7 @@ func (c *cutter) resume(m harness.UIMessage) harness.UIMessage {
 	}
 	c.happened = "cut, and attached again"
 	if _, over := c.read(stream, -1); !over {
-		c.Fatalf("the stream after the cut is not whole\n%s", stream.Heard())
+		c.Fatalf("the stream after the cut is not whole\n%s", stream.Dump())
 	}
 	stream.Close()
 	return stream.Message
@@ -173,12 +173,12 @@ func (c *cutter) read(stream *harness.UIStream, limit int) (chunks int, over boo
 		err := stream.Next()
 		if errors.Is(err, io.EOF) {
 			if err := stream.Complete(); err != nil {
-				c.Fatalf("%v\n%s", err, stream.Heard())
+				c.Fatalf("%v\n%s", err, stream.Dump())
 			}
 			return chunks, true
 		}
 		if err != nil {
-			c.Fatalf("%v\n%s", err, stream.Heard())
+			c.Fatalf("%v\n%s", err, stream.Dump())
 		}
 		c.pace.follow(stream.Message)
 	}

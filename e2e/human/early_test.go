@@ -32,8 +32,8 @@ func newSlowWorld(t *testing.T) *world {
 	return w
 }
 
-// hear sends "mixed" and reads the answer until the client receives its own tool call, while a server tool runs.
-func (r *round) hear() *harness.UIStream {
+// awaitToolCall sends "mixed" and reads the answer until the client receives its own tool call, while a server tool runs.
+func (r *round) awaitToolCall() *harness.UIStream {
 	r.Helper()
 	r.said = []harness.UIMessage{harness.UserMessage("user-1", "mixed "+r.session)}
 	stream, err := r.At(r.number%2).Post(r.ctx, harness.ChatPost{Session: r.session, Agent: r.agent, Messages: r.said})
@@ -47,7 +47,7 @@ func (r *round) hear() *harness.UIStream {
 		r.Fatalf("the first message: %v", err)
 	}
 	if p := stream.Message.Call("record"); p != nil && p.State == "output-available" {
-		r.Fatalf("the server tool has ended before the client's was told:\n%s", stream.Heard())
+		r.Fatalf("the server tool has ended before the client's was told:\n%s", stream.Dump())
 	}
 	r.said = append(r.said, stream.Message.Clone())
 	return stream
@@ -67,7 +67,7 @@ func TestAnAnswerBeforeTheSuspensionIsTakenOnce(t *testing.T) {
 			var wg sync.WaitGroup
 			for _, door := range []string{"route 0", "route 1", "connect 0", "connect 1"} {
 				wg.Go(func() {
-					was := through(door).answer(r, r.result("ask", early))
+					was := routeNamed(door).answer(r, r.result("ask", early))
 					mu.Lock()
 					defer mu.Unlock()
 					count[was.status]++
@@ -90,7 +90,7 @@ func TestAnAnswerBeforeTheSuspensionIsTakenOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w.rounds(t, earlyRounds, func(r *round) string {
-				stream := r.hear()
+				stream := r.awaitToolCall()
 				happened := answer(r)
 				if err := whole(stream); err != nil {
 					r.Fatalf("the first stream: %v", err)
@@ -113,9 +113,9 @@ func TestAnAnswerBeforeTheSuspensionIsTakenOnce(t *testing.T) {
 	t.Run("in a message that waits", func(t *testing.T) {
 		t.Parallel()
 		w.rounds(t, earlyRounds, func(r *round) string {
-			stream := r.hear()
+			stream := r.awaitToolCall()
 			r.said = r.answered(harness.ToolAnswer{ToolCallID: "call_ask", Result: json.RawMessage(fmt.Sprintf("%q", early))})
-			reply, refusal := r.never(1, "enqueue")
+			reply, refusal := r.sendUnrelated(1, "enqueue")
 			if refusal != "" {
 				r.Fatalf("the message was refused: %s", refusal)
 			}

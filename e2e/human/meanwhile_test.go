@@ -25,12 +25,12 @@ func anAnswerIsTakenOrAbandoned(t *testing.T, w *world) {
 			count := w.rounds(t, meanwhileRounds, func(r *round) string {
 				r.suspend("ask")
 				const answer = "what the user has answered"
-				var was told
+				var was response
 				var reply harness.UIMessage
 				var refusal string
 				r.both(
-					func() { was = through(way.door).answer(r, r.result("ask", answer)) },
-					func() { reply, refusal = r.never(1, way.onBusy) },
+					func() { was = routeNamed(way.door).answer(r, r.result("ask", answer)) },
+					func() { reply, refusal = r.sendUnrelated(1, way.onBusy) },
 				)
 				stored := r.settled("completed")
 				all := r.model.requests(r.session)
@@ -74,7 +74,7 @@ func anAnswerIsTakenOrAbandoned(t *testing.T, w *world) {
 }
 
 // checkAnswered compares the response to an answer with its effect.
-func (r *round) checkAnswered(door string, was told, taken bool, stored []harness.UIMessage) string {
+func (r *round) checkAnswered(door string, was response, taken bool, stored []harness.UIMessage) string {
 	r.Helper()
 	happened, want := "not taken", "already_completed"
 	if taken {
@@ -122,7 +122,7 @@ func anAnswerIsTakenOrLate(t *testing.T, w *world) {
 				default: // the deadline counts from the suspension, a little later
 					time.Sleep(answerWithin - 100*time.Millisecond + rand.N(300*time.Millisecond))
 				}
-				was := through(door).answer(r, r.result("hurry", answer))
+				was := routeNamed(door).answer(r, r.result("hurry", answer))
 				stored := r.settled("completed")
 				seen, n := r.last(2).result("call_hurry")
 				taken := strings.Contains(seen, answer)
@@ -141,7 +141,7 @@ func anAnswerIsTakenOrLate(t *testing.T, w *world) {
 				}
 				// Late or not, the model sees it once after the next message.
 				r.said = stored
-				if _, code := r.never(0, ""); code != "" {
+				if _, code := r.sendUnrelated(0, ""); code != "" {
 					r.Errorf("the next message was refused: %s", code)
 				}
 				r.settled("completed")
@@ -178,7 +178,7 @@ func TestAnAnswerAtTheEndOfItsSessionIsTakenOrRefused(t *testing.T) {
 				default:
 					time.Sleep(sessionLife - 400*time.Millisecond + rand.N(500*time.Millisecond))
 				}
-				was := through(door).answer(r, r.verdict("pay", true, ""))
+				was := routeNamed(door).answer(r, r.verdict("pay", true, ""))
 				taken := was.status == "accepted" || was.status == "streamed" && was.message.Call("pay").State == "output-available"
 				if taken {
 					stored := r.settled("completed")
@@ -216,7 +216,7 @@ func anAnswerAndAStopLoseNothing(t *testing.T, w *world) {
 			t.Run(kind+" and "+door, func(t *testing.T) {
 				w.rounds(t, meanwhileRounds, func(r *round) string {
 					r.suspend("pay")
-					var was told
+					var was response
 					r.both(
 						func() { was = r.despite(door, r.verdict("pay", true, "")) },
 						func() { r.stop(1, kind) },
@@ -232,23 +232,23 @@ func anAnswerAndAStopLoseNothing(t *testing.T, w *world) {
 }
 
 // despite answers although a stop may interrupt the response.
-func (r *round) despite(name string, a harness.ToolAnswer) told {
+func (r *round) despite(name string, a harness.ToolAnswer) response {
 	if name != "chat 0" {
-		return through(name).answer(r, a)
+		return routeNamed(name).answer(r, a)
 	}
 	stream, err := r.At(0).Post(r.ctx, harness.ChatPost{Session: r.session, Agent: r.agent, Messages: r.answered(a)})
 	if code := harness.RefusalCode(err); code != "" {
-		return told{status: code}
+		return response{status: code}
 	}
 	if err != nil {
 		r.Errorf("POST /chat with an answer: %v", err)
-		return told{status: "failed"}
+		return response{status: "failed"}
 	}
 	defer stream.Close()
 	if err := stream.Rest(); err != nil {
-		r.Errorf("the stream of the answer: %v\n%s", err, stream.Heard())
+		r.Errorf("the stream of the answer: %v\n%s", err, stream.Dump())
 	}
-	return told{status: "streamed", message: stream.Message}
+	return response{status: "streamed", message: stream.Message}
 }
 
 // stop stops the session through its route.
@@ -259,8 +259,8 @@ func (r *round) stop(gateway int, kind string) {
 	}
 }
 
-// over waits until no run is live and returns the session's status.
-func (r *round) over() (status string) {
+// awaitEnd waits until no run is live and returns the session's status.
+func (r *round) awaitEnd() (status string) {
 	r.Helper()
 	harness.WaitFor(r, roundLimit, "nothing to run in "+r.session, func() (bool, string) {
 		s := r.Status(r, r.session)
@@ -272,9 +272,9 @@ func (r *round) over() (status string) {
 
 // afterAbort checks the session after an abort: the run ended before, or it failed. Unapproved calls had no
 // effect.
-func (r *round) afterAbort(was told) string {
+func (r *round) afterAbort(was response) string {
 	r.Helper()
-	status := r.over()
+	status := r.awaitEnd()
 	if status == "completed" {
 		r.settled(status)
 		r.once("pay")
@@ -299,13 +299,13 @@ func (r *round) afterAbort(was told) string {
 }
 
 // afterInterrupt resumes the interrupted run and checks that the answer was not lost.
-func (r *round) afterInterrupt(was told) string {
+func (r *round) afterInterrupt(was response) string {
 	r.Helper()
 	happened := was.status
 	if was.got.Continuation != "" {
 		happened += " " + was.got.Continuation
 	}
-	status := r.over()
+	status := r.awaitEnd()
 	happened += ", " + status
 	if status == "interrupted" {
 		if _, err := r.AgentService(r).Resume(r.ctx, &agentv1.ResumeRequest{SessionId: r.session}); err != nil {

@@ -32,14 +32,14 @@ type request []entry
 type model struct {
 	*harness.Provider
 
-	mu    sync.Mutex
-	heard map[string][]request // by session
-	paces map[string]*pace     // by session
+	mu                sync.Mutex
+	requestsBySession map[string][]request // by session
+	paces             map[string]*pace     // by session
 }
 
 func startModel(t *testing.T) *model {
 	t.Helper()
-	m := &model{heard: map[string][]request{}, paces: map[string]*pace{}}
+	m := &model{requestsBySession: map[string][]request{}, paces: map[string]*pace{}}
 	m.Provider = harness.StartProvider(t, m.answer)
 	return m
 }
@@ -48,10 +48,10 @@ func startModel(t *testing.T) *model {
 var words = []string{"ask", "hurry", "pay", "mixed", "say", "never", "go"}
 
 func (m *model) answer(s *harness.Speech) {
-	r := hear(s.Body)
+	r := decodeRequest(s.Body)
 	session, word, answered := r.subject()
 	m.mu.Lock()
-	m.heard[session] = append(m.heard[session], r)
+	m.requestsBySession[session] = append(m.requestsBySession[session], r)
 	p := m.paces[session]
 	m.mu.Unlock()
 	switch {
@@ -80,11 +80,11 @@ func (m *model) answer(s *harness.Speech) {
 func (m *model) requests(session string) []request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.heard[session])
+	return slices.Clone(m.requestsBySession[session])
 }
 
-// hear decodes a request of OpenAI's API.
-func hear(body map[string]any) request {
+// decodeRequest decodes a request of OpenAI's API.
+func decodeRequest(body map[string]any) request {
 	var r request
 	messages, _ := body["messages"].([]any)
 	for _, each := range messages {
@@ -228,8 +228,8 @@ func (p *pace) say(s *harness.Speech, text string) {
 	}
 }
 
-// lagged reports whether a reader fell behind.
-func (p *pace) lagged() bool {
+// fellBehind reports whether a reader fell behind.
+func (p *pace) fellBehind() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.late

@@ -22,7 +22,7 @@ const (
 	// restartLimit bounds all restarts, and each conversation.
 	restartLimit = 8 * time.Minute
 	// again is the time between two attempts of a client.
-	again = 50 * time.Millisecond
+	retryPause = 50 * time.Millisecond
 )
 
 // TestAnswersAreTakenOnceWhileEveryServiceIsRestarted restarts each process in turn, by SIGTERM and by SIGKILL,
@@ -32,7 +32,7 @@ func TestAnswersAreTakenOnceWhileEveryServiceIsRestarted(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithTimeout(t.Context(), restartLimit)
 	defer cancel()
-	c := &crowd{T: t, world: w, ctx: ctx, happened: map[string]int{}}
+	c := &people{T: t, world: w, ctx: ctx, happened: map[string]int{}}
 	var talking sync.WaitGroup
 	for i := range talkers {
 		talking.Go(func() { c.talk(i) })
@@ -58,8 +58,8 @@ func TestAnswersAreTakenOnceWhileEveryServiceIsRestarted(t *testing.T) {
 	}
 }
 
-// crowd is a group of people in continuous conversations.
-type crowd struct {
+// people is a group of people in continuous conversations.
+type people struct {
 	*testing.T
 	*world
 	ctx   context.Context //nolint:containedctx // the crowd is one test: it ends when everything has to be over
@@ -71,7 +71,7 @@ type crowd struct {
 }
 
 // progress waits for the end of some more conversations.
-func (c *crowd) progress() {
+func (c *people) progress() {
 	c.Helper()
 	begin := c.ended.Load()
 	harness.WaitFor(c, restartLimit, "conversations to come to their end", func() (bool, string) {
@@ -83,9 +83,9 @@ func (c *crowd) progress() {
 	}
 }
 
-func (c *crowd) talk(i int) {
+func (c *people) talk(i int) {
 	for n := 0; !c.over.Load() && c.ctx.Err() == nil; n++ {
-		p := &person{crowd: c, session: fmt.Sprintf("restarts/%d/%d", i, n), word: []string{"ask", "pay"}[n%2]}
+		p := &person{people: c, session: fmt.Sprintf("restarts/%d/%d", i, n), word: []string{"ask", "pay"}[n%2]}
 		if err := p.converse(); err != nil {
 			c.Errorf("session %s: %v", p.session, err)
 			return
@@ -96,7 +96,7 @@ func (c *crowd) talk(i int) {
 
 // person has one conversation and retries every request.
 type person struct {
-	*crowd
+	*people
 	session, word string
 }
 
@@ -154,7 +154,7 @@ func (p *person) submit(c harness.Client, a harness.ToolAnswer) (status string, 
 		if err == nil {
 			return got.Status, nil
 		}
-		if !harness.Passes(err) {
+		if !harness.IsRetryable(err) {
 			return "", fmt.Errorf("submit: %w", err)
 		}
 		if !p.pause() {
@@ -166,7 +166,7 @@ func (p *person) submit(c harness.Client, a harness.ToolAnswer) (status string, 
 // pause waits a moment and reports whether time remains.
 func (p *person) pause() bool {
 	select {
-	case <-time.After(again):
+	case <-time.After(retryPause):
 		return true
 	case <-p.ctx.Done():
 		return false
@@ -178,7 +178,7 @@ func (p *person) end() ([]harness.UIMessage, error) {
 	for {
 		snapshot, err := p.At(1).Snapshot(p.ctx, p.session)
 		switch {
-		case err != nil && !harness.Passes(err):
+		case err != nil && !harness.IsRetryable(err):
 			return nil, fmt.Errorf("look at it: %w", err)
 		case err == nil && snapshot.Status == "ended":
 			return snapshot.Messages, nil

@@ -38,10 +38,10 @@ func ofTwoAnswersOneIsTaken(t *testing.T, w *world) {
 			count := w.rounds(t, submitRounds, func(r *round) string {
 				r.suspend("ask")
 				answers := [2]string{"the answer of the first", "the answer of the second"}
-				var was [2]told
+				var was [2]response
 				r.both(
-					func() { was[0] = through(pair[0]).answer(r, r.result("ask", answers[0])) },
-					func() { was[1] = through(pair[1]).answer(r, r.result("ask", answers[1])) },
+					func() { was[0] = routeNamed(pair[0]).answer(r, r.result("ask", answers[0])) },
+					func() { was[1] = routeNamed(pair[1]).answer(r, r.result("ask", answers[1])) },
 				)
 				stored := r.settled("completed")
 				seen, n := r.last(2).result("call_ask")
@@ -82,10 +82,10 @@ func ofAYesAndANoOneIsTaken(t *testing.T, w *world) {
 		t.Run(pair[0]+" and "+pair[1], func(t *testing.T) {
 			count := w.rounds(t, submitRounds, func(r *round) string {
 				r.suspend("pay")
-				var yes, no told
+				var yes, no response
 				r.both(
-					func() { yes = through(pair[0]).answer(r, r.verdict("pay", true, "go ahead")) },
-					func() { no = through(pair[1]).answer(r, r.verdict("pay", false, "too dear")) },
+					func() { yes = routeNamed(pair[0]).answer(r, r.verdict("pay", true, "go ahead")) },
+					func() { no = routeNamed(pair[1]).answer(r, r.verdict("pay", false, "too dear")) },
 				)
 				stored := r.settled("completed")
 				last := stored[len(stored)-1]
@@ -104,7 +104,7 @@ func ofAYesAndANoOneIsTaken(t *testing.T, w *world) {
 				if posts := r.ledger.Entry("pay " + r.session).Posts; posts != map[bool]int{true: 1}[approved] {
 					r.Errorf("it was paid %d times, and the model saw %q", posts, seen)
 				}
-				for i, told := range []told{yes, no} {
+				for i, told := range []response{yes, no} {
 					want := "already_completed"
 					if approved == (i == 0) {
 						want = "accepted"

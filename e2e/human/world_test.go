@@ -165,7 +165,7 @@ func whole(stream *harness.UIStream) error {
 		err = stream.Complete()
 	}
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, stream.Heard())
+		return fmt.Errorf("%w\n%s", err, stream.Dump())
 	}
 	return nil
 }
@@ -199,8 +199,8 @@ func (r *round) open(tool string) *harness.UIPart {
 	return p
 }
 
-// told is the response to an answer.
-type told struct {
+// response is the response to an answer.
+type response struct {
 	// status is accepted, already_completed, late_answer_after_timeout, the code of a refusal, or "streamed" for
 	// a stream.
 	status string
@@ -209,42 +209,42 @@ type told struct {
 	message harness.UIMessage
 }
 
-// door is a route for answers.
-type door struct {
+// route is a route for answers.
+type route struct {
 	name   string
-	answer func(r *round, a harness.ToolAnswer) told
+	answer func(r *round, a harness.ToolAnswer) response
 }
 
-// doors returns all routes through both gateways.
-func doors() []door {
-	var all []door
+// routes returns all routes through both gateways.
+func routes() []route {
+	var all []route
 	for gateway := range 2 {
 		all = append(all,
-			door{fmt.Sprintf("route %d", gateway), func(r *round, a harness.ToolAnswer) told { return r.submit(gateway, a) }},
-			door{fmt.Sprintf("chat %d", gateway), func(r *round, a harness.ToolAnswer) told { return r.send(gateway, a) }},
-			door{fmt.Sprintf("connect %d", gateway), func(r *round, a harness.ToolAnswer) told { return r.call(gateway, a) }},
+			route{fmt.Sprintf("route %d", gateway), func(r *round, a harness.ToolAnswer) response { return r.submit(gateway, a) }},
+			route{fmt.Sprintf("chat %d", gateway), func(r *round, a harness.ToolAnswer) response { return r.send(gateway, a) }},
+			route{fmt.Sprintf("connect %d", gateway), func(r *round, a harness.ToolAnswer) response { return r.call(gateway, a) }},
 		)
 	}
 	return all
 }
 
-// through returns the route of this name.
-func through(name string) door {
-	all := doors()
-	return all[slices.IndexFunc(all, func(d door) bool { return d.name == name })]
+// routeNamed returns the route of this name.
+func routeNamed(name string) route {
+	all := routes()
+	return all[slices.IndexFunc(all, func(d route) bool { return d.name == name })]
 }
 
 // submit answers through the submit route.
-func (r *round) submit(gateway int, a harness.ToolAnswer) told {
+func (r *round) submit(gateway int, a harness.ToolAnswer) response {
 	got, err := r.At(gateway).Submit(r.ctx, r.session, a)
 	if err != nil && harness.RefusalCode(err) == "" {
 		r.Errorf("submit: %v", err)
 	}
-	return told{status: cmp.Or(got.Status, harness.RefusalCode(err)), got: got}
+	return response{status: cmp.Or(got.Status, harness.RefusalCode(err)), got: got}
 }
 
 // call answers over Connect.
-func (r *round) call(gateway int, a harness.ToolAnswer) told {
+func (r *round) call(gateway int, a harness.ToolAnswer) response {
 	q := &agentv1.SubmitToolResultRequest{
 		SessionId: r.session, ToolCallId: a.ToolCallID,
 		Answer: &agentv1.SubmitToolResultRequest_Result{Result: string(a.Result)},
@@ -263,27 +263,27 @@ func (r *round) call(gateway int, a harness.ToolAnswer) told {
 		return strings.ToLower(strings.TrimPrefix(of.String(), prefix))
 	}
 	if err != nil {
-		return told{status: fault.ReasonOf(err)}
+		return response{status: fault.ReasonOf(err)}
 	}
-	return told{status: name(got.GetStatus(), "STATUS_"), got: harness.Submitted{
+	return response{status: name(got.GetStatus(), "STATUS_"), got: harness.Submitted{
 		Status: name(got.GetStatus(), "STATUS_"), Continuation: name(got.GetContinuation(), "CONTINUATION_"), RunID: got.GetRunId(),
 	}}
 }
 
 // send answers like a chat, with the whole conversation.
-func (r *round) send(gateway int, answers ...harness.ToolAnswer) told {
+func (r *round) send(gateway int, answers ...harness.ToolAnswer) response {
 	stream, err := r.At(gateway).Post(r.ctx, harness.ChatPost{Session: r.session, Agent: r.agent, Messages: r.answered(answers...)})
 	if err == nil {
 		err = whole(stream)
 	}
 	switch {
 	case harness.RefusalCode(err) != "":
-		return told{status: harness.RefusalCode(err)}
+		return response{status: harness.RefusalCode(err)}
 	case err != nil:
 		r.Errorf("POST /chat with an answer: %v", err)
-		return told{status: "failed"}
+		return response{status: "failed"}
 	}
-	return told{status: "streamed", message: stream.Message}
+	return response{status: "streamed", message: stream.Message}
 }
 
 // answered returns the client's conversation with the answers in its parts.
@@ -386,8 +386,8 @@ func (r *round) once(label string) {
 	}
 }
 
-// never sends the next message of the conversation, unrelated to the open question.
-func (r *round) never(gateway int, onBusy string) (answer harness.UIMessage, code string) {
+// sendUnrelated sends the next message of the conversation, unrelated to the open question.
+func (r *round) sendUnrelated(gateway int, onBusy string) (answer harness.UIMessage, code string) {
 	said := append(slices.Clone(r.said), harness.UserMessage("user-2", "never "+r.session))
 	stream, err := r.At(gateway).Post(r.ctx, harness.ChatPost{Session: r.session, Agent: r.agent, Messages: said, OnBusy: onBusy})
 	if err == nil {

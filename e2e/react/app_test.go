@@ -159,8 +159,8 @@ func (a *app) wire(session string, e *exchange) {
 	r.wire = append(r.wire, e)
 }
 
-// said returns the traffic of a session.
-func (a *app) said(session string) string {
+// traffic returns the traffic of a session.
+func (a *app) traffic(session string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var all strings.Builder

@@ -16,13 +16,13 @@ var approvals = map[string]func(*testing.T, *chat){
 	"an approved call is made once": func(_ *testing.T, c *chat) {
 		tab := c.open("")
 		tab.say("write approved")
-		tab.keeps(user("write approved"), agent(mayI, asked("approved")))
+		tab.checkStored(user("write approved"), agent(mayI, asked("approved")))
 		c.checkNotes("approved", 0)
 		tab.press("Approve")
 		done := []string{user("write approved"), agent(mayI, written("approved"), text("It is done."))}
-		tab.keeps(done...)
+		tab.checkStored(done...)
 		tab.reload()
-		tab.keeps(done...)
+		tab.checkStored(done...)
 		c.checkNotes("approved", 1)
 		c.checkPosts(said, continued)
 	},
@@ -30,12 +30,12 @@ var approvals = map[string]func(*testing.T, *chat){
 	"a denied call is not made, and the reason is kept": func(t *testing.T, c *chat) {
 		tab := c.open("")
 		tab.say("write denied")
-		tab.keeps(user("write denied"), agent(mayI, asked("denied")))
+		tab.checkStored(user("write denied"), agent(mayI, asked("denied")))
 		tab.fill("Reason", "not today")
 		tab.press("Deny")
 		done := []string{user("write denied"), agent(mayI, denied("denied"), text("It stays unwritten."))}
 		for range 2 {
-			tab.keeps(done...)
+			tab.checkStored(done...)
 			part := callOf(t, tab.look().Messages, "note")
 			if part.Approval == nil || part.Approval.Reason != "not today" {
 				t.Errorf("the card shows %+v, want the reason of the denial", part.Approval)
@@ -50,13 +50,13 @@ var approvals = map[string]func(*testing.T, *chat){
 		tab := c.open("")
 		tab.say("write tomorrow")
 		waits := []string{user("write tomorrow"), agent(mayI, asked("tomorrow"))}
-		tab.keeps(waits...)
+		tab.checkStored(waits...)
 		for range 2 {
 			tab.reload()
-			tab.keeps(waits...)
+			tab.checkStored(waits...)
 		}
 		tab.press("Approve")
-		tab.keeps(user("write tomorrow"), agent(mayI, written("tomorrow"), text("It is done.")))
+		tab.checkStored(user("write tomorrow"), agent(mayI, written("tomorrow"), text("It is done.")))
 		c.checkNotes("tomorrow", 1)
 		c.checkPosts(said, continued)
 	},
@@ -66,18 +66,18 @@ var approvals = map[string]func(*testing.T, *chat){
 		uncut := c.another("uncut")
 		tab := uncut.open("")
 		tab.say(say)
-		tab.shows(user(say), agent(mayI, asked("tale")))
+		tab.expectConversation(user(say), agent(mayI, asked("tale")))
 		tab.press("Approve")
-		tab.keeps(user(say), agent(mayI, written("tale"), text(story())))
+		tab.checkStored(user(say), agent(mayI, written("tale"), text(story())))
 
 		tab = c.open("")
 		tab.say(say)
-		tab.shows(user(say), agent(mayI, asked("tale")))
+		tab.expectConversation(user(say), agent(mayI, asked("tale")))
 		tab.press("Approve")
-		tab.writes(60)
+		tab.awaitGrowingText(60)
 		tab.reload()
-		tab.writes(1)
-		tab.keeps(user(say), agent(mayI, written("tale"), text(story())))
+		tab.awaitGrowingText(1)
+		tab.checkStored(user(say), agent(mayI, written("tale"), text(story())))
 		got, want := c.Messages(t, c.session), c.Messages(t, uncut.session)
 		if got, want := harness.Transcript(got), harness.Transcript(want); got != want {
 			t.Errorf("GET /messages tells\n%s\nand of the conversation without a reload\n%s", got, want)
@@ -89,12 +89,12 @@ var approvals = map[string]func(*testing.T, *chat){
 	"two calls go on when both are answered": func(_ *testing.T, c *chat) {
 		tab := c.open("")
 		tab.say("write both please")
-		tab.keeps(user("write both please"), agent(asked("left"), asked("right")))
+		tab.checkStored(user("write both please"), agent(asked("left"), asked("right")))
 		tab.press("Approve")
 		responded := call("note", `{"text":"left"}`, "approval-responded", "")
-		tab.shows(user("write both please"), agent(responded, asked("right")))
+		tab.expectConversation(user("write both please"), agent(responded, asked("right")))
 		tab.press("Deny")
-		tab.keeps(user("write both please"), agent(written("left"), denied("right"), text("It stays unwritten.")))
+		tab.checkStored(user("write both please"), agent(written("left"), denied("right"), text("It stays unwritten.")))
 		c.checkNotes("left", 1)
 		c.checkNotes("right", 0)
 		c.checkPosts(said, continued)
@@ -105,11 +105,11 @@ var approvals = map[string]func(*testing.T, *chat){
 		sum := call("calculate", `{"expression":"6 * 7"}`, "output-available", `{"value":42}`)
 		tab := c.open("")
 		tab.say(say)
-		tab.shows(user(say), agent(located, asked("place"), sum))
+		tab.expectConversation(user(say), agent(located, asked("place"), sum))
 		tab.press("Approve")
-		tab.keeps(user(say), agent(located, written("place"), sum, text("It is done.")))
+		tab.checkStored(user(say), agent(located, written("place"), sum, text("It is done.")))
 		tab.reload()
-		tab.keeps(user(say), agent(located, written("place"), sum, text("It is done.")))
+		tab.checkStored(user(say), agent(located, written("place"), sum, text("It is done.")))
 		c.checkNotes("place", 1)
 		c.checkRuns("locate")
 		c.checkPosts(said, continued)
@@ -119,14 +119,14 @@ var approvals = map[string]func(*testing.T, *chat){
 		a := c.open("")
 		a.say("write shared")
 		waits := []string{user("write shared"), agent(mayI, asked("shared"))}
-		a.keeps(waits...)
+		a.checkStored(waits...)
 		b := c.open("")
-		b.keeps(waits...)
+		b.checkStored(waits...)
 		a.press("Approve")
 		done := []string{user("write shared"), agent(mayI, written("shared"), text("It is done."))}
-		a.keeps(done...)
+		a.checkStored(done...)
 		b.reload()
-		b.keeps(done...)
+		b.checkStored(done...)
 		c.checkNotes("shared", 1)
 		c.checkPosts(said, continued)
 	},
@@ -134,14 +134,14 @@ var approvals = map[string]func(*testing.T, *chat){
 	"a tab that approves late shows what has become of the call": func(_ *testing.T, c *chat) {
 		a := c.open("")
 		a.say("write late")
-		a.keeps(user("write late"), agent(mayI, asked("late")))
+		a.checkStored(user("write late"), agent(mayI, asked("late")))
 		b := c.open("")
-		b.keeps(user("write late"), agent(mayI, asked("late")))
+		b.checkStored(user("write late"), agent(mayI, asked("late")))
 		a.press("Deny")
 		done := []string{user("write late"), agent(mayI, denied("late"), text("It stays unwritten."))}
-		a.keeps(done...)
+		a.checkStored(done...)
 		b.press("Approve")
-		b.keeps(done...)
+		b.checkStored(done...)
 		c.checkNotes("late", 0)
 		c.checkPosts(said, continued, continued)
 	},
@@ -155,17 +155,17 @@ var approvals = map[string]func(*testing.T, *chat){
 	"a message instead of an answer gives the call up": func(t *testing.T, c *chat) {
 		tab := c.open("")
 		tab.say("write instead")
-		tab.keeps(user("write instead"), agent(mayI, asked("instead")))
+		tab.checkStored(user("write instead"), agent(mayI, asked("instead")))
 		tab.say("hello")
 		answered := []string{user("hello"), agent(text("You said: write instead, hello"))}
-		tab.shows(slices.Concat([]string{user("write instead"), agent(mayI, asked("instead"))}, answered)...)
+		tab.expectConversation(slices.Concat([]string{user("write instead"), agent(mayI, asked("instead"))}, answered)...)
 		tab.reload()
 		l := tab.until("the conversation", func(l look) bool { return l.Status == "ready" && len(l.Messages) == 4 })
 		given := callOf(t, l.Messages, "note")
 		if given.State != "output-error" || given.ErrorText == "" {
 			t.Errorf("the call that was given up is shown as %s with %q, want output-error with a text", given.State, given.ErrorText)
 		}
-		tab.keeps(slices.Concat([]string{user("write instead"), agent(mayI, call("note", `{"text":"instead"}`, given.State, given.ErrorText))}, answered)...)
+		tab.checkStored(slices.Concat([]string{user("write instead"), agent(mayI, call("note", `{"text":"instead"}`, given.State, given.ErrorText))}, answered)...)
 		c.checkNotes("instead", 0)
 		c.checkPosts(said, said)
 	},
@@ -175,15 +175,15 @@ var approvals = map[string]func(*testing.T, *chat){
 		tab := c.open("")
 		tab.say("write bravely")
 		waits := []string{user("write bravely"), agent(mayI, asked("bravely"))}
-		tab.keeps(waits...)
+		tab.checkStored(waits...)
 		c.browser.do(t, command{Do: "offline", Tab: tab.name, Off: true}, nil)
 		tab.press("Approve")
 		tab.until("the loss", func(l look) bool { return l.Alert != "" })
 		c.checkNotes("bravely", 0)
 		c.browser.do(t, command{Do: "offline", Tab: tab.name}, nil)
-		tab.keeps(waits...) // the server never received the answer
+		tab.checkStored(waits...) // the server never received the answer
 		tab.press("Approve")
-		tab.keeps(user("write bravely"), agent(mayI, written("bravely"), text("It is done.")))
+		tab.checkStored(user("write bravely"), agent(mayI, written("bravely"), text("It is done.")))
 		c.checkNotes("bravely", 1)
 		c.checkPosts(said, continued)
 	},
@@ -194,11 +194,11 @@ var approvals = map[string]func(*testing.T, *chat){
 		proxy := harness.StartProxy(t, strings.TrimPrefix(c.app.url, "http://"))
 		tab := c.open(proxy.URL)
 		tab.say(say)
-		tab.keeps(user(say), agent(mayI, asked("cut")))
+		tab.checkStored(user(say), agent(mayI, asked("cut")))
 		tab.press("Approve")
-		tab.writes(60)
+		tab.awaitGrowingText(60)
 		proxy.CutAll()
-		tab.keeps(user(say), agent(mayI, written("cut"), text(story())))
+		tab.checkStored(user(say), agent(mayI, written("cut"), text(story())))
 		c.checkNotes("cut", 1)
 		c.checkPosts(said, continued)
 	},
@@ -238,9 +238,9 @@ func (c *chat) dispute(what string) {
 	a := c.open("")
 	a.say("write " + what)
 	waits := []string{user("write " + what), agent(mayI, asked(what))}
-	a.keeps(waits...)
+	a.checkStored(waits...)
 	b := c.open("")
-	b.keeps(waits...)
+	b.checkStored(waits...)
 	pressed := make(chan error, 1)
 	go func() { pressed <- c.browser.ask(command{Do: "press", Tab: b.name, Button: "Deny"}, nil) }()
 	a.press("Approve")
@@ -258,9 +258,9 @@ func (c *chat) dispute(what string) {
 		want, notes = no, 0
 	}
 	for _, tab := range []*tab{a, b} {
-		tab.keeps(want...)
+		tab.checkStored(want...)
 		tab.reload()
-		tab.keeps(want...)
+		tab.checkStored(want...)
 	}
 	c.checkNotes(what, notes)
 	c.checkPosts(said, continued, continued)

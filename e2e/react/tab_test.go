@@ -87,7 +87,7 @@ func (b *tab) close() {
 	}
 	if b.t.Failed() {
 		b.t.Logf("%s shows at the end, %s, with %q:\n%s\nwhat was said:\n%s", b.name, last.Status, last.Alert,
-			harness.Transcript(last.Messages), b.app.said(b.session))
+			harness.Transcript(last.Messages), b.app.traffic(b.session))
 	}
 	b.browser.do(b.t, command{Do: "close", Tab: b.name}, nil)
 }
@@ -137,8 +137,8 @@ func (b *tab) until(what string, wanted func(look) bool) look {
 	return l
 }
 
-// writes waits until the newest text has this many bytes and is still growing, and returns it.
-func (b *tab) writes(length int) string {
+// awaitGrowingText waits until the newest text has this many bytes and is still growing, and returns it.
+func (b *tab) awaitGrowingText(length int) string {
 	b.t.Helper()
 	var text string
 	b.until(fmt.Sprintf("%d bytes of an answer", length), func(l look) bool {
@@ -164,8 +164,8 @@ func lastText(messages []harness.UIMessage) string {
 	return ""
 }
 
-// shows waits until the tab is idle and shows exactly this conversation, in the form of harness.Transcript.
-func (b *tab) shows(conversation ...string) {
+// expectConversation waits until the tab is idle and shows exactly this conversation, in the form of harness.Transcript.
+func (b *tab) expectConversation(conversation ...string) {
 	b.t.Helper()
 	want := strings.Join(conversation, "")
 	b.until("\n"+want, func(l look) bool {
@@ -173,10 +173,10 @@ func (b *tab) shows(conversation ...string) {
 	})
 }
 
-// keeps checks that GET /messages returns the same conversation and ids as the tab.
-func (b *tab) keeps(conversation ...string) {
+// checkStored checks that GET /messages returns the same conversation and ids as the tab.
+func (b *tab) checkStored(conversation ...string) {
 	b.t.Helper()
-	b.shows(conversation...)
+	b.expectConversation(conversation...)
 	stored := b.Messages(b.t, b.session)
 	if got, want := harness.Transcript(stored), strings.Join(conversation, ""); got != want {
 		b.t.Errorf("GET /messages tells\n%swant\n%s", got, want)

@@ -13,18 +13,18 @@ var tabs = map[string]func(*testing.T, *chat){
 		proxy := harness.StartProxy(t, c.app.url[len("http://"):])
 		lost := c.open(proxy.URL)
 		lost.say(tellStory)
-		lost.writes(60)
+		lost.awaitGrowingText(60)
 		stays := c.open("")
-		stays.writes(61)
+		stays.awaitGrowingText(61)
 		proxy.Switch(harness.FreeAddress(t)) // nothing listens there
 		proxy.CutAll()
 		conversation := []string{user(tellStory), agent(text(story()))}
-		stays.keeps(conversation...)
+		stays.checkStored(conversation...)
 		if seen := lastText(lost.look().Messages); seen == story() {
 			t.Error("the tab had the whole story before the network was back")
 		}
 		proxy.Switch(c.app.url[len("http://"):])
-		lost.keeps(conversation...)
+		lost.checkStored(conversation...)
 		c.checkPosts(said)
 	},
 }

@@ -20,9 +20,9 @@ var tools = map[string]func(*testing.T, *chat){
 	"the page runs its tool and the answer goes on": func(_ *testing.T, c *chat) {
 		tab := c.open("")
 		tab.say("where am I")
-		tab.keeps(user("where am I"), agent(whereText, located, inRome))
+		tab.checkStored(user("where am I"), agent(whereText, located, inRome))
 		tab.reload()
-		tab.keeps(user("where am I"), agent(whereText, located, inRome))
+		tab.checkStored(user("where am I"), agent(whereText, located, inRome))
 		c.checkPosts(said, continued)
 		c.checkRuns("locate")
 	},
@@ -30,7 +30,7 @@ var tools = map[string]func(*testing.T, *chat){
 	"the model hears that the page's tool has failed": func(_ *testing.T, c *chat) {
 		tab := c.open("")
 		tab.say("where am I, if I like to tell")
-		tab.keeps(user("where am I, if I like to tell"), agent(
+		tab.checkStored(user("where am I, if I like to tell"), agent(
 			call("locate", `{"fail":true}`, "output-error", "the user does not want to be found"), text("Then I do not know.")))
 		c.checkPosts(said, continued)
 		c.checkRuns("locate")
@@ -39,10 +39,10 @@ var tools = map[string]func(*testing.T, *chat){
 	"a reload in the middle of what follows the page's tool ends with all of it once": func(_ *testing.T, c *chat) {
 		tab := c.open("")
 		tab.say("where am I, and a story")
-		tab.writes(60)
+		tab.awaitGrowingText(60)
 		tab.reload()
-		tab.writes(1)
-		tab.keeps(user("where am I, and a story"), agent(whereText, located, text(story())))
+		tab.awaitGrowingText(1)
+		tab.checkStored(user("where am I, and a story"), agent(whereText, located, text(story())))
 		c.checkPosts(said, continued)
 		c.checkRuns("locate")
 	},
@@ -51,11 +51,11 @@ var tools = map[string]func(*testing.T, *chat){
 		waits := call("locate", `{"hold":true}`, "input-available", "")
 		tab := c.open("")
 		tab.say("where am I, hold on")
-		tab.keeps(user("where am I, hold on"), agent(waits))
+		tab.checkStored(user("where am I, hold on"), agent(waits))
 		tab.reload()
-		tab.keeps(user("where am I, hold on"), agent(waits))
+		tab.checkStored(user("where am I, hold on"), agent(waits))
 		c.app.release(c.session)
-		tab.keeps(user("where am I, hold on"), agent(call("locate", `{"hold":true}`, "output-available", `{"city":"Rome"}`), inRome))
+		tab.checkStored(user("where am I, hold on"), agent(call("locate", `{"hold":true}`, "output-available", `{"city":"Rome"}`), inRome))
 		c.checkPosts(said, continued)
 		c.checkRuns("locate locate")
 	},
@@ -64,11 +64,11 @@ var tools = map[string]func(*testing.T, *chat){
 		tab := c.open("")
 		tab.say("where am I, and how is it")
 		waits := agent(whereText, located, call("survey", `{"hold":true}`, "input-available", ""))
-		tab.keeps(user("where am I, and how is it"), waits)
+		tab.checkStored(user("where am I, and how is it"), waits)
 		tab.reload()
-		tab.keeps(user("where am I, and how is it"), waits)
+		tab.checkStored(user("where am I, and how is it"), waits)
 		c.app.release(c.session)
-		tab.keeps(user("where am I, and how is it"), agent(
+		tab.checkStored(user("where am I, and how is it"), agent(
 			whereText, located, call("survey", `{"hold":true}`, "output-available", `{"city":"Rome"}`), text("It is a nice place, Rome.")))
 		c.checkPosts(said, continued, continued)
 		c.checkRuns("locate survey survey")
@@ -78,16 +78,16 @@ var tools = map[string]func(*testing.T, *chat){
 		waits := call("locate", `{"hold":true}`, "input-available", "")
 		a := c.open("")
 		a.say("where am I, hold on")
-		a.keeps(user("where am I, hold on"), agent(waits))
+		a.checkStored(user("where am I, hold on"), agent(waits))
 		b := c.open("")
-		b.keeps(user("where am I, hold on"), agent(waits))
+		b.checkStored(user("where am I, hold on"), agent(waits))
 		c.awaitRuns("locate locate") // a page shows a call before it runs its tool
 		c.app.release(c.session)
 		done := []string{user("where am I, hold on"), agent(call("locate", `{"hold":true}`, "output-available", `{"city":"Rome"}`), inRome)}
-		a.keeps(done...)
-		b.keeps(done...)
+		a.checkStored(done...)
+		b.checkStored(done...)
 		b.reload()
-		b.keeps(done...)
+		b.checkStored(done...)
 		c.checkPosts(said, continued, continued)
 		c.checkRuns("locate locate")
 	},
@@ -96,16 +96,16 @@ var tools = map[string]func(*testing.T, *chat){
 		waits := []string{user("where am I, hold on"), agent(call("locate", `{"hold":true}`, "input-available", ""))}
 		tab := c.open("")
 		tab.say("where am I, hold on")
-		tab.keeps(waits...)
+		tab.checkStored(waits...)
 		tab.reload() // starts the tool again, and ends with the pending tool
-		tab.keeps(waits...)
+		tab.checkStored(waits...)
 		tab.say("hello")
 		answered := []string{user("hello"), agent(text("You said: where am I, hold on, hello"))}
-		tab.shows(slices.Concat(waits, answered)...)
+		tab.expectConversation(slices.Concat(waits, answered)...)
 		tab.reload()
 		l := tab.until("the conversation", func(l look) bool { return l.Status == "ready" && len(l.Messages) == 4 })
 		given := callOf(t, l.Messages, "locate")
-		tab.keeps(slices.Concat([]string{waits[0], agent(call("locate", `{"hold":true}`, "output-error", given.ErrorText))}, answered)...)
+		tab.checkStored(slices.Concat([]string{waits[0], agent(call("locate", `{"hold":true}`, "output-error", given.ErrorText))}, answered)...)
 		c.app.release(c.session)
 		tab.say("well")
 		tab.until("the answer", func(l look) bool { return l.Status == "ready" && len(l.Messages) == 6 })
@@ -118,14 +118,14 @@ var tools = map[string]func(*testing.T, *chat){
 		me := call("locate", `{"of":"me"}`, "output-available", `{"city":"Rome"}`)
 		tab := c.open("")
 		tab.say(say)
-		tab.shows(user(say), agent(me, call("survey", `{"hold":true,"of":"home"}`, "input-available", "")))
+		tab.expectConversation(user(say), agent(me, call("survey", `{"hold":true,"of":"home"}`, "input-available", "")))
 		// The page sends after both tools have run. Another client submits the first result.
 		located := callOf(t, tab.look().Messages, "locate")
 		c.submit(t, located.ToolCallID, `{"city":"Rome"}`)
 		tab.reload()
-		tab.shows(user(say), agent(me, call("survey", `{"hold":true,"of":"home"}`, "input-available", "")))
+		tab.expectConversation(user(say), agent(me, call("survey", `{"hold":true,"of":"home"}`, "input-available", "")))
 		c.app.release(c.session)
-		tab.keeps(user(say), agent(me, call("survey", `{"hold":true,"of":"home"}`, "output-available", `{"city":"Rome"}`), text("It is a nice place, Rome.")))
+		tab.checkStored(user(say), agent(me, call("survey", `{"hold":true,"of":"home"}`, "output-available", `{"city":"Rome"}`), text("It is a nice place, Rome.")))
 		c.checkPosts(said, continued)
 		c.checkRuns("locate survey survey")
 	},
@@ -134,10 +134,10 @@ var tools = map[string]func(*testing.T, *chat){
 		c.lost = true
 		tab := c.open("")
 		tab.say("where am I, hold on")
-		tab.shows(user("where am I, hold on"), agent(call("locate", `{"hold":true}`, "input-available", "")))
+		tab.expectConversation(user("where am I, hold on"), agent(call("locate", `{"hold":true}`, "input-available", "")))
 		c.app.breakNext(c.session, begun)
 		c.app.release(c.session)
-		tab.keeps(user("where am I, hold on"), agent(call("locate", `{"hold":true}`, "output-available", `{"city":"Rome"}`), inRome))
+		tab.checkStored(user("where am I, hold on"), agent(call("locate", `{"hold":true}`, "output-available", `{"city":"Rome"}`), inRome))
 		c.checkPosts(said, continued)
 		c.checkRuns("locate")
 	},
@@ -147,10 +147,10 @@ var tools = map[string]func(*testing.T, *chat){
 		tab := c.open("")
 		c.app.breakNext(c.session, silent)
 		tab.say("where am I, hold on")
-		tab.shows(user("where am I, hold on"), agent(call("locate", `{"hold":true}`, "input-available", "")))
+		tab.expectConversation(user("where am I, hold on"), agent(call("locate", `{"hold":true}`, "input-available", "")))
 		c.app.breakNext(c.session, silent)
 		c.app.release(c.session)
-		tab.keeps(user("where am I, hold on"), agent(call("locate", `{"hold":true}`, "output-available", `{"city":"Rome"}`), inRome))
+		tab.checkStored(user("where am I, hold on"), agent(call("locate", `{"hold":true}`, "output-available", `{"city":"Rome"}`), inRome))
 		c.checkRuns("locate")
 	},
 }

@@ -62,7 +62,7 @@ func TestAKeyNamesTheTenant(t *testing.T) {
 	t.Parallel()
 	h, acme, other := openWithKeys(t)
 	stream := h.chat(t, chatBody("s1", "hi"), "Authorization", strings.Replace(acme, "Bearer", "bearer", 1))
-	playAnswer(h.Started(t, "acme", "s1", nil))
+	playAnswer(h.AwaitRun(t, "acme", "s1", nil))
 	stream.rest()
 	wantFault(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "", "Authorization", other), 404, "SESSION_NOT_FOUND")
 	if got := h.request(t, http.MethodGet, "/chat/s1/stream", "", "Authorization", other).StatusCode; got != http.StatusNoContent {
@@ -203,7 +203,7 @@ func TestAgentsAreListedWithTheDefault(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	stream := h.chat(t, chatBody("s1", "hi"))
-	playAnswer(h.Started(t, "default", "s1", nil))
+	playAnswer(h.AwaitRun(t, "default", "s1", nil))
 	stream.rest()
 }
 
@@ -220,7 +220,7 @@ func TestTheNumberOfOpenStreamsIsBounded(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.MaxStreams = 1 })
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s2", "hi")), 429, "TOO_MANY_STREAMS")
 	playAnswer(run)
 	stream.rest()

@@ -18,7 +18,7 @@ import (
 func startAsking(t *testing.T, h *fixture, calls ...string) (*Run, *uiClient) {
 	t.Helper()
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	playAsk(run, 1, calls...)
 	c := &uiClient{}
 	c.apply(t, stream.rest())
@@ -43,28 +43,28 @@ func playAsk(run *Run, step int32, calls ...string) {
 		}
 		if strings.HasPrefix(id, "y") {
 			call.Kind, call.ApprovalId = statev1.CallKind_CALL_KIND_APPROVAL, "a-"+id
-			told = append(told, AsksYes(id, `{"a":1}`))
+			told = append(told, ApprovalRequest(id, `{"a":1}`))
 		} else {
-			told = append(told, Asks(id, `{"a":1}`))
+			told = append(told, ClientCall(id, `{"a":1}`))
 		}
 		open = append(open, call)
 	}
-	run.Say(step, append(told, StepCommitted(), Suspended())...)
-	run.Suspend(open, Says(step, "", calls...))
+	run.Show(step, append(told, StepCommitted(), Suspended())...)
+	run.Suspend(open, AssistantMessage(step, "", calls...))
 }
 
 // playContinuation plays the run after the answers to the calls.
 func playContinuation(run *Run, calls ...string) {
-	run.Say(1, Resumed())
+	run.Show(1, Resumed())
 	for _, id := range calls {
 		if strings.HasPrefix(id, "y") {
-			run.Say(2, Decided(id, "approve"))
+			run.Show(2, ApprovalResponse(id, "approve"))
 		}
-		run.Say(2, Result(id, `"of `+id+`"`))
-		run.Commit(Returns(2, id, `"of `+id+`"`))
+		run.Show(2, Result(id, `"of `+id+`"`))
+		run.Commit(ToolMessage(2, id, `"of `+id+`"`))
 	}
-	run.Say(3, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
-	run.Complete(Says(3, "It is 2."))
+	run.Show(3, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
+	run.Complete(AssistantMessage(3, "It is 2."))
 }
 
 const wentOn = `{"type":"start","messageId":"msg_run1"}
@@ -92,7 +92,7 @@ func TestAnAnswerGoesOnInTheSameMessage(t *testing.T) {
 			h := open(t, nil)
 			first, c := startAsking(t, h, "c1")
 			stream := h.chat(t, body(c.output("c1", "mine")))
-			run := h.Started(t, "default", "s1", first)
+			run := h.AwaitRun(t, "default", "s1", first)
 			playContinuation(run, "c1")
 			events := stream.rest()
 			if got := mergeDeltas(dataLines(events)); got != mergeDeltas(wentOn) {
@@ -123,7 +123,7 @@ func TestApprovalsAndErrorsAreAnswers(t *testing.T) {
 	c.call("c1")["state"], c.call("c1")["errorText"] = "output-error", "broken"
 	c.call("c2")["state"] = "output-available" // with an undefined output
 	stream := h.chat(t, c.post("s1"))
-	playContinuation(h.Started(t, "default", "s1", first), "y1", "y2", "c1", "c2")
+	playContinuation(h.AwaitRun(t, "default", "s1", first), "y1", "y2", "c1", "c2")
 	c.apply(t, stream.rest())
 	got := map[string]*statev1.CallAnswer{}
 	for _, a := range h.State.Submits()[0].GetAnswers() {
@@ -152,7 +152,7 @@ func TestAnAnswerAmongOthersWaitsForTheRest(t *testing.T) {
 		t.Errorf("a page that reloads: got %s, asked for %v", reloaded, reloaded.asked)
 	}
 	stream := h.chat(t, reloaded.output("c2", 2).post("s1"))
-	playContinuation(h.Started(t, "default", "s1", first), "c1", "c2")
+	playContinuation(h.AwaitRun(t, "default", "s1", first), "c1", "c2")
 	reloaded.apply(t, stream.rest())
 	if reloaded.reason != "stop" {
 		t.Errorf("got %s", reloaded)
@@ -178,7 +178,7 @@ func TestARepeatedAnswerReceivesTheSameStream(t *testing.T) {
 	first, c := startAsking(t, h, "c1")
 	body := c.output("c1", "mine").post("s1")
 	live := h.chat(t, body)
-	run := h.Started(t, "default", "s1", first)
+	run := h.AwaitRun(t, "default", "s1", first)
 	again := h.chat(t, body)
 	playContinuation(run, "c1")
 	over := h.chat(t, body)
@@ -208,10 +208,10 @@ func TestAnAnswerOfAnOlderMessageIsStale(t *testing.T) {
 	first, c := startAsking(t, h, "c1")
 	body := c.output("c1", "mine").post("s1")
 	h.chat(t, body)
-	run := h.Started(t, "default", "s1", first)
+	run := h.AwaitRun(t, "default", "s1", first)
 	playContinuation(run, "c1")
 	h.chat(t, chatBody("s1", "more"))
-	more := h.Started(t, "default", "s1", run)
+	more := h.AwaitRun(t, "default", "s1", run)
 	wantFault(t, h.request(t, http.MethodPost, "/chat", body), 409, "RUN_STALE")
 	wantFault(t, h.request(t, http.MethodPost, "/chat", toJSON(map[string]any{"id": "s1", "message": clientWith("msg_run1").message()})), 409, "RUN_STALE")
 	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi")), 409, "RUN_STALE")
@@ -238,14 +238,14 @@ func TestWhatAClientBelievesToBeTheNewestRunIsChecked(t *testing.T) {
 		t.Errorf("%d answers were given", got)
 	}
 	stream := h.chat(t, body.post("s1", "runId", "run_1"))
-	run := h.Started(t, "default", "s1", first)
+	run := h.AwaitRun(t, "default", "s1", first)
 	again := h.chat(t, body.post("s1", "runId", "run_1")) // it writes the message of run_1
 	playContinuation(run, "c1")
 	if a, b := mergeDeltas(dataLines(stream.rest())), mergeDeltas(dataLines(again.rest())); a != mergeDeltas(wentOn) || b != mergeDeltas(wentOn) {
 		t.Errorf("got %s and %s", a, b)
 	}
 	third := h.chat(t, strings.Replace(chatBody("s1", "more"), "{", `{"runId":"run_2",`, 1))
-	playAnswer(h.Started(t, "default", "s1", run))
+	playAnswer(h.AwaitRun(t, "default", "s1", run))
 	third.rest()
 }
 
@@ -258,7 +258,7 @@ func TestAMessageAbandonsWhatIsOpenAndBringsTheAnswersThatThereAre(t *testing.T)
 		c.message(), map[string]any{"id": "u2", "role": "user", "parts": []any{uiPart{"type": "text", "text": "never mind"}}},
 	}})
 	stream := h.chat(t, body)
-	playAnswer(h.Started(t, "default", "s1", first))
+	playAnswer(h.AwaitRun(t, "default", "s1", first))
 	if got := dataLines(stream.rest()); !strings.Contains(got, `"messageId":"msg_run2"`) {
 		t.Errorf("got %s", got)
 	}
@@ -277,7 +277,7 @@ func TestTwoEqualMessagesAreOneRun(t *testing.T) {
 		posted.Go(func() { replies[i] = h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi")) })
 	}
 	posted.Wait()
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	playAnswer(run)
 	for _, r := range replies {
 		if got := mergeDeltas(dataLines(streamOf(t, r).rest())); got != mergeDeltas(uncut) {
@@ -305,7 +305,7 @@ func TestTwoEqualAnswersAtOnceAreOneRun(t *testing.T) {
 		posted.Go(func() { replies[i] = h.request(t, http.MethodPost, "/chat", body) })
 	}
 	posted.Wait()
-	playContinuation(h.Started(t, "default", "s1", first), "c1")
+	playContinuation(h.AwaitRun(t, "default", "s1", first), "c1")
 	for _, r := range replies {
 		if got := mergeDeltas(dataLines(streamOf(t, r).rest())); got != mergeDeltas(wentOn) {
 			t.Errorf("got %s", got)
@@ -327,10 +327,10 @@ func TestOfAYesAndANoAtOnceOneCounts(t *testing.T) {
 		posted.Go(func() { replies[i] = h.request(t, http.MethodPost, "/chat", body) })
 	}
 	posted.Wait()
-	run := h.Started(t, "default", "s1", first)
-	run.Say(1, Resumed(), Decided("y1", "approve"))
-	run.Say(2, Result("y1", "2"), StepCommitted(), Completed())
-	run.Complete(Returns(2, "y1", "2"))
+	run := h.AwaitRun(t, "default", "s1", first)
+	run.Show(1, Resumed(), ApprovalResponse("y1", "approve"))
+	run.Show(2, Result("y1", "2"), StepCommitted(), Completed())
+	run.Complete(ToolMessage(2, "y1", "2"))
 	a, b := dataLines(streamOf(t, replies[0]).rest()), dataLines(streamOf(t, replies[1]).rest())
 	if a != b || !strings.Contains(a, `"tool-output-available","toolCallId":"y1"`) {
 		t.Errorf("got %s and %s", a, b)
@@ -344,13 +344,13 @@ func TestServerToolsAreNoAnswers(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Call("s1", `{}`), Result("s1", "1"), Asks("c1", `{}`), StepCommitted(), Suspended())
-	run.Suspend([]*statev1.Call{{ToolCallId: "c1", SessionId: "s1", RunId: "run_1", ToolName: "add", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL}}, Says(1, "", "s1", "c1"), Returns(1, "s1", "1"))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted(), Call("s1", `{}`), Result("s1", "1"), ClientCall("c1", `{}`), StepCommitted(), Suspended())
+	run.Suspend([]*statev1.Call{{ToolCallId: "c1", SessionId: "s1", RunId: "run_1", ToolName: "add", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL}}, AssistantMessage(1, "", "s1", "c1"), ToolMessage(1, "s1", "1"))
 	c := &uiClient{}
 	c.apply(t, stream.rest())
 	stream = h.chat(t, c.output("c1", "mine").post("s1"))
-	playContinuation(h.Started(t, "default", "s1", run), "c1")
+	playContinuation(h.AwaitRun(t, "default", "s1", run), "c1")
 	if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(wentOn) {
 		t.Errorf("got %s", got)
 	}
@@ -373,7 +373,7 @@ func TestAnInterruptedConversationContinuesWithTheAnswers(t *testing.T) {
 	h.request(t, http.MethodPost, "/chat/s1/interrupt", "")
 	body := c.output("c1", "mine").post("s1")
 	stream := h.chat(t, body)
-	run := h.Started(t, "default", "s1", first)
+	run := h.AwaitRun(t, "default", "s1", first)
 	if run.GetEntry() != statev1.RunEntry_RUN_ENTRY_RESUME || len(h.State.Starts()) != 1 {
 		t.Errorf("got %v after %d starts, want that the answers resume the session", run.Run, len(h.State.Starts()))
 	}
@@ -387,16 +387,16 @@ func TestAClientToolIsAnsweredWhileTheFirstStreamIsOpen(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	live := h.chat(t, chatBody("s1", "hi"))
-	first := h.Started(t, "default", "s1", nil)
-	first.Say(1, Started(), StepStarted(), Asks("c1", `{"a":1}`))
+	first := h.AwaitRun(t, "default", "s1", nil)
+	first.Show(1, Started(), StepStarted(), ClientCall("c1", `{"a":1}`))
 	events := live.until("tool-input-available")
 	c := &uiClient{}
 	c.apply(t, events)
 	call := &statev1.Call{ToolCallId: "c1", SessionId: "s1", RunId: "run_1", ToolName: "add", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL}
 	stream := h.chat(t, c.output("c1", "mine").post("s1"))
-	first.Say(1, StepCommitted(), Suspended())
-	first.Suspend([]*statev1.Call{call}, Says(1, "", "c1"))
-	playContinuation(h.Started(t, "default", "s1", first), "c1")
+	first.Show(1, StepCommitted(), Suspended())
+	first.Suspend([]*statev1.Call{call}, AssistantMessage(1, "", "c1"))
+	playContinuation(h.AwaitRun(t, "default", "s1", first), "c1")
 	// It ends with the first run, or continues if the answer came before that end.
 	if got := dataLines(live.rest()); !strings.Contains(got, "tool-calls") && !strings.Contains(got, `"finishReason":"stop"`) {
 		t.Errorf("the first stream: got %s", got)
@@ -445,7 +445,7 @@ func TestHostileMessagesAreTypedErrors(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		for _, call := range h.State.Calls("default", "s1") {
+		for _, call := range h.State.PendingCalls("default", "s1") {
 			if call.GetAnswer() != nil {
 				t.Errorf("call %s has an answer: %v", call.GetToolCallId(), call.GetAnswer())
 			}
@@ -461,7 +461,7 @@ func TestOddPartsAreNothing(t *testing.T) {
 	body := strings.Replace(c.post("s1"), `"parts":[{"type":"step-start"}`, `"parts":[{}],"parts":[null,1,"x",[],{"toolCallId":"c1"},{"type":"data-x","toolCallId":"c1","state":"output-available"},`+
 		`{"type":"tool-add","toolCallId":"","state":"output-available"},{"type":"step-start"}`, 1)
 	stream := h.chat(t, body)
-	playContinuation(h.Started(t, "default", "s1", first), "c1")
+	playContinuation(h.AwaitRun(t, "default", "s1", first), "c1")
 	if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(wentOn) {
 		t.Errorf("got %s", got)
 	}

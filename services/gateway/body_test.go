@@ -113,7 +113,7 @@ func TestACallerWithAKeyIsServedAsItsTenant(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", protocol, err)
 		}
-		h.Started(t, "acme", started.GetSessionId(), nil)
+		h.AwaitRun(t, "acme", started.GetSessionId(), nil)
 		_, err = callers(t, h, other, same)[protocol].Get(t.Context(), &agentv1.GetRequest{SessionId: started.GetSessionId()})
 		wantReason(t, protocol+": another tenant", err, "SESSION_NOT_FOUND")
 	}

@@ -20,10 +20,10 @@ import (
 
 // playAnswer plays a whole run of two steps.
 func playAnswer(run *Run) {
-	run.Say(0, Started())
-	run.Say(1, StepStarted(), Text("Let me "), Text("add."), Call("c1", `{"a":1}`), Result("c1", `{"sum":2}`), StepCommitted())
-	run.Say(2, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
-	run.Complete(Says(1, "Let me add.", "c1"), Returns(1, "c1", `{"sum":2}`), Says(2, "It is 2."))
+	run.Show(0, Started())
+	run.Show(1, StepStarted(), Text("Let me "), Text("add."), Call("c1", `{"a":1}`), Result("c1", `{"sum":2}`), StepCommitted())
+	run.Show(2, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
+	run.Complete(AssistantMessage(1, "Let me add.", "c1"), ToolMessage(1, "c1", `{"sum":2}`), AssistantMessage(2, "It is 2."))
 }
 
 const uncut = `{"type":"start","messageId":"msg_run1"}
@@ -59,7 +59,7 @@ func TestAChatStreamsTheRunAndEndsWithDone(t *testing.T) {
 		}
 	}
 	stream := streamOf(t, response)
-	playAnswer(h.Started(t, "default", "s1", nil))
+	playAnswer(h.AwaitRun(t, "default", "s1", nil))
 	events := stream.rest()
 	if got := mergeDeltas(dataLines(events)); got != mergeDeltas(uncut) {
 		t.Errorf("got\n%s\nwant\n%s", got, mergeDeltas(uncut))
@@ -80,7 +80,7 @@ func TestTheLastPartOfAChunkHasTheEventId(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	playAnswer(run)
 	var ids []string
 	for _, e := range stream.rest() {
@@ -99,12 +99,12 @@ func TestASecondTurnContinuesTheSession(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "one"))
-	first := h.Started(t, "default", "s1", nil)
+	first := h.AwaitRun(t, "default", "s1", nil)
 	playAnswer(first)
 	stream.rest()
 	stream = h.chat(t, `{"id":"s1","message":{"role":"user","parts":[{"type":"text","text":"two"}]}}`)
-	second := h.Started(t, "default", "s1", first)
-	second.Say(3, Started(), StepStarted(), Text("Two."), StepCommitted(), Completed())
+	second := h.AwaitRun(t, "default", "s1", first)
+	second.Show(3, Started(), StepStarted(), Text("Two."), StepCommitted(), Completed())
 	second.Complete()
 	if got := dataLines(stream.rest()); !strings.Contains(got, `"messageId":"msg_run2"`) || strings.Contains(got, "It is") {
 		t.Errorf("got %s", got)
@@ -118,8 +118,8 @@ func TestAFailedRunEndsWithAnError(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Text("I"))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted(), Text("I"))
 	run.Fail("The model is not available.", "provider_error")
 	got := dataLines(stream.rest())
 	want := `{"type":"text-end","id":"text-1-1"}
@@ -139,13 +139,13 @@ func TestOddSessionIdsWorkInBodiesAndPaths(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
 			stream := h.chat(t, chatBody(id, "hi"))
-			run := h.Started(t, "default", id, nil)
-			run.Say(1, Started(), StepStarted(), Text("One"))
+			run := h.AwaitRun(t, "default", id, nil)
+			run.Show(1, Started(), StepStarted(), Text("One"))
 			stream.until("One")
 			path := "/chat/" + url.PathEscape(id) + "/stream"
 			resumed := h.resume(t, path)
-			run.Say(1, Text(" two"), StepCommitted(), Completed())
-			run.Complete(Says(1, "One two"))
+			run.Show(1, Text(" two"), StepCommitted(), Completed())
+			run.Complete(AssistantMessage(1, "One two"))
 			if a, b := dataLines(stream.rest()), dataLines(resumed.rest()); !strings.HasSuffix(b, a) {
 				t.Errorf("got %s, want the end %s", b, a)
 			}
@@ -218,7 +218,7 @@ func TestABusySessionIsAConflict(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "one"))
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s1", "two")), 409, "SESSION_BUSY")
 	wantFault(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","agentType":"other","message":"x"}`), 409, "AGENT_MISMATCH")
 	run.Complete()
@@ -229,7 +229,7 @@ func TestARepeatedRequestKeyGetsTheFirstRun(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "one"), "X-Holdfast-Request-Key", "k1")
-	playAnswer(h.Started(t, "default", "s1", nil))
+	playAnswer(h.AwaitRun(t, "default", "s1", nil))
 	stream.rest()
 	if got := mergeDeltas(dataLines(h.chat(t, chatBody("s1", "one"), "X-Helix-Request-Key", "k1").rest())); got != mergeDeltas(uncut) {
 		t.Errorf("got %s", got)
@@ -247,7 +247,7 @@ func TestAShortAbsenceOfTheStateServiceIsWaitedOut(t *testing.T) {
 	h := open(t, nil)
 	h.State.FailNext(3)
 	stream := h.chat(t, chatBody("s1", "hi"))
-	playAnswer(h.Started(t, "default", "s1", nil))
+	playAnswer(h.AwaitRun(t, "default", "s1", nil))
 	if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(uncut) {
 		t.Errorf("got %s", got)
 	}
@@ -272,20 +272,20 @@ func TestDropsOfTheStreamServiceAreNotSeen(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted())
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted())
 	want := ""
 	for i := range 5 {
 		word := fmt.Sprintf("w%d ", i)
-		run.Say(1, Text(word))
+		run.Show(1, Text(word))
 		stream.until(word)
-		h.Stream.Drop()
+		h.Stream.DropReads()
 		want += word
 	}
-	h.Stream.Away(true)
-	run.Say(1, Text("end"), StepCommitted(), Completed())
+	h.Stream.SetUnavailable(true)
+	run.Show(1, Text("end"), StepCommitted(), Completed())
 	run.Complete()
-	h.Stream.Away(false)
+	h.Stream.SetUnavailable(false)
 	if got := dataLines(stream.rest()); !strings.Contains(got, `"delta":"end"`) || !strings.HasSuffix(got, "[DONE]\n") || strings.Contains(got, "w4") {
 		t.Errorf("got %s", got)
 	}
@@ -297,20 +297,20 @@ func TestAClientThatGoesAwayLeavesNothingBehind(t *testing.T) {
 	for i := range 20 {
 		session := strconv.Itoa(i)
 		response := h.request(t, http.MethodPost, "/chat", chatBody(session, "hi"))
-		run := h.Started(t, "default", session, nil)
-		run.Say(1, Started(), StepStarted(), Text("One"))
+		run := h.AwaitRun(t, "default", session, nil)
+		run.Show(1, Started(), StepStarted(), Text("One"))
 		streamOf(t, response).until("One")
 		_ = response.Body.Close()
 	}
-	waitFor(t, "the calls to the stream service end", func() bool { return h.Stream.Calls() == 0 })
+	waitFor(t, "the calls to the stream service end", func() bool { return h.Stream.OpenReads() == 0 })
 }
 
 func TestShutdownBreaksTheConnectionOfOpenStreams(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Text("One"))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted(), Text("One"))
 	stream.until("One")
 	if err := h.stop(); err != nil {
 		t.Error(err)
@@ -324,18 +324,18 @@ func TestALostExecutorIsTakenBackInTheStream(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	begun := run.Say(0, Started())
-	run.Say(1, StepStarted(), Text("Void"))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	begun := run.Show(0, Started())
+	run.Show(1, StepStarted(), Text("Void"))
 	events := stream.until("Void")
 	run.Rewind(begun)
-	run.Say(1, StepStarted(), Text("Let me "), Text("add."))
-	planned := run.Say(1, Call("c1", `{"a":1}`))
-	run.Say(1, Result("c1", `"void"`))
+	run.Show(1, StepStarted(), Text("Let me "), Text("add."))
+	planned := run.Show(1, Call("c1", `{"a":1}`))
+	run.Show(1, Result("c1", `"void"`))
 	events = append(events, stream.until(`"void"`)...)
 	run.Rewind(planned)
-	run.Say(1, Result("c1", `{"sum":2}`), StepCommitted())
-	run.Say(2, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
+	run.Show(1, Result("c1", `{"sum":2}`), StepCommitted())
+	run.Show(2, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
 	run.Complete()
 	events = append(events, stream.rest()...)
 	got := dataLines(events)
@@ -353,9 +353,9 @@ func TestAnOlderClientIsCutWhenItsPartsAreVoid(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk=6", chatBody("s1", "hi")))
-	run := h.Started(t, "default", "s1", nil)
-	begun := run.Say(0, Started())
-	run.Say(1, StepStarted(), Text("Void"))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	begun := run.Show(0, Started())
+	run.Show(1, StepStarted(), Text("Void"))
 	stream.until("Void")
 	run.Rewind(begun)
 	if events, err := stream.all(); err == nil {
@@ -388,7 +388,7 @@ func TestTheTimeForABodyDoesNotEndItsAnswer(t *testing.T) {
 			t.Cleanup(func() { _ = response.Body.Close() })
 			stream := streamOf(t, &reply{response})
 			stream.until("start")
-			run := h.Started(t, "default", "s1", nil)
+			run := h.AwaitRun(t, "default", "s1", nil)
 			quiet := time.NewTimer(4500 * time.Millisecond) // longer than both timeouts
 			<-quiet.C
 			playAnswer(run)

@@ -18,7 +18,7 @@ func TestAFrameThatIsTooLargeClosesItsSocketOnly(t *testing.T) {
 	h := open(t, func(c *gateway.Config) { c.MaxBodyBytes = 4096 })
 	large, other := h.talk(t), h.talk(t)
 	other.say(sendFrame("r1", "s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	frame := sendFrame("r1", "s2", strings.Repeat("x", 4096-len(sendFrame("r1", "s2", ""))))
 	large.say(resumeFrame("r1", "s1"), `{"type":"abort","requestId":"r1","x":"`+strings.Repeat("x", 4096-len(`{"type":"abort","requestId":"r1","x":""}`))+`"}`)
 	_ = large.Write(t.Context(), websocket.MessageText, []byte(frame))
@@ -34,7 +34,7 @@ func TestTheRequestsOfASocketAreBounded(t *testing.T) {
 	var runs []*Run
 	for _, id := range []string{"s1", "s2"} {
 		s.say(sendFrame(id, id, "hi"))
-		runs = append(runs, h.Started(t, "default", id, nil))
+		runs = append(runs, h.AwaitRun(t, "default", id, nil))
 	}
 	s.say(sendFrame("s3", "s3", "hi"))
 	if got := s.until("s3"); !strings.Contains(got, `"error"`) || !strings.Contains(got, "TOO_MANY_REQUESTS") {
@@ -46,7 +46,7 @@ func TestTheRequestsOfASocketAreBounded(t *testing.T) {
 	playAnswer(runs[0])
 	s.until(`"end"`)
 	s.say(sendFrame("s3", "s3", "hi"))
-	h.Started(t, "default", "s3", nil).Complete()
+	h.AwaitRun(t, "default", "s3", nil).Complete()
 	s.until(`{"type":"end","requestId":"s3"}`)
 	playAnswer(runs[1])
 	s.until(`"end"`)
@@ -62,8 +62,8 @@ func TestADeliveryReleasesTheFrameOfItsRequest(t *testing.T) {
 		id := fmt.Sprint("s", i)
 		large := `{"id":"u-1","role":"user","parts":[{"type":"text","text":"` + strings.Repeat("x", size) + `"}]},{"id":"a-1","role":"assistant","parts":[]},`
 		s.say(strings.Replace(sendFrame(id, id, "hi"), `"messages":[`, `"messages":[`+large, 1))
-		run := h.Started(t, "default", id, nil)
-		run.Say(1, Started(), StepStarted(), Text("Once "))
+		run := h.AwaitRun(t, "default", id, nil)
+		run.Show(1, Started(), StepStarted(), Text("Once "))
 		s.until("Once ")
 		runs = append(runs, run)
 	}
@@ -82,7 +82,7 @@ func TestRequestsOfASocketCountAsStreams(t *testing.T) {
 	h := open(t, func(c *gateway.Config) { c.MaxStreams = 2 })
 	s := h.talk(t)
 	s.say(sendFrame("r1", "s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	s.say(resumeFrame("r2", "s1"))
 	if got := s.until("r2"); !strings.Contains(got, "TOO_MANY_STREAMS") {
 		t.Errorf("got %s", got)
@@ -99,7 +99,7 @@ func TestADrainedGatewayDropsItsChatSockets(t *testing.T) {
 	h := open(t, nil)
 	s, idle, silent := h.talk(t), h.talk(t), h.talk(t) // the client of silent answers nothing, not even the close
 	s.say(sendFrame("r1", "s1", "hi"))
-	h.Started(t, "default", "s1", nil).Say(1, Started(), StepStarted(), Text("Once "))
+	h.AwaitRun(t, "default", "s1", nil).Show(1, Started(), StepStarted(), Text("Once "))
 	s.until("Once ")
 	stopped := make(chan error, 1) // room for its one result
 	began := time.Now()
@@ -124,18 +124,18 @@ func TestASlowSocketIsCutAndOthersAreNot(t *testing.T) {
 	slow, fast := h.talk(t), h.talk(t)
 	fast.SetReadLimit(8 << 20)
 	fast.say(sendFrame("r1", "s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Text("Once "))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted(), Text("Once "))
 	all := fast.until("Once ")
 	slow.say(resumeFrame("r1", "s1"))
 	waitFor(t, "both are told", func() bool { return h.service.OpenStreams() == 4 })
 	const times, size = 48, 1 << 19 // more than the kernel buffers for a stalled reader
 	for i := range times {
-		run.Say(1, Text(strings.Repeat("x", size)+fmt.Sprint(i, "!")))
+		run.Show(1, Text(strings.Repeat("x", size)+fmt.Sprint(i, "!")))
 		all += fast.until(fmt.Sprint(i, "!"))
 	}
 	waitFor(t, "the slow one is cut", func() bool { return h.service.OpenStreams() == 2 })
-	run.Complete(Says(1, "Once ")) // the step is smaller than what was shown of it
+	run.Complete(AssistantMessage(1, "Once ")) // the step is smaller than what was shown of it
 	if got := partsOf(t, "r1", all+fast.until(`"end"`)); len(got) < times*size {
 		t.Errorf("the fast one got %d bytes", len(got))
 	}
@@ -169,9 +169,9 @@ func TestAClientThatClosesItsChatSocketStopsNothing(t *testing.T) {
 		id := fmt.Sprint("s", i)
 		s := h.talk(t)
 		s.say(sendFrame("r1", id, "hi"))
-		run := h.Started(t, "default", id, nil)
+		run := h.AwaitRun(t, "default", id, nil)
 		leave(s)
-		waitFor(t, "the gateway has noticed", func() bool { return h.service.OpenStreams() == 0 && h.Stream.Calls() == 0 })
+		waitFor(t, "the gateway has noticed", func() bool { return h.service.OpenStreams() == 0 && h.Stream.OpenReads() == 0 })
 		playAnswer(run)
 		again := h.talk(t)
 		again.say(resumeFrame("r1", id))

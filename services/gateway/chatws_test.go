@@ -142,7 +142,7 @@ func TestASocketSendsTheSameMessageAsServerSentEvents(t *testing.T) {
 		h := open(t, nil)
 		s := h.talk(t)
 		s.say(sendFrame("r1", id, "hi"))
-		run := h.Started(t, "default", id, nil)
+		run := h.AwaitRun(t, "default", id, nil)
 		begun := s.until(`{"type":"start","requestId":"r1"}`)
 		stream := h.resume(t, "/chat/"+url.PathEscape(id)+"/stream")
 		playAnswer(run)
@@ -166,12 +166,12 @@ func TestTwoRequestsOnOneSocketAreDeliveredConcurrently(t *testing.T) {
 	h := open(t, nil)
 	s := h.talk(t)
 	s.say(sendFrame("r1", "s1", "one"), sendFrame("r2", "s2", "two"))
-	one, two := h.Started(t, "default", "s1", nil), h.Started(t, "default", "s2", nil)
+	one, two := h.AwaitRun(t, "default", "s1", nil), h.AwaitRun(t, "default", "s2", nil)
 	all := ""
 	for i := range 5 {
-		one.Say(1, Started(), StepStarted(), Text(fmt.Sprint("one", i)))
+		one.Show(1, Started(), StepStarted(), Text(fmt.Sprint("one", i)))
 		all += s.until(fmt.Sprint("one", i))
-		two.Say(1, Started(), StepStarted(), Text(fmt.Sprint("two", i)))
+		two.Show(1, Started(), StepStarted(), Text(fmt.Sprint("two", i)))
 		all += s.until(fmt.Sprint("two", i))
 	}
 	one.Complete()
@@ -191,15 +191,15 @@ func TestALostSocketLosesNothing(t *testing.T) {
 	h := open(t, nil)
 	first := h.talk(t)
 	first.say(sendFrame("r1", "s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Text("Once "))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted(), Text("Once "))
 	first.until("Once ")
 	_ = first.CloseNow()
-	waitFor(t, "the gateway has noticed", func() bool { return h.service.OpenStreams() == 0 && h.Stream.Calls() == 0 })
+	waitFor(t, "the gateway has noticed", func() bool { return h.service.OpenStreams() == 0 && h.Stream.OpenReads() == 0 })
 	second := h.talk(t)
 	second.say(resumeFrame("r1", "s1"))
 	all := second.until("Once ")
-	run.Say(1, Text("upon"))
+	run.Show(1, Text("upon"))
 	run.Complete()
 	all += second.until(`"end"`)
 	got := partsOf(t, "r1", all)
@@ -213,12 +213,12 @@ func TestAnAbortEndsTheTellingAndNotTheRun(t *testing.T) {
 	h := open(t, nil)
 	s := h.talk(t)
 	s.say(sendFrame("r1", "s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Text("Once "))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted(), Text("Once "))
 	s.until("Once ")
 	s.say(`{"type":"abort","requestId":"r1"}`, `{"type":"abort","requestId":"nobody"}`)
-	waitFor(t, "nothing is read any more", func() bool { return h.Stream.Calls() == 0 && h.service.OpenStreams() == 1 })
-	run.Say(1, Text("upon"))
+	waitFor(t, "nothing is read any more", func() bool { return h.Stream.OpenReads() == 0 && h.service.OpenStreams() == 1 })
+	run.Show(1, Text("upon"))
 	if got := len(h.State.Stops()); got != 0 {
 		t.Errorf("%d stops were asked for", got)
 	}
@@ -302,14 +302,14 @@ func TestARequestIDIsForOneRequestAtATime(t *testing.T) {
 	h := open(t, nil)
 	s := h.talk(t)
 	s.say(sendFrame("r1", "s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Text("Once "))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted(), Text("Once "))
 	s.until("Once ")
 	s.say(resumeFrame("r1", "s1"))
 	if got := s.until("r1"); !strings.Contains(got, `"type":"error"`) || !strings.Contains(got, "REQUEST_EXISTS") {
 		t.Errorf("got %s", got)
 	}
-	waitFor(t, "the first is over as well", func() bool { return h.Stream.Calls() == 0 && h.service.OpenStreams() == 1 })
+	waitFor(t, "the first is over as well", func() bool { return h.Stream.OpenReads() == 0 && h.service.OpenStreams() == 1 })
 	for range 3 {
 		s.say(resumeFrame("r1", "s1"))
 		s.until("Once ")
@@ -328,12 +328,12 @@ func TestAFrameBringsTheHeadersThatCountAndNoCredentials(t *testing.T) {
 			`,"headers":{"authorization":` + quote(other) + `,"x-holdfast-request-key":"k1","x-holdfast-on-busy":"enqueue"},"body":` + body + `}`)
 	}
 	send("r1", `{"id":"other","agentType":"other","messages":[],"trigger":"x","more":{"a":[1]}}`)
-	run := h.Started(t, "acme", "s1", nil)
+	run := h.AwaitRun(t, "acme", "s1", nil)
 	if start := h.State.Starts()[0]; start.GetRequestKey() != "k1" || start.GetAgentType() != "other" || start.GetOnBusy().String() != "BUSY_POLICY_ENQUEUE" {
 		t.Errorf("got %v", start)
 	}
 	send("r2", `{"agentType":"other"}`) // the same key means the same run
-	run.Say(1, Started(), StepStarted(), Text("Once "))
+	run.Show(1, Started(), StepStarted(), Text("Once "))
 	all := s.until("Once ") + s.until("Once ")
 	run.Complete()
 	all += s.until(`"end"`) + s.until(`"end"`)
@@ -406,7 +406,7 @@ func TestAnswersOverASocketGoOnInTheSameMessage(t *testing.T) {
 	}
 	post := c.output("c1", "of c1").post("s1")
 	s.say(`{"type":"send","requestId":"r2",` + strings.TrimPrefix(post, "{"))
-	playContinuation(h.Started(t, "default", "s1", run), "c1")
+	playContinuation(h.AwaitRun(t, "default", "s1", run), "c1")
 	if got := mergeDeltas(partsOf(t, "r2", s.until(`"end"`))); got != mergeDeltas(wentOn) {
 		t.Errorf("got\n%s\nwant\n%s", got, wentOn)
 	}
@@ -425,7 +425,7 @@ func TestAnAnswerGivenAloneIsFollowedByAResume(t *testing.T) {
 	stream := h.resume(t, "/chat/s1/stream")
 	s.say(resumeFrame("r1", "s1"))
 	begun := s.until(`{"type":"start","requestId":"r1"}`) // before the other one has ended
-	playContinuation(h.Started(t, "default", "s1", run), "c1", "y2")
+	playContinuation(h.AwaitRun(t, "default", "s1", run), "c1", "y2")
 	over, events := partsOf(t, "r1", begun+s.until(`"end"`)), dataLines(stream.rest())
 	if mergeDeltas(over) != mergeDeltas(events) || strings.Contains(over, `"type":"tool-input-available","toolCallId":"c1"`) || !strings.Contains(over, `"toolCallId":"c1","output":"of c1"`) {
 		t.Errorf("over the socket\n%s\nas events\n%s", over, events)
@@ -437,7 +437,7 @@ func TestAResumeOfAContinuedRunReceivesTheWholeMessage(t *testing.T) {
 	h := open(t, nil)
 	run, c := startAsking(t, h, "c1")
 	stream := h.chat(t, c.output("c1", "of c1").post("s1"))
-	second := h.Started(t, "default", "s1", run)
+	second := h.AwaitRun(t, "default", "s1", run)
 	s := h.talk(t)
 	s.say(`{"type":"resume","requestId":"r1","id":"s1","body":{"runId":"`+run.GetRunId()+`"}}`,
 		`{"type":"resume","requestId":"r2","id":"s1","headers":{"x-holdfast-run-id":"`+run.GetRunId()+`"}}`)

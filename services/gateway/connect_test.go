@@ -71,9 +71,9 @@ func TestTheConnectServiceStartsStreamsAndReports(t *testing.T) {
 			if started.GetSessionId() == "" || started.GetStreamId() != started.GetSessionId() || !started.GetSessionCreated() {
 				t.Errorf("got %v", started)
 			}
-			run := h.Started(t, "default", started.GetSessionId(), nil)
-			run.Say(1, Started(), Text("One"))
-			run.Complete(Says(1, "One"))
+			run := h.AwaitRun(t, "default", started.GetSessionId(), nil)
+			run.Show(1, Started(), Text("One"))
+			run.Complete(AssistantMessage(1, "One"))
 			stream, err := client.Stream(t.Context(), &agentv1.StreamRequest{SessionId: started.GetSessionId(), FromSequence: started.GetStartSequence()})
 			if err != nil {
 				t.Fatal(err)
@@ -96,7 +96,7 @@ func TestTheConnectServiceStreamsALiveRunThroughDrops(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started())
+	run.Show(1, Started())
 	stream, err := clients(t, h)["grpc"].Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1", RunId: "run_1"})
 	if err != nil {
 		t.Fatal(err)
@@ -104,8 +104,8 @@ func TestTheConnectServiceStreamsALiveRunThroughDrops(t *testing.T) {
 	if !stream.Receive() || placeName(stream.Msg().GetChunk().GetSequence()) != "1.33.1" {
 		t.Fatalf("got %v, %v", stream.Msg(), stream.Err())
 	}
-	h.Stream.Drop()
-	run.Say(1, Text("One"))
+	h.Stream.DropReads()
+	run.Show(1, Text("One"))
 	run.Fail("It failed.", "provider_error")
 	if got := frames(t, stream); !strings.HasSuffix(got, "1.33.2 text_delta, 1.outside-1 error, 1.outside It failed. provider_error") {
 		t.Errorf("got %s", got)
@@ -151,7 +151,7 @@ func TestShutdownMakesConnectClientsReconnect(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started())
+	run.Show(1, Started())
 	stream, err := clients(t, h)["connect"].Stream(t.Context(), &agentv1.StreamRequest{SessionId: "s1"})
 	if err != nil {
 		t.Fatal(err)
@@ -181,8 +181,8 @@ func TestAChatStreamsOverHTTP2(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = response.Body.Close() })
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Text("One"))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted(), Text("One"))
 	stream := streamOf(t, &reply{response})
 	stream.until("One")
 	if response.ProtoMajor != 2 {

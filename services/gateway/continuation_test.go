@@ -28,7 +28,7 @@ func TestAContinuationThatIsCutAtAnyChunkAndResumedIsTheUncutMessage(t *testing.
 				h := open(t, nil)
 				first, c := startAsking(t, h, call)
 				response := h.request(t, http.MethodPost, "/chat", give(c).post("s1"))
-				playContinuation(h.Started(t, "default", "s1", first), call)
+				playContinuation(h.AwaitRun(t, "default", "s1", first), call)
 				stream := streamOf(t, response)
 				var seen []event
 				for range cut {
@@ -74,20 +74,20 @@ func TestAContinuationThatIsCutAtAnyChunkAndResentByPostIsTheUncutMessage(t *tes
 				h := open(t, func(c *gateway.Config) { c.Heartbeat = 5 * time.Millisecond }) // two heartbeats detect a lost log
 				first, c := startAsking(t, h, call)
 				stream := h.chat(t, give(c).post("s1"))
-				run := h.Started(t, "default", "s1", first)
-				run.Say(1, Resumed())
+				run := h.AwaitRun(t, "default", "s1", first)
+				run.Show(1, Resumed())
 				if call == "y1" {
-					run.Say(2, Decided(call, "approve"))
+					run.Show(2, ApprovalResponse(call, "approve"))
 				}
-				run.Say(2, Result(call, `"of `+call+`"`))
+				run.Show(2, Result(call, `"of `+call+`"`))
 				run.Commit(returned(call))
-				run.Say(3, StepStarted(), Text("One "), Text("more."), Call("s1", `{"a":1}`), Result("s1", "1"), StepCommitted())
-				run.Commit(Says(3, "One more.", "s1"), Returns(3, "s1", "1"))
-				run.Say(4, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
-				run.Complete(Says(4, "It is 2."))
+				run.Show(3, StepStarted(), Text("One "), Text("more."), Call("s1", `{"a":1}`), Result("s1", "1"), StepCommitted())
+				run.Commit(AssistantMessage(3, "One more.", "s1"), ToolMessage(3, "s1", "1"))
+				run.Show(4, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
+				run.Complete(AssistantMessage(4, "It is 2."))
 				events := stream.rest()
 				if lost {
-					h.Stream.Lose("default", "s1")
+					h.Stream.LoseRecords("default", "s1")
 				}
 				begin := c.String()
 				uncut := &uiClient{}
@@ -111,7 +111,7 @@ func TestAContinuationThatIsCutAtAnyChunkAndResentByPostIsTheUncutMessage(t *tes
 
 // returned returns the stored end of a call, with its approval.
 func returned(call string) *eventv1.Message {
-	m := Returns(2, call, `"of `+call+`"`)
+	m := ToolMessage(2, call, `"of `+call+`"`)
 	if call == "y1" {
 		m.GetParts()[0].GetToolResult().Approval = &eventv1.ApprovalVerdict{ApprovalId: "a-y1", Approved: true}
 	}
@@ -123,14 +123,14 @@ func TestAnOlderClientThatPostsAgainGetsTheNextSteps(t *testing.T) {
 	h := open(t, nil)
 	first, c := startAsking(t, h, "c1")
 	stream := h.chat(t, c.output("c1", "of c1").post("s1"))
-	run := h.Started(t, "default", "s1", first)
-	run.Say(1, Resumed())
-	run.Say(2, Result("c1", `"of c1"`))
-	run.Say(3, StepStarted(), Text("One "))
+	run := h.AwaitRun(t, "default", "s1", first)
+	run.Show(1, Resumed())
+	run.Show(2, Result("c1", `"of c1"`))
+	run.Show(3, StepStarted(), Text("One "))
 	c.apply(t, stream.until("One "))
-	run.Say(3, Text("more."), Call("s1", `{"a":1}`), Result("s1", "1"), StepCommitted())
-	run.Say(4, StepStarted(), Text("It is 2."), StepCommitted(), Completed())
-	run.Complete(Says(4, "It is 2."))
+	run.Show(3, Text("more."), Call("s1", `{"a":1}`), Result("s1", "1"), StepCommitted())
+	run.Show(4, StepStarted(), Text("It is 2."), StepCommitted(), Completed())
+	run.Complete(AssistantMessage(4, "It is 2."))
 	again := streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk=6", c.post("s1")))
 	events := again.rest()
 	c.apply(t, events)
@@ -152,7 +152,7 @@ func TestEveryReaderReceivesPendingCalls(t *testing.T) {
 	}
 	submitted := c.output("c1", 1).respond("y1", true).post("s1")
 	stream := h.chat(t, submitted)
-	run := h.Started(t, "default", "s1", first)
+	run := h.AwaitRun(t, "default", "s1", first)
 	page := h.resume(t, "/chat/s1/stream") // answered, and not continued yet
 	playContinuation(run, "c1", "y1")
 	stream.rest()
@@ -170,12 +170,12 @@ func TestCallsMissingInTheLogComeAtTheEnd(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted())
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted())
 	run.Suspend([]*statev1.Call{
 		{ToolCallId: "c1", SessionId: "s1", RunId: "run_1", Step: 1, ToolName: "add", Input: `{"a":1}`, Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL},
 		{ToolCallId: "y1", SessionId: "s1", RunId: "run_1", Step: 1, ToolName: "add", Input: `{"a":1}`, Kind: statev1.CallKind_CALL_KIND_APPROVAL, ApprovalId: "a-y1"},
-	}, Says(1, "", "c1", "y1"))
+	}, AssistantMessage(1, "", "c1", "y1"))
 	c := &uiClient{}
 	c.apply(t, stream.rest())
 	if !slices.Equal(c.asked, []string{"c1", "y1"}) || c.call("y1")["state"] != "approval-requested" {
@@ -188,17 +188,17 @@ func TestALateAnswerReceivesTheMessageAfterTheTimeout(t *testing.T) {
 	h := open(t, nil)
 	c := &uiClient{}
 	stream := h.chat(t, chatBody("s1", "hi"))
-	first := h.Started(t, "default", "s1", nil)
-	first.Say(1, Started(), StepStarted(), Asks("c1", `{"a":1}`), StepCommitted(), Suspended())
+	first := h.AwaitRun(t, "default", "s1", nil)
+	first.Show(1, Started(), StepStarted(), ClientCall("c1", `{"a":1}`), StepCommitted(), Suspended())
 	calls := openCall(first, "c1", 1)
 	calls[0].DeadlineAt = time.Now().UnixMilli()
-	first.Suspend(calls, Says(1, "", "c1"))
+	first.Suspend(calls, AssistantMessage(1, "", "c1"))
 	c.apply(t, stream.rest())
-	run := h.Started(t, "default", "s1", first)
-	run.Say(1, Resumed())
-	run.Say(2, Result("c1", `"timeout"`))
-	run.Say(3, StepStarted(), Text("Too late."), StepCommitted(), Completed())
-	run.Complete(Says(3, "Too late."))
+	run := h.AwaitRun(t, "default", "s1", first)
+	run.Show(1, Resumed())
+	run.Show(2, Result("c1", `"timeout"`))
+	run.Show(3, StepStarted(), Text("Too late."), StepCommitted(), Completed())
+	run.Complete(AssistantMessage(3, "Too late."))
 	c.apply(t, h.chat(t, c.output("c1", "mine").post("s1")).rest())
 	if c.reason != "stop" || c.call("c1")["output"] != "timeout" || !strings.Contains(c.String(), "Too late.") {
 		t.Errorf("got %s", c)
@@ -210,7 +210,7 @@ func TestMessagesSayWhoWroteThemWhereThatIsWanted(t *testing.T) {
 	for _, wanted := range []bool{true, false} {
 		h := open(t, func(c *gateway.Config) { c.MessageMetadata = wanted })
 		stream := h.chat(t, chatBody("s1", "hi"))
-		playAnswer(h.Started(t, "default", "s1", nil))
+		playAnswer(h.AwaitRun(t, "default", "s1", nil))
 		got := undated(dataLines(stream.rest()))
 		if want := `{"type":"start","messageId":"msg_run1","messageMetadata":{"runId":"run_1","agentType":"demo"}}`; strings.HasPrefix(got, want) != wanted {
 			t.Errorf("got %s", got)
@@ -227,7 +227,7 @@ func TestTheStateServiceMayBeAwayForAMomentWhileAnswersAreGiven(t *testing.T) {
 	first, c := startAsking(t, h, "c1")
 	h.State.FailNext(1)
 	stream := h.chat(t, c.output("c1", "mine").post("s1"))
-	playContinuation(h.Started(t, "default", "s1", first), "c1")
+	playContinuation(h.AwaitRun(t, "default", "s1", first), "c1")
 	if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(wentOn) {
 		t.Errorf("got %s", got)
 	}
@@ -236,12 +236,12 @@ func TestTheStateServiceMayBeAwayForAMomentWhileAnswersAreGiven(t *testing.T) {
 func TestAPlainMessageCostsNoQuestionBesideItsStart(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	before := h.State.Entered()
+	before := h.State.CallCount()
 	stream := h.chat(t, strings.Replace(chatBody("s1", "hi"), "{", `{"agentType":"demo",`, 1))
 	stream.until("") // the headers
-	if got := h.State.Entered() - before; got != 1 {
+	if got := h.State.CallCount() - before; got != 1 {
 		t.Errorf("%d calls", got)
 	}
-	playAnswer(h.Started(t, "default", "s1", nil))
+	playAnswer(h.AwaitRun(t, "default", "s1", nil))
 	stream.rest()
 }

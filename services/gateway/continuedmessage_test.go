@@ -34,9 +34,9 @@ const wholeAnswer = `{"type":"start","messageId":"msg_run1"}
 func playSuspended(h *fixture, t *testing.T) *Run {
 	t.Helper()
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Call("c1", `{"a":1}`), StepCommitted(), Suspended())
-	run.Suspend([]*statev1.Call{{ToolCallId: "c1", ToolName: "add", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL}}, Says(1, "", "c1"))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted(), Call("c1", `{"a":1}`), StepCommitted(), Suspended())
+	run.Suspend([]*statev1.Call{{ToolCallId: "c1", ToolName: "add", Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL}}, AssistantMessage(1, "", "c1"))
 	if got := dataLines(stream.rest()); !strings.HasSuffix(got, `{"type":"finish","finishReason":"tool-calls"}`+"\n[DONE]\n") {
 		t.Errorf("suspended: got %s", got)
 	}
@@ -47,22 +47,22 @@ func TestAContinuationIsReadWithTheWholeMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.Heartbeat = 10 * time.Millisecond })
 	more := playSuspended(h, t).Continue()
-	more.Say(1, Resumed())
-	more.Say(2, Result("c1", `"<two>"`))
+	more.Show(1, Resumed())
+	more.Show(2, Result("c1", `"<two>"`))
 	live := h.resume(t, "/chat/s1/stream")
 	events := live.until("<two>")
-	more.Say(2, StepCommitted())
-	more.Commit(Returns(2, "c1", `"<two>"`))
-	more.Say(3, StepStarted(), Text("It is 2."), StepCommitted(), Completed())
+	more.Show(2, StepCommitted())
+	more.Commit(ToolMessage(2, "c1", `"<two>"`))
+	more.Show(3, StepStarted(), Text("It is 2."), StepCommitted(), Completed())
 	snapshot := text(t, h.request(t, "GET", "/snapshot?sessionId=s1", ""))
-	more.Complete(Says(3, "It is 2."))
+	more.Complete(AssistantMessage(3, "It is 2."))
 	if got := mergeDeltas(dataLines(append(events, live.rest()...))); got != wholeAnswer {
 		t.Errorf("live: got\n%s\nwant\n%s", got, wholeAnswer)
 	}
 	if got := mergeDeltas(dataLines(h.resume(t, "/chat/s1/stream?fromSequence=0").rest())); got != wholeAnswer {
 		t.Errorf("again: got %s", got)
 	}
-	h.Stream.Lose("default", "s1")
+	h.Stream.LoseRecords("default", "s1")
 	if got := mergeDeltas(dataLines(h.resume(t, "/chat/s1/stream?fromSequence=0").rest())); got != wholeAnswer {
 		t.Errorf("without the log: got %s", got)
 	}
@@ -79,14 +79,14 @@ func TestPagesDoNotSplitAMessageOfTwoRuns(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	more := playSuspended(h, t).Continue()
-	more.Complete(Returns(2, "c1", `2`), Says(3, "It is 2."))
+	more.Complete(ToolMessage(2, "c1", `2`), AssistantMessage(3, "It is 2."))
 	h.chat(t, chatBody("s1", "more"))
-	h.Started(t, "default", "s1", more).Interrupt(Says(4, "Once"))
+	h.AwaitRun(t, "default", "s1", more).Interrupt(AssistantMessage(4, "Once"))
 	if _, err := clients(t, h)["connect"].Resume(t.Context(), &agentv1.ResumeRequest{SessionId: "s1"}); err != nil {
 		t.Fatal(err)
 	}
 	// The messages: user, run 1, 2 and 2, user, run 3. Run 4 continues in a message of its own.
-	h.Started(t, "default", "s1", nil).Complete(Says(5, "Twice"))
+	h.AwaitRun(t, "default", "s1", nil).Complete(AssistantMessage(5, "Twice"))
 	ids := func(path string) string {
 		var page struct {
 			Messages []struct{ ID string }
@@ -117,11 +117,11 @@ func TestCallsThatWaitForAYesAreShownSo(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	call := func(id string) *statev1.Call {
 		return &statev1.Call{ToolCallId: id, ToolName: "add", ApprovalId: "a-" + id, Kind: statev1.CallKind_CALL_KIND_APPROVAL}
 	}
-	run.Suspend([]*statev1.Call{call("c1"), call("c2")}, Says(1, "", "c1", "c2", "c3"), Returns(1, "c3", "2"))
+	run.Suspend([]*statev1.Call{call("c1"), call("c2")}, AssistantMessage(1, "", "c1", "c2", "c3"), ToolMessage(1, "c3", "2"))
 	const no = `{"toolCallId":"c2","kind":"approval-response","approvalId":"a-c2","approved":false,"reason":"no"}`
 	if r := h.request(t, "POST", "/chat/s1/submit-tool-result", no); r.StatusCode != http.StatusOK {
 		t.Fatalf("got %d: %s", r.StatusCode, text(t, r))
@@ -144,12 +144,12 @@ func TestARepeatedKeyOfARunThatWasContinuedGetsTheWholeMessage(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"), "X-Holdfast-Request-Key", "k1")
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	playAsk(run, 1, "c1")
 	c := &uiClient{}
 	c.apply(t, stream.rest())
 	stream = h.chat(t, c.output("c1", "mine").post("s1"))
-	playContinuation(h.Started(t, "default", "s1", run), "c1")
+	playContinuation(h.AwaitRun(t, "default", "s1", run), "c1")
 	c.apply(t, stream.rest())
 	again := &uiClient{}
 	again.apply(t, h.chat(t, chatBody("s1", "hi"), "X-Holdfast-Request-Key", "k1").rest())

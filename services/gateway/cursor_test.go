@@ -25,7 +25,7 @@ func TestAnyCursorInAContinuedMessageCanBeResumed(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
 			stream := h.chat(t, chatBody("s1", "hi"))
-			first := h.Started(t, "default", "s1", nil)
+			first := h.AwaitRun(t, "default", "s1", nil)
 			playAsk(first, 1, call)
 			events := stream.rest()
 			end := events[len(events)-2] // before [DONE]
@@ -35,7 +35,7 @@ func TestAnyCursorInAContinuedMessageCanBeResumed(t *testing.T) {
 			if r := h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", body); r.StatusCode != http.StatusOK {
 				t.Fatalf("got %d", r.StatusCode)
 			}
-			second := h.Started(t, "default", "s1", first)
+			second := h.AwaitRun(t, "default", "s1", first)
 			behind := h.resume(t, "/chat/s1/stream", "Last-Event-ID", end.id)
 			live := map[string]*reader{}
 			for _, e := range events {
@@ -85,8 +85,8 @@ func TestAClientAtTheEndOfAVoidAttemptReceivesAReset(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Text("void"))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted(), Text("void"))
 	seen := stream.until(`"void"`)
 	_, stored := h.Stream.Reads()
 	back := h.resume(t, "/chat/s1/stream", "Last-Event-ID", seen[len(seen)-1].id)
@@ -95,7 +95,7 @@ func TestAClientAtTheEndOfAVoidAttemptReceivesAReset(t *testing.T) {
 		return now > stored
 	})
 	run.Rewind(0)
-	run.Say(1, Started(), StepStarted(), Text("said"), StepCommitted(), Completed())
+	run.Show(1, Started(), StepStarted(), Text("said"), StepCommitted(), Completed())
 	run.Complete()
 	rest := back.rest()
 	if got := clientAfter(t, seen, rest).String(); strings.Contains(got, "void") || !strings.Contains(got, "said") {

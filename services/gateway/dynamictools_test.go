@@ -17,22 +17,22 @@ func dynamicStep(run *Run) {
 	}
 	runs := Call("s1", `{"a":1}`)
 	runs.GetToolStart().Dynamic = true
-	run.Say(1, Started(), StepStarted(), starts("s1"), starts("y1"), runs, AsksYes("y1", `{"a":1}`), Result("s1", "1"), StepCommitted(), Suspended())
-	message := Says(1, "", "s1", "y1")
+	run.Show(1, Started(), StepStarted(), starts("s1"), starts("y1"), runs, ApprovalRequest("y1", `{"a":1}`), Result("s1", "1"), StepCommitted(), Suspended())
+	message := AssistantMessage(1, "", "s1", "y1")
 	for _, p := range message.GetParts() {
 		p.GetToolCall().Dynamic = true
 	}
 	run.Suspend([]*statev1.Call{{
 		ToolCallId: "y1", SessionId: "s1", RunId: run.GetRunId(), Step: 1, ToolName: "add", Input: `{"a":1}`,
 		Kind: statev1.CallKind_CALL_KIND_APPROVAL, ApprovalId: "a-y1",
-	}}, message, Returns(1, "s1", "1"))
+	}}, message, ToolMessage(1, "s1", "1"))
 }
 
 func TestToolsThatAreKnownAtRunTimeOnlyAreDynamicEverywhere(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
-	first := h.Started(t, "default", "s1", nil)
+	first := h.AwaitRun(t, "default", "s1", nil)
 	dynamicStep(first)
 	c := &uiClient{}
 	events := stream.rest()
@@ -59,12 +59,12 @@ func TestToolsThatAreKnownAtRunTimeOnlyAreDynamicEverywhere(t *testing.T) {
 	}
 	// The gateway understands such parts from a client.
 	answered := h.chat(t, c.respond("y1", true).post("s1"))
-	second := h.Started(t, "default", "s1", first)
-	second.Say(1, Resumed())
-	second.Say(2, Decided("y1", "approve"), Result("y1", "2"), StepCommitted())
-	second.Commit(Returns(2, "y1", "2"))
-	second.Say(3, StepStarted(), Text("Done."), StepCommitted(), Completed())
-	second.Complete(Says(3, "Done."))
+	second := h.AwaitRun(t, "default", "s1", first)
+	second.Show(1, Resumed())
+	second.Show(2, ApprovalResponse("y1", "approve"), Result("y1", "2"), StepCommitted())
+	second.Commit(ToolMessage(2, "y1", "2"))
+	second.Show(3, StepStarted(), Text("Done."), StepCommitted(), Completed())
+	second.Complete(AssistantMessage(3, "Done."))
 	events = answered.rest()
 	c.apply(t, events)
 	if got := dataLines(events); !strings.Contains(got, `{"type":"tool-output-available","toolCallId":"y1","dynamic":true,"output":2}`) || c.reason != "stop" {
@@ -73,7 +73,7 @@ func TestToolsThatAreKnownAtRunTimeOnlyAreDynamicEverywhere(t *testing.T) {
 	if got := h.State.Submits()[0].GetAnswers(); len(got) != 2 || !got[1].GetAnswer().GetApproval().GetApproved() {
 		t.Errorf("submitted: got %v, want what came of s1, too, and a yes", got)
 	}
-	h.Stream.Lose("default", "s1") // then it is read from the store
+	h.Stream.LoseRecords("default", "s1") // then it is read from the store
 	stored := &uiClient{}
 	stored.replay(t, h.newReplica(t).resume(t, "/chat/s1/stream?fromSequence=0").rest())
 	if stored.call("y1")["type"] != "dynamic-tool" || stored.call("y1")["output"] != 2.0 {
@@ -88,11 +88,11 @@ func TestMessagesCanBeHadWithoutThoughtsAndResults(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	says := Says(1, "Let me add.", "c1", "c2")
+	says := AssistantMessage(1, "Let me add.", "c1", "c2")
 	says.Parts = append([]*eventv1.Part{{Part: &eventv1.Part_Reasoning{Reasoning: &eventv1.ReasoningPart{Text: "Hm."}}}}, says.GetParts()...)
-	failed := Returns(1, "c2", "")
+	failed := ToolMessage(1, "c2", "")
 	failed.GetParts()[0].GetToolResult().Success, failed.GetParts()[0].GetToolResult().Error = false, "broken"
-	run.Complete(says, Returns(1, "c1", `{"sum":2}`), failed)
+	run.Complete(says, ToolMessage(1, "c1", `{"sum":2}`), failed)
 	const thought, result, nothing = `{"type":"reasoning","text":"Hm.","state":"done"}`, `"output":{"sum":2}`, `"output":null`
 	for query, want := range map[string][]string{
 		"":                          {thought, result},

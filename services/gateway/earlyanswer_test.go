@@ -22,8 +22,8 @@ const submitC1 = `{"toolCallId":"c1","result":1}`
 func startShowingCall(t *testing.T, h *fixture) (*Run, *uiClient) {
 	t.Helper()
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Call("server", `{"a":1}`), Asks("c1", `{"a":1}`))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted(), Call("server", `{"a":1}`), ClientCall("c1", `{"a":1}`))
 	c := &uiClient{}
 	c.apply(t, stream.until(`"toolCallId":"c1","toolName":"add","input"`))
 	return run, c.output("c1", 2)
@@ -31,16 +31,16 @@ func startShowingCall(t *testing.T, h *fixture) (*Run, *uiClient) {
 
 // playSuspension plays the end of that step.
 func playSuspension(run *Run) {
-	run.Say(1, Result("server", "1"), StepCommitted(), Suspended())
+	run.Show(1, Result("server", "1"), StepCommitted(), Suspended())
 	run.Suspend([]*statev1.Call{{
 		ToolCallId: "c1", SessionId: "s1", RunId: run.GetRunId(), Step: 1, ToolName: "add", Input: `{"a":1}`, Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL,
-	}}, Says(1, "", "server", "c1"), Returns(1, "server", "1"))
+	}}, AssistantMessage(1, "", "server", "c1"), ToolMessage(1, "server", "1"))
 }
 
 func TestAnAnswerBeforeTheSuspensionWaitsForIt(t *testing.T) {
 	t.Parallel()
 	for name, plans := range map[string]func(*Run){
-		"not planned": func(*Run) {}, "planned": func(run *Run) { run.Plans("server", "c1") },
+		"not planned": func(*Run) {}, "planned": func(run *Run) { run.RecordPlan("server", "c1") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -51,8 +51,8 @@ func TestAnAnswerBeforeTheSuspensionWaitsForIt(t *testing.T) {
 			for range 8 {
 				pending = append(pending, h.postAsync(t, "/chat/s1/submit-tool-result", submitC1))
 			}
-			before := h.State.Entered()
-			waitFor(t, "the answers are given again", func() bool { return h.State.Entered() >= before+16 })
+			before := h.State.CallCount()
+			waitFor(t, "the answers are given again", func() bool { return h.State.CallCount() >= before+16 })
 			playSuspension(run)
 			counts := map[string]int{}
 			for _, answered := range pending {
@@ -85,7 +85,7 @@ func TestAnAnswerThatWaitsTooLongForTheSuspensionMayBeGivenAgain(t *testing.T) {
 		}
 	}
 	early()
-	run.Plans("server", "c1")
+	run.RecordPlan("server", "c1")
 	early()
 	client := clients(t, h)["connect"]
 	q := &agentv1.SubmitToolResultRequest{SessionId: "s1", ToolCallId: "c1", Answer: &agentv1.SubmitToolResultRequest_Result{Result: "1"}}
@@ -124,7 +124,7 @@ func TestAMessageWithAnEarlyAnswerIsRefusedAsAWhole(t *testing.T) {
 	body := c.next("onBusy", "enqueue")
 	wantFault(t, h.request(t, http.MethodPost, "/chat", body), 503, "CALL_NOT_OPEN") // only the stream has it
 	wantFault(t, h.request(t, http.MethodPost, "/chat", c.next()), 409, "SESSION_BUSY")
-	run.Plans("server", "c1")
+	run.RecordPlan("server", "c1")
 	wantFault(t, h.request(t, http.MethodPost, "/chat", body), 503, "CALL_NOT_OPEN")
 	playSuspension(run)
 	if got := h.State.Newest("default", "s1"); got.GetRunId() != run.GetRunId() || storedConversation(t, h) != "u-hi: hi; msg_run1: " {
@@ -144,10 +144,10 @@ func TestAMessageWithAnEarlyAnswerIsSentOnceTheCallIsOpen(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run, c := startShowingCall(t, h)
-	run.Plans("server", "c1")
-	before := h.State.Entered()
+	run.RecordPlan("server", "c1")
+	before := h.State.CallCount()
 	pending := h.postAsync(t, "/chat", c.next("onBusy", "enqueue"))
-	waitFor(t, "the message is tried again", func() bool { return h.State.Entered() >= before+5 })
+	waitFor(t, "the message is tried again", func() bool { return h.State.CallCount() >= before+5 })
 	playSuspension(run)
 	stream := streamOf(t, <-pending)
 	playText(t, h, run, 2, "Two.")
@@ -174,12 +174,12 @@ func TestUnconsumedAnswersContinueTheSession(t *testing.T) {
 	text(t, h.request(t, http.MethodPost, "/chat/s1/interrupt", ""))
 	body := c.output("c1", 2).post("s1")
 	stream := h.chat(t, body)
-	second := h.Started(t, "default", "s1", first)
-	second.Say(1, Interrupted())
+	second := h.AwaitRun(t, "default", "s1", first)
+	second.Show(1, Interrupted())
 	second.Interrupt()
 	stream.rest()
 	stream = h.chat(t, body)
-	third := h.Started(t, "default", "s1", second)
+	third := h.AwaitRun(t, "default", "s1", second)
 	playContinuation(third, "c1")
 	if got := dataLines(stream.rest()); !strings.Contains(got, "It is ") || !strings.Contains(got, `"of c1"`) {
 		t.Errorf("got %s", got)
@@ -195,17 +195,17 @@ func TestAMessageWaitsWhoseAnswersAreForFormerSteps(t *testing.T) {
 	h.State.Announce(t, &statev1.Agent{AgentType: "demo", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
 	first, c := startAsking(t, h, "c1")
 	stream := h.chat(t, c.output("c1", 1).post("s1"))
-	run := h.Started(t, "default", "s1", first)
-	run.Say(2, Resumed(), Result("c1", "1"))
-	run.Commit(Returns(2, "c1", "1"))
-	run.Say(3, StepStarted())
-	run.Say(3, Call("server", `{}`), Result("server", "1"))
+	run := h.AwaitRun(t, "default", "s1", first)
+	run.Show(2, Resumed(), Result("c1", "1"))
+	run.Commit(ToolMessage(2, "c1", "1"))
+	run.Show(3, StepStarted())
+	run.Show(3, Call("server", `{}`), Result("server", "1"))
 	waiting := h.chat(t, c.next())
 	if got := h.State.Newest("default", "s1"); got.GetRunId() != run.GetRunId() {
 		t.Errorf("got %v, want the message to wait", got)
 	}
-	run.Say(3, StepCommitted(), Completed())
-	run.Complete(Says(3, "One.", "server"), Returns(3, "server", "1"))
+	run.Show(3, StepCommitted(), Completed())
+	run.Complete(AssistantMessage(3, "One.", "server"), ToolMessage(3, "server", "1"))
 	stream.rest()
 	playText(t, h, run, 4, "Two.")
 	if got := dataLines(waiting.rest()); !strings.Contains(got, "Two.") {
@@ -275,8 +275,8 @@ func TestAStopIsNotUndoneByAClientThatSendsByItself(t *testing.T) {
 		first, c := startAsking(t, h, "c1")
 		body := c.output("c1", 2).post("s1")
 		stream := h.chat(t, body)
-		second := h.Started(t, "default", "s1", first)
-		second.Say(1, Interrupted())
+		second := h.AwaitRun(t, "default", "s1", first)
+		second.Show(1, Interrupted())
 		second.Interrupt()
 		stream.rest()
 		got := dataLines(streamOf(t, h.request(t, http.MethodPost, "/chat?aiSdk="+major, body)).rest())
@@ -295,17 +295,17 @@ func TestAMessageWaitsThoughTheStreamIsAway(t *testing.T) {
 	h.State.Announce(t, &statev1.Agent{AgentType: "demo", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
 	first, c := startAsking(t, h, "c1")
 	stream := h.chat(t, c.output("c1", 1).post("s1"))
-	run := h.Started(t, "default", "s1", first)
+	run := h.AwaitRun(t, "default", "s1", first)
 	stream.until("start")
-	h.Stream.Away(true)
+	h.Stream.SetUnavailable(true)
 	waiting := h.postAsync(t, "/chat", c.next())
 	waitFor(t, "the message is taken", func() bool {
 		starts := h.State.Starts()
 		return starts[len(starts)-1].GetOnBusy() == statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED && len(starts[len(starts)-1].GetAnswers()) > 0
 	})
-	h.Stream.Away(false)
-	run.Say(2, Resumed(), Result("c1", "1"), StepStarted(), Text("One."), StepCommitted(), Completed())
-	run.Complete(Returns(2, "c1", "1"), Says(2, "One."))
+	h.Stream.SetUnavailable(false)
+	run.Show(2, Resumed(), Result("c1", "1"), StepStarted(), Text("One."), StepCommitted(), Completed())
+	run.Complete(ToolMessage(2, "c1", "1"), AssistantMessage(2, "One."))
 	stream.rest()
 	playText(t, h, run, 3, "Two.")
 	if got := dataLines(streamOf(t, <-waiting).rest()); !strings.Contains(got, "Two.") {

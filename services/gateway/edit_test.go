@@ -30,9 +30,9 @@ func editBody(id, text string) string {
 // playText plays the run after former, with one step of the text.
 func playText(t *testing.T, h *fixture, former *Run, step int32, text string) *Run {
 	t.Helper()
-	run := h.Started(t, "default", "s1", former)
-	run.Say(step, Started(), StepStarted(), Text(text), StepCommitted(), Completed())
-	run.Complete(Says(step, text))
+	run := h.AwaitRun(t, "default", "s1", former)
+	run.Show(step, Started(), StepStarted(), Text(text), StepCommitted(), Completed())
+	run.Complete(AssistantMessage(step, text))
 	return run
 }
 
@@ -118,7 +118,7 @@ func TestAMessageIsPutInThePlaceOfAnother(t *testing.T) {
 	if got := dataLines(h.resume(t, "/chat/s1/stream?fromSequence=0").rest()); !strings.HasPrefix(got, `{"type":"start","messageId":"msg_run3"}`) || strings.Contains(got, "Two.") {
 		t.Errorf("replayed: got %s", got)
 	}
-	h.Stream.Lose("default", "s1")
+	h.Stream.LoseRecords("default", "s1")
 	if got := dataLines(h.resume(t, "/chat/s1/stream?fromSequence=0").rest()); !strings.Contains(got, "Three.") || strings.Contains(got, "One.") {
 		t.Errorf("from the store: got %s", got)
 	}
@@ -131,7 +131,7 @@ func TestAnEditOfAnUnknownMessageIsSent(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
 			stream := h.chat(t, body)
-			playAnswer(h.Started(t, "default", "s1", nil))
+			playAnswer(h.AwaitRun(t, "default", "s1", nil))
 			if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(uncut) {
 				t.Errorf("got %s", got)
 			}
@@ -146,7 +146,7 @@ func TestARegenerateDuringTheAnswerReceivesThatAnswer(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	wantFault(t, h.request(t, http.MethodPost, "/chat", editBody("u-hi", "another text")), 409, "SESSION_BUSY")
 	streams := []*reader{h.chat(t, chatBody("s1", "hi")), h.chat(t, editBody("u-hi", "hi")), h.chat(t, regenerateBody(userMessage("u-hi", "hi")))}
 	playAnswer(run)
@@ -180,13 +180,13 @@ func TestASuspendedConversationIsTakenBack(t *testing.T) {
 			h := open(t, nil)
 			first, c := startAsking(t, h, "c1")
 			stream := h.chat(t, body)
-			second := h.Started(t, "default", "s1", first)
+			second := h.AwaitRun(t, "default", "s1", first)
 			playAsk(second, 1, "c2")
 			now := &uiClient{}
 			now.apply(t, stream.rest())
 			wantFault(t, h.request(t, http.MethodPost, "/chat", c.output("c1", 1).post("s1")), 409, "RUN_STALE")
 			stream = h.chat(t, now.output("c2", 2).post("s1"))
-			playContinuation(h.Started(t, "default", "s1", second), "c2")
+			playContinuation(h.AwaitRun(t, "default", "s1", second), "c2")
 			events := stream.rest()
 			now.apply(t, events)
 			if got := dataLines(events); strings.Contains(got, "c1") || now.id != "msg_run2" {

@@ -72,8 +72,8 @@ func TestAQuietStreamCarriesHeartbeats(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
 		response := post(t, client, chatBody("s1", "hi"))
-		run := w.Started(t, "default", "s1", nil)
-		run.Say(1, Started(), StepStarted(), Text("One"))
+		run := w.AwaitRun(t, "default", "s1", nil)
+		run.Show(1, Started(), StepStarted(), Text("One"))
 		began := time.Now()
 		lines := bufio.NewReader(response.Body)
 		for beats := 0; beats < 10; {
@@ -88,7 +88,7 @@ func TestAQuietStreamCarriesHeartbeats(t *testing.T) {
 		if got := time.Since(began).Round(time.Second); got != 150*time.Second {
 			t.Errorf("ten heartbeats took %v, want 150s", got)
 		}
-		run.Say(1, Text(" two"), StepCommitted(), Completed())
+		run.Show(1, Text(" two"), StepCommitted(), Completed())
 		run.Complete()
 		stream := &reader{t, lines}
 		if got := dataLines(stream.rest()); !strings.HasSuffix(got, "[DONE]\n") {
@@ -101,16 +101,16 @@ func TestAStreamSurvivesAnOutageOfTheLog(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
 		stream := &reader{t, bufio.NewReader(post(t, client, chatBody("s1", "hi")).Body)}
-		run := w.Started(t, "default", "s1", nil)
-		run.Say(1, Started(), StepStarted(), Text("One"))
+		run := w.AwaitRun(t, "default", "s1", nil)
+		run.Show(1, Started(), StepStarted(), Text("One"))
 		stream.until("One")
 		for range 3 {
-			w.Stream.Away(true)
+			w.Stream.SetUnavailable(true)
 			time.Sleep(5 * time.Minute)
-			w.Stream.Away(false)
+			w.Stream.SetUnavailable(false)
 			time.Sleep(5 * time.Second)
 		}
-		run.Say(1, StepCommitted(), Completed())
+		run.Show(1, StepCommitted(), Completed())
 		run.Complete()
 		if got := dataLines(stream.rest()); !strings.HasSuffix(got, "[DONE]\n") {
 			t.Errorf("got %s", got)
@@ -123,7 +123,7 @@ func TestAReplayIsGivenForTenMinutes(t *testing.T) {
 	for wait, want := range map[time.Duration]int{9 * time.Minute: http.StatusOK, 11 * time.Minute: http.StatusNoContent} {
 		bubble(t, func(t *testing.T, w *World, client *http.Client) {
 			response := post(t, client, chatBody("s1", "hi"))
-			run := w.Started(t, "default", "s1", nil)
+			run := w.AwaitRun(t, "default", "s1", nil)
 			_ = response.Body.Close()
 			synctest.Wait()
 			run.Complete()
@@ -154,14 +154,14 @@ func TestAClientThatStopsReadingIsCut(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
 		response := post(t, client, chatBody("s1", "hi")) // its body is not read
-		run := w.Started(t, "default", "s1", nil)
-		run.Say(1, Started(), StepStarted())
+		run := w.AwaitRun(t, "default", "s1", nil)
+		run.Show(1, Started(), StepStarted())
 		for range 200 {
-			run.Say(1, Text(strings.Repeat("x", 10<<10)))
+			run.Show(1, Text(strings.Repeat("x", 10<<10)))
 		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if got := w.Stream.Calls(); got != 0 {
+		if got := w.Stream.OpenReads(); got != 0 {
 			t.Errorf("%d calls are open", got)
 		}
 		_ = response.Body.Close()
@@ -183,8 +183,8 @@ func TestTheCallsOfOneRequestShareOneOutageLimit(t *testing.T) {
 			{"two that are too long together", nearlyAsLong, nearlyAsLong, http.StatusServiceUnavailable},
 		} {
 			w.State.FailNext(tc.first)
-			w.State.Hold(func(*statev1.StartRunRequest) {
-				w.State.Hold(nil)
+			w.State.HoldStarts(func(*statev1.StartRunRequest) {
+				w.State.HoldStarts(nil)
 				w.State.FailNext(tc.more)
 			})
 			began := time.Now()
@@ -204,7 +204,7 @@ func TestADeliveryWaitsForEachOutageAnew(t *testing.T) {
 		w.State.FailNext(nearlyAsLong)
 		stream := &reader{t, bufio.NewReader(post(t, client, chatBody("s1", "hi")).Body)}
 		w.State.FailNext(7)
-		playAsk(w.Started(t, "default", "s1", nil), 1, "c1")
+		playAsk(w.AwaitRun(t, "default", "s1", nil), 1, "c1")
 		if got := dataLines(stream.rest()); !strings.HasSuffix(got, "[DONE]\n") {
 			t.Errorf("got %s", got)
 		}

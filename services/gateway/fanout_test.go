@@ -24,8 +24,8 @@ func TestThreeHundredReadersOfASessionAreOneCallUpstream(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	first := run.Say(1, Started())
-	second := run.Say(1, Text("1"))
+	first := run.Show(1, Started())
+	second := run.Show(1, Text("1"))
 	live, _ := h.Stream.Reads()
 	var streams []*reader
 	for i := range 300 {
@@ -35,11 +35,11 @@ func TestThreeHundredReadersOfASessionAreOneCallUpstream(t *testing.T) {
 	for _, stream := range streams {
 		stream.until("{}")
 	}
-	waitFor(t, "the readers' own calls have ended", func() bool { return h.Stream.Calls() == 1 })
+	waitFor(t, "the readers' own calls have ended", func() bool { return h.Stream.OpenReads() == 1 })
 	if now, _ := h.Stream.Reads(); now != live+1 {
 		t.Errorf("got %d calls that follow, want one", now-live)
 	}
-	run.Say(1, Text("2"))
+	run.Show(1, Text("2"))
 	run.Complete()
 	for i, stream := range streams {
 		if got := names(stream.rest()); got != "chunk 1.33.3, chunk 1.committed, chunk 1.last, end 1.ended" {
@@ -64,7 +64,7 @@ func TestReadersOfAllKindsReceiveEverythingOnceThroughCuts(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started(), StepStarted())
+	run.Show(1, Started(), StepStarted())
 	kinds := map[string]readerFunc{"sse": sseTally, "ws": wsTally, "chat": chatTally, "connect": connectTally}
 	type result struct {
 		kind string
@@ -91,13 +91,13 @@ func TestReadersOfAllKindsReceiveEverythingOnceThroughCuts(t *testing.T) {
 	child := run.Child("c1")
 	for i := range 120 {
 		word := fmt.Sprint(i, " ")
-		run.Say(1, Text(word))
+		run.Show(1, Text(word))
 		want.text += word
 		switch rand.IntN(12) {
 		case 0:
-			h.Stream.Drop()
+			h.Stream.DropReads()
 		case 1:
-			child.Say(1, Text("below"))
+			child.Show(1, Text("below"))
 		case 2:
 			child.Complete()
 			child = run.Child(fmt.Sprint("c", i))
@@ -107,7 +107,7 @@ func TestReadersOfAllKindsReceiveEverythingOnceThroughCuts(t *testing.T) {
 		}
 	}
 	late.Wait() // no client resumes a chat that has ended
-	run.Say(1, StepCommitted(), Completed())
+	run.Show(1, StepCommitted(), Completed())
 	run.Complete()
 	for range readers {
 		got := <-results
@@ -226,7 +226,7 @@ func TestATopicLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started())
+	run.Show(1, Started())
 	ctx, leave := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	for range 20 {
@@ -244,10 +244,10 @@ func TestATopicLeavesNothingBehind(t *testing.T) {
 			_, _ = io.Copy(io.Discard, response.Body)
 		})
 	}
-	waitFor(t, "all are there", func() bool { return h.service.OpenStreams() == 20 && h.Stream.Calls() == 1 })
+	waitFor(t, "all are there", func() bool { return h.service.OpenStreams() == 20 && h.Stream.OpenReads() == 1 })
 	leave()
 	group.Wait()
-	waitFor(t, "the topic has ended", func() bool { return h.service.OpenStreams() == 0 && h.Stream.Calls() == 0 })
+	waitFor(t, "the topic has ended", func() bool { return h.service.OpenStreams() == 0 && h.Stream.OpenReads() == 0 })
 	if got := h.State.Newest("default", "s1").GetEndPosition(); got > 0 {
 		t.Error("the run was ended by its readers")
 	}
@@ -280,7 +280,7 @@ func TestOnlyAFamilyReadReceivesTheSessionsBelow(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started(), StepStarted())
+	run.Show(1, Started(), StepStarted())
 	all, one := h.resume(t, "/sse?sessionId=s1"), h.resume(t, "/sse?sessionId=s1&runId=run_1")
 	chat := h.resume(t, "/chat/s1/stream")
 	below := run.Child("c1")
@@ -288,17 +288,17 @@ func TestOnlyAFamilyReadReceivesTheSessionsBelow(t *testing.T) {
 	for _, r := range []*reader{all, one, own} {
 		r.until("{}") // what follows is live
 	}
-	at := below.Say(1, Started(), Text("a"))
-	below.Say(1, Text("void"))
+	at := below.Show(1, Started(), Text("a"))
+	below.Show(1, Text("void"))
 	own.until("void")
 	all.until("void")
 	late := h.resume(t, "/sse?sessionId=s1")
 	late.until("void")
 	below.Rewind(at)
-	below.Say(1, Text("b"))
+	below.Show(1, Text("b"))
 	below.Complete()
-	run.Say(1, Text("mine"))
-	run.Complete(Says(1, "mine"))
+	run.Show(1, Text("mine"))
+	run.Complete(AssistantMessage(1, "mine"))
 	rest := all.rest()
 	const parent = "chunk 1.33.3, chunk 1.committed, chunk 1.last, end 1.ended"
 	if got := names(rest); !strings.HasPrefix(got, "rewound, chunk 1.34.1, ") || !strings.HasSuffix(got, parent) {

@@ -70,7 +70,7 @@ func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config), a
 		if err := h.stop(); err != nil {
 			t.Errorf("serve: %v", err)
 		}
-		waitFor(t, "no call to the stream service is left open", func() bool { return world.Stream.Calls() == 0 })
+		waitFor(t, "no call to the stream service is left open", func() bool { return world.Stream.OpenReads() == 0 })
 		if err := service.Close(); err != nil {
 			t.Error(err)
 		}
@@ -116,9 +116,9 @@ type reply struct{ *http.Response }
 // disconnect closes the only stream of a session, and waits until the gateway has noticed.
 func (h *fixture) disconnect(t testing.TB, response *reply) {
 	t.Helper()
-	waitFor(t, "the stream is read", func() bool { return h.Stream.Calls() == 1 })
+	waitFor(t, "the stream is read", func() bool { return h.Stream.OpenReads() == 1 })
 	_ = response.Body.Close()
-	waitFor(t, "the reader is gone", func() bool { return h.Stream.Calls() == 0 })
+	waitFor(t, "the reader is gone", func() bool { return h.Stream.OpenReads() == 0 })
 }
 
 func text(t *testing.T, r *reply) string {

@@ -81,11 +81,11 @@ func TestHistoryGivesStoredChunksByPages(t *testing.T) {
 	for _, id := range []string{"s1", odd} {
 		h := open(t, nil)
 		run := h.begin(t, id, "hi", nil)
-		run.Say(1, Started(), StepStarted(), Text("One "), Call("c1", `{"a":[1,2],"b":12345678901234567890}`))
-		run.Child("below").Say(1, Text("from below"))
-		run.Say(1, Result("c1", `{"b":null}`), StepCommitted())
-		run.Say(2, StepStarted())
-		last := run.Say(2, Text("Two"))
+		run.Show(1, Started(), StepStarted(), Text("One "), Call("c1", `{"a":[1,2],"b":12345678901234567890}`))
+		run.Child("below").Show(1, Text("from below"))
+		run.Show(1, Result("c1", `{"b":null}`), StepCommitted())
+		run.Show(2, StepStarted())
+		last := run.Show(2, Text("Two"))
 		q := "sessionId=" + url.QueryEscape(id)
 		var got []string
 		var texts []string
@@ -122,12 +122,12 @@ func TestHistoryCanBeOfOneRunOrOfLaterSteps(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first := h.begin(t, "s1", "one", nil)
-	first.Say(1, Started(), StepStarted(), StepCommitted(), Completed())
-	first.Complete(Says(1, "One"))
+	first.Show(1, Started(), StepStarted(), StepCommitted(), Completed())
+	first.Complete(AssistantMessage(1, "One"))
 	second := h.begin(t, "s1", "two", first)
-	second.Say(1, Started())
-	second.Say(2, StepStarted(), Text("Two"), StepCommitted())
-	last := second.Say(3, StepStarted())
+	second.Show(1, Started())
+	second.Show(2, StepStarted(), Text("Two"), StepCommitted())
+	last := second.Show(3, StepStarted())
 	const one, started, two, three = "1.stored.1, 1.stored.2, 1.stored.3, 1.committed, 1.last", "2.stored.1", "2.stored.2, 2.stored.3, 2.committed", "3.1.1"
 	for query, want := range map[string]string{
 		"sessionId=s1":                                 one + ", " + started + ", " + two + ", " + three,
@@ -150,10 +150,10 @@ func TestHistoryReportsVoidEntriesOfEarlierPages(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started(), StepStarted(), StepCommitted())
-	void := run.Say(2, StepStarted(), Text("void"))
+	run.Show(1, Started(), StepStarted(), StepCommitted())
+	void := run.Show(2, StepStarted(), Text("void"))
 	run.Rewind(0)
-	run.Say(2, StepStarted())
+	run.Show(2, StepStarted())
 	page := h.history(t, fmt.Sprint("sessionId=s1&fromSequence=", void))
 	if len(page.Rewound) != 1 || page.Rewound[0].At != position.Committed(1) || page.sequences() != "2.2.1" {
 		t.Errorf("got %+v", page)
@@ -167,7 +167,7 @@ func TestWhatAnEventOfANewerWriterSaysIsPassedOver(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	last := run.Say(1, Started(), &eventv1.Chunk{}, Text("One"))
+	last := run.Show(1, Started(), &eventv1.Chunk{}, Text("One"))
 	if page := h.history(t, "sessionId=s1"); page.sequences() != "1.33.1, 1.33.3" || page.NextSequence != last {
 		t.Errorf("got %+v", page)
 	}

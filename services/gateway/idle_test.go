@@ -22,7 +22,7 @@ func BenchmarkIdleReaders(b *testing.B) {
 	b.Run("of a session", func(b *testing.B) {
 		h := open(b, func(c *gateway.Config) { c.Heartbeat = time.Hour })
 		run := h.begin(b, "s1", "hi", nil)
-		run.Say(1, Started())
+		run.Show(1, Started())
 		openReaders(b, strings.TrimPrefix(h.url, "http://"), "caught-up")
 	})
 	b.Run("of nothing", func(b *testing.B) {

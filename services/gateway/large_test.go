@@ -16,7 +16,7 @@ import (
 func largeAnswer(messages int) []*eventv1.Message {
 	var all []*eventv1.Message
 	for step := range messages {
-		all = append(all, Says(int32(step+1), fmt.Sprintf("%03d", step)+strings.Repeat("x", 1<<20)))
+		all = append(all, AssistantMessage(int32(step+1), fmt.Sprintf("%03d", step)+strings.Repeat("x", 1<<20)))
 	}
 	return all
 }

@@ -38,7 +38,7 @@ func TestALiveMessageIsTheOneThatIsStoredAndTheOneOfASnapshot(t *testing.T) {
 		"a reply": func(t *testing.T, h *fixture) *uiClient {
 			t.Helper()
 			stream, c := h.chat(t, chatBody("s1", "hi")), &uiClient{}
-			playAnswer(h.Started(t, "default", "s1", nil))
+			playAnswer(h.AwaitRun(t, "default", "s1", nil))
 			c.apply(t, stream.rest())
 			return c
 		},
@@ -51,32 +51,32 @@ func TestALiveMessageIsTheOneThatIsStoredAndTheOneOfASnapshot(t *testing.T) {
 			t.Helper()
 			first, c := startAsking(t, h, "c1")
 			stream := h.chat(t, c.output("c1", "of c1").post("s1"))
-			playContinuation(h.Started(t, "default", "s1", first), "c1")
+			playContinuation(h.AwaitRun(t, "default", "s1", first), "c1")
 			c.apply(t, stream.rest())
 			return c
 		},
 		"one that goes on in the same stream": func(t *testing.T, h *fixture) *uiClient {
 			t.Helper()
 			stream, c := h.chat(t, chatBody("s1", "hi")), &uiClient{}
-			first := h.Started(t, "default", "s1", nil)
-			first.Silently(func() { playAsk(first, 1, "c1") }) // the log gets no boundary before the answer
+			first := h.AwaitRun(t, "default", "s1", nil)
+			first.WithoutBoundaries(func() { playAsk(first, 1, "c1") }) // the log gets no boundary before the answer
 			if got := text(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":"of c1"}`)); !strings.Contains(got, "accepted") {
 				t.Fatalf("got %s", got)
 			}
-			playContinuation(h.Started(t, "default", "s1", first), "c1")
+			playContinuation(h.AwaitRun(t, "default", "s1", first), "c1")
 			c.apply(t, stream.rest())
 			return c
 		},
 		"one that goes on in a stream that is resumed": func(t *testing.T, h *fixture) *uiClient {
 			t.Helper()
 			stream, c := h.chat(t, chatBody("s1", "hi")), &uiClient{}
-			first := h.Started(t, "default", "s1", nil)
+			first := h.AwaitRun(t, "default", "s1", nil)
 			playAsk(first, 1, "c1")
 			events := stream.rest()
 			c.apply(t, events)
 			has := slices.IndexFunc(events, func(e event) bool { return strings.Contains(e.data, "finish-step") })
 			text(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":"of c1"}`))
-			playContinuation(h.Started(t, "default", "s1", first), "c1")
+			playContinuation(h.AwaitRun(t, "default", "s1", first), "c1")
 			c.apply(t, h.resume(t, "/chat/s1/stream?fromSequence="+events[has].id).rest())
 			return c
 		},
@@ -95,11 +95,11 @@ func TestASnapshotOfALiveRunIsTheMessageThatItsReaderHas(t *testing.T) {
 	t.Parallel()
 	h := openDated(t)
 	stream, c := h.chat(t, chatBody("s1", "hi")), &uiClient{}
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Text("It is "))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted(), Text("It is "))
 	c.apply(t, stream.until("It is"))
 	c.isStored(t, h, "/snapshot")
-	run.Say(1, Text("2."), StepCommitted(), Completed())
-	run.Complete(Says(1, "It is 2."))
+	run.Show(1, Text("2."), StepCommitted(), Completed())
+	run.Complete(AssistantMessage(1, "It is 2."))
 	stream.rest()
 }

@@ -42,8 +42,8 @@ func TestAFailedRunIsShownAgainWithItsError(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started(), StepStarted(), Text("Half a"), StepCommitted())
-	run.Fail("It broke.", "tool_failed", Says(1, "Half a"))
+	run.Show(1, Started(), StepStarted(), Text("Half a"), StepCommitted())
+	run.Fail("It broke.", "tool_failed", AssistantMessage(1, "Half a"))
 	second := h.begin(t, "s1", "well?", run)
 	second.Fail("It broke again.", "tool_failed")
 	for _, path := range []string{"/messages?sessionId=s1", "/snapshot?sessionId=s1"} {

@@ -15,7 +15,7 @@ import (
 func (h *fixture) begin(t testing.TB, session, text string, former *Run) *Run {
 	t.Helper()
 	response := h.request(t, http.MethodPost, "/chat", chatBody(session, text))
-	run := h.Started(t, "default", session, former)
+	run := h.AwaitRun(t, "default", session, former)
 	h.disconnect(t, response)
 	return run
 }
@@ -34,7 +34,7 @@ func TestMessagesAreUIMessagesAndPagesSplitNone(t *testing.T) {
 	var former *Run
 	for _, text := range []string{"one", "two", "three"} {
 		run := h.begin(t, "s1", text, former)
-		run.Complete(Says(1, "Let me add.", "c-"+text), Returns(1, "c-"+text, "2"), Says(2, "It is 2."))
+		run.Complete(AssistantMessage(1, "Let me add.", "c-"+text), ToolMessage(1, "c-"+text, "2"), AssistantMessage(2, "It is 2."))
 		former = run
 	}
 	whole := undated(text(t, h.request(t, http.MethodGet, "/messages?sessionId=s1", "")))
@@ -70,7 +70,7 @@ func TestStatusReportsTheStateOfASession(t *testing.T) {
 	if got, want := text(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "")), `{"sessionId":"s1","agentType":"demo","status":"active","stepCount":0,"runId":"run_1","isExecuting":true}`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	run.Complete(Says(1, "Hi."))
+	run.Complete(AssistantMessage(1, "Hi."))
 	if got, want := text(t, h.request(t, http.MethodGet, "/status?sessionId=s1", "")), `{"sessionId":"s1","agentType":"demo","status":"completed","stepCount":1,"output":"done","runId":"run_1","checkpointId":"`+run.Checkpoint()+`","isExecuting":false}`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -85,12 +85,12 @@ func TestTheNativeStreamSendsEverythingAfterTheCursor(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	first := run.Say(1, Started())
-	run.Say(1, StepStarted())
+	first := run.Show(1, Started())
+	run.Show(1, StepStarted())
 	stream := h.resume(t, fmt.Sprint("/sse?sessionId=s1&fromSequence=", first))
 	events := stream.until("{}")
-	text := run.Say(1, Text("One"))
-	run.Say(1, StepCommitted(), Completed())
+	text := run.Show(1, Text("One"))
+	run.Show(1, StepCommitted(), Completed())
 	run.Complete()
 	events = append(events, stream.rest()...)
 	if got, want := names(events), "chunk 1.33.2, caught-up 1.33.2, chunk 1.33.3, chunk 1.committed, chunk 1.last, end 1.ended"; got != want {
@@ -109,12 +109,12 @@ func TestTheNativeStreamWaitsForARunThatHasWrittenNothing(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first := h.begin(t, "s1", "one", nil)
-	first.Say(1, Started(), StepStarted(), StepCommitted(), Completed())
+	first.Show(1, Started(), StepStarted(), StepCommitted(), Completed())
 	first.Complete()
 	run := h.begin(t, "s1", "two", first) // queued
 	stream := h.resume(t, "/sse?sessionId=s1")
 	events := stream.until("{}")
-	run.Say(2, Started(), Text("Two"))
+	run.Show(2, Started(), Text("Two"))
 	run.Complete()
 	events = append(events, stream.rest()...)
 	want := "chunk 1.stored.1, chunk 1.stored.2, chunk 1.committed, chunk 1.last, caught-up 1.ended, " +
@@ -128,10 +128,10 @@ func TestAFinishedSessionIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first := h.begin(t, "s1", "one", nil)
-	begun := first.Say(1, Started())
+	begun := first.Show(1, Started())
 	first.Complete()
 	second := h.begin(t, "s1", "two", first)
-	shown := second.Say(2, Started())
+	shown := second.Show(2, Started())
 	second.Fail("It failed.", "provider_error")
 	const one, two = "chunk 1.committed, chunk 1.last", "chunk 2.outside-1, fail 2.outside"
 	const begun2 = "chunk 2.outside-2, "
@@ -160,12 +160,12 @@ func TestTheNativeStreamReportsVoidChunks(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	at := run.Say(1, Started())
-	run.Say(1, Text("void"))
+	at := run.Show(1, Started())
+	run.Show(1, Text("void"))
 	stream := h.resume(t, "/sse?sessionId=s1&runId=run_1")
 	events := stream.until("{}")
 	run.Rewind(at)
-	run.Say(1, Text("good"))
+	run.Show(1, Text("good"))
 	run.Complete()
 	events = append(events, stream.rest()...)
 	want := "chunk 1.33.1, chunk 1.33.2, caught-up 1.33.2, rewound, chunk 1.34.1, chunk 1.34.2, chunk 1.committed, chunk 1.last, end 1.ended"
@@ -182,7 +182,7 @@ func TestAnUnknownCursorIsRewound(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started())
+	run.Show(1, Started())
 	run.Complete()
 	const whole = "chunk 1.stored.1, chunk 1.committed, chunk 1.last, end 1.ended"
 	for cursor, want := range map[int64]string{

@@ -16,7 +16,7 @@ func TestAReplayAfterADropAtAnyChunkIsTheUncutStream(t *testing.T) {
 	for cut := range len(lines) - 1 { // after the last line, [DONE], the run has ended for the reader
 		h := open(t, nil)
 		response := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))
-		playAnswer(h.Started(t, "default", "s1", nil))
+		playAnswer(h.AwaitRun(t, "default", "s1", nil))
 		first := streamOf(t, response)
 		for range cut {
 			if _, err := first.next(); err != nil {
@@ -39,10 +39,10 @@ func TestAnyCursorInALiveRunCanBeResumed(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(0, Started())
-	run.Say(1, StepStarted(), Text("Let me "), Text("add."), Call("c1", `{"a":1}`), Result("c1", `{"sum":2}`), StepCommitted())
-	run.Say(2, StepStarted(), Text("It is "), Text("2."))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(0, Started())
+	run.Show(1, StepStarted(), Text("Let me "), Text("add."), Call("c1", `{"a":1}`), Result("c1", `{"sum":2}`), StepCommitted())
+	run.Show(2, StepStarted(), Text("It is "), Text("2."))
 	seen := stream.until(`"2."`)
 	type tail struct {
 		stream *reader
@@ -57,7 +57,7 @@ func TestAnyCursorInALiveRunCanBeResumed(t *testing.T) {
 			tail{h.resume(t, "/chat/s1/stream", "Last-Event-ID", e.id), dataLines(seen[:i+1])},
 			tail{h.resume(t, "/chat/s1/stream?fromSequence="+e.id), dataLines(seen[:i+1])})
 	}
-	run.Say(2, StepCommitted(), Completed())
+	run.Show(2, StepCommitted(), Completed())
 	run.Complete()
 	for _, tail := range tails {
 		if got := mergeDeltas(tail.want + dataLines(tail.stream.rest())); got != mergeDeltas(uncut) {
@@ -73,9 +73,9 @@ func TestACursorThatIsVoidGetsTheMessageAnew(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	begun := run.Say(0, Started())
-	run.Say(1, StepStarted(), Text("Void"))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	begun := run.Show(0, Started())
+	run.Show(1, StepStarted(), Text("Void"))
 	events := stream.until("Void")
 	run.Rewind(begun)
 	resumed := h.resume(t, "/chat/s1/stream", "Last-Event-ID", events[len(events)-1].id)
@@ -89,13 +89,13 @@ func TestACursorBeforeTheRunGetsAllOfIt(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "one"))
-	first := h.Started(t, "default", "s1", nil)
+	first := h.AwaitRun(t, "default", "s1", nil)
 	playAnswer(first)
 	events := stream.rest()
 	stream = h.chat(t, chatBody("s1", "two"))
-	run := h.Started(t, "default", "s1", first)
+	run := h.AwaitRun(t, "default", "s1", first)
 	resumed := h.resume(t, "/chat/s1/stream", "Last-Event-ID", events[5].id)
-	run.Say(3, Started(), StepStarted(), Text("Two."), StepCommitted(), Completed())
+	run.Show(3, Started(), StepStarted(), Text("Two."), StepCommitted(), Completed())
 	run.Complete()
 	if a, b := dataLines(stream.rest()), dataLines(resumed.rest()); a != b || !strings.Contains(a, `"start"`) {
 		t.Errorf("got %s, want %s", b, a)
@@ -106,11 +106,11 @@ func TestARunWithAnUnseenEndIsReplayed(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	response := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(0, Started())
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(0, Started())
 	streamOf(t, response).until("start")
 	h.disconnect(t, response)
-	run.Say(1, StepStarted(), Text("Hi."), StepCommitted(), Completed())
+	run.Show(1, StepStarted(), Text("Hi."), StepCommitted(), Completed())
 	run.Complete()
 	if got := dataLines(h.resume(t, "/chat/s1/stream").rest()); !strings.Contains(got, "Hi.") || !strings.HasSuffix(got, "[DONE]\n") {
 		t.Errorf("got %s", got)
@@ -121,7 +121,7 @@ func TestAnOldRunIsNotReplayed(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.ReplayWindow = 0 })
 	response := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	h.disconnect(t, response)
 	run.Complete()
 	if got := h.request(t, http.MethodGet, "/chat/s1/stream", "").StatusCode; got != http.StatusNoContent {
@@ -133,10 +133,10 @@ func TestARunMissingInTheLogIsReadFromTheStore(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	response := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	h.disconnect(t, response)
 	playAnswer(run)
-	h.Stream.Lose("default", "s1")
+	h.Stream.LoseRecords("default", "s1")
 	got := dataLines(h.resume(t, "/chat/s1/stream").rest())
 	for _, part := range []string{`{"type":"start","messageId":"msg_run1"}`, `"delta":"Let me add."`, `"output":{"sum":2}`, `"delta":"It is 2."`, `"finishReason":"stop"`, "[DONE]"} {
 		if !strings.Contains(got, part) {
@@ -149,8 +149,8 @@ func TestARunWhoseEndTheLogHasLostDoesNotHang(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.Heartbeat = 20 * time.Millisecond })
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Silently(func() { run.Complete(Says(1, "Stored.")) })
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.WithoutBoundaries(func() { run.Complete(AssistantMessage(1, "Stored.")) })
 	if got := dataLines(stream.rest()); !strings.Contains(got, "Stored.") || !strings.HasSuffix(got, "[DONE]\n") {
 		t.Errorf("got %s", got)
 	}

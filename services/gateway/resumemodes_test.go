@@ -20,9 +20,9 @@ func openInterrupted(t *testing.T) (*fixture, agentv1connect.AgentServiceClient,
 	t.Helper()
 	h := open(t, nil)
 	h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Text("Once"), StepCommitted(), Interrupted())
-	run.Interrupt(Says(1, "Once"))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted(), Text("Once"), StepCommitted(), Interrupted())
+	run.Interrupt(AssistantMessage(1, "Once"))
 	return h, clients(t, h)["connect"], run
 }
 
@@ -150,8 +150,8 @@ func TestARetryIsOneCommandThatCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	h, client, first := openInterrupted(t)
 	h.chat(t, chatBody("s1", "again"))
-	run := h.Started(t, "default", "s1", first)
-	run.Fail("It went wrong.", "framework_guard_refused", Says(2, "Bad."))
+	run := h.AwaitRun(t, "default", "s1", first)
+	run.Fail("It went wrong.", "framework_guard_refused", AssistantMessage(2, "Bad."))
 	r := &agentv1.ResumeRequest{
 		SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY, RequestKey: "k1", ModifyState: `{"b": 2}`,
 		AppendMessages: []*agentv1.AppendedMessage{{Role: "system", Text: "Be brief."}},
@@ -165,7 +165,7 @@ func TestARetryIsOneCommandThatCanBeRepeated(t *testing.T) {
 	if len(retry.GetAppendMessages()) != 1 || len(retry.GetStateOps()) != 1 || lastStart(h).GetRequestKey() != "k1" {
 		t.Errorf("got %v", lastStart(h))
 	}
-	h.Started(t, "default", "s1", run).Fail("It went wrong.", "x")
+	h.AwaitRun(t, "default", "s1", run).Fail("It went wrong.", "x")
 	if got, err := client.Resume(t.Context(), r); err != nil || got.GetRunId() != "run_3" || !got.GetRepeated() {
 		t.Errorf("again, when it has failed: got %v, %v", got, err)
 	}
@@ -175,8 +175,8 @@ func TestARunThatWasAbortedIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	h, client, first := openInterrupted(t)
 	h.chat(t, chatBody("s1", "again"))
-	run := h.Started(t, "default", "s1", first)
-	run.Fail("The run was cancelled.", "framework_cancelled", Says(2, "Half a"))
+	run := h.AwaitRun(t, "default", "s1", first)
+	run.Fail("The run was cancelled.", "framework_cancelled", AssistantMessage(2, "Half a"))
 	if _, err := client.Resume(t.Context(), &agentv1.ResumeRequest{SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY}); reason(err) != "RUN_CANCELLED" {
 		t.Errorf("got %v, want RUN_CANCELLED", err)
 	}
@@ -185,7 +185,7 @@ func TestARunThatWasAbortedIsNotTriedAgain(t *testing.T) {
 		t.Errorf("got %v, %v", can, err)
 	}
 	h.chat(t, chatBody("s1", "something else"))
-	if next := h.Started(t, "default", "s1", run); next.GetTurn() != 3 {
+	if next := h.AwaitRun(t, "default", "s1", run); next.GetTurn() != 3 {
 		t.Errorf("got %v, want that a message is taken", next.Run)
 	}
 }
@@ -231,11 +231,11 @@ func TestCanResumeSaysWhyNot(t *testing.T) {
 	}{
 		{func() {}, "interrupted", ""},
 		{func() { h.chat(t, chatBody("s1", "again")) }, "active", "active"},
-		{func() { h.Started(t, "default", "s1", first).Fail("x", "y") }, "failed", ""},
+		{func() { h.AwaitRun(t, "default", "s1", first).Fail("x", "y") }, "failed", ""},
 		{func() {
-			before := h.Started(t, "default", "s1", first)
+			before := h.AwaitRun(t, "default", "s1", first)
 			h.chat(t, chatBody("s1", "once more"))
-			h.Started(t, "default", "s1", before).Complete(Says(2, "Done."))
+			h.AwaitRun(t, "default", "s1", before).Complete(AssistantMessage(2, "Done."))
 		}, "completed", "completed"},
 	} {
 		tc.play()

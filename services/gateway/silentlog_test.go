@@ -14,8 +14,8 @@ func TestARunThatASilentReplicaDoesNotTellIsReadFromTheLog(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.Heartbeat = 20 * time.Millisecond })
 	chat := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	said := run.Say(1, Started(), StepStarted(), Text("One"))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	said := run.Show(1, Started(), StepStarted(), Text("One"))
 	chat.until("One")
 	native := h.resume(t, "/sse?sessionId=s1")
 	native.until("{}")
@@ -23,9 +23,9 @@ func TestARunThatASilentReplicaDoesNotTellIsReadFromTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Stream.Deafen(true)
-	run.Say(1, Text(" two"), StepCommitted(), Completed())
-	run.Complete(Says(1, "One two"))
+	h.Stream.WithholdLive(true)
+	run.Show(1, Text(" two"), StepCommitted(), Completed())
+	run.Complete(AssistantMessage(1, "One two"))
 	late := h.resume(t, "/chat/s1/stream?fromSequence=0") // no replica has sent it a frame
 	if got := dataLines(chat.rest()); !strings.Contains(got, `"delta":" two"`) || !strings.HasSuffix(got, "[DONE]\n") || strings.Contains(got, `"error"`) || strings.Contains(got, "One") {
 		t.Errorf("chat: got %s", got)

@@ -60,14 +60,14 @@ func TestAReloadedPageContinuesAtTheEndOfTheSnapshot(t *testing.T) {
 	if got := h.snapshot(t, "s1"); got.StreamSequence != 0 || got.Status != "active" || got.RunID != "run_1" || got.last() != "u-hi: hi|" {
 		t.Errorf("of a run that has written nothing: got %+v", got)
 	}
-	run.Say(1, Started(), StepStarted(), Text("One "))
+	run.Show(1, Started(), StepStarted(), Text("One "))
 	half := h.snapshot(t, "s1")
 	if placeName(half.StreamSequence) != "1.33.3" || half.Status != "active" || half.last() != "msg_run1: One |streaming" {
 		t.Errorf("got %+v", half)
 	}
 	stream := h.resume(t, fmt.Sprint("/sse?sessionId=s1&fromSequence=", half.StreamSequence))
-	run.Say(1, Text("two"))
-	run.Complete(Says(1, "One two"))
+	run.Show(1, Text("two"))
+	run.Complete(AssistantMessage(1, "One two"))
 	told := slices.DeleteFunc(stream.rest(), func(e event) bool { return e.name == "caught-up" })
 	if got, want := names(told), "chunk 1.33.4, chunk 1.committed, chunk 1.last, end 1.ended"; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -93,9 +93,9 @@ func TestASnapshotOfASessionOfAnySpellingAndOfASubAgent(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "a/b. *ü 会话", "hi", nil)
-	run.Say(1, Started(), StepStarted(), Text("above"))
+	run.Show(1, Started(), StepStarted(), Text("above"))
 	child := run.Child("below/1")
-	child.Say(1, Started(), StepStarted(), Text("below"))
+	child.Show(1, Started(), StepStarted(), Text("below"))
 	if got := h.snapshot(t, "a/b. *ü 会话"); got.last() != "msg_run1: above|streaming" || placeName(got.StreamSequence) != "1.33.3" || got.RootSessionID != "" {
 		t.Errorf("got %+v", got)
 	}
@@ -108,7 +108,7 @@ func TestASnapshotOfAFailedRun(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started(), StepStarted(), Text("One"))
+	run.Show(1, Started(), StepStarted(), Text("One"))
 	run.Fail("The model is away.", "provider_error")
 	body := text(t, h.request(t, http.MethodGet, "/snapshot?sessionId=s1", ""))
 	if !strings.Contains(body, `"status":"failed"`) || !strings.Contains(body, `"error":"The model is away."`) || strings.Contains(body, "internals") {
@@ -123,11 +123,11 @@ func TestASnapshotDoesWithoutTheStreamService(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started(), StepStarted(), Text("One"))
-	run.Commit(Says(1, "One"))
-	run.Say(1, StepCommitted())
-	run.Say(2, StepStarted(), Text("two"))
-	h.Stream.Away(true)
+	run.Show(1, Started(), StepStarted(), Text("One"))
+	run.Commit(AssistantMessage(1, "One"))
+	run.Show(1, StepCommitted())
+	run.Show(2, StepStarted(), Text("two"))
+	h.Stream.SetUnavailable(true)
 	got := h.snapshot(t, "s1")
 	if placeName(got.StreamSequence) != "1.committed" || got.Status != "active" || got.last() != "msg_run1: One|done" {
 		t.Errorf("got %+v", got)
@@ -135,7 +135,7 @@ func TestASnapshotDoesWithoutTheStreamService(t *testing.T) {
 	if got, want := h.history(t, "sessionId=s1").sequences(), "1.stored.1, 1.stored.2, 1.stored.3, 1.committed"; got != want {
 		t.Errorf("got %s, want what is stored: %s", got, want)
 	}
-	h.Stream.Away(false)
+	h.Stream.SetUnavailable(false)
 	if got := h.snapshot(t, "s1"); placeName(got.StreamSequence) != "2.1.2" || got.last() != "msg_run1: One|done two|streaming" {
 		t.Errorf("got %+v", got)
 	}
@@ -147,7 +147,7 @@ func TestPagesOfMessagesEndWhereTheSnapshotBegins(t *testing.T) {
 	var former *Run
 	for i := range 130 {
 		former = h.begin(t, "s1", fmt.Sprint(i), former)
-		former.Complete(Says(int32(i+1), "answer"))
+		former.Complete(AssistantMessage(int32(i+1), "answer"))
 	}
 	got := h.snapshot(t, "s1")
 	if !got.HasMore || got.Offset != 60 || got.Total != 260 || len(got.Messages) != 200 {
@@ -174,18 +174,18 @@ func TestSnapshotsOfARunAtWorkLoseNothingAndDoubleNothing(t *testing.T) {
 			}
 		})
 	}
-	run.Say(0, Started())
+	run.Show(0, Started())
 	want := ""
 	for step := int32(1); step <= steps; step++ {
-		run.Say(step, StepStarted())
+		run.Show(step, StepStarted())
 		answer := ""
 		for word := range words {
 			w := fmt.Sprintf("%d.%d ", step, word)
-			run.Say(step, Text(w))
+			run.Show(step, Text(w))
 			answer += w
 		}
-		run.Commit(Says(step, answer))
-		run.Say(step, StepCommitted())
+		run.Commit(AssistantMessage(step, answer))
+		run.Show(step, StepCommitted())
 		want += answer
 	}
 	run.Complete()
@@ -226,7 +226,7 @@ func TestTheNumberOfSnapshotsThatAreMadeIsBounded(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.MaxSnapshots = 1 })
 	run := h.begin(t, "s1", "hi", nil)
-	run.Say(1, Started())
+	run.Show(1, Started())
 	h.State.FailNext(4) // each snapshot waits for the state service
 	codes := make(chan int, 2)
 	var group sync.WaitGroup
@@ -260,14 +260,14 @@ func TestASnapshotOfARootSaysWhenItsCallsWereCompleted(t *testing.T) {
 		t.Errorf("while they wait: got %q, want %q", got, want)
 	}
 	stream := h.chat(t, c.output("c1", "mine").respond("y2", true).post("s1"))
-	second := h.Started(t, "default", "s1", first)
-	ended := []*eventv1.Message{Returns(2, "c1", `"mine"`), Returns(2, "y2", `"paid"`)}
+	second := h.AwaitRun(t, "default", "s1", first)
+	ended := []*eventv1.Message{ToolMessage(2, "c1", `"mine"`), ToolMessage(2, "y2", `"paid"`)}
 	ended[0].CreatedAt, ended[1].CreatedAt = 7, 8
-	second.Say(1, Resumed())
-	second.Say(2, Decided("y2", "approve"), Result("c1", `"mine"`), Result("y2", `"paid"`))
+	second.Show(1, Resumed())
+	second.Show(2, ApprovalResponse("y2", "approve"), Result("c1", `"mine"`), Result("y2", `"paid"`))
 	second.Commit(ended...)
-	second.Say(3, StepStarted(), Call("server", `{}`), Result("server", "1"), StepCommitted(), Completed())
-	second.Complete(Says(3, "", "server"), Returns(3, "server", "1"))
+	second.Show(3, StepStarted(), Call("server", `{}`), Result("server", "1"), StepCommitted(), Completed())
+	second.Complete(AssistantMessage(3, "", "server"), ToolMessage(3, "server", "1"))
 	stream.rest()
 	if got, want := completed("s1"), `false {"c1":7,"y2":8}`; got != want {
 		t.Errorf("then: got %q, want %q", got, want)

@@ -98,7 +98,7 @@ func TestStreamsWorkOverHTTP10AndOverConnectionsThatAreToBeClosed(t *testing.T) 
 			return r
 		}, name)
 		run := h.begin(t, session, "hi", nil)
-		run.Say(1, Started())
+		run.Show(1, Started())
 		lines[0] = fmt.Sprintf(lines[0], session)
 		header, body, _ := h.rawRequest(t, lines...)
 		if !strings.Contains(header, "200 OK") || strings.Contains(strings.ToLower(header), "connection: keep-alive") {
@@ -108,7 +108,7 @@ func TestStreamsWorkOverHTTP10AndOverConnectionsThatAreToBeClosed(t *testing.T) 
 			t.Errorf("%s: chunked is %v", name, chunked)
 		}
 		commentUntil(t, body, "event: caught-up") // before any event
-		run.Say(1, Text("One"))
+		run.Show(1, Text("One"))
 		run.Complete()
 		rest, err := io.ReadAll(body) // the server closes
 		if err != nil || strings.Count(string(rest), "event: chunk") != 3 || strings.Count(string(rest), "event: end") != 1 {
@@ -120,7 +120,7 @@ func TestStreamsWorkOverHTTP10AndOverConnectionsThatAreToBeClosed(t *testing.T) 
 func TestAStreamThatIsCutHasNoTerminalFrame(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	h.begin(t, "s1", "hi", nil).Say(1, Started())
+	h.begin(t, "s1", "hi", nil).Show(1, Started())
 	_, old, _ := h.rawRequest(t, "GET /sse?sessionId=s1 HTTP/1.0", "Host: localhost")
 	commentUntil(t, old, "event: caught-up")
 	stream := h.resume(t, "/sse?sessionId=s1")
@@ -143,8 +143,8 @@ func TestLastEventIDWinsOverFromSequence(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	run := h.begin(t, "s1", "hi", nil)
-	first := run.Say(1, Started(), Text("1"))
-	last := run.Say(1, Text("2"))
+	first := run.Show(1, Started(), Text("1"))
+	last := run.Show(1, Text("2"))
 	run.Complete()
 	path := fmt.Sprint("/sse?sessionId=s1&fromSequence=", first)
 	if got, want := names(h.resume(t, path, "Last-Event-ID", fmt.Sprint(last)).rest()), "chunk 1.committed, chunk 1.last, end 1.ended"; got != want {

@@ -41,7 +41,7 @@ func TestAStopIsAnsweredAtOnce(t *testing.T) {
 				t.Parallel()
 				h := open(t, nil)
 				h.chat(t, chatBody(id, "hi"))
-				run := h.Started(t, "default", id, nil)
+				run := h.AwaitRun(t, "default", id, nil)
 				for body, reason := range map[string]string{"": "", " \n": "", `{"reason":"enough","runId":"run_1"}`: "enough"} {
 					r := h.request(t, http.MethodPost, path, body)
 					if got := text(t, r); r.StatusCode != http.StatusAccepted || got != `{"effect":"requested","runId":"run_1"}`+"\n" {
@@ -66,18 +66,18 @@ func TestAStopThatIsWaitedForIsAnsweredWhenTheRunHasEnded(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
-	run.Say(1, Started(), StepStarted(), Text("Once"))
+	run := h.AwaitRun(t, "default", "s1", nil)
+	run.Show(1, Started(), StepStarted(), Text("Once"))
 	stream.until("Once")
 	answered := h.postAsync(t, "/chat/s1/interrupt?wait=60000", `{"reason":"enough"}`)
 	waitFor(t, "the stop is asked for", func() bool { return len(h.State.Stops()) == 1 })
-	run.Say(1, StepCommitted(), Interrupted())
+	run.Show(1, StepCommitted(), Interrupted())
 	select {
 	case got := <-answered:
 		t.Fatalf("answered %v before the run has ended", got)
 	default:
 	}
-	cut := Says(1, "Once")
+	cut := AssistantMessage(1, "Once")
 	cut.Metadata = map[string]string{"interrupted": "interrupt", "other": "x"}
 	run.Interrupt(cut)
 	if r := <-answered; r.StatusCode != http.StatusOK {
@@ -103,7 +103,7 @@ func TestAStopThatIsNotSeenInTimeSaysSo(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	wantFault(t, h.request(t, http.MethodPost, "/chat/s1/abort?wait=1", ""), http.StatusGatewayTimeout, "STOP_NOT_OBSERVED")
 	for name, client := range clients(t, h) {
 		_, err := client.Abort(t.Context(), &agentv1.AbortRequest{SessionId: "s1", WaitMs: 1})
@@ -123,7 +123,7 @@ func TestBadStopsAreTypedErrors(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	post := func(path, body string) *reply { return h.request(t, http.MethodPost, path, body) }
 	wantFault(t, post("/chat/nobody/interrupt", ""), 404, "SESSION_NOT_FOUND")
 	wantFault(t, post("/chat/s1/abort", `{"runId":"nobody"}`), 404, "RUN_NOT_FOUND")
@@ -155,7 +155,7 @@ func TestStopsThatAreWaitedForCountAsStreams(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.MaxStreams = 1 })
 	h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	wantFault(t, h.request(t, http.MethodPost, "/chat/s1/abort?wait=1000", ""), 429, "TOO_MANY_STREAMS")
 	if r := h.request(t, http.MethodPost, "/chat/s1/abort", ""); r.StatusCode != http.StatusAccepted {
 		t.Errorf("got %d", r.StatusCode)
@@ -167,7 +167,7 @@ func TestShutdownEndsStopsThatAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.chat(t, chatBody("s1", "hi"))
-	h.Started(t, "default", "s1", nil)
+	h.AwaitRun(t, "default", "s1", nil)
 	answered := h.postAsync(t, "/chat/s1/abort?wait=60000", "")
 	waitFor(t, "the stop is asked for", func() bool { return len(h.State.Stops()) == 1 })
 	began := time.Now()

@@ -99,7 +99,7 @@ func TestNoCallIsPendingAfterAnAbortOfASuspendedConversation(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	playAsk(run, 1, "c1", "y1")
 	events := stream.rest()
 	other := h.newReplica(t)
@@ -136,8 +136,8 @@ func TestNoCallIsPendingAfterAnAbortOfASuspendedConversation(t *testing.T) {
 	}
 	// Another message does not restore them.
 	second := h.begin(t, "s1", "and now?", run)
-	second.Say(2, Started(), StepStarted(), Text("Yes."), StepCommitted(), Completed())
-	second.Complete(Says(2, "Yes."))
+	second.Show(2, Started(), StepStarted(), Text("Yes."), StepCommitted(), Completed())
+	second.Complete(AssistantMessage(2, "Yes."))
 	for path, c := range h.loadAnswers(t, "s1") {
 		if open := c.openCalls(); len(open) > 0 || len(c.parts) == 0 {
 			t.Errorf("%s: got %s", path, c)
@@ -150,18 +150,18 @@ func TestAnAbortEndsThePendingCallsOfALiveReader(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		h := open(t, func(c *gateway.Config) { c.Heartbeat = 5 * time.Millisecond }) // two heartbeats detect a lost log
 		stream := h.chat(t, chatBody("s1", "hi"))
-		run := h.Started(t, "default", "s1", nil)
+		run := h.AwaitRun(t, "default", "s1", nil)
 		stream.until("") // the start
-		h.Stream.Away(true)
+		h.Stream.SetUnavailable(true)
 		h.State.FailNext(1 << 20) // the gateway sees neither the step nor the stop
 		waitFor(t, "no earlier call is in flight", func() bool { return h.State.InFlight() == 0 })
 		playAsk(run, 1, "c1", "y1")
 		h.State.Abort("default", "s1")
 		h.State.FailNext(0)
 		if lost {
-			h.Stream.Lose("default", "s1")
+			h.Stream.LoseRecords("default", "s1")
 		}
-		h.Stream.Away(false)
+		h.Stream.SetUnavailable(false)
 		c := &uiClient{}
 		c.apply(t, append([]event{{data: `{"type":"start","messageId":"msg_run1"}`}}, stream.rest()...))
 		wantNoPendingCalls(t, map[bool]string{true: "from the store", false: "from the log"}[lost], c)
@@ -194,7 +194,7 @@ func TestWhatWasAnsweredBeforeTheStopStaysAnswered(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	playAsk(run, 1, "c1", "c2", "y1")
 	stream.rest()
 	for _, answer := range []string{

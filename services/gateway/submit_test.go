@@ -39,7 +39,7 @@ func (h *fixture) suspend(t *testing.T, session string, calls ...*statev1.Call) 
 // answered returns the answer of the session's first call with an id that begins with c.
 func (h *fixture) answered(t *testing.T, session string) *statev1.CallAnswer {
 	t.Helper()
-	for _, c := range h.State.Calls("default", session) {
+	for _, c := range h.State.PendingCalls("default", session) {
 		if strings.HasPrefix(c.GetToolCallId(), "c") {
 			return c.GetAnswer()
 		}
@@ -168,7 +168,7 @@ func TestAnAnswerOfAnotherKindIsRefusedAndStoresNothing(t *testing.T) {
 			wantFault(t, h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", body), http.StatusBadRequest, code)
 		})
 	}
-	for _, call := range h.State.Calls("default", "s1") {
+	for _, call := range h.State.PendingCalls("default", "s1") {
 		if call.GetAnswer() != nil {
 			t.Errorf("%s has the answer %v", call.GetToolCallId(), call.GetAnswer())
 		}
@@ -275,7 +275,7 @@ func TestAnAnswerThatComesLateOrToAStoppedSessionSaysSo(t *testing.T) {
 	late := clientCall("c1")
 	late.DeadlineAt = time.Now().UnixMilli()
 	first := h.suspend(t, "s1", late)
-	h.Started(t, "default", "s1", first).Suspend([]*statev1.Call{clientCall("c2")}, Returns(2, "c1", `"too late"`))
+	h.AwaitRun(t, "default", "s1", first).Suspend([]*statev1.Call{clientCall("c2")}, ToolMessage(2, "c1", `"too late"`))
 	r := h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", `{"toolCallId":"c1","result":1}`)
 	if got, want := text(t, r), `{"status":"late_answer_after_timeout","continuation":"none"}`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -303,14 +303,14 @@ func TestAnAnswerNeedsTheKeyOfItsTenant(t *testing.T) {
 	t.Parallel()
 	h, acme, other := openWithKeys(t)
 	h.chat(t, chatBody("s1", "hi"), "Authorization", acme)
-	h.Started(t, "acme", "s1", nil).Suspend([]*statev1.Call{clientCall("c1")})
+	h.AwaitRun(t, "acme", "s1", nil).Suspend([]*statev1.Call{clientCall("c1")})
 	const body = `{"sessionId":"s1","toolCallId":"c1","result":1}`
 	for _, path := range []string{"/submit-tool-result", "/chat/s1/submit-tool-result"} {
 		wantFault(t, h.request(t, http.MethodPost, path, body), 401, "API_KEY_MISSING")
 		wantFault(t, h.request(t, http.MethodPost, path, body, "Authorization", acme+"x"), 401, "API_KEY_WRONG")
 		wantFault(t, h.request(t, http.MethodPost, path, body, "Authorization", other), 404, "SESSION_NOT_FOUND")
 	}
-	if calls := h.State.Calls("acme", "s1"); calls[0].GetAnswer() != nil {
+	if calls := h.State.PendingCalls("acme", "s1"); calls[0].GetAnswer() != nil {
 		t.Errorf("the call has the answer %v", calls[0].GetAnswer())
 	}
 	if r := h.request(t, http.MethodPost, "/chat/s1/submit-tool-result", body, "Authorization", acme); r.StatusCode != http.StatusOK {

@@ -22,10 +22,10 @@ func TestATabThatWasCutReceivesTheEndThatAnotherTabHasSeen(t *testing.T) {
 	for _, firstIsCut := range []bool{true, false} {
 		h := open(t, nil)
 		first := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))
-		run := h.Started(t, "default", "s1", nil)
+		run := h.AwaitRun(t, "default", "s1", nil)
 		second := h.request(t, http.MethodGet, "/chat/s1/stream", "")
-		run.Say(0, Started())
-		run.Say(1, StepStarted(), Text("Let me "))
+		run.Show(0, Started())
+		run.Show(1, StepStarted(), Text("Let me "))
 		lost, stays := first, second
 		if !firstIsCut {
 			lost, stays = second, first
@@ -34,9 +34,9 @@ func TestATabThatWasCutReceivesTheEndThatAnotherTabHasSeen(t *testing.T) {
 		whole := streamOf(t, stays)
 		begin := whole.until("Let me ")
 		h.cutStream(t, lost)
-		run.Say(1, Text("add."), Call("c1", `{"a":1}`), Result("c1", `{"sum":2}`), StepCommitted())
-		run.Say(2, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
-		run.Complete(Says(1, "Let me add.", "c1"), Returns(1, "c1", `{"sum":2}`), Says(2, "It is 2."))
+		run.Show(1, Text("add."), Call("c1", `{"a":1}`), Result("c1", `{"sum":2}`), StepCommitted())
+		run.Show(2, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
+		run.Complete(AssistantMessage(1, "Let me add.", "c1"), ToolMessage(1, "c1", `{"sum":2}`), AssistantMessage(2, "It is 2."))
 		if got := mergeDeltas(dataLines(append(begin, whole.rest()...))); got != mergeDeltas(uncut) {
 			t.Errorf("the other tab: got %s", got)
 		}
@@ -52,8 +52,8 @@ func TestATabThatWasCutBeforeAnotherTabAnswersReceivesAll(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	lost := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"))
-	first := h.Started(t, "default", "s1", nil)
-	first.Say(1, Started())
+	first := h.AwaitRun(t, "default", "s1", nil)
+	first.Show(1, Started())
 	streamOf(t, lost).until("start")
 	stays := h.resume(t, "/chat/s1/stream")
 	begin := stays.until("start")
@@ -62,7 +62,7 @@ func TestATabThatWasCutBeforeAnotherTabAnswersReceivesAll(t *testing.T) {
 	c := &uiClient{}
 	c.apply(t, slices.Concat(begin, stays.rest()))
 	stream := h.chat(t, c.output("c1", "of c1").post("s1"))
-	playContinuation(h.Started(t, "default", "s1", first), "c1")
+	playContinuation(h.AwaitRun(t, "default", "s1", first), "c1")
 	c.apply(t, stream.rest())
 	for range 2 {
 		page := &uiClient{}

@@ -118,7 +118,7 @@ func TestQuietStreamsLiveLongerThanTheTimesOfTheServer(t *testing.T) {
 		quiet := time.NewTimer(4500 * time.Millisecond) // longer than both timeouts
 		<-quiet.C
 	}
-	h.Stream.Deafen(true) // quiet before the first message, too
+	h.Stream.WithholdLive(true) // quiet before the first message, too
 	ended := map[string]<-chan string{}
 	for name, client := range clients(t, h) {
 		end := make(chan string, 1) // room for the only result
@@ -151,10 +151,10 @@ func TestQuietStreamsLiveLongerThanTheTimesOfTheServer(t *testing.T) {
 	}
 	waitFor(t, "all streams are open", func() bool { return h.service.OpenStreams() == len(ended)+len(native) })
 	pause()
-	h.Stream.Deafen(false)
-	run.Say(1, Started())
+	h.Stream.WithholdLive(false)
+	run.Show(1, Started())
 	pause()
-	run.Say(1, Text("One"))
+	run.Show(1, Text("One"))
 	run.Complete()
 	for name, end := range ended {
 		if got := <-end; got != "completed<nil>" {

@@ -30,8 +30,8 @@ const answerToTwo = `{"type":"start","messageId":"msg_run2"}
 
 // playWaitingRun plays the run that has waited.
 func playWaitingRun(run *Run) {
-	run.Say(3, Started(), StepStarted(), Text("Two."), StepCommitted(), Completed())
-	run.Complete(Says(3, "Two."))
+	run.Show(3, Started(), StepStarted(), Text("Two."), StepCommitted(), Completed())
+	run.Complete(AssistantMessage(3, "Two."))
 }
 
 func TestAMessageThatWaitsIsAnsweredInItsOwnStream(t *testing.T) {
@@ -50,13 +50,13 @@ func TestAMessageThatWaitsIsAnsweredInItsOwnStream(t *testing.T) {
 			t.Parallel()
 			h := open(t, nil)
 			live := h.chat(t, chatBody("s1", "one"))
-			first := h.Started(t, "default", "s1", nil)
+			first := h.AwaitRun(t, "default", "s1", nil)
 			waiting := post(h, t)
 			playAnswer(first)
 			if got := mergeDeltas(dataLines(live.rest())); got != mergeDeltas(uncut) {
 				t.Errorf("the live run: got %s", got)
 			}
-			playWaitingRun(h.Started(t, "default", "s1", first))
+			playWaitingRun(h.AwaitRun(t, "default", "s1", first))
 			if got := mergeDeltas(dataLines(waiting.rest())); got != mergeDeltas(answerToTwo) {
 				t.Errorf("got\n%s\nwant\n%s", got, answerToTwo)
 			}
@@ -68,14 +68,14 @@ func TestAWaitingStreamIsKeptAliveAndShowsNothingOfTheLiveRun(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.Heartbeat = 10 * time.Millisecond })
 	h.chat(t, chatBody("s1", "one"))
-	first := h.Started(t, "default", "s1", nil)
-	first.Say(1, Started(), StepStarted())
+	first := h.AwaitRun(t, "default", "s1", nil)
+	first.Show(1, Started(), StepStarted())
 	response := h.request(t, http.MethodPost, "/chat", queueBody("s1", "two"), "X-Forwarded-For", "192.0.2.1")
 	if got := response.Header.Get("X-Holdfast-Run-Id"); got != "run_2" {
 		t.Errorf("run: got %q", got)
 	}
 	lines := bufio.NewReader(response.Body)
-	for beats := 0; beats < 3; first.Say(1, Text("busy")) {
+	for beats := 0; beats < 3; first.Show(1, Text("busy")) {
 		line, err := lines.ReadString('\n')
 		if err != nil || strings.HasPrefix(line, "data") {
 			t.Fatalf("got %q, %v", line, err)
@@ -84,9 +84,9 @@ func TestAWaitingStreamIsKeptAliveAndShowsNothingOfTheLiveRun(t *testing.T) {
 			beats++
 		}
 	}
-	first.Say(1, StepCommitted(), Completed())
-	first.Complete(Says(1, "busy"))
-	playWaitingRun(h.Started(t, "default", "s1", first))
+	first.Show(1, StepCommitted(), Completed())
+	first.Complete(AssistantMessage(1, "busy"))
+	playWaitingRun(h.AwaitRun(t, "default", "s1", first))
 	if got := mergeDeltas(dataLines((&reader{t, lines}).rest())); got != mergeDeltas(answerToTwo) {
 		t.Errorf("got %s", got)
 	}
@@ -96,7 +96,7 @@ func TestAWaitingRunThatIsGivenUpEndsItsStreams(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.chat(t, chatBody("s1", "one"))
-	first := h.Started(t, "default", "s1", nil)
+	first := h.AwaitRun(t, "default", "s1", nil)
 	waiting := h.chat(t, queueBody("s1", "two"), "X-Holdfast-Request-Key", "k2")
 	native := h.resume(t, "/sse?sessionId=s1&runId=run_2")
 	native.until("{}") // caught-up
@@ -124,7 +124,7 @@ func TestAWaitingRunIsFoundByItsId(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.chat(t, chatBody("s1", "one"))
-	first := h.Started(t, "default", "s1", nil)
+	first := h.AwaitRun(t, "default", "s1", nil)
 	h.chat(t, queueBody("s1", "two"))
 	resumed := h.resume(t, "/chat/s1/stream?runId=run_2")
 	behind := h.resume(t, "/chat/s1/stream?runId=run_2", "Last-Event-ID", "1")
@@ -138,7 +138,7 @@ func TestAWaitingRunIsFoundByItsId(t *testing.T) {
 		t.Errorf("snapshot: got %s", got)
 	}
 	playAnswer(first)
-	playWaitingRun(h.Started(t, "default", "s1", first))
+	playWaitingRun(h.AwaitRun(t, "default", "s1", first))
 	if got := mergeDeltas(dataLines(resumed.rest())); got != mergeDeltas(answerToTwo) {
 		t.Errorf("got %s", got)
 	}
@@ -161,14 +161,14 @@ func TestAWaitingStreamOutlivesTheStreamServiceAndTheStateService(t *testing.T) 
 	t.Parallel()
 	h := open(t, nil)
 	h.chat(t, chatBody("s1", "one"))
-	first := h.Started(t, "default", "s1", nil)
+	first := h.AwaitRun(t, "default", "s1", nil)
 	waiting := h.chat(t, queueBody("s1", "two"))
-	h.Stream.Away(true)
-	waitFor(t, "nobody follows any more", func() bool { return h.Stream.Calls() == 0 })
+	h.Stream.SetUnavailable(true)
+	waitFor(t, "nobody follows any more", func() bool { return h.Stream.OpenReads() == 0 })
 	h.State.FailNext(1)
-	h.Stream.Away(false)
+	h.Stream.SetUnavailable(false)
 	playAnswer(first)
-	playWaitingRun(h.Started(t, "default", "s1", first))
+	playWaitingRun(h.AwaitRun(t, "default", "s1", first))
 	if got := mergeDeltas(dataLines(waiting.rest())); got != mergeDeltas(answerToTwo) {
 		t.Errorf("got %s", got)
 	}
@@ -178,7 +178,7 @@ func TestPoliciesForABusySessionAreChecked(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.chat(t, chatBody("s1", "one"))
-	first := h.Started(t, "default", "s1", nil)
+	first := h.AwaitRun(t, "default", "s1", nil)
 	wantFault(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","message":"x","onBusy":"dance"}`), 400, "ON_BUSY_INVALID")
 	wantFault(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","message":"x","onBusy":1}`), 400, "BODY_INVALID")
 	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s1", "x"), "X-Holdfast-On-Busy", "dance"), 400, "ON_BUSY_INVALID")

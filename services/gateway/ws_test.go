@@ -226,7 +226,7 @@ func TestFramesDoNotWaitForAPong(t *testing.T) {
 	s.until("caught-up")
 	go func() {
 		<-pinged
-		run.Say(1, Text("x"))
+		run.Show(1, Text("x"))
 		run.Complete()
 	}()
 	frames, closed := s.rest()
@@ -247,9 +247,9 @@ func TestAClientThatClosesItsSocketStopsNothing(t *testing.T) {
 		s := h.socket(t, "/ws?sessionId=s1")
 		s.until("caught-up")
 		leave(s)
-		waitFor(t, "the gateway has noticed", func() bool { return h.service.OpenStreams() == 0 && h.Stream.Calls() == 0 })
+		waitFor(t, "the gateway has noticed", func() bool { return h.service.OpenStreams() == 0 && h.Stream.OpenReads() == 0 })
 	}
-	run.Say(1, Started())
+	run.Show(1, Started())
 	if got := h.State.Newest("default", "s1").GetStatus().String(); got != "RUN_STATUS_RUNNING" {
 		t.Errorf("the run is %s", got)
 	}
@@ -312,7 +312,7 @@ func TestOddSessionIdsWorkOverWebSockets(t *testing.T) {
 		run := h.begin(t, id, "hi", nil)
 		s := h.socket(t, "/ws?sessionId="+escaped)
 		s.until("caught-up")
-		run.Child("child of "+id).Say(1, Text("x"))
+		run.Child("child of "+id).Show(1, Text("x"))
 		run.Complete()
 		frames, _ := s.rest()
 		if len(frames) != 3 || frames[0].SessionID != "child of "+id || frames[2].Type != "end" {
@@ -326,7 +326,7 @@ func TestAKeyMayComeAsASubprotocolAndIsNotSentBack(t *testing.T) {
 	h, acme, other := openWithKeys(t)
 	key := strings.TrimPrefix(acme, "Bearer ")
 	stream := h.chat(t, chatBody("s1", "hi"), "Authorization", acme)
-	run := h.Started(t, "acme", "s1", nil)
+	run := h.AwaitRun(t, "acme", "s1", nil)
 	for name, protocols := range map[string][]string{"first": {"holdfast.v2", "holdfast.key." + key}, "last": {"holdfast.key." + key, "holdfast.v2"}} {
 		conn, response, err := h.upgrade(t, "/ws?sessionId=s1", protocols, "Origin", h.url) //nolint:bodyclose // the body is the socket
 		if err != nil {
@@ -370,7 +370,7 @@ func TestASocketOfAnAllowedOriginIsServed(t *testing.T) {
 		c.APIKeys, c.InsecureNoAuth, c.CORSOrigins = file, false, []string{"https://app.example"}
 	})
 	stream := h.chat(t, chatBody("s1", "hi"), "Authorization", "Bearer "+key)
-	run := h.Started(t, "default", "s1", nil)
+	run := h.AwaitRun(t, "default", "s1", nil)
 	if _, _, err := h.upgrade(t, "/ws?sessionId=s1", nil, "Origin", "https://app.example", "Authorization", "Bearer "+key); err != nil { //nolint:bodyclose // the body is the socket
 		t.Error(err)
 	}
@@ -386,14 +386,14 @@ func TestAWebSocketSendsTheSameAsServerSentEvents(t *testing.T) {
 	for _, path := range []string{"/ws?sessionId=s1", "/sse?sessionId=s1"} {
 		h := open(t, nil)
 		run := h.begin(t, "s1", "hi", nil)
-		at := run.Say(1, Started())
-		void := run.Say(1, Text("void"))
+		at := run.Show(1, Started())
+		void := run.Show(1, Text("void"))
 		s := h.socket(t, path)
 		frames := s.until("caught-up")
 		run.Rewind(at)
 		child := run.Child("c1")
-		below := child.Say(1, Text("below"))
-		again := run.Say(1, Text("good"))
+		below := child.Show(1, Text("below"))
+		again := run.Show(1, Text("good"))
 		run.Complete()
 		rest, closed := s.rest()
 		wantClose(t, closed, websocket.StatusNormalClosure, "")
@@ -418,11 +418,11 @@ func TestAWebSocketContinuesFromACursorOrARun(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	first := h.begin(t, "s1", "one", nil)
-	begun := first.Say(1, Started())
-	first.Say(1, Text("a"))
+	begun := first.Show(1, Started())
+	first.Show(1, Text("a"))
 	first.Complete()
 	second := h.begin(t, "s1", "two", first)
-	shown := second.Say(2, Started())
+	shown := second.Show(2, Started())
 	second.Fail("It failed.", "provider_error")
 	const one, two = "chunk 1.committed, chunk 1.last", "chunk 2.outside-1, fail 2.outside"
 	for path, want := range map[string]string{

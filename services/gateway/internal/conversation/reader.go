@@ -81,7 +81,7 @@ func (r *Reader) Run(ctx context.Context, tenant string, run *statev1.Run) (*sta
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		return nil, fault.New(fault.Unavailable, "STATE_TIMEOUT", "the state service did not answer within %v; retry", runTimeout)
 	}
-	return got.GetRun(), retry.Ours(err)
+	return got.GetRun(), retry.HideCredentialFault(err)
 }
 
 // AgentFor returns the agent type for a session's next run when its client names none: "" for an

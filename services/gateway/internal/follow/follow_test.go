@@ -65,7 +65,7 @@ func (w *world) start(t *testing.T, change ...func(*statev1.StartRunRequest)) *R
 	if _, err := w.State.StartRun(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
-	w.last = w.Started(t, "t", "s", w.last)
+	w.last = w.AwaitRun(t, "t", "s", w.last)
 	return w.last
 }
 
@@ -233,16 +233,16 @@ func (w *world) twoRuns(t *testing.T) *client {
 	first := w.start(t)
 	c := newClient()
 	ended := w.begin(t, c)
-	first.Say(1, Started(), StepStarted(), Text("one "), Text("two"), Call("c1", `{}`))
+	first.Show(1, Started(), StepStarted(), Text("one "), Text("two"), Call("c1", `{}`))
 	synctest.Wait()
-	first.Say(1, Result("c1", `1`), StepCommitted())
-	first.Say(2, StepStarted(), Text("three "), Text("four"))
+	first.Show(1, Result("c1", `1`), StepCommitted())
+	first.Show(2, StepStarted(), Text("three "), Text("four"))
 	synctest.Wait()
 	first.Complete()
 	wantEnd(t, ended)
 	second := w.start(t)
 	ended = w.begin(t, c)
-	second.Say(3, Started(), StepStarted(), Text("five "), Text("six"))
+	second.Show(3, Started(), StepStarted(), Text("five "), Text("six"))
 	synctest.Wait()
 	second.Complete()
 	wantEnd(t, ended)
@@ -253,11 +253,11 @@ func TestAReaderThatReconnectsAnywhereHasTheSameChunks(t *testing.T) {
 	t.Parallel()
 	for name, disturb := range map[string]func(*world){
 		"the log has everything": func(*world) {},
-		"the log is lost":        func(w *world) { w.Stream.Lose("t", "s") },
-		"the log is away":        func(w *world) { w.Stream.Away(true) },
+		"the log is lost":        func(w *world) { w.Stream.LoseRecords("t", "s") },
+		"the log is away":        func(w *world) { w.Stream.SetUnavailable(true) },
 		"the log has holes": func(w *world) {
 			n := 0
-			w.Stream.LoseIf("t", "s", func(*streamv2.Record) bool { n++; return n%3 == 0 })
+			w.Stream.LoseRecordsIf("t", "s", func(*streamv2.Record) bool { n++; return n%3 == 0 })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -316,7 +316,7 @@ func TestAReaderThatReconnectsInsideALiveStepContinuesThere(t *testing.T) {
 		run := w.start(t)
 		saw := newClient()
 		ended := w.begin(t, saw)
-		run.Say(1, Started(), StepStarted(), Text("one "), Text("two"), StepCommitted(), StepStarted(), Text("three"))
+		run.Show(1, Started(), StepStarted(), Text("one "), Text("two"), StepCommitted(), StepStarted(), Text("three"))
 		synctest.Wait()
 		var all []*client
 		var ends []<-chan error
@@ -324,7 +324,7 @@ func TestAReaderThatReconnectsInsideALiveStepContinuesThere(t *testing.T) {
 			c := saw.copy(cut)
 			all, ends = append(all, c), append(ends, w.begin(t, c))
 		}
-		run.Say(2, Text(" four"))
+		run.Show(2, Text(" four"))
 		synctest.Wait()
 		run.Complete()
 		wantEnd(t, ended)
@@ -346,13 +346,13 @@ func TestANewAttemptRewindsReadersOfTheLastOne(t *testing.T) {
 		run := w.start(t)
 		saw := newClient()
 		ended := w.begin(t, saw)
-		run.Say(1, Started(), StepStarted(), Text("kept"), StepCommitted())
-		at := run.Say(2, StepStarted())
-		run.Say(2, Text("void"))
+		run.Show(1, Started(), StepStarted(), Text("kept"), StepCommitted())
+		at := run.Show(2, StepStarted())
+		run.Show(2, Text("void"))
 		synctest.Wait()
 		cut := saw.copy(len(saw.got))
 		run.Rewind(at)
-		run.Say(2, Text("good"))
+		run.Show(2, Text("good"))
 		again := w.begin(t, cut)
 		run.Complete()
 		wantEnd(t, ended)
@@ -378,7 +378,7 @@ func TestRemovedStepsAreVoidForTheirReaders(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := open(t)
 				saw := w.twoRuns(t)
-				w.State.TakeBack("t", "s", to)
+				w.State.RewindToStep("t", "s", to)
 				before := make([]*client, len(saw.got)+1)
 				for cut := range before { // while nothing runs
 					before[cut] = saw.copy(cut)
@@ -387,7 +387,7 @@ func TestRemovedStepsAreVoidForTheirReaders(t *testing.T) {
 					}
 				}
 				run := w.start(t)
-				run.Say(4, Started(), StepStarted(), Text("seven"))
+				run.Show(4, Started(), StepStarted(), Text("seven"))
 				var all []*client
 				var ends []<-chan error
 				for cut := range len(saw.got) + 1 {
@@ -441,12 +441,12 @@ func TestALostLogCostsOneRepetitionOfTheStepInFlight(t *testing.T) {
 		run := w.start(t)
 		c := newClient()
 		ended := w.begin(t, c)
-		run.Say(1, Started(), StepStarted(), Text("one"), StepCommitted())
-		at := run.Say(2, StepStarted(), Text("two "))
+		run.Show(1, Started(), StepStarted(), Text("one"), StepCommitted())
+		at := run.Show(2, StepStarted(), Text("two "))
 		synctest.Wait()
-		w.Stream.Lose("t", "s")
+		w.Stream.LoseRecords("t", "s")
 		run.Rewind(at) // the executor begins a new attempt with the chunks that it has
-		run.Say(2, Text("three"))
+		run.Show(2, Text("three"))
 		synctest.Wait()
 		run.Complete()
 		wantEnd(t, ended)
@@ -460,9 +460,9 @@ func TestALostLogCostsOneRepetitionOfTheStepInFlight(t *testing.T) {
 func TestStepsAreReadWithoutTheLog(t *testing.T) {
 	t.Parallel()
 	for name, disturb := range map[string]func(*world, *Run, func()){
-		"away":                 func(w *world, _ *Run, do func()) { w.Stream.Away(true); do() },
-		"hears nothing":        func(w *world, _ *Run, do func()) { w.Stream.Deafen(true); do() },
-		"the log has no bound": func(_ *world, run *Run, do func()) { run.Silently(do) },
+		"away":                 func(w *world, _ *Run, do func()) { w.Stream.SetUnavailable(true); do() },
+		"hears nothing":        func(w *world, _ *Run, do func()) { w.Stream.WithholdLive(true); do() },
+		"the log has no bound": func(_ *world, run *Run, do func()) { run.WithoutBoundaries(do) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -471,16 +471,16 @@ func TestStepsAreReadWithoutTheLog(t *testing.T) {
 				run := w.start(t)
 				c := newClient()
 				ended := w.begin(t, c)
-				run.Say(1, Started(), StepStarted(), Text("one "))
+				run.Show(1, Started(), StepStarted(), Text("one "))
 				synctest.Wait()
 				disturb(w, run, func() {
-					run.Say(1, Text("two"), StepCommitted())
+					run.Show(1, Text("two"), StepCommitted())
 					time.Sleep(10 * time.Second)
 					synctest.Wait()
 					if got := content(c.has); !strings.Contains(got, "text one two\nrun_1 step_committed") {
 						t.Errorf("the step is stored and was not seen: %s", got)
 					}
-					run.Say(2, StepStarted(), Text("three"))
+					run.Show(2, StepStarted(), Text("three"))
 					run.Complete()
 				})
 				wantEnd(t, ended)
@@ -495,19 +495,19 @@ func TestAGapInTheStepInFlightEndsWithTheStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
 		run := w.start(t)
-		run.Say(1, Started(), StepStarted(), Text("one "))
-		hole := run.Say(1, Text("two "))
-		w.Stream.LoseIf("t", "s", func(r *streamv2.Record) bool { return r.GetSequence() == hole })
-		run.Say(1, Text("three "))
+		run.Show(1, Started(), StepStarted(), Text("one "))
+		hole := run.Show(1, Text("two "))
+		w.Stream.LoseRecordsIf("t", "s", func(r *streamv2.Record) bool { return r.GetSequence() == hole })
+		run.Show(1, Text("three "))
 		c := newClient()
 		ended := w.begin(t, c)
 		synctest.Wait()
-		asked := w.State.Asked()
+		asked := w.State.StepReads()
 		for range 100 {
-			run.Say(1, Text("x"))
+			run.Show(1, Text("x"))
 		}
 		synctest.Wait()
-		if more := w.State.Asked() - asked; more > 10 {
+		if more := w.State.StepReads() - asked; more > 10 {
 			t.Errorf("asked %d times for what is lost", more)
 		}
 		if got := content(c.has); strings.Contains(got, "three") {
@@ -538,9 +538,9 @@ func TestALaggingReaderIsNotDisconnected(t *testing.T) {
 			return nil
 		}
 		ended := w.begin(t, slow)
-		run.Say(1, Started(), StepStarted())
+		run.Show(1, Started(), StepStarted())
 		for range 50 {
-			run.Say(1, Text("x"))
+			run.Show(1, Text("x"))
 			synctest.Wait()
 		}
 		close(release)
@@ -566,7 +566,7 @@ func TestASinkThatFailsEndsTheFollow(t *testing.T) {
 		if err := w.follow(t.Context(), c); !errors.Is(err, stalled) {
 			t.Errorf("got %v, want the sink's error", err)
 		}
-		if w.Stream.Calls() != 0 {
+		if w.Stream.OpenReads() != 0 {
 			t.Error("a call is left open")
 		}
 	})
@@ -599,7 +599,7 @@ func TestARunThatWaitsIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
 		first := w.start(t)
-		first.Say(1, Started(), StepStarted(), Text("one"))
+		first.Show(1, Started(), StepStarted(), Text("one"))
 		got, err := w.State.StartRun(t.Context(), &statev1.StartRunRequest{Tenant: "t", SessionId: "s", AgentType: "demo", RequestKey: "2", OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE})
 		if err != nil {
 			t.Fatal(err)
@@ -613,8 +613,8 @@ func TestARunThatWaitsIsWaitedFor(t *testing.T) {
 		}
 		first.Complete()
 		w.last = first
-		second := w.Started(t, "t", "s", first)
-		second.Say(2, Started(), StepStarted(), Text("two"))
+		second := w.AwaitRun(t, "t", "s", first)
+		second.Show(2, Started(), StepStarted(), Text("two"))
 		second.Complete()
 		wantEnd(t, ended)
 		if got, want := content(c.has), "run_2 run_started\nrun_2 step_started\ntext two\nrun_2 step_committed\nrun_2 run_completed"; got != want {
@@ -630,12 +630,12 @@ func TestARunThatFailsOutsideAStepIsFollowedToItsEnd(t *testing.T) {
 		first := w.start(t)
 		saw := newClient()
 		ended := w.begin(t, saw)
-		first.Say(1, Started(), StepStarted(), Text("one"), StepCommitted(), StepStarted(), Text("lost"))
+		first.Show(1, Started(), StepStarted(), Text("one"), StepCommitted(), StepStarted(), Text("lost"))
 		synctest.Wait()
 		first.Fail("It failed.", "x")
 		wantEnd(t, ended)
 		second := w.start(t)
-		second.Say(2, Started(), StepStarted(), Text("two"))
+		second.Show(2, Started(), StepStarted(), Text("two"))
 		second.Complete()
 		want := w.whole(t)
 		if got := content(want.has); !strings.Contains(got, "run_1 error\nrun_2 run_started") {
@@ -661,16 +661,16 @@ func TestARunningSessionBelowIsFollowedFromTheBeginningOfItsRun(t *testing.T) {
 		family := func(r *follow.Request) { r.Family = true }
 		saw, late, alone := newClient(), newClient(), newClient()
 		ended := w.begin(t, saw, family)
-		run.Say(1, Started(), StepStarted(), Text("above"))
+		run.Show(1, Started(), StepStarted(), Text("above"))
 		child := run.Child("c")
-		child.Say(1, Started(), StepStarted(), Text("one"), StepCommitted(), StepStarted(), Text("two"))
+		child.Show(1, Started(), StepStarted(), Text("one"), StepCommitted(), StepStarted(), Text("two"))
 		done := run.Child("d")
-		done.Say(1, Started(), StepStarted(), Text("done"))
+		done.Show(1, Started(), StepStarted(), Text("done"))
 		done.Complete()
 		synctest.Wait()
 		again := w.begin(t, late, family)
 		only := w.begin(t, alone)
-		child.Say(2, Text(" three"))
+		child.Show(2, Text(" three"))
 		synctest.Wait()
 		child.Complete()
 		run.Complete()
@@ -697,7 +697,7 @@ func TestManyReadersShareOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
 		run := w.start(t)
-		run.Say(1, Started(), StepStarted(), Text("one"))
+		run.Show(1, Started(), StepStarted(), Text("one"))
 		var all []*client
 		var ends []<-chan error
 		for range 50 {
@@ -707,8 +707,8 @@ func TestManyReadersShareOneCall(t *testing.T) {
 		if live, _ := w.Stream.Reads(); live != 1 {
 			t.Errorf("got %d calls, want one", live)
 		}
-		w.Stream.Drop()
-		run.Say(1, Text("two"))
+		w.Stream.DropReads()
+		run.Show(1, Text("two"))
 		time.Sleep(time.Second)
 		synctest.Wait()
 		run.Complete()
@@ -717,8 +717,8 @@ func TestManyReadersShareOneCall(t *testing.T) {
 			c.check(t, fmt.Sprint(i), w.whole(t))
 		}
 		synctest.Wait()
-		if w.Stream.Calls() != 0 {
-			t.Errorf("%d calls are left", w.Stream.Calls())
+		if w.Stream.OpenReads() != 0 {
+			t.Errorf("%d calls are left", w.Stream.OpenReads())
 		}
 	})
 }
@@ -734,13 +734,13 @@ func TestQuietReadersOfASessionShareOnePoll(t *testing.T) {
 			c := newClient()
 			all, ends = append(all, c), append(ends, w.begin(t, c))
 		}
-		before := w.State.Entered()
+		before := w.State.CallCount()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if got := w.State.Entered() - before; got > 125 {
+		if got := w.State.CallCount() - before; got > 125 {
 			t.Errorf("asked %d times in a minute, want about one a second", got)
 		}
-		run.Silently(func() { run.Complete() })
+		run.WithoutBoundaries(func() { run.Complete() })
 		for i, c := range all {
 			wantEnd(t, ends[i])
 			c.check(t, fmt.Sprint(i), w.whole(t))

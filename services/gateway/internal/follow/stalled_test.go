@@ -21,7 +21,7 @@ var long = strings.Repeat("aé日😀", 15_000)
 // longAnswer plays a run with steps too large to be held by many readers.
 func (w *world) longAnswer(t *testing.T) {
 	t.Helper()
-	w.start(t).Complete(Says(1, "first "+long), Says(2, "second "+long))
+	w.start(t).Complete(AssistantMessage(1, "first "+long), AssistantMessage(2, "second "+long))
 }
 
 // stalling is a client that stalls at every so many frames.
@@ -43,7 +43,7 @@ func TestAStalledClientGetsTheSameChunks(t *testing.T) {
 		"of two runs":   func(t *testing.T, w *world) { w.twoRuns(t) },
 		"of a step that failed live": func(t *testing.T, w *world) {
 			run := w.start(t)
-			run.Say(1, Started(), StepStarted(), Text("one "), Text("two"))
+			run.Show(1, Started(), StepStarted(), Text("one "), Text("two"))
 			run.Fail("Something broke.", "")
 		},
 	} {
@@ -74,13 +74,13 @@ func TestAClientStalledAtTheEndGetsOneEnd(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := open(t)
 			run := w.start(t)
-			run.Say(1, Started(), StepStarted())
+			run.Show(1, Started(), StepStarted())
 			for i := range 9 + n/5 {
 				id := fmt.Sprint("c", i)
 				if i < n%5 {
-					run.Say(1, Text("and"))
+					run.Show(1, Text("and"))
 				}
-				run.Say(1, Call(id, `{}`), Result(id, `1`))
+				run.Show(1, Call(id, `{}`), Result(id, `1`))
 			}
 			run.Complete()
 			c := stalling(1)
@@ -100,18 +100,18 @@ func TestAClientStalledDuringALiveStepGetsTheSameChunks(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := open(t)
 				run := w.start(t)
-				run.Say(1, Started(), StepStarted())
+				run.Show(1, Started(), StepStarted())
 				for range 100 {
-					run.Say(1, Text(strings.Repeat("x", 1000)))
+					run.Show(1, Text(strings.Repeat("x", 1000)))
 				}
 				c := stalling(every)
 				ended := make(chan error, 1) // buffered for its only result
 				go func() { ended <- w.follow(t.Context(), c) }()
 				for range 100 {
 					time.Sleep(time.Second)
-					run.Say(1, Text("y"))
+					run.Show(1, Text("y"))
 				}
-				run.Say(1, StepCommitted())
+				run.Show(1, StepCommitted())
 				run.Complete()
 				if err := <-ended; err != nil {
 					t.Fatal(err)
@@ -201,7 +201,7 @@ func TestStalledClientsDoNotBlockOthersFromLargeSteps(t *testing.T) {
 				t.Errorf("got %v, want that it was cancelled", err)
 			}
 		}
-		if n := w.Stream.Calls(); n != 0 {
+		if n := w.Stream.OpenReads(); n != 0 {
 			t.Errorf("%d calls are left open", n)
 		}
 	})
@@ -212,9 +212,9 @@ func TestAStalledClientLeavesNoCallOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t)
 		run := w.start(t)
-		run.Say(1, Started(), StepStarted())
+		run.Show(1, Started(), StepStarted())
 		for range 1000 {
-			run.Say(1, Text(strings.Repeat("x", 1000)))
+			run.Show(1, Text(strings.Repeat("x", 1000)))
 		}
 		c, release := newClient(), make(chan struct{})
 		c.each = func(*frame.Frame) error {
@@ -224,11 +224,11 @@ func TestAStalledClientLeavesNoCallOpen(t *testing.T) {
 		ended := w.begin(t, c)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := w.Stream.Calls(); n != 1 { // the topic's call
+		if n := w.Stream.OpenReads(); n != 1 { // the topic's call
 			t.Errorf("%d calls are open for a client that takes nothing, want 1", n)
 		}
 		close(release)
-		run.Say(1, StepCommitted())
+		run.Show(1, StepCommitted())
 		run.Complete()
 		wantEnd(t, ended)
 		c.check(t, "released", w.whole(t))

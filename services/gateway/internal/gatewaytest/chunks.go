@@ -39,8 +39,8 @@ func Result(id, result string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: id, ToolName: "add", Success: true, Result: result}}}
 }
 
-// Says is a stored assistant message with the text and the calls.
-func Says(step int32, text string, calls ...string) *eventv1.Message {
+// AssistantMessage is a stored assistant message with the text and the calls.
+func AssistantMessage(step int32, text string, calls ...string) *eventv1.Message {
 	m := &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, Step: step}
 	if text != "" {
 		m.Parts = append(m.Parts, &eventv1.Part{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}})
@@ -51,8 +51,8 @@ func Says(step int32, text string, calls ...string) *eventv1.Message {
 	return m
 }
 
-// Returns is a stored tool message with a result.
-func Returns(step int32, id, result string) *eventv1.Message {
+// ToolMessage is a stored tool message with a result.
+func ToolMessage(step int32, id, result string) *eventv1.Message {
 	return &eventv1.Message{Role: eventv1.Role_ROLE_TOOL, Step: step, Parts: []*eventv1.Part{{
 		Part: &eventv1.Part_ToolResult{ToolResult: &eventv1.ToolResultPart{ToolCallId: id, ToolName: "add", Success: true, Result: result}}}}}
 }
@@ -72,22 +72,22 @@ func Interrupted() *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{Reason: "enough"}}}
 }
 
-// Asks is the start of a call for the client.
-func Asks(id, arguments string) *eventv1.Chunk {
+// ClientCall is the start of a call for the client.
+func ClientCall(id, arguments string) *eventv1.Chunk {
 	c := Call(id, arguments)
 	c.GetToolStart().AwaitsClient = true
 	return c
 }
 
-// AsksYes requests the approval of a call, with the call's id after "a-" as its own.
-func AsksYes(id, arguments string) *eventv1.Chunk {
+// ApprovalRequest requests the approval of a call, with the call's id after "a-" as its own.
+func ApprovalRequest(id, arguments string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalRequest{ToolApprovalRequest: &eventv1.ToolApprovalRequest{
 		ToolCallId: id, ToolName: "add", ApprovalId: "a-" + id, Input: arguments,
 	}}}
 }
 
-// Decided is the answer to an approval request.
-func Decided(id, decision string) *eventv1.Chunk {
+// ApprovalResponse is the answer to an approval request.
+func ApprovalResponse(id, decision string) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalResponse{ToolApprovalResponse: &eventv1.ToolApprovalResponse{
 		ToolCallId: id, Decision: decision, ApprovalId: "a-" + id,
 	}}}

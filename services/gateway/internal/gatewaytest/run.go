@@ -95,10 +95,10 @@ func (r *Run) append(record *streamv2.Record, last int64) {
 	r.world.Stream.note(r.tenant, r.GetSessionId(), record)
 }
 
-// Say appends chunks of a step and returns the sequence of the last one. step_committed commits the
+// Show appends chunks of a step and returns the sequence of the last one. step_committed commits the
 // step. The chunk that ends a run waits for Complete, Suspend, Interrupt or Fail, and so does a
 // step_committed before it.
-func (r *Run) Say(step int32, events ...*eventv1.Chunk) int64 {
+func (r *Run) Show(step int32, events ...*eventv1.Chunk) int64 {
 	r.t.Helper()
 	for i, c := range events {
 		r.stamp(step, c)
@@ -168,10 +168,10 @@ func (r *Run) Rewind(at int64) {
 	r.beginAttempt("executor_lost", chunks...)
 }
 
-// Plans records the plan of the step in flight, with the calls.
-func (r *Run) Plans(calls ...string) {
+// RecordPlan records the plan of the step in flight, with the calls.
+func (r *Run) RecordPlan(calls ...string) {
 	r.t.Helper()
-	plan := Says(r.now.step, "", calls...)
+	plan := AssistantMessage(r.now.step, "", calls...)
 	plan.Id = r.messageID(0)
 	_, err := r.world.executor.work.RecordPlan(context.Background(), &statev1.RecordPlanRequest{Run: r.ref(), Step: r.now.step, Plan: plan})
 	r.must(err)
@@ -192,8 +192,8 @@ func (r *Run) Commit(messages ...*eventv1.Message) {
 	}
 }
 
-// Silently lets f commit without boundaries in the log.
-func (r *Run) Silently(f func()) {
+// WithoutBoundaries lets f commit without boundaries in the log.
+func (r *Run) WithoutBoundaries(f func()) {
 	r.silent = true
 	f()
 	r.silent = false
@@ -206,14 +206,14 @@ func (r *Run) Child(session string) *Run {
 		Tenant: r.tenant, SessionId: session, AgentType: "other", Parent: &statev1.Parent{SessionId: r.GetSessionId(), ToolCallId: "of-" + session},
 	})
 	r.must(err)
-	return r.world.Started(r.t, r.tenant, session, nil)
+	return r.world.AwaitRun(r.t, r.tenant, session, nil)
 }
 
 // Continue answers the open calls of a suspended run, and returns its continuation.
 func (r *Run) Continue() *Run {
 	r.t.Helper()
 	request := &statev1.SubmitCallsRequest{Tenant: r.tenant, SessionId: r.GetSessionId()}
-	for _, c := range r.world.State.Calls(r.tenant, r.GetSessionId()) {
+	for _, c := range r.world.State.PendingCalls(r.tenant, r.GetSessionId()) {
 		answer := &statev1.CallAnswer{Answer: &statev1.CallAnswer_Result{Result: "1"}}
 		if c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL {
 			answer.Answer = &statev1.CallAnswer_Approval{Approval: &statev1.ApprovalAnswer{ApprovalId: c.GetApprovalId(), Approved: true}}
@@ -222,7 +222,7 @@ func (r *Run) Continue() *Run {
 	}
 	_, err := r.world.State.calls.SubmitCalls(context.Background(), request)
 	r.must(err)
-	return r.world.Started(r.t, r.tenant, r.GetSessionId(), r)
+	return r.world.AwaitRun(r.t, r.tenant, r.GetSessionId(), r)
 }
 
 // stepsOf splits messages by their steps.

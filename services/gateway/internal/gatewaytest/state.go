@@ -129,8 +129,8 @@ func (s *State) FailNextWith(calls int, err error) {
 	s.failures, s.failure = calls, err
 }
 
-// Hold calls f before each StartRun and waits for it; nil removes it.
-func (s *State) Hold(f func(*statev1.StartRunRequest)) {
+// HoldStarts calls f before each StartRun and waits for it; nil removes it.
+func (s *State) HoldStarts(f func(*statev1.StartRunRequest)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hold = f
@@ -157,8 +157,8 @@ func (s *State) Submits() []*statev1.SubmitCallsRequest {
 	return slices.Clone(s.submits)
 }
 
-// Entered returns the number of calls so far.
-func (s *State) Entered() int {
+// CallCount returns the number of calls so far.
+func (s *State) CallCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.entered
@@ -171,8 +171,8 @@ func (s *State) InFlight() int {
 	return s.inFlight
 }
 
-// Asked returns the number of ListSteps calls so far.
-func (s *State) Asked() int {
+// StepReads returns the number of ListSteps calls so far.
+func (s *State) StepReads() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.steps
@@ -208,11 +208,11 @@ func (s *State) Newest(tenant, id string) *statev1.Run { return s.Get(tenant, id
 // Has reports whether there is a session.
 func (s *State) Has(tenant, id string) bool { return s.Get(tenant, id).GetSession() != nil }
 
-// Calls returns the calls of a session with answers that no step has consumed.
-func (s *State) Calls(tenant, id string) []*statev1.Call { return s.Get(tenant, id).GetCalls() }
+// PendingCalls returns the calls of a session with answers that no step has consumed.
+func (s *State) PendingCalls(tenant, id string) []*statev1.Call { return s.Get(tenant, id).GetCalls() }
 
-// TakeBack rewinds a session to the checkpoint of the step.
-func (s *State) TakeBack(tenant, id string, step int32) {
+// RewindToStep rewinds a session to the checkpoint of the step.
+func (s *State) RewindToStep(tenant, id string, step int32) {
 	ctx := context.Background()
 	list, err := s.checkpoints.ListCheckpoints(ctx, &statev1.ListCheckpointsRequest{Tenant: tenant, SessionId: id})
 	if err != nil {

@@ -46,38 +46,38 @@ func (s *Stream) note(tenant, session string, r *streamv2.Record) {
 	s.appended[key] = append(s.appended[key], r)
 }
 
-// Drop ends all reads.
-func (s *Stream) Drop() {
+// DropReads ends all reads.
+func (s *Stream) DropReads() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drops++
 	s.wake()
 }
 
-// Away drops all reads and refuses new ones, until it is called with false.
-func (s *Stream) Away(away bool) {
+// SetUnavailable drops all reads and refuses new ones, until it is called with false.
+func (s *Stream) SetUnavailable(away bool) {
 	s.mu.Lock()
 	s.away = away
 	s.mu.Unlock()
-	s.Drop()
+	s.DropReads()
 }
 
-// Deafen withholds all records from live reads, until it is called with false. Stored-only reads go
+// WithholdLive withholds all records from live reads, until it is called with false. Stored-only reads go
 // on.
-func (s *Stream) Deafen(deaf bool) {
+func (s *Stream) WithholdLive(deaf bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deaf = deaf
 	s.wake()
 }
 
-// Lose loses all records of a session.
-func (s *Stream) Lose(tenant, session string) {
-	s.LoseIf(tenant, session, func(*streamv2.Record) bool { return true })
+// LoseRecords loses all records of a session.
+func (s *Stream) LoseRecords(tenant, session string) {
+	s.LoseRecordsIf(tenant, session, func(*streamv2.Record) bool { return true })
 }
 
-// LoseIf loses records of a session: reads do not return them.
-func (s *Stream) LoseIf(tenant, session string, lost func(*streamv2.Record) bool) {
+// LoseRecordsIf loses records of a session: reads do not return them.
+func (s *Stream) LoseRecordsIf(tenant, session string, lost func(*streamv2.Record) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := sessionKey(tenant, session)
@@ -94,8 +94,8 @@ func (s *Stream) LoseIf(tenant, session string, lost func(*streamv2.Record) bool
 	}
 }
 
-// Calls returns the number of open reads.
-func (s *Stream) Calls() int {
+// OpenReads returns the number of open reads.
+func (s *Stream) OpenReads() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.open

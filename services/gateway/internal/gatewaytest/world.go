@@ -146,9 +146,9 @@ func (w *World) server(t testing.TB, address string, register func(grpc.ServiceR
 	return func(ctx context.Context) error { return rpc.Serve(ctx, server, listener, 0) }
 }
 
-// Started waits until the executor has claimed a run of the session other than former, which is
+// AwaitRun waits until the executor has claimed a run of the session other than former, which is
 // nil for the first.
-func (w *World) Started(t testing.TB, tenant, session string, former *Run) *Run {
+func (w *World) AwaitRun(t testing.TB, tenant, session string, former *Run) *Run {
 	t.Helper()
 	claim := w.executor.await(t, tenant, session, former)
 	return newRun(w, t, tenant, claim)

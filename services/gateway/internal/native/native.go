@@ -59,14 +59,14 @@ func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 	if err != nil {
 		return err
 	}
-	if !sse.Takeable(r) {
+	if !sse.CanHijack(r) {
 		out := sse.NewWriter(w, r, n.Padding)
 		if err := n.begin(out); err != nil {
 			return err
 		}
 		return n.cutError(ctx, request, followed.To(ctx, sink{out})) //nolint:contextcheck // it ends with the request's as well
 	}
-	out, err := sse.Take(w, r, n.Padding, n.Timeout)
+	out, err := sse.Hijack(w, r, n.Padding, n.Timeout)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ type stream struct {
 	*Events
 	ctx      context.Context //nolint:containedctx // the stream's life
 	request  follow.Request
-	out      *sse.Taken
+	out      *sse.Hijacked
 	followed *follow.Follow
 	watching sync.WaitGroup
 	end      func()

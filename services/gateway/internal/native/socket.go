@@ -78,10 +78,10 @@ func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) e
 func (s *Sockets) serve(ctx context.Context, conn *socket.Conn, followed *follow.Follow) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	conn.EndWith(ctx)
+	conn.EndAfter(ctx)
 	var reading sync.WaitGroup
 	reading.Go(func() { cancel(s.listen(conn)) }) //nolint:contextcheck // see socket.Conn.Read
-	err := followed.To(ctx, &socketSink{conn, func() { cancel(socket.ErrLeft) }})
+	err := followed.To(ctx, &socketSink{conn, func() { cancel(socket.ErrDisconnected) }})
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -127,6 +127,6 @@ func (s *socketSink) Flush() error { return nil }
 
 // Heartbeat pings the client. Frames do not wait for the answer.
 func (s *socketSink) Heartbeat() error {
-	s.conn.Beat(s.left)
+	s.conn.Ping(s.left)
 	return nil
 }

@@ -23,20 +23,20 @@ type Policy struct {
 	Now   func() time.Time // never nil
 }
 
-// Pause is one outage, from the first failure to Over. The zero value has a zero policy.
-type Pause struct {
+// Outage is one outage, from the first failure to Over. The zero value has a zero policy.
+type Outage struct {
 	Policy
 	since time.Time
 	wait  time.Duration
 	all   *budget // of the request, shared with its other outages; nil for none
 }
 
-// Over notes an answer of the service.
-func (p *Pause) Over() { p.since, p.wait = time.Time{}, 0 }
+// End notes an answer of the service.
+func (p *Outage) End() { p.since, p.wait = time.Time{}, 0 }
 
 // Wait waits before the next attempt. It returns err, the failure of the last attempt, if a retry
 // cannot help or the outage has lasted too long, and the context's error when ctx ends.
-func (p *Pause) Wait(ctx context.Context, err error) error {
+func (p *Outage) Wait(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		p.all.endOutage(p.Now)
 		return ctx.Err()
@@ -45,7 +45,7 @@ func (p *Pause) Wait(ctx context.Context, err error) error {
 	if p.since.IsZero() {
 		p.since = now
 	}
-	if !Passing(err) {
+	if !IsTransient(err) {
 		p.all.endOutage(p.Now)
 		return err
 	}
@@ -68,15 +68,15 @@ func (p *Pause) Wait(ctx context.Context, err error) error {
 // ended.
 const tooManyWaiting = "TOO_MANY_WAITING"
 
-// Passing reports whether a retry may soon succeed.
-func Passing(err error) bool {
+// IsTransient reports whether a retry may soon succeed.
+func IsTransient(err error) bool {
 	kind := fault.KindOf(err)
 	return kind == fault.Unavailable || kind == fault.Exhausted && fault.ReasonOf(err) != tooManyWaiting
 }
 
-// Ours hides a refusal of this gateway's credentials by a service. The caller would otherwise
+// HideCredentialFault hides a refusal of this gateway's credentials by a service. The caller would otherwise
 // receive 401 for its own.
-func Ours(err error) error {
+func HideCredentialFault(err error) error {
 	if kind := fault.KindOf(err); kind == fault.Unauthenticated || kind == fault.Denied {
 		return fmt.Errorf("a service refuses the credentials of the gateway: %v", err) //nolint:errorlint // without the fault
 	}
@@ -86,7 +86,7 @@ func Ours(err error) error {
 // Do calls f until it succeeds or Pause.Wait gives up, and returns the failure as Ours does. f must
 // be safe to repeat. With a context of Request, earlier outages count as well.
 func Do(ctx context.Context, p Policy, f func() error) error {
-	pause := Pause{Policy: p, all: budgetOf(ctx)}
+	pause := Outage{Policy: p, all: budgetOf(ctx)}
 	for {
 		err := f()
 		if err == nil {
@@ -94,7 +94,7 @@ func Do(ctx context.Context, p Policy, f func() error) error {
 			return nil
 		}
 		if err := pause.Wait(ctx, err); err != nil {
-			return Ours(err)
+			return HideCredentialFault(err)
 		}
 	}
 }

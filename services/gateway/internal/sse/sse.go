@@ -181,10 +181,10 @@ func Cursor(r *http.Request) (cursor int64, given, ok bool) {
 	return cursor, true, err == nil && position.Valid(cursor)
 }
 
-// Taken is a connection hijacked from the server for one answer. As long as an answer is open, the
+// Hijacked is a connection hijacked from the server for one answer. As long as an answer is open, the
 // server keeps buffers, the request and a deep stack, which take three times the memory of a quiet
 // reader.
-type Taken struct {
+type Hijacked struct {
 	*Writer
 	conn    net.Conn
 	chunked bool
@@ -196,17 +196,17 @@ type Taken struct {
 // closed.
 const lingerTime = 500 * time.Millisecond
 
-// Takeable reports whether the request's connection carries nothing else.
-func Takeable(r *http.Request) bool { return r.ProtoMajor == 1 }
+// CanHijack reports whether the request's connection carries nothing else.
+func CanHijack(r *http.Request) bool { return r.ProtoMajor == 1 }
 
-// Take hijacks the connection of the answer to r, which must be Takeable. The answer has the
+// Hijack hijacks the connection of the answer to r, which must be Takeable. The answer has the
 // headers of w; timeout bounds each write. The caller must call Close, and may return from the
 // handler before.
-func Take(w http.ResponseWriter, r *http.Request, padding int, timeout time.Duration) (*Taken, error) {
+func Hijack(w http.ResponseWriter, r *http.Request, padding int, timeout time.Duration) (*Hijacked, error) {
 	h := w.Header().Clone()
 	header(h, true)
 	h.Set("Date", time.Now().UTC().Format(http.TimeFormat))
-	t := &Taken{chunked: r.ProtoAtLeast(1, 1), timeout: timeout}
+	t := &Hijacked{chunked: r.ProtoAtLeast(1, 1), timeout: timeout}
 	if t.chunked {
 		h.Set("Transfer-Encoding", "chunked")
 	}
@@ -222,10 +222,10 @@ func Take(w http.ResponseWriter, r *http.Request, padding int, timeout time.Dura
 	return t, nil
 }
 
-func (t *Taken) begin() {}
+func (t *Hijacked) begin() {}
 
 // send sends the buffer as one chunk (RFC 9112, 7.1).
-func (t *Taken) send(b []byte) error {
+func (t *Hijacked) send(b []byte) error {
 	if t.chunked {
 		copy(b, fmt.Appendf(nil, "%08x\r\n", len(b)-prefixBytes))
 		b = append(b, "\r\n"...)
@@ -239,7 +239,7 @@ func (t *Taken) send(b []byte) error {
 	return t.write(b)
 }
 
-func (t *Taken) write(b []byte) error {
+func (t *Hijacked) write(b []byte) error {
 	if err := t.conn.SetWriteDeadline(time.Now().Add(t.timeout)); err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (t *Taken) write(b []byte) error {
 }
 
 // Watch waits until the client disconnects or the connection ends.
-func (t *Taken) Watch() {
+func (t *Hijacked) Watch() {
 	var b [64]byte
 	for {
 		if _, err := t.conn.Read(b[:]); err != nil { // the data is ignored
@@ -259,7 +259,7 @@ func (t *Taken) Watch() {
 
 // End ends the answer cleanly. It waits until the client closes, at most lingerTime or until the
 // end of ctx.
-func (t *Taken) End(ctx context.Context) {
+func (t *Hijacked) End(ctx context.Context) {
 	if t.chunked && t.write([]byte("0\r\n\r\n")) != nil {
 		return
 	}
@@ -273,4 +273,4 @@ func (t *Taken) End(ctx context.Context) {
 
 // Close closes the connection. Without End before it, the client sees a drop. It may be called more
 // than once, and concurrently.
-func (t *Taken) Close() { _ = t.conn.Close() } // the client may have closed it
+func (t *Hijacked) Close() { _ = t.conn.Close() } // the client may have closed it

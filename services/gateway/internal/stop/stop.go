@@ -106,7 +106,7 @@ func (s *Stops) awaitEnd(ctx context.Context, r Request, run *statev1.Run) error
 		if err == nil && !conversation.Executing(now) && !conversation.Waiting(now) {
 			return nil
 		}
-		if err != nil && waiting.Err() == nil && !retry.Passing(err) {
+		if err != nil && waiting.Err() == nil && !retry.IsTransient(err) {
 			return err
 		}
 		look := time.NewTimer(pause)

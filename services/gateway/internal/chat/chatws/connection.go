@@ -32,7 +32,7 @@ type connection struct {
 
 // serve serves the socket to its end, and returns the reason of the end.
 func (c *connection) serve() error {
-	c.conn.EndWith(c.ctx)
+	c.conn.EndAfter(c.ctx)
 	c.working.Go(func() { c.end(c.listen()) })
 	c.working.Go(c.keepAlive)
 	<-c.ctx.Done()
@@ -49,7 +49,7 @@ func (c *connection) keepAlive() {
 	for {
 		select {
 		case <-beat.C:
-			c.conn.Beat(func() { c.end(socket.ErrLeft) })
+			c.conn.Ping(func() { c.end(socket.ErrDisconnected) })
 		case <-c.ctx.Done():
 			return
 		}

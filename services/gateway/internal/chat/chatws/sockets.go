@@ -48,7 +48,7 @@ func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) e
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	talk := &connection{Sockets: s, ctx: ctx, end: end, conn: conn, tenant: tenant, major: major, requests: map[string]*request{}}
-	if err := talk.serve(); !errors.Is(err, socket.ErrLeft) { //nolint:contextcheck // see socket.Conn.Read
+	if err := talk.serve(); !errors.Is(err, socket.ErrDisconnected) { //nolint:contextcheck // see socket.Conn.Read
 		s.Log.DebugContext(ctx, "chat socket cut", "error", err)
 	}
 	return nil

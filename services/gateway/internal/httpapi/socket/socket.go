@@ -31,8 +31,8 @@ const (
 	closeTimeout = 2 * time.Second
 )
 
-// ErrLeft says that the client has closed the socket or disconnected.
-var ErrLeft = errors.New("the client has disconnected")
+// ErrDisconnected says that the client has closed the socket or disconnected.
+var ErrDisconnected = errors.New("the client has disconnected")
 
 // Check refuses a request without a valid handshake (RFC 6455, 4.2.1): Invalid (UPGRADE_REQUIRED).
 // advice names an alternative.
@@ -84,8 +84,8 @@ func (t *hijackRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffers, err
 }
 
-// EndWith ends the socket soon after the end of ctx, whatever the client does.
-func (c *Conn) EndWith(ctx context.Context) {
+// EndAfter ends the socket soon after the end of ctx, whatever the client does.
+func (c *Conn) EndAfter(ctx context.Context) {
 	// A closed connection may return an error.
 	context.AfterFunc(ctx, func() { _ = c.under.SetDeadline(time.Now().Add(closeTimeout)) })
 }
@@ -98,11 +98,11 @@ func (c *Conn) Read(patience time.Duration) (text []byte, isText bool, err error
 	defer cancel()
 	kind, message, err := c.conn.Reader(ctx)
 	if err != nil {
-		return nil, false, ErrLeft
+		return nil, false, ErrDisconnected
 	}
 	defer time.AfterFunc(patience, cancel).Stop()
 	if text, err = io.ReadAll(message); err != nil {
-		return nil, false, ErrLeft
+		return nil, false, ErrDisconnected
 	}
 	return text, kind == websocket.MessageText, nil
 }
@@ -112,14 +112,14 @@ func (c *Conn) Write(text []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
 	if err := c.conn.Write(ctx, websocket.MessageText, text); err != nil {
-		return ErrLeft
+		return ErrDisconnected
 	}
 	return nil
 }
 
-// Beat pings the client, which also keeps proxies from closing a quiet socket. It calls left if no
+// Ping pings the client, which also keeps proxies from closing a quiet socket. It calls left if no
 // pong comes, and does not wait for it.
-func (c *Conn) Beat(left func()) {
+func (c *Conn) Ping(left func()) {
 	if !c.pinging.CompareAndSwap(false, true) {
 		return
 	}
@@ -155,7 +155,7 @@ func closing(err error) (websocket.StatusCode, string) {
 		return websocket.StatusTryAgainLater, f.Reason
 	case told && f.Kind == fault.Invalid:
 		return websocket.StatusPolicyViolation, f.Reason
-	case errors.Is(err, ErrLeft):
+	case errors.Is(err, ErrDisconnected):
 		return websocket.StatusGoingAway, "LEFT"
 	default:
 		return websocket.StatusInternalError, "INTERNAL"

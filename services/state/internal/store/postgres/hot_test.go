@@ -117,7 +117,7 @@ func (r *replicas) compare(ctx context.Context, s *Store, key session.Key) {
 	}
 	r.checks.Add(1)
 	for what, pair := range map[string][2]any{"session": {withRun.Session, want.Session}, "run": {withRun.Run, want.Run}, "journal": {withRun.Journal, want.Journal}} {
-		if got, want := storetest.Flat(pair[0]), storetest.Flat(pair[1]); !reflect.DeepEqual(got, want) {
+		if got, want := storetest.Normalize(pair[0]), storetest.Normalize(pair[1]); !reflect.DeepEqual(got, want) {
 			r.Errorf("%v: the %s that is known\n got %+v\nwant %+v", key, what, got, want)
 		}
 	}
@@ -129,7 +129,7 @@ func TestReplicasWithCachedSessionsAgreeWithTheModel(t *testing.T) {
 		t.Run(fmt.Sprintf("%d of them", n), func(t *testing.T) {
 			t.Parallel()
 			var known atomic.Int64
-			storetest.Machine(t, func(t testing.TB) store.Store {
+			storetest.RunModel(t, func(t testing.TB) store.Store {
 				url := pgtest.URL(t)
 				r := &replicas{Store: open(t, url), checks: &known, TB: t, last: map[session.Key]rowState{}}
 				for range n - 1 {

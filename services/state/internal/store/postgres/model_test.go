@@ -10,5 +10,5 @@ import (
 
 func TestThePostgresStoreAgreesWithTheModel(t *testing.T) {
 	t.Parallel()
-	storetest.Machine(t, func(t testing.TB) store.Store { return open(t, pgtest.URL(t)).Parts() })
+	storetest.RunModel(t, func(t testing.TB) store.Store { return open(t, pgtest.URL(t)).Parts() })
 }

@@ -19,7 +19,7 @@ func TestTheSQLiteStoreConformsInMemory(t *testing.T) {
 
 func TestTheSQLiteStoreInMemoryAgreesWithTheModel(t *testing.T) {
 	t.Parallel()
-	storetest.Machine(t, func(t testing.TB) store.Store { return open(t, InMemory).Parts() })
+	storetest.RunModel(t, func(t testing.TB) store.Store { return open(t, InMemory).Parts() })
 }
 
 func TestADatabaseInMemoryMakesNoFilesAndIsNotShared(t *testing.T) { //nolint:paralleltest // it changes the process's folder

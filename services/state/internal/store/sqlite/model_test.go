@@ -10,5 +10,5 @@ import (
 
 func TestTheSQLiteStoreAgreesWithTheModel(t *testing.T) {
 	t.Parallel()
-	storetest.Machine(t, func(t testing.TB) store.Store { return open(t, filepath.Join(t.TempDir(), "state.db")).Parts() })
+	storetest.RunModel(t, func(t testing.TB) store.Store { return open(t, filepath.Join(t.TempDir(), "state.db")).Parts() })
 }

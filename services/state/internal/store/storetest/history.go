@@ -25,12 +25,12 @@ import (
 // The replay of a failed history is unbounded.
 const historyTime = 8 * time.Second
 
-// Machine compares a store with the reference model over random histories. After each
+// RunModel compares a store with the reference model over random histories. After each
 // sequential command, every readable row must equal the model. After concurrent
 // commands, the invariants must hold, with every acknowledged write and no refused one.
 //
 // All histories share one store. Each has its own ids.
-func Machine(t *testing.T, open func(testing.TB) store.Store) {
+func RunModel(t *testing.T, open func(testing.TB) store.Store) {
 	s := open(t)
 	began, count, failing := time.Now(), 0, false
 	bounded := true

@@ -113,9 +113,9 @@ func mustEqual(t failer, what string, got, want any) {
 	}
 }
 
-// Flat returns a copy of the value with nil for empty lists and maps: a store may return
+// Normalize returns a copy of the value with nil for empty lists and maps: a store may return
 // either.
-func Flat(value any) any { return normal(value) }
+func Normalize(value any) any { return normal(value) }
 
 // normal returns a copy of the value with nil for empty lists and maps.
 func normal(value any) any {

@@ -21,8 +21,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/stream"
 )
 
-// house holds the four services on one network.
-type house struct {
+// services holds the four services on one network.
+type services struct {
 	network  rpc.Network
 	log      *slog.Logger
 	state    *state.Service
@@ -32,8 +32,8 @@ type house struct {
 }
 
 // open opens the services and starts nothing. If one fails, it closes the others.
-func open(ctx context.Context, c devConfig, agents *executor.Registry, network rpc.Network, log *slog.Logger) (_ *house, err error) {
-	h := &house{network: network, log: log}
+func open(ctx context.Context, c devConfig, agents *executor.Registry, network rpc.Network, log *slog.Logger) (_ *services, err error) {
+	h := &services{network: network, log: log}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close())
@@ -55,7 +55,7 @@ func open(ctx context.Context, c devConfig, agents *executor.Registry, network r
 }
 
 // close closes the open services, clients before servers.
-func (h *house) close() error {
+func (h *services) close() error {
 	var errs []error
 	if h.gateway != nil {
 		errs = append(errs, h.gateway.Close())
@@ -77,7 +77,7 @@ const endGrace = 6 * time.Second
 
 // run runs the services until ctx ends. It calls up once when the system accepts requests and knows its agents.
 // Gateway and executor end first, so that a step in flight can still be committed.
-func (h *house) run(ctx context.Context, c devConfig, public net.Listener, up func() error) error {
+func (h *services) run(ctx context.Context, c devConfig, public net.Listener, up func() error) error {
 	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBase()
 	front, stopFront := context.WithCancel(ctx)
@@ -115,7 +115,7 @@ func (h *house) run(ctx context.Context, c devConfig, public net.Listener, up fu
 const awaitPause = 10 * time.Millisecond
 
 // awaitAgents returns once the executor has announced its agents.
-func (h *house) awaitAgents(ctx context.Context) error {
+func (h *services) awaitAgents(ctx context.Context) error {
 	conn, err := rpc.Dial(h.network, stateAddress, rpc.ClientConfig{})
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ type registrar interface {
 }
 
 // serve returns the task that serves a service on the network.
-func (h *house) serve(name, address string, hall registrar, c devConfig) process.Task {
+func (h *services) serve(name, address string, hall registrar, c devConfig) process.Task {
 	return process.Task{Name: name, Run: func(ctx context.Context) error {
 		server, err := rpc.NewServer(rpc.ServerConfig{Log: h.log, Untraced: []string{
 			statev1.WorkService_Heartbeat_FullMethodName, streamv2.StreamService_Append_FullMethodName,
