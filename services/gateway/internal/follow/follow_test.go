@@ -457,6 +457,25 @@ func TestALostLogCostsOneRepetitionOfTheStepInFlight(t *testing.T) {
 	})
 }
 
+func TestAReaderWithoutAnythingReadsAFirstStepThatTheLogLacks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t)
+		run := w.start(t)
+		run.Show(1, Started(), StepStarted(), Text("one"))
+		w.Stream.LoseRecords("t", "s")
+		c := newClient()
+		ended := w.begin(t, c)
+		synctest.Wait()
+		run.WithPartialSteps(func() { run.Show(1, StepCommitted()) })
+		run.Show(2, StepStarted(), Text("two"))
+		synctest.Wait()
+		run.Complete()
+		wantEnd(t, ended)
+		c.check(t, "late", w.whole(t))
+	})
+}
+
 func TestStepsAreReadWithoutTheLog(t *testing.T) {
 	t.Parallel()
 	for name, disturb := range map[string]func(*world, *Run, func()){

@@ -81,8 +81,10 @@ func (t *track) takeRecord(r *live.Record) error {
 
 // continues reports whether the record follows the cursor without a gap.
 func (t *track) continues(r *live.Record) bool {
-	if r.Boundary != nil {
-		return r.Boundary.GetLast() == t.cursor
+	if b := r.Boundary; b != nil {
+		// 0 means that the log lacks a part of the step. It is also the cursor of a reader without anything.
+		incomplete := b.GetStepCommitted() != nil && b.GetLast() == 0
+		return b.GetLast() == t.cursor && !incomplete
 	}
 	at, first := position.Of(t.cursor), position.Of(r.First)
 	return at.Step == first.Step && at.Attempt == first.Attempt && r.First <= t.cursor+1

@@ -175,6 +175,9 @@ func (r *Run) consume(request *statev1.CommitStepRequest) {
 // bound appends a boundary.
 func (r *Run) bound(at int64, b *streamv2.Boundary) {
 	r.t.Helper()
+	if r.partial {
+		b.Last = 0
+	}
 	if !r.silent {
 		r.append(&streamv2.Record{Sequence: at, Boundary: b}, at)
 	}

@@ -31,6 +31,7 @@ type Run struct {
 	calls    []*statev1.Call    // answered, not consumed by a step yet
 	lost     string             // reason of the next attempt
 	silent   bool               // appends no boundary
+	partial  bool               // boundaries say that the log lacks a part of the step
 	stored   bool               // a shown step of the run is stored
 
 	checkpoints []string // of the steps of the run
@@ -197,6 +198,13 @@ func (r *Run) WithoutBoundaries(f func()) {
 	r.silent = true
 	f()
 	r.silent = false
+}
+
+// WithPartialSteps lets f commit steps that the log does not have completely.
+func (r *Run) WithPartialSteps(f func()) {
+	r.partial = true
+	f()
+	r.partial = false
 }
 
 // Child starts a run in a session of a sub-agent below the run's.
