@@ -15,7 +15,7 @@ import (
 )
 
 // pointsFile declares the points between two effects of a run.
-const pointsFile = "../../services/executor/internal/worker/point.go"
+const pointsFile = "../../services/executor/internal/worker/points.go"
 
 // kill is the place of an executor's death.
 type kill struct {
