@@ -53,56 +53,71 @@ func (r *Reply) Add(event model.Event) ([]model.Event, error) {
 	if r.finish != "" {
 		return nil, invalidReply("%T came after the end", event)
 	}
-	var told []model.Event
+	var published []model.Event
 	if open := r.openReasoning(); open != nil && endsReasoning(event) {
 		open.done = true
-		told = append(told, model.ReasoningEnd{})
+		published = append(published, model.ReasoningEnd{})
 	}
 	switch e := event.(type) {
 	case model.TextDelta:
 		r.extend(agent.Text{}, e.Text)
-		told = append(told, e)
+		published = append(published, e)
 	case model.ReasoningDelta:
 		r.extend(agent.Reasoning{}, e.Text)
-		told = append(told, e)
+		published = append(published, e)
 	case model.ReasoningEnd:
 		r.endReasoning(e)
-		told = append(told, e)
+		published = append(published, e)
 	case model.CallStart:
 		started, err := r.startCall(e)
 		if err != nil {
 			return nil, err
 		}
-		told = append(told, started)
+		published = append(published, started)
 	case model.CallDelta:
-		call := r.calls[e.Index]
-		if call == nil || call.done {
+		call := r.openCall(e.Index)
+		if call == nil {
 			return nil, invalidReply("arguments for call %d, which is not open", e.Index)
 		}
 		call.text.WriteString(e.Text)
 		r.bytes += len(e.Text)
-		told = append(told, e)
+		published = append(published, e)
 	case model.CallEnd:
-		call := r.calls[e.Index]
-		if call == nil || call.done {
+		call := r.openCall(e.Index)
+		if call == nil {
 			return nil, invalidReply("end of call %d, which is not open", e.Index)
 		}
-		told = append(told, call.endCall(e.Index, e.Arguments))
+		published = append(published, call.endCall(e.Index, e.Arguments))
 	case model.Usage:
 		r.usage = e
 	case model.Finish:
 		e.Reason = e.Reason.Normalize()
-		told = append(told, r.endCalls(!e.Reason.IsComplete())...)
+		published = append(published, r.endCalls(!e.Reason.IsComplete())...)
 		r.finish = e.Reason
-		told = append(told, e)
+		published = append(published, e)
 	}
+	if err := r.checkSize(); err != nil {
+		return nil, err
+	}
+	return published, nil
+}
+
+// openCall returns the call with the provider's index, or nil if it has not begun or has ended.
+func (r *Reply) openCall(index int) *block {
+	if call := r.calls[index]; call != nil && !call.done {
+		return call
+	}
+	return nil
+}
+
+func (r *Reply) checkSize() error {
 	if r.bytes > maxReplyBytes {
-		return nil, invalidReply("the reply is larger than %d bytes", maxReplyBytes)
+		return invalidReply("the reply is larger than %d bytes", maxReplyBytes)
 	}
 	if len(r.calls) > 0 && (r.bytes > maxPlanBytes || r.IsComplete() && r.size() > maxPlanBytes) {
-		return nil, invalidReply("the reply calls tools and is larger than %d bytes with their arguments; have the model send less at once", maxPlanBytes)
+		return invalidReply("the reply calls tools and is larger than %d bytes with their arguments; have the model send less at once", maxPlanBytes)
 	}
-	return told, nil
+	return nil
 }
 
 // size returns the approximate stored size of the reply in bytes.

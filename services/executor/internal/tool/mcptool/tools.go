@@ -219,16 +219,7 @@ const maxUnsent = 3
 // send makes a call. If a session ends before the server accepts the call, the next session receives it. A call
 // that the server may have accepted is never repeated.
 func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, error) {
-	params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: name, Arguments: call.Input}
-	if call.IdempotencyKey != "" {
-		params.Meta[metaKey] = call.IdempotencyKey
-	}
-	if traceparent, _ := telemetry.Traceparent(ctx); traceparent != "" {
-		params.Meta["traceparent"] = traceparent
-	}
-	if len(call.Input) == 0 {
-		params.Arguments = json.RawMessage("{}")
-	}
+	params := paramsOf(ctx, name, call)
 	unsent := 0
 	for {
 		session, err := s.ensureSession(ctx)
@@ -265,6 +256,21 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 		}
 		return nil, fmt.Errorf("the MCP server %q: %w", s.config.Name, err)
 	}
+}
+
+// paramsOf returns a call with its idempotency key and its trace as metadata.
+func paramsOf(ctx context.Context, name string, call *agent.Call) *mcp.CallToolParams {
+	params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: name, Arguments: call.Input}
+	if call.IdempotencyKey != "" {
+		params.Meta[metaKey] = call.IdempotencyKey
+	}
+	if traceparent, _ := telemetry.Traceparent(ctx); traceparent != "" {
+		params.Meta["traceparent"] = traceparent
+	}
+	if len(call.Input) == 0 {
+		params.Arguments = json.RawMessage("{}")
+	}
+	return params
 }
 
 // isSessionEnd reports whether a call failed because its session ended. It does not tell whether the server accepted
