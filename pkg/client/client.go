@@ -111,13 +111,13 @@ func (c *Client) Follow(ctx context.Context, r *agentv1.StreamRequest) iter.Seq2
 
 // follower is one Follow over all its connections.
 type follower struct {
-	client *Client
-	run    string // empty until known
-	cursor int64
-	yield  func(*agentv1.StreamResponse, error) bool
-	caughtUp   bool  // CaughtUp has been yielded
-	err    error // of the last attempt
-	done   bool  // the consumer has everything or has stopped
+	client   *Client
+	run      string // empty until known
+	cursor   int64
+	yield    func(*agentv1.StreamResponse, error) bool
+	caughtUp bool  // CaughtUp has been yielded
+	err      error // of the last attempt
+	done     bool  // the consumer has everything or has stopped
 }
 
 // attempt reads one connection to its end and reports whether it was healthy: it delivered frames, or lasted for

@@ -120,8 +120,8 @@ type serverPipe struct {
 	workers sync.WaitGroup
 	idle    atomic.Int32 // number of idle workers
 
-	mu       sync.Mutex
-	running  map[uint64]context.CancelFunc
+	mu        sync.Mutex
+	running   map[uint64]context.CancelFunc
 	idleTimer *time.Timer // nil at the end
 }
 

@@ -164,7 +164,7 @@ func TestAReaderThatFallsBehindGetsEverythingFromTheLog(t *testing.T) {
 type client struct {
 	grpc.ServerStream
 
-	ctx  context.Context
+	ctx  context.Context //nolint:containedctx // a server stream has its own
 	send func(*streamv2.ReadResponse) error
 }
 

@@ -151,8 +151,9 @@ func appendError(err error) error {
 	case codeAccountResources, codeInsufficient, codeStorage, codeStoreFailed:
 		return fmt.Errorf("append: %w: %w", e,
 			fault.New(fault.Exhausted, "LOG_FULL", "the live log has no room; readers read the step when it is committed"))
+	default:
+		return log.Unavailable("append", e)
 	}
-	return log.Unavailable("append", e)
 }
 
 // receive receives the stored messages in the order of the server.

@@ -142,8 +142,8 @@ func (c *collector) add(m *nats.Msg) (done bool, err error) {
 		c.last = number(m.Header, headerSequence)
 		_, message, err := decode(m.Header.Get(headerSubject), c.last, m.Data)
 		if err != nil {
-			c.corrupt = err // continue to the end of the batch
-			return false, nil
+			c.corrupt = err   // continue to the end of the batch
+			return false, nil //nolint:nilerr // the caller returns c.corrupt
 		}
 		c.page.Messages = append(c.page.Messages, message)
 		return false, nil
