@@ -86,7 +86,7 @@ func (r *runner) resolveAgent(ctx context.Context) error {
 // endWithoutAgent ends a run without its agent, if the run is to stop or its deadline has passed. Otherwise the
 // run returns to the queue.
 func (r *runner) endWithoutAgent(ctx context.Context) error {
-	stop, ends := r.stopper.takeNew()
+	ends, stop := r.stopper.hasNew(), r.stopper.takeNew()
 	now := r.peers.Now()
 	if at := r.claimed.deadline(0, now); !ends && !at.IsZero() && !now.Before(at) {
 		stop, ends = loop.Stop{Kind: loop.StopDeadline}, true
@@ -151,12 +151,12 @@ func (r *runner) perform(ctx context.Context) (done bool, err error) {
 // passStop passes a new stop on to the planner, and reports whether there was one. reply has the part of a reply
 // received before the stop; it may be nil.
 func (r *runner) passStop(ctx context.Context, reply *loop.Reply) bool {
-	stop, ok := r.stopper.takeNew()
-	if !ok {
+	if !r.stopper.hasNew() {
 		return false
 	}
-	r.log.InfoContext(ctx, "the run ends early", "kind", stop.Kind, "reason", stop.Reason)
 	r.peers.Passed(ctx, PointStopSeen)
+	stop := r.stopper.takeNew()
+	r.log.InfoContext(ctx, "the run ends early", "kind", stop.Kind, "reason", stop.Reason)
 	r.planner.Stopped(stop, reply)
 	return true
 }

@@ -111,13 +111,19 @@ func (h *stopper) kind() loop.StopKind {
 	return h.stop.Kind
 }
 
-// takeNew returns a stop not yet passed on to the planner, once.
-func (h *stopper) takeNew() (loop.Stop, bool) {
+// hasNew reports whether there is a stop not yet passed on to the planner.
+func (h *stopper) hasNew() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	news := h.isNew
+	return h.isNew
+}
+
+// takeNew returns the stop, to pass it on to the planner. Call hasNew first.
+func (h *stopper) takeNew() loop.Stop {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.isNew = false
-	return h.stop, news
+	return h.stop
 }
 
 // requested reports whether there is a stop.
