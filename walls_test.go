@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -106,6 +107,13 @@ var rooms = []string{
 	"services/executor/internal/model",
 }
 
+// shared lists the packages that the implementations of a room share.
+var shared = []string{
+	"services/state/internal/store/group",
+	"services/state/internal/store/table",
+	"services/executor/internal/model/providerhttp",
+}
+
 // implementation returns the folder of a package's implementation, or "". Conformance suites and shared engines
 // are not implementations.
 func implementation(pkg string) string {
@@ -115,7 +123,7 @@ func implementation(pkg string) string {
 			continue
 		}
 		name, _, _ := strings.Cut(rest, "/")
-		if strings.HasSuffix(name, "test") || room+"/"+name == "services/state/internal/store/group" || room+"/"+name == "services/state/internal/store/table" {
+		if strings.HasSuffix(name, "test") || slices.Contains(shared, room+"/"+name) {
 			return ""
 		}
 		return room + "/" + name

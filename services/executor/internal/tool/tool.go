@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
-	"github.com/holdfast-run/holdfast/services/executor/internal/crowd"
+	"github.com/holdfast-run/holdfast/services/executor/internal/taskgroup"
 )
 
 // Defaults of a runner's and a scope's limits.
@@ -35,7 +35,7 @@ type Runner struct {
 	// 32.
 	MaxAbandoned int
 
-	calls     crowd.Group // including abandoned ones
+	calls     taskgroup.Group // including abandoned ones
 	mu        sync.Mutex
 	abandoned map[string]int // by tool
 	schemas   schemas

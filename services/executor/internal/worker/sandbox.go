@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-run/holdfast/services/executor/internal/crowd"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/taskgroup"
 )
 
 // maxAbandoned is the most abandoned calls of one function or model that may still run. With so many, the
@@ -48,7 +48,7 @@ func isCrash(err error) bool {
 // sandbox runs the code of agents, except tools, with time limits and without panics. Safe for concurrent use.
 type sandbox struct {
 	log       *slog.Logger
-	running   crowd.Group
+	running   taskgroup.Group
 	abandoned abandonedCalls
 }
 

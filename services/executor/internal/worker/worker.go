@@ -14,7 +14,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
-	"github.com/holdfast-run/holdfast/services/executor/internal/crowd"
+	"github.com/holdfast-run/holdfast/services/executor/internal/taskgroup"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
@@ -92,7 +92,7 @@ type Worker struct {
 	peers  Peers
 	tools  *tool.Runner
 
-	runners crowd.Group
+	runners taskgroup.Group
 	sandbox *sandbox      // for the code of agents
 	freed   chan struct{} // one token when slots have become free
 

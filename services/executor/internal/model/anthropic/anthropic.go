@@ -12,7 +12,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/option"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/providerhttp"
 )
 
 // DefaultBaseURL is Anthropic's own API.

@@ -11,7 +11,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/providerhttp"
 )
 
 // apiError is an error body: {"type":"error","error":{"type","message"}}.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/providerhttp"
 )
 
 // apiError is a google.rpc.Status: {"error":{"code","message","status","details"}}.

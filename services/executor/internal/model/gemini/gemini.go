@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/providerhttp"
 )
 
 // DefaultBaseURL is Google's own API.

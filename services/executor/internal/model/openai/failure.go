@@ -12,7 +12,7 @@ import (
 	"github.com/openai/openai-go/v3/packages/ssestream"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/providerhttp"
 )
 
 // apiError is an error body. Servers use several forms: {"error": {…}}, {"error": "text"}, {"message": "text"},

@@ -14,7 +14,7 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/providerhttp"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/providerhttp"
 )
 
 // DefaultBaseURL is OpenAI's own API.

@@ -1,6 +1,6 @@
-// Package crowd runs goroutines that may have to be abandoned, because they execute user code that may never
+// Package taskgroup runs goroutines that may have to be abandoned, because they execute user code that may never
 // return.
-package crowd
+package taskgroup
 
 import (
 	"sync"
@@ -15,38 +15,38 @@ type Group struct {
 }
 
 // Go runs f in a goroutine of the group.
-func (c *Group) Go(f func()) {
-	c.mu.Lock()
-	c.n++
-	c.mu.Unlock()
+func (g *Group) Go(f func()) {
+	g.mu.Lock()
+	g.n++
+	g.mu.Unlock()
 	go func() {
-		defer c.end()
+		defer g.end()
 		f()
 	}()
 }
 
-func (c *Group) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.n--
-	if c.n == 0 && c.idle != nil {
-		close(c.idle)
-		c.idle = nil
+func (g *Group) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.n--
+	if g.n == 0 && g.idle != nil {
+		close(g.idle)
+		g.idle = nil
 	}
 }
 
 // Wait waits for the goroutines and reports whether they ended within the limit.
-func (c *Group) Wait(limit time.Duration) bool {
-	c.mu.Lock()
-	if c.n == 0 {
-		c.mu.Unlock()
+func (g *Group) Wait(limit time.Duration) bool {
+	g.mu.Lock()
+	if g.n == 0 {
+		g.mu.Unlock()
 		return true
 	}
-	if c.idle == nil {
-		c.idle = make(chan struct{})
+	if g.idle == nil {
+		g.idle = make(chan struct{})
 	}
-	idle := c.idle
-	c.mu.Unlock()
+	idle := g.idle
+	g.mu.Unlock()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
