@@ -86,7 +86,7 @@ func (r *runner) resolveAgent(ctx context.Context) error {
 // endWithoutAgent ends a run without its agent, if the run is to stop or its deadline has passed. Otherwise the
 // run returns to the queue.
 func (r *runner) endWithoutAgent(ctx context.Context) error {
-	ends, stop := r.stopper.hasNew(), r.stopper.takeNew()
+	stop, ends := r.stopper.takeNew()
 	now := r.peers.Now()
 	if at := r.claimed.deadline(0, now); !ends && !at.IsZero() && !now.Before(at) {
 		stop, ends = loop.Stop{Kind: loop.StopDeadline}, true
@@ -155,7 +155,7 @@ func (r *runner) passStop(ctx context.Context, reply *loop.Reply) bool {
 		return false
 	}
 	r.peers.Passed(ctx, PointStopSeen)
-	stop := r.stopper.takeNew()
+	stop, _ := r.stopper.takeNew() // a stronger stop may have come meanwhile
 	r.log.InfoContext(ctx, "the run ends early", "kind", stop.Kind, "reason", stop.Reason)
 	r.planner.Stopped(stop, reply)
 	return true

@@ -118,12 +118,13 @@ func (h *stopper) hasNew() bool {
 	return h.isNew
 }
 
-// takeNew returns the stop, to pass it on to the planner. Call hasNew first.
-func (h *stopper) takeNew() loop.Stop {
+// takeNew returns a stop not yet passed on to the planner, once.
+func (h *stopper) takeNew() (loop.Stop, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	isNew := h.isNew
 	h.isNew = false
-	return h.stop
+	return h.stop, isNew
 }
 
 // requested reports whether there is a stop.
