@@ -55,9 +55,6 @@ type devConfig struct {
 // dev runs the whole system until ctx ends.
 func dev(ctx context.Context, args, environ []string, stdout, stderr io.Writer) error {
 	o, err := devFlags(args, stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}

@@ -89,7 +89,9 @@ func endLine(f *os.File) error {
 
 // parse parses flags and refuses other arguments.
 func parse(flags *flag.FlagSet, args []string) error {
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return err // the flags have been printed
+	} else if err != nil {
 		return fault.New(fault.Invalid, "FLAG_INVALID", "%v", err)
 	}
 	if flags.NArg() > 0 {

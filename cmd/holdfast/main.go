@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -26,7 +28,11 @@ const usage = `Holdfast keeps conversations with LLM agents alive.
 
 func main() {
 	process.Main(func(ctx context.Context) error {
-		return run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
+		err := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
 	})
 }
 

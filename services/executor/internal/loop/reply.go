@@ -75,12 +75,9 @@ func (r *Reply) Add(event model.Event) ([]model.Event, error) {
 		}
 		published = append(published, started)
 	case model.CallDelta:
-		call := r.openCall(e.Index)
-		if call == nil {
-			return nil, invalidReply("arguments for call %d, which is not open", e.Index)
+		if err := r.extendCall(e); err != nil {
+			return nil, err
 		}
-		call.text.WriteString(e.Text)
-		r.bytes += len(e.Text)
 		published = append(published, e)
 	case model.CallEnd:
 		call := r.openCall(e.Index)
@@ -100,6 +97,17 @@ func (r *Reply) Add(event model.Event) ([]model.Event, error) {
 		return nil, err
 	}
 	return published, nil
+}
+
+// extendCall adds text to the arguments of an open call.
+func (r *Reply) extendCall(e model.CallDelta) error {
+	call := r.openCall(e.Index)
+	if call == nil {
+		return invalidReply("arguments for call %d, which is not open", e.Index)
+	}
+	call.text.WriteString(e.Text)
+	r.bytes += len(e.Text)
+	return nil
 }
 
 // openCall returns the call with the provider's index, or nil if it has not begun or has ended.

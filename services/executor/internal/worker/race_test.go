@@ -1,0 +1,6 @@
+//go:build race
+
+package worker_test
+
+// stride is the distance between the moments that dieEverywhere plays.
+const stride = 3
