@@ -344,6 +344,8 @@ const (
 	CallKind_CALL_KIND_UNSPECIFIED CallKind = 0
 	CallKind_CALL_KIND_CLIENT_TOOL CallKind = 1
 	CallKind_CALL_KIND_APPROVAL    CallKind = 2
+	// The end of a sub-session answers the call. SubSession.parent_tool_call_id names it.
+	CallKind_CALL_KIND_SUB_AGENT CallKind = 3
 )
 
 // Enum value maps for CallKind.
@@ -352,11 +354,13 @@ var (
 		0: "CALL_KIND_UNSPECIFIED",
 		1: "CALL_KIND_CLIENT_TOOL",
 		2: "CALL_KIND_APPROVAL",
+		3: "CALL_KIND_SUB_AGENT",
 	}
 	CallKind_value = map[string]int32{
 		"CALL_KIND_UNSPECIFIED": 0,
 		"CALL_KIND_CLIENT_TOOL": 1,
 		"CALL_KIND_APPROVAL":    2,
+		"CALL_KIND_SUB_AGENT":   3,
 	}
 )
 
@@ -396,6 +400,8 @@ const (
 	AnswerSource_ANSWER_SOURCE_TIMEOUT AnswerSource = 2
 	// A new message replaced the wait.
 	AnswerSource_ANSWER_SOURCE_ABANDONED AnswerSource = 3
+	// The sub-session of the call has ended.
+	AnswerSource_ANSWER_SOURCE_CHILD AnswerSource = 4
 )
 
 // Enum value maps for AnswerSource.
@@ -405,12 +411,14 @@ var (
 		1: "ANSWER_SOURCE_CLIENT",
 		2: "ANSWER_SOURCE_TIMEOUT",
 		3: "ANSWER_SOURCE_ABANDONED",
+		4: "ANSWER_SOURCE_CHILD",
 	}
 	AnswerSource_value = map[string]int32{
 		"ANSWER_SOURCE_UNSPECIFIED": 0,
 		"ANSWER_SOURCE_CLIENT":      1,
 		"ANSWER_SOURCE_TIMEOUT":     2,
 		"ANSWER_SOURCE_ABANDONED":   3,
+		"ANSWER_SOURCE_CHILD":       4,
 	}
 )
 
@@ -590,7 +598,9 @@ type Session struct {
 	Position int64 `protobuf:"varint,29,opt,name=position,proto3" json:"position,omitempty"`
 	// Claims and ends of runs since the last committed step. The claim with this number may
 	// use the attempts position.Attempts(claims) of the step in flight.
-	Claims        int32 `protobuf:"varint,30,opt,name=claims,proto3" json:"claims,omitempty"`
+	Claims int32 `protobuf:"varint,30,opt,name=claims,proto3" json:"claims,omitempty"`
+	// The number of sessions above it; 0 for a root.
+	Depth         int32 `protobuf:"varint,31,opt,name=depth,proto3" json:"depth,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -821,13 +831,18 @@ func (x *Session) GetClaims() int32 {
 	return 0
 }
 
-// Suspension is what a suspended session waits for.
+func (x *Session) GetDepth() int32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
+// Suspension is the context of a suspended session, which waits for its open calls.
 type Suspension struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The step with the open calls.
 	StepId string `protobuf:"bytes,1,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
-	// By session id: the sub-sessions to wait for.
-	AwaitingChildren map[string]*ChildWait `protobuf:"bytes,2,rep,name=awaiting_children,json=awaitingChildren,proto3" json:"awaiting_children,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The trace to continue.
 	TraceId       string `protobuf:"bytes,3,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
 	RootSpanId    string `protobuf:"bytes,4,opt,name=root_span_id,json=rootSpanId,proto3" json:"root_span_id,omitempty"`
@@ -872,13 +887,6 @@ func (x *Suspension) GetStepId() string {
 	return ""
 }
 
-func (x *Suspension) GetAwaitingChildren() map[string]*ChildWait {
-	if x != nil {
-		return x.AwaitingChildren
-	}
-	return nil
-}
-
 func (x *Suspension) GetTraceId() string {
 	if x != nil {
 		return x.TraceId
@@ -893,61 +901,6 @@ func (x *Suspension) GetRootSpanId() string {
 	return ""
 }
 
-// ChildWait is one awaited sub-session.
-type ChildWait struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The parent's call that the child's end answers.
-	ToolCallId string `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
-	// The child's status as last reported to the parent.
-	Status        SessionStatus `protobuf:"varint,2,opt,name=status,proto3,enum=holdfast.state.v1.SessionStatus" json:"status,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ChildWait) Reset() {
-	*x = ChildWait{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[2]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ChildWait) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ChildWait) ProtoMessage() {}
-
-func (x *ChildWait) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[2]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ChildWait.ProtoReflect.Descriptor instead.
-func (*ChildWait) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{2}
-}
-
-func (x *ChildWait) GetToolCallId() string {
-	if x != nil {
-		return x.ToolCallId
-	}
-	return ""
-}
-
-func (x *ChildWait) GetStatus() SessionStatus {
-	if x != nil {
-		return x.Status
-	}
-	return SessionStatus_SESSION_STATUS_UNSPECIFIED
-}
-
 type Interruption struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -959,7 +912,7 @@ type Interruption struct {
 
 func (x *Interruption) Reset() {
 	*x = Interruption{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -971,7 +924,7 @@ func (x *Interruption) String() string {
 func (*Interruption) ProtoMessage() {}
 
 func (x *Interruption) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -984,7 +937,7 @@ func (x *Interruption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interruption.ProtoReflect.Descriptor instead.
 func (*Interruption) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Interruption) GetRunId() string {
@@ -1028,7 +981,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1040,7 +993,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1053,7 +1006,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Failure) GetError() string {
@@ -1154,7 +1107,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1119,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1132,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Run) GetRunId() string {
@@ -1404,7 +1357,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1369,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1382,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Stop) GetKind() StopKind {
@@ -1465,7 +1418,7 @@ type StoredMessage struct {
 
 func (x *StoredMessage) Reset() {
 	*x = StoredMessage{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1430,7 @@ func (x *StoredMessage) String() string {
 func (*StoredMessage) ProtoMessage() {}
 
 func (x *StoredMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1443,7 @@ func (x *StoredMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredMessage.ProtoReflect.Descriptor instead.
 func (*StoredMessage) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StoredMessage) GetOrdinal() int64 {
@@ -1529,7 +1482,7 @@ type StoredStep struct {
 
 func (x *StoredStep) Reset() {
 	*x = StoredStep{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1494,7 @@ func (x *StoredStep) String() string {
 func (*StoredStep) ProtoMessage() {}
 
 func (x *StoredStep) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1507,7 @@ func (x *StoredStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredStep.ProtoReflect.Descriptor instead.
 func (*StoredStep) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StoredStep) GetStep() int32 {
@@ -1633,7 +1586,7 @@ type Journal struct {
 
 func (x *Journal) Reset() {
 	*x = Journal{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1645,7 +1598,7 @@ func (x *Journal) String() string {
 func (*Journal) ProtoMessage() {}
 
 func (x *Journal) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1658,7 +1611,7 @@ func (x *Journal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Journal.ProtoReflect.Descriptor instead.
 func (*Journal) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Journal) GetStep() int32 {
@@ -1710,7 +1663,7 @@ type CallResult struct {
 
 func (x *CallResult) Reset() {
 	*x = CallResult{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1722,7 +1675,7 @@ func (x *CallResult) String() string {
 func (*CallResult) ProtoMessage() {}
 
 func (x *CallResult) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1735,7 +1688,7 @@ func (x *CallResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallResult.ProtoReflect.Descriptor instead.
 func (*CallResult) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CallResult) GetResult() *v1.ToolResultPart {
@@ -1775,7 +1728,7 @@ type StateOp struct {
 
 func (x *StateOp) Reset() {
 	*x = StateOp{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1740,7 @@ func (x *StateOp) String() string {
 func (*StateOp) ProtoMessage() {}
 
 func (x *StateOp) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +1753,7 @@ func (x *StateOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateOp.ProtoReflect.Descriptor instead.
 func (*StateOp) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StateOp) GetKey() string {
@@ -1887,7 +1840,7 @@ type UsageEntry struct {
 
 func (x *UsageEntry) Reset() {
 	*x = UsageEntry{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +1852,7 @@ func (x *UsageEntry) String() string {
 func (*UsageEntry) ProtoMessage() {}
 
 func (x *UsageEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +1865,7 @@ func (x *UsageEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageEntry.ProtoReflect.Descriptor instead.
 func (*UsageEntry) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{12}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UsageEntry) GetEntry() isUsageEntry_Entry {
@@ -2008,7 +1961,7 @@ type TokenUsage struct {
 
 func (x *TokenUsage) Reset() {
 	*x = TokenUsage{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +1973,7 @@ func (x *TokenUsage) String() string {
 func (*TokenUsage) ProtoMessage() {}
 
 func (x *TokenUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +1986,7 @@ func (x *TokenUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenUsage.ProtoReflect.Descriptor instead.
 func (*TokenUsage) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TokenUsage) GetModel() string {
@@ -2089,7 +2042,7 @@ type ToolUsage struct {
 
 func (x *ToolUsage) Reset() {
 	*x = ToolUsage{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +2054,7 @@ func (x *ToolUsage) String() string {
 func (*ToolUsage) ProtoMessage() {}
 
 func (x *ToolUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +2067,7 @@ func (x *ToolUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolUsage.ProtoReflect.Descriptor instead.
 func (*ToolUsage) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{14}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ToolUsage) GetToolName() string {
@@ -2150,7 +2103,7 @@ type CustomUsage struct {
 
 func (x *CustomUsage) Reset() {
 	*x = CustomUsage{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2162,7 +2115,7 @@ func (x *CustomUsage) String() string {
 func (*CustomUsage) ProtoMessage() {}
 
 func (x *CustomUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2175,7 +2128,7 @@ func (x *CustomUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CustomUsage.ProtoReflect.Descriptor instead.
 func (*CustomUsage) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CustomUsage) GetType() string {
@@ -2238,7 +2191,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2250,7 +2203,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2263,7 +2216,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Call) GetToolCallId() string {
@@ -2400,6 +2353,7 @@ type CallAnswer struct {
 	//	*CallAnswer_Result
 	//	*CallAnswer_Error
 	//	*CallAnswer_Approval
+	//	*CallAnswer_Child
 	Answer        isCallAnswer_Answer `protobuf_oneof:"answer"`
 	Source        AnswerSource        `protobuf:"varint,4,opt,name=source,proto3,enum=holdfast.state.v1.AnswerSource" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2408,7 +2362,7 @@ type CallAnswer struct {
 
 func (x *CallAnswer) Reset() {
 	*x = CallAnswer{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2420,7 +2374,7 @@ func (x *CallAnswer) String() string {
 func (*CallAnswer) ProtoMessage() {}
 
 func (x *CallAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2433,7 +2387,7 @@ func (x *CallAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallAnswer.ProtoReflect.Descriptor instead.
 func (*CallAnswer) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{17}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CallAnswer) GetAnswer() isCallAnswer_Answer {
@@ -2470,6 +2424,15 @@ func (x *CallAnswer) GetApproval() *ApprovalAnswer {
 	return nil
 }
 
+func (x *CallAnswer) GetChild() *ChildEnd {
+	if x != nil {
+		if x, ok := x.Answer.(*CallAnswer_Child); ok {
+			return x.Child
+		}
+	}
+	return nil
+}
+
 func (x *CallAnswer) GetSource() AnswerSource {
 	if x != nil {
 		return x.Source
@@ -2495,11 +2458,91 @@ type CallAnswer_Approval struct {
 	Approval *ApprovalAnswer `protobuf:"bytes,3,opt,name=approval,proto3,oneof"`
 }
 
+type CallAnswer_Child struct {
+	// Set by the service alone.
+	Child *ChildEnd `protobuf:"bytes,5,opt,name=child,proto3,oneof"`
+}
+
 func (*CallAnswer_Result) isCallAnswer_Answer() {}
 
 func (*CallAnswer_Error) isCallAnswer_Answer() {}
 
 func (*CallAnswer_Approval) isCallAnswer_Answer() {}
+
+func (*CallAnswer_Child) isCallAnswer_Answer() {}
+
+// ChildEnd is the end of a sub-session, as of the commit that ended it.
+type ChildEnd struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// COMPLETED or FAILED. A companion also answers when it is suspended.
+	Status SessionStatus `protobuf:"varint,2,opt,name=status,proto3,enum=holdfast.state.v1.SessionStatus" json:"status,omitempty"`
+	// The output of a completed sub-session.
+	Output string `protobuf:"bytes,3,opt,name=output,proto3" json:"output,omitempty"`
+	// Why it failed. If its output was too large for its parent, the status is FAILED with the
+	// code output_too_large.
+	Failure       *Failure `protobuf:"bytes,4,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChildEnd) Reset() {
+	*x = ChildEnd{}
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChildEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChildEnd) ProtoMessage() {}
+
+func (x *ChildEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChildEnd.ProtoReflect.Descriptor instead.
+func (*ChildEnd) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ChildEnd) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ChildEnd) GetStatus() SessionStatus {
+	if x != nil {
+		return x.Status
+	}
+	return SessionStatus_SESSION_STATUS_UNSPECIFIED
+}
+
+func (x *ChildEnd) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+func (x *ChildEnd) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
 
 type ApprovalAnswer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2566,7 +2609,7 @@ type SubSession struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	AgentType string                 `protobuf:"bytes,2,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
-	// The parent's call that created it.
+	// The parent's newest call for it.
 	ParentToolCallId string         `protobuf:"bytes,3,opt,name=parent_tool_call_id,json=parentToolCallId,proto3" json:"parent_tool_call_id,omitempty"`
 	Status           SessionStatus  `protobuf:"varint,4,opt,name=status,proto3,enum=holdfast.state.v1.SessionStatus" json:"status,omitempty"`
 	Mode             SubSessionMode `protobuf:"varint,5,opt,name=mode,proto3,enum=holdfast.state.v1.SubSessionMode" json:"mode,omitempty"`
@@ -2792,7 +2835,7 @@ var File_holdfast_state_v1_model_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/state/v1/model.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\"\xda\b\n" +
+	"\x1dholdfast/state/v1/model.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\"\xf0\b\n" +
 	"\aSession\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -2830,24 +2873,17 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"suspension\x12C\n" +
 	"\finterruption\x18\x1c \x01(\v2\x1f.holdfast.state.v1.InterruptionR\finterruption\x12\x1a\n" +
 	"\bposition\x18\x1d \x01(\x03R\bposition\x12\x16\n" +
-	"\x06claims\x18\x1e \x01(\x05R\x06claims\x1a;\n" +
+	"\x06claims\x18\x1e \x01(\x05R\x06claims\x12\x14\n" +
+	"\x05depth\x18\x1f \x01(\x05R\x05depth\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x0f\x10\x10J\x04\b\x17\x10\x18\"\xa7\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x0f\x10\x10J\x04\b\x17\x10\x18\"h\n" +
 	"\n" +
 	"Suspension\x12\x17\n" +
-	"\astep_id\x18\x01 \x01(\tR\x06stepId\x12`\n" +
-	"\x11awaiting_children\x18\x02 \x03(\v23.holdfast.state.v1.Suspension.AwaitingChildrenEntryR\x10awaitingChildren\x12\x19\n" +
+	"\astep_id\x18\x01 \x01(\tR\x06stepId\x12\x19\n" +
 	"\btrace_id\x18\x03 \x01(\tR\atraceId\x12 \n" +
 	"\froot_span_id\x18\x04 \x01(\tR\n" +
-	"rootSpanId\x1aa\n" +
-	"\x15AwaitingChildrenEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
-	"\x05value\x18\x02 \x01(\v2\x1c.holdfast.state.v1.ChildWaitR\x05value:\x028\x01\"g\n" +
-	"\tChildWait\x12 \n" +
-	"\ftool_call_id\x18\x01 \x01(\tR\n" +
-	"toolCallId\x128\n" +
-	"\x06status\x18\x02 \x01(\x0e2 .holdfast.state.v1.SessionStatusR\x06status\"d\n" +
+	"rootSpanIdJ\x04\b\x02\x10\x03\"d\n" +
 	"\fInterruption\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12%\n" +
@@ -2989,14 +3025,21 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"consumedAt\x12>\n" +
 	"\vlate_answer\x18\x11 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\n" +
 	"lateAnswer\x12\x17\n" +
-	"\alate_at\x18\x12 \x01(\x03R\x06lateAt\"\xc2\x01\n" +
+	"\alate_at\x18\x12 \x01(\x03R\x06lateAt\"\xf7\x01\n" +
 	"\n" +
 	"CallAnswer\x12\x18\n" +
 	"\x06result\x18\x01 \x01(\tH\x00R\x06result\x12\x16\n" +
 	"\x05error\x18\x02 \x01(\tH\x00R\x05error\x12?\n" +
-	"\bapproval\x18\x03 \x01(\v2!.holdfast.state.v1.ApprovalAnswerH\x00R\bapproval\x127\n" +
+	"\bapproval\x18\x03 \x01(\v2!.holdfast.state.v1.ApprovalAnswerH\x00R\bapproval\x123\n" +
+	"\x05child\x18\x05 \x01(\v2\x1b.holdfast.state.v1.ChildEndH\x00R\x05child\x127\n" +
 	"\x06source\x18\x04 \x01(\x0e2\x1f.holdfast.state.v1.AnswerSourceR\x06sourceB\b\n" +
-	"\x06answer\"e\n" +
+	"\x06answer\"\xb7\x01\n" +
+	"\bChildEnd\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x128\n" +
+	"\x06status\x18\x02 \x01(\x0e2 .holdfast.state.v1.SessionStatusR\x06status\x12\x1c\n" +
+	"\x06output\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\x124\n" +
+	"\afailure\x18\x04 \x01(\v2\x1a.holdfast.state.v1.FailureR\afailure\"e\n" +
 	"\x0eApprovalAnswer\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x1a\n" +
@@ -3065,16 +3108,18 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\bStopKind\x12\x19\n" +
 	"\x15STOP_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13STOP_KIND_INTERRUPT\x10\x01\x12\x13\n" +
-	"\x0fSTOP_KIND_ABORT\x10\x02*X\n" +
+	"\x0fSTOP_KIND_ABORT\x10\x02*q\n" +
 	"\bCallKind\x12\x19\n" +
 	"\x15CALL_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15CALL_KIND_CLIENT_TOOL\x10\x01\x12\x16\n" +
-	"\x12CALL_KIND_APPROVAL\x10\x02*\x7f\n" +
+	"\x12CALL_KIND_APPROVAL\x10\x02\x12\x17\n" +
+	"\x13CALL_KIND_SUB_AGENT\x10\x03*\x98\x01\n" +
 	"\fAnswerSource\x12\x1d\n" +
 	"\x19ANSWER_SOURCE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14ANSWER_SOURCE_CLIENT\x10\x01\x12\x19\n" +
 	"\x15ANSWER_SOURCE_TIMEOUT\x10\x02\x12\x1b\n" +
-	"\x17ANSWER_SOURCE_ABANDONED\x10\x03*s\n" +
+	"\x17ANSWER_SOURCE_ABANDONED\x10\x03\x12\x17\n" +
+	"\x13ANSWER_SOURCE_CHILD\x10\x04*s\n" +
 	"\x0eSubSessionMode\x12 \n" +
 	"\x1cSUB_SESSION_MODE_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aSUB_SESSION_MODE_EPHEMERAL\x10\x01\x12\x1f\n" +
@@ -3097,7 +3142,7 @@ func file_holdfast_state_v1_model_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_state_v1_model_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_holdfast_state_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_holdfast_state_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_holdfast_state_v1_model_proto_goTypes = []any{
 	(SessionStatus)(0),        // 0: holdfast.state.v1.SessionStatus
 	(RunStatus)(0),            // 1: holdfast.state.v1.RunStatus
@@ -3110,72 +3155,71 @@ var file_holdfast_state_v1_model_proto_goTypes = []any{
 	(SubSessionLocation)(0),   // 8: holdfast.state.v1.SubSessionLocation
 	(*Session)(nil),           // 9: holdfast.state.v1.Session
 	(*Suspension)(nil),        // 10: holdfast.state.v1.Suspension
-	(*ChildWait)(nil),         // 11: holdfast.state.v1.ChildWait
-	(*Interruption)(nil),      // 12: holdfast.state.v1.Interruption
-	(*Failure)(nil),           // 13: holdfast.state.v1.Failure
-	(*Run)(nil),               // 14: holdfast.state.v1.Run
-	(*Stop)(nil),              // 15: holdfast.state.v1.Stop
-	(*StoredMessage)(nil),     // 16: holdfast.state.v1.StoredMessage
-	(*StoredStep)(nil),        // 17: holdfast.state.v1.StoredStep
-	(*Journal)(nil),           // 18: holdfast.state.v1.Journal
-	(*CallResult)(nil),        // 19: holdfast.state.v1.CallResult
-	(*StateOp)(nil),           // 20: holdfast.state.v1.StateOp
-	(*UsageEntry)(nil),        // 21: holdfast.state.v1.UsageEntry
-	(*TokenUsage)(nil),        // 22: holdfast.state.v1.TokenUsage
-	(*ToolUsage)(nil),         // 23: holdfast.state.v1.ToolUsage
-	(*CustomUsage)(nil),       // 24: holdfast.state.v1.CustomUsage
-	(*Call)(nil),              // 25: holdfast.state.v1.Call
-	(*CallAnswer)(nil),        // 26: holdfast.state.v1.CallAnswer
+	(*Interruption)(nil),      // 11: holdfast.state.v1.Interruption
+	(*Failure)(nil),           // 12: holdfast.state.v1.Failure
+	(*Run)(nil),               // 13: holdfast.state.v1.Run
+	(*Stop)(nil),              // 14: holdfast.state.v1.Stop
+	(*StoredMessage)(nil),     // 15: holdfast.state.v1.StoredMessage
+	(*StoredStep)(nil),        // 16: holdfast.state.v1.StoredStep
+	(*Journal)(nil),           // 17: holdfast.state.v1.Journal
+	(*CallResult)(nil),        // 18: holdfast.state.v1.CallResult
+	(*StateOp)(nil),           // 19: holdfast.state.v1.StateOp
+	(*UsageEntry)(nil),        // 20: holdfast.state.v1.UsageEntry
+	(*TokenUsage)(nil),        // 21: holdfast.state.v1.TokenUsage
+	(*ToolUsage)(nil),         // 22: holdfast.state.v1.ToolUsage
+	(*CustomUsage)(nil),       // 23: holdfast.state.v1.CustomUsage
+	(*Call)(nil),              // 24: holdfast.state.v1.Call
+	(*CallAnswer)(nil),        // 25: holdfast.state.v1.CallAnswer
+	(*ChildEnd)(nil),          // 26: holdfast.state.v1.ChildEnd
 	(*ApprovalAnswer)(nil),    // 27: holdfast.state.v1.ApprovalAnswer
 	(*SubSession)(nil),        // 28: holdfast.state.v1.SubSession
 	(*Checkpoint)(nil),        // 29: holdfast.state.v1.Checkpoint
 	nil,                       // 30: holdfast.state.v1.Session.MetadataEntry
-	nil,                       // 31: holdfast.state.v1.Suspension.AwaitingChildrenEntry
-	(*v1.Usage)(nil),          // 32: holdfast.event.v1.Usage
-	(*v1.Message)(nil),        // 33: holdfast.event.v1.Message
-	(*v1.StepRecord)(nil),     // 34: holdfast.event.v1.StepRecord
-	(*v1.ToolResultPart)(nil), // 35: holdfast.event.v1.ToolResultPart
+	(*v1.Usage)(nil),          // 31: holdfast.event.v1.Usage
+	(*v1.Message)(nil),        // 32: holdfast.event.v1.Message
+	(*v1.StepRecord)(nil),     // 33: holdfast.event.v1.StepRecord
+	(*v1.ToolResultPart)(nil), // 34: holdfast.event.v1.ToolResultPart
 }
 var file_holdfast_state_v1_model_proto_depIdxs = []int32{
 	0,  // 0: holdfast.state.v1.Session.status:type_name -> holdfast.state.v1.SessionStatus
-	13, // 1: holdfast.state.v1.Session.failure:type_name -> holdfast.state.v1.Failure
+	12, // 1: holdfast.state.v1.Session.failure:type_name -> holdfast.state.v1.Failure
 	30, // 2: holdfast.state.v1.Session.metadata:type_name -> holdfast.state.v1.Session.MetadataEntry
 	10, // 3: holdfast.state.v1.Session.suspension:type_name -> holdfast.state.v1.Suspension
-	12, // 4: holdfast.state.v1.Session.interruption:type_name -> holdfast.state.v1.Interruption
-	31, // 5: holdfast.state.v1.Suspension.awaiting_children:type_name -> holdfast.state.v1.Suspension.AwaitingChildrenEntry
-	0,  // 6: holdfast.state.v1.ChildWait.status:type_name -> holdfast.state.v1.SessionStatus
-	1,  // 7: holdfast.state.v1.Run.status:type_name -> holdfast.state.v1.RunStatus
-	13, // 8: holdfast.state.v1.Run.failure:type_name -> holdfast.state.v1.Failure
-	3,  // 9: holdfast.state.v1.Run.entry:type_name -> holdfast.state.v1.RunEntry
-	15, // 10: holdfast.state.v1.Run.stop:type_name -> holdfast.state.v1.Stop
-	2,  // 11: holdfast.state.v1.Run.on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	32, // 12: holdfast.state.v1.Run.usage:type_name -> holdfast.event.v1.Usage
-	4,  // 13: holdfast.state.v1.Stop.kind:type_name -> holdfast.state.v1.StopKind
-	33, // 14: holdfast.state.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
-	33, // 15: holdfast.state.v1.StoredStep.messages:type_name -> holdfast.event.v1.Message
-	34, // 16: holdfast.state.v1.StoredStep.record:type_name -> holdfast.event.v1.StepRecord
-	33, // 17: holdfast.state.v1.Journal.plan:type_name -> holdfast.event.v1.Message
-	19, // 18: holdfast.state.v1.Journal.results:type_name -> holdfast.state.v1.CallResult
-	21, // 19: holdfast.state.v1.Journal.usage:type_name -> holdfast.state.v1.UsageEntry
-	20, // 20: holdfast.state.v1.Journal.ops:type_name -> holdfast.state.v1.StateOp
-	35, // 21: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
-	20, // 22: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
-	21, // 23: holdfast.state.v1.CallResult.usage:type_name -> holdfast.state.v1.UsageEntry
-	22, // 24: holdfast.state.v1.UsageEntry.tokens:type_name -> holdfast.state.v1.TokenUsage
-	23, // 25: holdfast.state.v1.UsageEntry.tool:type_name -> holdfast.state.v1.ToolUsage
-	23, // 26: holdfast.state.v1.UsageEntry.sub_agent:type_name -> holdfast.state.v1.ToolUsage
-	24, // 27: holdfast.state.v1.UsageEntry.custom:type_name -> holdfast.state.v1.CustomUsage
-	5,  // 28: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
-	33, // 29: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
-	26, // 30: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
-	26, // 31: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
-	27, // 32: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
-	6,  // 33: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
-	0,  // 34: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
-	7,  // 35: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
-	8,  // 36: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
-	0,  // 37: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
-	11, // 38: holdfast.state.v1.Suspension.AwaitingChildrenEntry.value:type_name -> holdfast.state.v1.ChildWait
+	11, // 4: holdfast.state.v1.Session.interruption:type_name -> holdfast.state.v1.Interruption
+	1,  // 5: holdfast.state.v1.Run.status:type_name -> holdfast.state.v1.RunStatus
+	12, // 6: holdfast.state.v1.Run.failure:type_name -> holdfast.state.v1.Failure
+	3,  // 7: holdfast.state.v1.Run.entry:type_name -> holdfast.state.v1.RunEntry
+	14, // 8: holdfast.state.v1.Run.stop:type_name -> holdfast.state.v1.Stop
+	2,  // 9: holdfast.state.v1.Run.on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	31, // 10: holdfast.state.v1.Run.usage:type_name -> holdfast.event.v1.Usage
+	4,  // 11: holdfast.state.v1.Stop.kind:type_name -> holdfast.state.v1.StopKind
+	32, // 12: holdfast.state.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
+	32, // 13: holdfast.state.v1.StoredStep.messages:type_name -> holdfast.event.v1.Message
+	33, // 14: holdfast.state.v1.StoredStep.record:type_name -> holdfast.event.v1.StepRecord
+	32, // 15: holdfast.state.v1.Journal.plan:type_name -> holdfast.event.v1.Message
+	18, // 16: holdfast.state.v1.Journal.results:type_name -> holdfast.state.v1.CallResult
+	20, // 17: holdfast.state.v1.Journal.usage:type_name -> holdfast.state.v1.UsageEntry
+	19, // 18: holdfast.state.v1.Journal.ops:type_name -> holdfast.state.v1.StateOp
+	34, // 19: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
+	19, // 20: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
+	20, // 21: holdfast.state.v1.CallResult.usage:type_name -> holdfast.state.v1.UsageEntry
+	21, // 22: holdfast.state.v1.UsageEntry.tokens:type_name -> holdfast.state.v1.TokenUsage
+	22, // 23: holdfast.state.v1.UsageEntry.tool:type_name -> holdfast.state.v1.ToolUsage
+	22, // 24: holdfast.state.v1.UsageEntry.sub_agent:type_name -> holdfast.state.v1.ToolUsage
+	23, // 25: holdfast.state.v1.UsageEntry.custom:type_name -> holdfast.state.v1.CustomUsage
+	5,  // 26: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
+	32, // 27: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
+	25, // 28: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
+	25, // 29: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
+	27, // 30: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
+	26, // 31: holdfast.state.v1.CallAnswer.child:type_name -> holdfast.state.v1.ChildEnd
+	6,  // 32: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
+	0,  // 33: holdfast.state.v1.ChildEnd.status:type_name -> holdfast.state.v1.SessionStatus
+	12, // 34: holdfast.state.v1.ChildEnd.failure:type_name -> holdfast.state.v1.Failure
+	0,  // 35: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
+	7,  // 36: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
+	8,  // 37: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
+	0,  // 38: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
 	39, // [39:39] is the sub-list for method output_type
 	39, // [39:39] is the sub-list for method input_type
 	39, // [39:39] is the sub-list for extension type_name
@@ -3188,21 +3232,22 @@ func file_holdfast_state_v1_model_proto_init() {
 	if File_holdfast_state_v1_model_proto != nil {
 		return
 	}
-	file_holdfast_state_v1_model_proto_msgTypes[11].OneofWrappers = []any{
+	file_holdfast_state_v1_model_proto_msgTypes[10].OneofWrappers = []any{
 		(*StateOp_Replace)(nil),
 		(*StateOp_Append)(nil),
 		(*StateOp_Delete)(nil),
 	}
-	file_holdfast_state_v1_model_proto_msgTypes[12].OneofWrappers = []any{
+	file_holdfast_state_v1_model_proto_msgTypes[11].OneofWrappers = []any{
 		(*UsageEntry_Tokens)(nil),
 		(*UsageEntry_Tool)(nil),
 		(*UsageEntry_SubAgent)(nil),
 		(*UsageEntry_Custom)(nil),
 	}
-	file_holdfast_state_v1_model_proto_msgTypes[17].OneofWrappers = []any{
+	file_holdfast_state_v1_model_proto_msgTypes[16].OneofWrappers = []any{
 		(*CallAnswer_Result)(nil),
 		(*CallAnswer_Error)(nil),
 		(*CallAnswer_Approval)(nil),
+		(*CallAnswer_Child)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3210,7 +3255,7 @@ func file_holdfast_state_v1_model_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_model_proto_rawDesc), len(file_holdfast_state_v1_model_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   23,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -797,6 +797,9 @@ type CommitStepRequest struct {
 	SubSessions []*SubSession `protobuf:"bytes,13,rep,name=sub_sessions,json=subSessions,proto3" json:"sub_sessions,omitempty"`
 	// For an outcome that suspends.
 	Suspension *Suspension `protobuf:"bytes,14,opt,name=suspension,proto3" json:"suspension,omitempty"`
+	// Sub-sessions that begin in the same transaction, with a queued run each. They inherit
+	// the user, the organization and the trace. The end of each answers its call.
+	NewSubSessions []*NewSubSession `protobuf:"bytes,17,rep,name=new_sub_sessions,json=newSubSessions,proto3" json:"new_sub_sessions,omitempty"`
 	// What readers saw of the step in addition to its messages. At most 8 MiB:
 	// INVALID_ARGUMENT (RECORD_TOO_LARGE).
 	Record        *v1.StepRecord `protobuf:"bytes,16,opt,name=record,proto3" json:"record,omitempty"`
@@ -918,11 +921,126 @@ func (x *CommitStepRequest) GetSuspension() *Suspension {
 	return nil
 }
 
+func (x *CommitStepRequest) GetNewSubSessions() []*NewSubSession {
+	if x != nil {
+		return x.NewSubSessions
+	}
+	return nil
+}
+
 func (x *CommitStepRequest) GetRecord() *v1.StepRecord {
 	if x != nil {
 		return x.Record
 	}
 	return nil
+}
+
+// NewSubSession is a sub-session of the committing session.
+type NewSubSession struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Not guessable, since it is also the key to the sub-session's stream.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	AgentType string `protobuf:"bytes,2,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	// A call of the same request, of kind SUB_AGENT.
+	ToolCallId string `protobuf:"bytes,3,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	// Unspecified means EPHEMERAL.
+	Mode SubSessionMode `protobuf:"varint,4,opt,name=mode,proto3,enum=holdfast.state.v1.SubSessionMode" json:"mode,omitempty"`
+	// The name of a persistent sub-session.
+	Name string `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	// The first messages; users' messages as in StartRunRequest.
+	Messages []*v1.Message `protobuf:"bytes,6,rep,name=messages,proto3" json:"messages,omitempty"`
+	// The initial custom state, a JSON object; empty means {}.
+	CustomState string `protobuf:"bytes,7,opt,name=custom_state,json=customState,proto3" json:"custom_state,omitempty"`
+	// As StartRunRequest.timeout_ms.
+	TimeoutMs     int64 `protobuf:"varint,8,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NewSubSession) Reset() {
+	*x = NewSubSession{}
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NewSubSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NewSubSession) ProtoMessage() {}
+
+func (x *NewSubSession) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NewSubSession.ProtoReflect.Descriptor instead.
+func (*NewSubSession) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *NewSubSession) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *NewSubSession) GetAgentType() string {
+	if x != nil {
+		return x.AgentType
+	}
+	return ""
+}
+
+func (x *NewSubSession) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
+func (x *NewSubSession) GetMode() SubSessionMode {
+	if x != nil {
+		return x.Mode
+	}
+	return SubSessionMode_SUB_SESSION_MODE_UNSPECIFIED
+}
+
+func (x *NewSubSession) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NewSubSession) GetMessages() []*v1.Message {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *NewSubSession) GetCustomState() string {
+	if x != nil {
+		return x.CustomState
+	}
+	return ""
+}
+
+func (x *NewSubSession) GetTimeoutMs() int64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
 }
 
 type ConsumedCall struct {
@@ -936,7 +1054,7 @@ type ConsumedCall struct {
 
 func (x *ConsumedCall) Reset() {
 	*x = ConsumedCall{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -948,7 +1066,7 @@ func (x *ConsumedCall) String() string {
 func (*ConsumedCall) ProtoMessage() {}
 
 func (x *ConsumedCall) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -961,7 +1079,7 @@ func (x *ConsumedCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumedCall.ProtoReflect.Descriptor instead.
 func (*ConsumedCall) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ConsumedCall) GetToolCallId() string {
@@ -994,7 +1112,7 @@ type CommitStepResponse struct {
 
 func (x *CommitStepResponse) Reset() {
 	*x = CommitStepResponse{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1124,7 @@ func (x *CommitStepResponse) String() string {
 func (*CommitStepResponse) ProtoMessage() {}
 
 func (x *CommitStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1137,7 @@ func (x *CommitStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitStepResponse.ProtoReflect.Descriptor instead.
 func (*CommitStepResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{14}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CommitStepResponse) GetCheckpointId() string {
@@ -1077,7 +1195,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1207,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1220,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Outcome) GetStatus() RunStatus {
@@ -1159,7 +1277,7 @@ type FinishRunRequest struct {
 
 func (x *FinishRunRequest) Reset() {
 	*x = FinishRunRequest{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1171,7 +1289,7 @@ func (x *FinishRunRequest) String() string {
 func (*FinishRunRequest) ProtoMessage() {}
 
 func (x *FinishRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1184,7 +1302,7 @@ func (x *FinishRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRunRequest.ProtoReflect.Descriptor instead.
 func (*FinishRunRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FinishRunRequest) GetRun() *RunRef {
@@ -1217,7 +1335,7 @@ type FinishRunResponse struct {
 
 func (x *FinishRunResponse) Reset() {
 	*x = FinishRunResponse{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1347,7 @@ func (x *FinishRunResponse) String() string {
 func (*FinishRunResponse) ProtoMessage() {}
 
 func (x *FinishRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1360,7 @@ func (x *FinishRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRunResponse.ProtoReflect.Descriptor instead.
 func (*FinishRunResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{17}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FinishRunResponse) GetVersion() int64 {
@@ -1266,7 +1384,7 @@ type ReleaseRunRequest struct {
 
 func (x *ReleaseRunRequest) Reset() {
 	*x = ReleaseRunRequest{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +1396,7 @@ func (x *ReleaseRunRequest) String() string {
 func (*ReleaseRunRequest) ProtoMessage() {}
 
 func (x *ReleaseRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +1409,7 @@ func (x *ReleaseRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRunRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRunRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{18}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReleaseRunRequest) GetRun() *RunRef {
@@ -1323,7 +1441,7 @@ type ReleaseRunResponse struct {
 
 func (x *ReleaseRunResponse) Reset() {
 	*x = ReleaseRunResponse{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1453,7 @@ func (x *ReleaseRunResponse) String() string {
 func (*ReleaseRunResponse) ProtoMessage() {}
 
 func (x *ReleaseRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1466,7 @@ func (x *ReleaseRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRunResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseRunResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{19}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{20}
 }
 
 var File_holdfast_state_v1_work_proto protoreflect.FileDescriptor
@@ -1406,7 +1524,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x125\n" +
 	"\x06result\x18\x03 \x01(\v2\x1d.holdfast.state.v1.CallResultR\x06result\"2\n" +
 	"\x14RecordResultResponse\x12\x1a\n" +
-	"\brepeated\x18\x01 \x01(\bR\brepeated\"\xb0\x05\n" +
+	"\brepeated\x18\x01 \x01(\bR\brepeated\"\xfc\x05\n" +
 	"\x11CommitStepRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x126\n" +
@@ -1423,8 +1541,22 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\fsub_sessions\x18\r \x03(\v2\x1d.holdfast.state.v1.SubSessionR\vsubSessions\x12=\n" +
 	"\n" +
 	"suspension\x18\x0e \x01(\v2\x1d.holdfast.state.v1.SuspensionR\n" +
-	"suspension\x125\n" +
-	"\x06record\x18\x10 \x01(\v2\x1d.holdfast.event.v1.StepRecordR\x06recordJ\x04\b\x05\x10\x06J\x04\b\b\x10\tJ\x04\b\x0f\x10\x10\"L\n" +
+	"suspension\x12J\n" +
+	"\x10new_sub_sessions\x18\x11 \x03(\v2 .holdfast.state.v1.NewSubSessionR\x0enewSubSessions\x125\n" +
+	"\x06record\x18\x10 \x01(\v2\x1d.holdfast.event.v1.StepRecordR\x06recordJ\x04\b\x05\x10\x06J\x04\b\b\x10\tJ\x04\b\x0f\x10\x10\"\xba\x02\n" +
+	"\rNewSubSession\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"\n" +
+	"agent_type\x18\x02 \x01(\tR\tagentType\x12 \n" +
+	"\ftool_call_id\x18\x03 \x01(\tR\n" +
+	"toolCallId\x125\n" +
+	"\x04mode\x18\x04 \x01(\x0e2!.holdfast.state.v1.SubSessionModeR\x04mode\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\x126\n" +
+	"\bmessages\x18\x06 \x03(\v2\x1a.holdfast.event.v1.MessageR\bmessages\x12'\n" +
+	"\fcustom_state\x18\a \x01(\tB\x04\xe8\xe0\x18\x01R\vcustomState\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\b \x01(\x03R\ttimeoutMs\"L\n" +
 	"\fConsumedCall\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1a\n" +
@@ -1477,7 +1609,7 @@ func file_holdfast_state_v1_work_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_work_proto_rawDescData
 }
 
-var file_holdfast_state_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_holdfast_state_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_holdfast_state_v1_work_proto_goTypes = []any{
 	(*ClaimRunsRequest)(nil),     // 0: holdfast.state.v1.ClaimRunsRequest
 	(*ClaimRunsResponse)(nil),    // 1: holdfast.state.v1.ClaimRunsResponse
@@ -1492,89 +1624,94 @@ var file_holdfast_state_v1_work_proto_goTypes = []any{
 	(*RecordResultRequest)(nil),  // 10: holdfast.state.v1.RecordResultRequest
 	(*RecordResultResponse)(nil), // 11: holdfast.state.v1.RecordResultResponse
 	(*CommitStepRequest)(nil),    // 12: holdfast.state.v1.CommitStepRequest
-	(*ConsumedCall)(nil),         // 13: holdfast.state.v1.ConsumedCall
-	(*CommitStepResponse)(nil),   // 14: holdfast.state.v1.CommitStepResponse
-	(*Outcome)(nil),              // 15: holdfast.state.v1.Outcome
-	(*FinishRunRequest)(nil),     // 16: holdfast.state.v1.FinishRunRequest
-	(*FinishRunResponse)(nil),    // 17: holdfast.state.v1.FinishRunResponse
-	(*ReleaseRunRequest)(nil),    // 18: holdfast.state.v1.ReleaseRunRequest
-	(*ReleaseRunResponse)(nil),   // 19: holdfast.state.v1.ReleaseRunResponse
-	(*Agent)(nil),                // 20: holdfast.state.v1.Agent
-	(*Session)(nil),              // 21: holdfast.state.v1.Session
-	(*Run)(nil),                  // 22: holdfast.state.v1.Run
-	(*Journal)(nil),              // 23: holdfast.state.v1.Journal
-	(*StoredMessage)(nil),        // 24: holdfast.state.v1.StoredMessage
-	(*Call)(nil),                 // 25: holdfast.state.v1.Call
-	(*TokenSums)(nil),            // 26: holdfast.state.v1.TokenSums
-	(*Stop)(nil),                 // 27: holdfast.state.v1.Stop
-	(*v1.Message)(nil),           // 28: holdfast.event.v1.Message
-	(*UsageEntry)(nil),           // 29: holdfast.state.v1.UsageEntry
-	(*StateOp)(nil),              // 30: holdfast.state.v1.StateOp
-	(*CallResult)(nil),           // 31: holdfast.state.v1.CallResult
-	(*SubSession)(nil),           // 32: holdfast.state.v1.SubSession
-	(*Suspension)(nil),           // 33: holdfast.state.v1.Suspension
-	(*v1.StepRecord)(nil),        // 34: holdfast.event.v1.StepRecord
-	(RunStatus)(0),               // 35: holdfast.state.v1.RunStatus
-	(*Failure)(nil),              // 36: holdfast.state.v1.Failure
-	(*v1.Usage)(nil),             // 37: holdfast.event.v1.Usage
+	(*NewSubSession)(nil),        // 13: holdfast.state.v1.NewSubSession
+	(*ConsumedCall)(nil),         // 14: holdfast.state.v1.ConsumedCall
+	(*CommitStepResponse)(nil),   // 15: holdfast.state.v1.CommitStepResponse
+	(*Outcome)(nil),              // 16: holdfast.state.v1.Outcome
+	(*FinishRunRequest)(nil),     // 17: holdfast.state.v1.FinishRunRequest
+	(*FinishRunResponse)(nil),    // 18: holdfast.state.v1.FinishRunResponse
+	(*ReleaseRunRequest)(nil),    // 19: holdfast.state.v1.ReleaseRunRequest
+	(*ReleaseRunResponse)(nil),   // 20: holdfast.state.v1.ReleaseRunResponse
+	(*Agent)(nil),                // 21: holdfast.state.v1.Agent
+	(*Session)(nil),              // 22: holdfast.state.v1.Session
+	(*Run)(nil),                  // 23: holdfast.state.v1.Run
+	(*Journal)(nil),              // 24: holdfast.state.v1.Journal
+	(*StoredMessage)(nil),        // 25: holdfast.state.v1.StoredMessage
+	(*Call)(nil),                 // 26: holdfast.state.v1.Call
+	(*TokenSums)(nil),            // 27: holdfast.state.v1.TokenSums
+	(*Stop)(nil),                 // 28: holdfast.state.v1.Stop
+	(*v1.Message)(nil),           // 29: holdfast.event.v1.Message
+	(*UsageEntry)(nil),           // 30: holdfast.state.v1.UsageEntry
+	(*StateOp)(nil),              // 31: holdfast.state.v1.StateOp
+	(*CallResult)(nil),           // 32: holdfast.state.v1.CallResult
+	(*SubSession)(nil),           // 33: holdfast.state.v1.SubSession
+	(*Suspension)(nil),           // 34: holdfast.state.v1.Suspension
+	(*v1.StepRecord)(nil),        // 35: holdfast.event.v1.StepRecord
+	(SubSessionMode)(0),          // 36: holdfast.state.v1.SubSessionMode
+	(RunStatus)(0),               // 37: holdfast.state.v1.RunStatus
+	(*Failure)(nil),              // 38: holdfast.state.v1.Failure
+	(*v1.Usage)(nil),             // 39: holdfast.event.v1.Usage
 }
 var file_holdfast_state_v1_work_proto_depIdxs = []int32{
-	20, // 0: holdfast.state.v1.ClaimRunsRequest.agents:type_name -> holdfast.state.v1.Agent
+	21, // 0: holdfast.state.v1.ClaimRunsRequest.agents:type_name -> holdfast.state.v1.Agent
 	2,  // 1: holdfast.state.v1.ClaimRunsResponse.execute:type_name -> holdfast.state.v1.Claim
 	6,  // 2: holdfast.state.v1.ClaimRunsResponse.stop:type_name -> holdfast.state.v1.StoppedRun
-	21, // 3: holdfast.state.v1.Claim.session:type_name -> holdfast.state.v1.Session
-	22, // 4: holdfast.state.v1.Claim.run:type_name -> holdfast.state.v1.Run
-	23, // 5: holdfast.state.v1.Claim.journal:type_name -> holdfast.state.v1.Journal
-	24, // 6: holdfast.state.v1.Claim.messages:type_name -> holdfast.state.v1.StoredMessage
-	25, // 7: holdfast.state.v1.Claim.calls:type_name -> holdfast.state.v1.Call
-	26, // 8: holdfast.state.v1.Claim.used:type_name -> holdfast.state.v1.TokenSums
+	22, // 3: holdfast.state.v1.Claim.session:type_name -> holdfast.state.v1.Session
+	23, // 4: holdfast.state.v1.Claim.run:type_name -> holdfast.state.v1.Run
+	24, // 5: holdfast.state.v1.Claim.journal:type_name -> holdfast.state.v1.Journal
+	25, // 6: holdfast.state.v1.Claim.messages:type_name -> holdfast.state.v1.StoredMessage
+	26, // 7: holdfast.state.v1.Claim.calls:type_name -> holdfast.state.v1.Call
+	27, // 8: holdfast.state.v1.Claim.used:type_name -> holdfast.state.v1.TokenSums
 	4,  // 9: holdfast.state.v1.HeartbeatRequest.held:type_name -> holdfast.state.v1.HeldRuns
 	6,  // 10: holdfast.state.v1.HeartbeatResponse.stops:type_name -> holdfast.state.v1.StoppedRun
-	27, // 11: holdfast.state.v1.StoppedRun.stop:type_name -> holdfast.state.v1.Stop
+	28, // 11: holdfast.state.v1.StoppedRun.stop:type_name -> holdfast.state.v1.Stop
 	7,  // 12: holdfast.state.v1.RecordPlanRequest.run:type_name -> holdfast.state.v1.RunRef
-	28, // 13: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
-	29, // 14: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	30, // 15: holdfast.state.v1.RecordPlanRequest.ops:type_name -> holdfast.state.v1.StateOp
+	29, // 13: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
+	30, // 14: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	31, // 15: holdfast.state.v1.RecordPlanRequest.ops:type_name -> holdfast.state.v1.StateOp
 	7,  // 16: holdfast.state.v1.RecordResultRequest.run:type_name -> holdfast.state.v1.RunRef
-	31, // 17: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
+	32, // 17: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
 	7,  // 18: holdfast.state.v1.CommitStepRequest.run:type_name -> holdfast.state.v1.RunRef
-	28, // 19: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
-	30, // 20: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
-	29, // 21: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	15, // 22: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	25, // 23: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
-	13, // 24: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
-	32, // 25: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
-	33, // 26: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
-	34, // 27: holdfast.state.v1.CommitStepRequest.record:type_name -> holdfast.event.v1.StepRecord
-	27, // 28: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
-	35, // 29: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
-	36, // 30: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
-	37, // 31: holdfast.state.v1.Outcome.usage:type_name -> holdfast.event.v1.Usage
-	7,  // 32: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	15, // 33: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	29, // 34: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	7,  // 35: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	29, // 36: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	0,  // 37: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
-	3,  // 38: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
-	8,  // 39: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
-	10, // 40: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
-	12, // 41: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
-	16, // 42: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
-	18, // 43: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
-	1,  // 44: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
-	5,  // 45: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
-	9,  // 46: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
-	11, // 47: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
-	14, // 48: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
-	17, // 49: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
-	19, // 50: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
-	44, // [44:51] is the sub-list for method output_type
-	37, // [37:44] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	29, // 19: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
+	31, // 20: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
+	30, // 21: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	16, // 22: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
+	26, // 23: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
+	14, // 24: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
+	33, // 25: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
+	34, // 26: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
+	13, // 27: holdfast.state.v1.CommitStepRequest.new_sub_sessions:type_name -> holdfast.state.v1.NewSubSession
+	35, // 28: holdfast.state.v1.CommitStepRequest.record:type_name -> holdfast.event.v1.StepRecord
+	36, // 29: holdfast.state.v1.NewSubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
+	29, // 30: holdfast.state.v1.NewSubSession.messages:type_name -> holdfast.event.v1.Message
+	28, // 31: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
+	37, // 32: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
+	38, // 33: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
+	39, // 34: holdfast.state.v1.Outcome.usage:type_name -> holdfast.event.v1.Usage
+	7,  // 35: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	16, // 36: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
+	30, // 37: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	7,  // 38: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	30, // 39: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	0,  // 40: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
+	3,  // 41: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
+	8,  // 42: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
+	10, // 43: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
+	12, // 44: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
+	17, // 45: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
+	19, // 46: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
+	1,  // 47: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
+	5,  // 48: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
+	9,  // 49: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
+	11, // 50: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
+	15, // 51: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
+	18, // 52: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
+	20, // 53: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
+	47, // [47:54] is the sub-list for method output_type
+	40, // [40:47] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_work_proto_init() }
@@ -1595,7 +1732,7 @@ func file_holdfast_state_v1_work_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_work_proto_rawDesc), len(file_holdfast_state_v1_work_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -82,9 +82,9 @@ type WorkServiceClient interface {
 	// (STEP_STALE). It is idempotent: a repetition of the last committed step under the same
 	// epoch returns the same response.
 	//
-	// An outcome that suspends comes with something to wait for: new `calls`, calls left open
-	// by an earlier step and not in `consumed_calls`, or children in `suspension`; otherwise
-	// it is INVALID_ARGUMENT (OUTCOME_INVALID). Everything becomes visible at once, with the
+	// An outcome that suspends comes with something to wait for: new `calls`, or calls left
+	// open by an earlier step and not in `consumed_calls`. SUSPENDED_AWAITING_CHILDREN needs a
+	// call of a sub-agent among them. Otherwise it is INVALID_ARGUMENT (OUTCOME_INVALID). Everything becomes visible at once, with the
 	// messages of the ended calls. If everything is already answered, the continuation is
 	// queued in the same transaction.
 	//
@@ -243,9 +243,9 @@ type WorkServiceServer interface {
 	// (STEP_STALE). It is idempotent: a repetition of the last committed step under the same
 	// epoch returns the same response.
 	//
-	// An outcome that suspends comes with something to wait for: new `calls`, calls left open
-	// by an earlier step and not in `consumed_calls`, or children in `suspension`; otherwise
-	// it is INVALID_ARGUMENT (OUTCOME_INVALID). Everything becomes visible at once, with the
+	// An outcome that suspends comes with something to wait for: new `calls`, or calls left
+	// open by an earlier step and not in `consumed_calls`. SUSPENDED_AWAITING_CHILDREN needs a
+	// call of a sub-agent among them. Otherwise it is INVALID_ARGUMENT (OUTCOME_INVALID). Everything becomes visible at once, with the
 	// messages of the ended calls. If everything is already answered, the continuation is
 	// queued in the same transaction.
 	//

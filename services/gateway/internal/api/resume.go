@@ -221,17 +221,15 @@ func unresumable(got *statev1.GetSessionResponse) string {
 // awaitedReason returns the reason for the wait of a suspended session: its own open calls, then
 // its children.
 func awaitedReason(got *statev1.GetSessionResponse) string {
+	reason := ""
 	for _, call := range got.GetCalls() {
-		if call.GetSessionId() == got.GetSession().GetSessionId() && call.GetRunId() != "" && call.GetAnswer() == nil {
+		switch {
+		case call.GetSessionId() != got.GetSession().GetSessionId() || call.GetRunId() == "" || call.GetAnswer() != nil:
+		case call.GetKind() == statev1.CallKind_CALL_KIND_SUB_AGENT:
+			reason = "awaiting_children"
+		default:
 			return "awaiting_answers"
 		}
 	}
-	for _, child := range got.GetSession().GetSuspension().GetAwaitingChildren() {
-		switch child.GetStatus() {
-		case statev1.SessionStatus_SESSION_STATUS_COMPLETED, statev1.SessionStatus_SESSION_STATUS_FAILED:
-		default:
-			return "awaiting_children"
-		}
-	}
-	return ""
+	return reason
 }

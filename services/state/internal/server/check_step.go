@@ -38,12 +38,40 @@ func (l Limits) checkCommit(r *statev1.CommitStepRequest) error {
 			return err
 		}
 	}
+	if err := l.checkNewSubSessions(r); err != nil {
+		return err
+	}
 	for _, c := range r.GetConsumedCalls() {
 		if err := checkID("an id of consumed_calls", c.GetToolCallId()); err != nil {
 			return err
 		}
 	}
 	return checkIDs("an id of told_calls", r.GetToldCalls())
+}
+
+// checkNewSubSessions gives Invalid (SUB_SESSION_INVALID), and the faults of a start with these
+// messages.
+func (l Limits) checkNewSubSessions(r *statev1.CommitStepRequest) error {
+	calls := map[string]bool{}
+	for _, c := range r.GetCalls() {
+		calls[c.GetToolCallId()] = c.GetKind() == statev1.CallKind_CALL_KIND_SUB_AGENT
+	}
+	for i, n := range r.GetNewSubSessions() {
+		if err := cmp.Or(checkID("new_sub_sessions' session_id", n.GetSessionId()),
+			checkID("new_sub_sessions' agent_type", n.GetAgentType()),
+			checkOptionalID("new_sub_sessions' name", n.GetName()),
+			checkMode(n.GetMode()),
+			checkTimeout(n.GetTimeoutMs()),
+			l.checkUserMessages(n.GetMessages(), false),
+			l.checkProperties(nil, nil, n.GetCustomState())); err != nil {
+			return err
+		}
+		if !calls[n.GetToolCallId()] {
+			return invalid("SUB_SESSION_INVALID", "new_sub_sessions[%d] answers call %q, which is no call of a sub-agent in the same step, or the call of another one", i, n.GetToolCallId())
+		}
+		delete(calls, n.GetToolCallId())
+	}
+	return nil
 }
 
 // checkResult gives Invalid (ID_INVALID, RESULT_INVALID), TooLarge (RESULT_TOO_LARGE).
@@ -102,14 +130,6 @@ func (l Limits) checkSuspension(r *statev1.CommitStepRequest) error {
 	if !session.Status(runStatusIn[r.GetOutcome().GetStatus()]).Suspended() {
 		return outcomeInvalid("a suspension needs an outcome that suspends")
 	}
-	if len(s.GetAwaitingChildren()) > l.Calls {
-		return outcomeInvalid("the session waits for %d sub-sessions; the limit is %d", len(s.GetAwaitingChildren()), l.Calls)
-	}
-	for id, wait := range s.GetAwaitingChildren() {
-		if err := cmp.Or(checkID("an awaited sub-session's id", id), checkOptionalID("an awaited sub-session's call", wait.GetToolCallId())); err != nil {
-			return err
-		}
-	}
 	return cmp.Or(checkOptionalID("suspension.step_id", s.GetStepId()),
 		checkOptionalID("suspension.trace_id", s.GetTraceId()),
 		checkOptionalID("suspension.root_span_id", s.GetRootSpanId()))
@@ -148,7 +168,7 @@ func (l Limits) checkCall(i int, c *statev1.Call) error {
 	case idProblem(c.GetToolName()) != "":
 		return callInvalid("the tool_name of calls[%d] %s", i, idProblem(c.GetToolName()))
 	case !known:
-		return callInvalid("calls[%d] is neither a client tool's call nor an approval", i)
+		return callInvalid("calls[%d] is no call of a client tool, approval or sub-agent", i)
 	case (kind == session.Approval) != (c.GetApprovalId() != ""):
 		return callInvalid("calls[%d]: an approval has an approval_id, a client tool's call has none", i)
 	case c.GetDeadlineAt() < 0:

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -86,8 +87,32 @@ func (s *workService) newCommit(r *statev1.CommitStepRequest) (session.Commit, e
 	if command.Calls, err = callsIn(r.GetCalls()); err != nil {
 		return session.Commit{}, err
 	}
+	if command.NewChildren, err = s.newChildrenIn(r.GetNewSubSessions(), command.Now); err != nil {
+		return session.Commit{}, err
+	}
 	command.Messages, err = messagesIn(r.GetMessages(), origin{runID: ref.RunID, step: r.GetStep(), now: command.Now})
 	return command, err
+}
+
+// newChildrenIn converts checked sub-sessions.
+func (s *workService) newChildrenIn(given []*statev1.NewSubSession, now session.Millis) ([]session.NewChild, error) {
+	var children []session.NewChild
+	for _, n := range given {
+		child := session.NewChild{
+			SessionID: n.GetSessionId(), AgentType: n.GetAgentType(), CallID: n.GetToolCallId(),
+			Mode: cmp.Or(modeIn[n.GetMode()], session.Ephemeral), Name: n.GetName(),
+			RunID: s.ids.run(), MessageID: s.ids.message(), State: cmp.Or(n.GetCustomState(), "{}"),
+		}
+		if timeout := n.GetTimeoutMs(); timeout > 0 {
+			child.DeadlineAt = now + session.Millis(timeout)
+		}
+		var err error
+		if child.Messages, err = messagesIn(n.GetMessages(), origin{runID: child.RunID, now: now, newID: s.ids}); err != nil {
+			return nil, err
+		}
+		children = append(children, child)
+	}
+	return children, nil
 }
 
 // checkpointID returns an id in the form of the specification. Its six random digits come from

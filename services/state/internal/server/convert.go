@@ -194,7 +194,7 @@ func newChildIn(p *statev1.Parent) session.Child {
 	return session.Child{CallID: p.GetToolCallId(), Mode: modeIn[p.GetMode()], Name: p.GetName()}
 }
 
-// suspensionIn returns what a suspended session waits for; nil if and only if the outcome does
+// suspensionIn returns the context of a suspended session; nil if and only if the outcome does
 // not suspend.
 func suspensionIn(r *statev1.CommitStepRequest) *session.Suspension {
 	if !session.Status(runStatusIn[r.GetOutcome().GetStatus()]).Suspended() {
@@ -204,12 +204,6 @@ func suspensionIn(r *statev1.CommitStepRequest) *session.Suspension {
 	out := &session.Suspension{StepID: given.GetStepId()}
 	if given.GetTraceId() != "" || given.GetRootSpanId() != "" {
 		out.Tracing = &session.Tracing{TraceID: given.GetTraceId(), RootSpanID: given.GetRootSpanId()}
-	}
-	for id, wait := range given.GetAwaitingChildren() {
-		if out.Children == nil {
-			out.Children = map[string]session.ChildWait{}
-		}
-		out.Children[id] = session.ChildWait{CallID: wait.GetToolCallId(), Status: statusIn[wait.GetStatus()]}
 	}
 	return out
 }

@@ -31,6 +31,31 @@ func abandonedAnswer() ([]byte, error) {
 		statev1.AnswerSource_ANSWER_SOURCE_ABANDONED)
 }
 
+// childEnd answers a call with the end of its child. The output is left out if the answer would
+// have more than room bytes.
+func childEnd(child *session.Session, status session.Status, room int) []byte {
+	end := &statev1.ChildEnd{SessionId: child.SessionID, Status: statusOut[status]}
+	switch {
+	case status == session.Completed && len(child.Output) > room-childEndBytes:
+		end.Status = statusOut[session.Failed]
+		end.Failure = &statev1.Failure{Error: "The output of the sub-agent is too large for its caller.", Code: "output_too_large"}
+	case status == session.Completed:
+		end.Output = child.Output
+	case status == session.Failed && child.Failure != nil:
+		end.Failure = failureOut(child.Failure)
+	case status == session.Failed:
+		end.Failure = &statev1.Failure{Error: "The session of the sub-agent was deleted."}
+	}
+	answer, err := encodeAnswer(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Child{Child: end}}, statev1.AnswerSource_ANSWER_SOURCE_CHILD)
+	if err != nil { // only texts that are not UTF-8 fail, and the output is checked JSON
+		panic(fmt.Sprintf("state: encode the end of a child: %v", err))
+	}
+	return answer
+}
+
+// childEndBytes is more than an answer of childEnd has beside the output.
+const childEndBytes = 1024
+
 // always returns the same answer for every call.
 func always(answer []byte) func(session.Call) []byte {
 	return func(session.Call) []byte { return answer }

@@ -60,6 +60,7 @@ var stopInKinds = inverse(stopOutKinds)
 var callKindOut = map[session.CallKind]statev1.CallKind{
 	session.ClientTool: statev1.CallKind_CALL_KIND_CLIENT_TOOL,
 	session.Approval:   statev1.CallKind_CALL_KIND_APPROVAL,
+	session.SubAgent:   statev1.CallKind_CALL_KIND_SUB_AGENT,
 }
 
 var callKindIn = inverse(callKindOut)

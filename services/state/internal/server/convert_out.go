@@ -13,7 +13,7 @@ import (
 
 func sessionOut(s *session.Session) *statev1.Session {
 	return &statev1.Session{
-		Tenant: s.Tenant, SessionId: s.SessionID, AgentType: s.AgentType, ParentSessionId: s.ParentID, RootSessionId: s.RootID,
+		Tenant: s.Tenant, SessionId: s.SessionID, AgentType: s.AgentType, ParentSessionId: s.ParentID, RootSessionId: s.RootID, Depth: s.Depth,
 		Status: statusOut[s.Status], Version: s.Version, Epoch: s.Epoch, Turn: s.Turn, StepCount: s.StepCount, ResumeCount: s.ResumeCount,
 		MessageCount: s.MessageCount, CustomState: s.State, Output: s.Output, Failure: failureOut(s.Failure),
 		Position: s.Position, Claims: s.Claims, CurrentRunId: s.CurrentRunID, CheckpointId: s.CheckpointID,
@@ -31,12 +31,6 @@ func suspensionOut(s *session.Suspension) *statev1.Suspension {
 	out := &statev1.Suspension{StepId: s.StepID}
 	if s.Tracing != nil {
 		out.TraceId, out.RootSpanId = s.Tracing.TraceID, s.Tracing.RootSpanID
-	}
-	for id, wait := range s.Children {
-		if out.AwaitingChildren == nil {
-			out.AwaitingChildren = map[string]*statev1.ChildWait{}
-		}
-		out.AwaitingChildren[id] = &statev1.ChildWait{ToolCallId: wait.CallID, Status: statusOut[wait.Status]}
 	}
 	return out
 }

@@ -191,8 +191,11 @@ func TestReasonsOfStepsTravel(t *testing.T) {
 				r.Outcome.Status = statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN
 			}), fault.Invalid, "OUTCOME_INVALID"},
 			{commit, change(func(r *statev1.CommitStepRequest) {
-				r.Suspension.AwaitingChildren = map[string]*statev1.ChildWait{"nobody": {}}
+				r.Calls = append(r.Calls, &statev1.Call{ToolCallId: "lost", ToolName: "subagent__a", Kind: statev1.CallKind_CALL_KIND_SUB_AGENT})
 			}), fault.Conflict, "CHILD_UNKNOWN"},
+			{commit, change(func(r *statev1.CommitStepRequest) {
+				r.NewSubSessions = []*statev1.NewSubSession{{SessionId: "n", AgentType: "a", ToolCallId: "unknown", Messages: []*eventv1.Message{userMessage("hi")}}}
+			}), fault.Invalid, "SUB_SESSION_INVALID"},
 			{commit, change(func(r *statev1.CommitStepRequest) { r.Suspension.StepId = "\n" }), fault.Invalid, "ID_INVALID"},
 			{commit, change(func(r *statev1.CommitStepRequest) { r.SubSessions = []*statev1.SubSession{{}} }), fault.Invalid, "ID_INVALID"},
 			{commit, change(func(r *statev1.CommitStepRequest) { r.Usage = []*statev1.UsageEntry{{}} }), fault.Invalid, "USAGE_INVALID"},

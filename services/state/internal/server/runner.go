@@ -18,6 +18,7 @@ type runner struct {
 	clock     clock
 	ids       ids
 	maxFamily int // sessions of one write
+	maxUnread int // bytes of unread answers of a session
 }
 
 // update runs a command on one session without consequences for its family: the session's
@@ -65,7 +66,7 @@ func spreadAll[A any](ctx context.Context, r *runner, handOver *scheduler.HandOv
 		if err != nil {
 			return nil, answer, err
 		}
-		family := session.Family{Now: now, NewID: r.ids.run, Targets: targets, Abandon: always(abandoned)}
+		family := session.Family{Now: now, NewID: r.ids.run, Targets: targets, Abandon: always(abandoned), ChildEnd: childEnd, MaxUnread: r.maxUnread}
 		changes, err := family.Propagate(views, own)
 		if err != nil {
 			return nil, answer, err

@@ -89,7 +89,7 @@ func TestAnswersFindTheSessionsOfTheFamilyThatWaitForThem(t *testing.T) {
 		b.start("root")
 		root := refTo(s.execute())
 		runs := map[string]string{}
-		wait := &statev1.Suspension{StepId: "x", AwaitingChildren: map[string]*statev1.ChildWait{}}
+		waits := endingStep(root, 1, statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN)
 		for _, id := range []string{"one", "two"} {
 			child := startOf(id)
 			child.Parent = &statev1.Parent{SessionId: "root", ToolCallId: "call_of_" + id}
@@ -98,10 +98,8 @@ func TestAnswersFindTheSessionsOfTheFamilyThatWaitForThem(t *testing.T) {
 			ref := refTo(s.execute())
 			b.commit(suspendingStep(ref, 1, id+"1", id+"2"))
 			runs[id] = ref.GetRunId()
-			wait.AwaitingChildren[id] = &statev1.ChildWait{ToolCallId: "call_of_" + id}
+			waits.Calls = append(waits.Calls, &statev1.Call{ToolCallId: "call_of_" + id, ToolName: "subagent__" + id, Kind: statev1.CallKind_CALL_KIND_SUB_AGENT})
 		}
-		waits := endingStep(root, 1, statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN)
-		waits.Suspension = wait
 		b.commit(waits)
 		got := b.submits("root", answersTo("two1", "one1", "two2")...)
 		b.became(got, outcome("two1", taken, "two", runs["two"]), outcome("one1", taken, "one", runs["one"]), outcome("two2", taken, "two", runs["two"]))

@@ -263,10 +263,10 @@ func TestAChildThatEndsWakesItsParent(t *testing.T) {
 		b.must(err)
 		child := refTo(s.execute())
 		wait := endingStep(parent, 1, statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN)
-		wait.Suspension = &statev1.Suspension{AwaitingChildren: map[string]*statev1.ChildWait{"child": {ToolCallId: "c1", Status: active}}}
+		wait.Calls = []*statev1.Call{{ToolCallId: "c1", ToolName: "subagent__child", Kind: statev1.CallKind_CALL_KIND_SUB_AGENT}}
 		b.commit(wait)
 		if got := b.get("parent"); len(got.GetSubSessions()) != 1 || got.GetSubSessions()[0].GetStatus() != active ||
-			got.GetSubSessions()[0].GetLocation() != statev1.SubSessionLocation_SUB_SESSION_LOCATION_LOCAL || got.GetSession().GetSuspension().GetAwaitingChildren()["child"].GetToolCallId() != "c1" {
+			got.GetSubSessions()[0].GetLocation() != statev1.SubSessionLocation_SUB_SESSION_LOCATION_LOCAL || got.GetCalls()[0].GetToolCallId() != "c1" {
 			t.Errorf("got %v, want it to wait for the child", got)
 		}
 		b.commit(suspendingStep(child, 1, "deep"))

@@ -1,7 +1,7 @@
 package session
 
-// Call is a call that a client or a human answers: a client tool, or the approval of a server
-// tool. One row holds the open call, its owner, its answer and the consumed answer, so
+// Call is a call that is answered from outside: a client tool, the approval of a server tool, or
+// a sub-agent, whose end is the answer. One row holds the open call, its owner, its answer and the consumed answer, so
 // readers never see one without the others.
 type Call struct {
 	CallID     string // unique in the family
@@ -39,6 +39,7 @@ type CallKind string
 const (
 	ClientTool CallKind = "client_tool"
 	Approval   CallKind = "approval"
+	SubAgent   CallKind = "sub_agent" // Child.CallID names the call; see Family
 )
 
 // AnswerKind is the source of an answer.
@@ -49,6 +50,7 @@ const (
 	AnswerClient    AnswerKind = "client"
 	AnswerTimeout   AnswerKind = "timeout"   // the deadline has passed
 	AnswerAbandoned AnswerKind = "abandoned" // the call was abandoned for a new message
+	AnswerChild     AnswerKind = "child"     // the child has ended
 )
 
 func (c Call) isOpen() bool { return c.Answer == "" }
@@ -57,10 +59,13 @@ func (c Call) isOpen() bool { return c.Answer == "" }
 // has not failed.
 func (c Call) isAwaited() bool { return c.isOpen() && c.RunID != "" }
 
-// CountAwaited counts the calls that hold suspended sessions.
+// awaitsChild reports whether the call waits for a child.
+func (c Call) awaitsChild() bool { return c.isOpen() && c.Kind == SubAgent }
+
+// CountAwaited counts the calls that hold suspended sessions and that a client has to answer.
 func CountAwaited(calls []Call) (n int) {
 	for _, call := range calls {
-		if call.isAwaited() {
+		if call.isAwaited() && !call.awaitsChild() {
 			n++
 		}
 	}

@@ -35,9 +35,10 @@ type Change struct {
 	Calls        []Call   // updated by id
 	Children     []Child  // inserted, or updated by id
 
-	newChild    *Child   // the record of a created session in its parent; for Family.Propagate
-	endChildren []string // ids of the children whose calls are undone; for Family.Propagate
-	endWaiting  bool     // the waiting runs end with the session; for Family.Propagate
+	// For Family.Propagate.
+	newChild    *Child     // the record of a created session in its parent
+	newChildren []NewChild // children that begin with the change
+	endWaiting  bool       // the waiting runs end with the session
 }
 
 // Rewind deletes the end of a session. What it names must exist.

@@ -11,7 +11,7 @@ import (
 type Child struct {
 	SessionID   string
 	AgentType   string
-	CallID      string // the parent's call that made the child
+	CallID      string // the parent's newest call for the child
 	Status      Status // as reported by a local child; may be old for a remote one
 	Mode        ChildMode
 	Name        string // of a persistent child
@@ -43,8 +43,6 @@ const (
 // value. The status of a local child is ignored, since the child reports it itself; the
 // status of a remote child is set by the caller.
 //
-// Family.Propagate continues a parent that has nothing else to wait for.
-//
 // Faults: NotFound (SESSION_NOT_FOUND), Conflict (LOCATION_FIXED, CHILD_UNKNOWN).
 type PutChild struct {
 	Key
@@ -53,7 +51,7 @@ type PutChild struct {
 }
 
 // Need lists the rows for Decide.
-func (c PutChild) Need() Need { return Need{Current: true, Calls: true, Children: true} }
+func (c PutChild) Need() Need { return Need{Children: true} }
 
 // Decide writes the child. The change is nil if the record stays the same.
 func (c PutChild) Decide(v *View) (*Change, error) {
@@ -71,7 +69,6 @@ func (c PutChild) Decide(v *View) (*Change, error) {
 		return nil, err
 	}
 	change.putChild(child, known)
-	s.Suspension, _ = s.Suspension.withChildStatus(child.SessionID, child.Status)
 	return change, nil
 }
 
@@ -149,42 +146,4 @@ func (c Commit) changeChildren(v *View, change *Change) error {
 		change.putChild(merged, known)
 	}
 	return nil
-}
-
-// withCurrentStatuses returns the suspension with the recorded statuses of its children: a
-// child may have ended before its parent suspended. Conflict (CHILD_UNKNOWN) for a child
-// without a record, which could never wake the session.
-func (s *Suspension) withCurrentStatuses(v *View, change *Change) (*Suspension, error) {
-	updated := Suspension{}
-	if s != nil {
-		updated = *s
-	}
-	updated.Children = nil
-	updated.KeepFor, updated.ExpiresAt, updated.ChildExpiries = 0, 0, nil
-	for id, wait := range s.awaitedChildren() {
-		child, known := childOf(slices.Concat(change.Children, v.Children), id)
-		if !known {
-			return nil, fault.New(fault.Conflict, "CHILD_UNKNOWN", "the suspension names a sub-session %q, which the session does not have; record it first", id)
-		}
-		wait.Status = child.Status
-		if updated.Children == nil {
-			updated.Children = map[string]ChildWait{}
-		}
-		updated.Children[id] = wait
-		if child.Location == Local && (child.Status == Active || child.Status.Suspended()) {
-			updated.setChildExpiry(id, 0) // until the child reports its expiry or its end
-		}
-	}
-	return &updated, nil
-}
-
-// endAwaitedChildren ends the local children of the suspension, because the calls they
-// work for are undone.
-func (change *Change) endAwaitedChildren(v *View) {
-	for id := range v.Session.Suspension.awaitedChildren() {
-		if child, known := childOf(v.Children, id); known && child.Location == Local && !child.Status.Terminal() {
-			change.endChildren = append(change.endChildren, id)
-		}
-	}
-	slices.Sort(change.endChildren)
 }

@@ -8,23 +8,20 @@ import (
 
 func put(child Child) PutChild { return PutChild{Key: sessionKey, Child: child, Now: 100} }
 
-func TestARemoteChildIsRecordedAndItsEndContinuesTheParent(t *testing.T) {
+func TestARemoteChildIsRecorded(t *testing.T) {
 	t.Parallel()
 	change, err := put(Child{SessionID: "far", Status: Active, Location: Remote, Remote: `{"url":"x"}`}).Decide(runningView())
 	must(t, err)
 	if row := change.Children[0]; change.Session.Children != 1 || row.Mode != Ephemeral || row.StartedAt != 100 || change.Session.Version != 8 {
 		t.Errorf("got %+v, session %+v", row, change.Session)
 	}
-	parent := suspendedView().withAwaitedChildren(map[string]Status{"far": Active})
+	parent := runningView().withChild("far", Active)
 	parent.Children[0].Location = Remote
-	for status, wakes := range map[Status]bool{SuspendedClientTool: false, Completed: true, Failed: true} {
-		c := put(Child{SessionID: "far", AgentType: "a", Status: status, Location: Remote})
-		got := newFamily(parent).run(t, "s", func(views ...*View) (*Change, error) { return c.Decide(views[0]) })["s"]
-		if (got.NewRun != nil) != wakes || got.Session.Version != 8 || got.Session.Children != 1 {
-			t.Errorf("%s: got session %+v, run %+v", status, got.Session, got.NewRun)
-		}
-		if row := got.Children[0]; row.Status != status || (row.CompletedAt == 100) != wakes {
-			t.Errorf("%s: got %+v", status, row)
+	for status, ended := range map[Status]bool{SuspendedClientTool: false, Completed: true, Failed: true} {
+		got, err := put(Child{SessionID: "far", AgentType: "a", Status: status, Location: Remote}).Decide(parent)
+		must(t, err)
+		if row := got.Children[0]; row.Status != status || (row.CompletedAt == 100) != ended || got.Session.Children != 1 {
+			t.Errorf("%s: got %+v, session %+v", status, row, got.Session)
 		}
 	}
 }
@@ -47,8 +44,6 @@ func TestAStepCannotRecordALocalChildWithoutASession(t *testing.T) {
 	for _, location := range []Location{Local, ""} {
 		c := Commit{
 			ClaimRef: ref, Step: 4, Children: []Child{{SessionID: "ghost", Status: Active, Location: location}},
-			Outcome:    &Outcome{Status: RunSuspendedAwaitingChildren},
-			Suspension: &Suspension{Children: map[string]ChildWait{"ghost": {}}},
 		}
 		_, _, err := c.Decide(runningView())
 		refused(t, err, fault.Conflict, "CHILD_UNKNOWN")

@@ -16,7 +16,7 @@ import (
 //
 // Faults: as for ClaimRef, Stale (STEP_STALE, VERSION_STALE, ANSWER_CHANGED), Conflict
 // (MESSAGE_EXISTS, CALL_EXISTS, CALL_UNANSWERED, CALL_CONSUMED, LOCATION_FIXED,
-// CHILD_UNKNOWN), NotFound (UNKNOWN_TOOL_CALL), Invalid (OUTCOME_INVALID), TooLarge
+// CHILD_UNKNOWN, SESSION_EXISTS), NotFound (UNKNOWN_TOOL_CALL), Invalid (OUTCOME_INVALID), TooLarge
 // (STATE_SIZE_EXCEEDED).
 type Commit struct {
 	ClaimRef
@@ -30,6 +30,7 @@ type Commit struct {
 	Consume         []Consume // answers in the step's messages
 	LateReported    []string  // ids of calls whose late answer is in the step's messages
 	Children        []Child   // new or updated
+	NewChildren     []NewChild
 	Outcome         *Outcome
 	Suspension      *Suspension // with a suspending outcome
 	ExpireAfter     Millis      // how long to keep a suspended session; 0 for ever
@@ -44,7 +45,7 @@ func (c Commit) Need() Need {
 	return Need{
 		RunID: c.RunID, MessageIDs: messageIDs(c.Messages), CallIDs: c.callIDs(), CheckpointStep: c.Step,
 		State: len(c.Ops) > 0, StateIfWritten: true, Journal: true,
-		Current: c.suspends(), Calls: c.suspends() || c.fails(), Children: len(c.Suspension.awaitedChildren())+len(c.Children) > 0,
+		Current: c.suspends(), Calls: c.suspends() || c.fails(), Children: len(c.Children)+len(c.NewChildren) > 0 || slices.ContainsFunc(c.Calls, Call.awaitsChild),
 	}
 }
 
@@ -126,6 +127,11 @@ func (c Commit) commit(v *View) (*Change, Checkpoint, error) {
 	if err := c.endRun(v, change, &r); err != nil {
 		return nil, Checkpoint{}, err
 	}
+	if s.Status != Failed {
+		if err := c.beginChildren(v, change); err != nil {
+			return nil, Checkpoint{}, err
+		}
+	}
 	change.Runs = []Run{r}
 	change.Checkpoint = &Checkpoint{
 		ID: c.CheckpointID, RunID: c.RunID, Step: c.Step, Epoch: c.Epoch, Version: s.Version, MessageCount: s.MessageCount,
@@ -166,17 +172,18 @@ func (c Commit) endRun(v *View, change *Change, r *Run) error {
 
 // suspend records what the session waits for. A stop that came during the step takes effect
 // here, since no executor will look at the ended run.
-func (c Commit) suspend(v *View, change *Change, r *Run) (err error) {
+func (c Commit) suspend(v *View, change *Change, r *Run) error {
 	s := change.Session
-	if s.Suspension, err = c.Suspension.withCurrentStatuses(v, change); err != nil {
-		return err
+	s.Suspension = &Suspension{}
+	if c.Suspension != nil {
+		*s.Suspension = *c.Suspension
 	}
 	calls := change.unconsumedCalls(v)
-	if r.Status == RunSuspendedAwaitingChildren && len(s.Suspension.Children) == 0 {
-		return fault.New(fault.Invalid, "OUTCOME_INVALID", "outcome %s needs a suspension with a sub-session to wait for", r.Status)
-	}
-	if r.Status != RunSuspendedAwaitingChildren && len(calls) == 0 {
+	if len(calls) == 0 {
 		return fault.New(fault.Invalid, "OUTCOME_INVALID", "outcome %s needs a call that is unconsumed after the step; add the calls to the same step", r.Status)
+	}
+	if r.Status == RunSuspendedAwaitingChildren && !slices.ContainsFunc(calls, func(c Call) bool { return c.Kind == SubAgent }) {
+		return fault.New(fault.Invalid, "OUTCOME_INVALID", "outcome %s needs an unconsumed call of a sub-agent", r.Status)
 	}
 	if r.Stop != nil {
 		s.applyStop(*r.Stop, r.RunID, c.Now)
@@ -185,7 +192,7 @@ func (c Commit) suspend(v *View, change *Change, r *Run) (err error) {
 		}
 		return nil
 	}
-	if len(s.Suspension.Children) == 0 && !slices.ContainsFunc(calls, Call.isAwaited) {
+	if !awaitsAny(calls) {
 		calls = change.adoptCalls(calls, r.RunID)
 	}
 	if c.ExpireAfter > 0 {
@@ -194,17 +201,17 @@ func (c Commit) suspend(v *View, change *Change, r *Run) (err error) {
 	return nil
 }
 
-// setExpiry keeps the suspended session at least until the deadlines of its awaited calls.
+// setExpiry keeps the suspended session at least until the deadlines of its awaited calls. A
+// session that awaits a child never expires: the child does, and its end answers the call.
 func (c Commit) setExpiry(s *Session, calls []Call) {
+	if slices.ContainsFunc(calls, Call.awaitsChild) {
+		return
+	}
 	s.ExpiresAt = c.Now + c.ExpireAfter
 	for _, call := range calls {
 		if call.isAwaited() {
 			s.ExpiresAt = max(s.ExpiresAt, call.DeadlineAt)
 		}
-	}
-	if len(s.Suspension.Children) > 0 {
-		s.Suspension.KeepFor, s.Suspension.ExpiresAt = c.ExpireAfter, s.ExpiresAt
-		s.ExpiresAt = s.Suspension.expiry()
 	}
 }
 

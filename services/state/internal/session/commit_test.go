@@ -62,10 +62,10 @@ func TestASuspensionNeedsSomethingToWaitFor(t *testing.T) {
 	refused(t, err, fault.Invalid, "OUTCOME_INVALID")
 	_, _, err = Finish{ClaimRef: ref, Outcome: Outcome{Status: RunSuspendedClientTool}}.Decide(runningView())
 	refused(t, err, fault.Invalid, "OUTCOME_INVALID")
-	waits := suspends(RunSuspendedAwaitingChildren)
-	waits.Suspension = &Suspension{Children: map[string]ChildWait{"nobody": {}}}
-	_, _, err = waits.Decide(runningView())
+	_, _, err = suspends(RunSuspendedAwaitingChildren, childCall("lost")).Decide(runningView())
 	refused(t, err, fault.Conflict, "CHILD_UNKNOWN")
+	_, _, err = suspends(RunSuspendedAwaitingChildren, call("c")).Decide(runningView())
+	refused(t, err, fault.Invalid, "OUTCOME_INVALID")
 }
 
 // An answer may come before the step that suspends. The step then continues the session.
@@ -73,14 +73,11 @@ func TestAnswersBeforeTheSuspensionContinueTheSession(t *testing.T) {
 	t.Parallel()
 	answered := runningView()
 	answered.Calls = []Call{call("c").answeredBy(AnswerClient)}
-	ended := runningView()
-	ended.Children, ended.Session.Children = []Child{{SessionID: "k", Status: Completed, Location: Local}}, 1
+	ended := runningView().withAwaitedChildren(map[string]Status{"k": Completed})
 	open := runningView()
 	open.Calls = []Call{call("c")}
-	running := runningView()
-	running.Children, running.Session.Children = []Child{{SessionID: "k", Status: Active, Location: Local}}, 1
+	running := runningView().withAwaitedChildren(map[string]Status{"k": Active})
 	awaits := suspends(RunSuspendedAwaitingChildren)
-	awaits.Suspension = &Suspension{Children: map[string]ChildWait{"k": {CallID: "c", Status: Active}}}
 	for name, c := range map[string]struct {
 		commit    Commit
 		view      *View

@@ -1,9 +1,6 @@
 package session
 
-import (
-	"maps"
-	"slices"
-)
+import "slices"
 
 // beginContinuation begins the run that continues a suspended session. It inherits the
 // message, the turn's start, the trace and the deadline of the suspended run. The session has
@@ -19,37 +16,12 @@ func (s *Session) beginContinuation(suspended *Run, runID string, now Millis) *R
 	return r
 }
 
-// isWaiting reports whether a suspended session awaits a call or a child.
-func (s *Session) isWaiting(calls []Call) bool {
-	if slices.ContainsFunc(calls, Call.isAwaited) {
-		return true
-	}
-	for _, child := range s.Suspension.awaitedChildren() {
-		if !child.Status.Terminal() {
-			return true
-		}
-	}
-	return false
+// beginResume begins a run that resumes an interrupted session, as beginContinuation does.
+func (s *Session) beginResume(interrupted *Run, runID string, now Millis) *Run {
+	r := s.beginContinuation(interrupted, runID, now)
+	r.Entry = EntryResume
+	return r
 }
 
-// awaitedChildren returns the children of the suspension. s may be nil.
-func (s *Suspension) awaitedChildren() map[string]ChildWait {
-	if s == nil {
-		return nil
-	}
-	return s.Children
-}
-
-// withChildStatus returns a copy of the suspension with the child's new status. It is
-// false if the status is known or the child is not awaited.
-func (s *Suspension) withChildStatus(childID string, status Status) (*Suspension, bool) {
-	wait, waits := s.awaitedChildren()[childID]
-	if !waits || wait.Status == status {
-		return s, false
-	}
-	wait.Status = status
-	updated := *s
-	updated.Children = maps.Clone(s.Children)
-	updated.Children[childID] = wait
-	return &updated, true
-}
+// awaitsAny reports whether a suspended session waits for one of its unconsumed calls.
+func awaitsAny(calls []Call) bool { return slices.ContainsFunc(calls, Call.isAwaited) }

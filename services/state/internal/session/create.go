@@ -28,7 +28,7 @@ func (c Create) Need() Need { return Need{AgentType: c.AgentType} }
 // Decide creates the session. The first view is its own; the others may include the parent.
 func (c Create) Decide(views ...*View) (*Change, Session, error) {
 	if views[0].Session != nil {
-		return nil, Session{}, fault.New(fault.Conflict, "SESSION_EXISTS", "there is a session %q already; choose another id", c.SessionID)
+		return nil, Session{}, sessionExists(c.SessionID)
 	}
 	if !views[0].AgentKnown {
 		return nil, Session{}, agentNotFound(c.AgentType)
@@ -59,7 +59,7 @@ func (c Create) newSession(views []*View) (*Change, error) {
 	if row, known := childOf(parent.Children, c.SessionID); known && row.Location == Remote {
 		return nil, locationFixed(row, Local)
 	}
-	s.RootID = parent.Session.RootID
+	s.RootID, s.Depth = parent.Session.RootID, parent.Session.Depth+1
 	change.newChild = c.childRow(&s)
 	return change, nil
 }

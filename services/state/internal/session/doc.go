@@ -11,8 +11,8 @@
 //	checkpoint  the record of a committed step
 //	claim       the right of an executor to run a run
 //	epoch       the number of a claim in its session; every write of an executor names it
-//	call        a client tool or an approval, answered from outside
-//	suspension  what a session without a live run waits for: calls and children
+//	call        a client tool, an approval or a sub-agent, answered from outside the run
+//	suspension  the wait of a session without a live run for its open calls
 //	family      a root session and the children below it
 //
 // # Commands
@@ -113,9 +113,9 @@
 // # Suspension and continuation
 //
 // A commit can end its run suspended: run and session get a suspended status, and the
-// session stores its Suspension. No process waits. The write that brings the last answer or
-// the end of the last child also queues the continuation, a new run with the same message and
-// trace.
+// session stores its Suspension. No process waits. The write that brings the last answer also
+// queues the continuation, a new run with the same message and trace. The end of a child is
+// an answer, too.
 //
 //	run 1    queued ─▶ running ─▶ suspended_*
 //	session  active ────────────▶ suspended_* ──▶ active
@@ -124,10 +124,9 @@
 // Commit and answer both check under the lock of the session, so no wake-up is lost:
 //
 //   - The answer, or the end of the child, comes first: the commit finds nothing to wait for,
-//     and Propagate continues the session in the same write. The status of a child comes from
-//     the stored record, not from the executor.
-//   - The commit comes first: Submit, TimeoutCalls, PutChild and the end of a child find the
-//     session suspended, and continue it.
+//     and Propagate continues the session in the same write.
+//   - The commit comes first: Submit, TimeoutCalls and the end of a child find the session
+//     suspended, and continue it.
 //   - A stop comes during the step: the commit applies it to the session.
 //
 // A session that is interrupted while suspended keeps its open calls. They can be answered,
@@ -136,7 +135,8 @@
 // # Calls
 //
 // A call is one row with the question, its owner and its answer, so readers never see one
-// without the others. Ids are unique in the family, and any of its sessions
+// without the others. A client answers a client tool or an approval, and only a child answers
+// a sub-agent's call. Ids are unique in the family, and any of its sessions
 // leads to the owner.
 //
 //	   Submit, TimeoutCalls, abandon         Commit (Consume)          Submit after a timeout
@@ -201,10 +201,17 @@
 // Children form a tree. Each session has its own row and lock. A parent has a record (Child)
 // of each child, and Propagate keeps the records true:
 //
-//	up    a status or an expiry changes, a child is created or deleted: the parent records
-//	      it, may continue, and reports to its own parent
+//	up    a status changes, a child is created or deleted: the parent records it. The end of
+//	      the child answers the parent's call. The parent may continue, and reports to its
+//	      own parent
 //	down  a session fails: its local children fail (parent_failed)
+//	      a session is interrupted, or resumed: its local children are, too
 //	      a session is deleted: its local children are deleted
+//	      a call is closed by a timeout, an abandonment or a rewind: its child fails
+//
+// A step creates its new children (NewChild) in its own write, each with a queued run. So a
+// child never exists without the call that it answers. A companion outlives its calls: it
+// also answers when it is suspended, and does not fail with a closed call.
 //
 // The store locks all sessions of a command together, in one order. A root without children
 // needs one lock.
@@ -214,8 +221,8 @@
 // after a deletion, so two sessions are related only if the parent has the record and the
 // child names the parent.
 //
-// A suspended parent does not expire before its awaited local children. A time set by a host
-// is kept. Nothing begins below a failed parent; below a completed one it may, since
+// A session that awaits a child does not expire; the child does, and its end answers the call.
+// Nothing begins below a failed parent; below a completed one it may, since
 // companions outlive a run.
 //
 // # Forced ends

@@ -4,9 +4,10 @@ import "slices"
 
 // member is one session of a family during Propagate: its view, and its change so far.
 type member struct {
-	target Target
-	view   *View
-	change *Change // nil: no change
+	target   Target
+	view     *View
+	change   *Change // nil: no change
+	answered bool    // a child has answered a call
 
 	knownChildren   map[string]Child // children of the view; nil until first used
 	writtenChildren map[string]int   // index into the children of the change; nil until first used
@@ -15,14 +16,44 @@ type member struct {
 // replaceChange sets another change.
 func (m *member) replaceChange(change *Change) { m.change, m.writtenChildren = change, nil }
 
+// mayCloseCalls reports whether the member's change may have closed calls of children.
+func (m *member) mayCloseCalls() bool {
+	s, change := m.view.Session, m.change
+	return s != nil && s.Children > 0 && change != nil && !change.Delete &&
+		(len(change.Calls) > 0 || len(change.DropCalls) > 0 || change.Rewind != nil)
+}
+
 func (m *member) isDeleted() bool { return m.change != nil && m.change.Delete }
 
-// childrenToEnd returns the children that end although the session continues.
-func (m *member) childrenToEnd() []string {
-	if m.change == nil {
-		return nil
+// unneededChildren returns the ephemeral children whose calls the change has closed.
+func (m *member) unneededChildren() (ids []string) {
+	open := map[string]bool{}
+	for _, call := range m.change.unconsumedCalls(m.view) {
+		open[call.CallID] = call.awaitsChild()
 	}
-	return m.change.endChildren
+	closed := map[string]bool{}
+	for _, call := range m.view.Calls {
+		closed[call.CallID] = call.awaitsChild() && !open[call.CallID]
+	}
+	for _, child := range m.children() {
+		if closed[child.CallID] && child.Location == Local && child.Mode == Ephemeral && !child.Status.Terminal() {
+			ids = append(ids, child.SessionID)
+		}
+	}
+	return ids
+}
+
+// wasInterrupted reports whether the change interrupts the session.
+func (m *member) wasInterrupted() bool {
+	after := m.after()
+	return after != nil && after.Status == Interrupted && m.statusChanged()
+}
+
+// wasResumed reports whether the change resumes the interrupted session.
+func (m *member) wasResumed() bool {
+	before, after := m.view.Session, m.after()
+	return before != nil && before.Status == Interrupted && after != nil && after.Status == Active &&
+		m.change.NewRun != nil && m.change.NewRun.Entry == EntryResume
 }
 
 // after returns the session after the change; nil if it does not exist then.
@@ -52,13 +83,6 @@ func (m *member) statusChanged() bool {
 		return before != after
 	}
 	return before.Status != after.Status
-}
-
-// expiryChanged reports whether a suspended session gets another expiry, which its parent
-// must record.
-func (m *member) expiryChanged() bool {
-	before, after := m.view.Session, m.after()
-	return before != nil && after != nil && after.Status.Suspended() && before.ExpiresAt != after.ExpiresAt
 }
 
 // fails reports whether the change fails the session.
@@ -151,19 +175,22 @@ func (m *member) recordChild(child *Session, status Status, joins *Child, now Mi
 	}
 	next.Status = status
 	next = next.withEndTime(now)
-	before := m.after().Suspension
-	suspension, waits := before.withChildStatus(child.SessionID, status)
-	suspension, holds := suspension.withChildExpiry(child.SessionID, status, child.ExpiresAt, waits, now)
-	if known && next == row && !waits && !holds {
+	if known && next == row {
 		return false
 	}
-	s := m.touch(now)
-	s.Suspension = suspension
-	if s.ExpiresAt == before.expiry() { // unless a host has set another time
-		s.ExpiresAt = suspension.expiry()
-	}
+	m.touch(now)
 	m.putChild(next)
 	return true
+}
+
+// openCallOf returns the open call that the child answers.
+func (m *member) openCallOf(child Child) (Call, bool) {
+	for _, call := range m.change.unconsumedCalls(m.view) {
+		if call.CallID == child.CallID && call.awaitsChild() {
+			return call, true
+		}
+	}
+	return Call{}, false
 }
 
 // mergedInto returns the record of a new child in its parent. The parent may have one already.

@@ -3,6 +3,8 @@ package session
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -33,15 +35,26 @@ func suspendedView(calls ...Call) *View {
 	return v
 }
 
-// withAwaitedChildren makes the session wait for children, given by their statuses.
+// withAwaitedChildren makes the session wait for children, given by their statuses. Ended ones
+// have answered.
 func (v *View) withAwaitedChildren(children map[string]Status) *View {
-	v.Session.Suspension = &Suspension{Children: map[string]ChildWait{}}
-	for id, status := range children {
-		v.Session.Suspension.Children[id] = ChildWait{CallID: "call-" + id, Status: status}
-		v.Children = append(v.Children, Child{SessionID: id, AgentType: "a", Status: status, Mode: Ephemeral, Location: Local, StartedAt: 1})
-		v.Session.Children++
+	for _, id := range slices.Sorted(maps.Keys(children)) {
+		status, c := children[id], childCall(id)
+		if status.Terminal() {
+			c = c.answeredBy(AnswerChild)
+		}
+		v.Calls, v.NamedCalls = append(v.Calls, c), append(v.NamedCalls, c)
+		v.withChild(id, status)
+		v.Children[len(v.Children)-1].CallID = c.CallID
 	}
 	return v
+}
+
+// childCall returns the call that a child answers.
+func childCall(child string) Call {
+	c := call("call-" + child)
+	c.Kind = SubAgent
+	return c
 }
 
 func call(id string) Call {
@@ -105,7 +118,7 @@ func (f *family) run(t *testing.T, sessionID string, decide func(views ...*View)
 		own, err := decide(views...)
 		var changes []*Change
 		if err == nil {
-			changes, err = Family{Now: 100, NewID: f.id, Targets: targets, Abandon: abandonAnswer}.Propagate(views, own)
+			changes, err = Family{Now: 100, NewID: f.id, Targets: targets, Abandon: abandonAnswer, ChildEnd: childEnd, MaxUnread: 1000}.Propagate(views, own)
 		}
 		if wider, ok := errors.AsType[*IncompleteViewError](err); ok {
 			targets = wider.Extend(targets)
@@ -125,6 +138,10 @@ func (f *family) run(t *testing.T, sessionID string, decide func(views ...*View)
 	}
 	t.Fatal("the command does not stop asking for sessions")
 	return nil
+}
+
+func childEnd(child *Session, status Status, room int) []byte {
+	return fmt.Appendf(nil, "%s %s %s", child.SessionID, status, child.Output[:min(len(child.Output), max(room, 0))])
 }
 
 func abandonAnswer(c Call) []byte { return []byte("gone " + c.CallID) }

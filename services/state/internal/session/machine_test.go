@@ -55,7 +55,7 @@ func (m *machine) update(t *rapid.T, key session.Key, need session.Need, command
 			if err != nil {
 				return nil, err
 			}
-			return session.Family{Now: m.now, NewID: m.id, Targets: targets, Abandon: func(session.Call) []byte { return []byte("gone") }}.Propagate(views, own)
+			return session.Family{Now: m.now, NewID: m.id, Targets: targets, Abandon: func(session.Call) []byte { return []byte("gone") }, ChildEnd: childEnd}.Propagate(views, own)
 		})
 		if wider, ok := errors.AsType[*session.IncompleteViewError](err); ok {
 			targets = wider.Extend(targets)
@@ -76,6 +76,8 @@ func answered[T any](command func(*session.View) (*session.Change, T, error)) de
 		return change, err
 	}
 }
+
+func childEnd(*session.Session, session.Status, int) []byte { return []byte("ended") }
 
 func plain(command func(*session.View) (*session.Change, error)) decide {
 	return func(views ...*session.View) (*session.Change, error) { return command(views[0]) }
@@ -232,7 +234,14 @@ func (m *machine) commit(t *rapid.T) {
 		}
 	case "waits for its child":
 		c.Outcome = &session.Outcome{Status: session.RunSuspendedAwaitingChildren}
-		c.Suspension = &session.Suspension{Children: map[string]session.ChildWait{childView.SessionID: {Status: session.Active}}}
+		c.Calls = []session.Call{{CallID: m.id(), Kind: session.SubAgent, DeadlineAt: m.now + 5}}
+		if _, err := m.store.Session(context.Background(), childView); err == nil {
+			c.Children = []session.Child{{SessionID: childView.SessionID, CallID: c.Calls[0].CallID}}
+		} else {
+			c.NewChildren = []session.NewChild{{
+				SessionID: childView.SessionID, AgentType: "a", CallID: c.Calls[0].CallID, Mode: session.Ephemeral, RunID: m.id(), MessageID: m.id(), State: "{}",
+			}}
+		}
 	}
 	if id, ok := m.call(t); ok && rapid.Bool().Draw(t, "consume") {
 		c.Consume = []session.Consume{{CallID: id, Revision: rapid.Int32Range(1, 2).Draw(t, "revision")}}
@@ -416,13 +425,9 @@ func (m *machine) checkWaits(t *rapid.T, shown *store.Snapshot) {
 		if row.Status != status {
 			t.Errorf("%s knows its child as %s, which is %s", s.SessionID, row.Status, status)
 		}
-		if s.Suspension == nil {
-			continue
-		}
-		if wait, ok := s.Suspension.Children[row.SessionID]; ok {
-			waits = waits || !wait.Status.Terminal()
-			if wait.Status != status {
-				t.Errorf("%s waits for a child that it knows as %s, which is %s", s.SessionID, wait.Status, status)
+		for _, call := range shown.Calls {
+			if call.SessionID == s.SessionID && call.CallID == row.CallID && call.Kind == session.SubAgent && call.Answer == "" && status.Terminal() {
+				t.Errorf("%s waits for a child that is %s", s.SessionID, status)
 			}
 		}
 	}

@@ -107,7 +107,6 @@ func (c RunRequest) rewindToMessage(change *Change, v *View, keep bool) error {
 	change.appendMessages(b.Results)
 	s.restoreState(b.State, version, base)
 	s.resetToCheckpoint(b.Checkpoint)
-	change.endAwaitedChildren(v)
 	for _, call := range b.ReportedLate {
 		change.reportAgain(call)
 	}

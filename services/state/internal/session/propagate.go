@@ -11,6 +11,12 @@ type Family struct {
 	// Abandon returns the answer to a call that is still open when a waiting run begins.
 	// Nil leaves such calls open.
 	Abandon func(Call) []byte
+
+	// ChildEnd returns the answer to the call of a child with this status. session is the child,
+	// or the child before its deletion. The answer has at most room bytes, if it has an output.
+	ChildEnd func(child *Session, status Status, room int) []byte
+	// MaxUnread bounds the unread answers of a session in bytes.
+	MaxUnread int
 }
 
 // The rows of a family member.
@@ -18,11 +24,13 @@ var (
 	needParent  = Need{Current: true, Live: true, Calls: true, Children: true} // records a child, and may continue
 	needChild   = Need{Live: true, Journal: true, Calls: true, Children: true} // fails with its parent
 	needDeleted = Need{Children: true}                                         // is deleted with its parent
+	needCalls   = Need{Calls: true, Children: true}                            // stops or resumes its children
+	needResume  = Need{Current: true, Calls: true, Children: true}             // is resumed with its parent
 )
 
 // Propagate adds the consequences to own, the change of a command in views[0]: the parent's
-// record of the session, the continuation of suspended ancestors, the start of a waiting run,
-// and the end of children. The other views answer earlier IncompleteViewErrors. It
+// record of the session, the answers of ended children, the continuation of suspended
+// ancestors, the start of a waiting run, and the start, stop and end of children. The other views answer earlier IncompleteViewErrors. It
 // returns one change per view, or nil for a nil own, and owns own from then on.
 //
 // It gives an IncompleteViewError to see more of the family.
@@ -94,12 +102,16 @@ func (s *propagation) find(key Key, need Need) *member {
 // propagate applies the consequences of a member's change. Children of a failed run end even
 // if a waiting run begins.
 func (s *propagation) propagate(m *member) error {
+	if err := s.beginChildren(m); err != nil {
+		return err
+	}
+	s.answerNewCalls(m)
 	s.continueIfReady(m)
 	ends := m.isDeleted() || m.fails()
 	if !s.startWaitingRun(m) {
 		return nil
 	}
-	if m.statusChanged() || m.expiryChanged() {
+	if m.statusChanged() {
 		if err := s.notifyParent(m); err != nil {
 			return err
 		}
@@ -107,23 +119,23 @@ func (s *propagation) propagate(m *member) error {
 	if ends {
 		return s.endChildren(m)
 	}
-	for _, id := range m.childrenToEnd() {
-		if err := s.endChild(m, id); err != nil {
-			return err
-		}
+	switch {
+	case m.wasInterrupted():
+		s.interruptChildren(m)
+	case m.wasResumed():
+		s.resumeChildren(m)
 	}
-	return nil
+	return s.endUnneededChildren(m)
 }
 
-// continueIfReady continues a member that has just suspended or got a report, and waits for
-// nothing else. A member with an unchanged suspension is skipped, since its view may lack its
-// calls.
+// continueIfReady continues a member that has just suspended or got an answer of a child, and
+// waits for nothing else. Other members are skipped, since their views may lack their calls.
 func (s *propagation) continueIfReady(m *member) {
 	before, after := m.view.Session, m.after()
-	if before == nil || after == nil || !after.Status.Suspended() || after.Suspension == before.Suspension {
+	if before == nil || after == nil || !after.Status.Suspended() || after.Suspension == before.Suspension && !m.answered {
 		return
 	}
-	if after.isWaiting(m.change.unconsumedCalls(m.view)) {
+	if awaitsAny(m.change.unconsumedCalls(m.view)) {
 		return
 	}
 	if m.view.Current == nil {
@@ -152,6 +164,7 @@ func (s *propagation) notifyParent(m *member) error {
 		status = Failed // a deleted child counts as failed
 	}
 	if parent.recordChild(child, status, m.change.newChild, s.Now) {
+		s.answerCallOf(parent, child, status)
 		return s.propagate(parent)
 	}
 	return nil
@@ -194,6 +207,9 @@ func (s *propagation) endChild(parent *member, childID string) error {
 	case parent.isDeleted():
 		child.replaceChange(&Change{Delete: true})
 	case child.after().Status.Terminal():
+		return nil
+	case child.view.Session == nil:
+		child.replaceChange(nil) // it would have begun with this write
 		return nil
 	default:
 		failure := &Failure{Error: "The parent session has ended.", Code: codeCancelled, Reason: ParentFailed}

@@ -45,7 +45,6 @@ func (change *Change) rewind(v *View) {
 	s.resetToCheckpoint(to)
 	change.Rewind = &Rewind{Messages: s.MessageCount, StateVersion: to.StateVersion, Step: to.Step, CallsFrom: to.Step + 1}
 	change.dropOpenCalls(v)
-	change.endAwaitedChildren(v)
 }
 
 func checkpointNotFound(id string) error {

@@ -22,7 +22,7 @@ const rules = `
 §2.4   only some statuses can be set                             TestOnlyAHostsStatusesCanBeSet
 §2.5   another version is a typed conflict                       TestAStepOfAnotherVersionIsRefused TestAWriteOfAnotherVersionIsRefused
 §2.6   the expiry covers the deadlines of the calls              TestAStepSuspendsWithItsCallsInOneWrite
-§2.6   the expiry covers the awaited children                    TestAParentExpiresNoEarlierThanItsAwaitedChild TestAGrandparentExpiresNoEarlierEither
+§2.6   a session that awaits a child does not expire            TestAStepBeginsItsChildrenAndWaitsForThem
 §4.9   an abort outranks an interrupt                            TestTheFirstStopWinsButAnAbortOutranksAnInterrupt
 §4.9   an interrupted session has the reason                     TestAnInterruptedSessionHasTheReason
 §5.2   kinds of state writes                                     TestStateWritesMergeInTheirOrder
@@ -52,8 +52,13 @@ const rules = `
 §8.1   a child is recorded when it is created                    TestANewChildIsRecordedInItsParentInTheSameWrite
 §8.1   a local child reports its own status                      TestOnlyALocalChildReportsItsOwnStatus
 §8.1   no local child is recorded without a session              TestAStepCannotRecordALocalChildWithoutASession
+§8.1   a child is created with the call that it answers             TestAStepBeginsItsChildrenAndWaitsForThem TestACallOfASubAgentNeedsAChild
+§8.1   only a child answers the call of a sub-agent              TestOnlyItsChildAnswersTheCallOfASubAgent TestACallToAChildThatHasEndedIsAnsweredAtOnce
+§7.8   an interrupt and a resume travel down                     TestAnInterruptTravelsDownAndAResumeFollowsIt TestAStopDuringTheStepReachesItsChildren
+§7.6   a call that is closed ends its child                      TestACallThatAnotherAnswerClosesEndsItsChild
+§8.2   a suspended companion answers its parent                  TestACompanionThatWaitsForAClientAnswersItsParent
 §8.1   the parent of a child is fixed                            TestTheParentOfASessionIsFixed TestNothingBeginsBelowASessionThatHasFailed
-§8.3   a remote child is a record                                TestARemoteChildIsRecordedAndItsEndContinuesTheParent
+§8.3   a remote child is a record                                TestARemoteChildIsRecorded
 §13.1  the state is saved as a whole                             TestSaveStateReplacesTheWholeState
 §13.1  truncate                                                  TestATruncatedConversationHasTheNewestRemainingCheckpoint
 §13.3  usage outside of steps                                    TestUsageOutsideOfStepsIsAppended

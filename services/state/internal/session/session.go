@@ -39,6 +39,7 @@ type Session struct {
 	AgentType      string
 	ParentID       string // empty for a root
 	RootID         string // its own id for a root
+	Depth          int32  // number of sessions above it; 0 for a root
 	Status         Status
 	Version        int64 // raised by one with changes other than claims, releases and usage; begins at 1
 	Epoch          int64 // raised by one with each claim, and with a forced end of a live run
@@ -71,22 +72,10 @@ type Session struct {
 	ExpiresAt      Millis // the session fails after this time; 0 for never
 }
 
-// Suspension is what a suspended session waits for.
+// Suspension is the context of a suspended session. The session waits for its open calls.
 type Suspension struct {
-	StepID   string               `json:"stepId,omitempty"`   // of the step with the open calls
-	Children map[string]ChildWait `json:"children,omitempty"` // awaited children by session id
-	Tracing  *Tracing             `json:"tracing,omitempty"`
-
-	// The expiry of a session that waits for children; see Suspension.expiry.
-	KeepFor       Millis            `json:"keep,omitempty"`      // as requested by the commit
-	ExpiresAt     Millis            `json:"expiresAt,omitempty"` // without its children; 0 for never
-	ChildExpiries map[string]Millis `json:"holds,omitempty"`     // expiries of local children by session id; 0 for never
-}
-
-// ChildWait is an awaited child.
-type ChildWait struct {
-	CallID string `json:"callId,omitempty"` // the parent's call that the child answers
-	Status Status `json:"status,omitempty"` // as recorded by the parent
+	StepID  string   `json:"stepId,omitempty"` // of the step with the open calls
+	Tracing *Tracing `json:"tracing,omitempty"`
 }
 
 // Tracing is the trace of a continuation.

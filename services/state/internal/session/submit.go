@@ -96,6 +96,9 @@ type Answer struct {
 }
 
 func (a Answer) matches(call Call) bool {
+	if call.Kind == SubAgent {
+		return false // its child answers it
+	}
 	return a.Kind == "" || a.Kind == call.Kind && a.ApprovalID == call.ApprovalID
 }
 
@@ -126,7 +129,7 @@ func (a Answer) apply(call Call, ended bool, now Millis) (after Call, status Sub
 
 // continueSession continues the session if the answers in the change were the last awaited.
 func (change *Change) continueSession(v *View, runID string, now Millis) {
-	if !v.Session.Status.Suspended() || v.Current == nil || v.Session.isWaiting(change.unconsumedCalls(v)) {
+	if !v.Session.Status.Suspended() || v.Current == nil || awaitsAny(change.unconsumedCalls(v)) {
 		return
 	}
 	change.Session = v.nextVersion(now)
@@ -145,7 +148,7 @@ func withContinuation(v *View, change *Change, answer Submitted) Submitted {
 		answer.Continuation, answer.RunID = ContinueNewRun, change.NewRun.RunID
 	case status == Active:
 		answer.Continuation, answer.RunID = ContinueLiveRun, v.Session.CurrentRunID
-	case (status == Interrupted || status == Paused) && answered && !slices.ContainsFunc(calls, Call.isAwaited):
+	case (status == Interrupted || status == Paused) && answered && !awaitsAny(calls):
 		answer.Continuation = CallerResumes
 	default:
 		answer.Continuation = NoContinuation

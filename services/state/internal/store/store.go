@@ -169,7 +169,7 @@ type Reader interface {
 type Snapshot struct {
 	Session      session.Session // with its custom state
 	Current      *session.Run    // the newest run; nil before the first
-	AwaitedCalls int             // how many calls of the whole family await an answer; calls that outlived a failed run do not count
+	AwaitedCalls int             // how many calls of the whole family await an answer of a client; calls that outlived a failed run do not count
 	Calls        []session.Call  // not consumed; for a root, those of the whole family; by creation time, then id
 	Children     []session.Child // by session id
 	Waiting      []session.Run   // in the order of the queue

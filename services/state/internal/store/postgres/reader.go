@@ -134,7 +134,7 @@ var (
 		ORDER BY c.created_at, c.call_id`)
 	readAwaited = prepared(`SELECT count(*) FROM sessions s
 		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = s.tenant AND root_id = s.root_id AND consumed_at = 0 OFFSET 0) c
-		WHERE s.tenant = $1::text AND s.session_id = $2::text AND c.answer = '' AND c.run_id <> ''`)
+		WHERE s.tenant = $1::text AND s.session_id = $2::text AND c.answer = '' AND c.run_id <> '' AND c.kind <> 'sub_agent'`)
 	readAllWaiting = prepared(`SELECT ` + runColumns.Select("r") + ` FROM runs r
 		WHERE r.tenant = $1::text AND r.session_id = $2::text AND r.status = 'waiting' ORDER BY r.place`)
 	readSubSessions = prepared(`SELECT ` + childColumns.Select("c") + ` FROM sub_sessions c

@@ -59,7 +59,7 @@ func readUnconsumedCalls(ctx context.Context, c *connection, of *session.Session
 		calls, err = readCalls(ctx, c, `l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 ORDER BY l.created_at, l.call_id`, of.Tenant, of.RootID)
 		return calls, session.CountAwaited(calls), err
 	}
-	_, err = c.queryRow(ctx, `SELECT count(*) FROM calls l WHERE l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 AND l.answer = '' AND l.run_id <> ''`,
+	_, err = c.queryRow(ctx, `SELECT count(*) FROM calls l WHERE l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 AND l.answer = '' AND l.run_id <> '' AND l.kind <> 'sub_agent'`,
 		arguments(of.Tenant, of.RootID), &awaited)
 	if err != nil {
 		return nil, 0, err

@@ -7,7 +7,7 @@ import (
 
 // family returns the family's consequences of a command at the harness's time.
 func (h *harness) family() session.Family {
-	return session.Family{Now: h.now, NewID: func() string { return h.id("run") }, Abandon: abandonedResponse}
+	return session.Family{Now: h.now, NewID: func() string { return h.id("run") }, Abandon: abandonedResponse, ChildEnd: childEnd, MaxUnread: 1 << 20}
 }
 
 // abandonedResponse returns the answer to an abandoned call.
@@ -315,6 +315,21 @@ func (h *harness) suspendingCommit(ref session.ClaimRef, step int32, callIDs ...
 	}
 	c.Outcome = &session.Outcome{Status: session.RunSuspendedClientTool}
 	c.Suspension = &session.Suspension{StepID: "step"}
+	return c
+}
+
+// childEnd answers the call of a child.
+func childEnd(child *session.Session, status session.Status, _ int) []byte {
+	return []byte(child.SessionID + " " + string(status) + " " + child.Output)
+}
+
+// awaitingCommit returns a commit to suspend the run on existing children.
+func (h *harness) awaitingCommit(ref session.ClaimRef, step int32, children ...string) session.Commit {
+	c := h.suspendingCommit(ref, step)
+	c.Outcome.Status = session.RunSuspendedAwaitingChildren
+	for _, id := range children {
+		c.Calls = append(c.Calls, session.Call{CallID: "call of " + id, StepID: "step", ToolName: "subagent__" + id, Kind: session.SubAgent, Input: `{}`})
+	}
 	return c
 }
 

@@ -235,9 +235,9 @@ var edits = []suiteCase{
 		h.awaitChildren("child")
 		sent := h.messageIDs(at("child"))[0]
 		h.must(h.interrupt(h.claimOf(at("child"))))
-		same(h, "status in the parent", h.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.Interrupted)
+		same(h, "status in the parent", h.snapshot(at("root")).Children[0].Status, session.Interrupted)
 		h.start(h.regenerateOf(at("child"), sent))
-		same(h, "status in the parent", h.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.Active)
+		same(h, "status in the parent", h.snapshot(at("root")).Children[0].Status, session.Active)
 		if h.Reopen != nil {
 			h.Store = h.Reopen(h.T)
 			same(h, "messages", h.messageIDs(at("child")), []string{sent})

@@ -115,9 +115,10 @@ var families = []suiteCase{
 		h.finish(h.claimOf(at("other")))
 		root := h.snapshot(at("root")).Session
 		same(h, "root that still waits", root.Status, session.SuspendedAwaitingChildren)
-		same(h, "what it waits for", root.Suspension.Children, map[string]session.ChildWait{
-			"child": {CallID: "call of child", Status: session.Active}, "other": {CallID: "call of other", Status: session.Completed},
-		})
+		for _, call := range h.snapshot(at("root")).Calls {
+			want := map[string]string{"call of child": "", "call of other": "other completed " + completed.Output}[call.CallID]
+			same(h, "answer to "+call.CallID, string(call.Response), want)
+		}
 		_, err := h.tryFinish(h.claimOf(at("child")), session.Outcome{Status: session.RunFailed, Failure: &session.Failure{Error: "no"}})
 		h.must(err)
 		s, run := h.session(at("root"))
@@ -131,7 +132,7 @@ var families = []suiteCase{
 		refs := make([]session.ClaimRef, parallelism)
 		for i := range parallelism {
 			c := h.startOf(at(fmt.Sprint("child ", i)))
-			c.NewSession.ParentID = "root"
+			c.NewSession.ParentID, c.NewSession.Child.CallID = "root", "call of "+c.SessionID
 			h.start(c)
 			ids = append(ids, c.SessionID)
 		}
@@ -175,20 +176,74 @@ var families = []suiteCase{
 		h.startTree()
 		h.awaitChildren("child")
 		ref := h.claimOf(at("child"))
-		c := h.suspendingCommit(ref, 1)
-		c.Outcome.Status = session.RunSuspendedAwaitingChildren
-		c.Suspension.Children = map[string]session.ChildWait{"grandchild": {CallID: "x"}}
-		h.commit(c)
-		same(h, "root's knowledge", h.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.SuspendedAwaitingChildren)
+		h.commit(h.awaitingCommit(ref, 1, "grandchild"))
+		same(h, "root's knowledge", h.snapshot(at("root")).Children[0].Status, session.SuspendedAwaitingChildren)
 		leaf := h.claimOf(at("grandchild"))
 		h.commit(h.suspendingCommit(leaf, 1, "c1"))
 		owner := h.owners(at("root"), "c1")["c1"]
 		same(h, "continuation", h.submit(h.submitOf(at(owner), "c1")).Continuation, session.ContinueNewRun)
 		h.finish(h.claimOf(at("grandchild")))
 		same(h, "child's status", h.snapshot(at("child")).Session.Status, session.Active)
-		same(h, "root's knowledge", h.snapshot(at("root")).Session.Suspension.Children["child"].Status, session.Active)
+		same(h, "root's knowledge", h.snapshot(at("root")).Children[0].Status, session.Active)
 		h.finish(h.claimOf(at("child")))
 		same(h, "root's status", h.snapshot(at("root")).Session.Status, session.Active)
+	}},
+	{"a step begins its children, and the end of the last one continues it", func(h *harness) {
+		h.start(h.startOf(at("root")))
+		ref := h.claimOf(at("root"))
+		c := h.awaitingCommit(ref, 1, "one", "two")
+		for _, id := range []string{"one", "two"} {
+			c.NewChildren = append(c.NewChildren, session.NewChild{
+				SessionID: id, AgentType: agent, CallID: "call of " + id, Mode: session.Ephemeral, RunID: "run of " + id, MessageID: "m " + id,
+				Messages: []session.Message{{ID: "q " + id, Role: "user", RunID: "run of " + id}}, State: `{}`,
+			})
+		}
+		first := h.commit(c)
+		same(h, "answer to a repeat", h.commit(c), first)
+		for _, id := range []string{"one", "two"} {
+			s, run := h.session(at(id))
+			if s.Status != session.Active || s.ParentID != "root" || s.RootID != "root" || s.Depth != 1 || run.Status != session.RunQueued {
+				h.Errorf("got %+v with %+v", s, run)
+			}
+			same(h, "messages", h.messageIDs(at(id)), []string{"q " + id})
+		}
+		h.finish(h.claimOf(at("two")))
+		same(h, "root that still waits", h.snapshot(at("root")).Session.Status, session.SuspendedAwaitingChildren)
+		h.finish(h.claimOf(at("one")))
+		s, run := h.session(at("root"))
+		if s.Status != session.Active || run.Entry != session.EntryContinuation || s.Children != 2 {
+			h.Errorf("got %+v with %+v", s, run)
+		}
+		for _, call := range h.snapshot(at("root")).Calls {
+			if call.Answer != session.AnswerChild || call.Kind != session.SubAgent || string(call.Response) != strings.TrimPrefix(call.CallID, "call of ")+" completed "+completed.Output {
+				h.Errorf("got %+v", call)
+			}
+		}
+		drain := h.commitOf(h.claimOf(at("root")), 2)
+		drain.Consume = []session.Consume{{CallID: "call of one", Revision: 1}, {CallID: "call of two", Revision: 1}}
+		drain.Outcome = &completed
+		h.commit(drain)
+		same(h, "calls left", len(h.snapshot(at("root")).Calls), 0)
+	}},
+	{"an interrupt and a resume reach the whole tree", func(h *harness) {
+		h.startTree()
+		h.awaitChildren("child", "other")
+		ref := h.claimOf(at("child"))
+		h.commit(h.awaitingCommit(ref, 1, "grandchild"))
+		h.stop(at("root"), session.StopInterrupt, "")
+		same(h, "child", h.snapshot(at("child")).Session.Status, session.Interrupted)
+		for _, id := range []string{"other", "grandchild"} {
+			if _, run := h.session(at(id)); run.Stop == nil || run.Stop.Kind != session.StopInterrupt {
+				h.Errorf("%s: got %+v", id, run)
+			}
+			h.must(h.interrupt(h.claimOf(at(id))))
+		}
+		h.start(h.resumeOf(at("root")))
+		for _, id := range []string{"root", "child", "other", "grandchild"} {
+			if s, run := h.session(at(id)); s.Status != session.Active || run.Entry != session.EntryResume {
+				h.Errorf("%s: got %+v with %+v", id, s, run)
+			}
+		}
 	}},
 	{"a failed parent fails its children", func(h *harness) {
 		h.startTree()
@@ -264,11 +319,5 @@ func (h *harness) startTree() {
 func (h *harness) awaitChildren(ids ...string) {
 	h.Helper()
 	ref := h.claimOf(at("root"))
-	c := h.suspendingCommit(ref, 1)
-	c.Outcome.Status = session.RunSuspendedAwaitingChildren
-	c.Suspension.Children = map[string]session.ChildWait{}
-	for _, id := range ids {
-		c.Suspension.Children[id] = session.ChildWait{CallID: "call of " + id}
-	}
-	h.commit(c)
+	h.commit(h.awaitingCommit(ref, 1, ids...))
 }

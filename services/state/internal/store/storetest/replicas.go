@@ -167,7 +167,7 @@ var replicas = []suiteCase{
 		ids := make([]string, parallelism)
 		concurrently(func(i int) {
 			c := h.startOf(at(fmt.Sprint("child ", i)))
-			c.NewSession.ParentID = "root"
+			c.NewSession.ParentID, c.NewSession.Child.CallID = "root", "call of "+c.SessionID
 			ids[i] = c.SessionID
 			if _, err := h.tryStartOn(replicas[i%2], c); err != nil {
 				h.Errorf("start %d: %v", i, err)
@@ -196,7 +196,7 @@ var replicas = []suiteCase{
 		replicas := h.replicaPair()
 		h.start(h.startOf(at("root")))
 		c := h.startOf(at("child"))
-		c.NewSession.ParentID = "root"
+		c.NewSession.ParentID, c.NewSession.Child.CallID = "root", "call of "+c.SessionID
 		h.start(c)
 		ref := h.claimOf(at("child"))
 		done := make(chan struct{})

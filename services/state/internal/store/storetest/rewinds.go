@@ -227,10 +227,7 @@ var rewinds = []suiteCase{
 		ref := h.claimOf(at("root"))
 		first := h.commitOf(ref, 1)
 		h.commit(first)
-		wait := h.suspendingCommit(ref, 2)
-		wait.Outcome.Status = session.RunSuspendedAwaitingChildren
-		wait.Suspension.Children = map[string]session.ChildWait{"child": {CallID: "call of child"}}
-		h.commit(wait)
+		h.commit(h.awaitingCommit(ref, 2, "child"))
 		_, err := h.rewind(at("root"), first.CheckpointID)
 		h.must(err)
 		same(h, "child", h.snapshot(at("child")).Session.Status, session.Failed)

@@ -15,7 +15,7 @@ var roundTrips = []suiteCase{
 		h.write(home, &session.Change{Session: &s, Created: true, NewState: true})
 		same(h, "inserted", h.snapshot(home).Session, s)
 		next := h.filledSession(f, home)
-		next.AgentType, next.ParentID, next.CreatedAt, next.State = s.AgentType, s.ParentID, s.CreatedAt, `{"n":2}`
+		next.AgentType, next.ParentID, next.Depth, next.CreatedAt, next.State = s.AgentType, s.ParentID, s.Depth, s.CreatedAt, `{"n":2}`
 		h.write(home, &session.Change{Session: &next, NewState: true})
 		same(h, "overwritten", h.snapshot(home).Session, next)
 		v := h.readView(home, session.Need{State: true})
@@ -29,7 +29,7 @@ var roundTrips = []suiteCase{
 		s := h.filledSession(&filler{}, home)
 		h.write(home, &session.Change{Session: &s, Created: true, NewState: true})
 		bare := session.Session{
-			Key: home, AgentType: s.AgentType, ParentID: s.ParentID, RootID: s.RootID, Status: session.Paused, Version: s.Version + 1,
+			Key: home, AgentType: s.AgentType, ParentID: s.ParentID, RootID: s.RootID, Depth: s.Depth, Status: session.Paused, Version: s.Version + 1,
 			State: s.State, StateVersion: s.StateVersion, StateBase: s.StateBase, CreatedAt: s.CreatedAt,
 		}
 		h.write(home, &session.Change{Session: &bare})

@@ -47,6 +47,7 @@ var Sessions = Table[session.Session]{
 		text("agent_type", func(s *session.Session) *string { return &s.AgentType }),
 		text("parent_id", func(s *session.Session) *string { return &s.ParentID }),
 		text("root_id", func(s *session.Session) *string { return &s.RootID }),
+		integer("depth", func(s *session.Session) *int32 { return &s.Depth }),
 		integer("created_at", func(s *session.Session) *int64 { return (*int64)(&s.CreatedAt) }),
 	},
 }

@@ -1,0 +1,70 @@
+package session
+
+import (
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// NewChild is a child whose first run begins with the commit of its parent's step. The child's
+// end answers the parent's call.
+type NewChild struct {
+	SessionID  string
+	AgentType  string
+	CallID     string // of Commit.Calls, of kind SubAgent
+	Mode       ChildMode
+	Name       string // of a persistent child
+	RunID      string
+	MessageID  string // of the child's answer
+	Messages   []Message
+	State      string // a JSON object
+	DeadlineAt Millis // of the child's run; 0 for none
+}
+
+// record returns the child's record in its parent.
+func (c NewChild) record(now Millis) Child {
+	return Child{
+		SessionID: c.SessionID, AgentType: c.AgentType, CallID: c.CallID, Status: Active, Mode: c.Mode, Name: c.Name, Location: Local, StartedAt: now,
+	}
+}
+
+// begin returns the change that creates the child below its parent, with its queued run. The
+// child inherits the owner of the parent, and the trace of the parent's run.
+func (c NewChild) begin(parent *Session, trace *Run, now Millis) *Change {
+	s := Session{
+		Key: Key{parent.Tenant, c.SessionID}, AgentType: c.AgentType, ParentID: parent.SessionID, RootID: parent.RootID, Depth: parent.Depth + 1,
+		Version: 1, State: c.State, StateVersion: 1, StateBase: 1,
+		UserID: parent.UserID, OrganizationID: parent.OrganizationID, CreatedAt: now, UpdatedAt: now,
+	}
+	r := &Run{
+		RunID: c.RunID, AgentType: c.AgentType, Entry: EntryStart, MessageID: c.MessageID, DeadlineAt: c.DeadlineAt,
+		Traceparent: trace.Traceparent, Tracestate: trace.Tracestate, CreatedAt: now,
+	}
+	s.beginRun(r)
+	change := &Change{Session: &s, Created: true, NewState: true, NewRun: r}
+	change.appendMessages(c.Messages)
+	return change
+}
+
+// beginChildren adds the step's new children to the change. Conflict (SESSION_EXISTS) for an id
+// that the parent has used, (CHILD_UNKNOWN) for a call of a sub-agent without a child.
+func (c Commit) beginChildren(v *View, change *Change) error {
+	for _, child := range c.NewChildren {
+		if _, known := childOf(slices.Concat(v.Children, change.Children), child.SessionID); known {
+			return sessionExists(child.SessionID)
+		}
+		change.putChild(child.record(c.Now), false)
+	}
+	change.newChildren = c.NewChildren
+	for _, call := range c.Calls {
+		answers := func(child Child) bool { return child.CallID == call.CallID }
+		if call.Kind == SubAgent && !slices.ContainsFunc(change.Children, answers) && !slices.ContainsFunc(v.Children, answers) {
+			return fault.New(fault.Conflict, "CHILD_UNKNOWN", "no sub-session answers the call %q, which would wait forever; name its sub-session", call.CallID)
+		}
+	}
+	return nil
+}
+
+func sessionExists(id string) error {
+	return fault.New(fault.Conflict, "SESSION_EXISTS", "there is a session %q already; choose another id", id)
+}

@@ -1,0 +1,181 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// delegation commits step 4 of session "s" with a call to each new child.
+func delegation(children ...string) Commit {
+	c := Commit{
+		ClaimRef: ref, Step: 4, Outcome: &Outcome{Status: RunSuspendedAwaitingChildren}, ExpireAfter: 50, Limits: Limits{State: 100}, Now: 100,
+	}
+	for _, id := range children {
+		c.Calls = append(c.Calls, childCall(id))
+		c.NewChildren = append(c.NewChildren, NewChild{
+			SessionID: id, AgentType: "b", CallID: "call-" + id, Mode: Ephemeral, RunID: "run of " + id, MessageID: "m-" + id,
+			Messages: []Message{{ID: "q-" + id, Role: "user"}}, State: "{}",
+		})
+	}
+	return c
+}
+
+func (c Commit) decideAlone(views ...*View) (*Change, error) {
+	change, _, err := c.Decide(views[0])
+	return change, err
+}
+
+func TestAStepBeginsItsChildrenAndWaitsForThem(t *testing.T) {
+	t.Parallel()
+	parent := runningView()
+	parent.Session.RootID, parent.Session.Depth, parent.Session.UserID = "root", 2, "u"
+	got := newFamily(parent).run(t, "s", delegation("k", "l").decideAlone)
+	p := got["s"]
+	if p.Session.Status != SuspendedAwaitingChildren || p.Session.Children != 2 || p.Session.ExpiresAt != 0 || p.NewRun != nil || len(p.NewCalls) != 2 {
+		t.Errorf("got parent %+v", p.Session)
+	}
+	for i, id := range []string{"k", "l"} {
+		k := got[id]
+		if s := k.Session; !k.Created || s.Status != Active || s.ParentID != "s" || s.RootID != "root" || s.Depth != 3 || s.UserID != "u" || s.MessageCount != 1 || s.Turn != 1 {
+			t.Errorf("got child %+v", s)
+		}
+		if r := k.NewRun; r.RunID != "run of "+id || r.Status != RunQueued || r.Traceparent != "tp" || r.Turn != 1 || k.Messages[0].ID != "q-"+id {
+			t.Errorf("got run %+v with %+v", r, k.Messages)
+		}
+		if row := p.Children[i]; row.SessionID != id || row.Status != Active || row.CallID != "call-"+id || row.Location != Local {
+			t.Errorf("got record %+v", row)
+		}
+	}
+}
+
+func TestACallOfASubAgentNeedsAChild(t *testing.T) {
+	t.Parallel()
+	c := delegation("k")
+	c.NewChildren = nil
+	_, err := c.decideAlone(runningView())
+	refused(t, err, fault.Conflict, "CHILD_UNKNOWN")
+	_, err = delegation("k").decideAlone(runningView().withChild("k", Completed))
+	refused(t, err, fault.Conflict, "SESSION_EXISTS")
+}
+
+func TestACallToAChildThatHasEndedIsAnsweredAtOnce(t *testing.T) {
+	t.Parallel()
+	parent, k := runningView().withChild("k", Completed), childView("k", "s")
+	parent.Children[0].Mode, k.Session.Status, k.Session.Output, k.Live = Persistent, Completed, "42", nil
+	c := delegation("k")
+	c.NewChildren, c.Children = nil, []Child{{SessionID: "k", CallID: "call-k"}}
+	p := newFamily(parent, k).run(t, "s", c.decideAlone)["s"]
+	if p.NewRun == nil || p.NewRun.Entry != EntryContinuation || p.NewCalls[0].Answer != AnswerChild || string(p.NewCalls[0].Response) != "k completed 42" {
+		t.Errorf("got %+v with %+v", p.NewRun, p.NewCalls)
+	}
+}
+
+func TestAStopDuringTheStepReachesItsChildren(t *testing.T) {
+	t.Parallel()
+	parent := runningView()
+	parent.Run.Stop = &Stop{Kind: StopInterrupt, Reason: "why"}
+	got := newFamily(parent).run(t, "s", delegation("k").decideAlone)
+	if r := got["k"].NewRun; got["s"].Session.Status != Interrupted || r.Stop == nil || r.Stop.Reason != "why" || r.Status != RunQueued {
+		t.Errorf("got parent %+v, run %+v", got["s"].Session, r)
+	}
+	parent.Run.Stop.Kind = StopAbort
+	if got := newFamily(parent).run(t, "s", delegation("k").decideAlone); len(got) != 1 || got["s"].Session.Children != 0 {
+		t.Errorf("aborted: got %+v", got)
+	}
+}
+
+func TestAnInterruptTravelsDownAndAResumeFollowsIt(t *testing.T) {
+	t.Parallel()
+	top := suspendedView().withAwaitedChildren(map[string]Status{"k": Active, "l": SuspendedAwaitingChildren, "done": Completed})
+	k := childView("k", "s")
+	l := suspendedView().withAwaitedChildren(map[string]Status{"ll": Active})
+	l.Session.SessionID, l.Session.ParentID, l.Session.Status = "l", "s", SuspendedAwaitingChildren
+	ll := childView("ll", "l")
+	f := newFamily(top, k, l, ll)
+	got := f.run(t, "s", deciding(stop(StopInterrupt, "").Decide))
+	if got["s"].Session.Status != Interrupted || got["l"].Session.Status != Interrupted || got["done"] != nil {
+		t.Errorf("got %+v and %+v", got["s"].Session, got["l"])
+	}
+	for _, id := range []string{"k", "ll"} {
+		if s := got[id].Runs[0].Stop; s == nil || s.Kind != StopInterrupt || s.Reason != "why" || got[id].Session != nil {
+			t.Errorf("%s: got %+v", id, got[id])
+		}
+	}
+	if row, _ := childOf(got["s"].Children, "l"); row.Status != Interrupted {
+		t.Errorf("got record %+v", row)
+	}
+
+	for _, v := range []*View{top, l} {
+		v.Session.Status, v.Session.Suspension, v.Session.Interruption = Interrupted, nil, &Interruption{}
+	}
+	ll.Session.Status, ll.Live, k.Session.Status, k.Live = Interrupted, nil, Interrupted, nil
+	for i := range top.Children {
+		if top.Children[i].Status != Completed {
+			top.Children[i].Status = Interrupted
+		}
+	}
+	l.Children[0].Status = Interrupted
+	resume := Resume{RunRequest: RunRequest{Key: sessionKey, RunID: "next", Now: 100}}
+	got = f.run(t, "s", deciding(resume.Decide))
+	for _, id := range []string{"s", "k", "l", "ll"} {
+		if c := got[id]; c == nil || c.NewRun == nil || c.NewRun.Entry != EntryResume || c.NewRun.MessageID != "m" && id != "s" || c.Session.Status != Active {
+			t.Errorf("%s: got %+v", id, c)
+		}
+	}
+}
+
+func TestACallThatAnotherAnswerClosesEndsItsChild(t *testing.T) {
+	t.Parallel()
+	top := suspendedView().withAwaitedChildren(map[string]Status{"k": Active})
+	top.Calls[0].DeadlineAt = 90
+	late := TimeoutCalls{Key: sessionKey, Response: func(Call) []byte { return []byte("late") }, NewRunID: "next", Now: 100}
+	got := newFamily(top, childView("k", "s")).run(t, "s", deciding(late.Decide))
+	if s := got["k"].Session; s.Status != Failed || s.Failure.Reason != ParentFailed || got["s"].NewRun == nil || len(got["s"].Calls) != 1 || got["s"].Calls[0].Answer != AnswerTimeout {
+		t.Errorf("got child %+v, parent %+v", s, got["s"])
+	}
+	abandon := Send{RunRequest: RunRequest{Key: sessionKey, RunID: "next", Abandon: abandonAnswer, Now: 100}}
+	got = newFamily(top, childView("k", "s")).run(t, "s", func(views ...*View) (*Change, error) {
+		change, _, err := abandon.Decide(views...)
+		return change, err
+	})
+	if s := got["k"].Session; s.Status != Failed || got["s"].NewRun.RunID != "next" {
+		t.Errorf("got child %+v, parent %+v", s, got["s"].Session)
+	}
+}
+
+func TestOnlyItsChildAnswersTheCallOfASubAgent(t *testing.T) {
+	t.Parallel()
+	v := suspendedView().withAwaitedChildren(map[string]Status{"k": Active})
+	for _, kind := range []CallKind{ClientTool, Approval, SubAgent, ""} {
+		_, _, err := Submit{Key: sessionKey, CallID: "call-k", Kind: kind, NewRunID: "next"}.Decide(v)
+		refused(t, err, fault.Invalid, "KIND_MISMATCH")
+	}
+}
+
+func TestTheEndOfAChildFitsIntoTheRoomForAnswers(t *testing.T) {
+	t.Parallel()
+	parent := suspendedView().withAwaitedChildren(map[string]Status{"k": Active, "l": Completed})
+	parent.Calls[1].Response = make([]byte, 990)
+	end := Finish{ClaimRef: ClaimRef{Key{"t", "k"}, "r", 4}, Outcome: Outcome{Status: RunCompleted, Output: "\"a long output\""}, Now: 100}
+	got := newFamily(parent, childView("k", "s")).run(t, "k", deciding(end.Decide))["s"]
+	if got.NewRun == nil || string(got.Calls[0].Response) != "k completed \"a long ou" {
+		t.Errorf("got %+v with the answer %q", got.NewRun, got.Calls[0].Response)
+	}
+}
+
+func TestACompanionThatWaitsForAClientAnswersItsParent(t *testing.T) {
+	t.Parallel()
+	for mode, answers := range map[ChildMode]bool{Ephemeral: false, Persistent: true} {
+		parent := suspendedView().withAwaitedChildren(map[string]Status{"k": Active})
+		parent.Children[0].Mode = mode
+		asks := Commit{
+			ClaimRef: ClaimRef{Key{"t", "k"}, "r", 4}, Step: 4, Outcome: &Outcome{Status: RunSuspendedClientTool}, Calls: []Call{{CallID: "c", Kind: ClientTool}},
+			Limits: Limits{State: 100}, Now: 100,
+		}
+		got := newFamily(parent, childView("k", "s")).run(t, "k", asks.decideAlone)["s"]
+		if (got.NewRun != nil) != answers || (len(got.Calls) == 1) != answers {
+			t.Errorf("%s: got %+v, answers %+v", mode, got.NewRun, got.Calls)
+		}
+	}
+}
