@@ -18,8 +18,8 @@ type commitResult struct {
 	stop *session.Stop
 }
 
-// CommitStep implements statev1.WorkServiceServer. Only the last step of a run may affect the
-// family.
+// CommitStep implements statev1.WorkServiceServer. Only the last step of a run, and a step with
+// calls, may affect the family.
 func (s *workService) CommitStep(ctx context.Context, r *statev1.CommitStepRequest) (*statev1.CommitStepResponse, error) {
 	command, err := s.newCommit(r)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *workService) CommitStep(ctx context.Context, r *statev1.CommitStepReque
 	}
 	target := session.Target{Key: command.Key, Need: command.Need()}
 	var c commitResult
-	if command.Outcome == nil {
+	if command.Outcome == nil && len(command.Calls) == 0 {
 		c, err = update(ctx, s.runner, target, proto.Size(r), decide)
 	} else {
 		c, err = spread(ctx, s.runner, target, proto.Size(r), command.Now, alone(decide))

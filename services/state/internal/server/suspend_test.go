@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
@@ -282,6 +283,56 @@ func TestAChildThatEndsWakesItsParent(t *testing.T) {
 		}
 		if got := b.get("parent").GetSubSessions()[0]; got.GetStatus() != sessionOK || got.GetCompletedAt() == 0 {
 			t.Errorf("got %v, want the child completed", got)
+		}
+	})
+}
+
+func TestAStepBeginsSubSessionsWhoseEndsAnswerItsCalls(t *testing.T) {
+	t.Parallel()
+	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
+		b := open()
+		s := b.open("e1", 10)
+		b.start("parent")
+		parent := refTo(s.execute())
+		wait := endingStep(parent, 1, statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN)
+		for _, id := range []string{"good", "bad"} {
+			wait.Calls = append(wait.Calls, &statev1.Call{ToolCallId: "call_" + id, ToolName: "subagent__x", Kind: statev1.CallKind_CALL_KIND_SUB_AGENT})
+			wait.NewSubSessions = append(wait.NewSubSessions, &statev1.NewSubSession{
+				SessionId: id, AgentType: "support", ToolCallId: "call_" + id, Messages: []*eventv1.Message{userMessage("do " + id)}, TimeoutMs: 60_000,
+			})
+		}
+		b.commit(wait)
+		claims := map[string]*statev1.Claim{}
+		for range 2 {
+			claim := s.execute()
+			claims[claim.GetSession().GetSessionId()] = claim
+		}
+		for _, id := range []string{"good", "bad"} {
+			c := claims[id]
+			if c.GetSession().GetParentSessionId() != "parent" || c.GetSession().GetDepth() != 1 || len(c.GetMessages()) != 1 || c.GetRun().GetDeadlineAt() != c.GetRun().GetCreatedAt()+60_000 {
+				t.Errorf("%s: got %v", id, c)
+			}
+		}
+		if _, err := b.calls.SubmitCall(t.Context(), submitOf("parent", "call_good", result(`"forged"`))); fault.ReasonOf(err) != "KIND_MISMATCH" {
+			t.Errorf("a client's answer: got %v", err)
+		}
+		end := endingStep(refTo(claims["good"]), 1, completed)
+		end.Outcome.Output = `"found"`
+		b.commit(end)
+		fails := endingStep(refTo(claims["bad"]), 1, statev1.RunStatus_RUN_STATUS_FAILED)
+		fails.Outcome.Failure = &statev1.Failure{Error: "no luck", Code: "framework_max_steps"}
+		b.commit(fails)
+		next := s.execute()
+		if next.GetSession().GetSessionId() != "parent" || next.GetRun().GetEntry() != statev1.RunEntry_RUN_ENTRY_CONTINUATION || len(next.GetCalls()) != 2 {
+			t.Fatalf("got %v, want the parent's continuation with both answers", next)
+		}
+		for _, call := range next.GetCalls() {
+			a := call.GetAnswer().GetChild()
+			if a.GetSessionId() == "good" && (a.GetStatus() != sessionOK || a.GetOutput() != `"found"` || call.GetToolCallId() != "call_good") ||
+				a.GetSessionId() == "bad" && (a.GetFailure().GetError() != "no luck" || a.GetFailure().GetCode() != "framework_max_steps") ||
+				a.GetSessionId() == "" || call.GetAnswer().GetSource() != statev1.AnswerSource_ANSWER_SOURCE_CHILD {
+				t.Errorf("got %v", call)
+			}
 		}
 	})
 }

@@ -1,8 +1,8 @@
 package session
 
 // Call is a call that is answered from outside: a client tool, the approval of a server tool, or
-// a sub-agent, whose end is the answer. One row holds the open call, its owner, its answer and the consumed answer, so
-// readers never see one without the others.
+// a sub-agent, whose end is the answer. One row holds the open call, its owner, its answer and
+// the consumed answer, so readers never see one without the others.
 type Call struct {
 	CallID     string // unique in the family
 	SessionID  string // the owner

@@ -136,8 +136,7 @@
 //
 // A call is one row with the question, its owner and its answer, so readers never see one
 // without the others. A client answers a client tool or an approval, and only a child answers
-// a sub-agent's call. Ids are unique in the family, and any of its sessions
-// leads to the owner.
+// a sub-agent's call. Ids are unique in the family, and any of its sessions leads to the owner.
 //
 //	   Submit, TimeoutCalls, abandon         Commit (Consume)          Submit after a timeout
 //	open ───────────────────────▶ answered ─────────────────▶ consumed ───────▶ late ──▶ reported
@@ -222,8 +221,8 @@
 // child names the parent.
 //
 // A session that awaits a child does not expire; the child does, and its end answers the call.
-// Nothing begins below a failed parent; below a completed one it may, since
-// companions outlive a run.
+// Nothing begins below a failed parent; below a completed one it may, since companions outlive
+// a run.
 //
 // # Forced ends
 //
