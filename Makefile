@@ -18,7 +18,8 @@ dev: ## Start all four services in one process, with demo agents
 	go run ./cmd/holdfast dev
 
 # The race half is bound by the processors, the end-to-end half by timers and process starts. Both therefore run
-# at once, the first one with a lower priority. The tests that die at every moment run in full without the detector. -vet=all checks what go vet checks, without compiling anew.
+# at once, the first one with a lower priority. The worker's tests kill an executor at every moment only without the
+# detector. -vet=all checks what go vet checks, without compiling anew.
 test: setup ## Install what the tests need and run every test
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 units e2e
 

@@ -2450,7 +2450,8 @@ type CallAnswer_Result struct {
 }
 
 type CallAnswer_Error struct {
-	// The call did not happen; for an approval, the tool is not run. Valid for both kinds.
+	// The call did not happen; for an approval, the tool is not run. Valid for both kinds that
+	// clients answer.
 	Error string `protobuf:"bytes,2,opt,name=error,proto3,oneof"`
 }
 

@@ -938,10 +938,12 @@ func (x *CommitStepRequest) GetRecord() *v1.StepRecord {
 // NewSubSession is a sub-session of the committing session.
 type NewSubSession struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Not guessable, since it is also the key to the sub-session's stream.
+	// Random, so that clients cannot guess it. FAILED_PRECONDITION (SESSION_EXISTS): the id is
+	// taken.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	AgentType string `protobuf:"bytes,2,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
-	// A call of the same request, of kind SUB_AGENT.
+	// A call of the same request, of kind SUB_AGENT, for this sub-session alone.
+	// INVALID_ARGUMENT (SUB_SESSION_INVALID) otherwise.
 	ToolCallId string `protobuf:"bytes,3,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
 	// Unspecified means EPHEMERAL.
 	Mode SubSessionMode `protobuf:"varint,4,opt,name=mode,proto3,enum=holdfast.state.v1.SubSessionMode" json:"mode,omitempty"`

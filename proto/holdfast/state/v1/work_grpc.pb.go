@@ -84,14 +84,15 @@ type WorkServiceClient interface {
 	//
 	// An outcome that suspends comes with something to wait for: new `calls`, or calls left
 	// open by an earlier step and not in `consumed_calls`. SUSPENDED_AWAITING_CHILDREN needs a
-	// call of a sub-agent among them. Otherwise it is INVALID_ARGUMENT (OUTCOME_INVALID). Everything becomes visible at once, with the
-	// messages of the ended calls. If everything is already answered, the continuation is
-	// queued in the same transaction.
+	// call of a sub-agent among them. Otherwise it is INVALID_ARGUMENT (OUTCOME_INVALID).
+	// Everything becomes visible at once, with the messages of the ended calls. If everything
+	// is already answered, the continuation is queued in the same transaction.
 	//
 	// `consumed_calls` name the answers whose results are in the messages.
 	//
 	// Errors:
 	//   - FAILED_PRECONDITION (CALL_EXISTS): the family already has a call with this id.
+	//   - FAILED_PRECONDITION (CHILD_UNKNOWN): no sub-session answers a call of kind SUB_AGENT.
 	//   - FAILED_PRECONDITION (CALL_UNANSWERED, CALL_CONSUMED), NOT_FOUND
 	//     (UNKNOWN_TOOL_CALL): a consumed call has no answer, is consumed already, or does
 	//     not exist.
@@ -245,14 +246,15 @@ type WorkServiceServer interface {
 	//
 	// An outcome that suspends comes with something to wait for: new `calls`, or calls left
 	// open by an earlier step and not in `consumed_calls`. SUSPENDED_AWAITING_CHILDREN needs a
-	// call of a sub-agent among them. Otherwise it is INVALID_ARGUMENT (OUTCOME_INVALID). Everything becomes visible at once, with the
-	// messages of the ended calls. If everything is already answered, the continuation is
-	// queued in the same transaction.
+	// call of a sub-agent among them. Otherwise it is INVALID_ARGUMENT (OUTCOME_INVALID).
+	// Everything becomes visible at once, with the messages of the ended calls. If everything
+	// is already answered, the continuation is queued in the same transaction.
 	//
 	// `consumed_calls` name the answers whose results are in the messages.
 	//
 	// Errors:
 	//   - FAILED_PRECONDITION (CALL_EXISTS): the family already has a call with this id.
+	//   - FAILED_PRECONDITION (CHILD_UNKNOWN): no sub-session answers a call of kind SUB_AGENT.
 	//   - FAILED_PRECONDITION (CALL_UNANSWERED, CALL_CONSUMED), NOT_FOUND
 	//     (UNKNOWN_TOOL_CALL): a consumed call has no answer, is consumed already, or does
 	//     not exist.

@@ -170,7 +170,7 @@ func (l Limits) checkCall(i int, c *statev1.Call) error {
 	case !known:
 		return callInvalid("calls[%d] is no call of a client tool, approval or sub-agent", i)
 	case (kind == session.Approval) != (c.GetApprovalId() != ""):
-		return callInvalid("calls[%d]: an approval has an approval_id, a client tool's call has none", i)
+		return callInvalid("calls[%d]: an approval has an approval_id, any other call has none", i)
 	case c.GetDeadlineAt() < 0:
 		return callInvalid("calls[%d] has the deadline %d; give a time, or 0 for none", i, c.GetDeadlineAt())
 	case len(c.GetInput()) > l.MessageBytes:

@@ -62,7 +62,7 @@ func (c Call) isAwaited() bool { return c.isOpen() && c.RunID != "" }
 // awaitsChild reports whether the call waits for a child.
 func (c Call) awaitsChild() bool { return c.isOpen() && c.Kind == SubAgent }
 
-// CountAwaited counts the calls that hold suspended sessions and that a client has to answer.
+// CountAwaited counts the awaited calls that clients have to answer.
 func CountAwaited(calls []Call) (n int) {
 	for _, call := range calls {
 		if call.isAwaited() && !call.awaitsChild() {

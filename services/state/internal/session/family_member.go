@@ -16,11 +16,17 @@ type member struct {
 // replaceChange sets another change.
 func (m *member) replaceChange(change *Change) { m.change, m.writtenChildren = change, nil }
 
-// mayCloseCalls reports whether the member's change may have closed calls of children.
+// mayCloseCalls reports whether the member's change may have closed calls of children that have
+// not ended.
 func (m *member) mayCloseCalls() bool {
 	s, change := m.view.Session, m.change
-	return s != nil && s.Children > 0 && change != nil && !change.Delete &&
-		(len(change.Calls) > 0 || len(change.DropCalls) > 0 || change.Rewind != nil)
+	if s == nil || s.Children == 0 || change == nil || change.Delete {
+		return false
+	}
+	closes := func(c Call) bool {
+		return c.Kind == SubAgent && !c.isOpen() && c.Answer != AnswerChild && c.ConsumedAt == 0
+	}
+	return slices.ContainsFunc(change.Calls, closes) || len(change.DropCalls) > 0 || change.Rewind != nil
 }
 
 func (m *member) isDeleted() bool { return m.change != nil && m.change.Delete }

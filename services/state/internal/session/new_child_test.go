@@ -177,5 +177,10 @@ func TestACompanionThatWaitsForAClientAnswersItsParent(t *testing.T) {
 		if (got.NewRun != nil) != answers || (len(got.Calls) == 1) != answers {
 			t.Errorf("%s: got %+v, answers %+v", mode, got.NewRun, got.Calls)
 		}
+		delegates := delegation("l")
+		delegates.Key.SessionID, delegates.Calls[0].CallID, delegates.NewChildren[0].CallID = "k", "call-l", "call-l"
+		if got := newFamily(parent, childView("k", "s")).run(t, "k", delegates.decideAlone)["s"]; got.NewRun != nil || len(got.Calls) != 0 {
+			t.Errorf("%s that waits for a child: got %+v, answers %+v", mode, got.NewRun, got.Calls)
+		}
 	}
 }

@@ -11,8 +11,7 @@ func (s *propagation) beginChildren(m *member) error {
 	if m.change == nil {
 		return nil
 	}
-	begun := m.change.newChildren
-	for _, n := range begun {
+	for _, n := range m.change.newChildren {
 		child := s.find(Key{m.target.Tenant, n.SessionID}, Need{})
 		if child == nil {
 			continue
@@ -28,10 +27,10 @@ func (s *propagation) beginChildren(m *member) error {
 	return nil
 }
 
-// settles reports whether a child with this status has answered its call. A companion that waits
-// for a client answers, too: it would else hold its parent for as long as the client takes.
+// settles reports whether a child with this status answers its call. A companion that waits for
+// a client answers, too. Otherwise its parent would wait as long as the client takes.
 func (c Child) settles(status Status) bool {
-	return status.Terminal() || c.Mode == Persistent && status.Suspended()
+	return status.Terminal() || c.Mode == Persistent && status.Suspended() && status != SuspendedAwaitingChildren
 }
 
 // answerNewCalls answers the new calls of a member for children that have ended before.
