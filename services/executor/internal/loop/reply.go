@@ -68,23 +68,12 @@ func (r *Reply) Add(event model.Event) ([]model.Event, error) {
 	case model.ReasoningEnd:
 		r.endReasoning(e)
 		published = append(published, e)
-	case model.CallStart:
-		started, err := r.startCall(e)
+	case model.CallStart, model.CallDelta, model.CallEnd:
+		added, err := r.addToCall(e)
 		if err != nil {
 			return nil, err
 		}
-		published = append(published, started)
-	case model.CallDelta:
-		if err := r.extendCall(e); err != nil {
-			return nil, err
-		}
-		published = append(published, e)
-	case model.CallEnd:
-		call := r.openCall(e.Index)
-		if call == nil {
-			return nil, invalidReply("end of call %d, which is not open", e.Index)
-		}
-		published = append(published, call.endCall(e.Index, e.Arguments))
+		published = append(published, added)
 	case model.Usage:
 		r.usage = e
 	case model.Finish:
@@ -99,15 +88,26 @@ func (r *Reply) Add(event model.Event) ([]model.Event, error) {
 	return published, nil
 }
 
-// extendCall adds text to the arguments of an open call.
-func (r *Reply) extendCall(e model.CallDelta) error {
-	call := r.openCall(e.Index)
-	if call == nil {
-		return invalidReply("arguments for call %d, which is not open", e.Index)
+// addToCall adds an event of a call and returns the event to publish.
+func (r *Reply) addToCall(event model.Event) (model.Event, error) {
+	switch e := event.(type) {
+	case model.CallStart:
+		return r.startCall(e)
+	case model.CallDelta:
+		call := r.openCall(e.Index)
+		if call == nil {
+			return nil, invalidReply("arguments for call %d, which is not open", e.Index)
+		}
+		call.text.WriteString(e.Text)
+		r.bytes += len(e.Text)
+	case model.CallEnd:
+		call := r.openCall(e.Index)
+		if call == nil {
+			return nil, invalidReply("end of call %d, which is not open", e.Index)
+		}
+		return call.endCall(e.Index, e.Arguments), nil
 	}
-	call.text.WriteString(e.Text)
-	r.bytes += len(e.Text)
-	return nil
+	return event, nil
 }
 
 // openCall returns the call with the provider's index, or nil if it has not begun or has ended.
