@@ -268,8 +268,8 @@ func TestAStopThatComesWhileTheOutcomeIsCommittedChangesNothing(t *testing.T) {
 				time.Sleep(time.Second) // the stop has arrived by now
 			}
 		}
-		p.open()
 		run = p.startRun("s", "demo", "hi")
+		p.open()
 		if ended := p.end(run); ended.GetStatus() != completed || ended.GetOutput() != `"done"` {
 			t.Errorf("run = %v, want it completed", ended)
 		}
