@@ -91,7 +91,7 @@ var allPoints = []worker.Point{
 // dieEverywhere plays once without a death, once with each verdict for each call to a service, and once with a
 // death at each passing of each point. It returns the moments that have occurred.
 //
-// The race detector triples the time of a play and sees the same code in each, so under it only every third call
+// The race detector triples the time of a play and sees the same code in each, so under it only every eighth call
 // and passing is played. The tests run without it as well.
 func dieEverywhere(t *testing.T, play func(t *testing.T, c *death), verdicts ...verdict) (hit map[string]bool) {
 	t.Helper()

@@ -3,4 +3,4 @@
 package worker_test
 
 // stride is the distance between the moments that dieEverywhere plays.
-const stride = 3
+const stride = 8
