@@ -20,23 +20,24 @@ help: ## Show what there is
 dev: ## Start all four services in one process, with demo agents
 	go run ./cmd/holdfast dev
 
-# The race half is bound by the processors, the end-to-end half by timers and process starts. Both therefore run
-# at once, the first one with a lower priority. The worker's tests kill an executor at every moment only without the
-# detector. -vet=all checks what go vet checks, without compiling anew.
+# The race half is bound by the processors, the end-to-end half by timers and process starts, so both run at once.
+# The worker's tests kill an executor at every moment only without the detector. -vet=all checks what go vet checks,
+# without compiling anew.
 test: setup ## Install what the tests need and run every test
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 units e2e
 
 # SQLite in Go is translated C. The race detector would slow it down five times and find nothing of ours in it. The
 # checks of unsafe pointers that come with the detector are left out: no hand-written code uses unsafe pointers.
+# Each process would sleep for a second at its end, to find late races.
 RACE := -race -gcflags=all=-d=checkptr=0 '-gcflags=modernc.org/...=-race=false -d=checkptr=0'
+units: export GORACE := atexit_sleep_ms=0
+units: export GOGC := 300
 
-# Each process would sleep for a second at its end, to find late races. Some packages wait for timers, so that more
-# tests run at once than there are processors.
 units: ## Run only the tests inside the processes, with the race detector
-	GORACE=atexit_sleep_ms=0 GOGC=300 nice -n 5 go test $(RACE) -vet=all -shuffle=on -parallel 6 -timeout 30m . ./cmd/... ./deploy/... ./examples/... ./pkg/... ./proto/... ./services/...
+	go test $(RACE) -vet=all -shuffle=on -timeout 30m . ./deploy/... ./examples/... ./pkg/... ./proto/... ./services/...
 
 e2e: setup ## Run only the black-box tests over real processes
-	go test -count=1 -vet=all -shuffle=on -p 4 -timeout 30m ./e2e/... ./services/executor/internal/worker
+	go test -count=1 -vet=all -shuffle=on -p 4 -timeout 30m ./cmd/... ./e2e/... ./services/executor/internal/worker
 
 # One package at a time: each keeps the machine busy.
 torture: setup ## Run the tests under faults and of random histories for long, up to an hour

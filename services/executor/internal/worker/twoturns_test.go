@@ -244,7 +244,7 @@ func countCalls(t *testing.T) int {
 // deltas.
 func runEach(t *testing.T, v verdict, check func(t *testing.T, p *twoTurns)) {
 	t.Helper()
-	for n := range countCalls(t) + 1 {
+	for n, most := 0, countCalls(t); n <= most; n += stride {
 		synctest.Test(t, func(t *testing.T) {
 			p := newTwoTurns(t)
 			hit := ""
@@ -288,7 +288,7 @@ func TestALogThatIsLostAtAnyCallIsShownTheStepInFlightAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for n := range countCalls(t) + 1 {
+			for n, most := 0, countCalls(t); n <= most; n += stride {
 				synctest.Test(t, func(t *testing.T) {
 					p := newTwoTurns(t)
 					p.runTurns(func(call int, _ string) verdict {
@@ -309,7 +309,7 @@ func TestALogThatIsLostAtAnyCallIsShownTheStepInFlightAgain(t *testing.T) {
 
 func TestALogThatIsLostAndAnExecutorThatDiesSoonAfterLoseNothing(t *testing.T) {
 	t.Parallel()
-	for n := range countCalls(t) + 1 {
+	for n, most := 0, countCalls(t); n <= most; n += stride {
 		for later := 1; later <= 3; later++ {
 			synctest.Test(t, func(t *testing.T) {
 				p := newTwoTurns(t)
@@ -349,7 +349,7 @@ func TestAFailedRunSaysSoOnceWhereverItsExecutorDies(t *testing.T) {
 	t.Parallel()
 	const most = 16 // calls of a play, and a few more
 	for _, v := range []verdict{failBefore, failAfter, dieBefore, dieAfter} {
-		for n := range most {
+		for n := 0; n < most; n += stride {
 			synctest.Test(t, func(t *testing.T) {
 				p := newTwoTurns(t)
 				p.runTurns(func(call int, _ string) verdict {

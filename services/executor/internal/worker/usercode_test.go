@@ -257,9 +257,9 @@ func TestARunThatCannotBeEndedIsTriedLessAndLess(t *testing.T) {
 		}
 		p.open()
 		run := p.startRun("s", "demo", "hi")
-		time.Sleep(time.Hour)
-		if n := p.run(run).GetAttempt(); n > 14 || n < 8 {
-			t.Errorf("%d claims in an hour", n)
+		time.Sleep(10 * time.Minute)
+		if n := p.run(run).GetAttempt(); n > 11 || n < 6 {
+			t.Errorf("%d claims in ten minutes", n)
 		}
 		closed.Store(false)
 		p.end(run)
@@ -311,7 +311,7 @@ func TestAnAnswerThatReplacesATimeoutDuringAnApprovedCallIsUsed(t *testing.T) {
 		pay := p.tool("pay", agent.RetryNever, nil)
 		pay.Approval = true
 		p.agents["demo"] = define("demo", stepReplies(callsReply("pay", `{}`, "locate", `{}`), textReply("ok")), pay,
-			agent.Tool{Name: "locate", InputSchema: anyObject, Client: true, AnswerWithin: time.Hour})
+			agent.Tool{Name: "locate", InputSchema: anyObject, Client: true, AnswerWithin: time.Minute})
 		var changed atomic.Bool
 		p.passed = func(_ context.Context, _ *executor, point worker.Point) {
 			if point == worker.PointCommitBegins && p.executions()["call_0"] == 1 && changed.CompareAndSwap(false, true) {
@@ -321,7 +321,7 @@ func TestAnAnswerThatReplacesATimeoutDuringAnApprovedCallIsUsed(t *testing.T) {
 		p.open()
 		p.end(p.startRun("s", "demo", "hi"))
 		p.answer("call_0", approval(true, ""))
-		time.Sleep(2 * time.Hour) // the other call times out
+		time.Sleep(2 * time.Minute) // the other call times out
 		if run := p.end(p.current()); run.GetStatus() != completed || !changed.Load() || p.executions()["call_0"] != 1 {
 			t.Errorf("run = %v, changed %v, executions %v", run, changed.Load(), p.executions())
 		}
