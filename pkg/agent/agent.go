@@ -39,6 +39,9 @@ import (
 // DefaultMaxSteps limits the steps of a run if Agent.MaxSteps is 0.
 const DefaultMaxSteps = 50
 
+// DefaultMaxSubAgents limits the calls of sub-agents in one step if Agent.MaxSubAgents is 0.
+const DefaultMaxSubAgents = 16
+
 // NoMaxSteps as Agent.MaxSteps removes the limit: the run ends when its model, a tool, StopWhen or
 // RunTimeout ends it, or a client stops it.
 const NoMaxSteps = math.MaxInt
@@ -103,6 +106,12 @@ type Agent struct {
 	// ProviderOptions are JSON objects by provider, merged into the requests to it:
 	// {"openai": {"reasoning_effort": "low"}}. They do not replace members that Holdfast sets.
 	ProviderOptions map[string]json.RawMessage
+	// MaxSubAgents limits the calls of sub-agents in one step; 0 means DefaultMaxSubAgents. Calls
+	// above the limit fail.
+	MaxSubAgents int
+	// MaxDepth limits the depth of the agent's sub-agents in their tree, whose root has depth 0; 0
+	// means the limit of the executor. Calls of deeper sub-agents fail.
+	MaxDepth int
 	// RunTimeout limits the time of a run from its first claim to its end; 0 means no limit. The run
 	// that continues after a suspension has a limit of its own, and the suspension does not count.
 	RunTimeout time.Duration

@@ -22,6 +22,8 @@ const (
 	maxRetries     = 100
 	maxTemperature = 2
 	maxToolName    = 64
+	maxSubAgents   = 1000
+	maxDepth       = 100
 )
 
 // Problem is a mistake that prevents the registration of an agent.
@@ -118,6 +120,8 @@ func (a Agent) checkLimits(p *problems) {
 	if a.MaxSteps != NoMaxSteps {
 		p.checkRange("maxSteps", a.MaxSteps, maxAgentSteps)
 	}
+	p.checkRange("maxSubAgents", a.MaxSubAgents, maxSubAgents)
+	p.checkRange("maxDepth", a.MaxDepth, maxDepth)
 	p.checkRange("maxOutputTokens", a.MaxOutputTokens, math.MaxInt32)
 	p.checkRange("context.maxTokens", a.Context.MaxTokens, math.MaxInt32)
 	p.checkRange("context.keepTokens", a.Context.KeepTokens, math.MaxInt32)
@@ -197,9 +201,7 @@ func (a Agent) checkTools(p *problems) {
 }
 
 func (t Tool) check(field string, p *problems) {
-	if problem := toolNameProblem(t.Name); problem != "" {
-		p.add(field+".name", "%s", problem)
-	}
+	t.checkName(field+".name", p)
 	p.checkText(field+".description", t.Description)
 	if t.InputSchema == nil {
 		p.add(field+".inputSchema", "it is missing")
@@ -214,18 +216,45 @@ func (t Tool) check(field string, p *problems) {
 	checkChoice(p, field+".retry", t.Retry, RetryNever, RetrySafe)
 	p.checkDuration(field+".timeout", t.Timeout)
 	p.checkDuration(field+".answerWithin", t.AnswerWithin)
+	t.checkAnswers(field, p)
+}
+
+// checkAnswers checks who answers the calls.
+func (t Tool) checkAnswers(field string, p *problems) {
 	gated := t.Approval || t.ApproveWhen != nil
 	switch {
+	case t.SubAgent != "" && (t.Client || t.Execute != nil):
+		p.add(field, "the tool %q has both SubAgent and another way to answer its calls", t.Name)
+	case t.SubAgent != "" && (t.ReadOnly || gated || t.AnswerWithin > 0):
+		p.add(field, "%q has SubAgent, and takes neither readOnly nor approval nor answerWithin: limit it with timeout, and let its own tools ask for approval", t.Name)
+	case t.SubAgent != "":
 	case t.Client && t.Execute != nil:
 		p.add(field, "the tool %q has both Execute and Client", t.Name)
 	case !t.Client && t.Execute == nil:
-		p.add(field, "the tool %q has neither Execute nor Client", t.Name)
+		p.add(field, "the tool %q has neither Execute, Client nor SubAgent", t.Name)
 	case t.Client && t.ReadOnly:
 		p.add(field+".readOnly", "%q has Client, and the runtime does not run it", t.Name)
 	case t.Client && gated:
 		p.add(field+".approval", "%q has Client, and the client can ask its user itself", t.Name)
 	case !t.Client && !gated && t.AnswerWithin > 0:
 		p.add(field+".answerWithin", "%q has neither Client nor an approval to wait for", t.Name)
+	}
+}
+
+func (t Tool) checkName(field string, p *problems) {
+	problem := toolNameProblem(strings.TrimPrefix(t.Name, SubAgentPrefix))
+	switch {
+	case t.SubAgent == "":
+		problem = toolNameProblem(t.Name)
+	case t.Name != SubAgentPrefix+t.SubAgent:
+		problem = fmt.Sprintf("it is %q, and must be %q as the tool of the sub-agent %q", t.Name, SubAgentPrefix+t.SubAgent, t.SubAgent)
+	case problem != "":
+		problem = "the sub-agent's name " + problem
+	case len(t.Name) > maxToolName:
+		problem = fmt.Sprintf("the sub-agent's name %q is longer than %d characters", t.SubAgent, maxToolName-len(SubAgentPrefix))
+	}
+	if problem != "" {
+		p.add(field, "%s", problem)
 	}
 }
 

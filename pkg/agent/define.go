@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ToolOption is an option of NewTool and ClientTool.
+// ToolOption is an option of NewTool, ClientTool and SubAgent.
 type ToolOption func(*Tool)
 
 // NewTool makes a tool from a Go function with typed input and output.
@@ -49,6 +49,20 @@ func ClientTool[In any](name, description string, options ...ToolOption) Tool {
 	return t
 }
 
+// SubAgent makes a tool whose calls are answered by an agent of the type: see Tool.SubAgent. In is as
+// for NewTool, or Task. The first message of the sub-agent is the argument message if that is the
+// only one, else all arguments as JSON.
+func SubAgent[In any](agentType, description string, options ...ToolOption) Tool {
+	t := defined[In](SubAgentPrefix+agentType, description, options)
+	t.SubAgent = agentType
+	return t
+}
+
+// Task is the input of a sub-agent that receives its task in words.
+type Task struct {
+	Message string `json:"message" jsonschema:"the task, with everything that the agent has to know"`
+}
+
 func defined[In any](name, description string, options []ToolOption) Tool {
 	t := Tool{Name: name, Description: description}
 	for _, o := range options {
@@ -67,7 +81,7 @@ func Safe() ToolOption { return func(t *Tool) { t.Retry = RetrySafe } }
 // ReadOnly declares that calls change nothing outside of the runtime: see Tool.ReadOnly.
 func ReadOnly() ToolOption { return func(t *Tool) { t.ReadOnly = true } }
 
-// Timeout limits one execution of the tool.
+// Timeout limits one execution of the tool, or the time of a sub-agent: see Tool.Timeout.
 func Timeout(limit time.Duration) ToolOption { return func(t *Tool) { t.Timeout = limit } }
 
 // RequireApproval makes every call wait for the approval of a human.

@@ -125,5 +125,5 @@ func ExampleAgent_Check() {
 	// model: it is "gpt-5", and must be provider/name, for example openai/gpt-5
 	// tools[0].name: "my tool" must have 1 to 64 characters of A-Z a-z 0-9 _ -
 	// tools[0].inputSchema: it is missing
-	// tools[0]: the tool "my tool" has neither Execute nor Client
+	// tools[0]: the tool "my tool" has neither Execute, Client nor SubAgent
 }

@@ -17,7 +17,8 @@ const (
 )
 
 // Tool is a function that the model of an agent can call. The executor runs a tool with Execute; a
-// client, for example the user's browser, answers the calls of a tool with Client.
+// client, for example the user's browser, answers the calls of a tool with Client; another agent
+// answers the calls of a tool with SubAgent.
 type Tool struct {
 	// Name has 1 to 64 characters of A-Z a-z 0-9 _ -, as all providers accept.
 	Name        string
@@ -37,13 +38,19 @@ type Tool struct {
 	// after a crash it calls the model again, which may make other calls. Use RetrySafe instead for
 	// a tool that is slow or expensive. Retry is ignored. Not with Client.
 	ReadOnly bool
-	// Timeout limits one execution; 0 means the limit of the executor.
+	// Timeout limits one execution; 0 means the limit of the executor. With SubAgent, it limits the
+	// time from the call to the end of the sub-agent, including its waits; 0 means no limit.
 	Timeout time.Duration
 	// FinishWith makes a successful call end the run, with its result as the output. The call runs
 	// after the other calls of its step.
 	FinishWith bool
 	// Client leaves the calls to a client. Not with Execute.
 	Client bool
+	// SubAgent is the type of the agent that answers the calls, each in a new session below the
+	// session of the call. Any executor may run it. Its output is the result of the call, and its
+	// failure a failed result. It sees the arguments of the call, but neither the conversation nor
+	// the custom state. Name is SubAgentPrefix followed by the type. Not with Execute or Client.
+	SubAgent string
 	// Dynamic marks a tool that is known at run time only, for example from an MCP server. Clients
 	// have no static type for its calls.
 	Dynamic bool
