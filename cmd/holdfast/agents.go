@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor"
 )
 
-// demo holds the demo agents: scripted.yaml without a key, one file per model provider, used if its key is set,
-// and the script of the agent in Go.
+// demo holds the demo agents: scripted.yaml and researcher.yaml need no key. The file of a model provider is used if
+// its key is set. It also holds the script of the agent in Go.
 //
 //go:embed demo
 var demo embed.FS
@@ -46,25 +46,21 @@ func lookup(environ []string) func(string) (string, bool) {
 // demoAgents combines the scripted agents with agents for each provider key in the environment.
 func demoAgents(environ []string) (*executor.Agents, error) {
 	find := lookup(environ)
-	text, err := demo.ReadFile("demo/scripted.yaml")
-	if err != nil {
-		return nil, fmt.Errorf("read the demo agents: %w", err)
-	}
-	agents, err := executor.ParseAgents(text, "", find)
-	if err != nil {
-		return nil, fmt.Errorf("demo agents: %w", err)
-	}
+	names := []string{"scripted", "researcher"}
 	for provider, variable := range map[string]string{"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"} {
-		if key, ok := find(variable); !ok || key == "" {
-			continue
+		if key, ok := find(variable); ok && key != "" {
+			names = append(names, provider)
 		}
-		text, err := demo.ReadFile("demo/" + provider + ".yaml")
+	}
+	agents := &executor.Agents{}
+	for _, name := range names {
+		text, err := demo.ReadFile("demo/" + name + ".yaml")
 		if err != nil {
 			return nil, fmt.Errorf("read the demo agents: %w", err)
 		}
 		more, err := executor.ParseAgents(text, "", find)
 		if err != nil {
-			return nil, fmt.Errorf("demo agents on %s: %w", provider, err)
+			return nil, fmt.Errorf("demo agents of %s: %w", name, err)
 		}
 		agents = agents.With(more)
 	}

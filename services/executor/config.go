@@ -25,6 +25,7 @@ type Config struct {
 	GuardTimeout  time.Duration `env:"HOLDFAST_EXECUTOR_GUARD_TIMEOUT" envDefault:"1m" doc:"limit of one question to an agent's guard"`
 
 	AbsentDelay time.Duration `env:"HOLDFAST_EXECUTOR_ABSENT_DELAY" envDefault:"5s" doc:"how long a run is left to others whose agent this executor does not have any more"`
+	MaxDepth    int           `env:"HOLDFAST_EXECUTOR_MAX_DEPTH" envDefault:"8" doc:"the largest depth of a sub-agent in its tree, whose root has depth 0"`
 	MaxLosses   int           `env:"HOLDFAST_EXECUTOR_MAX_LOSSES" envDefault:"5" doc:"how often in a row executors may be lost with a run before the run fails"`
 
 	MaxResultBytes int           `env:"HOLDFAST_EXECUTOR_MAX_RESULT_BYTES" envDefault:"1048576" doc:"limit of one tool result"`
@@ -51,6 +52,7 @@ func (c Config) check() error {
 		{"HOOK_TIMEOUT", int64(c.HookTimeout)},
 		{"GUARD_TIMEOUT", int64(c.GuardTimeout)},
 		{"ABSENT_DELAY", int64(c.AbsentDelay)},
+		{"MAX_DEPTH", int64(c.MaxDepth)},
 		{"MAX_LOSSES", int64(c.MaxLosses)},
 		{"MAX_RESULT_BYTES", int64(c.MaxResultBytes)},
 		{"MAX_STATE_BYTES", int64(c.MaxStateBytes)},

@@ -14,6 +14,7 @@ import (
 	mathrand "math/rand/v2"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -155,6 +156,7 @@ func open(c Config, p Peers) (*Service, error) {
 		Log:        p.Log.With("executor", id),
 		Tracer:     otel.Tracer(tracerName),
 		Now:        p.Now,
+		NewID:      func() string { return strings.ToLower(p.NewID()) },
 		Jitter:     mathrand.Float64,
 		Passed:     p.passed(),
 	})
@@ -198,6 +200,7 @@ func (c Config) worker() worker.Config {
 		GuardTimeout:      c.GuardTimeout,
 		AbsentDelay:       c.AbsentDelay,
 		MaxLosses:         c.MaxLosses,
+		MaxDepth:          c.MaxDepth,
 		MaxResultBytes:    c.MaxResultBytes,
 		MaxStateBytes:     c.MaxStateBytes,
 		MaxDeltaBytes:     c.MaxDeltaBytes,

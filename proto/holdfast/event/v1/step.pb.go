@@ -93,6 +93,8 @@ type StepEvent struct {
 	//	*StepEvent_Custom
 	//	*StepEvent_StatePatch
 	//	*StepEvent_Output
+	//	*StepEvent_SubagentStart
+	//	*StepEvent_SubagentEnd
 	Event         isStepEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -214,6 +216,24 @@ func (x *StepEvent) GetOutput() *Output {
 	return nil
 }
 
+func (x *StepEvent) GetSubagentStart() *SubagentStart {
+	if x != nil {
+		if x, ok := x.Event.(*StepEvent_SubagentStart); ok {
+			return x.SubagentStart
+		}
+	}
+	return nil
+}
+
+func (x *StepEvent) GetSubagentEnd() *SubagentEnd {
+	if x != nil {
+		if x, ok := x.Event.(*StepEvent_SubagentEnd); ok {
+			return x.SubagentEnd
+		}
+	}
+	return nil
+}
+
 type isStepEvent_Event interface {
 	isStepEvent_Event()
 }
@@ -257,6 +277,16 @@ type StepEvent_Output struct {
 	Output *Output `protobuf:"bytes,9,opt,name=output,proto3,oneof"`
 }
 
+type StepEvent_SubagentStart struct {
+	// A sub-agent that begins with the step.
+	SubagentStart *SubagentStart `protobuf:"bytes,10,opt,name=subagent_start,json=subagentStart,proto3,oneof"`
+}
+
+type StepEvent_SubagentEnd struct {
+	// The end of a sub-agent. It omits the result, which is that of its call.
+	SubagentEnd *SubagentEnd `protobuf:"bytes,11,opt,name=subagent_end,json=subagentEnd,proto3,oneof"`
+}
+
 func (*StepEvent_Reply) isStepEvent_Event() {}
 
 func (*StepEvent_ToolStart) isStepEvent_Event() {}
@@ -272,6 +302,10 @@ func (*StepEvent_Custom) isStepEvent_Event() {}
 func (*StepEvent_StatePatch) isStepEvent_Event() {}
 
 func (*StepEvent_Output) isStepEvent_Event() {}
+
+func (*StepEvent_SubagentStart) isStepEvent_Event() {}
+
+func (*StepEvent_SubagentEnd) isStepEvent_Event() {}
 
 // ReplyEvent marks the place of the model's reply.
 type ReplyEvent struct {
@@ -373,7 +407,7 @@ const file_holdfast_event_v1_step_proto_rawDesc = "" +
 	"StepRecord\x12\x1d\n" +
 	"\n" +
 	"started_at\x18\x01 \x01(\x03R\tstartedAt\x124\n" +
-	"\x06events\x18\x02 \x03(\v2\x1c.holdfast.event.v1.StepEventR\x06events\"\xb5\x04\n" +
+	"\x06events\x18\x02 \x03(\v2\x1c.holdfast.event.v1.StepEventR\x06events\"\xc5\x05\n" +
 	"\tStepEvent\x12\x1c\n" +
 	"\ttimestamp\x18\x01 \x01(\x03R\ttimestamp\x125\n" +
 	"\x05reply\x18\x02 \x01(\v2\x1d.holdfast.event.v1.ReplyEventH\x00R\x05reply\x12B\n" +
@@ -385,7 +419,10 @@ const file_holdfast_event_v1_step_proto_rawDesc = "" +
 	"\x06custom\x18\a \x01(\v2\x19.holdfast.event.v1.CustomH\x00R\x06custom\x12@\n" +
 	"\vstate_patch\x18\b \x01(\v2\x1d.holdfast.event.v1.StatePatchH\x00R\n" +
 	"statePatch\x123\n" +
-	"\x06output\x18\t \x01(\v2\x19.holdfast.event.v1.OutputH\x00R\x06outputB\a\n" +
+	"\x06output\x18\t \x01(\v2\x19.holdfast.event.v1.OutputH\x00R\x06output\x12I\n" +
+	"\x0esubagent_start\x18\n" +
+	" \x01(\v2 .holdfast.event.v1.SubagentStartH\x00R\rsubagentStart\x12C\n" +
+	"\fsubagent_end\x18\v \x01(\v2\x1e.holdfast.event.v1.SubagentEndH\x00R\vsubagentEndB\a\n" +
 	"\x05event\"\f\n" +
 	"\n" +
 	"ReplyEvent\"W\n" +
@@ -417,21 +454,25 @@ var file_holdfast_event_v1_step_proto_goTypes = []any{
 	(*Custom)(nil),               // 6: holdfast.event.v1.Custom
 	(*StatePatch)(nil),           // 7: holdfast.event.v1.StatePatch
 	(*Output)(nil),               // 8: holdfast.event.v1.Output
+	(*SubagentStart)(nil),        // 9: holdfast.event.v1.SubagentStart
+	(*SubagentEnd)(nil),          // 10: holdfast.event.v1.SubagentEnd
 }
 var file_holdfast_event_v1_step_proto_depIdxs = []int32{
-	1, // 0: holdfast.event.v1.StepRecord.events:type_name -> holdfast.event.v1.StepEvent
-	2, // 1: holdfast.event.v1.StepEvent.reply:type_name -> holdfast.event.v1.ReplyEvent
-	3, // 2: holdfast.event.v1.StepEvent.tool_start:type_name -> holdfast.event.v1.ToolStartEvent
-	4, // 3: holdfast.event.v1.StepEvent.tool_approval_request:type_name -> holdfast.event.v1.ToolApprovalRequest
-	5, // 4: holdfast.event.v1.StepEvent.tool_approval_response:type_name -> holdfast.event.v1.ToolApprovalResponse
-	6, // 5: holdfast.event.v1.StepEvent.custom:type_name -> holdfast.event.v1.Custom
-	7, // 6: holdfast.event.v1.StepEvent.state_patch:type_name -> holdfast.event.v1.StatePatch
-	8, // 7: holdfast.event.v1.StepEvent.output:type_name -> holdfast.event.v1.Output
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	1,  // 0: holdfast.event.v1.StepRecord.events:type_name -> holdfast.event.v1.StepEvent
+	2,  // 1: holdfast.event.v1.StepEvent.reply:type_name -> holdfast.event.v1.ReplyEvent
+	3,  // 2: holdfast.event.v1.StepEvent.tool_start:type_name -> holdfast.event.v1.ToolStartEvent
+	4,  // 3: holdfast.event.v1.StepEvent.tool_approval_request:type_name -> holdfast.event.v1.ToolApprovalRequest
+	5,  // 4: holdfast.event.v1.StepEvent.tool_approval_response:type_name -> holdfast.event.v1.ToolApprovalResponse
+	6,  // 5: holdfast.event.v1.StepEvent.custom:type_name -> holdfast.event.v1.Custom
+	7,  // 6: holdfast.event.v1.StepEvent.state_patch:type_name -> holdfast.event.v1.StatePatch
+	8,  // 7: holdfast.event.v1.StepEvent.output:type_name -> holdfast.event.v1.Output
+	9,  // 8: holdfast.event.v1.StepEvent.subagent_start:type_name -> holdfast.event.v1.SubagentStart
+	10, // 9: holdfast.event.v1.StepEvent.subagent_end:type_name -> holdfast.event.v1.SubagentEnd
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_event_v1_step_proto_init() }
@@ -449,6 +490,8 @@ func file_holdfast_event_v1_step_proto_init() {
 		(*StepEvent_Custom)(nil),
 		(*StepEvent_StatePatch)(nil),
 		(*StepEvent_Output)(nil),
+		(*StepEvent_SubagentStart)(nil),
+		(*StepEvent_SubagentEnd)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -16,6 +16,8 @@ const (
 	maxSteps       = 10_000
 	maxRetries     = 100
 	maxTemperature = 2
+	maxSubAgents   = 1000
+	maxTreeDepth   = 100
 )
 
 // agent reads an agent. at is the place of its name.
@@ -32,7 +34,8 @@ func (r *reader) agent(d declaration) (a Agent, at value) {
 		StateSchema: o.schema("stateSchema"), OutputSchema: o.schema("outputSchema"),
 		Completion:   agent.Completion(o.oneOf("completion", string(agent.CompletionTool), string(agent.CompletionNative))),
 		StrictOutput: o.isTrue("strictOutput"),
-		MaxSteps:     readMaxSteps(o), MaxOutputTokens: o.integer("maxOutputTokens", 1, math.MaxInt32),
+		MaxSubAgents: o.integer("maxSubAgents", 1, maxSubAgents), MaxDepth: o.integer("maxDepth", 1, maxTreeDepth),
+		MaxSteps: readMaxSteps(o), MaxOutputTokens: o.integer("maxOutputTokens", 1, math.MaxInt32),
 		Temperature: o.number("temperature", 0, maxTemperature), MaxRetries: readMaxRetries(o),
 		Cache: agent.Cache(o.oneOf("cache", string(agent.CacheNone), string(agent.CacheAuto))), ProviderOptions: readOptions(o),
 		RunTimeout: o.duration("runTimeout"), Context: readContext(o),

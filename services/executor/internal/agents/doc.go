@@ -24,6 +24,8 @@
 //	    completion: tool                         # or native
 //	    strictOutput: true
 //	    maxSteps: 10                             # or Infinity: no limit
+//	    maxSubAgents: 16                         # calls of sub-agents in one step
+//	    maxDepth: 3                              # of the sub-agents in their tree
 //	    maxOutputTokens: 1000
 //	    temperature: 0.7
 //	    maxRetries: 3
@@ -57,6 +59,11 @@
 //	  - mcp: files                    # all tools of an MCP server, or the listed ones
 //	    tools: [read_file]
 //	    timeout: 10s
+//	  - subAgent: reader              # another agent answers the calls, in a session of its own
+//	    description: Reads a page.
+//	    inputSchema: {type: object, …}  # default: message, a string
+//	    outputSchema: {type: object, …}
+//	    timeout: 1h                   # default: no limit
 //	  - name: ask_user                # a tool for a client to answer
 //	    description: Asks the user.
 //	    client: true
@@ -76,7 +83,7 @@
 //	      maxBytes: 100000
 //	    readOnly: true                # it changes nothing
 //
-// Every tool may have retry (never or safe), readOnly, timeout, answerWithin, strict, finishWith and
+// Every other tool may have retry (never or safe), readOnly, timeout, answerWithin, strict, finishWith and
 // approval; a declared tool may have outputSchema too. readOnly: true declares that calls change
 // nothing, so they may run again after a crash; readOnly: false overrides the hint of an MCP server.
 // {name} is an argument, ${NAME} an environment variable on the list of allowed ones: see package

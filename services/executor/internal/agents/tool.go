@@ -57,7 +57,7 @@ func (ts *tools) declare(v value) {
 	ts.declared[t.tool.Name] = &declaredTool{placedTool: t, text: text}
 }
 
-// readTools reads the tools of an agent: names, {use: name}, {mcp: server} and declarations.
+// readTools reads the tools of an agent: names, {use: name}, {mcp: server}, {subAgent: type} and declarations.
 func (r *reader) readTools(o *object) (placed []placedTool, mounts []*Mount) {
 	seen := map[string]bool{}
 	for _, item := range o.list("tools") {
@@ -83,17 +83,34 @@ func (r *reader) readTool(o *object, item value) ([]placedTool, *Mount) {
 		return r.tools.find(o, item, name), nil
 	}
 	if _, ok := item.members(); !ok {
-		item.mistake("%s: a tool is a name, an object with use or mcp, or a declaration", o.what)
+		item.mistake("%s: a tool is a name, an object with use, mcp or subAgent, or a declaration", o.what)
 		return nil, nil
 	}
 	entry := newObject(item, o.what+": tools")
 	switch {
 	case entry.has("mcp"):
 		return r.servers.mount(o, entry)
+	case entry.has("subAgent"):
+		return []placedTool{readSubAgent(o, entry)}, nil
 	case entry.has("use"):
 		return r.tools.use(o, entry), nil
 	}
 	return []placedTool{r.tools.read(item, o.what)}, nil
+}
+
+// readSubAgent reads {subAgent: type}: a tool whose calls another agent answers.
+func readSubAgent(o, entry *object) placedTool {
+	before := entry.file.count()
+	at, _ := entry.field("subAgent")
+	t := agent.SubAgent[agent.Task](entry.text("subAgent"), entry.prose("description"))
+	entry.what = fmt.Sprintf("%s: sub-agent %q", o.what, t.SubAgent)
+	if entry.has("inputSchema") {
+		t.InputSchema = entry.schema("inputSchema")
+	}
+	t.OutputSchema, t.Timeout = entry.schema("outputSchema"), entry.duration("timeout")
+	t.Strict, t.FinishWith = entry.isTrue("strict"), entry.isTrue("finishWith")
+	entry.end()
+	return placedTool{tool: t, at: at, wrong: entry.file.count() > before}
 }
 
 // use reads {use: name}: a tool by name, with other settings for the agent.

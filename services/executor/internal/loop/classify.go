@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -13,7 +14,7 @@ type class int
 const (
 	classKnown  class = iota // has its result: unknown tool, invalid arguments, or an answer
 	classServer              // runs here, in parallel with others
-	classOpen                // waits for a client
+	classOpen                // waits for a client or a sub-agent
 	classLast                // finishes the run, after the others
 )
 
@@ -78,6 +79,9 @@ func compile(raw json.RawMessage) *agent.Schema {
 	return s
 }
 
+// isAnsweredElsewhere reports whether a client or a sub-agent answers the calls of the tool.
+func isAnsweredElsewhere(tool *agent.Tool) bool { return tool.Client || tool.SubAgent != "" }
+
 // newWork classifies the calls of a message.
 func (p *Planner) newWork(message agent.Message) work {
 	w := work{message: message}
@@ -89,7 +93,29 @@ func (p *Planner) newWork(message agent.Message) work {
 		}
 		w.tasks = append(w.tasks, t)
 	}
+	p.limitSubAgents(w.tasks)
 	return w
+}
+
+// limitSubAgents fails the calls of sub-agents above a limit.
+func (p *Planner) limitSubAgents(tasks []*task) {
+	most, begun := cmp.Or(p.start.Agent.MaxSubAgents, agent.DefaultMaxSubAgents), 0
+	for _, t := range tasks {
+		if t.Tool == nil || t.Tool.SubAgent == "" {
+			continue
+		}
+		reason := ""
+		switch begun++; {
+		case p.start.Depth >= p.start.MaxDepth:
+			reason = fmt.Sprintf(errTooDeep, p.start.MaxDepth)
+		case begun > most:
+			reason = fmt.Sprintf(errTooManySubAgents, most)
+		default:
+			continue
+		}
+		t.class = classKnown
+		t.fail(reason)
+	}
 }
 
 func (p *Planner) newTask(call agent.ToolCall) *task {
@@ -116,7 +142,7 @@ func (p *Planner) classify(call agent.ToolCall, allowed bool) *task {
 	t := p.newTask(call)
 	t.Tool, t.finishes = tool, finishes
 	switch {
-	case tool != nil && !allowed && (tool.Client || p.needsApproval(tool, call)):
+	case tool != nil && !allowed && (isAnsweredElsewhere(tool) || p.needsApproval(tool, call)):
 		t.class = classOpen
 	case finishes:
 		t.class = classLast

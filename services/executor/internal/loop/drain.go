@@ -108,12 +108,12 @@ func (p *Planner) drainWork(m agent.Message, overtaken bool, pending []ClientCal
 	return w
 }
 
-// returnToClients handles approved or planned calls whose tool has become a client tool meanwhile: the agent has
-// changed, and there is nothing to run.
+// returnToClients handles approved or planned calls whose tool is meanwhile for a client or a sub-agent: the agent
+// has changed, and there is nothing to run.
 func returnToClients(tasks []*task) {
 	for _, t := range tasks {
 		switch {
-		case t.Tool == nil || !t.Tool.Client:
+		case t.Tool == nil || !isAnsweredElsewhere(t.Tool):
 			continue
 		case t.begun:
 			t.fail(errUnknown)

@@ -124,12 +124,15 @@ type Commit struct {
 	Outcome *Outcome
 }
 
-// OpenCall is a call for a client to answer.
+// OpenCall is a call for a client or a sub-agent to answer.
 type OpenCall struct {
 	agent.ToolCall
 	// Approval requests a decision, otherwise a result. ApprovalID names the request.
 	Approval   bool
 	ApprovalID string
+	// SubAgent is the type of the agent that begins with the commit, in the new session SessionID.
+	// Message is its first message. They are empty for a client's call.
+	SubAgent, SessionID, Message string
 	// AnswerWithin is the time limit; 0 for none.
 	AnswerWithin Millis
 }
@@ -168,6 +171,7 @@ const (
 	StatusFailed              Status = "failed"
 	StatusInterrupted         Status = "interrupted"
 	StatusSuspendedClientTool Status = "suspended_client_tool"
+	StatusSuspendedChildren   Status = "suspended_awaiting_children"
 	StatusSuspendedPartial    Status = "suspended_step_partial"
 )
 

@@ -52,10 +52,10 @@ func approvalID(run Run, step int, callID string) string {
 // saltLength is 8 characters of base32: 40 bits, beside an id unique in its reply.
 const saltLength = 8
 
-// salt distinguishes a step's call ids from those of all other steps of the session, including rewound ones. The
-// first run of a session has no salt.
+// salt distinguishes a step's call ids from those of all other steps of the tree of sessions, including rewound
+// ones. The first run of a root has no salt.
 func salt(s Start, step int) string {
-	if s.Turn <= 1 {
+	if s.Turn <= 1 && s.Depth == 0 {
 		return ""
 	}
 	return digest(s.Run.Tenant, s.Run.SessionID, s.Run.RunID, strconv.Itoa(step), "salt")[:saltLength]

@@ -23,6 +23,7 @@ func TestWhateverHappensASessionStaysSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{T: t, keys: map[string]string{}, world: newWorld(loop.Start{
 			Run: loop.Run{Tenant: "acme", SessionID: "s", RunID: "r0"}, Agent: drawAgent(t), State: agent.State{},
+			MaxDepth: rapid.IntRange(0, 1).Draw(t, "depth"),
 		})}
 		for turn := range rapid.IntRange(1, 4).Draw(t, "turns") {
 			m.turn(turn)
@@ -32,7 +33,7 @@ func TestWhateverHappensASessionStaysSound(t *testing.T) {
 
 func drawAgent(t *rapid.T) agent.Agent {
 	a := agent.Agent{Name: "any", Model: "test/mind", MaxSteps: rapid.IntRange(1, 6).Draw(t, "max")}
-	for _, traits := range []string{"safe", "never", "client", "never:approval", "safe:odd", "safe:finish", "never:approval:finish", "client:finish", "read", "read:approval", "read:odd", "read:finish"} {
+	for _, traits := range []string{"safe", "never", "client", "never:approval", "safe:odd", "safe:finish", "never:approval:finish", "client:finish", "read", "read:approval", "read:odd", "read:finish", "sub", "sub:finish", "sub:checked"} {
 		if rapid.Bool().Draw(t, traits) {
 			a.Tools = append(a.Tools, tool(strings.ReplaceAll(traits, ":", "_")+":"+traits))
 		}
@@ -90,7 +91,7 @@ func (m *machine) turn(n int) {
 	for part := range 8 {
 		m.stop = nil
 		m.run()
-		if s := m.world.outcome.Status; s != loop.StatusSuspendedClientTool && s != loop.StatusSuspendedPartial {
+		if s := m.world.outcome.Status; !isSuspended(s) {
 			if s != loop.StatusFailed {
 				return
 			}
@@ -111,6 +112,8 @@ func (m *machine) turn(n int) {
 		m.world.next(fmt.Sprintf("r%d.%d", n, part), "")
 	}
 }
+
+func isSuspended(s loop.Status) bool { return strings.HasPrefix(string(s), "suspended_") }
 
 // retry begins a run after a failed one. It removes the failed step unless the step has tool results, and
 // continues from there.
@@ -268,7 +271,7 @@ func (m *machine) enter(call loop.Call) {
 		m.Fatalf("%s has the key of %s", made, before)
 	}
 	m.keys[call.Key] = made
-	if call.Tool.Client || call.Tool.Approval && (call.Decision == nil || !call.Decision.Approved) {
+	if call.Tool.Client || call.Tool.SubAgent != "" || call.Tool.Approval && (call.Decision == nil || !call.Decision.Approved) {
 		m.Fatalf("%s of %s runs without an answer", call.ID, call.Tool.Name)
 	}
 }
@@ -490,7 +493,7 @@ func (m *machine) check() {
 			}
 		}
 	}
-	if w.outcome == nil || w.outcome.Status == loop.StatusSuspendedClientTool || w.outcome.Status == loop.StatusSuspendedPartial {
+	if w.outcome == nil || isSuspended(w.outcome.Status) {
 		return
 	}
 	if w.outcome.Status == loop.StatusCompleted {

@@ -33,6 +33,7 @@ var update = flag.Bool("update", false, "write what the planner does into the sc
 //	begin 2                     the index of the run's first message
 //	steps 4                     committed steps of the session
 //	turn 2                      the number of the run in the session
+//	depth 2 of 3                the depth of the session, and the largest one
 //	plan c1=lookup:{"q":1}      the journal: a plan with calls …
 //	recorded c1                 … and a recorded result
 //	asked c1=pay approval …     a call that somebody outside was asked about, and its answer
@@ -136,7 +137,7 @@ func play(t *testing.T, text string) (string, *stage) {
 	t.Helper()
 	s := &stage{t: t, world: newWorld(loop.Start{
 		Run:   loop.Run{Tenant: "acme", SessionID: "s", RunID: "r"},
-		Agent: agent.Agent{Name: "helper", Model: "test/mind", SystemPrompt: "Be brief."},
+		Agent: agent.Agent{Name: "helper", Model: "test/mind", SystemPrompt: "Be brief."}, MaxDepth: 8,
 	})}
 	var out strings.Builder
 	defer func() {
@@ -264,6 +265,9 @@ var commands = map[string]func(*stage, []string){
 	"begin": func(s *stage, args []string) { s.world.start.Begin = number(args[0]) },
 	"steps": func(s *stage, args []string) { s.world.start.SessionSteps = number(args[0]) },
 	"turn":  func(s *stage, args []string) { s.world.start.Turn = number(args[0]) },
+	"depth": func(s *stage, args []string) {
+		s.world.start.Depth, s.world.start.MaxDepth = number(args[0]), number(args[2])
+	},
 	"plan": func(s *stage, args []string) {
 		m := message(args)
 		m.ID = "m"
@@ -368,9 +372,10 @@ func (s *stage) partial(args []string) (*loop.Reply, []string) {
 }
 
 var agentOptions = map[string]func(*agent.Agent, string){
-	"max":     func(a *agent.Agent, v string) { a.MaxSteps = number(v) },
-	"retries": func(a *agent.Agent, v string) { a.MaxRetries = new(number(v)) },
-	"tool":    func(a *agent.Agent, v string) { a.Tools = append(a.Tools, tool(v)) },
+	"max":       func(a *agent.Agent, v string) { a.MaxSteps = number(v) },
+	"subagents": func(a *agent.Agent, v string) { a.MaxSubAgents = number(v) },
+	"retries":   func(a *agent.Agent, v string) { a.MaxRetries = new(number(v)) },
+	"tool":      func(a *agent.Agent, v string) { a.Tools = append(a.Tools, tool(v)) },
 	"output": func(a *agent.Agent, v string) {
 		a.OutputSchema = json.RawMessage(`{"type":"object","properties":{"answer":{"type":"integer"}},"required":["answer"]}`)
 		a.Completion = agent.Completion(v)
@@ -400,6 +405,8 @@ var toolTraits = map[string]func(*agent.Tool, string){
 	"read":     func(t *agent.Tool, _ string) { t.ReadOnly = true },
 	"never":    func(t *agent.Tool, _ string) { t.Retry = agent.RetryNever },
 	"client":   func(t *agent.Tool, _ string) { t.Client = true },
+	"sub":      func(t *agent.Tool, _ string) { t.SubAgent = t.Name },
+	"limit":    func(t *agent.Tool, v string) { t.Timeout = must(time.ParseDuration(v)) },
 	"approval": func(t *agent.Tool, _ string) { t.Approval = true },
 	// A call whose q differs from the state's n.
 	"odd": func(t *agent.Tool, _ string) {

@@ -26,6 +26,10 @@ type Start struct {
 	// Turn is the number of the run in its session, from 1. After the first one, the session may have had calls
 	// missing in the transcript.
 	Turn int
+	// Depth is the number of sessions above this one. MaxDepth is the largest depth of a sub-agent.
+	Depth, MaxDepth int
+	// NewSessionID returns a random id for the session of a sub-agent.
+	NewSessionID func() string
 	// SessionSteps counts the committed steps, including drains. The agent's limit applies to the replies since
 	// Begin instead.
 	SessionSteps int
@@ -53,11 +57,12 @@ type Recorded struct {
 	Ops    []agent.Op
 }
 
-// ClientCall is a call for a client to answer, or answered by one.
+// ClientCall is a call for a client or a sub-agent to answer, or answered by one.
 type ClientCall struct {
 	CallID     string
 	Tool       string
 	Approval   bool
+	SubAgent   bool
 	ApprovalID string
 	Revision   int
 	// Answer is nil while the call is open.
@@ -67,10 +72,10 @@ type ClientCall struct {
 	Late    *Answer
 }
 
-// Answer is a client's answer: a result, an error, or a decision.
+// Answer is the answer to a call: a result, an error, or a decision.
 type Answer struct {
-	Result   json.RawMessage // for a client tool
-	Error    string          // for both kinds: the call was not executed
+	Result   json.RawMessage // of a client tool or a sub-agent
+	Error    string          // the call was not executed, or the sub-agent has failed
 	Approved bool            // for an approval
 	Reason   string
 	TimedOut bool // no answer in time

@@ -1,44 +1,75 @@
 package loop
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// suspend commits the ended calls and leaves the rest to clients. A call that finishes the run stays unanswered:
-// the step that applies the last answer executes it.
+// suspend commits the ended calls and leaves the rest to clients and sub-agents. A call that finishes the run
+// stays unanswered: the step that applies the last answer executes it.
 func (p *Planner) suspend() Effect {
 	c := p.commit(p.work.tasks)
-	c.Outcome = &Outcome{Status: StatusSuspendedClientTool, FinishReason: model.FinishToolCalls}
-	for _, t := range p.work.tasks {
-		if t.end != nil {
-			c.Outcome.Status = StatusSuspendedPartial
-		}
-	}
+	ended := slices.ContainsFunc(p.work.tasks, func(t *task) bool { return t.end != nil })
 	for _, t := range p.work.open() {
-		call := OpenCall{ToolCall: t.ToolCall, AnswerWithin: Millis((t.Tool.AnswerWithin + 999_999) / 1_000_000)} // rounded up: 0 means no limit
-		if !t.Tool.Client {
-			call.Approval, call.ApprovalID = true, approvalID(p.start.Run, p.step, t.ID)
-		}
-		c.Suspend = append(c.Suspend, call)
+		c.Suspend = append(c.Suspend, p.openCall(t))
 	}
+	children := !slices.ContainsFunc(c.Suspend, func(o OpenCall) bool { return o.SubAgent == "" })
+	c.Outcome = suspended(children, ended)
 	return c
+}
+
+func (p *Planner) openCall(t *task) OpenCall {
+	call := OpenCall{ToolCall: t.ToolCall, AnswerWithin: toMillis(t.Tool.AnswerWithin)}
+	switch {
+	case t.Tool.SubAgent != "":
+		call.SubAgent, call.SessionID, call.Message = t.Tool.SubAgent, p.start.NewSessionID(), firstMessage(t.Arguments)
+		call.AnswerWithin = toMillis(t.Tool.Timeout)
+	case !t.Tool.Client:
+		call.Approval, call.ApprovalID = true, approvalID(p.start.Run, p.step, t.ID)
+	}
+	return call
+}
+
+// firstMessage returns the first message of a sub-agent.
+func firstMessage(arguments json.RawMessage) string {
+	var members map[string]any
+	if json.Unmarshal(arguments, &members) == nil && len(members) == 1 {
+		if message, ok := members["message"].(string); ok {
+			return message
+		}
+	}
+	return string(arguments)
+}
+
+// toMillis converts a time.Duration and rounds up: 0 means no limit.
+func toMillis[Duration ~int64](d Duration) Millis { return Millis((d + 999_999) / 1_000_000) }
+
+// suspended returns the outcome of a run whose open calls all wait for sub-agents, or not. ended means that
+// other calls of the step have ended.
+func suspended(children, ended bool) *Outcome {
+	status := StatusSuspendedClientTool
+	switch {
+	case children:
+		status = StatusSuspendedChildren
+	case ended:
+		status = StatusSuspendedPartial
+	}
+	return &Outcome{Status: status, FinishReason: model.FinishToolCalls}
 }
 
 // suspendedAgain returns the outcome of a run that still waits for calls of an earlier step.
 func suspendedAgain(transcript []agent.Message, open []ClientCall) *Outcome {
-	status := StatusSuspendedClientTool
-	answered := answeredIDs(transcript)
+	ended, answered := false, answeredIDs(transcript)
 	for _, m := range transcript {
 		calls := m.Calls()
 		waits := slices.ContainsFunc(calls, func(c agent.ToolCall) bool { return findClientCall(open, c.ID) != nil })
-		if waits && slices.ContainsFunc(calls, func(c agent.ToolCall) bool { return answered[c.ID] }) {
-			status = StatusSuspendedPartial
-		}
+		ended = ended || waits && slices.ContainsFunc(calls, func(c agent.ToolCall) bool { return answered[c.ID] })
 	}
-	return &Outcome{Status: status, FinishReason: model.FinishToolCalls}
+	children := !slices.ContainsFunc(open, func(c ClientCall) bool { return !c.SubAgent })
+	return suspended(children, ended)
 }
 
 // findClientCall returns the question of a call, or nil.

@@ -17,11 +17,13 @@ const (
 	errRunFailed       = "run_stopped: the run failed before this call was made"
 	errStoppedUnderway = "run_stopped: the run was stopped while this call was under way, and it is not known whether it took effect; " +
 		"check before you call it again"
-	errOvertaken    = "not executed: the user has sent a new message since"
-	errOutside      = "not executed: the tool is a client tool now, and was not when this call was approved"
-	errRefused      = "a human has refused this call, so it was not made"
-	errTimedOut     = "no answer to this call arrived in time"
-	errNotOneFinish = "not executed: call exactly one tool that finishes the run, and no other tool"
+	errOvertaken        = "not executed: the user has sent a new message since"
+	errOutside          = "not executed: the tool is a client tool or a sub-agent now, and was not when this call was approved"
+	errRefused          = "a human has refused this call, so it was not made"
+	errTimedOut         = "no answer to this call arrived in time"
+	errTooDeep          = "not executed: an agent at depth %d of its tree cannot call sub-agents; do the task without them"
+	errTooManySubAgents = "not executed: one step may call %d sub-agents; call the others in a later step"
+	errNotOneFinish     = "not executed: call exactly one tool that finishes the run, and no other tool"
 )
 
 // Prefixes of the errors of impossible calls.

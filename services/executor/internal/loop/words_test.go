@@ -18,7 +18,7 @@ import (
 // asked parses a call for a client, c1=pay approval, and its answer.
 func (s *stage) asked(args []string) {
 	id, tool, _ := strings.Cut(args[0], "=")
-	asked := loop.ClientCall{CallID: id, Tool: tool, Approval: args[1] == "approval", Revision: 1}
+	asked := loop.ClientCall{CallID: id, Tool: tool, Approval: args[1] == "approval", SubAgent: args[1] == "sub", Revision: 1}
 	for i, arg := range args[2:] {
 		if arg == "late" {
 			asked.Applied, asked.Late = true, answerOf(args[i+3:])

@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -15,6 +16,8 @@ type world struct {
 	// entered counts the executions of tools by call id.
 	entered map[string]int
 	wrote   []agent.Op // by hooks in the step in flight
+	// children counts the sessions of sub-agents.
+	children int
 }
 
 // newStart returns the start of a new owner. Its Now reflects later changes of the world.
@@ -22,6 +25,10 @@ func (w *world) newStart() loop.Start {
 	w.wrote = nil
 	s := w.copy().start
 	s.Now = w.now
+	s.NewSessionID = func() string {
+		w.children++
+		return fmt.Sprintf("child%d", w.children)
+	}
 	return s
 }
 
@@ -52,7 +59,7 @@ func newWorld(start loop.Start) *world {
 // copy returns a deep copy.
 func (w *world) copy() *world {
 	c := newWorld(w.start)
-	c.outcome = w.outcome
+	c.outcome, c.children = w.outcome, w.children
 	c.start.Transcript = slices.Clone(w.start.Transcript)
 	c.start.Calls = slices.Clone(w.start.Calls)
 	if j := w.start.Journal; j != nil {
@@ -113,7 +120,7 @@ func (w *world) commit(e loop.Commit) {
 			slices.ContainsFunc(e.Consumed, func(c loop.Consumed) bool { return c.CallID == a.CallID })
 	})
 	for _, call := range e.Suspend {
-		s.Calls = append(s.Calls, loop.ClientCall{CallID: call.ID, Tool: call.Name, Approval: call.Approval, ApprovalID: call.ApprovalID})
+		s.Calls = append(s.Calls, loop.ClientCall{CallID: call.ID, Tool: call.Name, Approval: call.Approval, ApprovalID: call.ApprovalID, SubAgent: call.SubAgent != ""})
 	}
 	w.outcome = e.Outcome
 }

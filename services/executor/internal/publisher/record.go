@@ -87,6 +87,13 @@ func (r *record) eventOf(step int32, chunk *eventv1.Chunk) *eventv1.StepEvent {
 		return &eventv1.StepEvent{Event: &eventv1.StepEvent_StatePatch{StatePatch: e.StatePatch}}
 	case *eventv1.Chunk_Output:
 		return &eventv1.StepEvent{Event: &eventv1.StepEvent_Output{Output: e.Output}}
+	case *eventv1.Chunk_SubagentStart:
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_SubagentStart{SubagentStart: e.SubagentStart}}
+	case *eventv1.Chunk_SubagentEnd:
+		end := e.SubagentEnd
+		return &eventv1.StepEvent{Event: &eventv1.StepEvent_SubagentEnd{SubagentEnd: &eventv1.SubagentEnd{
+			SubSessionId: end.GetSubSessionId(), SubAgentType: end.GetSubAgentType(), ToolCallId: end.GetToolCallId(), Success: end.GetSuccess(),
+		}}}
 	}
 	return nil
 }

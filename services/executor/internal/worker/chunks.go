@@ -3,6 +3,7 @@ package worker
 import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
@@ -64,6 +65,19 @@ func toolStart(call agent.ToolCall, awaitsClient bool) *eventv1.Chunk {
 func toolEnd(r agent.ToolResult) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{
 		ToolCallId: r.CallID, ToolName: clean(r.Name), Result: clean(string(r.Result)), Success: r.Success, Error: clean(r.Error),
+	}}}
+}
+
+func subagentStart(c loop.OpenCall) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_SubagentStart{SubagentStart: &eventv1.SubagentStart{
+		SubSessionId: c.SessionID, SubAgentType: c.SubAgent, ToolCallId: c.ID,
+	}}}
+}
+
+func subagentEnd(call *statev1.Call, r agent.ToolResult) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_SubagentEnd{SubagentEnd: &eventv1.SubagentEnd{
+		SubSessionId: call.GetAnswer().GetChild().GetSessionId(), SubAgentType: subAgentType(call.GetToolName()), ToolCallId: r.CallID,
+		Result: clean(string(r.Result)), Success: r.Success,
 	}}}
 }
 
@@ -140,10 +154,11 @@ func lastChunk(o loop.Outcome, usage *eventv1.Usage) *eventv1.Chunk {
 // suspensionReasons has the reason of a suspension, for readers.
 var suspensionReasons = map[loop.Status]string{
 	loop.StatusSuspendedClientTool: "client_tool",
+	loop.StatusSuspendedChildren:   "awaiting_children",
 	loop.StatusSuspendedPartial:    "step_partial",
 }
 
-// isSuspended reports whether the run waits for a client or a human.
+// isSuspended reports whether the run waits for a client, a human or a sub-agent.
 func isSuspended(o loop.Outcome) bool { return suspensionReasons[o.Status] != "" }
 
 func runResumed(previous string, turn int32, messageID string) *eventv1.Chunk {

@@ -142,6 +142,7 @@ var statuses = map[loop.Status]statev1.RunStatus{
 	loop.StatusFailed:              statev1.RunStatus_RUN_STATUS_FAILED,
 	loop.StatusInterrupted:         statev1.RunStatus_RUN_STATUS_INTERRUPTED,
 	loop.StatusSuspendedClientTool: statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL,
+	loop.StatusSuspendedChildren:   statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN,
 	loop.StatusSuspendedPartial:    statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL,
 }
 
@@ -159,12 +160,12 @@ func fromOutcome(o loop.Outcome, usage *eventv1.Usage) *statev1.Outcome {
 	return outcome
 }
 
-// toAsked converts the calls for clients and humans.
+// toAsked converts the calls for clients, humans and sub-agents.
 func toAsked(calls []*statev1.Call) []loop.ClientCall {
 	asked := make([]loop.ClientCall, 0, len(calls))
 	for _, c := range calls {
 		asked = append(asked, loop.ClientCall{
-			CallID: c.GetToolCallId(), Tool: c.GetToolName(), Approval: c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL,
+			CallID: c.GetToolCallId(), Tool: c.GetToolName(), Approval: c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL, SubAgent: isOfSubAgent(c),
 			ApprovalID: c.GetApprovalId(), Revision: int(c.GetRevision()), Answer: toAnswer(c.GetAnswer()),
 			Applied: c.GetConsumedAt() != 0, Late: toAnswer(c.GetLateAnswer()),
 		})
@@ -175,6 +176,11 @@ func toAsked(calls []*statev1.Call) []loop.ClientCall {
 func toAnswer(a *statev1.CallAnswer) *loop.Answer {
 	if a == nil {
 		return nil
+	}
+	if end := a.GetChild(); end.GetStatus() == statev1.SessionStatus_SESSION_STATUS_COMPLETED {
+		return &loop.Answer{Result: toJSON(end.GetOutput())}
+	} else if end != nil {
+		return &loop.Answer{Error: subAgentError(end)}
 	}
 	return &loop.Answer{
 		Result: toJSON(a.GetResult()), Error: a.GetError(), Approved: a.GetApproval().GetApproved(), Reason: a.GetApproval().GetReason(),

@@ -29,7 +29,8 @@ func (r *runner) prepare(ctx context.Context) (loop.Start, error) {
 		Agent:      r.code.agent.Agent,
 		Transcript: transcript, Begin: conversation.begin(transcript), State: r.writes.state, Now: r.writes.merged,
 		Turn: int(r.claimed.run.GetTurn()), SessionSteps: int(r.step),
-		Calls:  toAsked(r.claim.GetCalls()),
+		Calls: toAsked(r.claim.GetCalls()),
+		Depth: int(r.claimed.session.GetDepth()), MaxDepth: r.maxDepth(), NewSessionID: r.peers.NewID,
 		Jitter: r.peers.Jitter,
 		CallFunction: func(what string, f func() any) (any, error) {
 			cuttable, end := r.stopper.cuttable(ctx)
@@ -40,6 +41,14 @@ func (r *runner) prepare(ctx context.Context) (loop.Start, error) {
 	start.Journal, err = r.loadJournal()
 	r.claim.Messages, r.claim.Journal = nil, nil
 	return start, err
+}
+
+// maxDepth returns the largest depth of a sub-agent.
+func (r *runner) maxDepth() int {
+	if own := r.code.agent.MaxDepth; own > 0 {
+		return min(own, r.config.MaxDepth)
+	}
+	return r.config.MaxDepth
 }
 
 // loadState loads the custom state of the session. A session without steps gets the defaults of the schema.

@@ -338,6 +338,10 @@ func renderStep(run *statev1.Run, previous string, s *statev1.StoredStep) []*eve
 			add(&eventv1.Chunk{Event: &eventv1.Chunk_StatePatch{StatePatch: proto.CloneOf(event.StatePatch)}})
 		case *eventv1.StepEvent_Output:
 			add(&eventv1.Chunk{Event: &eventv1.Chunk_Output{Output: proto.CloneOf(event.Output)}})
+		case *eventv1.StepEvent_SubagentStart:
+			add(&eventv1.Chunk{Event: &eventv1.Chunk_SubagentStart{SubagentStart: event.SubagentStart}})
+		case *eventv1.StepEvent_SubagentEnd:
+			add(&eventv1.Chunk{Event: &eventv1.Chunk_SubagentEnd{SubagentEnd: event.SubagentEnd}})
 		}
 	}
 	add(&eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{CheckpointId: s.GetCheckpointId()}}})
@@ -368,6 +372,8 @@ func renderEnd(run *statev1.Run, step int32) *eventv1.Chunk {
 		chunk.Event = &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{Reason: run.GetStop().GetReason()}}
 	case statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL:
 		chunk.Event = &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}
+	case statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN:
+		chunk.Event = &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "awaiting_children"}}
 	case statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL:
 		chunk.Event = &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "step_partial"}}
 	default:
@@ -386,7 +392,7 @@ func renderTerminal(run *statev1.Run) *streamv2.Terminal {
 	switch {
 	case run.GetStatus() == statev1.RunStatus_RUN_STATUS_INTERRUPTED:
 		end.Status = streamv2.EndStatus_END_STATUS_INTERRUPTED
-	case run.GetStatus() == statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL, run.GetStatus() == statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL:
+	case strings.HasPrefix(run.GetStatus().String(), "RUN_STATUS_SUSPENDED_"):
 		end.Status = streamv2.EndStatus_END_STATUS_PAUSED
 	}
 	t.Outcome = &streamv2.Terminal_End{End: end}

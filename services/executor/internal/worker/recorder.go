@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -37,7 +38,9 @@ type recorder struct {
 	usage   *account
 	journal stepJournal
 	// openStep is the id of the step of the claim's open calls; empty for none.
-	openStep string
+	openStep  string
+	subAgents subAgentCalls
+	deadline  int64 // of the run, in milliseconds since the epoch; 0 for none
 }
 
 // isLost reports whether the run belongs to another executor, has ended or was deleted.
@@ -164,8 +167,10 @@ func (r *recorder) commit(ctx context.Context, e loop.Commit, ops []agent.Op, se
 
 func (r *recorder) commitRequest(ctx context.Context, e loop.Commit) *statev1.CommitStepRequest {
 	request := &statev1.CommitStepRequest{
-		Run: r.ref, Step: int32(e.Step), Usage: r.usage.forRequest(ctx), ToldCalls: e.Reported,
+		Run: r.ref, Step: int32(e.Step), ToldCalls: e.Reported,
 	}
+	usage := slices.Concat(r.usage.forRequest(ctx), r.subAgents.usage(e.Consumed))
+	request.Usage = usage[:min(len(usage), maxReported)]
 	for _, m := range e.Messages {
 		message := fromMessage(m, r.ref.GetRunId(), e.Step)
 		addDecisions(message, e.Decisions)
@@ -192,7 +197,11 @@ func (r *recorder) suspend(ctx context.Context, request *statev1.CommitStepReque
 		open := &statev1.Call{
 			ToolCallId: c.ID, ToolName: clean(c.Name), StepId: stepID, Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL, Input: clean(string(c.Arguments)),
 		}
-		if c.Approval {
+		switch {
+		case c.SubAgent != "":
+			open.Kind = statev1.CallKind_CALL_KIND_SUB_AGENT
+			request.NewSubSessions = append(request.NewSubSessions, newSubSession(c, r.remaining(now)))
+		case c.Approval:
 			open.Kind, open.ApprovalId = statev1.CallKind_CALL_KIND_APPROVAL, c.ApprovalID
 		}
 		if c.AnswerWithin > 0 {
@@ -204,6 +213,14 @@ func (r *recorder) suspend(ctx context.Context, request *statev1.CommitStepReque
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 		request.Suspension.TraceId, request.Suspension.RootSpanId = span.TraceID().String(), span.SpanID().String()
 	}
+}
+
+// remaining returns the milliseconds until the deadline of the run; 0 for none.
+func (r *recorder) remaining(now time.Time) int64 {
+	if r.deadline == 0 {
+		return 0
+	}
+	return max(1, r.deadline-now.UnixMilli())
 }
 
 // stepID returns an id for the step of the open calls: the id of their message. Calls of an earlier

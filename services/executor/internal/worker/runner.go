@@ -68,6 +68,7 @@ func newRunner(w *Worker, claim *statev1.Claim, h *stopper, stop <-chan struct{}
 		stopper: h, view: newView(claim, w.config, w.peers, log), usage: usage, writes: &stateWrites{},
 		recorder: &recorder{
 			work: w.peers.Work, ref: claimed.ref, timeout: w.config.CallTimeout, now: w.peers.Now, log: log, usage: usage, openStep: openStep(claim),
+			subAgents: newSubAgentCalls(claim), deadline: claimed.run.GetDeadlineAt(),
 		},
 	}
 	r.useAgent(catalog.Agent{})

@@ -298,6 +298,8 @@ func describeResult(r *eventv1.ToolResultPart) string {
 	switch {
 	case r.GetSuccess() && json.Unmarshal([]byte(r.GetResult()), &value) == nil && value == "done "+r.GetToolCallId():
 		how = "done"
+	case r.GetSuccess():
+		how = r.GetResult()
 	case strings.Contains(r.GetError(), "not known"):
 		how = "unknown"
 	}

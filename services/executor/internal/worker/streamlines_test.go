@@ -135,6 +135,10 @@ func streamLine(r frame) (line string, joins bool) {
 		return fmt.Sprintf("%d asked %s", c.GetStep(), e.ToolApprovalRequest.GetToolCallId()), false
 	case *eventv1.Chunk_ToolApprovalResponse:
 		return fmt.Sprintf("%d judged %s %s", c.GetStep(), e.ToolApprovalResponse.GetToolCallId(), e.ToolApprovalResponse.GetDecision()), false
+	case *eventv1.Chunk_SubagentStart:
+		return fmt.Sprintf("%d sub-agent %s", c.GetStep(), e.SubagentStart.GetToolCallId()), false
+	case *eventv1.Chunk_SubagentEnd:
+		return fmt.Sprintf("%d sub-agent ended %s %v", c.GetStep(), e.SubagentEnd.GetToolCallId(), e.SubagentEnd.GetSuccess()), false
 	case *eventv1.Chunk_RunCompleted:
 		return fmt.Sprintf("%d run_completed %s", c.GetStep(), e.RunCompleted.GetOutput()), false
 	}

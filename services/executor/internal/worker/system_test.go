@@ -2,11 +2,13 @@ package worker_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -170,6 +172,7 @@ func (p *system) open(decide ...func(call int, method string) verdict) *executor
 		Log:        p.log(),
 		Tracer:     p.tracer,
 		Now:        time.Now,
+		NewID:      func() string { return strings.ToLower(rand.Text()) },
 		Jitter:     func() float64 { return 0 },
 		Passed: func(ctx context.Context, point worker.Point) {
 			if p.passed != nil {

@@ -25,6 +25,7 @@ import (
 // other methods.
 type view struct {
 	claimed   claimedRun
+	subAgents subAgentCalls
 	previous  string // the continued run, if known
 	now       func() time.Time
 	publisher *publisher.Publisher
@@ -34,7 +35,7 @@ type view struct {
 	emitted    emittedBytes // by tools and hooks of the step in flight
 	started    idSet        // calls with a start
 	ended      idSet        // calls with an end
-	questioned idSet        // calls with a question to a human
+	questioned idSet        // calls with a question to a human, or with a sub-agent
 	decided    idSet        // calls with a human's decision
 
 	mu    sync.Mutex
@@ -55,7 +56,7 @@ func newView(claim *statev1.Claim, c Config, p Peers, log *slog.Logger) *view {
 	if root == "" {
 		root = session.GetSessionId()
 	}
-	return &view{claimed: newClaimedRun(claim), previous: previousRun(claim), now: p.Now, publisher: publisher.New(p.Stream, publisher.Claim{
+	return &view{claimed: newClaimedRun(claim), subAgents: newSubAgentCalls(claim), previous: previousRun(claim), now: p.Now, publisher: publisher.New(p.Stream, publisher.Claim{
 		Stream: &streamv2.StreamRef{Tenant: session.GetTenant(), RootSessionId: root, SessionId: session.GetSessionId()},
 		Epoch:  claim.GetEpoch(), RunID: run.GetRunId(), Step: session.GetStepCount() + 1,
 		Position: session.GetPosition(), Claims: session.GetClaims(), TakenOver: run.GetAttempt() > 1,
@@ -191,7 +192,7 @@ func (v *view) showWrites(ctx context.Context, step int32, ops []agent.Op, end *
 	v.state = applied(v.state, ops)
 	chunks := writesChunks(ops, patch)
 	if end != nil {
-		chunks = append(chunks, toolEnd(*end))
+		chunks = append(chunks, v.subAgents.ends(*end)...)
 	}
 	return v.show(ctx, step, chunks...)
 }
@@ -210,8 +211,8 @@ func (v *view) showState(ctx context.Context, step int32, w *stateWrites) error 
 	return v.showWrites(ctx, step, ops, nil)
 }
 
-// showRest shows the rest of a step before its commit: messages, custom state, questions to a human, and the
-// output.
+// showRest shows the rest of a step before its commit: messages, custom state, questions to a human, sub-agents,
+// and the output.
 func (v *view) showRest(ctx context.Context, e loop.Commit, fates callFates, w *stateWrites) error {
 	step := int32(e.Step)
 	for _, m := range e.Messages {
@@ -223,10 +224,7 @@ func (v *view) showRest(ctx context.Context, e loop.Commit, fates callFates, w *
 		return err
 	}
 	for _, c := range e.Suspend {
-		if !c.Approval || !v.questioned.add(c.ID) {
-			continue
-		}
-		if err := v.show(ctx, step, approvalRequest(c)); err != nil {
+		if err := v.showOpenCall(ctx, step, c); err != nil {
 			return err
 		}
 	}
@@ -234,6 +232,18 @@ func (v *view) showRest(ctx context.Context, e loop.Commit, fates callFates, w *
 		return v.show(ctx, step, output(*e.Outcome))
 	}
 	return nil
+}
+
+// showOpenCall shows the question of a call, or its sub-agent, once.
+func (v *view) showOpenCall(ctx context.Context, step int32, c loop.OpenCall) error {
+	chunk := approvalRequest(c)
+	if c.SubAgent != "" {
+		chunk = subagentStart(c)
+	}
+	if c.SubAgent == "" && !c.Approval || !v.questioned.add(c.ID) {
+		return nil
+	}
+	return v.show(ctx, step, chunk)
 }
 
 // showMessage shows the rest of a message of the commit. If readers have seen another reply, the commit sends
@@ -259,7 +269,7 @@ func (v *view) showMessage(ctx context.Context, e loop.Commit, m agent.Message, 
 		if !v.ended.add(result.CallID) {
 			continue
 		}
-		if err := v.show(ctx, step, toolEnd(result)); err != nil {
+		if err := v.show(ctx, step, v.subAgents.ends(result)...); err != nil {
 			return err
 		}
 	}

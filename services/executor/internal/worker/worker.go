@@ -38,6 +38,8 @@ type Config struct {
 	AbsentDelay  time.Duration // before the next claim of a run without its agent here; 0 is 5 seconds
 	// MaxLosses is how many executors in a row may be lost with a run before the run fails; 0 is 5.
 	MaxLosses int
+	// MaxDepth is the largest depth of a sub-agent in its tree, whose root has depth 0; 0 is 8.
+	MaxDepth int
 	// MaxStateBytes bounds the state writes of one call or hook; 0 is agent.DefaultStateBytes.
 	MaxStateBytes int
 }
@@ -48,6 +50,7 @@ const (
 	defaultGuardTimeout = time.Minute
 	defaultAbsentDelay  = 5 * time.Second
 	defaultMaxLosses    = 5
+	defaultMaxDepth     = 8
 )
 
 func (c Config) withDefaults() Config {
@@ -55,6 +58,7 @@ func (c Config) withDefaults() Config {
 	c.GuardTimeout = cmp.Or(c.GuardTimeout, defaultGuardTimeout)
 	c.AbsentDelay = cmp.Or(c.AbsentDelay, defaultAbsentDelay)
 	c.MaxLosses = cmp.Or(c.MaxLosses, defaultMaxLosses)
+	c.MaxDepth = cmp.Or(c.MaxDepth, defaultMaxDepth)
 	return c
 }
 
@@ -68,6 +72,7 @@ type Peers struct {
 	Log        *slog.Logger
 	Tracer     trace.Tracer
 	Now        func() time.Time
+	NewID      func() string  // random, for the sessions of sub-agents
 	Jitter     func() float64 // in [0, 1)
 	// Passed is called at every point that a run passes: see the package comment. It may be nil.
 	Passed func(ctx context.Context, p Point)

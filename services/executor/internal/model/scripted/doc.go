@@ -76,6 +76,7 @@
 //	.UserCount  their number
 //	.Results    the latest result of each tool as JSON text, by name
 //	.LastResult the latest result
+//	.NewResults the results after the last reply, in the order of their calls
 //	.System     the system prompt
 //	.Match      the match of lastUser and its groups
 //	.Group      the named groups of the match

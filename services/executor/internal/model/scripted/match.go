@@ -50,6 +50,7 @@ func newConversation(r model.Request) conversation {
 			c.lastRole = "assistant"
 			c.step++
 			c.replyCount++
+			c.NewResults = nil
 			clear(c.newResults)
 			clear(c.newFailures)
 		case agent.RoleTool:
@@ -77,6 +78,7 @@ func (c *conversation) addResults(m agent.Message) {
 		}
 		c.wordCount += countWords(c.LastResult)
 		c.Results[r.Name] = c.LastResult
+		c.NewResults = append(c.NewResults, c.LastResult)
 		c.newResults[r.Name] = true
 		c.newFailures[r.Name] = c.newFailures[r.Name] || !r.Success
 	}

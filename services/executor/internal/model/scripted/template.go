@@ -25,6 +25,7 @@ type templateData struct {
 	UserCount  int
 	Results    map[string]string
 	LastResult string
+	NewResults []string
 	System     string
 	Match      []string
 	Group      map[string]string
