@@ -110,6 +110,8 @@ func (p *post) afterEnd(ctx context.Context, t *submission, runs []*statev1.Run)
 		return nil, p.errOwnerEnded()
 	case t.openCalls > 0:
 		return p.partial(ctx, t, runs)
+	case t.run.GetStatus() == statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN: // a session below has the answers
+		return p.rest(pathResume, t, runs, &clientCopy{runs: runIDs(runs)}), nil
 	default:
 		return nil, fault.New(fault.Conflict, "SESSION_SUSPENDED", "the conversation %q waits for other clients; resume its stream later", p.body.ID)
 	}

@@ -68,7 +68,7 @@ func (d *delivery) deliver() error {
 func (d *delivery) follow() error {
 	for d.cursor = d.start; ; {
 		d.following = d.chat.follower.FollowRun(follow.Request{
-			Tenant: d.session.GetTenant(), SessionID: d.session.GetSessionId(), RunID: d.run.GetRunId(), After: d.cursor, SeenLive: d.after,
+			Tenant: d.session.GetTenant(), SessionID: d.session.GetSessionId(), RunID: d.run.GetRunId(), After: d.cursor, SeenLive: d.after, Family: true,
 		}, d.session, d.run)
 		err := d.following.To(d.ctx, d)
 		if !errors.Is(err, errAgain) && !errors.Is(err, errNext) {
@@ -149,8 +149,16 @@ func (d *delivery) startAnew() {
 
 // Frame writes the next frame of the session.
 func (d *delivery) Frame(f *frame.Frame) error {
-	if f.Rewound {
+	switch {
+	case f.Session != "":
+		d.writeBelow(f.Session, f.Chunk)
+		return nil
+	case f.Rewound:
 		return d.rewound(f.Sequence)
+	case d.writers[f.Chunk.GetRunResumed().GetPreviousRunId()] && !d.writers[f.Chunk.GetAgentId()]:
+		if err := d.continueWithNewest(); err != nil {
+			return err
+		}
 	}
 	d.cursor = f.Sequence
 	if err := d.checkPosition(f); err != nil {
@@ -168,6 +176,17 @@ func (d *delivery) Frame(f *frame.Frame) error {
 		return d.finish(f.Sequence, end)
 	}
 	return nil
+}
+
+// writeBelow writes the chunk of a session below the root: the sub-agents that it calls, and the ends
+// of its calls that the client has answered.
+func (d *delivery) writeBelow(session string, c *eventv1.Chunk) {
+	switch {
+	case c.GetSubagentStart() != nil, c.GetSubagentEnd() != nil:
+		d.put(0, uistream.SubAgent(session, c))
+	case c.GetToolEnd() != nil:
+		d.put(0, d.t.EndPending(c.GetToolEnd()))
+	}
 }
 
 // finish ends the message of a run without a failure, unless another run continues it already.

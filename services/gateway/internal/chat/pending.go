@@ -76,9 +76,9 @@ func (d *delivery) pendingCalls() ([]uistream.PendingCall, error) {
 	}
 	if conversation.Stopped(whole.GetSession(), whole.GetCurrentRun()) {
 		d.session = whole.GetSession()
-		return conversation.PendingCallsOf(d.session.GetSessionId(), whole.GetCalls()), errStopped
+		return conversation.PendingCalls(whole), errStopped
 	}
-	asked := conversation.PendingCallsOf(d.session.GetSessionId(), whole.GetCalls())
+	asked := conversation.PendingCalls(whole)
 	if d.resent == nil || d.resent.submit == nil || !slices.ContainsFunc(asked, d.clientHasEnd) {
 		return asked, nil
 	}
@@ -90,6 +90,15 @@ func (d *delivery) pendingCalls() ([]uistream.PendingCall, error) {
 	}
 	d.resent.idle = d.resent.idle && !t.accepted
 	return asked, d.continueWith(t.session, t.run)
+}
+
+// continueWithNewest is continueWith for the newest run, which has begun.
+func (d *delivery) continueWithNewest() error {
+	whole, err := d.loadSession(pendingTimeout)
+	if err != nil {
+		return err
+	}
+	return d.continueWith(whole.GetSession(), whole.GetCurrentRun())
 }
 
 // continueWith makes the run d.run and returns errNext if it continues the message.
@@ -123,7 +132,7 @@ func (d *delivery) unknownCalls() []uistream.PendingCall {
 			calls = append(calls, c)
 		}
 	}
-	return conversation.PendingCallsOf(d.session.GetSessionId(), calls)
+	return conversation.PendingCallsOf(d.resent.partial, calls)
 }
 
 // clientHasEnd reports whether the client has an answer or end of an open call.

@@ -1,35 +1,59 @@
 package conversation
 
 import (
+	"slices"
+
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// OpenCalls returns the session's own calls without an answer.
+// ClientCalls returns the calls of client tools and approvals.
+func ClientCalls(calls []*statev1.Call) []*statev1.Call {
+	return slices.DeleteFunc(slices.Clone(calls), isOfSubAgent)
+}
+
+func isOfSubAgent(c *statev1.Call) bool { return c.GetKind() == statev1.CallKind_CALL_KIND_SUB_AGENT }
+
+// OpenCalls returns the calls of client tools and approvals without an answer: the session's own,
+// and for a root those of the sessions below it.
 func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
-	var open []*statev1.Call
-	for _, c := range s.GetCalls() {
-		if c.GetAnswer() == nil && c.GetRunId() != "" && c.GetSessionId() == s.GetSession().GetSessionId() {
-			open = append(open, c)
+	return slices.DeleteFunc(ClientCalls(s.GetCalls()), func(c *statev1.Call) bool { return c.GetAnswer() != nil || c.GetRunId() == "" })
+}
+
+// IsAtRest reports whether no session below the root is executing: each sub-agent that is awaited
+// awaits something itself.
+func IsAtRest(root *statev1.GetSessionResponse) bool {
+	own, awaited, suspended := root.GetSession().GetSessionId(), 0, map[string]bool{}
+	for _, c := range root.GetCalls() {
+		if c.GetAnswer() != nil {
+			continue
+		}
+		if isOfSubAgent(c) {
+			awaited++
+		}
+		if c.GetSessionId() != own {
+			suspended[c.GetSessionId()] = true
 		}
 	}
-	return open
+	return awaited <= len(suspended)
 }
 
-// PendingCalls returns the session's own calls of client tools and approvals, with their answers,
-// until a step takes the answer.
+// PendingCalls returns the calls of client tools and approvals, with their answers, until a step
+// takes the answer: the session's own, and for a root those of the sessions below it.
 func PendingCalls(s *statev1.GetSessionResponse) []uistream.PendingCall {
-	return PendingCallsOf(s.GetSession().GetSessionId(), s.GetCalls())
+	return PendingCallsOf(s, s.GetCalls())
 }
 
-// PendingCallsOf is PendingCalls for the calls of GetSession.
-func PendingCallsOf(session string, calls []*statev1.Call) []uistream.PendingCall {
+// PendingCallsOf is PendingCalls for some of the calls of the session.
+func PendingCallsOf(s *statev1.GetSessionResponse, calls []*statev1.Call) []uistream.PendingCall {
 	var pending []uistream.PendingCall
-	for _, c := range calls {
-		if c.GetSessionId() == session {
-			pending = append(pending, pendingCall(c))
+	for _, c := range ClientCalls(calls) {
+		p := pendingCall(c)
+		if c.GetSessionId() != s.GetSession().GetSessionId() {
+			p.Step, p.Message = 0, s.GetCurrentRun().GetMessageId()
 		}
+		pending = append(pending, p)
 	}
 	return pending
 }

@@ -42,6 +42,9 @@
 // A follow ends with the end of the requested run, or else of the run that was the newest at the
 // beginning. The last frame, and only the last, is terminal. The ends of other runs are chunks.
 //
+// A run that is suspended on sub-agents alone is no end while one of them is executing: the run that
+// continues its message takes its place. The follow ends if all of them wait for a client.
+//
 // # Slow readers
 //
 // Readers share live records. A reader that lags behind their ring is not disconnected: it reads

@@ -65,6 +65,8 @@ type Follow struct {
 	missedRecords bool         // the log may have records that the ring lacks
 	isLive        bool         // the log delivers live records
 	caughtUp      bool         // caught-up was sent
+	awaiting      bool         // the run awaits sub-agents, or is about to
+	ending        bool         // the end of the run was read
 	version       int64        // of the session at the last read
 	heartbeat     *time.Timer
 
@@ -233,12 +235,53 @@ func (f *Follow) updateRun(ctx context.Context, page *statev1.ListStepsResponse)
 	if !hasEnded(f.run) || f.request.StoredOnly && !f.request.OnlyRun {
 		return nil
 	}
+	if goesOn, err := f.awaitSubAgents(ctx); goesOn || err != nil {
+		return err
+	}
 	return f.sendEnd(ctx)
+}
+
+// awaitSubAgents reports whether the follow goes on after the end of its run: another run continues
+// the message, or will when the sub-agents have ended. If all of them wait for a client, it does not.
+func (f *Follow) awaitSubAgents(ctx context.Context) (bool, error) {
+	f.awaiting = false
+	for awaitsSubAgents(f.run) && !f.request.OnlyRun && !f.request.StoredOnly {
+		whole, err := f.Sessions.SessionDetails(ctx, f.request.Tenant, f.request.SessionID)
+		if err != nil {
+			return false, err
+		}
+		current := whole.GetCurrentRun()
+		if current.GetRunId() == f.run.GetRunId() {
+			f.awaiting = conversation.Suspended(whole.GetSession()) && !conversation.IsAtRest(whole)
+			return f.awaiting, nil
+		}
+		if !f.continueWith(current) {
+			return false, nil
+		}
+		if !hasEnded(current) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// continueWith makes the run the end of the follow if it continues the message after sub-agents.
+func (f *Follow) continueWith(next *statev1.Run) bool {
+	continues := awaitsSubAgents(f.run) && !f.request.OnlyRun && next.GetTurn() > f.run.GetTurn() && next.GetMessageId() == f.run.GetMessageId()
+	if continues {
+		f.run = next
+	}
+	return continues
+}
+
+func awaitsSubAgents(run *statev1.Run) bool {
+	return run.GetStatus() == statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN
 }
 
 // sendEnd sends the end of the run from the state service, with its chunk if that is behind the
 // cursor.
 func (f *Follow) sendEnd(ctx context.Context) error {
+	f.ending = true
 	at := f.run.GetEndPosition()
 	if f.run.GetFinishStep() == 0 && at > f.root.cursor {
 		return f.root.sendEndOutsideStep(ctx, f.run)

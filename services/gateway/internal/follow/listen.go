@@ -117,7 +117,7 @@ func (f *Follow) pollInterval() time.Duration {
 // hasChanged reports whether the state service may have news. All readers of the session share the
 // request. A waiting run is always read: it does not change its session.
 func (f *Follow) hasChanged(ctx context.Context) bool {
-	if conversation.Waiting(f.run) {
+	if conversation.Waiting(f.run) || f.awaiting { // its sub-agents do not change the session either
 		return true
 	}
 	version, err := f.reader.ShareAnswer(f.Sessions.Policy.Now(), idlePoll/2, func() (any, error) {

@@ -127,7 +127,7 @@ func (t *track) cursorExists(page *statev1.ListStepsResponse) bool {
 // deliverStep delivers the part of a stored step behind the cursor.
 func (t *track) deliverStep(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep) error {
 	run := runOf(page, step.GetRunId())
-	if t.session == "" && hasEnded(t.follow.run) && run.GetTurn() > t.follow.run.GetTurn() {
+	if t.session == "" && hasEnded(t.follow.run) && run.GetTurn() > t.follow.run.GetTurn() && !t.follow.continueWith(run) {
 		return t.follow.sendEnd(ctx) // skip the steps of later runs
 	}
 	if err := t.sendEndBefore(ctx, run); err != nil {

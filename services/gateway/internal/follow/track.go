@@ -46,6 +46,9 @@ func (t *track) rewind(at int64) error {
 	return t.follow.enqueue(frame.Rewound(t.session, at))
 }
 
+// awaitingChildren is the reason of a run that is suspended on sub-agents alone.
+const awaitingChildren = "awaiting_children"
+
 func (t *track) wants(run string) bool {
 	f := t.follow
 	return t.session != "" || !f.request.OnlyRun || run == f.run.GetRunId()
@@ -122,6 +125,12 @@ func (t *track) sendNew(f *frame.Frame) error {
 // send sends a frame if the reader wants it. errDone: it was the end.
 func (t *track) send(f *frame.Frame) error {
 	t.cursor = max(t.cursor, f.Sequence)
+	if t.session == "" && !t.follow.ending {
+		if t.follow.awaiting && f.Terminal != nil {
+			return errReadSteps // another run may continue the message
+		}
+		t.follow.awaiting = t.follow.awaiting || f.Chunk.GetRunSuspended().GetReason() == awaitingChildren
+	}
 	end := f.Terminal != nil && t.session == "" && f.Terminal.GetRunId() == t.follow.run.GetRunId()
 	if f.Chunk != nil && !t.wants(f.Chunk.GetAgentId()) || f.Terminal != nil && !end {
 		return nil

@@ -1,5 +1,7 @@
 package uistream
 
+import eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+
 // PendingCall is a call that a client or a human answers, and no step has taken the answer yet. It is an
 // approval if Approval.ID is set, else a call of a client tool.
 type PendingCall struct {
@@ -7,6 +9,7 @@ type PendingCall struct {
 	ToolName string
 	Input    string // JSON text, as in ToolStart
 	Step     int32  // of the model's call; 0 if unknown
+	Message  string // the message that shows a call of a session below the root; else empty
 	Approval
 	// Answer is the result of a client tool, or for both kinds the error of an abandoned or late
 	// call. nil while there is none. The decision on an approval is in Approved.
@@ -24,8 +27,16 @@ type Answer struct {
 func ShowPending(messages []UIMessage, calls []PendingCall) {
 	for _, a := range calls {
 		for i := range messages {
-			if at := messages[i].callIndex(a.CallID); at >= 0 {
-				messages[i].Parts[at].showPending(a)
+			m := &messages[i]
+			at := m.callIndex(a.CallID)
+			if at < 0 && a.Message != "" && a.Message == m.ID {
+				at = len(m.Parts)
+				part := callPart(a.CallID, tool{name: a.ToolName})
+				part.State, part.Input = "input-available", jsonValue(a.Input, "{}")
+				m.Parts = append(m.Parts, part)
+			}
+			if at >= 0 {
+				m.Parts[at].showPending(a)
 			}
 		}
 	}
@@ -54,6 +65,14 @@ func (t *Translator) Pending(calls []PendingCall) []Part {
 		parts = append(parts, t.pendingCall(a)...)
 	}
 	return parts
+}
+
+// EndPending ends a call of a session below the root that Pending has sent.
+func (t *Translator) EndPending(e *eventv1.ToolEnd) []Part {
+	if c, known := t.calls[e.GetToolCallId()]; !known || c.ended {
+		return nil
+	}
+	return t.endCall(t.lastShown, e)
 }
 
 func (t *Translator) pendingCall(a PendingCall) []Part {

@@ -136,6 +136,11 @@ func (s *stepReplay) addEvent(event *eventv1.StepEvent) {
 		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_StatePatch{StatePatch: e.StatePatch}})
 	case *eventv1.StepEvent_Output:
 		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_Output{Output: e.Output}})
+	case *eventv1.StepEvent_SubagentStart:
+		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_SubagentStart{SubagentStart: e.SubagentStart}})
+	case *eventv1.StepEvent_SubagentEnd:
+		e.SubagentEnd.Result = s.results[e.SubagentEnd.GetToolCallId()].GetResult()
+		s.add(at, &eventv1.Chunk{Event: &eventv1.Chunk_SubagentEnd{SubagentEnd: e.SubagentEnd}})
 	}
 }
 

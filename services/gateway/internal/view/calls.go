@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 )
 
 // calls are the calls of client tools and approvals, by id.
@@ -45,7 +46,7 @@ type response struct {
 func callsOf(s *statev1.GetSessionResponse, completed map[string]int64) calls {
 	out := calls{Pending: map[string]pendingCall{}}
 	own := s.GetSession().GetSessionId()
-	for _, c := range s.GetCalls() {
+	for _, c := range conversation.ClientCalls(s.GetCalls()) {
 		if c.GetSessionId() == own {
 			out.Pending[c.GetToolCallId()] = pendingOf(c)
 		}
@@ -54,7 +55,7 @@ func callsOf(s *statev1.GetSessionResponse, completed map[string]int64) calls {
 		return out
 	}
 	out.Completed, out.Owners = completed, map[string]string{}
-	for _, c := range s.GetCalls() {
+	for _, c := range conversation.ClientCalls(s.GetCalls()) {
 		out.Owners[c.GetToolCallId()] = c.GetSessionId()
 	}
 	return out
