@@ -36,6 +36,15 @@ const (
 // kills 400 times; the default covers fewer combinations of points.
 func TestTheOutsideWorldSeesEachEffectOnceHoweverManyExecutorsDie(t *testing.T) {
 	t.Parallel()
+	l := &ledgerRun{T: t, agent: ledgerAgent}
+	l.converse = l.converseUntilCompleted
+	l.kill(talkers, l.report)
+}
+
+// kill lets sessions converse while it kills executors, then checks what is left.
+func (l *ledgerRun) kill(talkers int, check func()) {
+	l.Helper()
+	t := l.T
 	seed := cmp.Or(*ledgerSeed, uint64(time.Now().UnixNano()))
 	t.Logf("the seed is %d: -ledger.seed=%[1]d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -55,7 +64,7 @@ func TestTheOutsideWorldSeesEachEffectOnceHoweverManyExecutorsDie(t *testing.T) 
 	window, closeWindow := context.WithTimeout(ctx, limit)
 	defer closeWindow()
 
-	l := &ledgerRun{T: t, world: w, ctx: ctx, seed: seed, window: window}
+	l.world, l.ctx, l.seed, l.window = w, ctx, seed, window
 	var dying, talking sync.WaitGroup
 	for i := range mortals {
 		dying.Go(func() { l.die(i) })
@@ -65,11 +74,11 @@ func TestTheOutsideWorldSeesEachEffectOnceHoweverManyExecutorsDie(t *testing.T) 
 	}
 	dying.Wait()
 	l.over.Store(true)
-	if err := w.rescue(ctx, ledgerAgent); err != nil {
+	if err := w.rescue(ctx, l.agent); err != nil {
 		t.Errorf("the executor that does the rest: %v", err)
 	}
 	talking.Wait()
-	l.report()
+	check()
 	want := int64(*ledgerKills)
 	if *ledgerWindow > 0 {
 		want = min(want, fewestKills)
@@ -83,11 +92,13 @@ func TestTheOutsideWorldSeesEachEffectOnceHoweverManyExecutorsDie(t *testing.T) 
 type ledgerRun struct {
 	*testing.T
 	*world
-	ctx   context.Context //nolint:containedctx // a run of the test ends when everything has to be over
-	seed  uint64
-	begun atomic.Int64 // executors with a planned death
-	over  atomic.Bool  // no new session begins
-	kills atomic.Int64 // completed kills
+	agent    string
+	converse func(session string) error // one session, to its end
+	ctx      context.Context            //nolint:containedctx // a run of the test ends when everything has to be over
+	seed     uint64
+	begun    atomic.Int64 // executors with a planned death
+	over     atomic.Bool  // no new session begins
+	kills    atomic.Int64 // completed kills
 	// window is the time for the dying.
 	window context.Context //nolint:containedctx // as ctx
 
@@ -99,7 +110,7 @@ type ledgerRun struct {
 func (l *ledgerRun) die(i int) {
 	for generation := 0; l.begun.Add(1) <= int64(*ledgerKills); generation++ {
 		env := []string{
-			"FAULT_AGENT=" + ledgerAgent, "FAULT_RANDOM=" + strconv.Itoa(passings),
+			"FAULT_AGENT=" + l.agent, "FAULT_RANDOM=" + strconv.Itoa(passings),
 			fmt.Sprintf("FAULT_SEED=%d", l.seed+uint64(i)<<32+uint64(generation)),
 		}
 		if generation%2 == 1 {
@@ -152,16 +163,19 @@ func (l *ledgerRun) talk(i int) {
 	}
 }
 
-func (l *ledgerRun) converse(session string) error {
-	// The agent is unknown until the first executor announces it.
-	for l.ctx.Err() == nil {
-		err := l.Ask(l.ctx, session, ledgerAgent, session)
-		if status, _, ok := harness.Refusal(err); !ok || status != 404 {
-			if err != nil {
-				return err
-			}
-			break
+// ask sends the message. The agent is unknown until the first executor announces it.
+func (l *ledgerRun) ask(session string) error {
+	for {
+		err := l.Ask(l.ctx, session, l.agent, session)
+		if status, _, ok := harness.Refusal(err); !ok || status != 404 || l.ctx.Err() != nil {
+			return err
 		}
+	}
+}
+
+func (l *ledgerRun) converseUntilCompleted(session string) error {
+	if err := l.ask(session); err != nil {
+		return err
 	}
 	sessions := statev1.NewSessionServiceClient(l.conn)
 	for {

@@ -17,6 +17,7 @@ type UIMessage struct {
 // UIPart is one part of a UIMessage: text, reasoning, step-start, tool-<name>, dynamic-tool or data-<name>.
 type UIPart struct {
 	Type       string          `json:"type"`
+	ID         string          `json:"id,omitempty"` // of a part data-NAME
 	Text       string          `json:"text,omitempty"`
 	State      string          `json:"state,omitempty"`
 	ToolName   string          `json:"toolName,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -42,6 +43,7 @@ type uiChunk struct {
 	ErrorText      string          `json:"errorText"`
 	Dynamic        bool            `json:"dynamic"`
 	Transient      bool            `json:"transient"`
+	Data           json.RawMessage `json:"data"`
 }
 
 // Next reads one event and adds it to the message. It returns io.EOF at the end of the body, ErrDropped if the
@@ -165,10 +167,20 @@ func (s *UIStream) apply(c uiChunk) error {
 			return errors.New("the type is unknown to the SDK")
 		}
 		if !c.Transient {
-			m.Parts = append(m.Parts, UIPart{Type: c.Type})
+			m.putData(UIPart{Type: c.Type, ID: c.ID, Data: c.Data})
 		}
 	}
 	return nil
+}
+
+// putData adds a data part, or replaces the one with its id.
+func (m *UIMessage) putData(p UIPart) {
+	at := slices.IndexFunc(m.Parts, func(other UIPart) bool { return p.ID != "" && other.Type == p.Type && other.ID == p.ID })
+	if at < 0 {
+		m.Parts = append(m.Parts, p)
+		return
+	}
+	m.Parts[at] = p
 }
 
 func (s *UIStream) resetStep() error {

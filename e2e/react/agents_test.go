@@ -81,7 +81,29 @@ models:
                 - call: {name: note, arguments: {text: '{{.Group.what}}'}}
 
             - reply: 'You said: {{join .Users ", "}}'
+        boss:
+          rules:
+            - when: {toolResult: subagent__manager}
+              reply: 'The manager says: {{field .LastResult}}'
+            - reply: [{call: {name: subagent__manager, arguments: {message: '{{.LastUser}}'}}}]
+        manager:
+          rules:
+            - when: {toolResult: subagent__clerk}
+              reply: 'The clerk says: {{field .LastResult}}'
+            - reply: [{call: {name: subagent__clerk, arguments: {message: '{{.LastUser}}'}}}]
+        clerk:
+          rules:
+            - when: {toolFailed: note}
+              reply: 'It stays unwritten.'
+            - when: {toolResult: note}
+              reply: 'It is done.'
+            - when: {toolResult: wait}
+              reply: [{call: {name: note, arguments: {text: '{{.LastUser}}'}}}]
+            - reply: [{call: {name: wait, arguments: {ms: 5000}}}]
 agents:
+  - {name: boss, model: scripted/boss, tools: [{subAgent: manager, description: Has things written.}]}
+  - {name: manager, model: scripted/manager, tools: [{subAgent: clerk, description: Writes.}]}
+  - {name: clerk, model: scripted/clerk, tools: [wait, {use: note, approval: always}]}
   - name: demo
     description: Does what it is told.
     model: scripted/demo

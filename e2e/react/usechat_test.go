@@ -18,6 +18,7 @@ func TestUseChat(t *testing.T) {
 		"tools":     tools,
 		"approvals": approvals,
 		"tabs":      tabs,
+		"trees":     trees,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

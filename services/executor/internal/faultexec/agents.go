@@ -21,7 +21,7 @@ type agentServer struct {
 	ledger   string
 }
 
-// serve registers an agent under a name like text@NAME, unless it is registered.
+// serve registers an agent under a name like text@NAME, unless it is registered, and its sub-agents.
 func (c *agentServer) serve(name string) error {
 	kind, _, _ := strings.Cut(name, "@")
 	for _, a := range c.agents() {
@@ -29,6 +29,14 @@ func (c *agentServer) serve(name string) error {
 			continue
 		}
 		a.Name = name
+		for _, t := range a.Tools {
+			if t.SubAgent == "" {
+				continue
+			}
+			if err := c.serve(t.SubAgent); err != nil {
+				return err
+			}
+		}
 		if err := c.registry.Register(a); fault.ReasonOf(err) != "AGENT_EXISTS" {
 			return err
 		}
@@ -158,6 +166,39 @@ models:
           - calls:
               - {name: look_up, arguments: {label: '{{.LastUser}} look'}}
               - {name: look_up, arguments: {label: '{{.LastUser}} held', holdMs: 60000}}
+  tree:
+    rules:
+      - when: {step: 2}
+        reply: 'All is done: {{join (slice .NewResults 0 4) " "}}'
+      - reply:
+          - text: 'I have four.'
+          - calls:
+              - {name: subagent__branch, arguments: {message: '{{.LastUser}} paid 1'}}
+              - {name: subagent__branch, arguments: {message: '{{.LastUser}} free 2'}}
+              - {name: subagent__branch, arguments: {message: '{{.LastUser}} paid 3'}}
+              - {name: subagent__branch, arguments: {message: '{{.LastUser}} free 4'}}
+              - {name: record_never, arguments: {label: '{{.LastUser}} never'}}
+  branch:
+    rules:
+      - when: {step: 3}
+        reply: 'branch {{.LastUser}}'
+      - when: {step: 2}
+        reply: [{call: {name: record_never, arguments: {label: '{{.LastUser}} branch'}}}]
+      - reply: [{call: {name: subagent__twig, arguments: {message: '{{.LastUser}}'}}}]
+  twig:
+    rules:
+      - when: {step: 2}
+        reply: 'twig {{.LastUser}}'
+      - reply: [{call: {name: subagent__leaf, arguments: {message: '{{.LastUser}}'}}}]
+  leaf:
+    rules:
+      - when: {step: 3}
+        reply: 'leaf {{.LastUser}}'
+      - when: {step: 2, lastUser: paid}
+        reply: [{call: {name: pay, arguments: {label: '{{.LastUser}} leaf'}}}]
+      - when: {step: 2}
+        reply: [{call: {name: record_never, arguments: {label: '{{.LastUser}} leaf'}}}]
+      - reply: [{call: {name: record_safe, arguments: {label: '{{.LastUser}} safe'}}}]
   ledger:
     rules:
       - when: {step: 5}
@@ -209,6 +250,10 @@ func (c *agentServer) agents() []agent.Agent {
 		{Name: "mixed", Tools: []agent.Tool{lookUp, recall, safe, never}, Hooks: agent.Hooks{BeforeModel: noteStep}},
 		{Name: "looking_client", Tools: []agent.Tool{lookUp, ask}},
 		{Name: "looking_held", Tools: []agent.Tool{lookUp}},
+		{Name: "tree", Tools: []agent.Tool{subAgent("branch"), never}},
+		{Name: "branch", Tools: []agent.Tool{subAgent("twig"), never}},
+		{Name: "twig", Tools: []agent.Tool{subAgent("leaf")}},
+		{Name: "leaf", Tools: []agent.Tool{safe, never, pay}},
 		{Name: "ledger", Tools: []agent.Tool{safe, never, lookUp, remember}},
 	}
 	for i := range agents {
@@ -216,6 +261,8 @@ func (c *agentServer) agents() []agent.Agent {
 	}
 	return agents
 }
+
+func subAgent(name string) agent.Tool { return agent.SubAgent[agent.Task](name, "Does a part.") }
 
 // record returns a tool with an effect on the ledger.
 func (c *agentServer) record(name string, retry agent.Retry) agent.Tool {

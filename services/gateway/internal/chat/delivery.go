@@ -45,6 +45,7 @@ type delivery struct {
 	current    *frame.Frame                // frame of the current chunk; nil before the first
 	loaded     *statev1.GetSessionResponse // the session when it was first loaded; nil before
 	readFailed bool                        // the first load failed
+	subAgents  map[string]bool             // the calls of sub-agents so far
 }
 
 // deliver writes the exchange to its end. If it fails after out has begun, the caller must cut the
@@ -133,7 +134,7 @@ func (d *delivery) reset() {
 	if d.resent != nil && d.resent.reply.id != "" {
 		id = d.resent.reply.id
 	}
-	d.t = uistream.New(id, d.major)
+	d.t, d.subAgents = uistream.New(id, d.major), map[string]bool{}
 	d.t.SetAnswered(d.isAnswered)
 	if d.chat.config.Metadata {
 		d.t.SetMetadata(conversation.RunOf(d.run).Metadata())
@@ -164,7 +165,12 @@ func (d *delivery) Frame(f *frame.Frame) error {
 	if err := d.checkPosition(f); err != nil {
 		return err
 	}
+	if call := f.Chunk.GetSubagentStart().GetToolCallId(); call != "" {
+		d.subAgents[call] = true
+	}
 	switch fail, end := f.Terminal.GetFail(), f.Terminal.GetEnd(); {
+	case f.CaughtUp:
+		d.writeDescendants()
 	case f.Chunk != nil && d.writers[f.Chunk.GetAgentId()]:
 		d.current = f
 		d.write(f.Sequence, d.t.Chunk(f.Sequence, f.Chunk))
@@ -183,14 +189,36 @@ func (d *delivery) Frame(f *frame.Frame) error {
 func (d *delivery) writeBelow(session string, c *eventv1.Chunk) {
 	switch {
 	case c.GetSubagentStart() != nil, c.GetSubagentEnd() != nil:
-		d.put(0, uistream.SubAgent(session, c))
+		d.put(0, []uistream.Part{uistream.DescendantOf(session, c).Part()})
 	case c.GetToolEnd() != nil:
 		d.put(0, d.t.EndPending(c.GetToolEnd()))
 	}
 }
 
+// writeDescendants writes the sub-agents of sub-agents. A failed read loses them until the page
+// reloads.
+func (d *delivery) writeDescendants() {
+	if len(d.subAgents) == 0 {
+		return
+	}
+	whole, err := d.loadSession(answeredTimeout)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, answeredTimeout)
+	defer cancel()
+	list, err := d.chat.sessions.Descendants(ctx, whole, d.subAgents)
+	if err != nil {
+		d.chat.log.WarnContext(d.ctx, "the sub-agents of sub-agents cannot be read", "session", d.SessionID(), "error", err)
+	}
+	for _, one := range list {
+		d.put(0, []uistream.Part{one.Part()})
+	}
+}
+
 // finish ends the message of a run without a failure, unless another run continues it already.
 func (d *delivery) finish(sequence int64, end *streamv2.End) error {
+	d.writeDescendants()
 	how := endings[end.GetStatus()]
 	var asked []uistream.PendingCall
 	if how == uistream.Paused {

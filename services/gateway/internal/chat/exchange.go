@@ -153,7 +153,7 @@ func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, r 
 	switch {
 	case run == nil:
 		return false
-	case conversation.Executing(run) || conversation.Waiting(run):
+	case conversation.Executing(run) || conversation.Waiting(run) || run.GetRunId() == whole.GetCurrentRun().GetRunId() && conversation.AwaitsSubAgents(whole):
 		return true
 	case conversation.NeverStarted(run):
 		return false

@@ -21,9 +21,12 @@ func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
 	return slices.DeleteFunc(ClientCalls(s.GetCalls()), func(c *statev1.Call) bool { return c.GetAnswer() != nil || c.GetRunId() == "" })
 }
 
-// IsAtRest reports whether no session below the root is executing: each sub-agent that is awaited
-// awaits something itself.
-func IsAtRest(root *statev1.GetSessionResponse) bool {
+// AwaitsSubAgents reports whether the root is suspended on sub-agents alone, and one of them is
+// executing: not each sub-agent that is awaited awaits something itself.
+func AwaitsSubAgents(root *statev1.GetSessionResponse) bool {
+	if root.GetSession().GetStatus() != statev1.SessionStatus_SESSION_STATUS_SUSPENDED_AWAITING_CHILDREN {
+		return false
+	}
 	own, awaited, suspended := root.GetSession().GetSessionId(), 0, map[string]bool{}
 	for _, c := range root.GetCalls() {
 		if c.GetAnswer() != nil {
@@ -36,7 +39,7 @@ func IsAtRest(root *statev1.GetSessionResponse) bool {
 			suspended[c.GetSessionId()] = true
 		}
 	}
-	return awaited <= len(suspended)
+	return awaited > len(suspended)
 }
 
 // PendingCalls returns the calls of client tools and approvals, with their answers, until a step

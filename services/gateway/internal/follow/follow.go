@@ -252,7 +252,7 @@ func (f *Follow) awaitSubAgents(ctx context.Context) (bool, error) {
 		}
 		current := whole.GetCurrentRun()
 		if current.GetRunId() == f.run.GetRunId() {
-			f.awaiting = conversation.Suspended(whole.GetSession()) && !conversation.IsAtRest(whole)
+			f.awaiting = conversation.AwaitsSubAgents(whole)
 			return f.awaiting, nil
 		}
 		if !f.continueWith(current) {

@@ -133,7 +133,8 @@ func (n *Events) cutError(ctx context.Context, r follow.Request, err error) erro
 	return httpapi.ErrCut
 }
 
-// ParseRequest parses a request for the native stream. Invalid (ID_INVALID, CURSOR_INVALID).
+// ParseRequest parses a request for the native stream. Invalid (ID_INVALID, CURSOR_INVALID,
+// PARAMETER_INVALID).
 func ParseRequest(r *http.Request, tenant string) (follow.Request, error) {
 	query := r.URL.Query()
 	request := follow.Request{Tenant: tenant, SessionID: query.Get("sessionId"), RunID: query.Get("runId")}
@@ -149,8 +150,9 @@ func ParseRequest(r *http.Request, tenant string) (follow.Request, error) {
 	if !ok {
 		return request, fault.New(fault.Invalid, "CURSOR_INVALID", "Last-Event-ID and fromSequence take a sequence")
 	}
-	request.After, request.OnlyRun, request.Family = after, request.RunID != "", request.RunID == ""
-	return request, nil
+	family, err := httpapi.Bool(r, "family", true)
+	request.After, request.OnlyRun, request.Family = after, request.RunID != "", request.RunID == "" && family
+	return request, err
 }
 
 type sink struct{ out *sse.Writer }

@@ -22,7 +22,7 @@ func dataParts(c *eventv1.Chunk) []Part {
 	case *eventv1.Chunk_StatePatch:
 		return []Part{data("state-patch", e.StatePatch.GetPatches())}
 	case *eventv1.Chunk_SubagentStart, *eventv1.Chunk_SubagentEnd:
-		return SubAgent("", c)
+		return []Part{subAgentOf(c).part()}
 	case *eventv1.Chunk_Checkpoint:
 		return asTransient(jsonData("checkpoint", checkpoint{e.Checkpoint.GetCheckpointId(), e.Checkpoint.GetStepCount()}))
 	case *eventv1.Chunk_StreamResync:
@@ -32,32 +32,6 @@ func dataParts(c *eventv1.Chunk) []Part {
 	default:
 		return nil
 	}
-}
-
-// subAgent describes the session of a sub-agent. Only its end has a result.
-type subAgent struct {
-	ToolCallID      string          `json:"toolCallId"`
-	SessionID       string          `json:"sessionId,omitempty"`
-	ParentSessionID string          `json:"parentSessionId,omitempty"`
-	AgentType       string          `json:"agentType"`
-	Status          string          `json:"status"` // running, completed or failed
-	Result          json.RawMessage `json:"result,omitempty"`
-}
-
-// SubAgent returns the data part of the begin or end of a sub-agent. parent is the session that has
-// called it, if that is not the root. The end replaces the begin: their id is the call's.
-func SubAgent(parent string, c *eventv1.Chunk) []Part {
-	id, of := c.GetSubagentStart().GetToolCallId(), subAgent{
-		SessionID: c.GetSubagentStart().GetSubSessionId(), AgentType: c.GetSubagentStart().GetSubAgentType(), Status: "running",
-	}
-	if end := c.GetSubagentEnd(); end != nil {
-		id, of = end.GetToolCallId(), subAgent{SessionID: end.GetSubSessionId(), AgentType: end.GetSubAgentType(), Status: "failed"}
-		if end.GetSuccess() {
-			of.Status, of.Result = "completed", jsonValue(end.GetResult(), "null")
-		}
-	}
-	of.ToolCallID, of.ParentSessionID = id, parent
-	return withID(jsonData("subagent", of), id)
 }
 
 type checkpoint struct {

@@ -41,6 +41,9 @@ func (h *Handlers) Messages(w http.ResponseWriter, r *http.Request, tenant strin
 	if err != nil {
 		return err
 	}
+	if err := h.Sessions.AddDescendants(r.Context(), session, page.Messages); err != nil {
+		return err
+	}
 	without.Apply(page.Messages)
 	httpapi.WriteJSON(w, http.StatusOK, page)
 	return nil

@@ -68,6 +68,9 @@ func (h *Handlers) Snapshot(w http.ResponseWriter, r *http.Request, tenant strin
 			return err
 		}
 		if same {
+			if err := h.Sessions.AddDescendants(r.Context(), s, v.messages); err != nil {
+				return err
+			}
 			httpapi.WriteJSON(w, http.StatusOK, h.snapshotOf(s, v, offset))
 			return nil
 		}
@@ -125,7 +128,7 @@ func (h *Handlers) snapshotOf(s *statev1.GetSessionResponse, v contents, offset 
 }
 
 func status(s *statev1.GetSessionResponse) string {
-	if conversation.Executing(s.GetCurrentRun()) {
+	if conversation.Executing(s.GetCurrentRun()) || conversation.AwaitsSubAgents(s) {
 		return "active"
 	}
 	switch s.GetSession().GetStatus() {

@@ -1,0 +1,99 @@
+package uistream
+
+import (
+	"encoding/json"
+	"slices"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+)
+
+// Values of the status of a sub-agent. A sub-agent that waits is running.
+const (
+	SubAgentRunning   = "running"
+	SubAgentCompleted = "completed"
+	SubAgentFailed    = "failed"
+)
+
+// subAgentPart is the type of the data part of a sub-agent. Its id is that of the call, so that the
+// end replaces the begin.
+const subAgentPart = "data-subagent"
+
+// subAgent is the data of a sub-agent. Only a completed one that the root has called has a result.
+type subAgent struct {
+	ToolCallID      string          `json:"toolCallId"`
+	SessionID       string          `json:"sessionId,omitempty"`
+	ParentSessionID string          `json:"parentSessionId,omitempty"` // the session that has called it, unless that is the root
+	AgentType       string          `json:"agentType"`
+	Status          string          `json:"status"`
+	Result          json.RawMessage `json:"result,omitempty"`
+}
+
+func (s subAgent) part() Part {
+	text, err := json.Marshal(s)
+	if err != nil { // the result is valid JSON
+		text = []byte("null")
+	}
+	return Part{Type: subAgentPart, ID: s.ToolCallID, Data: text}
+}
+
+func subAgentOf(c *eventv1.Chunk) subAgent {
+	if end := c.GetSubagentEnd(); end != nil {
+		s := subAgent{ToolCallID: end.GetToolCallId(), SessionID: end.GetSubSessionId(), AgentType: end.GetSubAgentType(), Status: SubAgentFailed}
+		if end.GetSuccess() {
+			s.Status, s.Result = SubAgentCompleted, jsonValue(end.GetResult(), "null")
+		}
+		return s
+	}
+	begin := c.GetSubagentStart()
+	return subAgent{ToolCallID: begin.GetToolCallId(), SessionID: begin.GetSubSessionId(), AgentType: begin.GetSubAgentType(), Status: SubAgentRunning}
+}
+
+// Descendant is a sub-agent that another sub-agent has called.
+type Descendant struct {
+	RootCallID      string // the call of the root for the sub-agent above it
+	ParentSessionID string // the session that has called it
+	CallID          string
+	SessionID       string
+	AgentType       string
+	Status          string
+}
+
+// DescendantOf returns the sub-agent that begins or ends with a chunk of the session.
+func DescendantOf(session string, c *eventv1.Chunk) Descendant {
+	s := subAgentOf(c)
+	return Descendant{ParentSessionID: session, CallID: s.ToolCallID, SessionID: s.SessionID, AgentType: s.AgentType, Status: s.Status}
+}
+
+// Part returns the data part of the sub-agent.
+func (d Descendant) Part() Part {
+	return subAgent{ToolCallID: d.CallID, SessionID: d.SessionID, ParentSessionID: d.ParentSessionID, AgentType: d.AgentType, Status: d.Status}.part()
+}
+
+// SubAgentCalls returns the calls of sub-agents in the messages.
+func SubAgentCalls(messages []UIMessage) map[string]bool {
+	calls := map[string]bool{}
+	for _, m := range messages {
+		for _, p := range m.Parts {
+			if p.Type == subAgentPart {
+				calls[p.ID] = true
+			}
+		}
+	}
+	return calls
+}
+
+// ShowDescendants adds each sub-agent behind the root's sub-agent above it.
+func ShowDescendants(messages []UIMessage, list []Descendant) {
+	added := map[string]int{} // by the root's call
+	for _, d := range list {
+		for i := range messages {
+			m := &messages[i]
+			at := slices.IndexFunc(m.Parts, func(p UIPart) bool { return p.Type == subAgentPart && p.ID == d.RootCallID })
+			if at < 0 {
+				continue
+			}
+			added[d.RootCallID]++
+			m.Parts = slices.Insert(m.Parts, at+added[d.RootCallID], UIPart{Type: subAgentPart, ID: d.CallID, Data: d.Part().Data})
+		}
+	}
+}
