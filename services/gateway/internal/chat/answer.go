@@ -48,6 +48,10 @@ func (p *post) answer(ctx context.Context) (*Exchange, error) {
 		return nil, p.errStale()
 	case p.operation.intent == answer && t.stopped():
 		return nil, p.errOwnerEnded()
+	case p.operation.intent == answer && t.accepted && t.askedBy == "": // the calls are of sessions below, and the root waits
+		e := p.rest(pathResume, t, runs, &clientCopy{runs: runIDs(runs)})
+		e.resent.below = true
+		return e, nil
 	case t.askedBy == "":
 		return p.attach(ctx, t, runs)
 	case !containsRun(runs, t.askedBy):
@@ -110,8 +114,6 @@ func (p *post) afterEnd(ctx context.Context, t *submission, runs []*statev1.Run)
 		return nil, p.errOwnerEnded()
 	case t.openCalls > 0:
 		return p.partial(ctx, t, runs)
-	case t.run.GetStatus() == statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN: // a session below has the answers
-		return p.rest(pathResume, t, runs, &clientCopy{runs: runIDs(runs)}), nil
 	default:
 		return nil, fault.New(fault.Conflict, "SESSION_SUSPENDED", "the conversation %q waits for other clients; resume its stream later", p.body.ID)
 	}

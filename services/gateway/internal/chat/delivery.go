@@ -3,7 +3,9 @@ package chat
 import (
 	"context"
 	"errors"
+	"slices"
 
+	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
@@ -46,6 +48,7 @@ type delivery struct {
 	loaded     *statev1.GetSessionResponse // the session when it was first loaded; nil before
 	readFailed bool                        // the first load failed
 	subAgents  map[string]bool             // the calls of sub-agents so far
+	emptyStep  bool                        // the client's last step is empty: the next one takes its place
 }
 
 // deliver writes the exchange to its end. If it fails after out has begun, the caller must cut the
@@ -126,6 +129,10 @@ func (d *delivery) begin() error {
 	case d.after == 0 && !conversation.Waiting(d.run) && !conversation.NeverStarted(d.run):
 		d.put(0, d.t.Start())
 	}
+	if d.resent != nil && d.resent.below && d.major >= uistream.DefaultMajor {
+		d.put(0, []uistream.Part{{Type: "reset-step"}})
+		d.emptyStep = true
+	}
 	return d.out.Flush()
 }
 
@@ -165,15 +172,11 @@ func (d *delivery) Frame(f *frame.Frame) error {
 	if err := d.checkPosition(f); err != nil {
 		return err
 	}
-	if call := f.Chunk.GetSubagentStart().GetToolCallId(); call != "" {
-		d.subAgents[call] = true
-	}
 	switch fail, end := f.Terminal.GetFail(), f.Terminal.GetEnd(); {
-	case f.CaughtUp:
-		d.writeDescendants()
 	case f.Chunk != nil && d.writers[f.Chunk.GetAgentId()]:
 		d.current = f
 		d.write(f.Sequence, d.t.Chunk(f.Sequence, f.Chunk))
+		d.noteSubAgent(f)
 	case f.Terminal != nil && conversation.NeverStarted(d.following.Run()):
 		d.end(f.Sequence, d.unstartedEnd(d.following.Run()))
 	case fail != nil:
@@ -195,10 +198,23 @@ func (d *delivery) writeBelow(session string, c *eventv1.Chunk) {
 	}
 }
 
-// writeDescendants writes the sub-agents of sub-agents. A failed read loses them until the page
+// noteSubAgent notes the begin of a sub-agent. For a stored one, it writes the sub-agents below. Those of a live
+// one are live, too.
+func (d *delivery) noteSubAgent(f *frame.Frame) {
+	call := f.Chunk.GetSubagentStart().GetToolCallId()
+	if call == "" {
+		return
+	}
+	d.subAgents[call] = true
+	if position.Of(f.Sequence).Attempt == position.Stored {
+		d.writeDescendants(map[string]bool{call: true})
+	}
+}
+
+// writeDescendants writes the sub-agents below those of the calls. A failed read loses them until the page
 // reloads.
-func (d *delivery) writeDescendants() {
-	if len(d.subAgents) == 0 {
+func (d *delivery) writeDescendants(calls map[string]bool) {
+	if len(calls) == 0 {
 		return
 	}
 	whole, err := d.loadSession(answeredTimeout)
@@ -207,7 +223,7 @@ func (d *delivery) writeDescendants() {
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, answeredTimeout)
 	defer cancel()
-	list, err := d.chat.sessions.Descendants(ctx, whole, d.subAgents)
+	list, err := d.chat.sessions.Descendants(ctx, whole, calls)
 	if err != nil {
 		d.chat.log.WarnContext(d.ctx, "the sub-agents of sub-agents cannot be read", "session", d.SessionID(), "error", err)
 	}
@@ -218,7 +234,7 @@ func (d *delivery) writeDescendants() {
 
 // finish ends the message of a run without a failure, unless another run continues it already.
 func (d *delivery) finish(sequence int64, end *streamv2.End) error {
-	d.writeDescendants()
+	d.writeDescendants(d.subAgents)
 	how := endings[end.GetStatus()]
 	var asked []uistream.PendingCall
 	if how == uistream.Paused {
@@ -291,6 +307,11 @@ func (d *delivery) write(sequence int64, parts []uistream.Part) {
 
 // put writes parts. The last one gets the sequence of their record as its id.
 func (d *delivery) put(sequence int64, parts []uistream.Part) {
+	if d.emptyStep {
+		if at := slices.IndexFunc(parts, isStepStart); at >= 0 {
+			parts, d.emptyStep = slices.Delete(slices.Clone(parts), at, at+1), false
+		}
+	}
 	for i, p := range parts {
 		text, err := p.Append(nil)
 		if err != nil { // cannot happen: the texts of tools are valid

@@ -64,6 +64,9 @@ type resent struct {
 	runs  []*statev1.Run // of the message, the newest last
 	copy  *clientCopy    // before the delivery
 
+	// below: the client's last step has answered calls of sessions below the root. The stored message does not
+	// have them.
+	below   bool
 	partial *statev1.GetSessionResponse // the session if more answers are awaited, and only that is delivered; else nil
 	// idle: the client has sent answers and all were known. The end of the stream must not make it
 	// send again.

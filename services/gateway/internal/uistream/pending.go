@@ -24,22 +24,35 @@ type Answer struct {
 
 // ShowPending adds pending calls and their answers to the messages. Stored messages lack them until
 // a step takes the answer.
+//
+// The calls of sessions below the root form a step of their own: apps continue by themselves when all calls of
+// the last step are answered.
 func ShowPending(messages []UIMessage, calls []PendingCall) {
+	below := false
 	for _, a := range calls {
 		for i := range messages {
 			m := &messages[i]
 			at := m.callIndex(a.CallID)
 			if at < 0 && a.Message != "" && a.Message == m.ID {
-				at = len(m.Parts)
-				part := callPart(a.CallID, tool{name: a.ToolName})
-				part.State, part.Input = "input-available", jsonValue(a.Input, "{}")
-				m.Parts = append(m.Parts, part)
+				at = m.addBelow(a, !below)
+				below = true
 			}
 			if at >= 0 {
 				m.Parts[at].showPending(a)
 			}
 		}
 	}
+}
+
+// addBelow adds a call of a session below the root, in a new step if first is set. It returns its place.
+func (m *UIMessage) addBelow(a PendingCall, first bool) int {
+	if first {
+		m.Parts = append(m.Parts, UIPart{Type: "step-start"})
+	}
+	part := callPart(a.CallID, tool{name: a.ToolName})
+	part.State, part.Input = "input-available", jsonValue(a.Input, "{}")
+	m.Parts = append(m.Parts, part)
+	return len(m.Parts) - 1
 }
 
 func (p *UIPart) showPending(a PendingCall) {
@@ -81,7 +94,11 @@ func (t *Translator) pendingCall(a PendingCall) []Part {
 		return nil
 	}
 	var parts []Part
-	if !known && t.stepNumber > 0 && a.Step > t.stepNumber {
+	switch {
+	case known:
+	case a.Message != "" && !t.below:
+		parts, t.below = t.startStep(t.lastShown, t.stepNumber), true
+	case t.stepNumber > 0 && a.Step > t.stepNumber:
 		parts = t.startStep(t.lastShown, a.Step)
 	}
 	if a.Answer != nil {

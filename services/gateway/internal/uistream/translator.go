@@ -50,6 +50,7 @@ type Translator struct {
 	step             step
 	stepCount        int   // number of steps begun
 	stepNumber       int32 // number of the last step
+	below            bool  // the last step has the calls of sessions below the root
 	block            block
 	calls            map[string]call
 }
