@@ -157,3 +157,30 @@ func TestAnApprovalTwoLevelsDownIsAnsweredInTheMessageOfTheRoot(t *testing.T) {
 		}
 	}
 }
+
+func TestAStopOfTheRootEndsTheTree(t *testing.T) {
+	t.Parallel()
+	r := startTree(t)
+	for kind, want := range map[string]string{"abort": "failed", "interrupt": "interrupted"} {
+		parts := streamParts(t, r.do(t, http.MethodPost, "/chat", fmt.Sprintf(`{"id":%q,"agentType":"boss","messages":[{"id":%q,"role":"user","parts":[{"type":"text","text":"Go"}]}]}`, kind, kind)))
+		r.do(t, http.MethodPost, "/chat/"+kind+"/"+kind+"?wait=10000", "")
+		sessions := []any{kind}
+		for _, p := range parts {
+			if p.Type == "data-subagent" && !slices.Contains(sessions, p.Data["sessionId"]) {
+				sessions = append(sessions, p.Data["sessionId"])
+			}
+		}
+		if len(sessions) != 3 {
+			t.Fatalf("the tree has the sessions %v, want 3", sessions)
+		}
+		for _, session := range sessions {
+			if got := r.do(t, http.MethodGet, fmt.Sprint("/status?sessionId=", session), ""); !strings.Contains(got, `"`+want+`"`) {
+				t.Errorf("after the %s, session %v is %s, want it %s", kind, session, got, want)
+			}
+		}
+		messages := r.loadMessages(t, kind)
+		if last := messages[len(messages)-1]; slices.ContainsFunc(last.Parts, func(p uiPart) bool { return p.State == "approval-requested" }) {
+			t.Errorf("after the %s, the page still asks: %v", kind, last.Parts)
+		}
+	}
+}

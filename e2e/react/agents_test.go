@@ -7,8 +7,8 @@ import (
 
 const (
 	storyWords = 150
-	// wordDelay makes the story last nine seconds, long enough to act in the middle on a busy machine.
-	wordDelay = "60ms"
+	// wordDelay makes the story last fifteen seconds, long enough to act in the middle on a busy machine.
+	wordDelay = "100ms"
 )
 
 // story is a text of different words, so a lost, repeated or swapped word shows.

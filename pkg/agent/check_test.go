@@ -97,6 +97,33 @@ func TestEveryProblemOfAToolIsReported(t *testing.T) {
 	})
 }
 
+func TestEveryProblemOfASubAgentIsReported(t *testing.T) {
+	t.Parallel()
+	subAgent := func(name string, change func(*agent.Tool)) func(*agent.Agent) {
+		return func(a *agent.Agent) {
+			a.Tools[0] = agent.SubAgent[agent.Task](name, "Reads a page.")
+			change(&a.Tools[0])
+		}
+	}
+	unchanged := func(*agent.Tool) {}
+	checkProblems(t, []invalidAgent{
+		{"tools[0].name", "characters", subAgent("a b", unchanged)},
+		{"tools[0].name", "longer than 54 characters", subAgent(strings.Repeat("x", 55), unchanged)},
+		{"tools[0].name", `must be "subagent__reader"`, subAgent("reader", func(t *agent.Tool) { t.Name = "reader" })},
+		{"tools[0]", "another way to answer", subAgent("reader", func(t *agent.Tool) { t.Client = true })},
+		{"tools[0]", "limit it with timeout", subAgent("reader", func(t *agent.Tool) { t.Approval = true })},
+		{"tools[0]", "limit it with timeout", subAgent("reader", func(t *agent.Tool) { t.AnswerWithin = 1 })},
+		{"tools[0]", "limit it with timeout", subAgent("reader", func(t *agent.Tool) { t.ReadOnly = true })},
+		{"maxSubAgents", "between 0 and 1000", func(a *agent.Agent) { a.MaxSubAgents = 1001 }},
+		{"maxDepth", "between 0 and 100", func(a *agent.Agent) { a.MaxDepth = 101 }},
+	})
+	a := validAgent()
+	subAgent(strings.Repeat("x", 54), func(t *agent.Tool) { t.Timeout = 1 })(&a)
+	if problems := a.Problems(); len(problems) > 0 {
+		t.Errorf("problems = %v of the longest name", problems)
+	}
+}
+
 // invalidAgent is a change of a valid agent that makes one field invalid.
 type invalidAgent struct {
 	field, text string

@@ -81,12 +81,13 @@ func TestPagesDoNotSplitAMessageOfTwoRuns(t *testing.T) {
 	more := playSuspended(h, t).Continue()
 	more.Complete(ToolMessage(2, "c1", `2`), AssistantMessage(3, "It is 2."))
 	h.chat(t, chatBody("s1", "more"))
-	h.AwaitRun(t, "default", "s1", more).Interrupt(AssistantMessage(4, "Once"))
+	third := h.AwaitRun(t, "default", "s1", more)
+	third.Interrupt(AssistantMessage(4, "Once"))
 	if _, err := clients(t, h)["connect"].Resume(t.Context(), &agentv1.ResumeRequest{SessionId: "s1"}); err != nil {
 		t.Fatal(err)
 	}
 	// The messages: user, run 1, 2 and 2, user, run 3. Run 4 continues in a message of its own.
-	h.AwaitRun(t, "default", "s1", nil).Complete(AssistantMessage(5, "Twice"))
+	h.AwaitRun(t, "default", "s1", third).Complete(AssistantMessage(5, "Twice"))
 	ids := func(path string) string {
 		var page struct {
 			Messages []struct{ ID string }

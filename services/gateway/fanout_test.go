@@ -282,10 +282,11 @@ func TestOnlyAFamilyReadReceivesTheSessionsBelow(t *testing.T) {
 	run := h.begin(t, "s1", "hi", nil)
 	run.Show(1, Started(), StepStarted())
 	all, one := h.resume(t, "/sse?sessionId=s1"), h.resume(t, "/sse?sessionId=s1&runId=run_1")
+	root := h.resume(t, "/sse?sessionId=s1&family=false")
 	chat := h.resume(t, "/chat/s1/stream")
 	below := run.Child("c1")
 	own := h.resume(t, "/sse?sessionId=c1")
-	for _, r := range []*reader{all, one, own} {
+	for _, r := range []*reader{all, one, own, root} {
 		r.until("{}") // what follows is live
 	}
 	at := below.Show(1, Started(), Text("a"))
@@ -311,8 +312,10 @@ func TestOnlyAFamilyReadReceivesTheSessionsBelow(t *testing.T) {
 	if got, want := strings.TrimPrefix(dataLines(late.rest()), "{}\n"), dataLines(rest); got != want {
 		t.Errorf("late: got %s, want %s", got, want)
 	}
-	if got := names(one.rest()); got != parent {
-		t.Errorf("one run: got %s, want %s", got, parent)
+	for who, r := range map[string]*reader{"one run": one, "the root": root} {
+		if got := names(r.rest()); got != parent {
+			t.Errorf("%s: got %s, want %s", who, got, parent)
+		}
 	}
 	if got := names(own.rest()); !strings.HasPrefix(got, "rewound, chunk 1.34.1, ") || !strings.HasSuffix(got, "end 1.ended") {
 		t.Errorf("the child: got %s", got)

@@ -54,6 +54,9 @@ func PendingCallsOf(s *statev1.GetSessionResponse, calls []*statev1.Call) []uist
 	for _, c := range ClientCalls(calls) {
 		p := pendingCall(c)
 		if c.GetSessionId() != s.GetSession().GetSessionId() {
+			if !Suspended(s.GetSession()) { // it was stopped
+				continue
+			}
 			p.Step, p.Message = 0, s.GetCurrentRun().GetMessageId()
 		}
 		pending = append(pending, p)

@@ -1,0 +1,55 @@
+package agents
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+)
+
+func TestAFileDeclaresSubAgents(t *testing.T) {
+	t.Parallel()
+	set, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(`agents:
+  - name: a
+    model: mine/x
+    maxSubAgents: 3
+    maxDepth: 2
+    tools:
+      - {subAgent: reader, description: Reads a page., timeout: 1h}
+      - {subAgent: writer, inputSchema: {type: object}, outputSchema: {type: integer}, strict: true, finishWith: true}
+`)}, testKnown())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := set.Agents[0]
+	if a.MaxSubAgents != 3 || a.MaxDepth != 2 {
+		t.Errorf("limits = %d and %d, want 3 and 2", a.MaxSubAgents, a.MaxDepth)
+	}
+	reader, writer := a.Tools[0], a.Tools[1]
+	want := agent.SubAgent[agent.Task]("reader", "Reads a page.", agent.Timeout(time.Hour))
+	if reader.Name != "subagent__reader" || reader.SubAgent != "reader" || reader.Description != want.Description ||
+		reader.Timeout != want.Timeout || string(reader.InputSchema) != string(want.InputSchema) {
+		t.Errorf("tool = %+v, want %+v", reader, want)
+	}
+	if writer.SubAgent != "writer" || string(writer.InputSchema) != `{"type":"object"}` || string(writer.OutputSchema) != `{"type":"integer"}` || !writer.Strict || !writer.FinishWith {
+		t.Errorf("tool = %+v", writer)
+	}
+}
+
+func TestMistakesOfSubAgentsAreReported(t *testing.T) {
+	t.Parallel()
+	for tool, want := range map[string]string{
+		`{subAgent: "a b"}`:                  "the sub-agent's name",
+		`{subAgent: b, approval: always}`:    "approval",
+		`{subAgent: b, http: {}}`:            "http",
+		`{subAgent: b}, {subAgent: b}`:       "listed twice",
+		`{subAgent: b, timeout: soon}`:       "timeout",
+		`{subAgent: b, inputSchema: {a: 1}}`: "inputSchema",
+	} {
+		text := "agents: [{name: a, model: mine/x, tools: [" + tool + "]}]"
+		if _, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(text)}, testKnown()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", tool, err, want)
+		}
+	}
+}
