@@ -44,6 +44,7 @@ type Request struct {
 	RunID     string // the follow ends with this run; "" for the newest run
 	OnlyRun   bool   // omit other runs
 	Family    bool   // include the sessions below a root
+	LiveBelow bool   // include only the live records of the sessions below a root
 	After     int64  // the reader has everything up to this position
 	// SeenLive is a position inside an attempt that the reader saw live; 0 for none. The step of the
 	// attempt is repeated as it was live if the log is complete, else as stored.
@@ -245,24 +246,23 @@ func (f *Follow) updateRun(ctx context.Context, page *statev1.ListStepsResponse)
 // the message, or will when the sub-agents have ended. If all of them wait for a client, it does not.
 func (f *Follow) awaitSubAgents(ctx context.Context) (bool, error) {
 	f.awaiting = false
-	for awaitsSubAgents(f.run) && !f.request.OnlyRun && !f.request.StoredOnly {
-		whole, err := f.Sessions.SessionDetails(ctx, f.request.Tenant, f.request.SessionID)
-		if err != nil {
-			return false, err
-		}
-		current := whole.GetCurrentRun()
-		if current.GetRunId() == f.run.GetRunId() {
-			f.awaiting = conversation.AwaitsSubAgents(whole)
-			return f.awaiting, nil
-		}
-		if !f.continueWith(current) {
-			return false, nil
-		}
-		if !hasEnded(current) {
-			return true, nil
-		}
+	if !awaitsSubAgents(f.run) || f.request.OnlyRun || f.request.StoredOnly {
+		return false, nil
 	}
-	return false, nil
+	whole, err := f.Sessions.SessionDetails(ctx, f.request.Tenant, f.request.SessionID)
+	current := whole.GetCurrentRun()
+	switch {
+	case err != nil:
+		return false, err
+	case current.GetRunId() == f.run.GetRunId():
+		f.awaiting = conversation.AwaitsSubAgents(whole)
+		return f.awaiting, nil
+	case !f.continueWith(current):
+		return false, nil
+	case hasEnded(current):
+		return true, errReadSteps // its steps may be newer than the ones just read
+	}
+	return true, nil
 }
 
 // continueWith makes the run the end of the follow if it continues the message after sub-agents.

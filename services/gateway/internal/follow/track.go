@@ -147,7 +147,7 @@ func (t *track) send(f *frame.Frame) error {
 }
 
 func (f *Follow) takeDescendant(ctx context.Context, r *live.Record) error {
-	if !f.request.Family || f.request.OnlyRun {
+	if !f.request.Family && !f.request.LiveBelow || f.request.OnlyRun {
 		return nil
 	}
 	t := f.descendants[r.Session]
@@ -171,6 +171,14 @@ func (f *Follow) followDescendant(ctx context.Context, r *live.Record) (*track, 
 		Tenant: f.request.Tenant, RootSessionId: f.root.ref.GetRootSessionId(), SessionId: r.Session,
 	}}
 	f.descendants[r.Session] = t
+	if f.request.LiveBelow {
+		t.cursor = r.First - 1
+		if r.Boundary != nil {
+			t.cursor = r.Boundary.GetLast()
+		}
+		t.step, t.delivered = lastWholeStep(t.cursor), t.cursor
+		return t, nil
+	}
 	if f.caughtUp && r.Attempt != nil && r.Attempt.GetStands() == 0 && r.Attempt.GetReason() == "" && position.Of(r.First).N == 1 {
 		return t, nil
 	}
