@@ -64,7 +64,7 @@ func BenchmarkParkedParents(b *testing.B) {
 		s.WaitAgent(b, "worker")
 		parents, direct := s.Executors[0], newDirect(b, s.State)
 		steady(b, parents)
-		memory, goroutines := parents.Resident(), parents.Goroutines()
+		memory := parents.Resident()
 
 		tick := time.NewTicker(time.Second / wakeRate)
 		defer tick.Stop()
@@ -78,8 +78,8 @@ func BenchmarkParkedParents(b *testing.B) {
 			n := s.Live(workers)
 			return n == parkedParents && s.Live(parents) == 0, fmt.Sprint(n)
 		})
-		fmt.Printf("\n%d parents that wait for a sub-agent: %d slots, %+.1f MiB and %+d goroutines of their executor\n",
-			parkedParents, s.Live(parents), mib(parents.Resident()-memory), parents.Goroutines()-goroutines)
+		fmt.Printf("\n%d parents that wait for a sub-agent: %d slots and %+.1f MiB of their executor\n",
+			parkedParents, s.Live(parents), mib(parents.Resident()-memory))
 		var times []time.Duration
 		for i := range parkedParents {
 			times = append(times, direct.wake(b, fmt.Sprint("boss-", i)))
