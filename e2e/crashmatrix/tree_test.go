@@ -41,11 +41,11 @@ func (l *ledgerRun) growTree(session string) error {
 		if err != nil {
 			return err
 		}
-		switch got.GetSession().GetStatus() {
-		case completed:
+		if got.GetSession().GetStatus() == completed {
 			return nil
-		case statev1.SessionStatus_SESSION_STATUS_FAILED:
-			return fmt.Errorf("it has failed: %v", got.GetSession().GetFailure())
+		}
+		if f := got.GetSession().GetFailure(); f != nil {
+			return fmt.Errorf("it has failed: %v", f)
 		}
 		for _, c := range got.GetCalls() {
 			if c.GetKind() != statev1.CallKind_CALL_KIND_APPROVAL || c.GetAnswer() != nil {

@@ -104,7 +104,7 @@ func (p *Planner) limitSubAgents(tasks []*task) {
 		if t.Tool == nil || t.Tool.SubAgent == "" {
 			continue
 		}
-		reason := ""
+		var reason string
 		switch begun++; {
 		case p.start.Depth >= p.start.MaxDepth:
 			reason = fmt.Sprintf(errTooDeep, p.start.MaxDepth)
