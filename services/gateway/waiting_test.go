@@ -8,6 +8,7 @@ import (
 	"time"
 
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
@@ -192,4 +193,28 @@ func TestPoliciesForABusySessionAreChecked(t *testing.T) {
 		t.Errorf("policy: got %v", got)
 	}
 	playAnswer(first)
+}
+
+func TestAMessageThatWaitsShowsNoSubAgentOfAnother(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	begun := func(call, session string) *eventv1.Chunk {
+		return &eventv1.Chunk{Event: &eventv1.Chunk_SubagentStart{SubagentStart: &eventv1.SubagentStart{ToolCallId: call, SubSessionId: session, SubAgentType: "other"}}}
+	}
+	live := h.chat(t, chatBody("s1", "one"))
+	first := h.AwaitRun(t, "default", "s1", nil)
+	waiting := h.chat(t, queueBody("s1", "two"))
+	first.Show(1, Started(), StepStarted(), begun("of-c1", "c1"))
+	live.until(`"of-c1"`)
+	below := first.Child("c1")
+	below.Show(1, Started(), StepStarted(), begun("of-c2", "c2"))
+	live.until(`"of-c2"`)
+	below.Complete()
+	first.Show(1, StepCommitted(), Completed())
+	first.Complete(AssistantMessage(1, "One."))
+	live.rest()
+	playWaitingRun(h.AwaitRun(t, "default", "s1", first))
+	if got := dataLines(waiting.rest()); strings.Contains(got, "subagent") || !strings.Contains(got, "Two.") {
+		t.Errorf("got %s", got)
+	}
 }

@@ -63,7 +63,7 @@
 //	    description: Reads a page.
 //	    inputSchema: {type: object, …}  # default: message, a string
 //	    outputSchema: {type: object, …}
-//	    timeout: 1h                   # default: no limit
+//	    timeout: 1h                   # default: no limit; also strict and finishWith
 //	  - name: ask_user                # a tool for a client to answer
 //	    description: Asks the user.
 //	    client: true

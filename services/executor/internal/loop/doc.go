@@ -27,6 +27,9 @@
 //	begin ──▶ RunCalls: answers ──▶ [RecordPlan ▶ RunCalls: approved ones] ──▶ finishing, Commit as above
 //	  └─────▶ Commit, suspended: only open calls
 //
+// A call of a sub-agent stays open like that of a client: the commit begins the session of the sub-agent, whose end
+// is the answer.
+//
 // Stopped leads from any effect to a Commit of the existing work, or to Finish without any.
 //
 // Readers' text of a reply stays in the conversation if its run is stopped or its last model call fails. It

@@ -47,7 +47,8 @@ type delivery struct {
 	current    *frame.Frame                // frame of the current chunk; nil before the first
 	loaded     *statev1.GetSessionResponse // the session when it was first loaded; nil before
 	readFailed bool                        // the first load failed
-	subAgents  map[string]bool             // the calls of sub-agents so far
+	subAgents  map[string]bool             // the message's own calls of sub-agents so far
+	below      map[string]bool             // the sessions of all sub-agents of the message so far
 	emptyStep  bool                        // the client's last step is empty: the next one takes its place
 }
 
@@ -141,7 +142,7 @@ func (d *delivery) reset() {
 	if d.resent != nil && d.resent.reply.id != "" {
 		id = d.resent.reply.id
 	}
-	d.t, d.subAgents = uistream.New(id, d.major), map[string]bool{}
+	d.t, d.subAgents, d.below = uistream.New(id, d.major), map[string]bool{}, map[string]bool{}
 	d.t.SetAnswered(d.isAnswered)
 	if d.chat.config.Metadata {
 		d.t.SetMetadata(conversation.RunOf(d.run).Metadata())
@@ -188,8 +189,14 @@ func (d *delivery) Frame(f *frame.Frame) error {
 }
 
 // writeBelow writes the chunk of a session below the root: the sub-agents that it calls, and the ends
-// of its calls that the client has answered.
+// of its calls that the client has answered. The sessions of another message are not this one's.
 func (d *delivery) writeBelow(session string, c *eventv1.Chunk) {
+	if !d.below[session] {
+		return
+	}
+	if begun := c.GetSubagentStart().GetSubSessionId(); begun != "" {
+		d.below[begun] = true
+	}
 	switch {
 	case c.GetSubagentStart() != nil, c.GetSubagentEnd() != nil:
 		d.put(0, []uistream.Part{uistream.DescendantOf(session, c).Part()})
@@ -205,7 +212,7 @@ func (d *delivery) noteSubAgent(f *frame.Frame) {
 	if call == "" {
 		return
 	}
-	d.subAgents[call] = true
+	d.subAgents[call], d.below[f.Chunk.GetSubagentStart().GetSubSessionId()] = true, true
 	if position.Of(f.Sequence).Attempt == position.Stored {
 		d.writeDescendants(map[string]bool{call: true})
 	}
@@ -228,6 +235,7 @@ func (d *delivery) writeDescendants(calls map[string]bool) {
 		d.chat.log.WarnContext(d.ctx, "the sub-agents of sub-agents cannot be read", "session", d.SessionID(), "error", err)
 	}
 	for _, one := range list {
+		d.below[one.SessionID] = true
 		d.put(0, []uistream.Part{one.Part()})
 	}
 }

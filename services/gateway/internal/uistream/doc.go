@@ -45,6 +45,12 @@
 // If a session is stopped while it waits, the state service drops its calls without a chunk or a
 // message. FailStopped ends these calls in a stream, EndUnanswered in stored messages.
 //
+// # Sub-agents
+//
+// A sub-agent is a data part with the id of its call, so that its end replaces its begin. Open calls of sessions below
+// the root form a step of their own at the end of the message while they wait: apps continue by themselves when all
+// calls of the last step are answered.
+//
 // # Metadata
 //
 // With SetMetadata, the start part carries the run, its agent and its creation time. The finish part
