@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor"
 )
 
-// demo holds the demo agents: scripted.yaml and researcher.yaml need no key. The file of a model provider is used if
+// demo holds the demo agents: scripted.yaml, researcher.yaml and editor.yaml need no key. The file of a model provider is used if
 // its key is set. It also holds the script of the agent in Go.
 //
 //go:embed demo
@@ -46,7 +46,7 @@ func lookup(environ []string) func(string) (string, bool) {
 // demoAgents combines the scripted agents with agents for each provider key in the environment.
 func demoAgents(environ []string) (*executor.Agents, error) {
 	find := lookup(environ)
-	names := []string{"scripted", "researcher"}
+	names := []string{"scripted", "researcher", "editor"}
 	for provider, variable := range map[string]string{"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"} {
 		if key, ok := find(variable); ok && key != "" {
 			names = append(names, provider)

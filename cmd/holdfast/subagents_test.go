@@ -61,6 +61,7 @@ type uiPart struct {
 	Type       string          `json:"type"`
 	ID         string          `json:"id,omitempty"`
 	Text       string          `json:"text,omitempty"`
+	Delta      string          `json:"delta,omitempty"`
 	State      string          `json:"state,omitempty"`
 	ToolCallID string          `json:"toolCallId,omitempty"`
 	Input      json.RawMessage `json:"input,omitempty"`

@@ -106,6 +106,10 @@ type Agent struct {
 	// ProviderOptions are JSON objects by provider, merged into the requests to it:
 	// {"openai": {"reasoning_effort": "low"}}. They do not replace members that Holdfast sets.
 	ProviderOptions map[string]json.RawMessage
+	// Companions are agents that this agent can consult, by tools of the runtime: see Companion.
+	Companions []Companion
+	// MaxCompanions limits the companions of a session; 0 means DefaultMaxCompanions.
+	MaxCompanions int
 	// MaxSubAgents limits the calls of sub-agents in one step; 0 means DefaultMaxSubAgents. Calls
 	// above the limit fail.
 	MaxSubAgents int

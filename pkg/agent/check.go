@@ -62,6 +62,7 @@ func (a Agent) Problems() []Problem {
 		p.checkSchema("outputSchema", a.OutputSchema)
 	}
 	a.checkTools(&p)
+	a.checkCompanions(&p)
 	return p
 }
 

@@ -151,6 +151,7 @@ func open(c Config, p Peers) (*Service, error) {
 		ExecutorID: id,
 		Work:       statev1.NewWorkServiceClient(state),
 		Sessions:   statev1.NewSessionServiceClient(state),
+		Runs:       statev1.NewRunServiceClient(state),
 		Stream:     streamv2.NewStreamServiceClient(stream),
 		Agents:     agents,
 		Log:        p.Log.With("executor", id),

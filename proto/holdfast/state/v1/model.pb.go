@@ -2483,6 +2483,7 @@ type ChildEnd struct {
 	// Why it failed. If its output was too large for its parent, the status is FAILED with the
 	// code output_too_large.
 	Failure       *Failure `protobuf:"bytes,4,opt,name=failure,proto3" json:"failure,omitempty"`
+	AgentType     string   `protobuf:"bytes,5,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2543,6 +2544,13 @@ func (x *ChildEnd) GetFailure() *Failure {
 		return x.Failure
 	}
 	return nil
+}
+
+func (x *ChildEnd) GetAgentType() string {
+	if x != nil {
+		return x.AgentType
+	}
+	return ""
 }
 
 type ApprovalAnswer struct {
@@ -3034,13 +3042,15 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\bapproval\x18\x03 \x01(\v2!.holdfast.state.v1.ApprovalAnswerH\x00R\bapproval\x123\n" +
 	"\x05child\x18\x05 \x01(\v2\x1b.holdfast.state.v1.ChildEndH\x00R\x05child\x127\n" +
 	"\x06source\x18\x04 \x01(\x0e2\x1f.holdfast.state.v1.AnswerSourceR\x06sourceB\b\n" +
-	"\x06answer\"\xb7\x01\n" +
+	"\x06answer\"\xd6\x01\n" +
 	"\bChildEnd\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x128\n" +
 	"\x06status\x18\x02 \x01(\x0e2 .holdfast.state.v1.SessionStatusR\x06status\x12\x1c\n" +
 	"\x06output\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\x124\n" +
-	"\afailure\x18\x04 \x01(\v2\x1a.holdfast.state.v1.FailureR\afailure\"e\n" +
+	"\afailure\x18\x04 \x01(\v2\x1a.holdfast.state.v1.FailureR\afailure\x12\x1d\n" +
+	"\n" +
+	"agent_type\x18\x05 \x01(\tR\tagentType\"e\n" +
 	"\x0eApprovalAnswer\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x1a\n" +

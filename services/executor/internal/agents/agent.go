@@ -17,6 +17,7 @@ const (
 	maxRetries     = 100
 	maxTemperature = 2
 	maxSubAgents   = 1000
+	maxCompanions  = 1000
 	maxTreeDepth   = 100
 )
 
@@ -34,6 +35,7 @@ func (r *reader) agent(d declaration) (a Agent, at value) {
 		StateSchema: o.schema("stateSchema"), OutputSchema: o.schema("outputSchema"),
 		Completion:   agent.Completion(o.oneOf("completion", string(agent.CompletionTool), string(agent.CompletionNative))),
 		StrictOutput: o.isTrue("strictOutput"),
+		Companions:   readCompanions(o), MaxCompanions: o.integer("maxCompanions", 1, maxCompanions),
 		MaxSubAgents: o.integer("maxSubAgents", 1, maxSubAgents), MaxDepth: o.integer("maxDepth", 1, maxTreeDepth),
 		MaxSteps: readMaxSteps(o), MaxOutputTokens: o.integer("maxOutputTokens", 1, math.MaxInt32),
 		Temperature: o.number("temperature", 0, maxTemperature), MaxRetries: readMaxRetries(o),
@@ -147,6 +149,23 @@ func readContext(o *object) agent.ContextPolicy {
 		o.wrong = append(o.wrong, "context")
 	}
 	return policy
+}
+
+// readCompanions reads the agents that the agent can consult.
+func readCompanions(o *object) []agent.Companion {
+	var companions []agent.Companion
+	for _, item := range o.list("companions") {
+		c := newObject(item, o.what+": companions")
+		companions = append(companions, agent.Companion{
+			Agent: c.text("agent"), Description: c.prose("description"), Timeout: c.duration("timeout"),
+			Mode: agent.CompanionMode(c.oneOf("mode", string(agent.CompanionBlocking), string(agent.CompanionNonBlocking))),
+		})
+		c.end()
+		if len(c.wrong) > 0 {
+			o.wrong = append(o.wrong, "companions")
+		}
+	}
+	return companions
 }
 
 // readModels reads the model of an agent and its fallbacks.

@@ -24,6 +24,12 @@
 //	    completion: tool                         # or native
 //	    strictOutput: true
 //	    maxSteps: 10                             # or Infinity: no limit
+//	    companions:                              # agents to consult: see agent.Companion
+//	      - agent: critic
+//	        description: Criticizes a draft.
+//	        mode: blocking                       # or non-blocking
+//	        timeout: 10m                         # of one consultation; default: no limit
+//	    maxCompanions: 16                        # of a session
 //	    maxSubAgents: 16                         # calls of sub-agents in one step
 //	    maxDepth: 3                              # of the sub-agents in their tree
 //	    maxOutputTokens: 1000

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,45 @@ func TestMistakesOfSubAgentsAreReported(t *testing.T) {
 		text := "agents: [{name: a, model: mine/x, tools: [" + tool + "]}]"
 		if _, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(text)}, testKnown()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", tool, err, want)
+		}
+	}
+}
+
+func TestAFileDeclaresCompanions(t *testing.T) {
+	t.Parallel()
+	set, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(`agents:
+  - name: a
+    model: mine/x
+    maxCompanions: 2
+    companions:
+      - {agent: critic, description: Criticizes., timeout: 10m}
+      - {agent: scout, mode: non-blocking}
+`)}, testKnown())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []agent.Companion{
+		{Agent: "critic", Description: "Criticizes.", Timeout: 10 * time.Minute}, {Agent: "scout", Mode: agent.CompanionNonBlocking},
+	}
+	if a := set.Agents[0]; a.MaxCompanions != 2 || !slices.Equal(a.Companions, want) {
+		t.Errorf("companions = %+v and at most %d, want %+v and 2", a.Companions, a.MaxCompanions, want)
+	}
+}
+
+func TestMistakesOfCompanionsAreReported(t *testing.T) {
+	t.Parallel()
+	for companion, want := range map[string]string{
+		`{description: x}`:               "companions[0].agent: it is missing",
+		`{agent: b, mode: sometimes}`:    "mode",
+		`{agent: b, tools: []}`:          "tools",
+		`{agent: b}, {agent: b}`:         "listed twice",
+		`{agent: b, timeout: soon}`:      "timeout",
+		`{agent: companion__b}`:          "reserved",
+		`{agent: b}], maxCompanions: [1`: "maxCompanions",
+	} {
+		text := "agents: [{name: a, model: mine/x, companions: [" + companion + "]}]"
+		if _, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(text)}, testKnown()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", companion, err, want)
 		}
 	}
 }

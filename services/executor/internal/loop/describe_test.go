@@ -54,7 +54,9 @@ func describe(effect loop.Effect) string {
 			if open.Approval {
 				kind = "approval"
 			}
-			if open.SubAgent != "" {
+			if open.Begun {
+				kind = fmt.Sprintf("answer of %s in %s, which has begun", open.SubAgent, open.SessionID)
+			} else if open.SubAgent != "" {
 				kind = fmt.Sprintf("answer of %s in %s to %q", open.SubAgent, open.SessionID, open.Message)
 			}
 			add("    leave %s open for an %s%s", open.ID, kind, when(open.AnswerWithin > 0, " within "+duration(open.AnswerWithin).String()))

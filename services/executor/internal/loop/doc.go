@@ -27,6 +27,8 @@
 //	begin ──▶ RunCalls: answers ──▶ [RecordPlan ▶ RunCalls: approved ones] ──▶ finishing, Commit as above
 //	  └─────▶ Commit, suspended: only open calls
 //
+// A tool of the runtime may leave its call open too (Ended.Awaits): a companion that has begun already answers it.
+//
 // A call of a sub-agent stays open like that of a client: the commit begins the session of the sub-agent, whose end
 // is the answer.
 //

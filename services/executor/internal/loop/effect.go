@@ -103,7 +103,12 @@ type Ended struct {
 	Stopped bool
 	// Begun means that the tool of a stopped call had begun.
 	Begun bool
+	// Awaits, if not nil, means that the call has no result: the session answers it. Result has its ids only.
+	Awaits *Awaited
 }
+
+// Awaited is the session of a companion, whose end answers a call.
+type Awaited struct{ SessionID, AgentType string }
 
 // Commit makes the step durable. Answer with Committed.
 type Commit struct {
@@ -130,9 +135,10 @@ type OpenCall struct {
 	// Approval requests a decision, otherwise a result. ApprovalID names the request.
 	Approval   bool
 	ApprovalID string
-	// SubAgent is the type of the agent that begins with the commit, in the new session SessionID.
-	// Message is its first message. They are empty for a client's call.
+	// SubAgent is the type of the agent that answers, in the session SessionID. The session begins with the commit
+	// and with Message, unless Begun says that it has begun. All are empty for a client's call.
 	SubAgent, SessionID, Message string
+	Begun                        bool
 	// AnswerWithin is the time limit; 0 for none.
 	AnswerWithin Millis
 }

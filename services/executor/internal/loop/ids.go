@@ -49,6 +49,12 @@ func approvalID(run Run, step int, callID string) string {
 	return "approval_" + digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), "approval", callID)
 }
 
+// CompanionID returns the id of the session of a new companion. Clients do not know the run's id, and so cannot
+// guess it.
+func CompanionID(run Run, name string) string {
+	return digest(run.Tenant, run.SessionID, run.RunID, "companion", name)
+}
+
 // saltLength is 8 characters of base32: 40 bits, beside an id unique in its reply.
 const saltLength = 8
 

@@ -24,6 +24,8 @@ func (p *Planner) suspend() Effect {
 func (p *Planner) openCall(t *task) OpenCall {
 	call := OpenCall{ToolCall: t.ToolCall, AnswerWithin: toMillis(t.Tool.AnswerWithin)}
 	switch {
+	case t.awaits != nil:
+		return OpenCall{ToolCall: t.ToolCall, SubAgent: t.awaits.AgentType, SessionID: t.awaits.SessionID, Begun: true}
 	case t.Tool.SubAgent != "":
 		call.SubAgent, call.SessionID, call.Message = t.Tool.SubAgent, p.start.NewSessionID(), firstMessage(t.Arguments)
 		call.AnswerWithin = toMillis(t.Tool.Timeout)

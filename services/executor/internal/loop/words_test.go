@@ -155,6 +155,8 @@ func endsOf(e loop.RunCalls, args []string) []loop.Ended {
 				end = loop.Ended{Stopped: true}
 			case "begun":
 				end = loop.Ended{Stopped: true, Begun: true}
+			case "awaits":
+				end = loop.Ended{Result: agent.ToolResult{CallID: call.ID, Name: call.Name}, Awaits: &loop.Awaited{SessionID: value, AgentType: "critic"}}
 			default:
 				panic("no end: " + arg)
 			}

@@ -33,6 +33,8 @@ type task struct {
 	begun bool
 	// waits means that the recorded plan left the call to a client.
 	waits bool
+	// awaits is the companion that answers the call, if any.
+	awaits *Awaited
 }
 
 // setEnd records the end of a call and reports whether a stop has cut it.
@@ -40,6 +42,9 @@ func (t *task) setEnd(end Ended) (cut bool) {
 	switch {
 	case t.Recorded:
 		end.Ops = t.Ops
+	case end.Awaits != nil:
+		t.class, t.awaits, t.begun = classOpen, end.Awaits, true
+		return false
 	case end.Stopped && t.Result != nil:
 		end = Ended{Result: *t.Result}
 	case end.Stopped:
@@ -87,7 +92,7 @@ func (w *work) open() []*task { return w.unfinished(classOpen) }
 func (w *work) needsPlan() bool {
 	open := len(w.open()) > 0
 	for _, t := range w.tasks {
-		runs := t.Tool != nil && (t.class == classServer || t == w.finishingCall() && !open)
+		runs := t.Tool != nil && t.end == nil && (t.class == classServer || t == w.finishingCall() && !open)
 		if runs && (!t.Tool.ReadOnly || open || w.drain) {
 			return true
 		}

@@ -99,7 +99,7 @@ func (w *world) recordEnds(e loop.RunCalls, ends []loop.Ended) {
 // recordEnd records the end of the i-th call if required. Calls end in order.
 func (w *world) recordEnd(e loop.RunCalls, i int, end loop.Ended) {
 	last := !slices.ContainsFunc(e.Calls[i+1:], func(c loop.Call) bool { return c.Tool != nil })
-	if end.Stopped || !e.Records(e.Calls[i], end, last) {
+	if end.Stopped || end.Awaits != nil || !e.Records(e.Calls[i], end, last) {
 		return
 	}
 	if !e.Planned {

@@ -5,15 +5,29 @@ import (
 	"net/http"
 )
 
-// HTTPClient returns client, or for nil a client on http.DefaultTransport without a timeout. That client follows
-// no redirects: a redirect would send the API key and the conversation to another host.
+// HTTPClient returns client, or for nil a new client without a timeout. The new client has connections of its own,
+// so that nothing else in the process can close them. It follows no redirects: a redirect would send the API key
+// and the conversation to another host.
 func HTTPClient(client *http.Client) *http.Client {
 	if client != nil {
 		return client
 	}
 	return &http.Client{
+		Transport:     newTransport(),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+}
+
+// newTransport returns http.DefaultTransport's settings with more idle connections per host: a process makes many
+// calls to few providers.
+func newTransport() http.RoundTripper {
+	shared, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultTransport // replaced by the program
+	}
+	own := shared.Clone()
+	own.MaxIdleConnsPerHost = own.MaxIdleConns
+	return own
 }
 
 // RedirectError returns the error of a redirect response, and nil for other responses. It is not retryable: a

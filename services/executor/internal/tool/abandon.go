@@ -28,7 +28,7 @@ func (r *Runner) abandonedCalls(key string) int {
 }
 
 // abandon counts an unfinished call until it ends.
-func (r *Runner) abandon(ctx context.Context, key string, call *agent.Call, ends <-chan agent.ToolResult) {
+func (r *Runner) abandon(ctx context.Context, key string, call *agent.Call, ends <-chan end) {
 	r.count(key, 1)
 	begin := time.Now()
 	log := r.Log.With("tool", call.Tool, "call", call.ID, "session", call.SessionID)

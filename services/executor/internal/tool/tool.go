@@ -62,8 +62,22 @@ type Outcome struct {
 	Usage []Usage
 	// Begun means that the tool was entered.
 	Begun bool
+	// Awaits, if not nil, means that the call has no result yet.
+	Awaits *Await
 	// Cut means that the caller's context ended before the tool: Result is invalid, and there are no Ops.
 	Cut bool
+}
+
+// Await is returned by tools of the runtime whose calls another session answers. The call stays open.
+type Await struct {
+	SessionID string // below the session of the call
+	AgentType string
+}
+
+// end is the end of a tool.
+type end struct {
+	result agent.ToolResult
+	awaits *Await
 }
 
 // Execute runs the call and returns within the tool's time limit, also if the tool does not return. Every
@@ -90,16 +104,16 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 	scope.ResultBytes = cmp.Or(scope.ResultBytes, defaultResultBytes)
 	one := *call
 	one.Tool, one.Host = t.Name, host
-	ends := make(chan agent.ToolResult, 1) // buffered, so a late tool can end
+	ends := make(chan end, 1) // buffered, so a late tool can end
 	r.calls.Go(func() { r.enterTool(inner, t, &one, scope.ResultBytes, ends) })
-	result, ended := await(inner, ends)
+	last, ended := await(inner, ends)
 	if !ended {
 		r.abandon(ctx, key, call, ends)
 	}
 	ops, usage := host.End()
-	outcome := Outcome{Result: result, Usage: usage, Begun: true}
+	outcome := Outcome{Result: last.result, Awaits: last.awaits, Usage: usage, Begun: true}
 	switch {
-	case ended && result.Success:
+	case ended && last.result.Success:
 		outcome.Ops = ops
 	case ctx.Err() != nil:
 		outcome.Cut = true
@@ -110,37 +124,41 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 }
 
 // await waits for the end of a tool, up to a moment after its context.
-func await(ctx context.Context, ends <-chan agent.ToolResult) (agent.ToolResult, bool) {
+func await(ctx context.Context, ends <-chan end) (end, bool) {
 	select {
-	case result := <-ends:
-		return result, true
+	case last := <-ends:
+		return last, true
 	case <-ctx.Done():
 	}
 	timer := time.NewTimer(afterEnd)
 	defer timer.Stop()
 	select {
-	case result := <-ends:
-		return result, true
+	case last := <-ends:
+		return last, true
 	case <-timer.C:
-		return agent.ToolResult{}, false
+		return end{}, false
 	}
 }
 
 // enterTool runs the tool and sends its result.
-func (r *Runner) enterTool(ctx context.Context, t agent.Tool, call *agent.Call, maxBytes int, ends chan<- agent.ToolResult) {
-	result := failed(t, call, "the tool has crashed") // the default: after runtime.Goexit there is nothing to recover
+func (r *Runner) enterTool(ctx context.Context, t agent.Tool, call *agent.Call, maxBytes int, ends chan<- end) {
+	last := end{result: failed(t, call, "the tool has crashed")} // the default: after runtime.Goexit there is nothing to recover
 	defer func() {
 		if p := recover(); p != nil {
 			r.Log.ErrorContext(ctx, "tool panicked", "tool", t.Name, "call", call.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
-		ends <- result
+		ends <- last
 	}()
 	value, err := t.Execute(ctx, call)
 	if err != nil {
-		result = failed(t, call, err.Error())
+		last.result = failed(t, call, err.Error())
 		return
 	}
-	result = r.result(t, call, value, maxBytes)
+	if awaits, ok := value.(Await); ok {
+		last = end{result: agent.ToolResult{CallID: call.ID, Name: t.Name}, awaits: &awaits}
+		return
+	}
+	last.result = r.result(t, call, value, maxBytes)
 }
 
 func failed(t agent.Tool, call *agent.Call, reason string) agent.ToolResult {

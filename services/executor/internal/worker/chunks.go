@@ -76,7 +76,7 @@ func subagentStart(c loop.OpenCall) *eventv1.Chunk {
 
 func subagentEnd(call *statev1.Call, r agent.ToolResult) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_SubagentEnd{SubagentEnd: &eventv1.SubagentEnd{
-		SubSessionId: call.GetAnswer().GetChild().GetSessionId(), SubAgentType: subAgentType(call.GetToolName()), ToolCallId: r.CallID,
+		SubSessionId: call.GetAnswer().GetChild().GetSessionId(), SubAgentType: subAgentType(call), ToolCallId: r.CallID,
 		Result: clean(string(r.Result)), Success: r.Success,
 	}}}
 }

@@ -166,21 +166,19 @@ func toAsked(calls []*statev1.Call) []loop.ClientCall {
 	for _, c := range calls {
 		asked = append(asked, loop.ClientCall{
 			CallID: c.GetToolCallId(), Tool: c.GetToolName(), Approval: c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL, SubAgent: isOfSubAgent(c),
-			ApprovalID: c.GetApprovalId(), Revision: int(c.GetRevision()), Answer: toAnswer(c.GetAnswer()),
-			Applied: c.GetConsumedAt() != 0, Late: toAnswer(c.GetLateAnswer()),
+			ApprovalID: c.GetApprovalId(), Revision: int(c.GetRevision()), Answer: toAnswer(c, c.GetAnswer()),
+			Applied: c.GetConsumedAt() != 0, Late: toAnswer(c, c.GetLateAnswer()),
 		})
 	}
 	return asked
 }
 
-func toAnswer(a *statev1.CallAnswer) *loop.Answer {
+func toAnswer(c *statev1.Call, a *statev1.CallAnswer) *loop.Answer {
 	if a == nil {
 		return nil
 	}
-	if end := a.GetChild(); end.GetStatus() == statev1.SessionStatus_SESSION_STATUS_COMPLETED {
-		return &loop.Answer{Result: toJSON(end.GetOutput())}
-	} else if end != nil {
-		return &loop.Answer{Error: subAgentError(end)}
+	if end := a.GetChild(); end != nil {
+		return subAgentAnswer(c, end)
 	}
 	return &loop.Answer{
 		Result: toJSON(a.GetResult()), Error: a.GetError(), Approved: a.GetApproval().GetApproved(), Reason: a.GetApproval().GetReason(),

@@ -30,7 +30,7 @@ func (r *runner) prepare(ctx context.Context) (loop.Start, error) {
 		Transcript: transcript, Begin: conversation.begin(transcript), State: r.writes.state, Now: r.writes.merged,
 		Turn: int(r.claimed.run.GetTurn()), SessionSteps: int(r.step),
 		Calls: toAsked(r.claim.GetCalls()),
-		Depth: int(r.claimed.session.GetDepth()), MaxDepth: r.maxDepth(), NewSessionID: r.peers.NewID,
+		Depth: int(r.claimed.session.GetDepth()), MaxDepth: r.maxDepth(r.code.agent.Agent), NewSessionID: r.peers.NewID,
 		Jitter: r.peers.Jitter,
 		CallFunction: func(what string, f func() any) (any, error) {
 			cuttable, end := r.stopper.cuttable(ctx)
@@ -43,9 +43,9 @@ func (r *runner) prepare(ctx context.Context) (loop.Start, error) {
 	return start, err
 }
 
-// maxDepth returns the largest depth of a sub-agent.
-func (r *runner) maxDepth() int {
-	if own := r.code.agent.MaxDepth; own > 0 {
+// maxDepth returns the largest depth of a sub-agent of the agent.
+func (r *runner) maxDepth(a agent.Agent) int {
+	if own := a.MaxDepth; own > 0 {
 		return min(own, r.config.MaxDepth)
 	}
 	return r.config.MaxDepth

@@ -200,6 +200,10 @@ func (r *recorder) suspend(ctx context.Context, request *statev1.CommitStepReque
 		switch {
 		case c.SubAgent != "":
 			open.Kind = statev1.CallKind_CALL_KIND_SUB_AGENT
+			if c.Begun {
+				request.SubSessions = append(request.SubSessions, awaitedSubSession(c))
+				break
+			}
 			request.NewSubSessions = append(request.NewSubSessions, newSubSession(c, r.remaining(now)))
 		case c.Approval:
 			open.Kind, open.ApprovalId = statev1.CallKind_CALL_KIND_APPROVAL, c.ApprovalID

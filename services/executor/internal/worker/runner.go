@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -81,6 +82,11 @@ func newRunner(w *Worker, claim *statev1.Claim, h *stopper, stop <-chan struct{}
 // useAgent makes the parts of the run's agent. Before the agent is known they have the zero Agent,
 // without hooks.
 func (r *runner) useAgent(a catalog.Agent) {
+	below := &companions{
+		claimed: r.claimed, agent: a.Agent, maxDepth: r.maxDepth(a.Agent), runs: r.peers.Runs, sessions: r.peers.Sessions,
+		timeout: r.config.CallTimeout, now: r.peers.Now,
+	}
+	a.Tools = slices.Concat(a.Tools, below.tools())
 	r.code = &agentCode{
 		claimed: r.claimed, agent: a, sandbox: r.sandbox, tracer: r.peers.Tracer, log: r.log, passed: r.peers.Passed,
 		modelTimeout: r.config.ModelTimeout, guardTimeout: r.config.GuardTimeout, hookTimeout: r.config.HookTimeout,

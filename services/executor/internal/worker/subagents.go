@@ -35,7 +35,7 @@ func (s subAgentCalls) usage(consumed []loop.Consumed) []*statev1.UsageEntry {
 			continue
 		}
 		entries = append(entries, &statev1.UsageEntry{Entry: &statev1.UsageEntry_SubAgent{SubAgent: &statev1.ToolUsage{
-			ToolName:   subAgentType(call.GetToolName()),
+			ToolName:   subAgentType(call),
 			Success:    call.GetAnswer().GetChild().GetStatus() == statev1.SessionStatus_SESSION_STATUS_COMPLETED,
 			DurationMs: max(0, call.GetAnsweredAt()-call.GetCreatedAt()),
 		}}})
@@ -52,17 +52,38 @@ func (s subAgentCalls) ends(r agent.ToolResult) []*eventv1.Chunk {
 	return []*eventv1.Chunk{end}
 }
 
-// subAgentType returns the agent type of a sub-agent's tool.
-func subAgentType(toolName string) string { return strings.TrimPrefix(toolName, agent.SubAgentPrefix) }
+// subAgentType returns the agent type of the sub-agent of an answered call. An answer without one is of an earlier
+// version, or did not come from the sub-agent.
+func subAgentType(call *statev1.Call) string {
+	return cmp.Or(call.GetAnswer().GetChild().GetAgentType(), strings.TrimPrefix(call.GetToolName(), agent.SubAgentPrefix))
+}
 
 // newSubSession returns the session of a sub-agent. timeout is in milliseconds; 0 means no limit.
 func newSubSession(c loop.OpenCall, timeout int64) *statev1.NewSubSession {
 	return &statev1.NewSubSession{
 		SessionId: c.SessionID, AgentType: c.SubAgent, ToolCallId: c.ID, TimeoutMs: timeout,
-		Messages: []*eventv1.Message{{Role: eventv1.Role_ROLE_USER, Parts: []*eventv1.Part{
-			{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: clean(c.Message)}}},
-		}}},
+		Messages: userMessage(c.Message),
 	}
+}
+
+// awaitedSubSession returns the record of a companion with the call that it answers next.
+func awaitedSubSession(c loop.OpenCall) *statev1.SubSession {
+	return &statev1.SubSession{
+		SessionId: c.SessionID, AgentType: c.SubAgent, ParentToolCallId: c.ID, Status: statev1.SessionStatus_SESSION_STATUS_ACTIVE,
+		Mode: statev1.SubSessionMode_SUB_SESSION_MODE_PERSISTENT, Location: statev1.SubSessionLocation_SUB_SESSION_LOCATION_LOCAL,
+	}
+}
+
+// subAgentAnswer returns the answer to a call: the output of the sub-agent, or the status and the output of the
+// companion.
+func subAgentAnswer(c *statev1.Call, end *statev1.ChildEnd) *loop.Answer {
+	switch {
+	case end.GetStatus() == statev1.SessionStatus_SESSION_STATUS_FAILED:
+		return &loop.Answer{Error: subAgentError(end)}
+	case strings.HasPrefix(c.GetToolName(), agent.CompanionPrefix):
+		return &loop.Answer{Result: companionEnd(c, end)}
+	}
+	return &loop.Answer{Result: toJSON(end.GetOutput())}
 }
 
 // subAgentError describes the end of a failed sub-agent to the model.

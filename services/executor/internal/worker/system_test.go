@@ -167,6 +167,7 @@ func (p *system) open(decide ...func(call int, method string) verdict) *executor
 		ExecutorID: e.id,
 		Work:       statev1.NewWorkServiceClient(conn),
 		Sessions:   statev1.NewSessionServiceClient(conn),
+		Runs:       statev1.NewRunServiceClient(conn),
 		Stream:     streamv2.NewStreamServiceClient(conn),
 		Agents:     agents,
 		Log:        p.log(),

@@ -120,6 +120,8 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e *callBatch, c loop.Ca
 			return o, nil
 		case o.Stopped:
 			return o, context.Cause(tools) // the result of a cut call is meaningless
+		case o.Awaits != nil:
+			return o, nil
 		}
 	}
 	t.passed(ctx, PointCallEnded)
@@ -183,6 +185,10 @@ func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) out
 		StateBytes: t.stateBytes, Emit: t.view.emitter(int32(e.Step)),
 	})
 	o := outcome{Ended: loop.Ended{Result: ran.Result, Stopped: ran.Cut, Begun: ran.Begun}}
+	if ran.Awaits != nil {
+		o.Awaits = &loop.Awaited{SessionID: ran.Awaits.SessionID, AgentType: ran.Awaits.AgentType}
+		return o
+	}
 	o.usage = append(o.usage, toolUsage(c.Name, ran.Result.Success, t.now().Sub(begin).Milliseconds()))
 	for _, u := range ran.Usage {
 		o.usage = append(o.usage, customUsage("tool", u.Kind, u.Name, u.Value))

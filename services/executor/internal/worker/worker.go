@@ -67,6 +67,7 @@ type Peers struct {
 	ExecutorID string // unique to the process
 	Work       statev1.WorkServiceClient
 	Sessions   statev1.SessionServiceClient
+	Runs       statev1.RunServiceClient
 	Stream     streamv2.StreamServiceClient
 	Agents     catalog.Catalog
 	Log        *slog.Logger

@@ -22,7 +22,8 @@ func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
 }
 
 // AwaitsSubAgents reports whether the root is suspended on sub-agents alone, and one of them is
-// executing: not each sub-agent that is awaited awaits something itself.
+// executing: not each sub-agent that is awaited awaits something itself. A companion that waits for
+// a client is not awaited.
 func AwaitsSubAgents(root *statev1.GetSessionResponse) bool {
 	if root.GetSession().GetStatus() != statev1.SessionStatus_SESSION_STATUS_SUSPENDED_AWAITING_CHILDREN {
 		return false
@@ -35,11 +36,17 @@ func AwaitsSubAgents(root *statev1.GetSessionResponse) bool {
 		if isOfSubAgent(c) {
 			awaited++
 		}
-		if c.GetSessionId() != own {
+		if c.GetSessionId() != own && (isOfSubAgent(c) || !isCompanion(root, c.GetSessionId())) {
 			suspended[c.GetSessionId()] = true
 		}
 	}
 	return awaited > len(suspended)
+}
+
+func isCompanion(parent *statev1.GetSessionResponse, sessionID string) bool {
+	return slices.ContainsFunc(parent.GetSubSessions(), func(s *statev1.SubSession) bool {
+		return s.GetSessionId() == sessionID && s.GetMode() == statev1.SubSessionMode_SUB_SESSION_MODE_PERSISTENT
+	})
 }
 
 // PendingCalls returns the calls of client tools and approvals, with their answers, until a step

@@ -34,7 +34,7 @@ func abandonedAnswer() ([]byte, error) {
 // childEnd answers a call with the end of its child. The output is left out if the answer would
 // have more than room bytes.
 func childEnd(child *session.Session, status session.Status, room int) []byte {
-	end := &statev1.ChildEnd{SessionId: child.SessionID, Status: statusOut[status]}
+	end := &statev1.ChildEnd{SessionId: child.SessionID, AgentType: child.AgentType, Status: statusOut[status]}
 	switch {
 	case status == session.Completed && len(child.Output) > room-childEndBytes:
 		end.Status = statusOut[session.Failed]
