@@ -27,6 +27,11 @@ models:
             - when: {toolResult: subagent__worker}
               reply: 'The manager says: {{field .LastResult}}'
             - reply: [{call: {name: subagent__worker, arguments: {message: 'Do a sum.'}}}]
+        slow:
+          rules:
+            - when: {toolResult: calculate}
+              reply: [{text: 'I begin.'}, {wait: 1h}, {text: 'I end.'}]
+            - reply: [{call: {name: calculate, arguments: {expression: '6 * 7'}}}]
         worker:
           rules:
             - when: {toolFailed: calculate}
@@ -41,6 +46,7 @@ agents:
   - name: manager
     model: scripted/manager
     tools: [{subAgent: worker, description: Does sums.}]
+  - {name: slow, model: scripted/slow, tools: [calculate]}
   - name: worker
     model: scripted/worker
     tools: [{use: calculate, approval: always}]

@@ -106,6 +106,9 @@ type Agent struct {
 	// ProviderOptions are JSON objects by provider, merged into the requests to it:
 	// {"openai": {"reasoning_effort": "low"}}. They do not replace members that Holdfast sets.
 	ProviderOptions map[string]json.RawMessage
+	// Remote, if not nil, is the agent of another Holdfast that does the work. Only Name, Description,
+	// RunTimeout and OnBusy apply beside it.
+	Remote *Remote
 	// Companions are agents that this agent can consult, by tools of the runtime: see Companion.
 	Companions []Companion
 	// MaxCompanions limits the companions of a session; 0 means DefaultMaxCompanions.

@@ -52,7 +52,11 @@ func (a Agent) Check() error {
 func (a Agent) Problems() []Problem {
 	var p problems
 	a.checkNames(&p)
-	a.checkModel(&p)
+	if a.Remote != nil {
+		a.checkRemote(&p)
+	} else {
+		a.checkModel(&p)
+	}
 	a.checkLimits(&p)
 	a.checkChoices(&p)
 	if a.StateSchema != nil {

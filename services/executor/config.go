@@ -24,9 +24,12 @@ type Config struct {
 	HookTimeout   time.Duration `env:"HOLDFAST_EXECUTOR_HOOK_TIMEOUT" envDefault:"10s" doc:"limit of one call of a hook, and of the other functions of an agent that have no limit of their own"`
 	GuardTimeout  time.Duration `env:"HOLDFAST_EXECUTOR_GUARD_TIMEOUT" envDefault:"1m" doc:"limit of one question to an agent's guard"`
 
-	AbsentDelay time.Duration `env:"HOLDFAST_EXECUTOR_ABSENT_DELAY" envDefault:"5s" doc:"how long a run is left to others whose agent this executor does not have any more"`
-	MaxDepth    int           `env:"HOLDFAST_EXECUTOR_MAX_DEPTH" envDefault:"8" doc:"the largest depth of a sub-agent in its tree, whose root has depth 0"`
-	MaxLosses   int           `env:"HOLDFAST_EXECUTOR_MAX_LOSSES" envDefault:"5" doc:"how often in a row executors may be lost with a run before the run fails"`
+	AbsentDelay        time.Duration `env:"HOLDFAST_EXECUTOR_ABSENT_DELAY" envDefault:"5s" doc:"how long a run is left to others whose agent this executor does not have any more"`
+	RemotePatience     time.Duration `env:"HOLDFAST_EXECUTOR_REMOTE_PATIENCE" envDefault:"1m" doc:"how long a remote agent may be unreachable before its run fails"`
+	RemoteStopPatience time.Duration `env:"HOLDFAST_EXECUTOR_REMOTE_STOP_PATIENCE" envDefault:"10m" doc:"how long a stop is sent again to a remote agent that does not confirm it"`
+
+	MaxDepth  int `env:"HOLDFAST_EXECUTOR_MAX_DEPTH" envDefault:"8" doc:"the largest depth of a sub-agent in its tree, whose root has depth 0"`
+	MaxLosses int `env:"HOLDFAST_EXECUTOR_MAX_LOSSES" envDefault:"5" doc:"how often in a row executors may be lost with a run before the run fails"`
 
 	MaxResultBytes int           `env:"HOLDFAST_EXECUTOR_MAX_RESULT_BYTES" envDefault:"1048576" doc:"limit of one tool result"`
 	MaxStateBytes  int           `env:"HOLDFAST_EXECUTOR_MAX_STATE_BYTES" envDefault:"1887436" doc:"limit of what one call or hook writes to the custom state"`
@@ -52,6 +55,8 @@ func (c Config) check() error {
 		{"HOOK_TIMEOUT", int64(c.HookTimeout)},
 		{"GUARD_TIMEOUT", int64(c.GuardTimeout)},
 		{"ABSENT_DELAY", int64(c.AbsentDelay)},
+		{"REMOTE_PATIENCE", int64(c.RemotePatience)},
+		{"REMOTE_STOP_PATIENCE", int64(c.RemoteStopPatience)},
 		{"MAX_DEPTH", int64(c.MaxDepth)},
 		{"MAX_LOSSES", int64(c.MaxLosses)},
 		{"MAX_RESULT_BYTES", int64(c.MaxResultBytes)},

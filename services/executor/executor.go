@@ -202,11 +202,14 @@ func (c Config) worker() worker.Config {
 		AbsentDelay:       c.AbsentDelay,
 		MaxLosses:         c.MaxLosses,
 		MaxDepth:          c.MaxDepth,
-		MaxResultBytes:    c.MaxResultBytes,
-		MaxStateBytes:     c.MaxStateBytes,
-		MaxDeltaBytes:     c.MaxDeltaBytes,
-		MaxQueuedBytes:    c.MaxQueuedBytes,
-		StreamPatience:    c.StreamPatience,
+
+		RemotePatience: c.RemotePatience, RemoteStopPatience: c.RemoteStopPatience,
+
+		MaxResultBytes: c.MaxResultBytes,
+		MaxStateBytes:  c.MaxStateBytes,
+		MaxDeltaBytes:  c.MaxDeltaBytes,
+		MaxQueuedBytes: c.MaxQueuedBytes,
+		StreamPatience: c.StreamPatience,
 	}
 }
 

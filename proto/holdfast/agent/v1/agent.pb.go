@@ -1899,8 +1899,11 @@ type GetResponse struct {
 	StreamSequence int64  `protobuf:"varint,13,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
 	CreatedAt      int64  `protobuf:"varint,14,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt      int64  `protobuf:"varint,15,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The calls that wait for a client, in the order of creation; for a root, those of the sessions
+	// below it too.
+	PendingCalls  []*PendingCall `protobuf:"bytes,16,rep,name=pending_calls,json=pendingCalls,proto3" json:"pending_calls,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetResponse) Reset() {
@@ -2034,6 +2037,102 @@ func (x *GetResponse) GetCreatedAt() int64 {
 func (x *GetResponse) GetUpdatedAt() int64 {
 	if x != nil {
 		return x.UpdatedAt
+	}
+	return 0
+}
+
+func (x *GetResponse) GetPendingCalls() []*PendingCall {
+	if x != nil {
+		return x.PendingCalls
+	}
+	return nil
+}
+
+// PendingCall is a call that waits for SubmitToolResult.
+type PendingCall struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ToolCallId string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	ToolName   string                 `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
+	// The arguments.
+	Input string `protobuf:"bytes,3,opt,name=input,proto3" json:"input,omitempty"`
+	// Set if the call waits for an approval.
+	ApprovalId string `protobuf:"bytes,4,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	// The session that waits. Any session above it accepts the answer.
+	SessionId string `protobuf:"bytes,5,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// When the call is answered without a client, in milliseconds since the Unix epoch; 0 for never.
+	DeadlineAt    int64 `protobuf:"varint,6,opt,name=deadline_at,json=deadlineAt,proto3" json:"deadline_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingCall) Reset() {
+	*x = PendingCall{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingCall) ProtoMessage() {}
+
+func (x *PendingCall) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingCall.ProtoReflect.Descriptor instead.
+func (*PendingCall) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *PendingCall) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
+func (x *PendingCall) GetToolName() string {
+	if x != nil {
+		return x.ToolName
+	}
+	return ""
+}
+
+func (x *PendingCall) GetInput() string {
+	if x != nil {
+		return x.Input
+	}
+	return ""
+}
+
+func (x *PendingCall) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *PendingCall) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *PendingCall) GetDeadlineAt() int64 {
+	if x != nil {
+		return x.DeadlineAt
 	}
 	return 0
 }
@@ -2183,7 +2282,7 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"GetRequest\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\"\xce\x03\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\"\x93\x04\n" +
 	"\vGetResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
@@ -2207,7 +2306,19 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x0e \x01(\x03R\tcreatedAt\x12\x1d\n" +
 	"\n" +
-	"updated_at\x18\x0f \x01(\x03R\tupdatedAt*\x8f\x01\n" +
+	"updated_at\x18\x0f \x01(\x03R\tupdatedAt\x12C\n" +
+	"\rpending_calls\x18\x10 \x03(\v2\x1e.holdfast.agent.v1.PendingCallR\fpendingCalls\"\xc9\x01\n" +
+	"\vPendingCall\x12 \n" +
+	"\ftool_call_id\x18\x01 \x01(\tR\n" +
+	"toolCallId\x12\x1b\n" +
+	"\ttool_name\x18\x02 \x01(\tR\btoolName\x12\x1a\n" +
+	"\x05input\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\x05input\x12\x1f\n" +
+	"\vapproval_id\x18\x04 \x01(\tR\n" +
+	"approvalId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x05 \x01(\tR\tsessionId\x12\x1f\n" +
+	"\vdeadline_at\x18\x06 \x01(\x03R\n" +
+	"deadlineAt*\x8f\x01\n" +
 	"\n" +
 	"BusyPolicy\x12\x1b\n" +
 	"\x17BUSY_POLICY_UNSPECIFIED\x10\x00\x12\x16\n" +
@@ -2246,7 +2357,7 @@ func file_holdfast_agent_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_holdfast_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_holdfast_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_holdfast_agent_v1_agent_proto_goTypes = []any{
 	(BusyPolicy)(0),                            // 0: holdfast.agent.v1.BusyPolicy
 	(ResumeMode)(0),                            // 1: holdfast.agent.v1.ResumeMode
@@ -2276,8 +2387,9 @@ var file_holdfast_agent_v1_agent_proto_goTypes = []any{
 	(*CaughtUp)(nil),                           // 25: holdfast.agent.v1.CaughtUp
 	(*GetRequest)(nil),                         // 26: holdfast.agent.v1.GetRequest
 	(*GetResponse)(nil),                        // 27: holdfast.agent.v1.GetResponse
-	nil,                                        // 28: holdfast.agent.v1.StartRequest.MetadataEntry
-	(*v1.Chunk)(nil),                           // 29: holdfast.event.v1.Chunk
+	(*PendingCall)(nil),                        // 28: holdfast.agent.v1.PendingCall
+	nil,                                        // 29: holdfast.agent.v1.StartRequest.MetadataEntry
+	(*v1.Chunk)(nil),                           // 30: holdfast.event.v1.Chunk
 }
 var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
 	5,  // 0: holdfast.agent.v1.SubmitToolResultRequest.approval:type_name -> holdfast.agent.v1.ApprovalResponse
@@ -2285,7 +2397,7 @@ var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
 	3,  // 2: holdfast.agent.v1.SubmitToolResultResponse.continuation:type_name -> holdfast.agent.v1.SubmitToolResultResponse.Continuation
 	1,  // 3: holdfast.agent.v1.ResumeRequest.mode:type_name -> holdfast.agent.v1.ResumeMode
 	8,  // 4: holdfast.agent.v1.ResumeRequest.append_messages:type_name -> holdfast.agent.v1.AppendedMessage
-	28, // 5: holdfast.agent.v1.StartRequest.metadata:type_name -> holdfast.agent.v1.StartRequest.MetadataEntry
+	29, // 5: holdfast.agent.v1.StartRequest.metadata:type_name -> holdfast.agent.v1.StartRequest.MetadataEntry
 	0,  // 6: holdfast.agent.v1.StartRequest.on_busy:type_name -> holdfast.agent.v1.BusyPolicy
 	20, // 7: holdfast.agent.v1.StreamResponse.chunk:type_name -> holdfast.agent.v1.Chunk
 	21, // 8: holdfast.agent.v1.StreamResponse.end:type_name -> holdfast.agent.v1.End
@@ -2293,28 +2405,29 @@ var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
 	23, // 10: holdfast.agent.v1.StreamResponse.truncated:type_name -> holdfast.agent.v1.Truncated
 	24, // 11: holdfast.agent.v1.StreamResponse.rewound:type_name -> holdfast.agent.v1.Rewound
 	25, // 12: holdfast.agent.v1.StreamResponse.caught_up:type_name -> holdfast.agent.v1.CaughtUp
-	29, // 13: holdfast.agent.v1.Chunk.chunk:type_name -> holdfast.event.v1.Chunk
-	16, // 14: holdfast.agent.v1.AgentService.Start:input_type -> holdfast.agent.v1.StartRequest
-	18, // 15: holdfast.agent.v1.AgentService.Stream:input_type -> holdfast.agent.v1.StreamRequest
-	26, // 16: holdfast.agent.v1.AgentService.Get:input_type -> holdfast.agent.v1.GetRequest
-	7,  // 17: holdfast.agent.v1.AgentService.Resume:input_type -> holdfast.agent.v1.ResumeRequest
-	10, // 18: holdfast.agent.v1.AgentService.CanResume:input_type -> holdfast.agent.v1.CanResumeRequest
-	12, // 19: holdfast.agent.v1.AgentService.Interrupt:input_type -> holdfast.agent.v1.InterruptRequest
-	14, // 20: holdfast.agent.v1.AgentService.Abort:input_type -> holdfast.agent.v1.AbortRequest
-	4,  // 21: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
-	17, // 22: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
-	19, // 23: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
-	27, // 24: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
-	9,  // 25: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
-	11, // 26: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
-	13, // 27: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
-	15, // 28: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
-	6,  // 29: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
-	22, // [22:30] is the sub-list for method output_type
-	14, // [14:22] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	30, // 13: holdfast.agent.v1.Chunk.chunk:type_name -> holdfast.event.v1.Chunk
+	28, // 14: holdfast.agent.v1.GetResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
+	16, // 15: holdfast.agent.v1.AgentService.Start:input_type -> holdfast.agent.v1.StartRequest
+	18, // 16: holdfast.agent.v1.AgentService.Stream:input_type -> holdfast.agent.v1.StreamRequest
+	26, // 17: holdfast.agent.v1.AgentService.Get:input_type -> holdfast.agent.v1.GetRequest
+	7,  // 18: holdfast.agent.v1.AgentService.Resume:input_type -> holdfast.agent.v1.ResumeRequest
+	10, // 19: holdfast.agent.v1.AgentService.CanResume:input_type -> holdfast.agent.v1.CanResumeRequest
+	12, // 20: holdfast.agent.v1.AgentService.Interrupt:input_type -> holdfast.agent.v1.InterruptRequest
+	14, // 21: holdfast.agent.v1.AgentService.Abort:input_type -> holdfast.agent.v1.AbortRequest
+	4,  // 22: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
+	17, // 23: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
+	19, // 24: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
+	27, // 25: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
+	9,  // 26: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
+	11, // 27: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
+	13, // 28: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
+	15, // 29: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
+	6,  // 30: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
+	23, // [23:31] is the sub-list for method output_type
+	15, // [15:23] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_agent_proto_init() }
@@ -2341,7 +2454,7 @@ func file_holdfast_agent_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_agent_v1_agent_proto_rawDesc), len(file_holdfast_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

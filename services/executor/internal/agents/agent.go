@@ -43,7 +43,11 @@ func (r *reader) agent(d declaration) (a Agent, at value) {
 		RunTimeout: o.duration("runTimeout"), Context: readContext(o),
 		OnBusy: agent.BusyPolicy(o.oneOf("onBusy", string(agent.BusyReject), string(agent.BusyEnqueue), string(agent.BusyInterrupt), string(agent.BusyRollback))),
 	}}
-	r.providers.readModels(o, &a)
+	if o.has("remote") {
+		a.Remote = r.readRemote(o)
+	} else {
+		r.providers.readModels(o, &a)
+	}
 	placed, mounts := r.readTools(o)
 	a.mounts = mounts
 	for _, t := range placed {
@@ -166,6 +170,26 @@ func readCompanions(o *object) []agent.Companion {
 		}
 	}
 	return companions
+}
+
+// readRemote reads the agent of another Holdfast.
+func (r *reader) readRemote(o *object) *agent.Remote {
+	v, _ := o.field("remote")
+	c := newObject(v, o.what+": remote")
+	remote := &agent.Remote{URL: c.text("url"), Agent: c.text("agent")}
+	variable := c.text("apiKeyEnv")
+	c.end()
+	if len(c.wrong) == 0 {
+		key, err := r.providers.known.Remote(remote.URL, variable)
+		if err != nil {
+			c.mistakeAt("url", "%v", err)
+		}
+		remote.Key = key
+	}
+	if len(c.wrong) > 0 {
+		o.wrong = append(o.wrong, "remote")
+	}
+	return remote
 }
 
 // readModels reads the model of an agent and its fallbacks.

@@ -20,6 +20,9 @@ type Known struct {
 	Models map[string]model.Model
 	// Open makes the model of a provider. Its errors are mistakes of the file.
 	Open func(s Settings) (model.Model, error)
+	// Remote checks the address of another Holdfast, and returns the API key of an environment variable.
+	// Its errors are mistakes of the file. keyVariable may be empty.
+	Remote func(address, keyVariable string) (key string, err error)
 	// HTTP restricts what HTTP tools may use.
 	HTTP httptool.Peers
 	// MCP restricts what MCP servers may use.

@@ -24,6 +24,10 @@
 //	    completion: tool                         # or native
 //	    strictOutput: true
 //	    maxSteps: 10                             # or Infinity: no limit
+//	    remote:                                  # instead of a model, prompt and tools: see agent.Remote
+//	      url: https://agents.example.com        # the gateway of another Holdfast
+//	      agent: clerk                           # there
+//	      apiKeyEnv: OTHER_KEY
 //	    companions:                              # agents to consult: see agent.Companion
 //	      - agent: critic
 //	        description: Criticizes a draft.

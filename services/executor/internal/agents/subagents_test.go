@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -90,6 +91,40 @@ func TestMistakesOfCompanionsAreReported(t *testing.T) {
 		text := "agents: [{name: a, model: mine/x, companions: [" + companion + "]}]"
 		if _, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(text)}, testKnown()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", companion, err, want)
+		}
+	}
+}
+
+func TestAFileDeclaresARemoteAgent(t *testing.T) {
+	t.Parallel()
+	known := testKnown()
+	known.Remote = func(address, variable string) (string, error) {
+		if address == "https://bad.example" {
+			return "", errors.New("the host is not on the list")
+		}
+		return "key of " + variable, nil
+	}
+	parse := func(remote string) (*Set, error) {
+		return Parse(t.Context(), Source{Name: "a.yaml", Data: []byte("agents: [{name: a, runTimeout: 1h, remote: " + remote + "}]")}, known)
+	}
+	set, err := parse(`{url: "https://other.example", agent: clerk, apiKeyEnv: OTHER_KEY}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := *set.Agents[0].Remote, (agent.Remote{URL: "https://other.example", Agent: "clerk", Key: "key of OTHER_KEY"}); got != want {
+		t.Errorf("remote = %+v, want %+v", got, want)
+	}
+	for remote, want := range map[string]string{
+		`{url: "https://bad.example", agent: clerk}`:                "not on the list",
+		`{url: nowhere, agent: clerk}`:                              "address of a gateway",
+		`{url: "https://other.example"}`:                            "remote.agent: it is missing",
+		`{url: "https://other.example", agent: b, key: secret}`:     "key",
+		`{url: "https://other.example", agent: b}, model: mine/x`:   "model",
+		`{url: "https://other.example", agent: b}, tools: [note]`:   "neither model",
+		`{url: "https://other.example", agent: b}, systemPrompt: x`: "neither model",
+	} {
+		if _, err := parse(remote); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", remote, err, want)
 		}
 	}
 }

@@ -327,6 +327,6 @@ func (p *Planner) unwrap(r *Reply) {
 		return
 	}
 	if c := envelope.Completion; c != nil && p.tools.finishes(c.Tool) {
-		r.replace("call_"+digest(p.messageID("completion", 0)), c.Tool, asJSON(string(c.Input)))
+		r.replace("call_"+Digest(p.messageID("completion", 0)), c.Tool, asJSON(string(c.Input)))
 	}
 }

@@ -13,7 +13,7 @@ const abandoned = "client_tool_abandoned"
 // IsDrain reports whether a recorded plan belongs to a step that runs calls of an earlier one. Such a plan is
 // not a message of the conversation, and the earlier step has already streamed its calls.
 func IsDrain(run Run, step int, plan agent.Message) bool {
-	return plan.ID == messageID(run, step, "drain", 0)
+	return plan.ID == MessageID(run, step, "drain", 0)
 }
 
 // collectClientCalls collects the work on calls that wait for clients. A call needs no work if it is not in the conversation,

@@ -20,8 +20,8 @@ const maxCallID = 240
 // digestLength is 26 characters of base32: 130 bits.
 const digestLength = 26
 
-// digest returns equal digests for equal texts only.
-func digest(texts ...string) string {
+// Digest returns equal digests for equal texts only.
+func Digest(texts ...string) string {
 	hash := sha256.New()
 	for _, text := range texts {
 		var length [8]byte
@@ -32,27 +32,27 @@ func digest(texts ...string) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(hash.Sum(nil)))[:digestLength]
 }
 
-// messageID returns the id of the n-th message of its kind in a step of a run.
-func messageID(run Run, step int, kind string, n int) string {
-	return "msg_" + digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), kind, strconv.Itoa(n))
+// MessageID returns the id of the n-th message of its kind in a step of a run.
+func MessageID(run Run, step int, kind string, n int) string {
+	return "msg_" + Digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), kind, strconv.Itoa(n))
 }
 
 // idempotencyKey identifies a call over all attempts. In a step without a plan the model may be called again and
 // reuse a call id for another call, so the key includes the tool and its arguments.
 func idempotencyKey(run Run, step int, c agent.ToolCall) string {
 	arguments := strings.ToValidUTF8(string(c.Arguments), "\uFFFD") // as stored in the journal
-	return "call_" + digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), c.ID, c.Name, arguments)
+	return "call_" + Digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), c.ID, c.Name, arguments)
 }
 
 // approvalID returns the id of the approval request of a call.
 func approvalID(run Run, step int, callID string) string {
-	return "approval_" + digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), "approval", callID)
+	return "approval_" + Digest(run.Tenant, run.SessionID, run.RunID, strconv.Itoa(step), "approval", callID)
 }
 
 // CompanionID returns the id of the session of a new companion. Clients do not know the run's id, and so cannot
 // guess it.
 func CompanionID(run Run, name string) string {
-	return digest(run.Tenant, run.SessionID, run.RunID, "companion", name)
+	return Digest(run.Tenant, run.SessionID, run.RunID, "companion", name)
 }
 
 // saltLength is 8 characters of base32: 40 bits, beside an id unique in its reply.
@@ -64,7 +64,7 @@ func salt(s Start, step int) string {
 	if s.Turn <= 1 && s.Depth == 0 {
 		return ""
 	}
-	return digest(s.Run.Tenant, s.Run.SessionID, s.Run.RunID, strconv.Itoa(step), "salt")[:saltLength]
+	return Digest(s.Run.Tenant, s.Run.SessionID, s.Run.RunID, strconv.Itoa(step), "salt")[:saltLength]
 }
 
 // uniqueID returns a session-wide id for a provider's call id: with the salt if the provider may repeat the id,
@@ -72,7 +72,7 @@ func salt(s Start, step int) string {
 func uniqueID(id, tool, salt string, taken func(string) bool) string {
 	again := isPredictable(id) || tool != "" && strings.Contains(id, tool)
 	if !validID(id) {
-		id, again = "call_"+digest(id), true
+		id, again = "call_"+Digest(id), true
 	}
 	if again && salt != "" {
 		id += "_" + salt

@@ -204,5 +204,5 @@ func (p *Planner) recover(j Journal) Effect {
 }
 
 func (p *Planner) messageID(kind string, n int) string {
-	return messageID(p.start.Run, p.step, kind, n)
+	return MessageID(p.start.Run, p.step, kind, n)
 }

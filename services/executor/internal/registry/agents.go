@@ -161,6 +161,7 @@ func (l *loader) known() agents.Known {
 		Providers: providers(),
 		Models:    l.models,
 		Open:      l.openModel,
+		Remote:    l.openRemote,
 		HTTP:      httptool.Peers{Policy: l.config.toolHosts(), Lookup: l.lookupNamed},
 		MCP:       allowed,
 		Connect: func(ctx context.Context, c mcptool.Config) (agents.Server, error) {

@@ -143,6 +143,9 @@ func callFactory(ctx context.Context, factory Factory, f catalog.For) (agent.Age
 // (MODEL_INVALID).
 func (c *Catalog) models(a agent.Agent) (map[string]model.Model, error) {
 	models := map[string]model.Model{}
+	if a.Remote != nil {
+		return models, nil
+	}
 	for _, full := range append([]string{a.Model}, a.Fallbacks...) {
 		provider, name, ok := strings.Cut(full, "/")
 		if !ok || provider == "" || name == "" {

@@ -80,6 +80,20 @@ func (l *loader) openModel(s agents.Settings) (model.Model, error) {
 	return m, l.config.checkBaseURL(s.BaseURL, remote.baseURL)
 }
 
+// openRemote checks the address of another Holdfast in a file, and returns its API key.
+func (l *loader) openRemote(address, keyVariable string) (key string, err error) {
+	switch {
+	case keyVariable == "":
+	case !l.config.mayName(keyVariable):
+		return "", fmt.Errorf("apiKeyEnv: files may not name the variable %q; HOLDFAST_EXECUTOR_FILE_ENV lists the variables that they may name", keyVariable)
+	default:
+		if key = firstSet(l.lookupEnv, []string{keyVariable}); key == "" {
+			return "", fmt.Errorf("the environment variable %s is not set; it must hold the API key", keyVariable)
+		}
+	}
+	return key, l.config.checkBaseURL(address, "")
+}
+
 // checkBaseURL returns an error unless the base URL in a file is empty, on the provider's own
 // host, on this machine, or on a host of HOLDFAST_EXECUTOR_MODEL_HOSTS.
 func (c AgentsConfig) checkBaseURL(baseURL, providersOwn string) error {

@@ -48,6 +48,9 @@ func (r *runner) execute(ctx context.Context) error {
 	if err := r.view.showBegin(ctx, r.step); err != nil {
 		return err
 	}
+	if r.code.agent.Remote != nil {
+		return r.executeRemote(ctx)
+	}
 	start, err := r.prepare(ctx)
 	if err != nil {
 		return err

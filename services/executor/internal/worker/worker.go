@@ -38,6 +38,9 @@ type Config struct {
 	AbsentDelay  time.Duration // before the next claim of a run without its agent here; 0 is 5 seconds
 	// MaxLosses is how many executors in a row may be lost with a run before the run fails; 0 is 5.
 	MaxLosses int
+	// RemotePatience is how long a remote agent may be unreachable; 0 is a minute. RemoteStopPatience is how long a
+	// stop of one is repeated; 0 is 10 minutes.
+	RemotePatience, RemoteStopPatience time.Duration
 	// MaxDepth is the largest depth of a sub-agent in its tree, whose root has depth 0; 0 is 8.
 	MaxDepth int
 	// MaxStateBytes bounds the state writes of one call or hook; 0 is agent.DefaultStateBytes.
@@ -51,6 +54,9 @@ const (
 	defaultAbsentDelay  = 5 * time.Second
 	defaultMaxLosses    = 5
 	defaultMaxDepth     = 8
+
+	defaultRemotePatience     = time.Minute
+	defaultRemoteStopPatience = 10 * time.Minute
 )
 
 func (c Config) withDefaults() Config {
@@ -59,6 +65,8 @@ func (c Config) withDefaults() Config {
 	c.AbsentDelay = cmp.Or(c.AbsentDelay, defaultAbsentDelay)
 	c.MaxLosses = cmp.Or(c.MaxLosses, defaultMaxLosses)
 	c.MaxDepth = cmp.Or(c.MaxDepth, defaultMaxDepth)
+	c.RemotePatience = cmp.Or(c.RemotePatience, defaultRemotePatience)
+	c.RemoteStopPatience = cmp.Or(c.RemoteStopPatience, defaultRemoteStopPatience)
 	return c
 }
 

@@ -154,11 +154,11 @@ func (s *Server) stop(ctx context.Context, r stopRequest, kind statev1.StopKind)
 
 // Get implements the service.
 func (s *Server) Get(ctx context.Context, r *agentv1.GetRequest) (*agentv1.GetResponse, error) {
-	session, run, err := s.Sessions.Session(ctx, tenantOf(ctx), r.GetSessionId())
+	found, err := s.Sessions.SessionDetails(ctx, tenantOf(ctx), r.GetSessionId())
 	if err != nil {
 		return nil, err
 	}
-	return getResponse(session, run), nil
+	return getResponse(found), nil
 }
 
 // Stream implements the service.

@@ -36,7 +36,8 @@ func streamResponse(f *frame.Frame) *agentv1.StreamResponse {
 	}
 }
 
-func getResponse(s *statev1.Session, run *statev1.Run) *agentv1.GetResponse {
+func getResponse(found *statev1.GetSessionResponse) *agentv1.GetResponse {
+	s, run := found.GetSession(), found.GetCurrentRun()
 	r := &agentv1.GetResponse{
 		SessionId: s.GetSessionId(), AgentType: s.GetAgentType(), Status: conversation.SessionStatus(s.GetStatus()),
 		StepCount: s.GetStepCount(), Turn: s.GetTurn(), MessageCount: s.GetMessageCount(), Output: s.GetOutput(),
@@ -45,6 +46,12 @@ func getResponse(s *statev1.Session, run *statev1.Run) *agentv1.GetResponse {
 	}
 	if run != nil {
 		r.RunId, r.RunStatus, r.IsExecuting = run.GetRunId(), conversation.RunStatus(run.GetStatus()), conversation.Executing(run)
+	}
+	for _, c := range conversation.OpenCalls(found) {
+		r.PendingCalls = append(r.PendingCalls, &agentv1.PendingCall{
+			ToolCallId: c.GetToolCallId(), ToolName: c.GetToolName(), Input: c.GetInput(), ApprovalId: c.GetApprovalId(),
+			SessionId: c.GetSessionId(), DeadlineAt: c.GetDeadlineAt(),
+		})
 	}
 	return r
 }

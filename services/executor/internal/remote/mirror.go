@@ -1,0 +1,181 @@
+// Package remote copies the work of an agent of another Holdfast into a session of this one.
+//
+// A session of a remote agent is a session like any other: it has runs, steps, messages and a stream, it can be a
+// root, a sub-agent or a companion, and any executor may run it. Only its steps come from the other Holdfast, over its
+// public API, in place of a model and tools.
+//
+//	other Holdfast ──chunks──▶ Mirror ──chunks──▶ the stream of the session here
+//	                             └─────step──────▶ a commit here for each commit there
+//
+// Nothing is copied twice or lost. The chunks of a step that is not committed here are read again by the next owner
+// of the run, in a new attempt. Each commit here stores the number of the step there, so a committed step is not copied
+// again.
+//
+// Calls there that wait for a client become calls of the session here. Their answers are sent to the other Holdfast.
+//
+// The package does no I/O. Package worker connects it.
+package remote
+
+import (
+	"encoding/json"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+)
+
+// Mirror copies the chunks of one remote session into steps. It is for one goroutine.
+type Mirror struct {
+	localID func(callID string) string
+	after   int32 // remote steps up to this one are committed here
+
+	step    int32 // the remote step in flight; 0 for none
+	parts   []agent.Part
+	calls   map[string]int    // index into parts, by local id
+	texts   map[string]string // arguments so far, by local id
+	results []agent.ToolResult
+	waiting map[string]bool // calls for a client, by local id
+}
+
+// NewMirror returns a mirror that skips the steps up to after. localID returns the id of a call here. It must return
+// different ids for different calls.
+func NewMirror(after int32, localID func(callID string) string) *Mirror {
+	m := &Mirror{localID: localID, after: after}
+	m.Void()
+	return m
+}
+
+// Void drops the step in flight: its chunks were void, or it is committed.
+func (m *Mirror) Void() {
+	m.step, m.parts, m.results = 0, nil, nil
+	m.calls, m.texts, m.waiting = map[string]int{}, map[string]string{}, map[string]bool{}
+}
+
+// InFlight reports whether a step has begun and is not committed.
+func (m *Mirror) InFlight() bool { return m.step != 0 }
+
+// Add takes the next chunk. It returns the chunk for readers here, nil for none, and reports whether it commits the
+// step in flight.
+func (m *Mirror) Add(c *eventv1.Chunk) (shown *eventv1.Chunk, committed bool) {
+	if c.GetStep() <= m.after {
+		return nil, false
+	}
+	shown = &eventv1.Chunk{Event: proto.CloneOf(c).GetEvent()}
+	switch e := shown.GetEvent().(type) {
+	case *eventv1.Chunk_StepCommitted:
+		m.step = c.GetStep()
+		return nil, true
+	case *eventv1.Chunk_StepStarted, *eventv1.Chunk_Custom, *eventv1.Chunk_Output:
+	case *eventv1.Chunk_TextDelta:
+		m.addText(e.TextDelta.GetDelta())
+	case *eventv1.Chunk_Thinking:
+		m.addThought(e.Thinking.GetContent())
+	case *eventv1.Chunk_ToolArgStreamStart:
+		e.ToolArgStreamStart.ToolCallId = m.localID(e.ToolArgStreamStart.GetToolCallId())
+		m.addCall(agent.ToolCall{ID: e.ToolArgStreamStart.GetToolCallId(), Name: e.ToolArgStreamStart.GetToolName(), Dynamic: true})
+		e.ToolArgStreamStart.Dynamic = true // no client here has a type for it
+	case *eventv1.Chunk_ToolArgStreamDelta:
+		e.ToolArgStreamDelta.ToolCallId = m.localID(e.ToolArgStreamDelta.GetToolCallId())
+		m.texts[e.ToolArgStreamDelta.GetToolCallId()] += e.ToolArgStreamDelta.GetDelta()
+	case *eventv1.Chunk_ToolArgStreamEnd:
+		e.ToolArgStreamEnd.ToolCallId = m.localID(e.ToolArgStreamEnd.GetToolCallId())
+	case *eventv1.Chunk_ToolStart:
+		e.ToolStart.ToolCallId, e.ToolStart.Dynamic = m.localID(e.ToolStart.GetToolCallId()), true
+		if e.ToolStart.GetAwaitsClient() {
+			m.waiting[e.ToolStart.GetToolCallId()] = true
+		}
+		m.addCall(agent.ToolCall{
+			ID: e.ToolStart.GetToolCallId(), Name: e.ToolStart.GetToolName(), Arguments: json.RawMessage(e.ToolStart.GetArguments()), Dynamic: true,
+		})
+	case *eventv1.Chunk_ToolEnd:
+		e.ToolEnd.ToolCallId = m.localID(e.ToolEnd.GetToolCallId())
+		delete(m.waiting, e.ToolEnd.GetToolCallId())
+		m.results = append(m.results, agent.ToolResult{
+			CallID: e.ToolEnd.GetToolCallId(), Name: e.ToolEnd.GetToolName(), Result: toJSON(e.ToolEnd.GetResult()),
+			Success: e.ToolEnd.GetSuccess(), Error: e.ToolEnd.GetError(),
+		})
+	case *eventv1.Chunk_ToolApprovalRequest: // the suspension here asks
+		m.waiting[m.localID(e.ToolApprovalRequest.GetToolCallId())] = true
+		shown = nil
+	case *eventv1.Chunk_ToolApprovalResponse:
+		e.ToolApprovalResponse.ToolCallId = m.localID(e.ToolApprovalResponse.GetToolCallId())
+	default: // of the run there, its custom state and its own sub-agents
+		return nil, false
+	}
+	m.step = c.GetStep()
+	return shown, false
+}
+
+func toJSON(text string) json.RawMessage {
+	if text == "" {
+		return nil
+	}
+	return json.RawMessage(text)
+}
+
+func (m *Mirror) addText(delta string) {
+	if i := len(m.parts) - 1; i >= 0 {
+		if text, ok := m.parts[i].(agent.Text); ok {
+			m.parts[i] = agent.Text{Text: text.Text + delta}
+			return
+		}
+	}
+	m.parts = append(m.parts, agent.Text{Text: delta})
+}
+
+func (m *Mirror) addThought(delta string) {
+	if i := len(m.parts) - 1; i >= 0 {
+		if thought, ok := m.parts[i].(agent.Reasoning); ok {
+			m.parts[i] = agent.Reasoning{Text: thought.Text + delta}
+			return
+		}
+	}
+	m.parts = append(m.parts, agent.Reasoning{Text: delta})
+}
+
+// addCall adds a call, or completes it.
+func (m *Mirror) addCall(call agent.ToolCall) {
+	if i, known := m.calls[call.ID]; known {
+		m.parts[i] = call
+		return
+	}
+	m.calls[call.ID] = len(m.parts)
+	m.parts = append(m.parts, call)
+}
+
+// Step is a committed step of the remote session.
+type Step struct {
+	Number  int32        // there
+	Parts   []agent.Part // of the agent's message; none for a step that only has results
+	Results []agent.ToolResult
+	Waits   bool // a call waits for a client
+}
+
+// Commit returns the step in flight, and begins the next one.
+func (m *Mirror) Commit() Step {
+	for id, i := range m.calls {
+		call, ok := m.parts[i].(agent.ToolCall)
+		if ok && call.Arguments == nil { // a refused call has no start
+			call.Arguments = arguments(m.texts[id])
+			m.parts[i] = call
+		}
+	}
+	s := Step{Number: m.step, Parts: slices.Clone(m.parts), Results: slices.Clone(m.results), Waits: len(m.waiting) > 0}
+	m.after = m.step
+	m.Void()
+	return s
+}
+
+// arguments returns the text of arguments as JSON: a string if it is none.
+func arguments(text string) json.RawMessage {
+	if json.Valid([]byte(text)) {
+		return json.RawMessage(text)
+	}
+	quoted, err := json.Marshal(text)
+	if err != nil { // strings always marshal
+		return json.RawMessage(`""`)
+	}
+	return quoted
+}
