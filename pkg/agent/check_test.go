@@ -97,6 +97,20 @@ func TestEveryProblemOfAToolIsReported(t *testing.T) {
 	})
 }
 
+func TestEveryProblemOfCompanionsAndRemoteAgentsIsReported(t *testing.T) {
+	t.Parallel()
+	checkProblems(t, []invalidAgent{
+		{"remote.url", "address of a gateway", func(a *agent.Agent) { *a = agent.Agent{Name: "a", Remote: &agent.Remote{URL: "ftp://x", Agent: "b"}} }},
+		{"remote.agent", "it is missing", func(a *agent.Agent) { *a = agent.Agent{Name: "a", Remote: &agent.Remote{URL: "https://x"}} }},
+		{"remote", "neither model", func(a *agent.Agent) { a.Remote = &agent.Remote{URL: "https://x", Agent: "b"} }},
+		{"maxCompanions", "between 0 and 1000", func(a *agent.Agent) { a.MaxCompanions = -1 }},
+		{"companions[0].agent", "it is missing", func(a *agent.Agent) { a.Companions = []agent.Companion{{}} }},
+		{"companions[1].agent", "listed twice", func(a *agent.Agent) { a.Companions = []agent.Companion{{Agent: "b"}, {Agent: "b"}} }},
+		{"companions[0].mode", "one of blocking, non-blocking", func(a *agent.Agent) { a.Companions = []agent.Companion{{Agent: "b", Mode: "x"}} }},
+		{"companions[0].timeout", "below 0", func(a *agent.Agent) { a.Companions = []agent.Companion{{Agent: "b", Timeout: -1}} }},
+	})
+}
+
 func TestEveryProblemOfASubAgentIsReported(t *testing.T) {
 	t.Parallel()
 	subAgent := func(name string, change func(*agent.Tool)) func(*agent.Agent) {
@@ -115,14 +129,6 @@ func TestEveryProblemOfASubAgentIsReported(t *testing.T) {
 		{"tools[0]", "limit it with timeout", subAgent("reader", func(t *agent.Tool) { t.AnswerWithin = 1 })},
 		{"tools[0]", "limit it with timeout", subAgent("reader", func(t *agent.Tool) { t.ReadOnly = true })},
 		{"maxSubAgents", "between 0 and 1000", func(a *agent.Agent) { a.MaxSubAgents = 1001 }},
-		{"remote.url", "address of a gateway", func(a *agent.Agent) { a.Model, a.Tools, a.Remote = "", nil, &agent.Remote{URL: "ftp://x", Agent: "b"} }},
-		{"remote.agent", "it is missing", func(a *agent.Agent) { a.Model, a.Tools, a.Remote = "", nil, &agent.Remote{URL: "https://x"} }},
-		{"remote", "neither model", func(a *agent.Agent) { a.Remote = &agent.Remote{URL: "https://x", Agent: "b"} }},
-		{"maxCompanions", "between 0 and 1000", func(a *agent.Agent) { a.MaxCompanions = -1 }},
-		{"companions[0].agent", "it is missing", func(a *agent.Agent) { a.Companions = []agent.Companion{{}} }},
-		{"companions[1].agent", "listed twice", func(a *agent.Agent) { a.Companions = []agent.Companion{{Agent: "b"}, {Agent: "b"}} }},
-		{"companions[0].mode", "one of blocking, non-blocking", func(a *agent.Agent) { a.Companions = []agent.Companion{{Agent: "b", Mode: "x"}} }},
-		{"companions[0].timeout", "below 0", func(a *agent.Agent) { a.Companions = []agent.Companion{{Agent: "b", Timeout: -1}} }},
 		{"maxDepth", "between 0 and 100", func(a *agent.Agent) { a.MaxDepth = 101 }},
 	})
 	a := validAgent()
