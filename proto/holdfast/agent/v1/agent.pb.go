@@ -1571,8 +1571,10 @@ type End struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Sequence int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// completed, paused or interrupted.
-	Status        string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
-	Output        string `protobuf:"bytes,3,opt,name=output,proto3" json:"output,omitempty"`
+	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	Output string `protobuf:"bytes,3,opt,name=output,proto3" json:"output,omitempty"`
+	// The tokens of the run.
+	Usage         *v1.Usage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1626,6 +1628,13 @@ func (x *End) GetOutput() string {
 		return x.Output
 	}
 	return ""
+}
+
+func (x *End) GetUsage() *v1.Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
 }
 
 type Fail struct {
@@ -2262,11 +2271,12 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\x05frame\"S\n" +
 	"\x05Chunk\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12.\n" +
-	"\x05chunk\x18\x02 \x01(\v2\x18.holdfast.event.v1.ChunkR\x05chunk\"W\n" +
+	"\x05chunk\x18\x02 \x01(\v2\x18.holdfast.event.v1.ChunkR\x05chunk\"\x87\x01\n" +
 	"\x03End\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x1c\n" +
-	"\x06output\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\"n\n" +
+	"\x06output\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\x12.\n" +
+	"\x05usage\x18\x04 \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\"n\n" +
 	"\x04Fail\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x12\n" +
@@ -2390,6 +2400,7 @@ var file_holdfast_agent_v1_agent_proto_goTypes = []any{
 	(*PendingCall)(nil),                        // 28: holdfast.agent.v1.PendingCall
 	nil,                                        // 29: holdfast.agent.v1.StartRequest.MetadataEntry
 	(*v1.Chunk)(nil),                           // 30: holdfast.event.v1.Chunk
+	(*v1.Usage)(nil),                           // 31: holdfast.event.v1.Usage
 }
 var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
 	5,  // 0: holdfast.agent.v1.SubmitToolResultRequest.approval:type_name -> holdfast.agent.v1.ApprovalResponse
@@ -2406,28 +2417,29 @@ var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
 	24, // 11: holdfast.agent.v1.StreamResponse.rewound:type_name -> holdfast.agent.v1.Rewound
 	25, // 12: holdfast.agent.v1.StreamResponse.caught_up:type_name -> holdfast.agent.v1.CaughtUp
 	30, // 13: holdfast.agent.v1.Chunk.chunk:type_name -> holdfast.event.v1.Chunk
-	28, // 14: holdfast.agent.v1.GetResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
-	16, // 15: holdfast.agent.v1.AgentService.Start:input_type -> holdfast.agent.v1.StartRequest
-	18, // 16: holdfast.agent.v1.AgentService.Stream:input_type -> holdfast.agent.v1.StreamRequest
-	26, // 17: holdfast.agent.v1.AgentService.Get:input_type -> holdfast.agent.v1.GetRequest
-	7,  // 18: holdfast.agent.v1.AgentService.Resume:input_type -> holdfast.agent.v1.ResumeRequest
-	10, // 19: holdfast.agent.v1.AgentService.CanResume:input_type -> holdfast.agent.v1.CanResumeRequest
-	12, // 20: holdfast.agent.v1.AgentService.Interrupt:input_type -> holdfast.agent.v1.InterruptRequest
-	14, // 21: holdfast.agent.v1.AgentService.Abort:input_type -> holdfast.agent.v1.AbortRequest
-	4,  // 22: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
-	17, // 23: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
-	19, // 24: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
-	27, // 25: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
-	9,  // 26: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
-	11, // 27: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
-	13, // 28: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
-	15, // 29: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
-	6,  // 30: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
-	23, // [23:31] is the sub-list for method output_type
-	15, // [15:23] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	31, // 14: holdfast.agent.v1.End.usage:type_name -> holdfast.event.v1.Usage
+	28, // 15: holdfast.agent.v1.GetResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
+	16, // 16: holdfast.agent.v1.AgentService.Start:input_type -> holdfast.agent.v1.StartRequest
+	18, // 17: holdfast.agent.v1.AgentService.Stream:input_type -> holdfast.agent.v1.StreamRequest
+	26, // 18: holdfast.agent.v1.AgentService.Get:input_type -> holdfast.agent.v1.GetRequest
+	7,  // 19: holdfast.agent.v1.AgentService.Resume:input_type -> holdfast.agent.v1.ResumeRequest
+	10, // 20: holdfast.agent.v1.AgentService.CanResume:input_type -> holdfast.agent.v1.CanResumeRequest
+	12, // 21: holdfast.agent.v1.AgentService.Interrupt:input_type -> holdfast.agent.v1.InterruptRequest
+	14, // 22: holdfast.agent.v1.AgentService.Abort:input_type -> holdfast.agent.v1.AbortRequest
+	4,  // 23: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
+	17, // 24: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
+	19, // 25: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
+	27, // 26: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
+	9,  // 27: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
+	11, // 28: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
+	13, // 29: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
+	15, // 30: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
+	6,  // 31: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
+	24, // [24:32] is the sub-list for method output_type
+	16, // [16:24] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_agent_proto_init() }

@@ -72,10 +72,25 @@ func (m *Mirror) Add(c *eventv1.Chunk) (shown *eventv1.Chunk, committed bool) {
 		m.addText(e.TextDelta.GetDelta())
 	case *eventv1.Chunk_Thinking:
 		m.addThought(e.Thinking.GetContent())
+	case *eventv1.Chunk_ToolArgStreamStart, *eventv1.Chunk_ToolArgStreamDelta, *eventv1.Chunk_ToolArgStreamEnd,
+		*eventv1.Chunk_ToolStart, *eventv1.Chunk_ToolEnd, *eventv1.Chunk_ToolApprovalResponse:
+		m.addOfCall(shown)
+	case *eventv1.Chunk_ToolApprovalRequest: // the suspension here asks
+		m.waiting[m.localID(e.ToolApprovalRequest.GetToolCallId())] = true
+		shown = nil
+	default: // of the run there, its custom state and its own sub-agents
+		return nil, false
+	}
+	m.step = c.GetStep()
+	return shown, false
+}
+
+// addOfCall takes a chunk of a call, and gives it the id of the call here. No client here has a type for its tool.
+func (m *Mirror) addOfCall(shown *eventv1.Chunk) {
+	switch e := shown.GetEvent().(type) {
 	case *eventv1.Chunk_ToolArgStreamStart:
-		e.ToolArgStreamStart.ToolCallId = m.localID(e.ToolArgStreamStart.GetToolCallId())
+		e.ToolArgStreamStart.ToolCallId, e.ToolArgStreamStart.Dynamic = m.localID(e.ToolArgStreamStart.GetToolCallId()), true
 		m.addCall(agent.ToolCall{ID: e.ToolArgStreamStart.GetToolCallId(), Name: e.ToolArgStreamStart.GetToolName(), Dynamic: true})
-		e.ToolArgStreamStart.Dynamic = true // no client here has a type for it
 	case *eventv1.Chunk_ToolArgStreamDelta:
 		e.ToolArgStreamDelta.ToolCallId = m.localID(e.ToolArgStreamDelta.GetToolCallId())
 		m.texts[e.ToolArgStreamDelta.GetToolCallId()] += e.ToolArgStreamDelta.GetDelta()
@@ -96,16 +111,9 @@ func (m *Mirror) Add(c *eventv1.Chunk) (shown *eventv1.Chunk, committed bool) {
 			CallID: e.ToolEnd.GetToolCallId(), Name: e.ToolEnd.GetToolName(), Result: toJSON(e.ToolEnd.GetResult()),
 			Success: e.ToolEnd.GetSuccess(), Error: e.ToolEnd.GetError(),
 		})
-	case *eventv1.Chunk_ToolApprovalRequest: // the suspension here asks
-		m.waiting[m.localID(e.ToolApprovalRequest.GetToolCallId())] = true
-		shown = nil
 	case *eventv1.Chunk_ToolApprovalResponse:
 		e.ToolApprovalResponse.ToolCallId = m.localID(e.ToolApprovalResponse.GetToolCallId())
-	default: // of the run there, its custom state and its own sub-agents
-		return nil, false
 	}
-	m.step = c.GetStep()
-	return shown, false
 }
 
 func toJSON(text string) json.RawMessage {
