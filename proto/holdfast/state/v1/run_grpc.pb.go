@@ -67,6 +67,8 @@ type RunServiceClient interface {
 	//   - FAILED_PRECONDITION (AGENT_MISMATCH): the session has another agent.
 	//   - NOT_FOUND (AGENT_NOT_FOUND): no executor has ever announced the agent; metadata
 	//     "availableTypes" lists the known agents.
+	//   - FAILED_PRECONDITION (TREE_TOO_LARGE): the session would be a new one with a parent, and
+	//     the configured number of sessions of its tree have not ended.
 	//   - INVALID_ARGUMENT (MESSAGE_INVALID): no message, no content, or a role other than
 	//     user.
 	//   - INVALID_ARGUMENT: MESSAGE_TOO_LARGE, STATE_INVALID, STATE_SIZE_EXCEEDED,
@@ -175,6 +177,8 @@ type RunServiceServer interface {
 	//   - FAILED_PRECONDITION (AGENT_MISMATCH): the session has another agent.
 	//   - NOT_FOUND (AGENT_NOT_FOUND): no executor has ever announced the agent; metadata
 	//     "availableTypes" lists the known agents.
+	//   - FAILED_PRECONDITION (TREE_TOO_LARGE): the session would be a new one with a parent, and
+	//     the configured number of sessions of its tree have not ended.
 	//   - INVALID_ARGUMENT (MESSAGE_INVALID): no message, no content, or a role other than
 	//     user.
 	//   - INVALID_ARGUMENT: MESSAGE_TOO_LARGE, STATE_INVALID, STATE_SIZE_EXCEEDED,

@@ -935,7 +935,8 @@ func (x *CommitStepRequest) GetRecord() *v1.StepRecord {
 	return nil
 }
 
-// NewSubSession is a sub-session of the committing session.
+// NewSubSession is a sub-session of the committing session. FAILED_PRECONDITION
+// (TREE_TOO_LARGE): more sessions of the tree than the configured number would not have ended.
 type NewSubSession struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Random, so that clients cannot guess it. FAILED_PRECONDITION (SESSION_EXISTS): the id is

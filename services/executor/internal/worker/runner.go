@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
@@ -125,13 +126,24 @@ func (r *runner) run(ctx context.Context) {
 	if err != nil && !mustLeave(ctx, err) {
 		span.SetStatus(codes.Error, err.Error())
 		r.log.ErrorContext(ctx, "the run cannot continue", "error", err)
-		failure := loop.InternalFailure(err)
+		failure := failureOf(err)
 		err = withoutPanics(ctx, r.log, func(ctx context.Context) error { return r.fail(ctx, failure) })
 	}
 	r.release(ctx, err)
 	bounded, cancel := context.WithTimeout(ctx, r.stopper.patience(r.config.StreamPatience))
 	defer cancel()
 	_ = r.view.publisher.Flush(bounded) // readers get the rest from the state service
+}
+
+// codeTreeTooLarge is the code of a run whose step would begin too many sub-agents for its tree.
+const codeTreeTooLarge = "framework_tree_too_large"
+
+// failureOf returns the failure of a run that cannot continue.
+func failureOf(err error) loop.Failure {
+	if fault.ReasonOf(err) == "TREE_TOO_LARGE" {
+		return loop.Failure{Error: "The task needs more agents at once than are allowed.", Detail: err.Error(), Code: codeTreeTooLarge}
+	}
+	return loop.InternalFailure(err)
 }
 
 // withoutPanics turns panics into errors.

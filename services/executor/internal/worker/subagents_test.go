@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
@@ -183,6 +184,48 @@ func TestAWaitingParentHoldsNoSlot(t *testing.T) {
 		p.settle()
 		if crowded.Load() {
 			t.Error("the executor held more than one run at once")
+		}
+	})
+}
+
+func TestATreeThatOutgrowsItsLimitFails(t *testing.T) {
+	t.Parallel()
+	for most, want := range map[string]string{"3": "", "2": "framework_tree_too_large"} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newSystem(t)
+			p.environ = append(p.environ, "HOLDFAST_STATE_MAX_TREE="+most)
+			p.addReaders()
+			p.open()
+			p.startRun("s", "demo", "hi")
+			if got := p.settle().GetSession().GetFailure().GetCode(); got != want {
+				t.Errorf("with %s sessions, the failure is %q, want %q", most, got, want)
+			}
+		})
+	}
+}
+
+// A sub-agent whose caller has ended is ended by the state service. Its executor learns of it at once, and its model
+// does not work for nothing.
+func TestTheEndOfAParentCutsTheModelsOfItsSubAgents(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cut := make(chan time.Time, 2)
+		p := newSystem(t)
+		p.addReaders()
+		p.agents["reader"] = define("reader", modelFunc(func(ctx context.Context, _ model.Request, _ func(model.Event) bool) error {
+			<-ctx.Done()
+			cut <- time.Now()
+			return ctx.Err()
+		}))
+		p.open()
+		p.startRun("s", "demo", "hi")
+		time.Sleep(10 * time.Second)
+		begin := time.Now()
+		p.stopRun("", abort, "enough")
+		for range 2 {
+			if took := (<-cut).Sub(begin); took > 50*time.Millisecond {
+				t.Errorf("a model worked on for %v", took)
+			}
 		}
 	})
 }

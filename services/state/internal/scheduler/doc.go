@@ -40,7 +40,9 @@
 //
 // A stop request goes to the run's executor on the same stream, without a credit: at once
 // from the replica with the write, from others after a signal or their poll. Heartbeats
-// and commits report stops as well.
+// and commits report stops as well. The executor of a run that was ended from outside, as by
+// the failure of its parent, gets a stop too: its writes are refused, and its model should not
+// work on.
 //
 //	RequestStop ──commit──▶ box of the stream ──▶ SendStop ──▶ executor
 //	other replica: signal, poll ▲

@@ -10,10 +10,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// The signals between replicas. The agent follows the prefix of a queued run.
+// The signals between replicas. The agent follows the prefix of a queued run. The run and its executor, with a
+// space between them, follow that of a run that was ended from outside.
 const (
 	signalQueued = "queued:"
 	signalStop   = "stop"
+	signalCutOff = "cutoff:"
 )
 
 const (
@@ -111,6 +113,9 @@ func (s *Scheduler) listen(ctx context.Context) {
 func (s *Scheduler) receive(what string) {
 	if agentType, ok := strings.CutPrefix(what, signalQueued); ok {
 		s.hub.notify(agentType, 0)
+	} else if ended, ok := strings.CutPrefix(what, signalCutOff); ok {
+		runID, executorID, _ := strings.Cut(ended, " ")
+		s.stops.send(cutOff(executorID, runID))
 	} else if what == signalStop {
 		signal(s.stops.signaled)
 	}

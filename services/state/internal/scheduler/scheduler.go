@@ -105,7 +105,8 @@ func (s *Scheduler) Wake(agentType string) {
 }
 
 // Notify takes the changes of a committed command, some of them nil. It wakes claim loops for
-// the runs due now, and sends stop requests to the executors of running ones.
+// the runs due now, and sends stop requests to the executors of running ones, and of those that
+// have been ended from outside.
 func (s *Scheduler) Notify(changes []*session.Change) {
 	now := s.millis()
 	for _, c := range changes {
@@ -115,6 +116,11 @@ func (s *Scheduler) Notify(changes []*session.Change) {
 		for _, r := range []*session.Run{c.NewRun, c.Dequeued} {
 			if r != nil {
 				s.wakeIfDue(r, now)
+			}
+		}
+		if r := c.CutOff; r != nil && r.ExecutorID != "" { // its next write is refused anyway
+			if !s.stops.send(cutOff(r.ExecutorID, r.RunID)) {
+				s.replicas.send(signalCutOff + r.RunID + " " + r.ExecutorID)
 			}
 		}
 		for i := range c.Runs {
@@ -138,6 +144,11 @@ func (s *Scheduler) sendStop(run store.StoppedRun) {
 	if !s.stops.send(run) {
 		s.replicas.send(signalStop)
 	}
+}
+
+// cutOff is the stop of a run that somebody else than its executor has ended.
+func cutOff(executorID, runID string) store.StoppedRun {
+	return store.StoppedRun{ExecutorID: executorID, RunID: runID, Stop: session.Stop{Kind: session.StopAbort}}
 }
 
 // Connected returns the executors connected to this replica, each once.

@@ -198,3 +198,24 @@ func TestSignalsNeedAStoreThatCarriesThem(t *testing.T) {
 	s.exchangeSignals(t.Context())  // returns
 	s.receive("of a newer version") // is ignored
 }
+
+func TestTheExecutorOfARunThatWasEndedFromOutsideIsTold(t *testing.T) {
+	t.Parallel()
+	s := newScheduler(t)
+	box := s.stops.join("executor one")
+	s.Notify([]*session.Change{nil, {CutOff: &session.Run{RunID: "run_queued"}}, {CutOff: &session.Run{RunID: "run_1", ExecutorID: "executor one"}}})
+	if got := s.stops.take(box); len(got) != 1 || got["run_1"].Kind != session.StopAbort {
+		t.Errorf("got %v, want an abort of run_1", got)
+	}
+	s.replicas = &replicas{more: make(chan struct{}, 1), pending: map[string]bool{}}
+	s.Notify([]*session.Change{{CutOff: &session.Run{RunID: "run_2", ExecutorID: "executor two"}}})
+	signals := s.replicas.take()
+	other := newScheduler(t)
+	there := other.stops.join("executor two")
+	for _, what := range signals {
+		other.receive(what)
+	}
+	if got := other.stops.take(there); len(got) != 1 || got["run_2"].Kind != session.StopAbort {
+		t.Errorf("the signals %q brought %v, want an abort of run_2", signals, got)
+	}
+}

@@ -30,6 +30,7 @@ type Limits struct {
 	Calls         int `env:"HOLDFAST_STATE_MAX_CALLS" envDefault:"256" doc:"most open calls of a step, and most sub-sessions to wait for or to write"`
 	Waiting       int `env:"HOLDFAST_STATE_MAX_WAITING" envDefault:"100" doc:"most waiting runs of a session"`
 	Family        int `env:"HOLDFAST_STATE_MAX_FAMILY" envDefault:"1000" doc:"most sessions of a family in one write"`
+	Tree          int `env:"HOLDFAST_STATE_MAX_TREE" envDefault:"1000" doc:"most sessions of a tree that have not ended; above HOLDFAST_STATE_MAX_FAMILY, a tree may be too large to be stopped in one write"`
 	UsageEntries  int `env:"HOLDFAST_STATE_MAX_USAGE_ENTRIES" envDefault:"1000" doc:"most usage entries of a request"`
 	UsageSums     int `env:"HOLDFAST_STATE_MAX_USAGE_SUMS" envDefault:"10000" doc:"most sums of a usage query"`
 	MemoryBytes   int `env:"HOLDFAST_STATE_MAX_MEMORY_BYTES" envDefault:"65536" doc:"longest text of a memory, and longest query for memories"`
@@ -42,7 +43,7 @@ type Limits struct {
 }
 
 func (l Limits) sessionLimits() session.Limits {
-	return session.Limits{State: l.StateBytes, Journal: l.StepBytes, Waiting: l.Waiting}
+	return session.Limits{State: l.StateBytes, Journal: l.StepBytes, Waiting: l.Waiting, Tree: l.Tree}
 }
 
 // Check gives Invalid (CONFIG_INVALID) for an unusable configuration, and names the variable.
@@ -54,7 +55,7 @@ func (c Config) Check() error {
 	}{
 		{"CLAIM_POLL", int64(sched.Poll)}, {"STOP_POLL", int64(sched.StopPoll)}, {"MAX_WAITING", int64(l.Waiting)}, {"MAX_MESSAGE_BYTES", int64(l.MessageBytes)}, {"MAX_RESULT_BYTES", int64(l.ResultBytes)},
 		{"MAX_STEP_BYTES", int64(l.StepBytes)}, {"MAX_STATE_BYTES", int64(l.StateBytes)}, {"MAX_STAGED_BYTES", int64(l.StagedBytes)}, {"MAX_OPS", int64(l.Ops)},
-		{"MAX_ERROR_BYTES", int64(l.ErrorBytes)}, {"MAX_CALLS", int64(l.Calls)}, {"MAX_FAMILY", int64(l.Family)},
+		{"MAX_ERROR_BYTES", int64(l.ErrorBytes)}, {"MAX_CALLS", int64(l.Calls)}, {"MAX_FAMILY", int64(l.Family)}, {"MAX_TREE", int64(l.Tree)},
 		{"MAX_USAGE_ENTRIES", int64(l.UsageEntries)}, {"MAX_USAGE_SUMS", int64(l.UsageSums)}, {"MAX_MEMORY_BYTES", int64(l.MemoryBytes)},
 		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)}, {"TAIL_MESSAGES", int64(sched.TailMessages)}, {"TAIL_BYTES", int64(sched.TailBytes)},
 	} {

@@ -55,7 +55,7 @@ func (s *sessionService) newCreate(r *statev1.CreateSessionRequest) (session.Cre
 		Key: session.Key{Tenant: r.GetTenant(), SessionID: r.GetSessionId()}, AgentType: r.GetAgentType(),
 		ParentID: r.GetParent().GetSessionId(), Child: newChildIn(r.GetParent()),
 		UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(), Tags: r.GetTags(), Metadata: r.GetMetadata(),
-		State: r.GetCustomState(), ExpiresAt: session.Millis(max(r.GetExpiresAt(), 0)), Now: s.clock.millis(),
+		State: r.GetCustomState(), ExpiresAt: session.Millis(max(r.GetExpiresAt(), 0)), MaxTree: s.limits.Tree, Now: s.clock.millis(),
 	}
 	if command.SessionID == "" {
 		command.SessionID = s.ids.session()

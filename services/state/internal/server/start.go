@@ -98,7 +98,7 @@ func (s *runService) newPost(r *statev1.StartRunRequest) (session.RunRequest, er
 func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.RunRequest) (startCommand, error) {
 	send := session.Send{RunRequest: post, NewSession: session.Create{
 		ParentID: r.GetParent().GetSessionId(), Child: newChildIn(r.GetParent()), UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(),
-		Tags: r.GetTags(), Metadata: r.GetMetadata(), State: r.GetCustomState(),
+		Tags: r.GetTags(), Metadata: r.GetMetadata(), State: r.GetCustomState(), MaxTree: s.limits.Tree,
 	}}
 	if send.NewSession.State == "" {
 		send.NewSession.State = "{}"

@@ -35,6 +35,8 @@ type Change struct {
 	Calls        []Call   // updated by id
 	Children     []Child  // inserted, or updated by id
 
+	CutOff *Run // a run as its executor had it when somebody else ended it; for the scheduler
+
 	// For Family.Propagate.
 	newChild    *Child     // the record of a created session in its parent
 	newChildren []NewChild // children that begin with the change

@@ -16,7 +16,7 @@ import (
 //
 // Faults: as for ClaimRef, Stale (STEP_STALE, VERSION_STALE, ANSWER_CHANGED), Conflict
 // (MESSAGE_EXISTS, CALL_EXISTS, CALL_UNANSWERED, CALL_CONSUMED, LOCATION_FIXED,
-// CHILD_UNKNOWN, SESSION_EXISTS), NotFound (UNKNOWN_TOOL_CALL), Invalid (OUTCOME_INVALID),
+// CHILD_UNKNOWN, SESSION_EXISTS, TREE_TOO_LARGE), NotFound (UNKNOWN_TOOL_CALL), Invalid (OUTCOME_INVALID),
 // TooLarge (STATE_SIZE_EXCEEDED).
 type Commit struct {
 	ClaimRef
@@ -45,8 +45,17 @@ func (c Commit) Need() Need {
 	return Need{
 		RunID: c.RunID, MessageIDs: messageIDs(c.Messages), CallIDs: c.callIDs(), CheckpointStep: c.Step,
 		State: len(c.Ops) > 0, StateIfWritten: true, Journal: true,
-		Current: c.suspends(), Calls: c.suspends() || c.fails(), Children: len(c.Children)+len(c.NewChildren) > 0 || slices.ContainsFunc(c.Calls, Call.awaitsChild),
+		LiveBelow: c.liveBelow(),
+		Current:   c.suspends(), Calls: c.suspends() || c.fails(), Children: len(c.Children)+len(c.NewChildren) > 0 || slices.ContainsFunc(c.Calls, Call.awaitsChild),
 	}
+}
+
+// liveBelow returns the bound for Need.LiveBelow.
+func (c Commit) liveBelow() int {
+	if len(c.NewChildren) == 0 {
+		return 0
+	}
+	return c.Limits.Tree
 }
 
 func (c Commit) suspends() bool { return c.Outcome != nil && Status(c.Outcome.Status).Suspended() }

@@ -18,6 +18,7 @@ type Create struct {
 	Tags           []string
 	Metadata       map[string]string
 	State          string // a JSON object
+	MaxTree        int    // for a child: see Limits.Tree
 	ExpiresAt      Millis // 0 for never
 	Now            Millis
 }
@@ -59,6 +60,9 @@ func (c Create) newSession(views []*View) (*Change, error) {
 	if row, known := childOf(parent.Children, c.SessionID); known && row.Location == Remote {
 		return nil, locationFixed(row, Local)
 	}
+	if err := checkTree(parent, 1, c.MaxTree); err != nil {
+		return nil, err
+	}
 	s.RootID, s.Depth = parent.Session.RootID, parent.Session.Depth+1
 	change.newChild = c.childRow(&s)
 	return change, nil
@@ -82,7 +86,9 @@ func (c Create) findParent(views []*View) (*View, error) {
 	if missing {
 		return nil, SessionNotFound(key)
 	}
-	return nil, &IncompleteViewError{[]Target{{key, needParent}}}
+	need := needParent
+	need.LiveBelow = c.MaxTree
+	return nil, &IncompleteViewError{[]Target{{key, need}}}
 }
 
 // childRow returns the new session's record in its parent.

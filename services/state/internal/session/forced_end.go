@@ -31,6 +31,7 @@ func (f forcedEnd) change(v *View) *Change {
 // endRun ends the live run and makes the claim of its owner stale.
 func (f forcedEnd) endRun(v *View, change *Change) {
 	s, r := change.Session, *v.Live
+	change.CutOff = v.Live
 	r.Outcome = Outcome{Status: f.runStatus(), Failure: f.failure}
 	r.Status = r.Outcome.Status
 	r.ExecutorID = ""

@@ -70,5 +70,5 @@ func (n Need) union(m Need) Need {
 // covers reports whether n includes the rows that m needs of a family member.
 func (n Need) covers(m Need) bool {
 	return (n.Current || !m.Current) && (n.Live || !m.Live) && (n.Journal || !m.Journal) &&
-		(n.Calls || !m.Calls) && (n.Children || !m.Children)
+		(n.Calls || !m.Calls) && (n.Children || !m.Children) && n.LiveBelow >= m.LiveBelow
 }

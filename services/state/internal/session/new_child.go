@@ -46,9 +46,23 @@ func (c NewChild) begin(parent *Session, trace *Run, now Millis) *Change {
 	return change
 }
 
+// checkTree gives Conflict (TREE_TOO_LARGE) if the tree would have too many sessions that have not
+// ended. One write may have to end them all.
+func checkTree(v *View, more, most int) error {
+	if live := v.LiveBelow + 1; most > 0 && more > 0 && live+more > most { // the root, and those below it
+		return fault.New(fault.Conflict, "TREE_TOO_LARGE",
+			"%d sessions of the tree have not ended, and %d more would exceed %d; wait until some have ended", live, more, most)
+	}
+	return nil
+}
+
 // beginChildren adds the step's new children to the change. Conflict (SESSION_EXISTS) for an id
-// that the parent has used, (CHILD_UNKNOWN) for a call of a sub-agent without a child.
+// that the parent has used, (CHILD_UNKNOWN) for a call of a sub-agent without a child,
+// (TREE_TOO_LARGE).
 func (c Commit) beginChildren(v *View, change *Change) error {
+	if err := checkTree(v, len(c.NewChildren), c.Limits.Tree); err != nil {
+		return err
+	}
 	for _, child := range c.NewChildren {
 		if _, known := childOf(slices.Concat(v.Children, change.Children), child.SessionID); known {
 			return sessionExists(child.SessionID)

@@ -184,3 +184,22 @@ func TestACompanionThatWaitsForAClientAnswersItsParent(t *testing.T) {
 		}
 	}
 }
+
+func TestATreeMayNotOutgrowItsLimit(t *testing.T) {
+	t.Parallel()
+	for below, fits := range map[int]bool{0: true, 1: true, 2: false} {
+		c, parent := delegation("k", "l"), runningView()
+		c.Limits.Tree, parent.LiveBelow = 4, below
+		if got := c.Need().LiveBelow; got != 4 {
+			t.Fatalf("the step asks for %d sessions, want 4", got)
+		}
+		if _, err := c.decideAlone(parent); fits && err != nil {
+			t.Errorf("beside %d sub-sessions: %v", below, err)
+		} else if !fits {
+			refused(t, err, fault.Conflict, "TREE_TOO_LARGE")
+		}
+	}
+	if got := (Commit{Limits: Limits{Tree: 4}}).Need().LiveBelow; got != 0 {
+		t.Errorf("a step without children asks for %d sessions", got)
+	}
+}

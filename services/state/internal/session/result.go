@@ -22,6 +22,7 @@ type Limits struct {
 	State   int // the custom state as JSON
 	Journal int // the bodies of one journal, since one response carries a claim
 	Waiting int // number of waiting runs
+	Tree    int // number of sessions of a tree that have not ended
 }
 
 // Need lists the rows for Decide.

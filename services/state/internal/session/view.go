@@ -25,6 +25,7 @@ type Need struct {
 	Journal         bool
 	Calls           bool
 	Children        bool
+	LiveBelow       int // the largest number to count up to; 0 for none
 	Tail            Tail
 	Waiting         bool // Waiting, WaitingInput
 	OnBusy          bool
@@ -59,6 +60,7 @@ type View struct {
 	Calls              []Call       // the session's calls that are unconsumed, or have an unreported late answer; by creation time, then id
 	NamedCalls         []Call       // existing calls of Need.CallIDs in the family; by id
 	Children           []Child      // by session id
+	LiveBelow          int          // the tree's sessions below its root that have not ended, at most Need.LiveBelow
 	Tail               []Message    // in the order of the conversation
 	Waiting            []WaitingRun // in the order in which they will begin
 	WaitingInput       *RunInput    // of the first waiting run

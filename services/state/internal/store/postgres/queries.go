@@ -101,6 +101,9 @@ var (
 		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = v.tenant AND root_id = s.root_id
 			AND call_id >= v.call_id AND call_id <= v.call_id ORDER BY call_id LIMIT 1) c
 		ORDER BY c.call_id`)
+	readLiveBelow = forViews(`b.live`, keyed("most bigint"), joinAll("s", "sessions", "")+`
+		CROSS JOIN LATERAL (SELECT count(*) AS live FROM (SELECT 1 FROM sessions WHERE tenant = v.tenant AND root_id = s.root_id
+			AND parent_id <> '' AND status NOT IN ('completed', 'failed') LIMIT v.most) below) b`)
 	readChildren = forViews(childColumns.Select("c"), keyed(""), joinAll("c", "sub_sessions", "")+`
 		ORDER BY v.n, c.child_id`)
 

@@ -211,6 +211,11 @@ func (r *reader) calls() {
 	r.readCalls(readNamed, byNames(func(n *session.Need) []string { return n.CallIDs }), func(s *loadedSession, c *session.Call) {
 		s.view.NamedCalls = append(s.view.NamedCalls, *c)
 	})
+	read(r, readLiveBelow, func(l *lookup, s *loadedSession) {
+		if most := s.Need.LiveBelow; most > 0 {
+			l.add(s).more(int64(most))
+		}
+	}, single[int64], func(s *loadedSession, live *int64) { s.view.LiveBelow = int(*live) })
 	read(r, readChildren, ifNeeded(func(n *session.Need) bool { return n.Children }), childColumns.Destinations, func(s *loadedSession, c *session.Child) {
 		s.view.Children = append(s.view.Children, *c)
 	})

@@ -196,11 +196,19 @@ func loadCalls(ctx context.Context, c *connection, key session.Key, need session
 			return err
 		}
 	}
+	if need.LiveBelow > 0 {
+		if _, err := c.queryRow(ctx, countLiveBelow, arguments(key.Tenant, v.Session.RootID, need.LiveBelow), &v.LiveBelow); err != nil {
+			return err
+		}
+	}
 	if need.Children {
 		v.Children, err = readChildren(ctx, c, key)
 	}
 	return err
 }
+
+const countLiveBelow = `SELECT count(*) FROM (SELECT 1 FROM sessions
+	WHERE tenant = ? AND root_id = ? AND parent_id <> '' AND status NOT IN ('completed', 'failed') LIMIT 0 + ?)`
 
 func loadState(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
 	if need.State || need.StateIfWritten && v.Journal.HasStateWrites() {

@@ -68,6 +68,28 @@ var families = []suiteCase{
 			h.Errorf("got %d children, %+v", len(root.Children), root.Session)
 		}
 	}},
+	{"the sessions of a tree are limited until they end", func(h *harness) {
+		h.create(h.createOf(at("root")))
+		child := func(id, parent string) session.Create {
+			c := h.createOf(at(id))
+			c.ParentID, c.MaxTree = parent, 4
+			return c
+		}
+		h.create(child("a", "root"))
+		h.create(child("b", "a"))
+		h.create(child("c", "b"))
+		for _, parent := range []string{"root", "c"} {
+			_, err := h.tryCreate(child("d", parent))
+			h.refuses(err, fault.Conflict, "TREE_TOO_LARGE")
+		}
+		h.create(h.createOf(at("another root")))
+		h.create(child("its child", "another root"))
+		_, err := h.setStatus(session.SetStatus{Key: at("c"), Status: session.Completed, Now: h.now})
+		h.must(err)
+		h.create(child("d", "b"))
+		_, err = h.tryCreate(child("e", "root"))
+		h.refuses(err, fault.Conflict, "TREE_TOO_LARGE")
+	}},
 	{"a family is listed parents first", func(h *harness) {
 		h.startTree()
 		for _, want := range []struct {
