@@ -96,7 +96,7 @@ func TestCompanionsRememberWhereverAnExecutorDies(t *testing.T) {
 			t.Errorf("%d companions, want 2", n)
 		}
 		p.verifyOnce()
-	}, failBefore, failAfter, dieBefore, dieAfter)
+	}, failAfter, dieBefore, dieAfter)
 }
 
 func TestACompanionThatWaitsForAClientIsReportedAsSuspended(t *testing.T) {
