@@ -29,6 +29,8 @@ models:
       models:
         demo:
           rules:
+            - when: {lastUser: '^tell me a slow story$'}
+              reply: [{text: 'STORY', chunk: 1 word, delay: 300ms}]
             - when: {lastUser: '^tell me a story$'}
               reply: [{text: 'STORY', chunk: 1 word, delay: DELAY}]
 

@@ -172,6 +172,21 @@ func (a *app) traffic(session string) string {
 	return all.String()
 }
 
+// resumes returns how many requests for a running answer have been answered.
+func (a *app) resumes(session string) (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range a.record(session).wire {
+		e.mu.Lock()
+		request, answer, _ := strings.Cut(e.text.String(), "\n")
+		if strings.HasPrefix(request, "GET ") && strings.TrimSpace(answer) != "" {
+			n++
+		}
+		e.mu.Unlock()
+	}
+	return n
+}
+
 // breakNext breaks the connection of the session's next request to /chat once the gateway has begun its answer.
 func (a *app) breakNext(session string, how cut) {
 	a.mu.Lock()

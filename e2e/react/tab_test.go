@@ -55,8 +55,9 @@ func (w *world) newChat(t *testing.T) *chat {
 	return &chat{world: w, t: t, session: name, agent: "demo"}
 }
 
-// open opens the page in a tab of the test's browser profile. server is the address of the app if it is not the
-// usual one; extra is added to the query.
+// open opens the page in a tab of the test's browser profile, and waits until the page has asked for a running answer:
+// a later answer would be sent to it twice. server is the address of the app if it is not the usual one; extra is added
+// to the query.
 func (c *chat) open(server string, extra ...string) *tab {
 	c.t.Helper()
 	c.tabs++
@@ -70,8 +71,14 @@ func (c *chat) open(server string, extra ...string) *tab {
 	if c.app.posts(c.session) != "" {
 		address += "#begun"
 	}
+	before := c.app.resumes(c.session)
 	c.browser.do(c.t, command{Do: "open", Tab: b.name, Profile: c.session, URL: address}, nil)
 	c.t.Cleanup(func() { b.close() })
+	if !query.Has("gateway") { // the app does not see those requests
+		harness.WaitFor(c.t, shownLimit, b.name+" to ask for a running answer", func() (bool, string) {
+			return c.app.resumes(c.session) > before, c.app.traffic(c.session)
+		})
+	}
 	return b
 }
 

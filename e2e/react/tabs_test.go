@@ -9,6 +9,7 @@ import (
 // tabs test one tab while something happens in another.
 var tabs = map[string]func(*testing.T, *chat){
 	"a tab that was cut has the end that another one has seen": func(t *testing.T, c *chat) {
+		const tellStory = "tell me a slow story" // a second tab opens in the middle, on a busy machine too
 		c.lost = true
 		proxy := harness.StartProxy(t, c.app.url[len("http://"):])
 		lost := c.open(proxy.URL)
