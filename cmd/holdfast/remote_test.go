@@ -172,3 +172,26 @@ func (r *running) subSession(t *testing.T, session string) string {
 	t.Fatalf("the session %s has no sub-agent", session)
 	return ""
 }
+
+func TestAnInterruptedRemoteAgentIsResumed(t *testing.T) {
+	t.Parallel()
+	here, there := startWithRemote(t)
+	c := client.New(client.Config{URL: here.url})
+	if _, err := c.Start(t.Context(), &agentv1.StartRequest{SessionId: "s", AgentType: "slow", Message: "slow"}); err != nil {
+		t.Fatal(err)
+	}
+	far := remoteSession(t, here, "s")
+	here.do(t, http.MethodPost, "/chat/s/interrupt", "")
+	here.waitStatus(t, "s", "interrupted")
+	there.waitStatus(t, far, "interrupted")
+	if _, err := c.Resume(t.Context(), &agentv1.ResumeRequest{SessionId: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	there.waitStatus(t, far, "active")
+	if n := strings.Count(there.do(t, http.MethodGet, "/messages?sessionId="+far, ""), `"role":"user"`); n != 1 {
+		t.Errorf("the session there has %d messages of users, want 1", n)
+	}
+	here.do(t, http.MethodPost, "/chat/s/abort", "")
+	there.waitStatus(t, far, "failed")
+	here.waitStatus(t, "s", "failed")
+}

@@ -26,12 +26,16 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
+// MaxStepBytes bounds the chunks of a step. They stay in memory until the step is committed.
+const MaxStepBytes = 8 << 20
+
 // Mirror copies the chunks of one remote session into steps. It is for one goroutine.
 type Mirror struct {
 	localID func(callID string) string
 	after   int32 // remote steps up to this one are committed here
 
 	step    int32 // the remote step in flight; 0 for none
+	bytes   int   // of its chunks
 	parts   []agent.Part
 	calls   map[string]int    // index into parts, by local id
 	texts   map[string]string // arguments so far, by local id
@@ -49,12 +53,15 @@ func NewMirror(after int32, localID func(callID string) string) *Mirror {
 
 // Void drops the step in flight: its chunks were void, or it is committed.
 func (m *Mirror) Void() {
-	m.step, m.parts, m.results = 0, nil, nil
+	m.step, m.bytes, m.parts, m.results = 0, 0, nil, nil
 	m.calls, m.texts, m.waiting = map[string]int{}, map[string]string{}, map[string]bool{}
 }
 
 // InFlight reports whether a step has begun and is not committed.
 func (m *Mirror) InFlight() bool { return m.step != 0 }
+
+// TooLarge reports whether the step in flight has more than MaxStepBytes.
+func (m *Mirror) TooLarge() bool { return m.bytes > MaxStepBytes }
 
 // Add takes the next chunk. It returns the chunk for readers here, nil for none, and reports whether it commits the
 // step in flight.
@@ -62,6 +69,7 @@ func (m *Mirror) Add(c *eventv1.Chunk) (shown *eventv1.Chunk, committed bool) {
 	if c.GetStep() <= m.after {
 		return nil, false
 	}
+	m.bytes += proto.Size(c)
 	shown = &eventv1.Chunk{Event: proto.CloneOf(c).GetEvent()}
 	switch e := shown.GetEvent().(type) {
 	case *eventv1.Chunk_StepCommitted:

@@ -125,6 +125,21 @@ func TestAStepWaitsForTheClientsOfItsOpenCalls(t *testing.T) {
 	}
 }
 
+func TestAStepHasALimit(t *testing.T) {
+	t.Parallel()
+	m := newMirror(0)
+	delta := strings.Repeat("x", remote.MaxStepBytes/2-100)
+	if play(m, text(1, delta), text(1, delta)); m.TooLarge() {
+		t.Error("a step below the limit is too large")
+	}
+	if play(m, text(1, strings.Repeat("x", 200))); !m.TooLarge() {
+		t.Error("a step above the limit is not too large")
+	}
+	if play(m, committed(1)); m.TooLarge() {
+		t.Error("the next step has begun with the size of the last one")
+	}
+}
+
 func TestIDsOfACopyAreItsOwn(t *testing.T) {
 	t.Parallel()
 	one, other := loop.Run{Tenant: "t", SessionID: "one", RunID: "r"}, loop.Run{Tenant: "t", SessionID: "other", RunID: "r"}

@@ -44,12 +44,16 @@ type remoteProgress struct {
 // errEndedOutside means that the run was ended by somebody else than this executor, or has another owner.
 var errEndedOutside = errors.New("the run is no longer this executor's")
 
+var errStepTooLarge = fault.New(fault.TooLarge, "STEP_TOO_LARGE", "a step of the remote agent is larger than %d bytes", remote.MaxStepBytes)
+
 // remoteRun executes a run of a remote agent: see package remote. One goroutine owns it.
 type remoteRun struct {
 	*runner
 	client   *client.Client
 	agent    agent.Remote
 	session  string // there
+	message  string // of the users, for this run; empty for none
+	question string // the newest of the users in the conversation
 	progress remoteProgress
 	mirror   *remote.Mirror
 	held     *remote.Step       // a committed step there with calls for a client: the next commit here
@@ -69,11 +73,17 @@ func (r *runner) executeRemote(ctx context.Context) error {
 	if err := r.loadState(); err != nil {
 		return err
 	}
-	r.claim.Messages = slices.Clone(r.claim.GetMessages())
+	if refusal := r.hooks.beforeRun(ctx, r.claimed.run.GetStepCount() > 0); refusal != nil {
+		return r.fail(ctx, *refusal)
+	}
+	message, question, err := r.usersMessages(ctx)
+	if err != nil {
+		return err
+	}
 	definition := *r.code.agent.Remote
 	m := &remoteRun{
-		runner: r, agent: definition, session: remote.SessionID(r.claimed.plannerRun()),
-		client: client.New(client.Config{URL: definition.URL, Key: definition.Key, HTTP: model.HTTPClient(nil), Patience: r.config.RemotePatience}),
+		runner: r, agent: definition, session: remote.SessionID(r.claimed.plannerRun()), message: message, question: question,
+		client: client.New(client.Config{URL: definition.URL, Key: definition.Key, HTTP: r.peers.HTTP, Patience: r.config.RemotePatience}),
 	}
 	if text, err := json.Marshal(r.writes.state[progressKey]); err == nil {
 		_ = json.Unmarshal(text, &m.progress) // nothing before the first step
@@ -81,7 +91,7 @@ func (r *runner) executeRemote(ctx context.Context) error {
 	owned, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	go m.watchOwner(owned, lose)
-	err := m.copyAll(owned)
+	err = m.copyAll(owned)
 	if errors.Is(context.Cause(owned), errEndedOutside) || isLost(err) {
 		m.stopOwed(ctx)
 		return fault.New(fault.Stale, "EPOCH_STALE", "%v", errEndedOutside)
@@ -130,19 +140,19 @@ func (m *remoteRun) copyRun(ctx context.Context, run string) (next string, done 
 		case <-cuttable.Done():
 		}
 	}()
-	last, err := m.follow(cuttable, run)
-	if err == nil && !last.paused && m.held != nil {
-		if failed := m.commitHeld(cuttable); failed != nil {
-			err = commitError{failed}
+	last, err := m.follow(ctx, cuttable, run)
+	switch {
+	case err != nil:
+		return "", isCommitError(err), err
+	case last.paused:
+		return m.afterPause(ctx, cuttable, run)
+	}
+	if m.held != nil {
+		if err := m.commitHeld(ctx); err != nil {
+			return "", true, err
 		}
 	}
-	if err != nil {
-		return "", isCommitError(err) && cuttable.Err() == nil, err
-	}
-	if !last.paused {
-		return "", true, m.finishRemote(ctx, last.outcome)
-	}
-	return m.afterPause(cuttable, run)
+	return "", true, m.finishRemote(ctx, last.outcome)
 }
 
 // commitError is an error of the services here. Other errors come from the other Holdfast.
@@ -155,19 +165,23 @@ func isCommitError(err error) bool {
 	return ok
 }
 
-// follow copies the chunks of a run there, and commits its steps here.
-func (m *remoteRun) follow(ctx context.Context, run string) (remoteEnd, error) {
+// follow copies the chunks of a run there, and commits its steps here. cuttable ends with a stop.
+func (m *remoteRun) follow(ctx, cuttable context.Context, run string) (remoteEnd, error) {
 	if m.mirror != nil {
 		m.void()
 	}
 	m.held, m.mirror = nil, remote.NewMirror(m.progress.Step, func(id string) string { return remote.CallID(m.claimed.plannerRun(), id) })
-	for frame, err := range m.client.Follow(ctx, &agentv1.StreamRequest{SessionId: m.session, RunId: run}) {
+	for frame, err := range m.client.Follow(cuttable, &agentv1.StreamRequest{SessionId: m.session, RunId: run}) {
 		if err != nil {
 			return remoteEnd{}, err
 		}
 		switch {
 		case frame.GetChunk() != nil:
-			if err := m.copyChunk(ctx, run, frame.GetChunk()); err != nil {
+			err := m.copyChunk(ctx, run, frame.GetChunk())
+			if errors.Is(err, errStepTooLarge) {
+				return remoteEnd{}, err
+			}
+			if err != nil {
 				return remoteEnd{}, commitError{err}
 			}
 		case frame.GetRewound() != nil:
@@ -201,6 +215,9 @@ func (m *remoteRun) copyChunk(ctx context.Context, run string, c *agentv1.Chunk)
 		return nil
 	}
 	shown, committed := m.mirror.Add(c.GetChunk())
+	if m.mirror.TooLarge() {
+		return errStepTooLarge
+	}
 	if shown != nil {
 		if err := m.view.show(ctx, m.step+1, shown); err != nil {
 			return err
@@ -252,7 +269,7 @@ func (m *remoteRun) commitCopy(ctx context.Context, c loop.Commit) error {
 		return err
 	}
 	m.writes.addHook(c.Step, []agent.Op{{Key: progressKey, Kind: agent.OpReplace, Value: progress}})
-	if err := m.commitStep(context.WithoutCancel(ctx), c); err != nil {
+	if err := m.commitStep(ctx, c); err != nil {
 		return err
 	}
 	m.held, m.consumed, m.results = nil, nil, nil
@@ -278,10 +295,10 @@ func failedRemotely(text, code string) loop.Outcome {
 
 // afterPause waits until the remote session continues with another run, or waits for a client. Then the run here
 // waits for the client too.
-func (m *remoteRun) afterPause(ctx context.Context, run string) (next string, done bool, err error) {
+func (m *remoteRun) afterPause(ctx, cuttable context.Context, run string) (next string, done bool, err error) {
 	deadline := m.peers.Now().Add(m.config.RemotePatience)
 	for {
-		call, cancel := context.WithTimeout(ctx, m.config.CallTimeout)
+		call, cancel := context.WithTimeout(cuttable, m.config.CallTimeout)
 		found, err := m.client.Get(call, m.session)
 		cancel()
 		if err == nil {
@@ -299,7 +316,7 @@ func (m *remoteRun) afterPause(ctx context.Context, run string) (next string, do
 			}
 			continue
 		case found.GetRunId() != run:
-			next, err := m.runAfter(ctx, run, found.GetRunId())
+			next, err := m.runAfter(cuttable, run, found.GetRunId())
 			return next, false, err
 		case m.held != nil:
 			own := slices.DeleteFunc(found.GetPendingCalls(), func(p *agentv1.PendingCall) bool { return p.GetSessionId() != m.session })
@@ -317,8 +334,8 @@ func (m *remoteRun) afterPause(ctx context.Context, run string) (next string, do
 		case found.GetStatus() == "failed":
 			return "", true, m.finishRemote(ctx, failedRemotely(found.GetError(), found.GetErrorCode()))
 		}
-		if !sleep(ctx, pausedInterval) {
-			return "", false, context.Cause(ctx)
+		if !sleep(cuttable, pausedInterval) {
+			return "", false, context.Cause(cuttable)
 		}
 	}
 }

@@ -1,14 +1,18 @@
 package worker
 
 import (
+	"cmp"
 	"context"
-	"slices"
+	"net/http"
 	"strings"
+
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
 // isRefusal reports whether the other Holdfast has answered, and would answer the same again.
@@ -35,47 +39,66 @@ func (m *remoteRun) begin(ctx context.Context) (run string, err error) {
 }
 
 func (m *remoteRun) request(ctx context.Context) (run string, err error) {
-	entry := m.claimed.run.GetEntry()
-	if entry == statev1.RunEntry_RUN_ENTRY_CONTINUATION {
+	switch entry := m.claimed.run.GetEntry(); entry { //nolint:exhaustive // the others start
+	case statev1.RunEntry_RUN_ENTRY_CONTINUATION:
 		return m.answer(ctx)
-	}
-	if entry == statev1.RunEntry_RUN_ENTRY_RESUME && m.progress.Run != "" {
-		resumed, err := m.client.Resume(ctx, &agentv1.ResumeRequest{SessionId: m.session, Message: m.message(), RequestKey: m.claimed.ref.GetRunId()})
+	case statev1.RunEntry_RUN_ENTRY_RESUME:
+		resumed, err := m.client.Resume(ctx, &agentv1.ResumeRequest{SessionId: m.session, Message: m.message, RequestKey: m.claimed.ref.GetRunId()})
 		switch fault.ReasonOf(err) {
-		case "":
-			return resumed.GetRunId(), nil
+		case "SESSION_NOT_FOUND": // the stop came before the start there
 		case "SESSION_COMPLETED", "SESSION_BUSY", "SESSION_SUSPENDED": // the stop came too late there
 			return m.answer(ctx)
+		default:
+			return resumed.GetRunId(), err
 		}
-		return "", err
 	}
 	started, err := m.client.Start(ctx, &agentv1.StartRequest{
-		SessionId: m.session, AgentType: m.agent.Agent, Message: m.message(), RequestKey: m.claimed.ref.GetRunId(),
+		SessionId: m.session, AgentType: m.agent.Agent, Message: cmp.Or(m.message, m.question), RequestKey: m.claimed.ref.GetRunId(),
 		TimeoutMs: m.recorder.remaining(m.peers.Now()),
 	})
 	return started.GetRunId(), err
 }
 
-// message returns the texts of the users' messages that the run answers.
-func (m *remoteRun) message() string {
-	var texts []string
-	stored := m.claim.GetMessages()
-	for i := len(stored) - 1; i >= 0 && isUserMessage(stored[i]); i-- {
-		texts = append(texts, textOf(stored[i]))
+// usersMessages returns the texts of the users' messages with which the run began, empty for none, and those of the
+// newest ones in the conversation.
+func (r *runner) usersMessages(ctx context.Context) (own, newest string, err error) {
+	stored, err := conversation{claimed: r.claimed, sessions: r.peers.Sessions, timeout: r.config.CallTimeout}.load(ctx, r.claim.GetMessages())
+	if err != nil {
+		return "", "", err
 	}
-	slices.Reverse(texts)
+	transcript, err := toTranscript(stored)
+	if err != nil {
+		return "", "", err
+	}
+	begin := min(int(r.claimed.run.GetStartMessageCount()), len(transcript))
+	return joinUsers(transcript[begin:]), joinUsers(transcript[beginOfTurn(transcript, len(transcript)):]), nil
+}
+
+// joinUsers returns the texts of the users' messages.
+func joinUsers(messages []agent.Message) string {
+	var texts []string
+	for _, m := range messages {
+		if m.Role == agent.RoleUser {
+			texts = append(texts, m.Text())
+		}
+	}
 	return strings.Join(texts, "\n\n")
 }
 
-func isUserMessage(s *statev1.StoredMessage) bool {
-	message, err := toMessage(s.GetMessage())
-	return err == nil && message.Role == agent.RoleUser
+// newRemoteHTTP returns an HTTP client for the gateways of others. Requests have the trace context of the run.
+func newRemoteHTTP() *http.Client {
+	c := model.HTTPClient(nil)
+	c.Transport = traced{c.Transport}
+	return c
 }
 
-func textOf(s *statev1.StoredMessage) string {
-	message, err := toMessage(s.GetMessage())
-	if err != nil {
-		return ""
-	}
-	return message.Text()
+// traced adds the trace context to requests.
+type traced struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t traced) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx := r.Context()
+	r = r.Clone(ctx)
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
+	return t.next.RoundTrip(r)
 }

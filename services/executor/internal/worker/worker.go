@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -70,7 +71,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Peers are the worker's dependencies. All fields but Passed are required.
+// Peers are the worker's dependencies. All fields but HTTP and Passed are required.
 type Peers struct {
 	ExecutorID string // unique to the process
 	Work       statev1.WorkServiceClient
@@ -78,6 +79,7 @@ type Peers struct {
 	Runs       statev1.RunServiceClient
 	Stream     streamv2.StreamServiceClient
 	Agents     catalog.Catalog
+	HTTP       *http.Client // for remote agents; nil means one that passes on the trace context
 	Log        *slog.Logger
 	Tracer     trace.Tracer
 	Now        func() time.Time
@@ -129,6 +131,9 @@ type hold struct {
 func New(c Config, p Peers) *Worker {
 	if p.Passed == nil {
 		p.Passed = func(context.Context, Point) {}
+	}
+	if p.HTTP == nil {
+		p.HTTP = newRemoteHTTP()
 	}
 	return &Worker{
 		config:  c.withDefaults(),
