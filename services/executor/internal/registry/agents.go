@@ -27,7 +27,7 @@ type AgentsConfig struct {
 	NotesDir    string        `env:"HOLDFAST_EXECUTOR_NOTES_DIR" doc:"folder where the tools note and note_once write; without it they do not exist"`
 
 	FileEnv    []string `env:"HOLDFAST_EXECUTOR_FILE_ENV" envDefault:"*_KEY,*_TOKEN" doc:"environment variables that YAML may name, separated by commas: names, with * for any part; never those of Holdfast"`
-	ModelHosts []string `env:"HOLDFAST_EXECUTOR_MODEL_HOSTS" doc:"hosts that a baseURL in YAML may be on, separated by commas: names, *.suffix or addresses, each with :port or for all ports; when empty the provider's own and this machine"`
+	ModelHosts []string `env:"HOLDFAST_EXECUTOR_MODEL_HOSTS" doc:"hosts that a baseURL or the url of a remote agent in YAML may be on, separated by commas: names, *.suffix or addresses, each with :port or for all ports; when empty the provider's own and this machine"`
 
 	MCPCommands      []string `env:"HOLDFAST_EXECUTOR_MCP_COMMANDS" doc:"programs that MCP servers in YAML may be, separated by commas: names that PATH leads to, as npx, and absolute paths; none when empty"`
 	ToolHosts        []string `env:"HOLDFAST_EXECUTOR_TOOL_HOSTS" doc:"hosts that HTTP tools and MCP servers in YAML may be on, separated by commas: names, *.suffix or addresses, each with :port or for all ports; none when empty"`

@@ -77,7 +77,7 @@ func (l *loader) openModel(s agents.Settings) (model.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m, l.config.checkBaseURL(s.BaseURL, remote.baseURL)
+	return m, l.config.checkHost("baseURL", s.BaseURL, remote.baseURL)
 }
 
 // openRemote checks the address of another Holdfast in a file, and returns its API key.
@@ -91,14 +91,14 @@ func (l *loader) openRemote(address, keyVariable string) (key string, err error)
 			return "", fmt.Errorf("the environment variable %s is not set; it must hold the API key", keyVariable)
 		}
 	}
-	return key, l.config.checkBaseURL(address, "")
+	return key, l.config.checkHost("url", address, "")
 }
 
-// checkBaseURL returns an error unless the base URL in a file is empty, on the provider's own
+// checkHost returns an error unless the address in a field of a file is empty, on the provider's own
 // host, on this machine, or on a host of HOLDFAST_EXECUTOR_MODEL_HOSTS.
-func (c AgentsConfig) checkBaseURL(baseURL, providersOwn string) error {
-	u, err := url.Parse(baseURL)
-	if err != nil || baseURL == "" {
+func (c AgentsConfig) checkHost(field, inFile, providersOwn string) error {
+	u, err := url.Parse(inFile)
+	if err != nil || inFile == "" {
 		return err
 	}
 	own, err := url.Parse(providersOwn)
@@ -110,7 +110,7 @@ func (c AgentsConfig) checkBaseURL(baseURL, providersOwn string) error {
 		return nil
 	}
 	if err := c.modelHosts().Allows(u); err != nil {
-		return fmt.Errorf("baseURL: %w; HOLDFAST_EXECUTOR_MODEL_HOSTS lists the hosts of models", err)
+		return fmt.Errorf("%s: %w; HOLDFAST_EXECUTOR_MODEL_HOSTS lists the hosts of models and of remote agents", field, err)
 	}
 	return nil
 }

@@ -46,6 +46,23 @@ func TestAFileSendsKeysOnlyWhereItMay(t *testing.T) {
 	}
 }
 
+func TestAFileReachesOnlyAllowedRemoteAgents(t *testing.T) {
+	t.Parallel()
+	for remote, want := range map[string]string{
+		`{url: "https://good.example", agent: b, apiKeyEnv: MY_KEY}`:                "",
+		`{url: "http://localhost:9", agent: b}`:                                     "",
+		`{url: "https://evil.example", agent: b}`:                                   `url: the host "evil.example" is not on the list of allowed hosts`,
+		`{url: "https://good.example", agent: b, apiKeyEnv: AWS_SECRET}`:            `files may not name the variable "AWS_SECRET"`,
+		`{url: "https://good.example", agent: b, apiKeyEnv: HOLDFAST_INTERNAL_KEY}`: "files may not name the variable",
+		`{url: "https://good.example", agent: b, apiKeyEnv: NONE_KEY}`:              "the environment variable NONE_KEY is not set",
+	} {
+		_, err := parse("agents: [{name: a, remote: "+remote+"}]\n", "HOLDFAST_EXECUTOR_MODEL_HOSTS=good.example")
+		if want == "" && err != nil || want != "" && (fault.ReasonOf(err) != "AGENTS_INVALID" || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: error = %v, want %q", remote, err, want)
+		}
+	}
+}
+
 func TestTheCustomaryKeyStaysWithItsProvider(t *testing.T) {
 	t.Parallel()
 	for settings, want := range map[string]string{"": "", ", apiKeyEnv: MY_KEY": "Bearer mine", ", apiKeyEnv: OPENAI_API_KEY": "Bearer custom"} {
