@@ -37,7 +37,7 @@ units: ## Run only the tests inside the processes, with the race detector
 	go test $(RACE) -vet=all -shuffle=on -p 3 -timeout 30m . ./deploy/... ./examples/... ./pkg/... ./proto/... ./services/...
 
 e2e: setup ## Run only the black-box tests over real processes
-	go test -count=1 -vet=all -shuffle=on -p 4 -timeout 30m ./cmd/... ./e2e/... ./services/executor/internal/worker
+	go test -count=1 -vet=all -shuffle=on -p 3 -timeout 30m ./cmd/... ./e2e/... ./services/executor/internal/worker
 
 # One package at a time: each keeps the machine busy.
 torture: setup ## Run the tests under faults and of random histories for long, up to an hour

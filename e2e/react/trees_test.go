@@ -17,7 +17,7 @@ func managed(what, state, outcome string) string {
 
 // trees test conversations with sub-agents.
 var trees = map[string]func(*testing.T, *chat){
-	"an approval two levels down is answered in the page through reloads": func(t *testing.T, c *chat) {
+	"an approval two levels down is answered in the page through reloads": func(_ *testing.T, c *chat) {
 		const what = "agreed"
 		c.agent = "boss"
 		tab := c.open("")
@@ -32,12 +32,10 @@ var trees = map[string]func(*testing.T, *chat){
 		const answer = "The clerk says: It is done."
 		done := []string{user(what), agent(managed(what, "output-available", fmt.Sprintf("%q", answer)), subAgent, subAgent, text("The manager says: "+answer))}
 		tab.checkStored(done...)
-		live := shownSubAgents(tab.look().Messages)
+		live := shownSubAgents(tab.until("both sub-agents at the end", func(l look) bool { return l.Status == "ready" && len(shownSubAgents(l.Messages)) == 2 }).Messages)
 		tab.reload()
 		tab.checkStored(done...)
-		if stored := shownSubAgents(tab.look().Messages); !slices.Equal(live, stored) {
-			t.Errorf("the page shows %q, and after a reload %q", live, stored)
-		}
+		tab.until(fmt.Sprintf("the sub-agents %q as before the reload", live), func(l look) bool { return slices.Equal(live, shownSubAgents(l.Messages)) })
 		c.checkNotes(what, 1)
 		c.checkPosts(said, continued)
 	},
