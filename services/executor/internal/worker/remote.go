@@ -117,7 +117,7 @@ func (m *remoteRun) copyAll(ctx context.Context) error {
 			return context.Cause(ctx)
 		case m.stopper.hasNew():
 			if err := m.deliverStop(ctx); err != nil {
-				return m.finishRemote(ctx, m.stopped.Outcome())
+				return m.finishUndelivered(ctx)
 			}
 		case err != nil:
 			return m.failLost(ctx, err)

@@ -121,7 +121,8 @@ func (m *remoteRun) submit(ctx context.Context, p *agentv1.PendingCall, a *state
 	default:
 		_, err = m.client.SubmitResult(ctx, call, json.RawMessage(a.GetResult()))
 	}
-	if fault.ReasonOf(err) == "UNKNOWN_TOOL_CALL" { // answered meanwhile
+	switch fault.ReasonOf(err) {
+	case "UNKNOWN_TOOL_CALL", "OWNER_NOT_CONTINUABLE": // answered or ended meanwhile, and the copy shows how
 		return nil
 	}
 	return err

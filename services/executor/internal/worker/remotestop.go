@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// watchOwner ends the context of the run when the session has another epoch: an owner is told of a stop, but not of
-// the end of a run from outside, as by the failure of its parent.
+// watchOwner ends the context of the run when the session has another epoch. The state service also sends a stop when
+// it ends a run from outside, as by the failure of its parent, but that may be lost.
 func (m *remoteRun) watchOwner(ctx context.Context, lose context.CancelCauseFunc) {
 	ticks := time.NewTicker(ownerInterval)
 	defer ticks.Stop()
@@ -45,8 +45,8 @@ func (m *remoteRun) failLost(ctx context.Context, err error) error {
 	if isCommitError(err) {
 		return err
 	}
-	if m.stopper.hasNew() {
-		_ = m.deliverStop(ctx) // it has logged its error, and the run ends
+	if m.stopper.hasNew() && m.deliverStop(ctx) != nil {
+		return m.finishUndelivered(ctx)
 	}
 	switch {
 	case m.stopped != nil:
@@ -71,6 +71,18 @@ func (m *remoteRun) deliverStop(ctx context.Context) error {
 		m.log.ErrorContext(ctx, "the remote agent could not be stopped; it may go on", "url", m.agent.URL, "session", m.session, "error", err)
 	}
 	return err
+}
+
+// finishUndelivered ends the run here after a stop that could not be delivered. An executor that stops leaves the
+// delivery to the next owner of the run.
+func (m *remoteRun) finishUndelivered(ctx context.Context) error {
+	switch {
+	case isClosed(m.draining):
+		return errDraining
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return m.finishRemote(ctx, m.stopped.Outcome())
 }
 
 // stopOwed stops the remote session of a run that was ended from outside. If another executor has the run, it goes on.

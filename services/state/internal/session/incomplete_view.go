@@ -54,6 +54,7 @@ func (n Need) union(m Need) Need {
 	n.Journal = n.Journal || m.Journal
 	n.Calls = n.Calls || m.Calls
 	n.Children = n.Children || m.Children
+	n.LiveBelow = max(n.LiveBelow, m.LiveBelow)
 	n.State = n.State || m.State
 	n.Waiting = n.Waiting || m.Waiting
 	n.OnBusy = n.OnBusy || m.OnBusy
