@@ -67,8 +67,9 @@ type ToolResult struct {
 	// Result is a JSON value. It may be nil if the call failed.
 	Result  json.RawMessage
 	Success bool
-	// Error is why the call failed, for the model and for users.
-	Error string
+	// Error is why the call failed, for the model, and for users unless PublicError replaces it.
+	Error       string
+	PublicError string
 	// Synthetic reports that the runtime wrote the result, not the tool.
 	Synthetic bool
 }

@@ -1700,7 +1700,7 @@ type ToolEnd struct {
 	ToolName   string                 `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
 	Result     string                 `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"`
 	Success    bool                   `protobuf:"varint,4,opt,name=success,proto3" json:"success,omitempty"`
-	// Why it failed, for the model and the user; empty on success.
+	// Why it failed, for users: the model may see more. Empty on success.
 	Error         string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

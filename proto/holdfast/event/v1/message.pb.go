@@ -509,7 +509,9 @@ type ToolResultPart struct {
 	// The runtime wrote the result, not the tool: not executed, timed out, outcome unknown.
 	Synthetic bool `protobuf:"varint,6,opt,name=synthetic,proto3" json:"synthetic,omitempty"`
 	// The decision on the call's approval, if there was one. A rejected call has not run.
-	Approval      *ApprovalVerdict `protobuf:"bytes,7,opt,name=approval,proto3" json:"approval,omitempty"`
+	Approval *ApprovalVerdict `protobuf:"bytes,7,opt,name=approval,proto3" json:"approval,omitempty"`
+	// What clients see in place of `error`, which is for the model. Empty: they see `error`.
+	PublicError   string `protobuf:"bytes,8,opt,name=public_error,json=publicError,proto3" json:"public_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -591,6 +593,13 @@ func (x *ToolResultPart) GetApproval() *ApprovalVerdict {
 		return x.Approval
 	}
 	return nil
+}
+
+func (x *ToolResultPart) GetPublicError() string {
+	if x != nil {
+		return x.PublicError
+	}
+	return ""
 }
 
 type ApprovalVerdict struct {
@@ -754,7 +763,7 @@ const file_holdfast_event_v1_message_proto_rawDesc = "" +
 	"toolCallId\x12\x1b\n" +
 	"\ttool_name\x18\x02 \x01(\tR\btoolName\x12\"\n" +
 	"\targuments\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\targuments\x12\x18\n" +
-	"\adynamic\x18\x04 \x01(\bR\adynamic\"\xfb\x01\n" +
+	"\adynamic\x18\x04 \x01(\bR\adynamic\"\x9e\x02\n" +
 	"\x0eToolResultPart\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1b\n" +
@@ -763,7 +772,8 @@ const file_holdfast_event_v1_message_proto_rawDesc = "" +
 	"\asuccess\x18\x04 \x01(\bR\asuccess\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x12\x1c\n" +
 	"\tsynthetic\x18\x06 \x01(\bR\tsynthetic\x12>\n" +
-	"\bapproval\x18\a \x01(\v2\".holdfast.event.v1.ApprovalVerdictR\bapproval\"f\n" +
+	"\bapproval\x18\a \x01(\v2\".holdfast.event.v1.ApprovalVerdictR\bapproval\x12!\n" +
+	"\fpublic_error\x18\b \x01(\tR\vpublicError\"f\n" +
 	"\x0fApprovalVerdict\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x1a\n" +

@@ -91,6 +91,7 @@
 //	      success: [2xx]
 //	      result: auto                # json or text
 //	      maxBytes: 100000
+//	      showErrors: true            # users see the responses of failed requests; default: the status
 //	    readOnly: true                # it changes nothing
 //
 // Every other tool may have retry (never or safe), readOnly, timeout, answerWithin, strict, finishWith and

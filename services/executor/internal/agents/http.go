@@ -16,6 +16,7 @@ func (ts *tools) readHTTP(o *object, t agent.Tool) (*httptool.Config, agent.Tool
 	c := httptool.Config{
 		Method: o.text("method"), URL: o.text("url"), Query: o.texts("query"), Headers: o.texts("headers"),
 		Success: o.distinct("success"), Result: httptool.Result(o.text("result")), MaxBytes: o.integer("maxBytes", 1, math.MaxInt32),
+		ShowErrors: o.isTrue("showErrors"),
 	}
 	if body, ok := o.field("body"); ok {
 		if text, plain := body.text(); plain {

@@ -152,6 +152,7 @@ func (r *Runner) enterTool(ctx context.Context, t agent.Tool, call *agent.Call, 
 	value, err := t.Execute(ctx, call)
 	if err != nil {
 		last.result = failed(t, call, err.Error())
+		last.result.PublicError = sanitize(agent.PublicText(err), maxErrorBytes)
 		return
 	}
 	if awaits, ok := value.(Await); ok {

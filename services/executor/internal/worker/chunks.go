@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"cmp"
+
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -64,7 +66,7 @@ func toolStart(call agent.ToolCall, awaitsClient bool) *eventv1.Chunk {
 
 func toolEnd(r agent.ToolResult) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{
-		ToolCallId: r.CallID, ToolName: clean(r.Name), Result: clean(string(r.Result)), Success: r.Success, Error: clean(r.Error),
+		ToolCallId: r.CallID, ToolName: clean(r.Name), Result: clean(string(r.Result)), Success: r.Success, Error: clean(cmp.Or(r.PublicError, r.Error)),
 	}}}
 }
 

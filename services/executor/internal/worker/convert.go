@@ -67,7 +67,7 @@ func toPart(p *eventv1.Part) (agent.Part, error) {
 func toResult(r *eventv1.ToolResultPart) agent.ToolResult {
 	return agent.ToolResult{
 		CallID: r.GetToolCallId(), Name: r.GetToolName(), Result: toJSON(r.GetResult()),
-		Success: r.GetSuccess(), Error: r.GetError(), Synthetic: r.GetSynthetic(),
+		Success: r.GetSuccess(), Error: r.GetError(), PublicError: r.GetPublicError(), Synthetic: r.GetSynthetic(),
 	}
 }
 
@@ -129,7 +129,7 @@ func fromPart(p agent.Part) *eventv1.Part {
 func fromResult(r agent.ToolResult) *eventv1.ToolResultPart {
 	return &eventv1.ToolResultPart{
 		ToolCallId: r.CallID, ToolName: clean(r.Name), Result: clean(string(r.Result)),
-		Success: r.Success, Error: clean(r.Error), Synthetic: r.Synthetic,
+		Success: r.Success, Error: clean(r.Error), PublicError: clean(r.PublicError), Synthetic: r.Synthetic,
 	}
 }
 

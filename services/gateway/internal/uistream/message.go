@@ -166,11 +166,11 @@ func (p *UIPart) addResult(r *eventv1.ToolResultPart) {
 		approved := v.GetApproved()
 		p.Approval = &Approval{ID: v.GetApprovalId(), Approved: &approved, Reason: v.GetReason()}
 		if !approved {
-			p.State, p.deniedError = "output-denied", cmp.Or(r.GetError(), toolFailedText)
+			p.State, p.deniedError = "output-denied", cmp.Or(publicError(r), toolFailedText)
 			return
 		}
 	}
-	p.setAnswer(Answer{Result: r.GetResult(), Error: r.GetError(), Success: r.GetSuccess()})
+	p.setAnswer(Answer{Result: r.GetResult(), Error: publicError(r), Success: r.GetSuccess()})
 }
 
 // setAnswer ends the call and drops an undecided approval.

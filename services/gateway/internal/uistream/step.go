@@ -1,6 +1,7 @@
 package uistream
 
 import (
+	"cmp"
 	"slices"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -158,9 +159,12 @@ func toolEnd(r *eventv1.ToolResultPart) *eventv1.Chunk {
 		return nil
 	}
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{
-		ToolCallId: r.GetToolCallId(), ToolName: r.GetToolName(), Result: r.GetResult(), Success: r.GetSuccess(), Error: r.GetError(),
+		ToolCallId: r.GetToolCallId(), ToolName: r.GetToolName(), Result: r.GetResult(), Success: r.GetSuccess(), Error: publicError(r),
 	}}}
 }
+
+// publicError returns why a call failed, for users.
+func publicError(r *eventv1.ToolResultPart) string { return cmp.Or(r.GetPublicError(), r.GetError()) }
 
 // defaultRecord returns the record of a step that shows its messages in order: the reply, the
 // starts of its calls, their ends. A call without an end awaits a client.

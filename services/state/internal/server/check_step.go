@@ -79,7 +79,7 @@ func (l Limits) checkResult(r *eventv1.ToolResultPart) error {
 	if err := checkID("the call's id", r.GetToolCallId()); err != nil {
 		return err
 	}
-	if size := len(r.GetResult()) + len(r.GetError()); size > l.ResultBytes {
+	if size := len(r.GetResult()) + len(r.GetError()) + len(r.GetPublicError()); size > l.ResultBytes {
 		return tooLarge("RESULT_TOO_LARGE", fmt.Sprintf("the result of call %q", r.GetToolCallId()), size, l.ResultBytes)
 	}
 	if !isJSONOrEmpty(r.GetResult()) {

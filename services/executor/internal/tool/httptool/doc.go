@@ -7,4 +7,6 @@
 //
 // Header and query values may hold secrets: ${NAME} is resolved when the tool is created, never later. No model
 // sees a secret: error texts contain neither the URL nor its query.
+//
+// The model sees the beginning of a failed response. Users see only its status, unless Config.ShowErrors is set.
 package httptool

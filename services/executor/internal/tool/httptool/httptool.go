@@ -63,6 +63,9 @@ type Config struct {
 	Result Result
 	// MaxBytes limits the response; 0 means DefaultMaxBytes.
 	MaxBytes int
+	// ShowErrors shows users the same failures as the model, with the beginning of a failed response.
+	// Without it, users see at most its HTTP status.
+	ShowErrors bool
 }
 
 // Peers are the dependencies of tools.
@@ -105,6 +108,7 @@ type request struct {
 	result   Result
 	maxBytes int
 	safe     bool
+	shown    bool // users see whole errors
 	client   *http.Client
 	jitter   func() float64 // in [0, 1)
 }
@@ -129,7 +133,7 @@ func (b *builder) mistake(field, format string, args ...any) {
 
 func (b *builder) request() *request {
 	c := b.config
-	r := &request{method: strings.ToUpper(c.Method), headers: map[string]string{}, body: c.Body, success: c.Success, result: c.Result, maxBytes: c.MaxBytes}
+	r := &request{method: strings.ToUpper(c.Method), headers: map[string]string{}, body: c.Body, success: c.Success, result: c.Result, maxBytes: c.MaxBytes, shown: c.ShowErrors}
 	if r.method == "" {
 		r.method = http.MethodGet
 	}

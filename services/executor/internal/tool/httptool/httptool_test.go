@@ -264,6 +264,32 @@ func TestErrorsDoNotTellSecrets(t *testing.T) {
 	}
 }
 
+func TestUsersSeeOfAFailedRequestOnlyItsStatus(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, "panic in db-7.internal")
+	}))
+	t.Cleanup(web.Close)
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for _, test := range []struct {
+		url, model, public string
+		show               bool
+	}{
+		{web.URL, "db-7.internal", "The service answered with HTTP status 500.", false},
+		{gone.URL, "127.0.0.1", "The service could not be reached.", false},
+		{web.URL, "db-7.internal", "", true},
+		{gone.URL, "127.0.0.1", "", true},
+	} {
+		tool := define(t, agent.Tool{}, httptool.Config{URL: test.url, ShowErrors: test.show}, peers())
+		_, err := tool.Execute(t.Context(), &agent.Call{Input: json.RawMessage(`{}`)})
+		if got := agent.PublicText(err); err == nil || !strings.Contains(err.Error(), test.model) || got != test.public {
+			t.Errorf("the model sees %v and users see %q; want %s, %q", err, got, test.model, test.public)
+		}
+	}
+}
+
 func TestAFailureSaysWhetherTheRequestMayHaveHadAnEffect(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))

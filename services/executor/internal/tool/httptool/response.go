@@ -66,7 +66,8 @@ func (r *request) attempt(ctx context.Context, call *agent.Call, attempt int) (v
 		value, err := r.value(response, body)
 		return value, 0, r.withPossibleEffect(err)
 	}
-	err = fmt.Errorf("HTTP status %d %s%s", response.StatusCode, http.StatusText(response.StatusCode), excerpt(body))
+	err = r.hide(fmt.Errorf("HTTP status %d %s%s", response.StatusCode, http.StatusText(response.StatusCode), excerpt(body)),
+		fmt.Sprintf("The service answered with HTTP status %d.", response.StatusCode))
 	busy := response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable
 	if !r.safe || !busy || attempt >= maxAttempts {
 		return nil, 0, err
@@ -84,10 +85,19 @@ func (r *request) requestError(err error, sent bool) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
+	err = fmt.Errorf("the request failed: %w", err)
 	if sent && r.hasEffect() {
-		return fmt.Errorf("the request failed: %w; it is not known whether it took effect", err)
+		err = fmt.Errorf("%w; it is not known whether it took effect", err)
 	}
-	return fmt.Errorf("the request failed: %w", err)
+	return r.hide(err, "The service could not be reached.") // err may name an internal address
+}
+
+// hide keeps an error of the service from users, unless ShowErrors is set. They see the sentence.
+func (r *request) hide(err error, sentence string) error {
+	if r.shown {
+		return err
+	}
+	return agent.PublicError(err, sentence)
 }
 
 // withPossibleEffect adds to a problem with a successful response that the request may have had its effect.
@@ -138,7 +148,7 @@ func (r *request) value(response *http.Response, body []byte) (any, error) {
 		return strings.ToValidUTF8(string(body), "\uFFFD"), nil
 	}
 	if !json.Valid(body) {
-		return nil, errors.New("the response is not JSON" + excerpt(body))
+		return nil, r.hide(errors.New("the response is not JSON"+excerpt(body)), "The service answered with something other than JSON.")
 	}
 	return json.RawMessage(body), nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 )
 
@@ -147,8 +148,19 @@ func (s *Server) tool(t *mcp.Tool) (agent.Tool, error) {
 		tool.Retry = agent.RetrySafe
 	}
 	name := t.Name
-	tool.Execute = func(ctx context.Context, call *agent.Call) (any, error) { return s.call(ctx, name, call) }
+	tool.Execute = func(ctx context.Context, call *agent.Call) (any, error) {
+		value, err := s.call(ctx, name, call)
+		return value, hideConnection(err)
+	}
 	return tool, nil
+}
+
+// hideConnection keeps from users why a server is not available: the reason may name addresses or quote output.
+func hideConnection(err error) error {
+	if errors.Is(err, fault.Unavailable) {
+		return agent.PublicError(err, "The tool's server is not available.")
+	}
+	return err
 }
 
 // checkTool says why no agent could have the tool, like Agent.Check.
@@ -254,7 +266,7 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 		case isSessionEnd(err):
 			return nil, s.unavailable(errors.New("its session ended during the call; it is not known whether the call took effect"))
 		}
-		return nil, fmt.Errorf("the MCP server %q: %w", s.config.Name, err)
+		return nil, agent.PublicError(fmt.Errorf("the MCP server %q: %w", s.config.Name, err), "The tool's server refused the call.")
 	}
 }
 
