@@ -32,6 +32,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/native"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/openapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/page"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
@@ -51,6 +52,8 @@ type Service struct {
 	stream  *grpc.ClientConn
 	streams *httpapi.Streams
 	handler http.Handler
+
+	described []httpapi.Route // for the tests of the OpenAPI document
 }
 
 // New returns a gateway. It connects to no service yet. Invalid (CONFIG_INVALID, API_KEYS_INVALID,
@@ -116,12 +119,18 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 		return fmt.Errorf("build the Connect service: %w", err)
 	}
 	server := &httpapi.Server{
-		Keys: keys, Origins: origins, Log: s.peers.Log, Now: s.peers.Now,
-		Routes: slices.Concat(s.chatRoutes(p), s.streamRoutes(p), s.viewRoutes(p), controlRoutes(p), s.healthRoutes(), page.Routes()),
+		Keys: keys, Origins: origins, Log: s.peers.Log, Now: s.peers.Now, Routes: s.routes(p),
 		Mounts: map[string]http.Handler{prefix: connect},
 	}
+	s.described = server.Routes
 	s.handler = httpapi.TimeWrites(retry.PerRequest(server.Handler()), s.config.WriteTimeout, s.peers.Now)
 	return nil
+}
+
+// routes returns all routes but those of the Connect service.
+func (s *Service) routes(p *parts) []httpapi.Route {
+	return slices.Concat(s.chatRoutes(p), s.streamRoutes(p), s.viewRoutes(p), p.stops.Routes(), p.answers.Routes(),
+		s.healthRoutes(), openapi.Routes(), page.Routes())
 }
 
 // parts are shared by several handlers.
@@ -183,11 +192,7 @@ func (s *Service) chatRoutes(p *parts) []httpapi.Route {
 		Chat: chats, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
 		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Log: s.peers.Log,
 	}
-	return []httpapi.Route{
-		{Method: http.MethodPost, Pattern: "/chat", Handler: chats.Post},
-		{Method: http.MethodGet, Pattern: "/chat/{id}/stream", Handler: chats.Resume},
-		{Method: http.MethodGet, Pattern: "/chat/ws", Handler: sockets.Serve},
-	}
+	return slices.Concat(chats.Routes(), sockets.Routes())
 }
 
 // streamRoutes serve the native stream.
@@ -195,43 +200,19 @@ func (s *Service) streamRoutes(p *parts) []httpapi.Route {
 	c := s.config
 	events := &native.Events{Follower: p.follower, Streams: s.streams, Padding: c.HeartbeatPadding, Timeout: c.WriteTimeout, Log: s.peers.Log}
 	sockets := &native.Sockets{Follower: p.follower, Streams: s.streams, Timeout: c.WriteTimeout, Log: s.peers.Log}
-	return []httpapi.Route{
-		{Method: http.MethodGet, Pattern: "/sse", Handler: sockets.Or(events.Serve)},
-		{Method: http.MethodGet, Pattern: "/ws", Handler: sockets.Serve},
-	}
+	return native.Routes(events, sockets)
 }
 
 // viewRoutes serve stored conversations.
 func (s *Service) viewRoutes(p *parts) []httpapi.Route {
 	views := &view.Handlers{Sessions: p.sessions, Follower: p.follower, Now: s.peers.Now, MaxSnapshots: s.config.MaxSnapshots}
-	return []httpapi.Route{
-		{Method: http.MethodGet, Pattern: "/messages", Handler: views.Messages},
-		{Method: http.MethodGet, Pattern: "/snapshot", Handler: views.Snapshot},
-		{Method: http.MethodGet, Pattern: "/history", Handler: views.History},
-		{Method: http.MethodGet, Pattern: "/status", Handler: views.Status},
-		{Method: http.MethodGet, Pattern: "/agents", Handler: views.Agents},
-	}
-}
-
-// controlRoutes stop runs and answer calls.
-func controlRoutes(p *parts) []httpapi.Route {
-	return []httpapi.Route{
-		{Method: http.MethodPost, Pattern: "/chat/{id}/interrupt", Handler: p.stops.Interrupt},
-		{Method: http.MethodPost, Pattern: "/chat/{id}/abort", Handler: p.stops.Abort},
-		{Method: http.MethodPost, Pattern: "/interrupt", Handler: p.stops.Interrupt},
-		{Method: http.MethodPost, Pattern: "/abort", Handler: p.stops.Abort},
-		{Method: http.MethodPost, Pattern: "/chat/{id}/submit-tool-result", Handler: p.answers.Serve},
-		{Method: http.MethodPost, Pattern: "/submit-tool-result", Handler: p.answers.Serve},
-	}
+	return views.Routes()
 }
 
 // healthRoutes need no key.
 func (s *Service) healthRoutes() []httpapi.Route {
 	health := &httpapi.Health{Services: map[string]grpc.ClientConnInterface{"state": s.state, "stream": s.stream}}
-	return []httpapi.Route{
-		{Method: http.MethodGet, Pattern: "/healthz", Handler: health.Live, Public: true},
-		{Method: http.MethodGet, Pattern: "/readyz", Handler: health.Ready, Public: true},
-	}
+	return health.Routes()
 }
 
 // Handler returns the handler of all routes. Prefer Serve, which ends open streams at shutdown.

@@ -7,15 +7,14 @@ import (
 	"net/http"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/pkg/rpc"
 )
 
-// body is the JSON of an error. Clients of the AI SDK show it verbatim, so the sentence comes
+// ErrorBody is the JSON of an error. Clients of the AI SDK show it verbatim, so the sentence comes
 // first.
-type body struct {
-	Error  string `json:"error"`            // for users
-	Code   string `json:"code"`             // for programs: the reason of the fault
-	Detail string `json:"detail,omitempty"` // for developers
+type ErrorBody struct {
+	Error  string `json:"error" doc:"a sentence for users"`
+	Code   string `json:"code" doc:"for programs: a stable reason"`
+	Detail string `json:"detail,omitempty" doc:"for developers"`
 }
 
 // sentences are the texts for users, by reason.
@@ -90,18 +89,18 @@ func faultOf(err error) *fault.Fault {
 	return f
 }
 
-// bodyOf returns the JSON of the fault. Internal faults have no detail.
-func bodyOf(f *fault.Fault) body {
+// errorBodyOf returns the JSON of the fault. Internal faults have no detail.
+func errorBodyOf(f *fault.Fault) ErrorBody {
 	detail := f.Detail
 	if f.Kind == fault.Internal {
 		detail = ""
 	}
-	return body{Error: sentence(f), Code: f.Reason, Detail: detail}
+	return ErrorBody{Error: sentence(f), Code: f.Reason, Detail: detail}
 }
 
 // ErrorText returns the body of WriteError, for other transports.
 func ErrorText(err error) []byte {
-	text, failed := json.Marshal(bodyOf(faultOf(err)))
+	text, failed := json.Marshal(errorBodyOf(faultOf(err)))
 	if failed != nil { // cannot happen
 		return nil
 	}
@@ -111,21 +110,13 @@ func ErrorText(err error) []byte {
 // WriteError answers with the error. An error without a fault becomes INTERNAL, without details.
 func WriteError(w http.ResponseWriter, err error) {
 	f := faultOf(err)
-	status := rpc.HTTPStatus(f.Kind)
-	switch f.Reason { // reasons with a status that no kind has
-	case methodNotAllowed:
-		status = http.StatusMethodNotAllowed
-	case UpgradeRequired:
-		status = http.StatusUpgradeRequired
-	case StopNotObserved:
-		status = http.StatusGatewayTimeout
-	case callNotOpen:
+	if f.Reason == callNotOpen {
 		w.Header().Set("Retry-After", callRetryAfter)
 	}
 	if f.Kind == fault.Unauthenticated {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="holdfast"`)
 	}
-	WriteJSON(w, status, bodyOf(f))
+	WriteJSON(w, statusOf(f), errorBodyOf(f))
 }
 
 // WriteJSON answers with the value as JSON.

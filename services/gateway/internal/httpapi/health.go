@@ -19,9 +19,31 @@ type Health struct {
 	Services map[string]grpc.ClientConnInterface // by name, for people
 }
 
+type health struct {
+	NotReady []string `json:"notReady,omitempty" doc:"the services that do not answer"`
+	Status   string   `json:"status" enum:"ok,unavailable"`
+}
+
+// Routes are the routes of health checks.
+func (h *Health) Routes() []Route {
+	return []Route{
+		{Method: http.MethodGet, Pattern: "/healthz", Handler: h.Live, Public: true, About: About{
+			Name: "getHealth", Summary: "Tells whether the process runs.",
+			Answers: []Answer{{Status: http.StatusOK, About: "it runs", Body: health{}}},
+		}},
+		{Method: http.MethodGet, Pattern: "/readyz", Handler: h.Ready, Public: true, About: About{
+			Name: "getReadiness", Summary: "Tells whether the gateway can serve.",
+			Answers: []Answer{
+				{Status: http.StatusOK, About: "it can", Body: health{}},
+				{Status: http.StatusServiceUnavailable, About: "a service does not answer", Body: health{}},
+			},
+		}},
+	}
+}
+
 // Live is GET /healthz: the process runs.
 func (h *Health) Live(w http.ResponseWriter, _ *http.Request, _ string) error {
-	WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	WriteJSON(w, http.StatusOK, health{Status: "ok"})
 	return nil
 }
 
@@ -29,10 +51,10 @@ func (h *Health) Live(w http.ResponseWriter, _ *http.Request, _ string) error {
 func (h *Health) Ready(w http.ResponseWriter, r *http.Request, _ string) error {
 	missing := h.missing(r.Context())
 	if len(missing) > 0 {
-		WriteJSON(w, http.StatusServiceUnavailable, map[string]any{"status": "unavailable", "notReady": missing})
+		WriteJSON(w, http.StatusServiceUnavailable, health{NotReady: missing, Status: "unavailable"})
 		return nil
 	}
-	WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	WriteJSON(w, http.StatusOK, health{Status: "ok"})
 	return nil
 }
 

@@ -30,12 +30,13 @@ const UpgradeRequired = "UPGRADE_REQUIRED"
 // and DEADLINE_EXCEEDED over Connect.
 const StopNotObserved = "STOP_NOT_OBSERVED"
 
-// Route is a handler with its method and pattern.
+// Route is a handler with its method, pattern and description.
 type Route struct {
 	Method  string
 	Pattern string // for http.ServeMux, without the method
 	Handler Handler
 	Public  bool // needs no API key
+	About   About
 }
 
 // Server serves all routes.

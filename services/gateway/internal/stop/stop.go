@@ -47,7 +47,7 @@ type Request struct {
 
 // Stopped is the outcome of a request.
 type Stopped struct {
-	Effect string `json:"effect"` // requested, done or none
+	Effect string `json:"effect" enum:"requested,done,none"`
 	RunID  string `json:"runId,omitempty"`
 }
 
@@ -135,14 +135,11 @@ func (s *Stops) Abort(w http.ResponseWriter, r *http.Request, tenant string) err
 
 // serve answers 202 at once, or with ?wait=MILLISECONDS 200 when the run has ended.
 func (s *Stops) serve(w http.ResponseWriter, r *http.Request, tenant string, kind statev1.StopKind) error {
-	wait, err := httpapi.Number(r, "wait", 0, 0, MaxWait.Milliseconds())
+	wait, err := waitParameter.Number(r)
 	if err != nil {
 		return err
 	}
-	var body struct {
-		Reason string `json:"reason"`
-		RunID  string `json:"runId"`
-	}
+	var body stopBody
 	if err := httpapi.ReadOptionalJSON(w, r, s.Limits, &body); err != nil {
 		return err
 	}
@@ -153,7 +150,7 @@ func (s *Stops) serve(w http.ResponseWriter, r *http.Request, tenant string, kin
 	}
 	id := r.PathValue("id")
 	if id == "" {
-		id = r.URL.Query().Get("sessionId")
+		id = r.URL.Query().Get(sessionParameter.Name)
 	}
 	stopped, err := s.Stop(r.Context(), Request{
 		Tenant: tenant, SessionID: id, RunID: body.RunID, Kind: kind, Reason: body.Reason, Wait: time.Duration(wait) * time.Millisecond,

@@ -20,11 +20,11 @@ const (
 // submission is the body of a request. A null key counts as missing, except for result: null is a
 // result.
 type submission struct {
-	SessionID  string          `json:"sessionId"`
-	ToolCallID string          `json:"toolCallId"`
-	Kind       string          `json:"kind"` // "" is kindResult
-	Result     json.RawMessage `json:"result"`
-	Error      *string         `json:"error"`
+	SessionID  string          `json:"sessionId" doc:"the session, if the path does not name it"`
+	ToolCallID string          `json:"toolCallId" required:"true" doc:"the call"`
+	Kind       string          `json:"kind" enum:"client-tool-result,approval-response" doc:"client-tool-result if missing"`
+	Result     json.RawMessage `json:"result" doc:"of a client tool: any JSON value"`
+	Error      *string         `json:"error" doc:"why there is no result"`
 	ApprovalID *string         `json:"approvalId"`
 	Approved   *bool           `json:"approved"`
 	Reason     *string         `json:"reason"`
@@ -32,8 +32,8 @@ type submission struct {
 
 // submitted is the answer to a request.
 type submitted struct {
-	Status       string `json:"status"`
-	Continuation string `json:"continuation"`
+	Status       string `json:"status" enum:"accepted,already_completed,late_answer_after_timeout"`
+	Continuation string `json:"continuation" enum:"none,new_run,live_run,caller_resumes" doc:"what the session does with the answer"`
 	RunID        string `json:"runId,omitempty"`
 }
 

@@ -29,12 +29,12 @@ type pendingCall struct {
 	StepID      string          `json:"stepId,omitempty"`
 	CreatedAt   int64           `json:"createdAt"`
 	DeadlineAt  int64           `json:"deadlineAt,omitempty"`
-	Response    *response       `json:"response,omitempty"`
+	Response    *callResponse   `json:"response,omitempty"`
 	SubmittedAt int64           `json:"submittedAt,omitempty"`
 }
 
-// response is an answer to a call that no step has taken.
-type response struct {
+// callResponse is an answer to a call that no step has taken.
+type callResponse struct {
 	Kind     string          `json:"kind"` // client-tool-result or approval-response
 	Result   json.RawMessage `json:"result,omitempty"`
 	Error    string          `json:"error,omitempty"`
@@ -75,8 +75,8 @@ func pendingOf(c *statev1.Call) pendingCall {
 	return p
 }
 
-func responseOf(kind statev1.CallKind, a *statev1.CallAnswer) *response {
-	out := &response{Kind: "client-tool-result"}
+func responseOf(kind statev1.CallKind, a *statev1.CallAnswer) *callResponse {
+	out := &callResponse{Kind: "client-tool-result"}
 	if kind == statev1.CallKind_CALL_KIND_APPROVAL {
 		out.Kind = "approval-response"
 	}

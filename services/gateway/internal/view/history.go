@@ -3,7 +3,6 @@ package view
 import (
 	"encoding/json"
 	"errors"
-	"math"
 	"net/http"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -14,15 +13,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
-// The limits of a page of history.
-const (
-	defaultHistory = 100
-	maxHistory     = 1000
-	maxPageBytes   = 4 << 20
-)
+// maxPageBytes bounds a page of history. A larger chunk is a page of its own.
+const maxPageBytes = 4 << 20
 
-// page is a page of chunks: first of stored steps, then the log's chunks of the step in flight.
-type page struct {
+// historyPage is a page of chunks: first of stored steps, then the log's chunks of the step in flight.
+type historyPage struct {
 	Chunks  []storedChunk `json:"chunks"`
 	HasMore bool          `json:"hasMore"`
 	Latest  int64         `json:"latestSequence"`
@@ -49,14 +44,14 @@ func (h *Handlers) History(w http.ResponseWriter, r *http.Request, tenant string
 		return err
 	}
 	reader.request.Tenant = tenant
-	if reader.request.SessionID, err = httpapi.SessionID(r); err != nil {
+	if reader.request.SessionID, err = sessionParameter.String(r); err != nil {
 		return err
 	}
 	session, run, err := h.Sessions.Session(r.Context(), tenant, reader.request.SessionID)
 	if err != nil {
 		return err
 	}
-	reader.page = page{Chunks: []storedChunk{}, Latest: session.GetPosition(), Next: reader.request.After}
+	reader.page = historyPage{Chunks: []storedChunk{}, Latest: session.GetPosition(), Next: reader.request.After}
 	if reader.request.RunID != "" && reader.request.RunID != run.GetRunId() {
 		run, err = h.Sessions.Run(r.Context(), tenant, &statev1.Run{SessionId: reader.request.SessionID, RunId: reader.request.RunID})
 	}
@@ -73,28 +68,24 @@ func (h *Handlers) History(w http.ResponseWriter, r *http.Request, tenant string
 
 // historyRequest parses the request. Invalid (PARAMETER_INVALID, ID_INVALID).
 func historyRequest(r *http.Request) (*pageReader, error) {
-	from, err := httpapi.Number(r, "fromSequence", 0, 0, maxSequence)
+	from, err := historyFrom.Number(r)
 	if err != nil {
 		return nil, err
 	}
-	limit, err := httpapi.Number(r, "limit", defaultHistory, 1, maxHistory)
+	limit, err := historyLimit.Number(r)
 	if err != nil {
 		return nil, err
 	}
-	step, err := httpapi.Number(r, "fromStep", 0, 0, math.MaxInt32)
+	step, err := historyStep.Number(r)
 	if err != nil {
 		return nil, err
 	}
-	run := r.URL.Query().Get("runId")
-	if run != "" {
-		if err := httpapi.CheckID("runId", run); err != nil {
-			return nil, err
-		}
+	run, err := runParameter.String(r)
+	if err != nil {
+		return nil, err
 	}
 	return &pageReader{request: follow.Request{After: from, RunID: run, OnlyRun: run != "", StoredOnly: true}, limit: int(limit), step: int32(step)}, nil
 }
-
-const maxSequence = 1<<53 - 1
 
 var errFull = errors.New("the page is full")
 
@@ -103,7 +94,7 @@ type pageReader struct {
 	request follow.Request
 	limit   int
 	step    int32
-	page    page
+	page    historyPage
 	bytes   int
 }
 

@@ -7,17 +7,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// The limits of a page of messages.
-const (
-	defaultMessages = 50
-	maxMessages     = 200
-)
-
 // Messages is GET /messages?sessionId=…&offset=0&limit=50. includeReasoning=false and
 // includeToolResults=false leave these out. Invalid (ID_INVALID, PARAMETER_INVALID), NotFound
 // (SESSION_NOT_FOUND).
 func (h *Handlers) Messages(w http.ResponseWriter, r *http.Request, tenant string) error {
-	id, err := httpapi.SessionID(r)
+	id, err := sessionParameter.String(r)
 	if err != nil {
 		return err
 	}
@@ -25,11 +19,11 @@ func (h *Handlers) Messages(w http.ResponseWriter, r *http.Request, tenant strin
 	if err != nil {
 		return err
 	}
-	offset, err := httpapi.Number(r, "offset", 0, 0, 1<<62)
+	offset, err := messagesOffset.Number(r)
 	if err != nil {
 		return err
 	}
-	limit, err := httpapi.Number(r, "limit", defaultMessages, 1, maxMessages)
+	limit, err := messagesLimit.Number(r)
 	if err != nil {
 		return err
 	}
@@ -51,10 +45,10 @@ func (h *Handlers) Messages(w http.ResponseWriter, r *http.Request, tenant strin
 
 // readWithout parses the parts to leave out. Invalid (PARAMETER_INVALID).
 func readWithout(r *http.Request) (uistream.Omissions, error) {
-	reasoning, err := httpapi.Bool(r, "includeReasoning", true)
+	reasoning, err := withReasoning.Bool(r)
 	if err != nil {
 		return uistream.Omissions{}, err
 	}
-	results, err := httpapi.Bool(r, "includeToolResults", true)
+	results, err := withResults.Bool(r)
 	return uistream.Omissions{Reasoning: !reasoning, Results: !results}, err
 }

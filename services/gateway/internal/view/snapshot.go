@@ -49,7 +49,7 @@ type interruption struct {
 // Snapshot is GET /snapshot?sessionId=…. Unavailable (SESSION_CHANGING), Exhausted
 // (TOO_MANY_SNAPSHOTS), NotFound (SESSION_NOT_FOUND).
 func (h *Handlers) Snapshot(w http.ResponseWriter, r *http.Request, tenant string) error {
-	id, err := httpapi.SessionID(r)
+	id, err := sessionParameter.String(r)
 	if err != nil {
 		return err
 	}

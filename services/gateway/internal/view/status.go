@@ -22,7 +22,7 @@ type sessionStatus struct {
 
 // Status is GET /status?sessionId=….
 func (h *Handlers) Status(w http.ResponseWriter, r *http.Request, tenant string) error {
-	id, err := httpapi.SessionID(r)
+	id, err := sessionParameter.String(r)
 	if err != nil {
 		return err
 	}
@@ -40,6 +40,11 @@ func (h *Handlers) Status(w http.ResponseWriter, r *http.Request, tenant string)
 	}
 	httpapi.WriteJSON(w, http.StatusOK, out)
 	return nil
+}
+
+type agentList struct {
+	Agents  []agent `json:"agents"`
+	Default string  `json:"default" doc:"the agent of sessions that name none; empty if there is none"`
 }
 
 type agent struct {
@@ -61,6 +66,6 @@ func (h *Handlers) Agents(w http.ResponseWriter, r *http.Request, _ string) erro
 	if chosen == "" && len(known) == 1 {
 		chosen = known[0].GetAgentType()
 	}
-	httpapi.WriteJSON(w, http.StatusOK, map[string]any{"agents": agents, "default": chosen})
+	httpapi.WriteJSON(w, http.StatusOK, agentList{Agents: agents, Default: chosen})
 	return nil
 }

@@ -1,0 +1,83 @@
+package chat
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+)
+
+// describedChatRequest describes the keys that request.UnmarshalJSON reads.
+type describedChatRequest struct {
+	ID        string                  `json:"id" required:"true" doc:"the session; a new id begins a session"`
+	Messages  []describedInputMessage `json:"messages" doc:"the conversation; only the last messages are read"`
+	Message   json.RawMessage         `json:"message" doc:"the last message alone, or its text"`
+	Trigger   string                  `json:"trigger" enum:"submit-message,regenerate-message" doc:"submit-message if missing"`
+	MessageID string                  `json:"messageId" doc:"the message to edit or to answer again"`
+	AgentType string                  `json:"agentType" doc:"the agent of a new session"`
+	OnBusy    string                  `json:"onBusy" enum:"reject,enqueue,interrupt,rollback" doc:"what happens to a message while a run is live"`
+	RunID     string                  `json:"runId" doc:"the newest run that the client knows"`
+}
+
+// describedInputMessage describes a UIMessage of a request.
+type describedInputMessage struct {
+	ID       string               `json:"id"`
+	Role     string               `json:"role" required:"true" enum:"user,assistant,system"`
+	Parts    []describedInputPart `json:"parts"`
+	Metadata json.RawMessage      `json:"metadata" doc:"of the app; any JSON value"`
+}
+
+// describedInputPart describes a part of a UIMessage. Parts of calls have more keys.
+type describedInputPart struct {
+	Type      string `json:"type" required:"true" doc:"text, file, tool-NAME, …"`
+	Text      string `json:"text"`
+	MediaType string `json:"mediaType"`
+	URL       string `json:"url" doc:"of a file: a data: or https: URL"`
+	Filename  string `json:"filename"`
+}
+
+// AISDKParameter is the client's version of the AI SDK, for the routes of the chat.
+func AISDKParameter() httpapi.Parameter {
+	return httpapi.Parameter{
+		Name: "aiSdk", Doc: "the major version of the client's package ai", Type: httpapi.Integer, Min: 5, Max: 1 << 31, Refusal: "AI_SDK_INVALID",
+	}
+}
+
+// Routes are the routes of the chat over HTTP.
+func (c *Chat) Routes() []httpapi.Route {
+	stream := "a UI message stream of the AI SDK"
+	return []httpapi.Route{
+		{Method: http.MethodPost, Pattern: "/chat", Handler: c.Post, About: httpapi.About{
+			Name: "chat", Summary: "Accepts what useChat sends (a message, an edit, a regeneration, results of client tools, approvals) and streams the answer.",
+			Parameters: []httpapi.Parameter{AISDKParameter()}, Body: describedChatRequest{}, MaxBytes: c.limits.MaxBytes, Stream: true,
+			Answers: []httpapi.Answer{{Status: http.StatusOK, About: stream, Type: "text/event-stream"}},
+			Faults: httpapi.Faults{
+				fault.Invalid: {
+					"AGENT_REQUIRED", "ANSWER_INVALID", "FILE_INVALID", "ID_INVALID", "KIND_MISMATCH", "MESSAGE_INVALID", "METADATA_INVALID", "ON_BUSY_INVALID",
+				},
+				fault.NotFound: {"AGENT_NOT_FOUND", "MESSAGE_NOT_FOUND", "UNKNOWN_TOOL_CALL"},
+				fault.Conflict: {
+					"AGENT_MISMATCH", "MESSAGE_EXISTS", "OWNER_NOT_CONTINUABLE", "REQUEST_KEY_REUSED", "RUN_CANCELLED", "RUN_STALE", "SESSION_BUSY",
+					"SESSION_COMPLETED", "SESSION_SUSPENDED",
+				},
+				fault.TooLarge:    {"MESSAGE_TOO_LARGE", "RESULT_TOO_LARGE", "STATE_SIZE_EXCEEDED"},
+				fault.Exhausted:   {"TOO_MANY_WAITING"},
+				fault.Unavailable: {"CALL_NOT_OPEN"},
+			},
+		}},
+		{Method: http.MethodGet, Pattern: "/chat/{id}/stream", Handler: c.Resume, About: httpapi.About{
+			Name: "resumeChat", Summary: "Streams the whole current message, then live text.", Stream: true,
+			Parameters: []httpapi.Parameter{
+				httpapi.PathID("id", "the session"), AISDKParameter(),
+				{Name: "runId", Doc: "the run; the newest one if missing", Type: httpapi.ID},
+				{Name: "fromSequence", Doc: "streams the rest after the event with this id", Type: httpapi.Integer, Max: 1<<53 - 1, Refusal: "CURSOR_INVALID"},
+				{Name: "Last-Event-ID", In: "header", Doc: "as fromSequence, and takes precedence", Refusal: "CURSOR_INVALID"},
+			},
+			Answers: []httpapi.Answer{
+				{Status: http.StatusOK, About: stream, Type: "text/event-stream"},
+				{Status: http.StatusNoContent, About: "there is nothing to stream"},
+			},
+		}},
+	}
+}

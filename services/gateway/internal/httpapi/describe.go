@@ -1,0 +1,90 @@
+package httpapi
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
+)
+
+// About describes a route, in the OpenAPI document and in docs/api.md. A route without a Name is not
+// part of the API: a file of the page.
+type About struct {
+	Name       string // of the operation, such as listSessions; unique
+	Summary    string // one sentence
+	Parameters []Parameter
+	// Body is a value of the body's type, nil for none. Its fields have the tags json, doc, enum,
+	// and required if a body without the field is refused.
+	Body         any
+	OptionalBody bool
+	MaxBytes     int64 // of the body
+	Answers      []Answer
+	Faults       Faults // that neither the parameters, the body nor the server explain
+	Stream       bool   // an open answer counts against HOLDFAST_GATEWAY_MAX_STREAMS
+}
+
+// Answer is a successful answer.
+type Answer struct {
+	Status int
+	About  string
+	Type   string // content type; "" for JSON
+	// Body is a value of the answer's JSON type; nil without JSON. Fields without omitempty are
+	// always present.
+	Body any
+}
+
+// Faults lists reasons by kind.
+type Faults map[fault.Kind][]string
+
+// AllFaults returns the reasons of the route by HTTP status, sorted: its own, and those that follow
+// from its key, parameters and body.
+func (r Route) AllFaults() map[int][]string {
+	byStatus := map[int][]string{}
+	add := func(kind fault.Kind, reasons ...string) {
+		for _, reason := range reasons {
+			status := statusOf(&fault.Fault{Kind: kind, Reason: reason})
+			byStatus[status] = append(byStatus[status], reason)
+		}
+	}
+	add(fault.Denied, "HOST_REFUSED", "ORIGIN_REFUSED")
+	add(fault.Internal, "INTERNAL")
+	if !r.Public {
+		add(fault.Unauthenticated, "API_KEY_MISSING", "API_KEY_WRONG")
+		add(fault.Unavailable, "UNAVAILABLE", "STORE_UNAVAILABLE")
+	}
+	for _, p := range r.About.Parameters {
+		add(fault.Invalid, p.reason())
+	}
+	if r.About.Body != nil {
+		add(fault.Invalid, "BODY_INVALID")
+		add(fault.TooLarge, "BODY_TOO_LARGE")
+	}
+	if r.About.Stream {
+		add(fault.Exhausted, "TOO_MANY_STREAMS")
+		add(fault.Unavailable, "GATEWAY_STOPPING")
+	}
+	for kind, reasons := range r.About.Faults {
+		add(kind, reasons...)
+	}
+	for status := range maps.Keys(byStatus) {
+		slices.Sort(byStatus[status])
+		byStatus[status] = slices.Compact(byStatus[status])
+	}
+	return byStatus
+}
+
+// statusOf returns the HTTP status of the fault.
+func statusOf(f *fault.Fault) int {
+	switch f.Reason { // reasons with a status that no kind has
+	case methodNotAllowed:
+		return http.StatusMethodNotAllowed
+	case UpgradeRequired:
+		return http.StatusUpgradeRequired
+	case StopNotObserved:
+		return http.StatusGatewayTimeout
+	default:
+		return rpc.HTTPStatus(f.Kind)
+	}
+}
