@@ -13,7 +13,7 @@ func TestTheAISDK(t *testing.T) {
 	model := newTeller(t)
 	s := harness.Start(t, harness.Options{Agents: model.agents(), StateEnv: []string{harness.PatientState}})
 	options := func(session, agent string, texts ...string) chatOptions {
-		return chatOptions{API: s.URL + "/chat", Gateway: s.URL, Key: s.Key, Agent: agent, Session: session, Texts: texts}
+		return chatOptions{API: s.URL + "/chat?aiSdk=7", Gateway: s.URL, Key: s.Key, Agent: agent, Session: session, Texts: texts}
 	}
 
 	t.Run("gets the answer to a text", func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestTheAISDK(t *testing.T) {
 		proxy.CutOnceBehind("word040")
 		const text = "tell me a story, and I lose it"
 		o := options("cut", "teller", text)
-		o.API = proxy.URL + "/chat"
+		o.API = proxy.URL + "/chat?aiSdk=7"
 		r := runScenario(t, "resumeAfterCut", o, func(string) { model.release(text) })
 		if got, want := proxy.Cuts(), 1; got != want {
 			t.Errorf("the proxy has cut %d connections, want %d", got, want)
@@ -116,7 +116,7 @@ func TestTheAISDKHoldsTheWholeTextWhenTheExecutorIsKilledUnderIt(t *testing.T) {
 	model := newTeller(t)
 	s := harness.Start(t, harness.Options{Agents: model.agents(), Executors: 2})
 	o := chatOptions{
-		API: s.URL + "/chat", Gateway: s.URL, Key: s.Key, Agent: "teller", Session: "killed",
+		API: s.URL + "/chat?aiSdk=7", Gateway: s.URL, Key: s.Key, Agent: "teller", Session: "killed",
 		Texts: []string{"tell me a story"}, Half: len(story()) / 2,
 	}
 	killed := 0

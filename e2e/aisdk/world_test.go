@@ -150,7 +150,7 @@ type client struct {
 }
 
 var clients = []client{
-	{"ai 7.0.173", 7, "ai", ""},
+	{"ai 7.0.173", 7, "ai", "?aiSdk=7"},
 	{"ai 6.0.326", 6, "ai6", "?aiSdk=6"},
 	{"ai 5.0.277", 5, "ai5", "?aiSdk=5"},
 }

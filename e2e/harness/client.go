@@ -69,6 +69,8 @@ func (c Client) send(ctx context.Context, q request) (*http.Response, error) {
 	}
 	for name, value := range map[string]string{
 		"Content-Type":           "application/json",
+		"Accept":                 "application/json",
+		"User-Agent":             "ai-sdk/7.0.0", // uistream.go knows the parts of 7
 		"Traceparent":            c.Traceparent,
 		"X-Holdfast-Request-Key": q.requestKey,
 		"Last-Event-Id":          q.lastEventID,

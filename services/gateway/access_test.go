@@ -135,7 +135,7 @@ func TestWithoutKeysOnlyLoopbackIsServed(t *testing.T) {
 
 func TestWithoutKeysPagesOfOtherSitesAreRefused(t *testing.T) {
 	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.CORSOrigins = []string{"http://localhost:3000"} })
+	h := open(t, func(c *gateway.Config) { c.CORSOrigins = []string{"https://app.example"} })
 	host := strings.TrimPrefix(h.url, "http://")
 	for name, tc := range map[string]struct {
 		headers []string
@@ -143,9 +143,13 @@ func TestWithoutKeysPagesOfOtherSitesAreRefused(t *testing.T) {
 	}{
 		"no page":                  {nil, ""},
 		"our page":                 {[]string{"Origin", h.url}, ""},
-		"an allowed page":          {[]string{"Origin", "http://localhost:3000"}, ""},
+		"an allowed page":          {[]string{"Origin", "https://app.example"}, ""},
+		"a page of this machine":   {[]string{"Origin", "http://localhost:5173"}, ""},
+		"another port":             {[]string{"Origin", "http://127.0.0.1:1"}, ""},
+		"a lookalike":              {[]string{"Origin", "http://localhost.evil.example"}, "ORIGIN_REFUSED"},
+		"a lookalike with a user":  {[]string{"Origin", "http://localhost@evil.example"}, "ORIGIN_REFUSED"},
+		"an app":                   {[]string{"Origin", "app://localhost"}, "ORIGIN_REFUSED"},
 		"another site":             {[]string{"Origin", "https://evil.example"}, "ORIGIN_REFUSED"},
-		"another port":             {[]string{"Origin", "http://127.0.0.1:1"}, "ORIGIN_REFUSED"},
 		"a sandbox":                {[]string{"Origin", "null"}, "ORIGIN_REFUSED"},
 		"an image of another site": {[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, "ORIGIN_REFUSED"},
 		"a link":                   {[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, ""},

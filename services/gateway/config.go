@@ -18,7 +18,7 @@ type Config struct {
 	InsecureNoAuth   bool          `env:"HOLDFAST_GATEWAY_INSECURE_NO_AUTH" envDefault:"false" doc:"true serves without API keys, on loopback only"`
 	CORSOrigins      []string      `env:"HOLDFAST_GATEWAY_CORS_ORIGINS" doc:"origins whose pages may call, separated by commas, such as https://app.example.com"`
 	DefaultAgent     string        `env:"HOLDFAST_GATEWAY_DEFAULT_AGENT" doc:"agent of new sessions that name none; empty for the only announced agent"`
-	AISDK            int           `env:"HOLDFAST_GATEWAY_AI_SDK" envDefault:"7" doc:"major version of the npm package ai of clients without the parameter aiSdk"`
+	AISDK            int           `env:"HOLDFAST_GATEWAY_AI_SDK" envDefault:"0" doc:"major version of the npm package ai of clients that do not tell theirs (parameter aiSdk); 0 sends them only parts known to all versions from 5 on"`
 	MessageMetadata  bool          `env:"HOLDFAST_GATEWAY_MESSAGE_METADATA" envDefault:"true" doc:"true adds the run, the agent and the usage to streamed messages as metadata; apps with a metadata schema of their own may want false"`
 	MaxBodyBytes     int64         `env:"HOLDFAST_GATEWAY_MAX_BODY_BYTES" envDefault:"8388608" doc:"largest request body in bytes"`
 	MaxStreams       int           `env:"HOLDFAST_GATEWAY_MAX_STREAMS" envDefault:"10000" doc:"how many streams may be open at once"`
@@ -70,8 +70,8 @@ func (c Config) check() error {
 		return invalid("no API keys are configured: set HOLDFAST_GATEWAY_API_KEYS to a file of keys or, to serve this machine alone without keys, HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true")
 	case c.APIKeys != "" && c.InsecureNoAuth:
 		return invalid("HOLDFAST_GATEWAY_API_KEYS and HOLDFAST_GATEWAY_INSECURE_NO_AUTH contradict each other: set only one")
-	case c.AISDK < 5:
-		return invalid("HOLDFAST_GATEWAY_AI_SDK is %d: it must be 5, 6, 7 or higher", c.AISDK)
+	case c.AISDK != 0 && c.AISDK < 5:
+		return invalid("HOLDFAST_GATEWAY_AI_SDK is %d: it must be 5, 6, 7 or higher, or 0 for any", c.AISDK)
 	case c.MaxSnapshots <= 0 || c.MaxSocketChats <= 0:
 		return invalid("HOLDFAST_GATEWAY_MAX_SNAPSHOTS and _MAX_SOCKET_CHATS must be above 0")
 	case c.MaxBodyBytes <= 0 || c.MaxStreams <= 0:

@@ -123,7 +123,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 		Mounts: map[string]http.Handler{prefix: connect},
 	}
 	s.described = server.Routes
-	s.handler = httpapi.TimeWrites(retry.PerRequest(server.Handler()), s.config.WriteTimeout, s.peers.Now)
+	s.handler = httpapi.TimeWrites(retry.PerRequest(chat.ResumeBehindQuery(server.Handler())), s.config.WriteTimeout, s.peers.Now)
 	return nil
 }
 

@@ -132,7 +132,7 @@ type described struct {
 
 func (d described) check(t *testing.T, h *fixture, e exchange) {
 	t.Helper()
-	answer := h.request(t, d.route.Method, e.path, e.body, e.headers...)
+	answer := h.request(t, d.route.Method, e.path, e.body, append([]string{"Accept", "application/json"}, e.headers...)...)
 	if e.during != nil {
 		e.during()
 	}

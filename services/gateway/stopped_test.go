@@ -24,7 +24,7 @@ func (h *fixture) newReplica(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	c.StateAddress, c.StreamAddress = StateAddress, StreamAddress
-	c.InsecureNoAuth, c.DefaultAgent, c.MessageMetadata = true, "demo", false
+	c.InsecureNoAuth, c.DefaultAgent, c.MessageMetadata, c.AISDK = true, "demo", false, 7
 	service, err := gateway.New(t.Context(), c, gateway.Peers{Network: h.Network, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

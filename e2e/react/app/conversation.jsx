@@ -19,7 +19,7 @@ export function Conversation({ server, session, agent, stored }) {
   const [edited, setEdited] = useState(); // the id of the message that is edited
   const running = useRef(new Set()); // calls, so that a replay does not begin them again
   const transport = useMemo(
-    () => new DefaultChatTransport({ api: `${server.url}/chat`, headers: server.headers, body: { agentType: agent } }),
+    () => new DefaultChatTransport({ api: `${server.url}/chat?aiSdk=7`, headers: server.headers, body: { agentType: agent } }),
     [server, agent],
   );
   const { messages, status, error, sendMessage, regenerate, resumeStream, addToolOutput, addToolApprovalResponse } = useChat({

@@ -48,7 +48,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -158,12 +160,43 @@ func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) err
 	return c.stream(ctx, w, r, e)
 }
 
-// MajorOf returns the client's major version of the package ai, from the parameter aiSdk; 0 if it
-// is missing. Invalid (AI_SDK_INVALID).
+// ResumeBehindQuery serves the path of Resume behind a query. The versions 5.0.0 and 6.0.0 of the
+// package ai append it to the whole address of POST /chat: /chat?aiSdk=6/ID/stream.
+func ResumeBehindQuery(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query, id, ok := cutResumePath(r.URL.RawQuery)
+		if ok && r.Method == http.MethodGet && r.URL.Path == "/chat" {
+			r.URL = r.URL.JoinPath(url.PathEscape(id), "stream")
+			r.URL.RawQuery = query
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// cutResumePath cuts the path /ID/stream from the end of a query.
+func cutResumePath(raw string) (query, id string, ok bool) {
+	raw, ok = strings.CutSuffix(raw, "/stream")
+	at := strings.LastIndexByte(raw, '/')
+	if !ok || at < 0 {
+		return "", "", false
+	}
+	id, err := url.PathUnescape(raw[at+1:])
+	return raw[:at], id, err == nil
+}
+
+// userAgent finds the version of the package ai. Few of its versions send it, and browsers drop it.
+var userAgent = regexp.MustCompile(`(?:^|\s)ai-sdk/([0-9]{1,3})\.`)
+
+// MajorOf returns the client's major version of the package ai: from the user agent, or else from
+// the parameter aiSdk; 0 if neither tells it. The user agent comes first, because the package itself
+// sends it. Invalid (AI_SDK_INVALID).
 func MajorOf(r *http.Request) (uistream.Major, error) {
 	text := r.URL.Query().Get("aiSdk")
+	if sent := userAgent.FindStringSubmatch(r.UserAgent()); sent != nil {
+		text = sent[1]
+	}
 	if text == "" {
-		return 0, nil
+		return uistream.UnknownMajor, nil
 	}
 	major, err := strconv.Atoi(text)
 	if err != nil || major < 5 {

@@ -40,7 +40,7 @@ type describedInputPart struct {
 // AISDKParameter is the client's version of the AI SDK, for the routes of the chat.
 func AISDKParameter() httpapi.Parameter {
 	return httpapi.Parameter{
-		Name: "aiSdk", Doc: "the major version of the client's package ai", Type: httpapi.Integer, Min: 5, Max: 1 << 31, Refusal: "AI_SDK_INVALID",
+		Name: "aiSdk", Doc: "the major version of the client's package ai; without it, the client receives what all versions from 5 on accept", Type: httpapi.Integer, Min: 5, Max: 1 << 31, Refusal: "AI_SDK_INVALID",
 	}
 }
 
@@ -48,7 +48,7 @@ func AISDKParameter() httpapi.Parameter {
 func (c *Chat) Routes() []httpapi.Route {
 	stream := "a UI message stream of the AI SDK"
 	return []httpapi.Route{
-		{Method: http.MethodPost, Pattern: "/chat", Handler: c.Post, About: httpapi.About{
+		{Method: http.MethodPost, Pattern: "/chat", Handler: c.Post, TextErrors: true, About: httpapi.About{
 			Name: "chat", Summary: "Accepts what useChat sends (a message, an edit, a regeneration, results of client tools, approvals) and streams the answer.",
 			Parameters: []httpapi.Parameter{AISDKParameter()}, Body: describedChatRequest{}, MaxBytes: c.limits.MaxBytes, Stream: true,
 			Answers: []httpapi.Answer{{Status: http.StatusOK, About: stream, Type: "text/event-stream"}},
@@ -66,7 +66,7 @@ func (c *Chat) Routes() []httpapi.Route {
 				fault.Unavailable: {"CALL_NOT_OPEN"},
 			},
 		}},
-		{Method: http.MethodGet, Pattern: "/chat/{id}/stream", Handler: c.Resume, About: httpapi.About{
+		{Method: http.MethodGet, Pattern: "/chat/{id}/stream", Handler: c.Resume, TextErrors: true, About: httpapi.About{
 			Name: "resumeChat", Summary: "Streams the whole current message, then live text.", Stream: true,
 			Parameters: []httpapi.Parameter{
 				httpapi.PathID("id", "the session"), AISDKParameter(),

@@ -5,12 +5,13 @@ package httpapi
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
+	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// ErrorBody is the JSON of an error. Clients of the AI SDK show it verbatim, so the sentence comes
-// first.
+// ErrorBody is the JSON of an error.
 type ErrorBody struct {
 	Error  string `json:"error" doc:"a sentence for users"`
 	Code   string `json:"code" doc:"for programs: a stable reason"`
@@ -98,25 +99,54 @@ func errorBodyOf(f *fault.Fault) ErrorBody {
 	return ErrorBody{Error: sentence(f), Code: f.Reason, Detail: detail}
 }
 
-// ErrorText returns the body of WriteError, for other transports.
-func ErrorText(err error) []byte {
-	text, failed := json.Marshal(errorBodyOf(faultOf(err)))
-	if failed != nil { // cannot happen
-		return nil
-	}
-	return text
+// ErrorTexts returns the values of WriteError, for other transports.
+func ErrorTexts(err error) (sentence, code, detail string) {
+	b := errorBodyOf(faultOf(err))
+	return b.Error, b.Code, b.Detail
 }
 
 // WriteError answers with the error. An error without a fault becomes INTERNAL, without details.
 func WriteError(w http.ResponseWriter, err error) {
 	f := faultOf(err)
+	WriteJSON(w, writeErrorHeaders(w, f), errorBodyOf(f))
+}
+
+// Headers of an error that is answered as text.
+const (
+	ErrorCodeHeader   = "X-Holdfast-Error-Code"
+	ErrorDetailHeader = "X-Holdfast-Error-Detail"
+)
+
+// maxDetailHeader bounds the detail in a header, in bytes. Proxies limit headers.
+const maxDetailHeader = 1 << 10
+
+// writeErrorAsText is WriteError for clients that show the body to users: the body is the sentence
+// alone. The code and the detail are headers. A client that accepts JSON receives that.
+func writeErrorAsText(w http.ResponseWriter, r *http.Request, err error) {
+	if strings.Contains(r.Header.Get("Accept"), "application/json") {
+		WriteError(w, err)
+		return
+	}
+	f := faultOf(err)
+	b := errorBodyOf(f)
+	status := writeErrorHeaders(w, f)
+	w.Header().Set(ErrorCodeHeader, b.Code)
+	if b.Detail != "" {
+		detail := strings.Trim(strconv.QuoteToASCII(b.Detail), `"`)
+		w.Header().Set(ErrorDetailHeader, detail[:min(len(detail), maxDetailHeader)])
+	}
+	writeBody(w, status, "text/plain; charset=utf-8", []byte(b.Error))
+}
+
+// writeErrorHeaders returns the status of the fault and sets the headers that belong to it.
+func writeErrorHeaders(w http.ResponseWriter, f *fault.Fault) int {
 	if f.Reason == callNotOpen {
 		w.Header().Set("Retry-After", callRetryAfter)
 	}
 	if f.Kind == fault.Unauthenticated {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="holdfast"`)
 	}
-	WriteJSON(w, statusOf(f), errorBodyOf(f))
+	return statusOf(f)
 }
 
 // WriteJSON answers with the value as JSON.
@@ -125,10 +155,14 @@ func WriteJSON(w http.ResponseWriter, status int, value any) {
 	if err != nil { // values always marshal; a partial one must not look whole
 		status, text = http.StatusInternalServerError, []byte(`{"error":"Something went wrong on our side.","code":"INTERNAL"}`)
 	}
+	writeBody(w, status, "application/json; charset=utf-8", append(text, '\n'))
+}
+
+func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
 	h := w.Header()
-	h.Set("Content-Type", "application/json; charset=utf-8")
+	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n')) // the client may have closed the connection
+	_, _ = w.Write(body) // the client may have closed the connection
 }

@@ -25,7 +25,7 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		AllowOriginFunc: s.Origins.Allows,
 		AllowedMethods:  []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete},
 		AllowedHeaders:  []string{"*"},
-		ExposedHeaders:  append(connectcors.ExposedHeaders(), SessionHeader, RunHeader, "Retry-After"),
+		ExposedHeaders:  append(connectcors.ExposedHeaders(), SessionHeader, RunHeader, ErrorCodeHeader, ErrorDetailHeader, "Retry-After"),
 		MaxAge:          int(preflightAge.Seconds()),
 	}).Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -37,6 +37,8 @@ type Route struct {
 	Handler Handler
 	Public  bool // needs no API key
 	About   About
+	// TextErrors: errors are a sentence as text. The AI SDK shows the body of an error to users.
+	TextErrors bool
 }
 
 // Server serves all routes.
@@ -129,7 +131,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, route Route) {
 	if !route.Public {
 		var err error
 		if tenant, err = s.Keys.TenantOf(r); err != nil {
-			WriteError(w, err)
+			route.writeError(w, r, err)
 			return
 		}
 	}
@@ -139,8 +141,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, route Route) {
 	}
 	if err != nil {
 		s.logInternal(r.Context(), r, err)
-		WriteError(w, err)
+		route.writeError(w, r, err)
 	}
+}
+
+func (route Route) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	if route.TextErrors {
+		writeErrorAsText(w, r, err)
+		return
+	}
+	WriteError(w, err)
 }
 
 // clientLeft reports whether the request failed because its client disconnected. A body that does not

@@ -10,16 +10,20 @@ import (
 // Major is a major version of the npm package ai.
 type Major int
 
-// DefaultMajor is the major version of clients without a version.
+// UnknownMajor is the version of a client that does not tell it. Such a client receives what all
+// versions from 5 on accept, and approvals, which 5 does not have.
+const UnknownMajor Major = 0
+
+// DefaultMajor is the newest major version. Stored messages are built with it.
 const DefaultMajor Major = 7
 
 // The parts and values that a client of a major version accepts.
-func (m Major) resets() bool      { return m >= 7 } // reset-step, which drops the parts of a step
-func (m Major) approves() bool    { return m >= 6 } // approval requests and denials
-func (m Major) inputErrors() bool { return m >= 6 } // tool-input-error; 5.0.0 fails on it
-func (m Major) reasons() bool     { return m >= 6 } // finish reasons; 5.0.0 fails on them
-func (m Major) responds() bool    { return m >= 7 } // tool-approval-response
-func (m Major) interrupts() bool  { return m >= 7 } // the finish reason "interrupted"
+func (m Major) resets() bool      { return m >= 7 }                      // reset-step, which drops the parts of a step
+func (m Major) approves() bool    { return m >= 6 || m == UnknownMajor } // approval requests and denials
+func (m Major) inputErrors() bool { return m >= 6 }                      // tool-input-error; 5.0.0 fails on it
+func (m Major) reasons() bool     { return m >= 6 }                      // finish reasons; 5.0.0 fails on them
+func (m Major) responds() bool    { return m >= 7 }                      // tool-approval-response
+func (m Major) interrupts() bool  { return m >= 7 }                      // the finish reason "interrupted"
 
 // The kinds of blocks with deltas, as in their part types.
 const (

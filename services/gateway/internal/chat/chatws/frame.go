@@ -223,11 +223,15 @@ func encodeChunk(request string, sequence int, part []byte) []byte {
 	return append(out, '}')
 }
 
-// encodeError encodes the last frame of a failed request. Its text is the body of the equivalent
-// HTTP error, as the AI SDK's other transport shows it.
+// encodeError encodes the last frame of a failed request. Users see the text. The code and the
+// detail are for programs and developers.
 func encodeError(request string, err error) []byte {
+	sentence, code, detail := httpapi.ErrorTexts(err)
 	out := append(encodeHead(typeError, request), `,"errorText":`...)
-	out = append(out, encodeString(string(httpapi.ErrorText(err)))...)
+	out = append(append(append(out, encodeString(sentence)...), `,"code":`...), encodeString(code)...)
+	if detail != "" {
+		out = append(append(out, `,"detail":`...), encodeString(detail)...)
+	}
 	return append(out, '}')
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/socket"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
 // reconnectAdvice is for developers of clients.
@@ -35,6 +36,9 @@ func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) e
 	major, err := chat.MajorOf(r)
 	if err != nil {
 		return err
+	}
+	if major == uistream.UnknownMajor {
+		major = uistream.DefaultMajor // older ones do not have this transport
 	}
 	ctx, release, err := s.Streams.Open(r.Context())
 	if err != nil {

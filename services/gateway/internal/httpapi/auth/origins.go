@@ -17,7 +17,7 @@ type Origins struct {
 	Allowed []string
 	// Loopback is set if there are no API keys. A page of another site in the user's browser must
 	// then not reach the gateway on loopback, neither across origins nor by a name that resolves to
-	// 127.0.0.1.
+	// 127.0.0.1. Pages that this machine serves, on any port, may.
 	Loopback bool
 }
 
@@ -54,7 +54,13 @@ func (o Origins) checkOrigin(r *http.Request) error {
 
 // Allows reports whether pages of the origin may read answers.
 func (o Origins) Allows(origin string) bool {
-	return origin != "" && (slices.Contains(o.Allowed, "*") || slices.Contains(o.Allowed, origin))
+	return origin != "" && (slices.Contains(o.Allowed, "*") || slices.Contains(o.Allowed, origin) || o.Loopback && loopbackOrigin(origin))
+}
+
+// loopbackOrigin reports whether this machine serves the page.
+func loopbackOrigin(origin string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && loopbackHost(u.Host)
 }
 
 // CheckOrigins validates Allowed. Invalid (CORS_ORIGIN_INVALID).

@@ -81,6 +81,9 @@ func operationOf(types *types, route httpapi.Route) (*openapi3.Operation, error)
 	for status, reasons := range route.AllFaults() {
 		if operation.Responses.Value(strconv.Itoa(status)) == nil {
 			response := openapi3.NewResponse().WithDescription(strings.Join(reasons, ", ")).WithJSONSchemaRef(refusal)
+			if route.TextErrors {
+				response.Content["text/plain"] = openapi3.NewMediaType().WithSchema(openapi3.NewStringSchema())
+			}
 			operation.AddResponse(status, response)
 		}
 	}

@@ -36,7 +36,7 @@ function rethrow(error) {
 }
 
 async function call(path, options = {}) {
-  const headers = { ...options.headers };
+  const headers = { accept: 'application/json', ...options.headers };
   const key = sessionStorage.getItem(keyName);
   if (key) headers.authorization = `Bearer ${key}`;
   const response = await fetch(path, { ...options, headers, signal: attempt.signal }).catch(rethrow);
@@ -144,7 +144,7 @@ async function follow(response, entry) {
   await retry(async () => {
     const headers = cursor ? { 'last-event-id': cursor } : {};
     if (!response && !cursor) builder = undefined; // the message comes from its start
-    const stream = response ?? (await call(`/chat/${encodeURIComponent(chat)}/stream`, { headers }));
+    const stream = response ?? (await call(`/chat/${encodeURIComponent(chat)}/stream?aiSdk=7`, { headers }));
     response = undefined;
     if (stream.status === 204) {
       if (again) await loadMessages(); // the run has ended meanwhile
@@ -203,7 +203,7 @@ function post(message, headers = {}) {
   const body = { id: chat, messages: [message], trigger: 'submit-message', agentType: $('agent').value || undefined };
   if (message.role === 'assistant') body.messageId = message.id;
   const options = { method: 'POST', headers: { 'content-type': 'application/json', ...headers }, body: JSON.stringify(body) };
-  return retry(() => call('/chat', options));
+  return retry(() => call('/chat?aiSdk=7', options));
 }
 
 // answer sends the answer to one call, and follows the rest of the message.
