@@ -23,8 +23,9 @@ type Config struct {
 	MaxBodyBytes     int64         `env:"HOLDFAST_GATEWAY_MAX_BODY_BYTES" envDefault:"8388608" doc:"largest request body in bytes"`
 	MaxStreams       int           `env:"HOLDFAST_GATEWAY_MAX_STREAMS" envDefault:"10000" doc:"how many streams may be open at once"`
 	MaxSnapshots     int           `env:"HOLDFAST_GATEWAY_MAX_SNAPSHOTS" envDefault:"64" doc:"how many snapshots may be made at once"`
-	MaxSocketChats   int           `env:"HOLDFAST_GATEWAY_MAX_SOCKET_CHATS" envDefault:"16" doc:"how many requests may be in flight on one WebSocket of /chat/ws"`
+	MaxSocketChats   int           `env:"HOLDFAST_GATEWAY_MAX_SOCKET_CHATS" envDefault:"16" doc:"how many requests may be in flight on one WebSocket of /chat/ws or /agents"`
 	Heartbeat        time.Duration `env:"HOLDFAST_GATEWAY_HEARTBEAT" envDefault:"15s" doc:"how often a quiet stream sends a comment, so that proxies keep it open"`
+	SessionPoll      time.Duration `env:"HOLDFAST_GATEWAY_SESSION_POLL" envDefault:"30s" doc:"how often the session of an open WebSocket of /agents is read without a hint that it has changed"`
 	StatePatience    time.Duration `env:"HOLDFAST_GATEWAY_STATE_PATIENCE" envDefault:"10s" doc:"how long an outage of the state service may last before a request fails, over all calls of the request"`
 	HeartbeatPadding int           `env:"HOLDFAST_GATEWAY_HEARTBEAT_PADDING" envDefault:"2048" doc:"bytes of padding after such a comment if the request came through a proxy, because proxies may buffer; 0 for none"`
 	ReaderChunks     int           `env:"HOLDFAST_GATEWAY_READER_CHUNKS" envDefault:"512" doc:"how many appends of a session a live reader may lag behind before it reads from the state service"`
@@ -80,8 +81,8 @@ func (c Config) check() error {
 		return invalid("HOLDFAST_GATEWAY_READER_CHUNKS and _READER_BYTES must be above 0")
 	case c.HeartbeatPadding < 0 || c.HeartbeatPadding > maxPadding:
 		return invalid("HOLDFAST_GATEWAY_HEARTBEAT_PADDING is %d: it must be 0 to %d bytes", c.HeartbeatPadding, maxPadding)
-	case c.Heartbeat <= 0 || c.ReadTimeout <= 0 || c.WriteTimeout <= 0:
-		return invalid("HOLDFAST_GATEWAY_HEARTBEAT, _READ_TIMEOUT and _WRITE_TIMEOUT must be above 0")
+	case c.Heartbeat <= 0 || c.ReadTimeout <= 0 || c.WriteTimeout <= 0 || c.SessionPoll <= 0:
+		return invalid("HOLDFAST_GATEWAY_HEARTBEAT, _READ_TIMEOUT, _WRITE_TIMEOUT and _SESSION_POLL must be above 0")
 	default:
 		return nil
 	}

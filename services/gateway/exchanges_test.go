@@ -19,7 +19,7 @@ func exchanges(t *testing.T, h *fixture) map[string][]exchange {
 		"GET /openapi.json": {{about: "the document", path: "/openapi.json", status: http.StatusOK}},
 		"GET /agents":       {{about: "agents", path: "/agents", status: http.StatusOK}},
 	}
-	for name, list := range map[string]map[string][]exchange{"chat": chatExchanges(t, h), "views": viewExchanges(), "stops": stopExchanges(), "streams": streamExchanges()} {
+	for name, list := range map[string]map[string][]exchange{"chat": chatExchanges(t, h), "views": viewExchanges(), "stops": stopExchanges(), "streams": streamExchanges(), "instances": instanceExchanges()} {
 		for route, exchanges := range list {
 			if rows[route] != nil {
 				t.Fatalf("%s: %s has rows already", name, route)
@@ -50,6 +50,21 @@ func viewExchanges() map[string][]exchange {
 	add("/messages", "&offset=1&includeReasoning=false&includeToolResults=false", "200")
 	add("/history", "&fromSequence=1&runId=run_1&fromStep=1", "1000")
 	return rows
+}
+
+func instanceExchanges() map[string][]exchange {
+	rows := func(path string) []exchange {
+		return []exchange{
+			{about: "an instance", path: "/agents/demo/room" + path, status: http.StatusOK},
+			{about: "an unknown agent", path: "/agents/nobody/room" + path, status: http.StatusNotFound, code: "AGENT_NOT_FOUND"},
+			{about: "a long name", path: "/agents/demo/" + strings.Repeat("x", 300) + path, status: http.StatusBadRequest, code: "ID_INVALID"},
+		}
+	}
+	upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="}
+	return map[string][]exchange{
+		"GET /agents/{agent}/{name}/get-messages": rows("/get-messages"),
+		"GET /agents/{agent}/{name}":              append(rows(""), exchange{about: "a socket", path: "/agents/demo/room?readonly=true", headers: upgrade, status: http.StatusSwitchingProtocols}),
+	}
 }
 
 func stopExchanges() map[string][]exchange {

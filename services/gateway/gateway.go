@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/api"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat/chatws"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/cloudflare"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
@@ -129,7 +130,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 
 // routes returns all routes but those of the Connect service.
 func (s *Service) routes(p *parts) []httpapi.Route {
-	return slices.Concat(s.chatRoutes(p), s.streamRoutes(p), s.viewRoutes(p), p.stops.Routes(), p.answers.Routes(),
+	return slices.Concat(s.chatRoutes(p), s.agentRoutes(p), s.streamRoutes(p), s.viewRoutes(p), p.stops.Routes(), p.answers.Routes(),
 		s.healthRoutes(), openapi.Routes(), page.Routes())
 }
 
@@ -142,6 +143,7 @@ type parts struct {
 	stops    *stop.Stops
 	answers  *submit.Answers
 	policy   retry.Policy
+	hub      *live.Hub
 }
 
 func (s *Service) parts() *parts {
@@ -151,7 +153,7 @@ func (s *Service) parts() *parts {
 	sessions := &conversation.Reader{Runs: runs, Sessions: statev1.NewSessionServiceClient(s.state), Policy: policy, DefaultAgent: c.DefaultAgent}
 	hub := &live.Hub{Client: streamv2.NewStreamServiceClient(s.stream), Log: s.peers.Log, Records: c.ReaderChunks, Bytes: c.ReaderBytes}
 	return &parts{
-		runs: runs, calls: calls, sessions: sessions, policy: policy,
+		runs: runs, calls: calls, sessions: sessions, policy: policy, hub: hub,
 		follower: &follow.Follower{Sessions: sessions, Live: hub, HeartbeatInterval: c.Heartbeat},
 		stops: &stop.Stops{
 			Runs: runs, Sessions: sessions, Streams: s.streams, Policy: policy,
@@ -193,6 +195,16 @@ func (s *Service) chatRoutes(p *parts) []httpapi.Route {
 		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Log: s.peers.Log,
 	}
 	return slices.Concat(chats.Routes(), sockets.Routes())
+}
+
+// agentRoutes serve clients of Cloudflare Agents.
+func (s *Service) agentRoutes(p *parts) []httpapi.Route {
+	c := s.config
+	sockets := &cloudflare.Sockets{
+		Sessions: p.sessions, Live: p.hub, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
+		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Poll: c.SessionPoll, Log: s.peers.Log,
+	}
+	return sockets.Routes()
 }
 
 // streamRoutes serve the native stream.

@@ -32,17 +32,28 @@ type fixture struct {
 // open starts a gateway. Its executor announces the agents, or else demo and other.
 func open(t testing.TB, change func(*gateway.Config), agents ...*statev1.Agent) *fixture {
 	t.Helper()
+	return openOn(t, listen(t), change, agents...)
+}
+
+// listen listens on loopback.
+func listen(t testing.TB) net.Listener {
+	t.Helper()
 	var listening net.ListenConfig
 	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return openOn(t, listener, change, agents...)
+	return listener
 }
 
 func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config), agents ...*statev1.Agent) *fixture {
 	t.Helper()
-	world := gatewaytest.New(t, agents...)
+	return openOver(t, listener, gatewaytest.New(t, agents...), change)
+}
+
+// openOver starts a gateway on services that run already.
+func openOver(t testing.TB, listener net.Listener, world *gatewaytest.World, change func(*gateway.Config)) *fixture {
+	t.Helper()
 	c := gateway.Config{}
 	if err := config.Load(&c, nil); err != nil {
 		t.Fatal(err)

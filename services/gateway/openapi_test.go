@@ -99,7 +99,9 @@ func TestEveryRouteAnswersAsTheOpenAPIDocumentSays(t *testing.T) {
 }
 
 // anyPath fills the wildcards of a pattern.
-func anyPath(pattern string) string { return strings.ReplaceAll(pattern, "{id}", "s1") }
+func anyPath(pattern string) string {
+	return strings.NewReplacer("{id}", "s1", "{agent}", "demo", "{name}", "room").Replace(pattern)
+}
 
 func document(t *testing.T) *openapi3.T {
 	t.Helper()

@@ -36,6 +36,8 @@ type Route struct {
 	Pattern string // for http.ServeMux, without the method
 	Handler Handler
 	Public  bool // needs no API key
+	// Refused answers a request without a good key; nil answers 401. Its error becomes the answer.
+	Refused func(w http.ResponseWriter, r *http.Request, refusal error) error
 	About   About
 	// TextErrors: errors are a sentence as text. The AI SDK shows the body of an error to users.
 	TextErrors bool
@@ -127,15 +129,7 @@ func (s *Server) methods(methods map[string]Route) http.Handler {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, route Route) {
-	tenant := ""
-	if !route.Public {
-		var err error
-		if tenant, err = s.Keys.TenantOf(r); err != nil {
-			route.writeError(w, r, err)
-			return
-		}
-	}
-	err := route.Handler(w, r, tenant)
+	err := s.handle(w, r, route)
 	if errors.Is(err, ErrCut) || clientLeft(r, err) {
 		panic(http.ErrAbortHandler)
 	}
@@ -143,6 +137,21 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, route Route) {
 		s.logInternal(r.Context(), r, err)
 		route.writeError(w, r, err)
 	}
+}
+
+// handle authenticates the request and calls the handler.
+func (s *Server) handle(w http.ResponseWriter, r *http.Request, route Route) error {
+	if route.Public {
+		return route.Handler(w, r, "")
+	}
+	tenant, err := s.Keys.TenantOf(r)
+	switch {
+	case err != nil && route.Refused != nil:
+		return route.Refused(w, r, err)
+	case err != nil:
+		return err
+	}
+	return route.Handler(w, r, tenant)
 }
 
 func (route Route) writeError(w http.ResponseWriter, r *http.Request, err error) {

@@ -52,7 +52,7 @@ func Check(w http.ResponseWriter, r *http.Request, advice string) error {
 // Conn is an open WebSocket. Its methods may be called concurrently, except for Read.
 type Conn struct {
 	conn    *websocket.Conn
-	under   net.Conn // the connection below
+	under   *pingWatch // the connection below
 	timeout time.Duration
 	pinging atomic.Bool
 	pings   sync.WaitGroup
@@ -62,8 +62,11 @@ type Conn struct {
 // message than maxMessage bytes closes the socket with 1009. The timeout bounds one write, and the
 // answer to a ping. The error is httpapi.ErrCut: the request is answered.
 func Accept(w http.ResponseWriter, r *http.Request, maxMessage int64, timeout time.Duration) (*Conn, error) {
-	taken := &hijackRecorder{ResponseWriter: w}
-	conn, err := websocket.Accept(taken, r, &websocket.AcceptOptions{Subprotocols: []string{protocol}, InsecureSkipVerify: true})
+	taken := &hijackRecorder{ResponseWriter: w, conn: &pingWatch{}}
+	conn, err := websocket.Accept(taken, r, &websocket.AcceptOptions{
+		Subprotocols: []string{protocol}, InsecureSkipVerify: true,
+		OnPongReceived: func(_ context.Context, payload []byte) { taken.conn.pong(payload) },
+	})
 	if err != nil {
 		return nil, httpapi.ErrCut
 	}
@@ -74,14 +77,18 @@ func Accept(w http.ResponseWriter, r *http.Request, maxMessage int64, timeout ti
 // hijackRecorder keeps the hijacked connection.
 type hijackRecorder struct {
 	http.ResponseWriter
-	conn net.Conn
+	conn *pingWatch
 }
 
 // Hijack implements http.Hijacker.
 func (t *hijackRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffers, err := http.NewResponseController(t.ResponseWriter).Hijack()
-	t.conn = conn
-	return conn, buffers, err
+	if err != nil {
+		return nil, nil, err
+	}
+	t.conn.Conn = conn
+	buffers.Writer.Reset(t.conn)
+	return t.conn, buffers, nil
 }
 
 // EndAfter ends the socket soon after the end of ctx, whatever the client does.
@@ -131,6 +138,11 @@ func (c *Conn) Ping(left func()) {
 			left()
 		}
 	})
+}
+
+// Refuse closes a socket right after Accept, with a code and a reason of the protocol above.
+func (c *Conn) Refuse(code int, reason string) {
+	_ = c.conn.Close(websocket.StatusCode(code), reason) // the client may have closed the connection
 }
 
 // Close closes the socket: cleanly for nil, with a policy violation for a fault of kind Invalid,

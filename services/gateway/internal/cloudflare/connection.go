@@ -1,0 +1,143 @@
+package cloudflare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/socket"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+)
+
+// connection is one socket of an instance.
+type connection struct {
+	*Sockets
+	tenant   string
+	address  address
+	readOnly bool
+
+	ctx      context.Context //nolint:containedctx // lives as long as the socket
+	end      context.CancelCauseFunc
+	conn     *socket.Conn
+	instance *instance
+	frames   chan received
+	changed  chan struct{}  // of size 1: the instance has a new reading
+	working  sync.WaitGroup // all goroutines of the socket
+
+	sync stateSync // of the goroutine of work
+	seen receipts
+}
+
+// received is a frame of the client.
+type received struct {
+	*frame
+	states int64 // how many states the client had received when it sent the frame
+}
+
+var errPanic = errors.New("a frame panicked")
+
+// serve serves the socket to its end, and returns the reason of the end.
+func (c *connection) serve() error {
+	c.frames, c.changed = make(chan received, c.Requests), make(chan struct{}, 1)
+	c.conn.EndAfter(c.ctx)
+	c.instance = c.join(instanceKey{c.tenant, c.address.session}, c)
+	defer c.instance.leave(c)
+	c.working.Go(func() { c.end(c.listen()) })
+	c.working.Go(func() { c.end(c.work()) })
+	<-c.ctx.Done()
+	err := context.Cause(c.ctx)
+	c.conn.Close(err, reconnectAdvice)
+	c.working.Wait()
+	return err
+}
+
+// wake tells the socket of a new reading.
+func (c *connection) wake() {
+	select {
+	case c.changed <- struct{}{}:
+	default: // it knows
+	}
+}
+
+// listen reads the client's frames until the socket ends. Text that is no frame is ignored: apps
+// may send their own.
+func (c *connection) listen() error {
+	for {
+		text, isText, err := c.conn.Read(c.Arrival)
+		if err != nil {
+			return err
+		}
+		f := parse(text)
+		if !isText || f == nil {
+			continue
+		}
+		select {
+		case c.frames <- received{f, c.seen.received.Load()}:
+		case <-c.ctx.Done():
+			return context.Cause(c.ctx)
+		}
+	}
+}
+
+// work handles the frames in their order and shows the client what has changed. A panic ends the
+// socket and nothing else.
+func (c *connection) work() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.Log.ErrorContext(c.ctx, "agent socket panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = errPanic
+		}
+	}()
+	if err := c.greet(); err != nil {
+		return err
+	}
+	beat := time.NewTicker(c.Heartbeat)
+	defer beat.Stop()
+	for {
+		select {
+		case f := <-c.frames:
+			err = c.handle(f)
+		case <-c.changed:
+			err = c.show(c.instance.last())
+		case <-beat.C:
+			c.conn.Ping(func() { c.end(socket.ErrDisconnected) })
+		case <-c.ctx.Done():
+			return context.Cause(c.ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// greet sends what a client needs first.
+func (c *connection) greet() error {
+	now, err := c.instance.read(retry.Request(c.ctx))
+	if err != nil {
+		return err
+	}
+	state := c.stateOf(now)
+	if err := c.conn.Write(identityFrame(c.address.segment, c.address.name, state != "")); err != nil {
+		return err
+	}
+	if err := c.sync.greet(c, now, state); err != nil {
+		return err
+	}
+	return c.conn.Write(noMCPServers)
+}
+
+// show sends what has changed since the last reading.
+func (c *connection) show(now *reading) error {
+	return c.sync.show(c, now)
+}
+
+// handle handles a frame.
+func (c *connection) handle(f received) error {
+	if f.Type == typeState && f.State != nil {
+		return c.sync.write(c, f)
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+// Package cloudflare serves the clients of Cloudflare Agents unmodified: AgentClient, useAgent and
+// agentFetch of the npm package agents, and useAgentChat of @cloudflare/ai-chat.
+//
+// # Instances
+//
+// The path /agents/{agent}/{name} names an instance of an agent. An instance is one session, whose
+// id is made of the agent and the name (sessionID), so every other interface reaches it as well.
+// The session is created by the first write: opening a page writes nothing.
+//
+// # Goroutines
+//
+//	instance  one per instance with sockets on this gateway; reads the session when it may have changed
+//	listen    one per socket; reads frames
+//	work      one per socket; handles frames in their order, and shows the client what has changed
+//
+// Each frame of a client is handled before the next one, so a client's writes are committed in its
+// order. The client is blocked (by the flow control of its connection) while Sockets.Requests
+// frames wait.
+//
+// # State
+//
+// The custom state of the session is the state of the instance. A client replaces the whole state.
+// The last committed write wins, also over a run of the agent: a run writes single keys, each
+// merged into the newest state.
+//
+//	client ── cf_agent_state ──▶ SaveState ──▶ instance reads ──▶ cf_agent_state to the others
+//
+// The instance reads the session after a write of its own sockets, after a hint of the live log, and
+// at least every Sockets.Poll. A reading replaces the one before it, so clients receive states in the
+// order of their commits, and may miss states between two readings. A client does not receive its own
+// write back, unless another state was under way to it when it wrote: its copy would then differ
+// from the stored state for ever. The answer to a ping says what the client has received.
+package cloudflare

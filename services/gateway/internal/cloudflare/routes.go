@@ -1,0 +1,36 @@
+package cloudflare
+
+import (
+	"net/http"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
+)
+
+var readOnlyParameter = httpapi.Parameter{Name: "readonly", Doc: "true gives up the right to write, for a socket", Type: httpapi.Boolean}
+
+// Routes are the routes of an instance.
+func (s *Sockets) Routes() []httpapi.Route {
+	agent := httpapi.Parameter{Name: "agent", In: "path", Doc: "an announced agent, or its name as these clients write it", Required: true, Refusal: "AGENT_NOT_FOUND"}
+	name := httpapi.PathID("name", "the instance")
+	faults := httpapi.Faults{fault.NotFound: {"AGENT_NOT_FOUND"}, fault.Conflict: {"AGENT_AMBIGUOUS"}}
+	return []httpapi.Route{
+		{Method: http.MethodGet, Pattern: "/agents/{agent}/{name}", Handler: s.Serve, Refused: s.Refuse, About: httpapi.About{
+			Name: "getInstance", Summary: "Describes an instance of an agent, or opens its WebSocket for clients of Cloudflare Agents.",
+			Parameters: []httpapi.Parameter{agent, name, readOnlyParameter}, Stream: true,
+			Answers: []httpapi.Answer{
+				{Status: http.StatusOK, About: "the instance", Body: description{}},
+				{Status: http.StatusSwitchingProtocols, About: "a WebSocket; a refusal closes it with a code from 4400 to 4409"},
+			},
+			Faults: faults,
+		}},
+		{Method: http.MethodGet, Pattern: "/agents/{agent}/{name}/get-messages", Handler: s.messages, About: httpapi.About{
+			Name: "getInstanceMessages", Summary: "Returns the newest messages of an instance, as useAgentChat loads them.",
+			Parameters: []httpapi.Parameter{agent, name},
+			Answers:    []httpapi.Answer{{Status: http.StatusOK, About: "UI messages of the AI SDK, oldest first, without the message of a live run", Body: []uistream.UIMessage{}}},
+			Faults:     httpapi.Faults{fault.NotFound: faults[fault.NotFound], fault.Conflict: faults[fault.Conflict], fault.Unavailable: {"SESSION_CHANGING"}},
+		}},
+		{Method: http.MethodGet, Pattern: "/agents/{agent}/{name}/{path...}", Handler: s.refusePath, Public: true},
+	}
+}

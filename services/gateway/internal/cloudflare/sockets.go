@@ -1,0 +1,130 @@
+package cloudflare
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/socket"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
+)
+
+// reconnectAdvice is for developers of clients.
+const reconnectAdvice = "the client connects again by itself"
+
+// Sockets serves the instances. It may be used by many goroutines.
+type Sockets struct {
+	Sessions  *conversation.Reader
+	Live      *live.Hub
+	Streams   *httpapi.Streams
+	MaxBytes  int64         // of a client's frame
+	Requests  int           // frames that wait on one socket
+	Heartbeat time.Duration // between pings
+	Arrival   time.Duration // for a frame to arrive once it has begun
+	Timeout   time.Duration // for one write, and for the answer to a ping
+	Poll      time.Duration // between two readings of a session without a hint
+	Log       *slog.Logger
+
+	instances instances
+}
+
+// Close codes. Clients do not connect again after 1008 and 4000 to 4999.
+const (
+	closeInvalid         = 4400
+	closeUnauthenticated = 4401
+	closeDenied          = 4403
+	closeNotFound        = 4404
+	closeConflict        = 4409
+)
+
+var closeCodes = map[fault.Kind]int{
+	fault.Invalid: closeInvalid, fault.Unauthenticated: closeUnauthenticated, fault.Denied: closeDenied,
+	fault.NotFound: closeNotFound, fault.Conflict: closeConflict,
+}
+
+// Serve is GET /agents/{agent}/{name}. A request that is refused for good is answered with a close of
+// the socket; other failures fail the handshake, and clients try it again.
+func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) error {
+	if !auth.Upgrade(r) {
+		return s.describe(w, r, tenant)
+	}
+	ctx, release, err := s.Streams.Open(r.Context())
+	if err != nil {
+		return err
+	}
+	defer release()
+	c, err := s.accept(ctx, r, tenant)
+	if err != nil {
+		return s.Refuse(w, r, err)
+	}
+	if err := check(w, r); err != nil {
+		return err
+	}
+	if c.conn, err = socket.Accept(w, r, s.MaxBytes, s.Timeout); err != nil {
+		return err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	c.ctx, c.end = ctx, end
+	if err := c.serve(); !errors.Is(err, socket.ErrDisconnected) { //nolint:contextcheck // see socket.Conn.Read
+		s.Log.DebugContext(ctx, "agent socket cut", "session", c.address.session, "error", err)
+	}
+	return nil
+}
+
+// Refuse answers a refused request. If it opens a socket and the refusal stands, the gateway accepts
+// the socket and closes it with the reason: a client would try a refused handshake again for ever.
+func (s *Sockets) Refuse(w http.ResponseWriter, r *http.Request, refusal error) error {
+	code := closeCodes[fault.KindOf(refusal)]
+	if code == 0 || !auth.Upgrade(r) {
+		return refusal
+	}
+	_, release, err := s.Streams.Open(r.Context())
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := check(w, r); err != nil {
+		return err
+	}
+	conn, err := socket.Accept(w, r, maxRefused, s.Timeout)
+	if err == nil {
+		conn.Refuse(code, fault.ReasonOf(refusal))
+	}
+	return err
+}
+
+// maxRefused bounds the frames of a client that is refused, in bytes.
+const maxRefused = 1 << 10
+
+func check(w http.ResponseWriter, r *http.Request) error {
+	return socket.Check(w, r, "GET /agents/{agent}/{name}/get-messages gives the messages as JSON")
+}
+
+// refusePath refuses a path below an instance.
+func (s *Sockets) refusePath(w http.ResponseWriter, r *http.Request, _ string) error {
+	return s.Refuse(w, r, fault.New(fault.NotFound, "ROUTE_NOT_FOUND", "an instance has no path %.50q; get-messages gives its messages", r.PathValue("path")))
+}
+
+// accept checks a handshake. It returns the faults of resolve, and Invalid (TRANSPORT_UNSUPPORTED,
+// PARAMETER_INVALID).
+func (s *Sockets) accept(ctx context.Context, r *http.Request, tenant string) (*connection, error) {
+	if transport := r.URL.Query().Get("__agents_transport"); transport != "" {
+		return nil, fault.New(fault.Invalid, "TRANSPORT_UNSUPPORTED", "the transport %.30q is not supported; leave it out", transport)
+	}
+	readOnly, err := readOnlyParameter.Bool(r)
+	if err != nil {
+		return nil, err
+	}
+	a, err := s.resolve(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return &connection{Sockets: s, tenant: tenant, address: a, readOnly: readOnly}, nil
+}
