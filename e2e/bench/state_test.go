@@ -159,7 +159,7 @@ func step(ref *statev1.RunRef, n int32) *statev1.CommitStepRequest {
 			{Id: fmt.Sprint("a", n), Role: eventv1.Role_ROLE_ASSISTANT, Parts: []*eventv1.Part{textPart(body)}},
 			{Id: fmt.Sprint("t", n), Role: eventv1.Role_ROLE_TOOL, Parts: []*eventv1.Part{textPart(body)}},
 		},
-		Usage: []*statev1.UsageEntry{{Entry: &statev1.UsageEntry_Tokens{Tokens: &statev1.TokenUsage{Model: "m", PromptTokens: 10, CompletionTokens: 5, TotalTokens: 15}}}},
+		Usage: []*eventv1.UsageEntry{{Entry: &eventv1.UsageEntry_Tokens{Tokens: &eventv1.TokenUsage{Model: "m", PromptTokens: 10, CompletionTokens: 5, TotalTokens: 15}}}},
 	}
 }
 

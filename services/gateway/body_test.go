@@ -40,6 +40,21 @@ type body struct {
 
 func (b body) Close() error { return errors.Join(b.stop.Close(), b.sent.Close()) }
 
+// keyed is a transport that adds an Authorization header, unless it is empty.
+type keyed struct {
+	next          http.RoundTripper
+	authorization string
+}
+
+func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
+	if k.authorization == "" {
+		return k.next.RoundTrip(r)
+	}
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", k.authorization)
+	return k.next.RoundTrip(r)
+}
+
 // endlessBody is a body without an end.
 type endlessBody struct{}
 
@@ -50,26 +65,23 @@ func (endlessBody) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// callers returns clients of all protocols with the replaced bodies.
+// callers returns clients of all protocols, with replaced bodies unless changed is nil.
 func callers(t *testing.T, h *fixture, key string, changed change) map[string]agentv1connect.AgentServiceClient {
 	t.Helper()
 	first := &http.Transport{}
 	t.Cleanup(first.CloseIdleConnections)
-	one := &http.Client{Transport: bodies{first, changed}}
-	two := &http.Client{Transport: bodies{http2(t).Transport, changed}}
-	header := connect.WithInterceptors(connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
-		return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
-			r.Header().Set("Authorization", key)
-			return next(ctx, r)
-		}
-	}))
+	one, two := &http.Client{Transport: first}, http2(t)
+	if changed != nil {
+		one.Transport, two.Transport = bodies{first, changed}, bodies{two.Transport, changed}
+	}
+	one.Transport, two.Transport = keyed{one.Transport, key}, keyed{two.Transport, key}
 	client := agentv1connect.NewAgentServiceClient
 	return map[string]agentv1connect.AgentServiceClient{
-		"connect":              client(one, h.url, header),
-		"connect over HTTP/2":  client(two, h.url, header, connect.WithProtoJSON()),
-		"grpc":                 client(two, h.url, header, connect.WithGRPC()),
-		"grpc-web":             client(one, h.url, header, connect.WithGRPCWeb()),
-		"grpc-web over HTTP/2": client(two, h.url, header, connect.WithGRPCWeb()),
+		"connect":              client(one, h.url),
+		"connect over HTTP/2":  client(two, h.url, connect.WithProtoJSON()),
+		"grpc":                 client(two, h.url, connect.WithGRPC()),
+		"grpc-web":             client(one, h.url, connect.WithGRPCWeb()),
+		"grpc-web over HTTP/2": client(two, h.url, connect.WithGRPCWeb()),
 	}
 }
 

@@ -173,7 +173,7 @@ func (s *Service) limits(bytes int64, advice string) httpapi.Limits {
 // connect returns the Connect service and the prefix of its paths.
 func (s *Service) connect(keys *auth.Keys, p *parts) (string, http.Handler, error) {
 	server := &api.Server{
-		Keys: keys, Runs: p.runs, Sessions: p.sessions,
+		Keys: keys, Runs: p.runs, Checkpoints: statev1.NewCheckpointServiceClient(s.state), Usage: statev1.NewUsageServiceClient(s.state), Sessions: p.sessions,
 		Follower: p.follower, Stops: p.stops, Answers: p.answers, Streams: s.streams,
 		Policy: p.policy, NewID: s.peers.NewID, Log: s.peers.Log, MaxBytes: int(s.config.MaxBodyBytes),
 	}

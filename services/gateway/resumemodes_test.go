@@ -74,7 +74,7 @@ func TestAResumeMayChangeStateAndAppendMessages(t *testing.T) {
 	h, client, _ := openInterrupted(t)
 	_, err := client.Resume(t.Context(), &agentv1.ResumeRequest{
 		SessionId: "s1", ModifyState: ` {"b": {"x": [1, null]}, "a": null, "c": "text", "b": 2}`,
-		AppendMessages: []*agentv1.AppendedMessage{{Role: "system", Text: "Be brief.", Hidden: true}, {Role: "user", Text: "u"}, {Role: "assistant", Text: "a"}},
+		AppendMessages: []*agentv1.InputMessage{{Role: "system", Text: "Be brief.", Hidden: true}, {Role: "user", Text: "u"}, {Role: "assistant", Text: "a"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -119,8 +119,8 @@ func TestFieldsThatAModeDoesNotHaveAreRefused(t *testing.T) {
 		"state that is no object":       {&agentv1.ResumeRequest{SessionId: "s1", ModifyState: "[]"}, "STATE_INVALID"},
 		"state that is no JSON":         {&agentv1.ResumeRequest{SessionId: "s1", ModifyState: `{"a":`}, "STATE_INVALID"},
 		"state that is null":            {&agentv1.ResumeRequest{SessionId: "s1", ModifyState: "null"}, "STATE_INVALID"},
-		"a message of a tool":           {&agentv1.ResumeRequest{SessionId: "s1", AppendMessages: []*agentv1.AppendedMessage{{Role: "tool", Text: "x"}}}, "MESSAGE_INVALID"},
-		"an appended message of nobody": {&agentv1.ResumeRequest{SessionId: "s1", AppendMessages: []*agentv1.AppendedMessage{{Role: "user"}}}, "MESSAGE_INVALID"},
+		"a message of a tool":           {&agentv1.ResumeRequest{SessionId: "s1", AppendMessages: []*agentv1.InputMessage{{Role: "tool", Text: "x"}}}, "MESSAGE_INVALID"},
+		"an appended message of nobody": {&agentv1.ResumeRequest{SessionId: "s1", AppendMessages: []*agentv1.InputMessage{{Role: "user"}}}, "MESSAGE_INVALID"},
 	} {
 		if _, err := client.Resume(t.Context(), tc.r); reason(err) != tc.want {
 			t.Errorf("%s: got %v, want %s", name, err, tc.want)
@@ -154,7 +154,7 @@ func TestARetryIsOneCommandThatCanBeRepeated(t *testing.T) {
 	run.Fail("It went wrong.", "framework_guard_refused", AssistantMessage(2, "Bad."))
 	r := &agentv1.ResumeRequest{
 		SessionId: "s1", Mode: agentv1.ResumeMode_RESUME_MODE_RETRY, RequestKey: "k1", ModifyState: `{"b": 2}`,
-		AppendMessages: []*agentv1.AppendedMessage{{Role: "system", Text: "Be brief."}},
+		AppendMessages: []*agentv1.InputMessage{{Role: "system", Text: "Be brief."}},
 	}
 	h.State.FailNext(1)
 	got, err := client.Resume(t.Context(), r)

@@ -7,7 +7,6 @@
 package agentv1
 
 import (
-	v1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -22,382 +21,65 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// BusyPolicy determines what happens to a message sent while a run is live.
-type BusyPolicy int32
-
-const (
-	// The agent's own policy.
-	BusyPolicy_BUSY_POLICY_UNSPECIFIED BusyPolicy = 0
-	BusyPolicy_BUSY_POLICY_REJECT      BusyPolicy = 1
-	BusyPolicy_BUSY_POLICY_ENQUEUE     BusyPolicy = 2
-	BusyPolicy_BUSY_POLICY_INTERRUPT   BusyPolicy = 3
-	BusyPolicy_BUSY_POLICY_ROLLBACK    BusyPolicy = 4
-)
-
-// Enum value maps for BusyPolicy.
-var (
-	BusyPolicy_name = map[int32]string{
-		0: "BUSY_POLICY_UNSPECIFIED",
-		1: "BUSY_POLICY_REJECT",
-		2: "BUSY_POLICY_ENQUEUE",
-		3: "BUSY_POLICY_INTERRUPT",
-		4: "BUSY_POLICY_ROLLBACK",
-	}
-	BusyPolicy_value = map[string]int32{
-		"BUSY_POLICY_UNSPECIFIED": 0,
-		"BUSY_POLICY_REJECT":      1,
-		"BUSY_POLICY_ENQUEUE":     2,
-		"BUSY_POLICY_INTERRUPT":   3,
-		"BUSY_POLICY_ROLLBACK":    4,
-	}
-)
-
-func (x BusyPolicy) Enum() *BusyPolicy {
-	p := new(BusyPolicy)
-	*p = x
-	return p
-}
-
-func (x BusyPolicy) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (BusyPolicy) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_agent_v1_agent_proto_enumTypes[0].Descriptor()
-}
-
-func (BusyPolicy) Type() protoreflect.EnumType {
-	return &file_holdfast_agent_v1_agent_proto_enumTypes[0]
-}
-
-func (x BusyPolicy) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use BusyPolicy.Descriptor instead.
-func (BusyPolicy) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{0}
-}
-
-type ResumeMode int32
-
-const (
-	// WITH_MESSAGE if there is a message, else CONTINUE.
-	ResumeMode_RESUME_MODE_UNSPECIFIED ResumeMode = 0
-	// From the current state of the session.
-	ResumeMode_RESUME_MODE_CONTINUE ResumeMode = 1
-	// From the current state, behind a new message.
-	ResumeMode_RESUME_MODE_WITH_MESSAGE ResumeMode = 2
-	// From the last valid checkpoint of a failed session, unless it was aborted. The last step is
-	// valid if it has tool results, whose tools would run again, or if the run only reached its
-	// max_steps.
-	ResumeMode_RESUME_MODE_RETRY ResumeMode = 3
-	// From a checkpoint, in a new session.
-	ResumeMode_RESUME_MODE_BRANCH ResumeMode = 4
-	// From a checkpoint: everything behind it is removed.
-	ResumeMode_RESUME_MODE_FROM_CHECKPOINT ResumeMode = 5
-)
-
-// Enum value maps for ResumeMode.
-var (
-	ResumeMode_name = map[int32]string{
-		0: "RESUME_MODE_UNSPECIFIED",
-		1: "RESUME_MODE_CONTINUE",
-		2: "RESUME_MODE_WITH_MESSAGE",
-		3: "RESUME_MODE_RETRY",
-		4: "RESUME_MODE_BRANCH",
-		5: "RESUME_MODE_FROM_CHECKPOINT",
-	}
-	ResumeMode_value = map[string]int32{
-		"RESUME_MODE_UNSPECIFIED":     0,
-		"RESUME_MODE_CONTINUE":        1,
-		"RESUME_MODE_WITH_MESSAGE":    2,
-		"RESUME_MODE_RETRY":           3,
-		"RESUME_MODE_BRANCH":          4,
-		"RESUME_MODE_FROM_CHECKPOINT": 5,
-	}
-)
-
-func (x ResumeMode) Enum() *ResumeMode {
-	p := new(ResumeMode)
-	*p = x
-	return p
-}
-
-func (x ResumeMode) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (ResumeMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_agent_v1_agent_proto_enumTypes[1].Descriptor()
-}
-
-func (ResumeMode) Type() protoreflect.EnumType {
-	return &file_holdfast_agent_v1_agent_proto_enumTypes[1]
-}
-
-func (x ResumeMode) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use ResumeMode.Descriptor instead.
-func (ResumeMode) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{1}
-}
-
-type SubmitToolResultResponse_Status int32
-
-const (
-	SubmitToolResultResponse_STATUS_UNSPECIFIED SubmitToolResultResponse_Status = 0
-	SubmitToolResultResponse_STATUS_ACCEPTED    SubmitToolResultResponse_Status = 1
-	// The call already has an answer; this one changed nothing.
-	SubmitToolResultResponse_STATUS_ALREADY_COMPLETED SubmitToolResultResponse_Status = 2
-	// The model was told that the call timed out. The first late answer is stored, and the model
-	// learns of it once.
-	SubmitToolResultResponse_STATUS_LATE_ANSWER_AFTER_TIMEOUT SubmitToolResultResponse_Status = 3
-)
-
-// Enum value maps for SubmitToolResultResponse_Status.
-var (
-	SubmitToolResultResponse_Status_name = map[int32]string{
-		0: "STATUS_UNSPECIFIED",
-		1: "STATUS_ACCEPTED",
-		2: "STATUS_ALREADY_COMPLETED",
-		3: "STATUS_LATE_ANSWER_AFTER_TIMEOUT",
-	}
-	SubmitToolResultResponse_Status_value = map[string]int32{
-		"STATUS_UNSPECIFIED":               0,
-		"STATUS_ACCEPTED":                  1,
-		"STATUS_ALREADY_COMPLETED":         2,
-		"STATUS_LATE_ANSWER_AFTER_TIMEOUT": 3,
-	}
-)
-
-func (x SubmitToolResultResponse_Status) Enum() *SubmitToolResultResponse_Status {
-	p := new(SubmitToolResultResponse_Status)
-	*p = x
-	return p
-}
-
-func (x SubmitToolResultResponse_Status) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (SubmitToolResultResponse_Status) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_agent_v1_agent_proto_enumTypes[2].Descriptor()
-}
-
-func (SubmitToolResultResponse_Status) Type() protoreflect.EnumType {
-	return &file_holdfast_agent_v1_agent_proto_enumTypes[2]
-}
-
-func (x SubmitToolResultResponse_Status) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use SubmitToolResultResponse_Status.Descriptor instead.
-func (SubmitToolResultResponse_Status) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{2, 0}
-}
-
-type SubmitToolResultResponse_Continuation int32
-
-const (
-	SubmitToolResultResponse_CONTINUATION_UNSPECIFIED SubmitToolResultResponse_Continuation = 0
-	// The session waits for more answers.
-	SubmitToolResultResponse_CONTINUATION_NONE SubmitToolResultResponse_Continuation = 1
-	// This answer queued run_id: follow it.
-	SubmitToolResultResponse_CONTINUATION_NEW_RUN SubmitToolResultResponse_Continuation = 2
-	// run_id is live and takes the answer.
-	SubmitToolResultResponse_CONTINUATION_LIVE_RUN SubmitToolResultResponse_Continuation = 3
-	// The session was stopped: it takes the answer when it is resumed.
-	SubmitToolResultResponse_CONTINUATION_CALLER_RESUMES SubmitToolResultResponse_Continuation = 4
-)
-
-// Enum value maps for SubmitToolResultResponse_Continuation.
-var (
-	SubmitToolResultResponse_Continuation_name = map[int32]string{
-		0: "CONTINUATION_UNSPECIFIED",
-		1: "CONTINUATION_NONE",
-		2: "CONTINUATION_NEW_RUN",
-		3: "CONTINUATION_LIVE_RUN",
-		4: "CONTINUATION_CALLER_RESUMES",
-	}
-	SubmitToolResultResponse_Continuation_value = map[string]int32{
-		"CONTINUATION_UNSPECIFIED":    0,
-		"CONTINUATION_NONE":           1,
-		"CONTINUATION_NEW_RUN":        2,
-		"CONTINUATION_LIVE_RUN":       3,
-		"CONTINUATION_CALLER_RESUMES": 4,
-	}
-)
-
-func (x SubmitToolResultResponse_Continuation) Enum() *SubmitToolResultResponse_Continuation {
-	p := new(SubmitToolResultResponse_Continuation)
-	*p = x
-	return p
-}
-
-func (x SubmitToolResultResponse_Continuation) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (SubmitToolResultResponse_Continuation) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_agent_v1_agent_proto_enumTypes[3].Descriptor()
-}
-
-func (SubmitToolResultResponse_Continuation) Type() protoreflect.EnumType {
-	return &file_holdfast_agent_v1_agent_proto_enumTypes[3]
-}
-
-func (x SubmitToolResultResponse_Continuation) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use SubmitToolResultResponse_Continuation.Descriptor instead.
-func (SubmitToolResultResponse_Continuation) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{2, 1}
-}
-
-type SubmitToolResultRequest struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	SessionId  string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	ToolCallId string                 `protobuf:"bytes,2,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
-	// Types that are valid to be assigned to Answer:
-	//
-	//	*SubmitToolResultRequest_Result
-	//	*SubmitToolResultRequest_Error
-	//	*SubmitToolResultRequest_Approval
-	Answer        isSubmitToolResultRequest_Answer `protobuf_oneof:"answer"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SubmitToolResultRequest) Reset() {
-	*x = SubmitToolResultRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SubmitToolResultRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SubmitToolResultRequest) ProtoMessage() {}
-
-func (x *SubmitToolResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SubmitToolResultRequest.ProtoReflect.Descriptor instead.
-func (*SubmitToolResultRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *SubmitToolResultRequest) GetSessionId() string {
-	if x != nil {
-		return x.SessionId
-	}
-	return ""
-}
-
-func (x *SubmitToolResultRequest) GetToolCallId() string {
-	if x != nil {
-		return x.ToolCallId
-	}
-	return ""
-}
-
-func (x *SubmitToolResultRequest) GetAnswer() isSubmitToolResultRequest_Answer {
-	if x != nil {
-		return x.Answer
-	}
-	return nil
-}
-
-func (x *SubmitToolResultRequest) GetResult() string {
-	if x != nil {
-		if x, ok := x.Answer.(*SubmitToolResultRequest_Result); ok {
-			return x.Result
-		}
-	}
-	return ""
-}
-
-func (x *SubmitToolResultRequest) GetError() string {
-	if x != nil {
-		if x, ok := x.Answer.(*SubmitToolResultRequest_Error); ok {
-			return x.Error
-		}
-	}
-	return ""
-}
-
-func (x *SubmitToolResultRequest) GetApproval() *ApprovalResponse {
-	if x != nil {
-		if x, ok := x.Answer.(*SubmitToolResultRequest_Approval); ok {
-			return x.Approval
-		}
-	}
-	return nil
-}
-
-type isSubmitToolResultRequest_Answer interface {
-	isSubmitToolResultRequest_Answer()
-}
-
-type SubmitToolResultRequest_Result struct {
-	// Of a client tool: a JSON text.
-	Result string `protobuf:"bytes,3,opt,name=result,proto3,oneof"`
-}
-
-type SubmitToolResultRequest_Error struct {
-	// Of either kind: the call did not happen.
-	Error string `protobuf:"bytes,4,opt,name=error,proto3,oneof"`
-}
-
-type SubmitToolResultRequest_Approval struct {
-	Approval *ApprovalResponse `protobuf:"bytes,5,opt,name=approval,proto3,oneof"`
-}
-
-func (*SubmitToolResultRequest_Result) isSubmitToolResultRequest_Answer() {}
-
-func (*SubmitToolResultRequest_Error) isSubmitToolResultRequest_Answer() {}
-
-func (*SubmitToolResultRequest_Approval) isSubmitToolResultRequest_Answer() {}
-
-type ApprovalResponse struct {
+type ListAgentsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	ApprovalId    string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
-	Approved      bool                   `protobuf:"varint,2,opt,name=approved,proto3" json:"approved,omitempty"`
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ApprovalResponse) Reset() {
-	*x = ApprovalResponse{}
+func (x *ListAgentsRequest) Reset() {
+	*x = ListAgentsRequest{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAgentsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAgentsRequest) ProtoMessage() {}
+
+func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
+func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{0}
+}
+
+type ListAgentsResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Agents []*Agent               `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
+	// The agent of new sessions that name none; empty if they have to name one.
+	DefaultAgent  string `protobuf:"bytes,2,opt,name=default_agent,json=defaultAgent,proto3" json:"default_agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAgentsResponse) Reset() {
+	*x = ListAgentsResponse{}
 	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ApprovalResponse) String() string {
+func (x *ListAgentsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ApprovalResponse) ProtoMessage() {}
+func (*ListAgentsResponse) ProtoMessage() {}
 
-func (x *ApprovalResponse) ProtoReflect() protoreflect.Message {
+func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -409,55 +91,49 @@ func (x *ApprovalResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ApprovalResponse.ProtoReflect.Descriptor instead.
-func (*ApprovalResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
+func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
 	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *ApprovalResponse) GetApprovalId() string {
+func (x *ListAgentsResponse) GetAgents() []*Agent {
 	if x != nil {
-		return x.ApprovalId
+		return x.Agents
+	}
+	return nil
+}
+
+func (x *ListAgentsResponse) GetDefaultAgent() string {
+	if x != nil {
+		return x.DefaultAgent
 	}
 	return ""
 }
 
-func (x *ApprovalResponse) GetApproved() bool {
-	if x != nil {
-		return x.Approved
-	}
-	return false
-}
-
-func (x *ApprovalResponse) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
-}
-
-type SubmitToolResultResponse struct {
-	state         protoimpl.MessageState                `protogen:"open.v1"`
-	Status        SubmitToolResultResponse_Status       `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.agent.v1.SubmitToolResultResponse_Status" json:"status,omitempty"`
-	Continuation  SubmitToolResultResponse_Continuation `protobuf:"varint,2,opt,name=continuation,proto3,enum=holdfast.agent.v1.SubmitToolResultResponse_Continuation" json:"continuation,omitempty"`
-	RunId         string                                `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+type Agent struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	AgentType   string                 `protobuf:"bytes,1,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	Description string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	// For requests without a policy.
+	OnBusy        BusyPolicy `protobuf:"varint,3,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.agent.v1.BusyPolicy" json:"on_busy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SubmitToolResultResponse) Reset() {
-	*x = SubmitToolResultResponse{}
+func (x *Agent) Reset() {
+	*x = Agent{}
 	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SubmitToolResultResponse) String() string {
+func (x *Agent) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SubmitToolResultResponse) ProtoMessage() {}
+func (*Agent) ProtoMessage() {}
 
-func (x *SubmitToolResultResponse) ProtoReflect() protoreflect.Message {
+func (x *Agent) ProtoReflect() protoreflect.Message {
 	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -469,1890 +145,76 @@ func (x *SubmitToolResultResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SubmitToolResultResponse.ProtoReflect.Descriptor instead.
-func (*SubmitToolResultResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use Agent.ProtoReflect.Descriptor instead.
+func (*Agent) Descriptor() ([]byte, []int) {
 	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *SubmitToolResultResponse) GetStatus() SubmitToolResultResponse_Status {
-	if x != nil {
-		return x.Status
-	}
-	return SubmitToolResultResponse_STATUS_UNSPECIFIED
-}
-
-func (x *SubmitToolResultResponse) GetContinuation() SubmitToolResultResponse_Continuation {
-	if x != nil {
-		return x.Continuation
-	}
-	return SubmitToolResultResponse_CONTINUATION_UNSPECIFIED
-}
-
-func (x *SubmitToolResultResponse) GetRunId() string {
-	if x != nil {
-		return x.RunId
-	}
-	return ""
-}
-
-type ResumeRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	Mode      ResumeMode             `protobuf:"varint,2,opt,name=mode,proto3,enum=holdfast.agent.v1.ResumeMode" json:"mode,omitempty"`
-	Message   string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// Of BRANCH and FROM_CHECKPOINT.
-	CheckpointId string `protobuf:"bytes,4,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
-	// Of BRANCH; empty: the service makes an id.
-	NewSessionId string `protobuf:"bytes,5,opt,name=new_session_id,json=newSessionId,proto3" json:"new_session_id,omitempty"`
-	// Makes repetitions idempotent; unique in the session.
-	RequestKey string `protobuf:"bytes,6,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
-	// A JSON object: its members overwrite those of the custom state, and null removes a key.
-	ModifyState string `protobuf:"bytes,7,opt,name=modify_state,json=modifyState,proto3" json:"modify_state,omitempty"`
-	// Appended before the message, in order. Roles user, assistant and system.
-	AppendMessages []*AppendedMessage `protobuf:"bytes,8,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`
-	TimeoutMs      int64              `protobuf:"varint,9,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
-}
-
-func (x *ResumeRequest) Reset() {
-	*x = ResumeRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ResumeRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ResumeRequest) ProtoMessage() {}
-
-func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
-func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *ResumeRequest) GetSessionId() string {
-	if x != nil {
-		return x.SessionId
-	}
-	return ""
-}
-
-func (x *ResumeRequest) GetMode() ResumeMode {
-	if x != nil {
-		return x.Mode
-	}
-	return ResumeMode_RESUME_MODE_UNSPECIFIED
-}
-
-func (x *ResumeRequest) GetMessage() string {
-	if x != nil {
-		return x.Message
-	}
-	return ""
-}
-
-func (x *ResumeRequest) GetCheckpointId() string {
-	if x != nil {
-		return x.CheckpointId
-	}
-	return ""
-}
-
-func (x *ResumeRequest) GetNewSessionId() string {
-	if x != nil {
-		return x.NewSessionId
-	}
-	return ""
-}
-
-func (x *ResumeRequest) GetRequestKey() string {
-	if x != nil {
-		return x.RequestKey
-	}
-	return ""
-}
-
-func (x *ResumeRequest) GetModifyState() string {
-	if x != nil {
-		return x.ModifyState
-	}
-	return ""
-}
-
-func (x *ResumeRequest) GetAppendMessages() []*AppendedMessage {
-	if x != nil {
-		return x.AppendMessages
-	}
-	return nil
-}
-
-func (x *ResumeRequest) GetTimeoutMs() int64 {
-	if x != nil {
-		return x.TimeoutMs
-	}
-	return 0
-}
-
-type AppendedMessage struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// user, assistant or system.
-	Role string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
-	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// For the model only.
-	Hidden        bool `protobuf:"varint,3,opt,name=hidden,proto3" json:"hidden,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AppendedMessage) Reset() {
-	*x = AppendedMessage{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AppendedMessage) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AppendedMessage) ProtoMessage() {}
-
-func (x *AppendedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AppendedMessage.ProtoReflect.Descriptor instead.
-func (*AppendedMessage) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *AppendedMessage) GetRole() string {
-	if x != nil {
-		return x.Role
-	}
-	return ""
-}
-
-func (x *AppendedMessage) GetText() string {
-	if x != nil {
-		return x.Text
-	}
-	return ""
-}
-
-func (x *AppendedMessage) GetHidden() bool {
-	if x != nil {
-		return x.Hidden
-	}
-	return false
-}
-
-type ResumeResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The new session for BRANCH.
-	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	RunId         string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	StreamId      string `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	StartSequence int64  `protobuf:"varint,4,opt,name=start_sequence,json=startSequence,proto3" json:"start_sequence,omitempty"`
-	Repeated      bool   `protobuf:"varint,5,opt,name=repeated,proto3" json:"repeated,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ResumeResponse) Reset() {
-	*x = ResumeResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[5]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ResumeResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ResumeResponse) ProtoMessage() {}
-
-func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[5]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
-func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{5}
-}
-
-func (x *ResumeResponse) GetSessionId() string {
-	if x != nil {
-		return x.SessionId
-	}
-	return ""
-}
-
-func (x *ResumeResponse) GetRunId() string {
-	if x != nil {
-		return x.RunId
-	}
-	return ""
-}
-
-func (x *ResumeResponse) GetStreamId() string {
-	if x != nil {
-		return x.StreamId
-	}
-	return ""
-}
-
-func (x *ResumeResponse) GetStartSequence() int64 {
-	if x != nil {
-		return x.StartSequence
-	}
-	return 0
-}
-
-func (x *ResumeResponse) GetRepeated() bool {
-	if x != nil {
-		return x.Repeated
-	}
-	return false
-}
-
-type CanResumeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CanResumeRequest) Reset() {
-	*x = CanResumeRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CanResumeRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CanResumeRequest) ProtoMessage() {}
-
-func (x *CanResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CanResumeRequest.ProtoReflect.Descriptor instead.
-func (*CanResumeRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{6}
-}
-
-func (x *CanResumeRequest) GetSessionId() string {
-	if x != nil {
-		return x.SessionId
-	}
-	return ""
-}
-
-type CanResumeResponse struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	CanResume bool                   `protobuf:"varint,1,opt,name=can_resume,json=canResume,proto3" json:"can_resume,omitempty"`
-	// Why it cannot be resumed: active, completed, aborted, awaiting_answers, awaiting_children.
-	// Empty if it can.
-	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// A session status of the specification.
-	Status        string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CanResumeResponse) Reset() {
-	*x = CanResumeResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[7]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CanResumeResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CanResumeResponse) ProtoMessage() {}
-
-func (x *CanResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[7]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CanResumeResponse.ProtoReflect.Descriptor instead.
-func (*CanResumeResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *CanResumeResponse) GetCanResume() bool {
-	if x != nil {
-		return x.CanResume
-	}
-	return false
-}
-
-func (x *CanResumeResponse) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
-}
-
-func (x *CanResumeResponse) GetStatus() string {
-	if x != nil {
-		return x.Status
-	}
-	return ""
-}
-
-type InterruptRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Empty: the session's live run, or the session itself.
-	RunId  string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// How long to wait for the end of the run, in milliseconds, at most 60,000; 0 returns at once.
-	WaitMs        int64 `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *InterruptRequest) Reset() {
-	*x = InterruptRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[8]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *InterruptRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*InterruptRequest) ProtoMessage() {}
-
-func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[8]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use InterruptRequest.ProtoReflect.Descriptor instead.
-func (*InterruptRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{8}
-}
-
-func (x *InterruptRequest) GetSessionId() string {
-	if x != nil {
-		return x.SessionId
-	}
-	return ""
-}
-
-func (x *InterruptRequest) GetRunId() string {
-	if x != nil {
-		return x.RunId
-	}
-	return ""
-}
-
-func (x *InterruptRequest) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
-}
-
-func (x *InterruptRequest) GetWaitMs() int64 {
-	if x != nil {
-		return x.WaitMs
-	}
-	return 0
-}
-
-type InterruptResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// requested, done or none.
-	Effect        string `protobuf:"bytes,1,opt,name=effect,proto3" json:"effect,omitempty"`
-	RunId         string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *InterruptResponse) Reset() {
-	*x = InterruptResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[9]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *InterruptResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*InterruptResponse) ProtoMessage() {}
-
-func (x *InterruptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[9]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use InterruptResponse.ProtoReflect.Descriptor instead.
-func (*InterruptResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{9}
-}
-
-func (x *InterruptResponse) GetEffect() string {
-	if x != nil {
-		return x.Effect
-	}
-	return ""
-}
-
-func (x *InterruptResponse) GetRunId() string {
-	if x != nil {
-		return x.RunId
-	}
-	return ""
-}
-
-type AbortRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	RunId         string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	WaitMs        int64                  `protobuf:"varint,4,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AbortRequest) Reset() {
-	*x = AbortRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[10]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AbortRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AbortRequest) ProtoMessage() {}
-
-func (x *AbortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[10]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AbortRequest.ProtoReflect.Descriptor instead.
-func (*AbortRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{10}
-}
-
-func (x *AbortRequest) GetSessionId() string {
-	if x != nil {
-		return x.SessionId
-	}
-	return ""
-}
-
-func (x *AbortRequest) GetRunId() string {
-	if x != nil {
-		return x.RunId
-	}
-	return ""
-}
-
-func (x *AbortRequest) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
-}
-
-func (x *AbortRequest) GetWaitMs() int64 {
-	if x != nil {
-		return x.WaitMs
-	}
-	return 0
-}
-
-type AbortResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Effect        string                 `protobuf:"bytes,1,opt,name=effect,proto3" json:"effect,omitempty"`
-	RunId         string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AbortResponse) Reset() {
-	*x = AbortResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[11]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AbortResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AbortResponse) ProtoMessage() {}
-
-func (x *AbortResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[11]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AbortResponse.ProtoReflect.Descriptor instead.
-func (*AbortResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{11}
-}
-
-func (x *AbortResponse) GetEffect() string {
-	if x != nil {
-		return x.Effect
-	}
-	return ""
-}
-
-func (x *AbortResponse) GetRunId() string {
-	if x != nil {
-		return x.RunId
-	}
-	return ""
-}
-
-type StartRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty: the service makes an id.
-	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Empty: the session's agent, or the gateway's default.
-	AgentType string `protobuf:"bytes,2,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
-	// The user's message. Not empty.
-	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// Makes repetitions idempotent; unique in the session.
-	RequestKey string            `protobuf:"bytes,4,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
-	Tags       []string          `protobuf:"bytes,5,rep,name=tags,proto3" json:"tags,omitempty"`
-	Metadata   map[string]string `protobuf:"bytes,6,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// A JSON object: the custom state of a new session.
-	State  string     `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
-	OnBusy BusyPolicy `protobuf:"varint,8,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.agent.v1.BusyPolicy" json:"on_busy,omitempty"`
-	// The run has to end within this time after its creation; 0 for no limit.
-	TimeoutMs     int64 `protobuf:"varint,9,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *StartRequest) Reset() {
-	*x = StartRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[12]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *StartRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StartRequest) ProtoMessage() {}
-
-func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[12]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
-func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *StartRequest) GetSessionId() string {
-	if x != nil {
-		return x.SessionId
-	}
-	return ""
-}
-
-func (x *StartRequest) GetAgentType() string {
+func (x *Agent) GetAgentType() string {
 	if x != nil {
 		return x.AgentType
 	}
 	return ""
 }
 
-func (x *StartRequest) GetMessage() string {
+func (x *Agent) GetDescription() string {
 	if x != nil {
-		return x.Message
+		return x.Description
 	}
 	return ""
 }
 
-func (x *StartRequest) GetRequestKey() string {
-	if x != nil {
-		return x.RequestKey
-	}
-	return ""
-}
-
-func (x *StartRequest) GetTags() []string {
-	if x != nil {
-		return x.Tags
-	}
-	return nil
-}
-
-func (x *StartRequest) GetMetadata() map[string]string {
-	if x != nil {
-		return x.Metadata
-	}
-	return nil
-}
-
-func (x *StartRequest) GetState() string {
-	if x != nil {
-		return x.State
-	}
-	return ""
-}
-
-func (x *StartRequest) GetOnBusy() BusyPolicy {
+func (x *Agent) GetOnBusy() BusyPolicy {
 	if x != nil {
 		return x.OnBusy
 	}
 	return BusyPolicy_BUSY_POLICY_UNSPECIFIED
 }
 
-func (x *StartRequest) GetTimeoutMs() int64 {
-	if x != nil {
-		return x.TimeoutMs
-	}
-	return 0
-}
-
-type StartResponse struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	RunId     string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Equal to session_id.
-	StreamId string `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	// Pass it to Stream as from_sequence to read the whole run.
-	StartSequence  int64 `protobuf:"varint,4,opt,name=start_sequence,json=startSequence,proto3" json:"start_sequence,omitempty"`
-	SessionCreated bool  `protobuf:"varint,5,opt,name=session_created,json=sessionCreated,proto3" json:"session_created,omitempty"`
-	// The request key was known: this is the run of the first request.
-	Repeated bool `protobuf:"varint,6,opt,name=repeated,proto3" json:"repeated,omitempty"`
-	// The run waits for the live run.
-	Waiting       bool `protobuf:"varint,7,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *StartResponse) Reset() {
-	*x = StartResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[13]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *StartResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StartResponse) ProtoMessage() {}
-
-func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[13]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
-func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{13}
-}
-
-func (x *StartResponse) GetSessionId() string {
-	if x != nil {
-		return x.SessionId
-	}
-	return ""
-}
-
-func (x *StartResponse) GetRunId() string {
-	if x != nil {
-		return x.RunId
-	}
-	return ""
-}
-
-func (x *StartResponse) GetStreamId() string {
-	if x != nil {
-		return x.StreamId
-	}
-	return ""
-}
-
-func (x *StartResponse) GetStartSequence() int64 {
-	if x != nil {
-		return x.StartSequence
-	}
-	return 0
-}
-
-func (x *StartResponse) GetSessionCreated() bool {
-	if x != nil {
-		return x.SessionCreated
-	}
-	return false
-}
-
-func (x *StartResponse) GetRepeated() bool {
-	if x != nil {
-		return x.Repeated
-	}
-	return false
-}
-
-func (x *StartResponse) GetWaiting() bool {
-	if x != nil {
-		return x.Waiting
-	}
-	return false
-}
-
-type StreamRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Empty: the newest run.
-	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Everything after this sequence; 0: from the run's beginning.
-	FromSequence  int64 `protobuf:"varint,3,opt,name=from_sequence,json=fromSequence,proto3" json:"from_sequence,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *StreamRequest) Reset() {
-	*x = StreamRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[14]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *StreamRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StreamRequest) ProtoMessage() {}
-
-func (x *StreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[14]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StreamRequest.ProtoReflect.Descriptor instead.
-func (*StreamRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{14}
-}
-
-func (x *StreamRequest) GetSessionId() string {
-	if x != nil {
-		return x.SessionId
-	}
-	return ""
-}
-
-func (x *StreamRequest) GetRunId() string {
-	if x != nil {
-		return x.RunId
-	}
-	return ""
-}
-
-func (x *StreamRequest) GetFromSequence() int64 {
-	if x != nil {
-		return x.FromSequence
-	}
-	return 0
-}
-
-type StreamResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Frame:
-	//
-	//	*StreamResponse_Chunk
-	//	*StreamResponse_End
-	//	*StreamResponse_Fail
-	//	*StreamResponse_Truncated
-	//	*StreamResponse_Rewound
-	//	*StreamResponse_CaughtUp
-	Frame         isStreamResponse_Frame `protobuf_oneof:"frame"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *StreamResponse) Reset() {
-	*x = StreamResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[15]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *StreamResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StreamResponse) ProtoMessage() {}
-
-func (x *StreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[15]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StreamResponse.ProtoReflect.Descriptor instead.
-func (*StreamResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{15}
-}
-
-func (x *StreamResponse) GetFrame() isStreamResponse_Frame {
-	if x != nil {
-		return x.Frame
-	}
-	return nil
-}
-
-func (x *StreamResponse) GetChunk() *Chunk {
-	if x != nil {
-		if x, ok := x.Frame.(*StreamResponse_Chunk); ok {
-			return x.Chunk
-		}
-	}
-	return nil
-}
-
-func (x *StreamResponse) GetEnd() *End {
-	if x != nil {
-		if x, ok := x.Frame.(*StreamResponse_End); ok {
-			return x.End
-		}
-	}
-	return nil
-}
-
-func (x *StreamResponse) GetFail() *Fail {
-	if x != nil {
-		if x, ok := x.Frame.(*StreamResponse_Fail); ok {
-			return x.Fail
-		}
-	}
-	return nil
-}
-
-func (x *StreamResponse) GetTruncated() *Truncated {
-	if x != nil {
-		if x, ok := x.Frame.(*StreamResponse_Truncated); ok {
-			return x.Truncated
-		}
-	}
-	return nil
-}
-
-func (x *StreamResponse) GetRewound() *Rewound {
-	if x != nil {
-		if x, ok := x.Frame.(*StreamResponse_Rewound); ok {
-			return x.Rewound
-		}
-	}
-	return nil
-}
-
-func (x *StreamResponse) GetCaughtUp() *CaughtUp {
-	if x != nil {
-		if x, ok := x.Frame.(*StreamResponse_CaughtUp); ok {
-			return x.CaughtUp
-		}
-	}
-	return nil
-}
-
-type isStreamResponse_Frame interface {
-	isStreamResponse_Frame()
-}
-
-type StreamResponse_Chunk struct {
-	Chunk *Chunk `protobuf:"bytes,1,opt,name=chunk,proto3,oneof"`
-}
-
-type StreamResponse_End struct {
-	End *End `protobuf:"bytes,2,opt,name=end,proto3,oneof"`
-}
-
-type StreamResponse_Fail struct {
-	Fail *Fail `protobuf:"bytes,3,opt,name=fail,proto3,oneof"`
-}
-
-type StreamResponse_Truncated struct {
-	Truncated *Truncated `protobuf:"bytes,4,opt,name=truncated,proto3,oneof"`
-}
-
-type StreamResponse_Rewound struct {
-	Rewound *Rewound `protobuf:"bytes,5,opt,name=rewound,proto3,oneof"`
-}
-
-type StreamResponse_CaughtUp struct {
-	CaughtUp *CaughtUp `protobuf:"bytes,6,opt,name=caught_up,json=caughtUp,proto3,oneof"`
-}
-
-func (*StreamResponse_Chunk) isStreamResponse_Frame() {}
-
-func (*StreamResponse_End) isStreamResponse_Frame() {}
-
-func (*StreamResponse_Fail) isStreamResponse_Frame() {}
-
-func (*StreamResponse_Truncated) isStreamResponse_Frame() {}
-
-func (*StreamResponse_Rewound) isStreamResponse_Frame() {}
-
-func (*StreamResponse_CaughtUp) isStreamResponse_Frame() {}
-
-type Chunk struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sequence      int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	Chunk         *v1.Chunk              `protobuf:"bytes,2,opt,name=chunk,proto3" json:"chunk,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Chunk) Reset() {
-	*x = Chunk{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[16]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Chunk) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Chunk) ProtoMessage() {}
-
-func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[16]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
-func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{16}
-}
-
-func (x *Chunk) GetSequence() int64 {
-	if x != nil {
-		return x.Sequence
-	}
-	return 0
-}
-
-func (x *Chunk) GetChunk() *v1.Chunk {
-	if x != nil {
-		return x.Chunk
-	}
-	return nil
-}
-
-type End struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Sequence int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// completed, paused or interrupted.
-	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
-	Output string `protobuf:"bytes,3,opt,name=output,proto3" json:"output,omitempty"`
-	// The tokens of the run.
-	Usage         *v1.Usage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *End) Reset() {
-	*x = End{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[17]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *End) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*End) ProtoMessage() {}
-
-func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[17]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use End.ProtoReflect.Descriptor instead.
-func (*End) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{17}
-}
-
-func (x *End) GetSequence() int64 {
-	if x != nil {
-		return x.Sequence
-	}
-	return 0
-}
-
-func (x *End) GetStatus() string {
-	if x != nil {
-		return x.Status
-	}
-	return ""
-}
-
-func (x *End) GetOutput() string {
-	if x != nil {
-		return x.Output
-	}
-	return ""
-}
-
-func (x *End) GetUsage() *v1.Usage {
-	if x != nil {
-		return x.Usage
-	}
-	return nil
-}
-
-type Fail struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sequence      int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
-	Code          string                 `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"`
-	Recoverable   bool                   `protobuf:"varint,4,opt,name=recoverable,proto3" json:"recoverable,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Fail) Reset() {
-	*x = Fail{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[18]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Fail) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Fail) ProtoMessage() {}
-
-func (x *Fail) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[18]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Fail.ProtoReflect.Descriptor instead.
-func (*Fail) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{18}
-}
-
-func (x *Fail) GetSequence() int64 {
-	if x != nil {
-		return x.Sequence
-	}
-	return 0
-}
-
-func (x *Fail) GetError() string {
-	if x != nil {
-		return x.Error
-	}
-	return ""
-}
-
-func (x *Fail) GetCode() string {
-	if x != nil {
-		return x.Code
-	}
-	return ""
-}
-
-func (x *Fail) GetRecoverable() bool {
-	if x != nil {
-		return x.Recoverable
-	}
-	return false
-}
-
-type Truncated struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Floor         int64                  `protobuf:"varint,1,opt,name=floor,proto3" json:"floor,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Truncated) Reset() {
-	*x = Truncated{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[19]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Truncated) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Truncated) ProtoMessage() {}
-
-func (x *Truncated) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[19]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Truncated.ProtoReflect.Descriptor instead.
-func (*Truncated) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{19}
-}
-
-func (x *Truncated) GetFloor() int64 {
-	if x != nil {
-		return x.Floor
-	}
-	return 0
-}
-
-type Rewound struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sequence      int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Rewound) Reset() {
-	*x = Rewound{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[20]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Rewound) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Rewound) ProtoMessage() {}
-
-func (x *Rewound) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[20]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
-func (*Rewound) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{20}
-}
-
-func (x *Rewound) GetSequence() int64 {
-	if x != nil {
-		return x.Sequence
-	}
-	return 0
-}
-
-func (x *Rewound) GetAt() int64 {
-	if x != nil {
-		return x.At
-	}
-	return 0
-}
-
-type CaughtUp struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sequence      int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CaughtUp) Reset() {
-	*x = CaughtUp{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[21]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CaughtUp) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CaughtUp) ProtoMessage() {}
-
-func (x *CaughtUp) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[21]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CaughtUp.ProtoReflect.Descriptor instead.
-func (*CaughtUp) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{21}
-}
-
-func (x *CaughtUp) GetSequence() int64 {
-	if x != nil {
-		return x.Sequence
-	}
-	return 0
-}
-
-type GetRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *GetRequest) Reset() {
-	*x = GetRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[22]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *GetRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GetRequest) ProtoMessage() {}
-
-func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[22]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
-func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{22}
-}
-
-func (x *GetRequest) GetSessionId() string {
-	if x != nil {
-		return x.SessionId
-	}
-	return ""
-}
-
-type GetResponse struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	AgentType string                 `protobuf:"bytes,2,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
-	// A session status of the specification, for example active.
-	Status       string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
-	StepCount    int32  `protobuf:"varint,4,opt,name=step_count,json=stepCount,proto3" json:"step_count,omitempty"`
-	Turn         int32  `protobuf:"varint,5,opt,name=turn,proto3" json:"turn,omitempty"`
-	MessageCount int64  `protobuf:"varint,6,opt,name=message_count,json=messageCount,proto3" json:"message_count,omitempty"`
-	RunId        string `protobuf:"bytes,7,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// running, completed, failed, interrupted or a suspended status.
-	RunStatus      string `protobuf:"bytes,8,opt,name=run_status,json=runStatus,proto3" json:"run_status,omitempty"`
-	Output         string `protobuf:"bytes,9,opt,name=output,proto3" json:"output,omitempty"`
-	Error          string `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`
-	ErrorCode      string `protobuf:"bytes,11,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
-	IsExecuting    bool   `protobuf:"varint,12,opt,name=is_executing,json=isExecuting,proto3" json:"is_executing,omitempty"`
-	StreamSequence int64  `protobuf:"varint,13,opt,name=stream_sequence,json=streamSequence,proto3" json:"stream_sequence,omitempty"`
-	CreatedAt      int64  `protobuf:"varint,14,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	UpdatedAt      int64  `protobuf:"varint,15,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	// The calls that wait for a client, in the order of creation; for a root, those of the sessions
-	// below it too.
-	PendingCalls  []*PendingCall `protobuf:"bytes,16,rep,name=pending_calls,json=pendingCalls,proto3" json:"pending_calls,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *GetResponse) Reset() {
-	*x = GetResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[23]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *GetResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GetResponse) ProtoMessage() {}
-
-func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[23]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
-func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{23}
-}
-
-func (x *GetResponse) GetSessionId() string {
-	if x != nil {
-		return x.SessionId
-	}
-	return ""
-}
-
-func (x *GetResponse) GetAgentType() string {
-	if x != nil {
-		return x.AgentType
-	}
-	return ""
-}
-
-func (x *GetResponse) GetStatus() string {
-	if x != nil {
-		return x.Status
-	}
-	return ""
-}
-
-func (x *GetResponse) GetStepCount() int32 {
-	if x != nil {
-		return x.StepCount
-	}
-	return 0
-}
-
-func (x *GetResponse) GetTurn() int32 {
-	if x != nil {
-		return x.Turn
-	}
-	return 0
-}
-
-func (x *GetResponse) GetMessageCount() int64 {
-	if x != nil {
-		return x.MessageCount
-	}
-	return 0
-}
-
-func (x *GetResponse) GetRunId() string {
-	if x != nil {
-		return x.RunId
-	}
-	return ""
-}
-
-func (x *GetResponse) GetRunStatus() string {
-	if x != nil {
-		return x.RunStatus
-	}
-	return ""
-}
-
-func (x *GetResponse) GetOutput() string {
-	if x != nil {
-		return x.Output
-	}
-	return ""
-}
-
-func (x *GetResponse) GetError() string {
-	if x != nil {
-		return x.Error
-	}
-	return ""
-}
-
-func (x *GetResponse) GetErrorCode() string {
-	if x != nil {
-		return x.ErrorCode
-	}
-	return ""
-}
-
-func (x *GetResponse) GetIsExecuting() bool {
-	if x != nil {
-		return x.IsExecuting
-	}
-	return false
-}
-
-func (x *GetResponse) GetStreamSequence() int64 {
-	if x != nil {
-		return x.StreamSequence
-	}
-	return 0
-}
-
-func (x *GetResponse) GetCreatedAt() int64 {
-	if x != nil {
-		return x.CreatedAt
-	}
-	return 0
-}
-
-func (x *GetResponse) GetUpdatedAt() int64 {
-	if x != nil {
-		return x.UpdatedAt
-	}
-	return 0
-}
-
-func (x *GetResponse) GetPendingCalls() []*PendingCall {
-	if x != nil {
-		return x.PendingCalls
-	}
-	return nil
-}
-
-// PendingCall is a call that waits for SubmitToolResult.
-type PendingCall struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	ToolCallId string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
-	ToolName   string                 `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
-	// The arguments.
-	Input string `protobuf:"bytes,3,opt,name=input,proto3" json:"input,omitempty"`
-	// Set if the call waits for an approval.
-	ApprovalId string `protobuf:"bytes,4,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
-	// The session that waits. Any session above it accepts the answer.
-	SessionId string `protobuf:"bytes,5,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// When the call is answered without a client, in milliseconds since the Unix epoch; 0 for never.
-	DeadlineAt    int64 `protobuf:"varint,6,opt,name=deadline_at,json=deadlineAt,proto3" json:"deadline_at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *PendingCall) Reset() {
-	*x = PendingCall{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[24]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *PendingCall) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*PendingCall) ProtoMessage() {}
-
-func (x *PendingCall) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[24]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use PendingCall.ProtoReflect.Descriptor instead.
-func (*PendingCall) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{24}
-}
-
-func (x *PendingCall) GetToolCallId() string {
-	if x != nil {
-		return x.ToolCallId
-	}
-	return ""
-}
-
-func (x *PendingCall) GetToolName() string {
-	if x != nil {
-		return x.ToolName
-	}
-	return ""
-}
-
-func (x *PendingCall) GetInput() string {
-	if x != nil {
-		return x.Input
-	}
-	return ""
-}
-
-func (x *PendingCall) GetApprovalId() string {
-	if x != nil {
-		return x.ApprovalId
-	}
-	return ""
-}
-
-func (x *PendingCall) GetSessionId() string {
-	if x != nil {
-		return x.SessionId
-	}
-	return ""
-}
-
-func (x *PendingCall) GetDeadlineAt() int64 {
-	if x != nil {
-		return x.DeadlineAt
-	}
-	return 0
-}
-
 var File_holdfast_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/agent/v1/agent.proto\x12\x11holdfast.agent.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/options.proto\"\xd9\x01\n" +
-	"\x17SubmitToolResultRequest\x12\x1d\n" +
+	"\x1dholdfast/agent/v1/agent.proto\x12\x11holdfast.agent.v1\x1a\x1choldfast/agent/v1/call.proto\x1a\"holdfast/agent/v1/checkpoint.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1eholdfast/agent/v1/resume.proto\x1a\x1bholdfast/agent/v1/run.proto\x1a\x1fholdfast/agent/v1/session.proto\x1a\x1eholdfast/agent/v1/stream.proto\x1a\x1dholdfast/agent/v1/usage.proto\"\x13\n" +
+	"\x11ListAgentsRequest\"k\n" +
+	"\x12ListAgentsResponse\x120\n" +
+	"\x06agents\x18\x01 \x03(\v2\x18.holdfast.agent.v1.AgentR\x06agents\x12#\n" +
+	"\rdefault_agent\x18\x02 \x01(\tR\fdefaultAgent\"\x80\x01\n" +
+	"\x05Agent\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12 \n" +
-	"\ftool_call_id\x18\x02 \x01(\tR\n" +
-	"toolCallId\x12\x18\n" +
-	"\x06result\x18\x03 \x01(\tH\x00R\x06result\x12\x16\n" +
-	"\x05error\x18\x04 \x01(\tH\x00R\x05error\x12A\n" +
-	"\bapproval\x18\x05 \x01(\v2#.holdfast.agent.v1.ApprovalResponseH\x00R\bapprovalB\b\n" +
-	"\x06answer\"g\n" +
-	"\x10ApprovalResponse\x12\x1f\n" +
-	"\vapproval_id\x18\x01 \x01(\tR\n" +
-	"approvalId\x12\x1a\n" +
-	"\bapproved\x18\x02 \x01(\bR\bapproved\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xf2\x03\n" +
-	"\x18SubmitToolResultResponse\x12J\n" +
-	"\x06status\x18\x01 \x01(\x0e22.holdfast.agent.v1.SubmitToolResultResponse.StatusR\x06status\x12\\\n" +
-	"\fcontinuation\x18\x02 \x01(\x0e28.holdfast.agent.v1.SubmitToolResultResponse.ContinuationR\fcontinuation\x12\x15\n" +
-	"\x06run_id\x18\x03 \x01(\tR\x05runId\"y\n" +
-	"\x06Status\x12\x16\n" +
-	"\x12STATUS_UNSPECIFIED\x10\x00\x12\x13\n" +
-	"\x0fSTATUS_ACCEPTED\x10\x01\x12\x1c\n" +
-	"\x18STATUS_ALREADY_COMPLETED\x10\x02\x12$\n" +
-	" STATUS_LATE_ANSWER_AFTER_TIMEOUT\x10\x03\"\x99\x01\n" +
-	"\fContinuation\x12\x1c\n" +
-	"\x18CONTINUATION_UNSPECIFIED\x10\x00\x12\x15\n" +
-	"\x11CONTINUATION_NONE\x10\x01\x12\x18\n" +
-	"\x14CONTINUATION_NEW_RUN\x10\x02\x12\x19\n" +
-	"\x15CONTINUATION_LIVE_RUN\x10\x03\x12\x1f\n" +
-	"\x1bCONTINUATION_CALLER_RESUMES\x10\x04\"\xfc\x02\n" +
-	"\rResumeRequest\x12\x1d\n" +
-	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x121\n" +
-	"\x04mode\x18\x02 \x01(\x0e2\x1d.holdfast.agent.v1.ResumeModeR\x04mode\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\x12#\n" +
-	"\rcheckpoint_id\x18\x04 \x01(\tR\fcheckpointId\x12$\n" +
-	"\x0enew_session_id\x18\x05 \x01(\tR\fnewSessionId\x12\x1f\n" +
-	"\vrequest_key\x18\x06 \x01(\tR\n" +
-	"requestKey\x12'\n" +
-	"\fmodify_state\x18\a \x01(\tB\x04\xe8\xe0\x18\x01R\vmodifyState\x12K\n" +
-	"\x0fappend_messages\x18\b \x03(\v2\".holdfast.agent.v1.AppendedMessageR\x0eappendMessages\x12\x1d\n" +
-	"\n" +
-	"timeout_ms\x18\t \x01(\x03R\ttimeoutMs\"Q\n" +
-	"\x0fAppendedMessage\x12\x12\n" +
-	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n" +
-	"\x06hidden\x18\x03 \x01(\bR\x06hidden\"\xa6\x01\n" +
-	"\x0eResumeResponse\x12\x1d\n" +
-	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x1b\n" +
-	"\tstream_id\x18\x03 \x01(\tR\bstreamId\x12%\n" +
-	"\x0estart_sequence\x18\x04 \x01(\x03R\rstartSequence\x12\x1a\n" +
-	"\brepeated\x18\x05 \x01(\bR\brepeated\"1\n" +
-	"\x10CanResumeRequest\x12\x1d\n" +
-	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\"b\n" +
-	"\x11CanResumeResponse\x12\x1d\n" +
-	"\n" +
-	"can_resume\x18\x01 \x01(\bR\tcanResume\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06status\x18\x03 \x01(\tR\x06status\"y\n" +
-	"\x10InterruptRequest\x12\x1d\n" +
-	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x17\n" +
-	"\await_ms\x18\x04 \x01(\x03R\x06waitMs\"B\n" +
-	"\x11InterruptResponse\x12\x16\n" +
-	"\x06effect\x18\x01 \x01(\tR\x06effect\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\"u\n" +
-	"\fAbortRequest\x12\x1d\n" +
-	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x17\n" +
-	"\await_ms\x18\x04 \x01(\x03R\x06waitMs\">\n" +
-	"\rAbortResponse\x12\x16\n" +
-	"\x06effect\x18\x01 \x01(\tR\x06effect\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\"\x96\x03\n" +
-	"\fStartRequest\x12\x1d\n" +
-	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
-	"\n" +
-	"agent_type\x18\x02 \x01(\tR\tagentType\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\x12\x1f\n" +
-	"\vrequest_key\x18\x04 \x01(\tR\n" +
-	"requestKey\x12\x12\n" +
-	"\x04tags\x18\x05 \x03(\tR\x04tags\x12I\n" +
-	"\bmetadata\x18\x06 \x03(\v2-.holdfast.agent.v1.StartRequest.MetadataEntryR\bmetadata\x12\x1a\n" +
-	"\x05state\x18\a \x01(\tB\x04\xe8\xe0\x18\x01R\x05state\x126\n" +
-	"\aon_busy\x18\b \x01(\x0e2\x1d.holdfast.agent.v1.BusyPolicyR\x06onBusy\x12\x1d\n" +
-	"\n" +
-	"timeout_ms\x18\t \x01(\x03R\ttimeoutMs\x1a;\n" +
-	"\rMetadataEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe8\x01\n" +
-	"\rStartResponse\x12\x1d\n" +
-	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x1b\n" +
-	"\tstream_id\x18\x03 \x01(\tR\bstreamId\x12%\n" +
-	"\x0estart_sequence\x18\x04 \x01(\x03R\rstartSequence\x12'\n" +
-	"\x0fsession_created\x18\x05 \x01(\bR\x0esessionCreated\x12\x1a\n" +
-	"\brepeated\x18\x06 \x01(\bR\brepeated\x12\x18\n" +
-	"\awaiting\x18\a \x01(\bR\awaiting\"j\n" +
-	"\rStreamRequest\x12\x1d\n" +
-	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12#\n" +
-	"\rfrom_sequence\x18\x03 \x01(\x03R\ffromSequence\"\xd8\x02\n" +
-	"\x0eStreamResponse\x120\n" +
-	"\x05chunk\x18\x01 \x01(\v2\x18.holdfast.agent.v1.ChunkH\x00R\x05chunk\x12*\n" +
-	"\x03end\x18\x02 \x01(\v2\x16.holdfast.agent.v1.EndH\x00R\x03end\x12-\n" +
-	"\x04fail\x18\x03 \x01(\v2\x17.holdfast.agent.v1.FailH\x00R\x04fail\x12<\n" +
-	"\ttruncated\x18\x04 \x01(\v2\x1c.holdfast.agent.v1.TruncatedH\x00R\ttruncated\x126\n" +
-	"\arewound\x18\x05 \x01(\v2\x1a.holdfast.agent.v1.RewoundH\x00R\arewound\x12:\n" +
-	"\tcaught_up\x18\x06 \x01(\v2\x1b.holdfast.agent.v1.CaughtUpH\x00R\bcaughtUpB\a\n" +
-	"\x05frame\"S\n" +
-	"\x05Chunk\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12.\n" +
-	"\x05chunk\x18\x02 \x01(\v2\x18.holdfast.event.v1.ChunkR\x05chunk\"\x87\x01\n" +
-	"\x03End\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x16\n" +
-	"\x06status\x18\x02 \x01(\tR\x06status\x12\x1c\n" +
-	"\x06output\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\x12.\n" +
-	"\x05usage\x18\x04 \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\"n\n" +
-	"\x04Fail\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\x12\x12\n" +
-	"\x04code\x18\x03 \x01(\tR\x04code\x12 \n" +
-	"\vrecoverable\x18\x04 \x01(\bR\vrecoverable\"!\n" +
-	"\tTruncated\x12\x14\n" +
-	"\x05floor\x18\x01 \x01(\x03R\x05floor\"5\n" +
-	"\aRewound\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x03R\x02at\"&\n" +
-	"\bCaughtUp\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x03R\bsequence\"+\n" +
-	"\n" +
-	"GetRequest\x12\x1d\n" +
-	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\"\x93\x04\n" +
-	"\vGetResponse\x12\x1d\n" +
-	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
-	"\n" +
-	"agent_type\x18\x02 \x01(\tR\tagentType\x12\x16\n" +
-	"\x06status\x18\x03 \x01(\tR\x06status\x12\x1d\n" +
-	"\n" +
-	"step_count\x18\x04 \x01(\x05R\tstepCount\x12\x12\n" +
-	"\x04turn\x18\x05 \x01(\x05R\x04turn\x12#\n" +
-	"\rmessage_count\x18\x06 \x01(\x03R\fmessageCount\x12\x15\n" +
-	"\x06run_id\x18\a \x01(\tR\x05runId\x12\x1d\n" +
-	"\n" +
-	"run_status\x18\b \x01(\tR\trunStatus\x12\x1c\n" +
-	"\x06output\x18\t \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\x12\x14\n" +
-	"\x05error\x18\n" +
-	" \x01(\tR\x05error\x12\x1d\n" +
-	"\n" +
-	"error_code\x18\v \x01(\tR\terrorCode\x12!\n" +
-	"\fis_executing\x18\f \x01(\bR\visExecuting\x12'\n" +
-	"\x0fstream_sequence\x18\r \x01(\x03R\x0estreamSequence\x12\x1d\n" +
-	"\n" +
-	"created_at\x18\x0e \x01(\x03R\tcreatedAt\x12\x1d\n" +
-	"\n" +
-	"updated_at\x18\x0f \x01(\x03R\tupdatedAt\x12C\n" +
-	"\rpending_calls\x18\x10 \x03(\v2\x1e.holdfast.agent.v1.PendingCallR\fpendingCalls\"\xc9\x01\n" +
-	"\vPendingCall\x12 \n" +
-	"\ftool_call_id\x18\x01 \x01(\tR\n" +
-	"toolCallId\x12\x1b\n" +
-	"\ttool_name\x18\x02 \x01(\tR\btoolName\x12\x1a\n" +
-	"\x05input\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\x05input\x12\x1f\n" +
-	"\vapproval_id\x18\x04 \x01(\tR\n" +
-	"approvalId\x12\x1d\n" +
-	"\n" +
-	"session_id\x18\x05 \x01(\tR\tsessionId\x12\x1f\n" +
-	"\vdeadline_at\x18\x06 \x01(\x03R\n" +
-	"deadlineAt*\x8f\x01\n" +
-	"\n" +
-	"BusyPolicy\x12\x1b\n" +
-	"\x17BUSY_POLICY_UNSPECIFIED\x10\x00\x12\x16\n" +
-	"\x12BUSY_POLICY_REJECT\x10\x01\x12\x17\n" +
-	"\x13BUSY_POLICY_ENQUEUE\x10\x02\x12\x19\n" +
-	"\x15BUSY_POLICY_INTERRUPT\x10\x03\x12\x18\n" +
-	"\x14BUSY_POLICY_ROLLBACK\x10\x04*\xb1\x01\n" +
-	"\n" +
-	"ResumeMode\x12\x1b\n" +
-	"\x17RESUME_MODE_UNSPECIFIED\x10\x00\x12\x18\n" +
-	"\x14RESUME_MODE_CONTINUE\x10\x01\x12\x1c\n" +
-	"\x18RESUME_MODE_WITH_MESSAGE\x10\x02\x12\x15\n" +
-	"\x11RESUME_MODE_RETRY\x10\x03\x12\x16\n" +
-	"\x12RESUME_MODE_BRANCH\x10\x04\x12\x1f\n" +
-	"\x1bRESUME_MODE_FROM_CHECKPOINT\x10\x052\xa9\x05\n" +
+	"agent_type\x18\x01 \x01(\tR\tagentType\x12 \n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\x126\n" +
+	"\aon_busy\x18\x03 \x01(\x0e2\x1d.holdfast.agent.v1.BusyPolicyR\x06onBusy2\xa7\x12\n" +
 	"\fAgentService\x12J\n" +
 	"\x05Start\x12\x1f.holdfast.agent.v1.StartRequest\x1a .holdfast.agent.v1.StartResponse\x12O\n" +
-	"\x06Stream\x12 .holdfast.agent.v1.StreamRequest\x1a!.holdfast.agent.v1.StreamResponse0\x01\x12D\n" +
-	"\x03Get\x12\x1d.holdfast.agent.v1.GetRequest\x1a\x1e.holdfast.agent.v1.GetResponse\x12M\n" +
+	"\x06Stream\x12 .holdfast.agent.v1.StreamRequest\x1a!.holdfast.agent.v1.StreamResponse0\x01\x12M\n" +
+	"\x06GetRun\x12 .holdfast.agent.v1.GetRunRequest\x1a!.holdfast.agent.v1.GetRunResponse\x12S\n" +
+	"\bListRuns\x12\".holdfast.agent.v1.ListRunsRequest\x1a#.holdfast.agent.v1.ListRunsResponse\x12P\n" +
+	"\aWaitRun\x12!.holdfast.agent.v1.WaitRunRequest\x1a\".holdfast.agent.v1.WaitRunResponse\x12M\n" +
 	"\x06Resume\x12 .holdfast.agent.v1.ResumeRequest\x1a!.holdfast.agent.v1.ResumeResponse\x12V\n" +
 	"\tCanResume\x12#.holdfast.agent.v1.CanResumeRequest\x1a$.holdfast.agent.v1.CanResumeResponse\x12V\n" +
 	"\tInterrupt\x12#.holdfast.agent.v1.InterruptRequest\x1a$.holdfast.agent.v1.InterruptResponse\x12J\n" +
-	"\x05Abort\x12\x1f.holdfast.agent.v1.AbortRequest\x1a .holdfast.agent.v1.AbortResponse\x12k\n" +
-	"\x10SubmitToolResult\x12*.holdfast.agent.v1.SubmitToolResultRequest\x1a+.holdfast.agent.v1.SubmitToolResultResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
+	"\x05Abort\x12\x1f.holdfast.agent.v1.AbortRequest\x1a .holdfast.agent.v1.AbortResponse\x12D\n" +
+	"\x03Get\x12\x1d.holdfast.agent.v1.GetRequest\x1a\x1e.holdfast.agent.v1.GetResponse\x12Y\n" +
+	"\n" +
+	"GetSession\x12$.holdfast.agent.v1.GetSessionRequest\x1a%.holdfast.agent.v1.GetSessionResponse\x12_\n" +
+	"\fListSessions\x12&.holdfast.agent.v1.ListSessionsRequest\x1a'.holdfast.agent.v1.ListSessionsResponse\x12b\n" +
+	"\rUpdateSession\x12'.holdfast.agent.v1.UpdateSessionRequest\x1a(.holdfast.agent.v1.UpdateSessionResponse\x12b\n" +
+	"\rDeleteSession\x12'.holdfast.agent.v1.DeleteSessionRequest\x1a(.holdfast.agent.v1.DeleteSessionResponse\x12_\n" +
+	"\fListMessages\x12&.holdfast.agent.v1.ListMessagesRequest\x1a'.holdfast.agent.v1.ListMessagesResponse\x12e\n" +
+	"\x0eAppendMessages\x12(.holdfast.agent.v1.AppendMessagesRequest\x1a).holdfast.agent.v1.AppendMessagesResponse\x12k\n" +
+	"\x10TruncateMessages\x12*.holdfast.agent.v1.TruncateMessagesRequest\x1a+.holdfast.agent.v1.TruncateMessagesResponse\x12h\n" +
+	"\x0fListCheckpoints\x12).holdfast.agent.v1.ListCheckpointsRequest\x1a*.holdfast.agent.v1.ListCheckpointsResponse\x12b\n" +
+	"\rGetCheckpoint\x12'.holdfast.agent.v1.GetCheckpointRequest\x1a(.holdfast.agent.v1.GetCheckpointResponse\x12M\n" +
+	"\x06Branch\x12 .holdfast.agent.v1.BranchRequest\x1a!.holdfast.agent.v1.BranchResponse\x12M\n" +
+	"\x06Rewind\x12 .holdfast.agent.v1.RewindRequest\x1a!.holdfast.agent.v1.RewindResponse\x12k\n" +
+	"\x10SubmitToolResult\x12*.holdfast.agent.v1.SubmitToolResultRequest\x1a+.holdfast.agent.v1.SubmitToolResultResponse\x12S\n" +
+	"\bGetUsage\x12\".holdfast.agent.v1.GetUsageRequest\x1a#.holdfast.agent.v1.GetUsageResponse\x12V\n" +
+	"\tListUsage\x12#.holdfast.agent.v1.ListUsageRequest\x1a$.holdfast.agent.v1.ListUsageResponse\x12Y\n" +
+	"\n" +
+	"QueryUsage\x12$.holdfast.agent.v1.QueryUsageRequest\x1a%.holdfast.agent.v1.QueryUsageResponse\x12Y\n" +
+	"\n" +
+	"ListAgents\x12$.holdfast.agent.v1.ListAgentsRequest\x1a%.holdfast.agent.v1.ListAgentsResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
 
 var (
 	file_holdfast_agent_v1_agent_proto_rawDescOnce sync.Once
@@ -2366,80 +228,123 @@ func file_holdfast_agent_v1_agent_proto_rawDescGZIP() []byte {
 	return file_holdfast_agent_v1_agent_proto_rawDescData
 }
 
-var file_holdfast_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_holdfast_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_holdfast_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_holdfast_agent_v1_agent_proto_goTypes = []any{
-	(BusyPolicy)(0),                            // 0: holdfast.agent.v1.BusyPolicy
-	(ResumeMode)(0),                            // 1: holdfast.agent.v1.ResumeMode
-	(SubmitToolResultResponse_Status)(0),       // 2: holdfast.agent.v1.SubmitToolResultResponse.Status
-	(SubmitToolResultResponse_Continuation)(0), // 3: holdfast.agent.v1.SubmitToolResultResponse.Continuation
-	(*SubmitToolResultRequest)(nil),            // 4: holdfast.agent.v1.SubmitToolResultRequest
-	(*ApprovalResponse)(nil),                   // 5: holdfast.agent.v1.ApprovalResponse
-	(*SubmitToolResultResponse)(nil),           // 6: holdfast.agent.v1.SubmitToolResultResponse
-	(*ResumeRequest)(nil),                      // 7: holdfast.agent.v1.ResumeRequest
-	(*AppendedMessage)(nil),                    // 8: holdfast.agent.v1.AppendedMessage
-	(*ResumeResponse)(nil),                     // 9: holdfast.agent.v1.ResumeResponse
-	(*CanResumeRequest)(nil),                   // 10: holdfast.agent.v1.CanResumeRequest
-	(*CanResumeResponse)(nil),                  // 11: holdfast.agent.v1.CanResumeResponse
-	(*InterruptRequest)(nil),                   // 12: holdfast.agent.v1.InterruptRequest
-	(*InterruptResponse)(nil),                  // 13: holdfast.agent.v1.InterruptResponse
-	(*AbortRequest)(nil),                       // 14: holdfast.agent.v1.AbortRequest
-	(*AbortResponse)(nil),                      // 15: holdfast.agent.v1.AbortResponse
-	(*StartRequest)(nil),                       // 16: holdfast.agent.v1.StartRequest
-	(*StartResponse)(nil),                      // 17: holdfast.agent.v1.StartResponse
-	(*StreamRequest)(nil),                      // 18: holdfast.agent.v1.StreamRequest
-	(*StreamResponse)(nil),                     // 19: holdfast.agent.v1.StreamResponse
-	(*Chunk)(nil),                              // 20: holdfast.agent.v1.Chunk
-	(*End)(nil),                                // 21: holdfast.agent.v1.End
-	(*Fail)(nil),                               // 22: holdfast.agent.v1.Fail
-	(*Truncated)(nil),                          // 23: holdfast.agent.v1.Truncated
-	(*Rewound)(nil),                            // 24: holdfast.agent.v1.Rewound
-	(*CaughtUp)(nil),                           // 25: holdfast.agent.v1.CaughtUp
-	(*GetRequest)(nil),                         // 26: holdfast.agent.v1.GetRequest
-	(*GetResponse)(nil),                        // 27: holdfast.agent.v1.GetResponse
-	(*PendingCall)(nil),                        // 28: holdfast.agent.v1.PendingCall
-	nil,                                        // 29: holdfast.agent.v1.StartRequest.MetadataEntry
-	(*v1.Chunk)(nil),                           // 30: holdfast.event.v1.Chunk
-	(*v1.Usage)(nil),                           // 31: holdfast.event.v1.Usage
+	(*ListAgentsRequest)(nil),        // 0: holdfast.agent.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 1: holdfast.agent.v1.ListAgentsResponse
+	(*Agent)(nil),                    // 2: holdfast.agent.v1.Agent
+	(BusyPolicy)(0),                  // 3: holdfast.agent.v1.BusyPolicy
+	(*StartRequest)(nil),             // 4: holdfast.agent.v1.StartRequest
+	(*StreamRequest)(nil),            // 5: holdfast.agent.v1.StreamRequest
+	(*GetRunRequest)(nil),            // 6: holdfast.agent.v1.GetRunRequest
+	(*ListRunsRequest)(nil),          // 7: holdfast.agent.v1.ListRunsRequest
+	(*WaitRunRequest)(nil),           // 8: holdfast.agent.v1.WaitRunRequest
+	(*ResumeRequest)(nil),            // 9: holdfast.agent.v1.ResumeRequest
+	(*CanResumeRequest)(nil),         // 10: holdfast.agent.v1.CanResumeRequest
+	(*InterruptRequest)(nil),         // 11: holdfast.agent.v1.InterruptRequest
+	(*AbortRequest)(nil),             // 12: holdfast.agent.v1.AbortRequest
+	(*GetRequest)(nil),               // 13: holdfast.agent.v1.GetRequest
+	(*GetSessionRequest)(nil),        // 14: holdfast.agent.v1.GetSessionRequest
+	(*ListSessionsRequest)(nil),      // 15: holdfast.agent.v1.ListSessionsRequest
+	(*UpdateSessionRequest)(nil),     // 16: holdfast.agent.v1.UpdateSessionRequest
+	(*DeleteSessionRequest)(nil),     // 17: holdfast.agent.v1.DeleteSessionRequest
+	(*ListMessagesRequest)(nil),      // 18: holdfast.agent.v1.ListMessagesRequest
+	(*AppendMessagesRequest)(nil),    // 19: holdfast.agent.v1.AppendMessagesRequest
+	(*TruncateMessagesRequest)(nil),  // 20: holdfast.agent.v1.TruncateMessagesRequest
+	(*ListCheckpointsRequest)(nil),   // 21: holdfast.agent.v1.ListCheckpointsRequest
+	(*GetCheckpointRequest)(nil),     // 22: holdfast.agent.v1.GetCheckpointRequest
+	(*BranchRequest)(nil),            // 23: holdfast.agent.v1.BranchRequest
+	(*RewindRequest)(nil),            // 24: holdfast.agent.v1.RewindRequest
+	(*SubmitToolResultRequest)(nil),  // 25: holdfast.agent.v1.SubmitToolResultRequest
+	(*GetUsageRequest)(nil),          // 26: holdfast.agent.v1.GetUsageRequest
+	(*ListUsageRequest)(nil),         // 27: holdfast.agent.v1.ListUsageRequest
+	(*QueryUsageRequest)(nil),        // 28: holdfast.agent.v1.QueryUsageRequest
+	(*StartResponse)(nil),            // 29: holdfast.agent.v1.StartResponse
+	(*StreamResponse)(nil),           // 30: holdfast.agent.v1.StreamResponse
+	(*GetRunResponse)(nil),           // 31: holdfast.agent.v1.GetRunResponse
+	(*ListRunsResponse)(nil),         // 32: holdfast.agent.v1.ListRunsResponse
+	(*WaitRunResponse)(nil),          // 33: holdfast.agent.v1.WaitRunResponse
+	(*ResumeResponse)(nil),           // 34: holdfast.agent.v1.ResumeResponse
+	(*CanResumeResponse)(nil),        // 35: holdfast.agent.v1.CanResumeResponse
+	(*InterruptResponse)(nil),        // 36: holdfast.agent.v1.InterruptResponse
+	(*AbortResponse)(nil),            // 37: holdfast.agent.v1.AbortResponse
+	(*GetResponse)(nil),              // 38: holdfast.agent.v1.GetResponse
+	(*GetSessionResponse)(nil),       // 39: holdfast.agent.v1.GetSessionResponse
+	(*ListSessionsResponse)(nil),     // 40: holdfast.agent.v1.ListSessionsResponse
+	(*UpdateSessionResponse)(nil),    // 41: holdfast.agent.v1.UpdateSessionResponse
+	(*DeleteSessionResponse)(nil),    // 42: holdfast.agent.v1.DeleteSessionResponse
+	(*ListMessagesResponse)(nil),     // 43: holdfast.agent.v1.ListMessagesResponse
+	(*AppendMessagesResponse)(nil),   // 44: holdfast.agent.v1.AppendMessagesResponse
+	(*TruncateMessagesResponse)(nil), // 45: holdfast.agent.v1.TruncateMessagesResponse
+	(*ListCheckpointsResponse)(nil),  // 46: holdfast.agent.v1.ListCheckpointsResponse
+	(*GetCheckpointResponse)(nil),    // 47: holdfast.agent.v1.GetCheckpointResponse
+	(*BranchResponse)(nil),           // 48: holdfast.agent.v1.BranchResponse
+	(*RewindResponse)(nil),           // 49: holdfast.agent.v1.RewindResponse
+	(*SubmitToolResultResponse)(nil), // 50: holdfast.agent.v1.SubmitToolResultResponse
+	(*GetUsageResponse)(nil),         // 51: holdfast.agent.v1.GetUsageResponse
+	(*ListUsageResponse)(nil),        // 52: holdfast.agent.v1.ListUsageResponse
+	(*QueryUsageResponse)(nil),       // 53: holdfast.agent.v1.QueryUsageResponse
 }
 var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
-	5,  // 0: holdfast.agent.v1.SubmitToolResultRequest.approval:type_name -> holdfast.agent.v1.ApprovalResponse
-	2,  // 1: holdfast.agent.v1.SubmitToolResultResponse.status:type_name -> holdfast.agent.v1.SubmitToolResultResponse.Status
-	3,  // 2: holdfast.agent.v1.SubmitToolResultResponse.continuation:type_name -> holdfast.agent.v1.SubmitToolResultResponse.Continuation
-	1,  // 3: holdfast.agent.v1.ResumeRequest.mode:type_name -> holdfast.agent.v1.ResumeMode
-	8,  // 4: holdfast.agent.v1.ResumeRequest.append_messages:type_name -> holdfast.agent.v1.AppendedMessage
-	29, // 5: holdfast.agent.v1.StartRequest.metadata:type_name -> holdfast.agent.v1.StartRequest.MetadataEntry
-	0,  // 6: holdfast.agent.v1.StartRequest.on_busy:type_name -> holdfast.agent.v1.BusyPolicy
-	20, // 7: holdfast.agent.v1.StreamResponse.chunk:type_name -> holdfast.agent.v1.Chunk
-	21, // 8: holdfast.agent.v1.StreamResponse.end:type_name -> holdfast.agent.v1.End
-	22, // 9: holdfast.agent.v1.StreamResponse.fail:type_name -> holdfast.agent.v1.Fail
-	23, // 10: holdfast.agent.v1.StreamResponse.truncated:type_name -> holdfast.agent.v1.Truncated
-	24, // 11: holdfast.agent.v1.StreamResponse.rewound:type_name -> holdfast.agent.v1.Rewound
-	25, // 12: holdfast.agent.v1.StreamResponse.caught_up:type_name -> holdfast.agent.v1.CaughtUp
-	30, // 13: holdfast.agent.v1.Chunk.chunk:type_name -> holdfast.event.v1.Chunk
-	31, // 14: holdfast.agent.v1.End.usage:type_name -> holdfast.event.v1.Usage
-	28, // 15: holdfast.agent.v1.GetResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
-	16, // 16: holdfast.agent.v1.AgentService.Start:input_type -> holdfast.agent.v1.StartRequest
-	18, // 17: holdfast.agent.v1.AgentService.Stream:input_type -> holdfast.agent.v1.StreamRequest
-	26, // 18: holdfast.agent.v1.AgentService.Get:input_type -> holdfast.agent.v1.GetRequest
-	7,  // 19: holdfast.agent.v1.AgentService.Resume:input_type -> holdfast.agent.v1.ResumeRequest
-	10, // 20: holdfast.agent.v1.AgentService.CanResume:input_type -> holdfast.agent.v1.CanResumeRequest
-	12, // 21: holdfast.agent.v1.AgentService.Interrupt:input_type -> holdfast.agent.v1.InterruptRequest
-	14, // 22: holdfast.agent.v1.AgentService.Abort:input_type -> holdfast.agent.v1.AbortRequest
-	4,  // 23: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
-	17, // 24: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
-	19, // 25: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
-	27, // 26: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
-	9,  // 27: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
-	11, // 28: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
-	13, // 29: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
-	15, // 30: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
-	6,  // 31: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
-	24, // [24:32] is the sub-list for method output_type
-	16, // [16:24] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	2,  // 0: holdfast.agent.v1.ListAgentsResponse.agents:type_name -> holdfast.agent.v1.Agent
+	3,  // 1: holdfast.agent.v1.Agent.on_busy:type_name -> holdfast.agent.v1.BusyPolicy
+	4,  // 2: holdfast.agent.v1.AgentService.Start:input_type -> holdfast.agent.v1.StartRequest
+	5,  // 3: holdfast.agent.v1.AgentService.Stream:input_type -> holdfast.agent.v1.StreamRequest
+	6,  // 4: holdfast.agent.v1.AgentService.GetRun:input_type -> holdfast.agent.v1.GetRunRequest
+	7,  // 5: holdfast.agent.v1.AgentService.ListRuns:input_type -> holdfast.agent.v1.ListRunsRequest
+	8,  // 6: holdfast.agent.v1.AgentService.WaitRun:input_type -> holdfast.agent.v1.WaitRunRequest
+	9,  // 7: holdfast.agent.v1.AgentService.Resume:input_type -> holdfast.agent.v1.ResumeRequest
+	10, // 8: holdfast.agent.v1.AgentService.CanResume:input_type -> holdfast.agent.v1.CanResumeRequest
+	11, // 9: holdfast.agent.v1.AgentService.Interrupt:input_type -> holdfast.agent.v1.InterruptRequest
+	12, // 10: holdfast.agent.v1.AgentService.Abort:input_type -> holdfast.agent.v1.AbortRequest
+	13, // 11: holdfast.agent.v1.AgentService.Get:input_type -> holdfast.agent.v1.GetRequest
+	14, // 12: holdfast.agent.v1.AgentService.GetSession:input_type -> holdfast.agent.v1.GetSessionRequest
+	15, // 13: holdfast.agent.v1.AgentService.ListSessions:input_type -> holdfast.agent.v1.ListSessionsRequest
+	16, // 14: holdfast.agent.v1.AgentService.UpdateSession:input_type -> holdfast.agent.v1.UpdateSessionRequest
+	17, // 15: holdfast.agent.v1.AgentService.DeleteSession:input_type -> holdfast.agent.v1.DeleteSessionRequest
+	18, // 16: holdfast.agent.v1.AgentService.ListMessages:input_type -> holdfast.agent.v1.ListMessagesRequest
+	19, // 17: holdfast.agent.v1.AgentService.AppendMessages:input_type -> holdfast.agent.v1.AppendMessagesRequest
+	20, // 18: holdfast.agent.v1.AgentService.TruncateMessages:input_type -> holdfast.agent.v1.TruncateMessagesRequest
+	21, // 19: holdfast.agent.v1.AgentService.ListCheckpoints:input_type -> holdfast.agent.v1.ListCheckpointsRequest
+	22, // 20: holdfast.agent.v1.AgentService.GetCheckpoint:input_type -> holdfast.agent.v1.GetCheckpointRequest
+	23, // 21: holdfast.agent.v1.AgentService.Branch:input_type -> holdfast.agent.v1.BranchRequest
+	24, // 22: holdfast.agent.v1.AgentService.Rewind:input_type -> holdfast.agent.v1.RewindRequest
+	25, // 23: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
+	26, // 24: holdfast.agent.v1.AgentService.GetUsage:input_type -> holdfast.agent.v1.GetUsageRequest
+	27, // 25: holdfast.agent.v1.AgentService.ListUsage:input_type -> holdfast.agent.v1.ListUsageRequest
+	28, // 26: holdfast.agent.v1.AgentService.QueryUsage:input_type -> holdfast.agent.v1.QueryUsageRequest
+	0,  // 27: holdfast.agent.v1.AgentService.ListAgents:input_type -> holdfast.agent.v1.ListAgentsRequest
+	29, // 28: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
+	30, // 29: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
+	31, // 30: holdfast.agent.v1.AgentService.GetRun:output_type -> holdfast.agent.v1.GetRunResponse
+	32, // 31: holdfast.agent.v1.AgentService.ListRuns:output_type -> holdfast.agent.v1.ListRunsResponse
+	33, // 32: holdfast.agent.v1.AgentService.WaitRun:output_type -> holdfast.agent.v1.WaitRunResponse
+	34, // 33: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
+	35, // 34: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
+	36, // 35: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
+	37, // 36: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
+	38, // 37: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
+	39, // 38: holdfast.agent.v1.AgentService.GetSession:output_type -> holdfast.agent.v1.GetSessionResponse
+	40, // 39: holdfast.agent.v1.AgentService.ListSessions:output_type -> holdfast.agent.v1.ListSessionsResponse
+	41, // 40: holdfast.agent.v1.AgentService.UpdateSession:output_type -> holdfast.agent.v1.UpdateSessionResponse
+	42, // 41: holdfast.agent.v1.AgentService.DeleteSession:output_type -> holdfast.agent.v1.DeleteSessionResponse
+	43, // 42: holdfast.agent.v1.AgentService.ListMessages:output_type -> holdfast.agent.v1.ListMessagesResponse
+	44, // 43: holdfast.agent.v1.AgentService.AppendMessages:output_type -> holdfast.agent.v1.AppendMessagesResponse
+	45, // 44: holdfast.agent.v1.AgentService.TruncateMessages:output_type -> holdfast.agent.v1.TruncateMessagesResponse
+	46, // 45: holdfast.agent.v1.AgentService.ListCheckpoints:output_type -> holdfast.agent.v1.ListCheckpointsResponse
+	47, // 46: holdfast.agent.v1.AgentService.GetCheckpoint:output_type -> holdfast.agent.v1.GetCheckpointResponse
+	48, // 47: holdfast.agent.v1.AgentService.Branch:output_type -> holdfast.agent.v1.BranchResponse
+	49, // 48: holdfast.agent.v1.AgentService.Rewind:output_type -> holdfast.agent.v1.RewindResponse
+	50, // 49: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
+	51, // 50: holdfast.agent.v1.AgentService.GetUsage:output_type -> holdfast.agent.v1.GetUsageResponse
+	52, // 51: holdfast.agent.v1.AgentService.ListUsage:output_type -> holdfast.agent.v1.ListUsageResponse
+	53, // 52: holdfast.agent.v1.AgentService.QueryUsage:output_type -> holdfast.agent.v1.QueryUsageResponse
+	1,  // 53: holdfast.agent.v1.AgentService.ListAgents:output_type -> holdfast.agent.v1.ListAgentsResponse
+	28, // [28:54] is the sub-list for method output_type
+	2,  // [2:28] is the sub-list for method input_type
+	2,  // [2:2] is the sub-list for extension type_name
+	2,  // [2:2] is the sub-list for extension extendee
+	0,  // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_agent_proto_init() }
@@ -2447,32 +352,26 @@ func file_holdfast_agent_v1_agent_proto_init() {
 	if File_holdfast_agent_v1_agent_proto != nil {
 		return
 	}
-	file_holdfast_agent_v1_agent_proto_msgTypes[0].OneofWrappers = []any{
-		(*SubmitToolResultRequest_Result)(nil),
-		(*SubmitToolResultRequest_Error)(nil),
-		(*SubmitToolResultRequest_Approval)(nil),
-	}
-	file_holdfast_agent_v1_agent_proto_msgTypes[15].OneofWrappers = []any{
-		(*StreamResponse_Chunk)(nil),
-		(*StreamResponse_End)(nil),
-		(*StreamResponse_Fail)(nil),
-		(*StreamResponse_Truncated)(nil),
-		(*StreamResponse_Rewound)(nil),
-		(*StreamResponse_CaughtUp)(nil),
-	}
+	file_holdfast_agent_v1_call_proto_init()
+	file_holdfast_agent_v1_checkpoint_proto_init()
+	file_holdfast_agent_v1_message_proto_init()
+	file_holdfast_agent_v1_resume_proto_init()
+	file_holdfast_agent_v1_run_proto_init()
+	file_holdfast_agent_v1_session_proto_init()
+	file_holdfast_agent_v1_stream_proto_init()
+	file_holdfast_agent_v1_usage_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_agent_v1_agent_proto_rawDesc), len(file_holdfast_agent_v1_agent_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   26,
+			NumEnums:      0,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_holdfast_agent_v1_agent_proto_goTypes,
 		DependencyIndexes: file_holdfast_agent_v1_agent_proto_depIdxs,
-		EnumInfos:         file_holdfast_agent_v1_agent_proto_enumTypes,
 		MessageInfos:      file_holdfast_agent_v1_agent_proto_msgTypes,
 	}.Build()
 	File_holdfast_agent_v1_agent_proto = out.File

@@ -21,12 +21,30 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	AgentService_Start_FullMethodName            = "/holdfast.agent.v1.AgentService/Start"
 	AgentService_Stream_FullMethodName           = "/holdfast.agent.v1.AgentService/Stream"
-	AgentService_Get_FullMethodName              = "/holdfast.agent.v1.AgentService/Get"
+	AgentService_GetRun_FullMethodName           = "/holdfast.agent.v1.AgentService/GetRun"
+	AgentService_ListRuns_FullMethodName         = "/holdfast.agent.v1.AgentService/ListRuns"
+	AgentService_WaitRun_FullMethodName          = "/holdfast.agent.v1.AgentService/WaitRun"
 	AgentService_Resume_FullMethodName           = "/holdfast.agent.v1.AgentService/Resume"
 	AgentService_CanResume_FullMethodName        = "/holdfast.agent.v1.AgentService/CanResume"
 	AgentService_Interrupt_FullMethodName        = "/holdfast.agent.v1.AgentService/Interrupt"
 	AgentService_Abort_FullMethodName            = "/holdfast.agent.v1.AgentService/Abort"
+	AgentService_Get_FullMethodName              = "/holdfast.agent.v1.AgentService/Get"
+	AgentService_GetSession_FullMethodName       = "/holdfast.agent.v1.AgentService/GetSession"
+	AgentService_ListSessions_FullMethodName     = "/holdfast.agent.v1.AgentService/ListSessions"
+	AgentService_UpdateSession_FullMethodName    = "/holdfast.agent.v1.AgentService/UpdateSession"
+	AgentService_DeleteSession_FullMethodName    = "/holdfast.agent.v1.AgentService/DeleteSession"
+	AgentService_ListMessages_FullMethodName     = "/holdfast.agent.v1.AgentService/ListMessages"
+	AgentService_AppendMessages_FullMethodName   = "/holdfast.agent.v1.AgentService/AppendMessages"
+	AgentService_TruncateMessages_FullMethodName = "/holdfast.agent.v1.AgentService/TruncateMessages"
+	AgentService_ListCheckpoints_FullMethodName  = "/holdfast.agent.v1.AgentService/ListCheckpoints"
+	AgentService_GetCheckpoint_FullMethodName    = "/holdfast.agent.v1.AgentService/GetCheckpoint"
+	AgentService_Branch_FullMethodName           = "/holdfast.agent.v1.AgentService/Branch"
+	AgentService_Rewind_FullMethodName           = "/holdfast.agent.v1.AgentService/Rewind"
 	AgentService_SubmitToolResult_FullMethodName = "/holdfast.agent.v1.AgentService/SubmitToolResult"
+	AgentService_GetUsage_FullMethodName         = "/holdfast.agent.v1.AgentService/GetUsage"
+	AgentService_ListUsage_FullMethodName        = "/holdfast.agent.v1.AgentService/ListUsage"
+	AgentService_QueryUsage_FullMethodName       = "/holdfast.agent.v1.AgentService/QueryUsage"
+	AgentService_ListAgents_FullMethodName       = "/holdfast.agent.v1.AgentService/ListAgents"
 )
 
 // AgentServiceClient is the client API for AgentService service.
@@ -37,6 +55,12 @@ const (
 // gRPC-Web. The credential ("Authorization: Bearer <API key>") determines the tenant. Without a
 // valid credential every call is UNAUTHENTICATED. Error details carry a google.rpc.ErrorInfo with a
 // stable reason.
+//
+// Times are milliseconds since the Unix epoch; 0 means not yet or never. Ids are 1 to 256 bytes of
+// UTF-8 without control characters: INVALID_ARGUMENT (ID_INVALID). A session of another tenant is
+// NOT_FOUND (SESSION_NOT_FOUND). A list has 50 entries, or up to 200 with a `limit`:
+// INVALID_ARGUMENT (LIMIT_INVALID). It may have fewer if they are large; `has_more` or the cursor of
+// the next page says whether more follow.
 type AgentServiceClient interface {
 	// Start begins the next run of a session, and creates a new session first. Once it returns, the
 	// run will be executed, with or without readers. Reasons: those of state.v1.RunService.StartRun.
@@ -44,8 +68,18 @@ type AgentServiceClient interface {
 	// Stream sends a run's events after the cursor and ends after one terminal frame. A disconnecting
 	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
 	Stream(ctx context.Context, in *StreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamResponse], error)
-	// Get returns the current state of a session. NOT_FOUND (SESSION_NOT_FOUND).
-	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
+	// GetRun returns a run with its output. NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND).
+	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
+	// ListRuns returns the runs of a session, newest first, without their outputs. Runs that wait for
+	// the live one come first on the first page, in addition to its limit. NOT_FOUND
+	// (SESSION_NOT_FOUND).
+	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
+	// WaitRun waits until a run has ended or waits for a client, and returns it. If sub-agents or the
+	// answers of clients have continued the run in another one, it waits for that one and returns it.
+	// It changes nothing, so it may be repeated until `done`. It counts as an open stream:
+	// RESOURCE_EXHAUSTED (TOO_MANY_STREAMS). NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND),
+	// INVALID_ARGUMENT (WAIT_INVALID), UNAVAILABLE (GATEWAY_STOPPING): ask again.
+	WaitRun(ctx context.Context, in *WaitRunRequest, opts ...grpc.CallOption) (*WaitRunResponse, error)
 	// Resume begins a run that continues a stopped session. Reasons: those of
 	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT (RESUME_INVALID) for
 	// fields that the mode does not have.
@@ -59,10 +93,70 @@ type AgentServiceClient interface {
 	Interrupt(ctx context.Context, in *InterruptRequest, opts ...grpc.CallOption) (*InterruptResponse, error)
 	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error)
+	// Get returns the current state of a session in short. NOT_FOUND (SESSION_NOT_FOUND).
+	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
+	// GetSession returns a session with its properties and custom state, its newest run and the runs
+	// that wait for it, its pending calls and its sub-sessions, as of one moment. NOT_FOUND
+	// (SESSION_NOT_FOUND).
+	GetSession(ctx context.Context, in *GetSessionRequest, opts ...grpc.CallOption) (*GetSessionResponse, error)
+	// ListSessions returns sessions of the tenant, newest first, without their custom states and
+	// outputs. A session must meet all conditions. Each condition uses an index. INVALID_ARGUMENT:
+	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, STATUS_INVALID, TAGS_INVALID, METADATA_INVALID.
+	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
+	// UpdateSession changes the fields of the request that are set. A repetition changes nothing but
+	// the version. NOT_FOUND (SESSION_NOT_FOUND), ABORTED (VERSION_STALE; metadata currentVersion),
+	// INVALID_ARGUMENT: TITLE_INVALID, ID_INVALID, TAGS_INVALID, METADATA_INVALID.
+	UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error)
+	// DeleteSession deletes a session and all sessions below it, with their messages, checkpoints,
+	// calls and usage. Live runs lose their session and end. A repetition is NOT_FOUND
+	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
+	// configured number; delete its branches first.
+	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
+	// ListMessages returns the messages of a session as stored, in the order of the conversation.
+	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
+	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
+	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
+	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND), FAILED_PRECONDITION
+	// (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	AppendMessages(ctx context.Context, in *AppendMessagesRequest, opts ...grpc.CallOption) (*AppendMessagesResponse, error)
+	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
+	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
+	// INVALID_ARGUMENT (COUNT_INVALID): the session has fewer messages. NOT_FOUND (SESSION_NOT_FOUND).
+	TruncateMessages(ctx context.Context, in *TruncateMessagesRequest, opts ...grpc.CallOption) (*TruncateMessagesResponse, error)
+	// ListCheckpoints returns the checkpoints of a session, newest first, without their custom states.
+	// NOT_FOUND (SESSION_NOT_FOUND).
+	ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error)
+	// GetCheckpoint returns a checkpoint with its custom state; the newest one for an empty id.
+	// NOT_FOUND (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND).
+	GetCheckpoint(ctx context.Context, in *GetCheckpointRequest, opts ...grpc.CallOption) (*GetCheckpointResponse, error)
+	// Branch creates a session from a checkpoint, with its messages and custom state, and the user,
+	// organization, tags and metadata of the source. The source does not change, and no run begins;
+	// see Resume for both at once. NOT_FOUND (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND),
+	// FAILED_PRECONDITION (SESSION_EXISTS): also for a repetition with an id. Without an id, a
+	// repetition creates another session.
+	Branch(ctx context.Context, in *BranchRequest, opts ...grpc.CallOption) (*BranchResponse, error)
+	// Rewind restores the messages and the custom state of a checkpoint. The session is `paused` then
+	// and waits for nothing; calls of later steps are deleted. A repetition changes nothing but the
+	// version. NOT_FOUND (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND), FAILED_PRECONDITION
+	// (SESSION_BUSY) while a run is live.
+	Rewind(ctx context.Context, in *RewindRequest, opts ...grpc.CallOption) (*RewindResponse, error)
 	// SubmitToolResult answers a waiting call: the result of a client tool, or the decision on an
 	// approval. It is idempotent, and the first answer is final. The last missing answer continues
 	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
 	SubmitToolResult(ctx context.Context, in *SubmitToolResultRequest, opts ...grpc.CallOption) (*SubmitToolResultResponse, error)
+	// GetUsage adds up the usage of a session or of one of its runs, and the tokens of the session
+	// with all sessions below it. NOT_FOUND (SESSION_NOT_FOUND). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE):
+	// more sums than the configured number.
+	GetUsage(ctx context.Context, in *GetUsageRequest, opts ...grpc.CallOption) (*GetUsageResponse, error)
+	// ListUsage returns the measurements of a session in the order of recording. NOT_FOUND
+	// (SESSION_NOT_FOUND).
+	ListUsage(ctx context.Context, in *ListUsageRequest, opts ...grpc.CallOption) (*ListUsageResponse, error)
+	// QueryUsage adds up usage over sessions of the tenant, in buckets of time. INVALID_ARGUMENT
+	// (QUERY_INVALID). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE): the range or the bucket gives more than
+	// the configured number of sums.
+	QueryUsage(ctx context.Context, in *QueryUsageRequest, opts ...grpc.CallOption) (*QueryUsageResponse, error)
+	// ListAgents returns all agents that executors have announced.
+	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
 }
 
 type agentServiceClient struct {
@@ -102,10 +196,30 @@ func (c *agentServiceClient) Stream(ctx context.Context, in *StreamRequest, opts
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AgentService_StreamClient = grpc.ServerStreamingClient[StreamResponse]
 
-func (c *agentServiceClient) Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error) {
+func (c *agentServiceClient) GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(GetResponse)
-	err := c.cc.Invoke(ctx, AgentService_Get_FullMethodName, in, out, cOpts...)
+	out := new(GetRunResponse)
+	err := c.cc.Invoke(ctx, AgentService_GetRun_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListRunsResponse)
+	err := c.cc.Invoke(ctx, AgentService_ListRuns_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) WaitRun(ctx context.Context, in *WaitRunRequest, opts ...grpc.CallOption) (*WaitRunResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WaitRunResponse)
+	err := c.cc.Invoke(ctx, AgentService_WaitRun_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -152,10 +266,170 @@ func (c *agentServiceClient) Abort(ctx context.Context, in *AbortRequest, opts .
 	return out, nil
 }
 
+func (c *agentServiceClient) Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetResponse)
+	err := c.cc.Invoke(ctx, AgentService_Get_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) GetSession(ctx context.Context, in *GetSessionRequest, opts ...grpc.CallOption) (*GetSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetSessionResponse)
+	err := c.cc.Invoke(ctx, AgentService_GetSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSessionsResponse)
+	err := c.cc.Invoke(ctx, AgentService_ListSessions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateSessionResponse)
+	err := c.cc.Invoke(ctx, AgentService_UpdateSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteSessionResponse)
+	err := c.cc.Invoke(ctx, AgentService_DeleteSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListMessagesResponse)
+	err := c.cc.Invoke(ctx, AgentService_ListMessages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) AppendMessages(ctx context.Context, in *AppendMessagesRequest, opts ...grpc.CallOption) (*AppendMessagesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AppendMessagesResponse)
+	err := c.cc.Invoke(ctx, AgentService_AppendMessages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) TruncateMessages(ctx context.Context, in *TruncateMessagesRequest, opts ...grpc.CallOption) (*TruncateMessagesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TruncateMessagesResponse)
+	err := c.cc.Invoke(ctx, AgentService_TruncateMessages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListCheckpointsResponse)
+	err := c.cc.Invoke(ctx, AgentService_ListCheckpoints_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) GetCheckpoint(ctx context.Context, in *GetCheckpointRequest, opts ...grpc.CallOption) (*GetCheckpointResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetCheckpointResponse)
+	err := c.cc.Invoke(ctx, AgentService_GetCheckpoint_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) Branch(ctx context.Context, in *BranchRequest, opts ...grpc.CallOption) (*BranchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BranchResponse)
+	err := c.cc.Invoke(ctx, AgentService_Branch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) Rewind(ctx context.Context, in *RewindRequest, opts ...grpc.CallOption) (*RewindResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RewindResponse)
+	err := c.cc.Invoke(ctx, AgentService_Rewind_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentServiceClient) SubmitToolResult(ctx context.Context, in *SubmitToolResultRequest, opts ...grpc.CallOption) (*SubmitToolResultResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SubmitToolResultResponse)
 	err := c.cc.Invoke(ctx, AgentService_SubmitToolResult_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) GetUsage(ctx context.Context, in *GetUsageRequest, opts ...grpc.CallOption) (*GetUsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetUsageResponse)
+	err := c.cc.Invoke(ctx, AgentService_GetUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) ListUsage(ctx context.Context, in *ListUsageRequest, opts ...grpc.CallOption) (*ListUsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListUsageResponse)
+	err := c.cc.Invoke(ctx, AgentService_ListUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) QueryUsage(ctx context.Context, in *QueryUsageRequest, opts ...grpc.CallOption) (*QueryUsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(QueryUsageResponse)
+	err := c.cc.Invoke(ctx, AgentService_QueryUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAgentsResponse)
+	err := c.cc.Invoke(ctx, AgentService_ListAgents_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -170,6 +444,12 @@ func (c *agentServiceClient) SubmitToolResult(ctx context.Context, in *SubmitToo
 // gRPC-Web. The credential ("Authorization: Bearer <API key>") determines the tenant. Without a
 // valid credential every call is UNAUTHENTICATED. Error details carry a google.rpc.ErrorInfo with a
 // stable reason.
+//
+// Times are milliseconds since the Unix epoch; 0 means not yet or never. Ids are 1 to 256 bytes of
+// UTF-8 without control characters: INVALID_ARGUMENT (ID_INVALID). A session of another tenant is
+// NOT_FOUND (SESSION_NOT_FOUND). A list has 50 entries, or up to 200 with a `limit`:
+// INVALID_ARGUMENT (LIMIT_INVALID). It may have fewer if they are large; `has_more` or the cursor of
+// the next page says whether more follow.
 type AgentServiceServer interface {
 	// Start begins the next run of a session, and creates a new session first. Once it returns, the
 	// run will be executed, with or without readers. Reasons: those of state.v1.RunService.StartRun.
@@ -177,8 +457,18 @@ type AgentServiceServer interface {
 	// Stream sends a run's events after the cursor and ends after one terminal frame. A disconnecting
 	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
 	Stream(*StreamRequest, grpc.ServerStreamingServer[StreamResponse]) error
-	// Get returns the current state of a session. NOT_FOUND (SESSION_NOT_FOUND).
-	Get(context.Context, *GetRequest) (*GetResponse, error)
+	// GetRun returns a run with its output. NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND).
+	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)
+	// ListRuns returns the runs of a session, newest first, without their outputs. Runs that wait for
+	// the live one come first on the first page, in addition to its limit. NOT_FOUND
+	// (SESSION_NOT_FOUND).
+	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
+	// WaitRun waits until a run has ended or waits for a client, and returns it. If sub-agents or the
+	// answers of clients have continued the run in another one, it waits for that one and returns it.
+	// It changes nothing, so it may be repeated until `done`. It counts as an open stream:
+	// RESOURCE_EXHAUSTED (TOO_MANY_STREAMS). NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND),
+	// INVALID_ARGUMENT (WAIT_INVALID), UNAVAILABLE (GATEWAY_STOPPING): ask again.
+	WaitRun(context.Context, *WaitRunRequest) (*WaitRunResponse, error)
 	// Resume begins a run that continues a stopped session. Reasons: those of
 	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT (RESUME_INVALID) for
 	// fields that the mode does not have.
@@ -192,10 +482,70 @@ type AgentServiceServer interface {
 	Interrupt(context.Context, *InterruptRequest) (*InterruptResponse, error)
 	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(context.Context, *AbortRequest) (*AbortResponse, error)
+	// Get returns the current state of a session in short. NOT_FOUND (SESSION_NOT_FOUND).
+	Get(context.Context, *GetRequest) (*GetResponse, error)
+	// GetSession returns a session with its properties and custom state, its newest run and the runs
+	// that wait for it, its pending calls and its sub-sessions, as of one moment. NOT_FOUND
+	// (SESSION_NOT_FOUND).
+	GetSession(context.Context, *GetSessionRequest) (*GetSessionResponse, error)
+	// ListSessions returns sessions of the tenant, newest first, without their custom states and
+	// outputs. A session must meet all conditions. Each condition uses an index. INVALID_ARGUMENT:
+	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, STATUS_INVALID, TAGS_INVALID, METADATA_INVALID.
+	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
+	// UpdateSession changes the fields of the request that are set. A repetition changes nothing but
+	// the version. NOT_FOUND (SESSION_NOT_FOUND), ABORTED (VERSION_STALE; metadata currentVersion),
+	// INVALID_ARGUMENT: TITLE_INVALID, ID_INVALID, TAGS_INVALID, METADATA_INVALID.
+	UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error)
+	// DeleteSession deletes a session and all sessions below it, with their messages, checkpoints,
+	// calls and usage. Live runs lose their session and end. A repetition is NOT_FOUND
+	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
+	// configured number; delete its branches first.
+	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)
+	// ListMessages returns the messages of a session as stored, in the order of the conversation.
+	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
+	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
+	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
+	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND), FAILED_PRECONDITION
+	// (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	AppendMessages(context.Context, *AppendMessagesRequest) (*AppendMessagesResponse, error)
+	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
+	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
+	// INVALID_ARGUMENT (COUNT_INVALID): the session has fewer messages. NOT_FOUND (SESSION_NOT_FOUND).
+	TruncateMessages(context.Context, *TruncateMessagesRequest) (*TruncateMessagesResponse, error)
+	// ListCheckpoints returns the checkpoints of a session, newest first, without their custom states.
+	// NOT_FOUND (SESSION_NOT_FOUND).
+	ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error)
+	// GetCheckpoint returns a checkpoint with its custom state; the newest one for an empty id.
+	// NOT_FOUND (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND).
+	GetCheckpoint(context.Context, *GetCheckpointRequest) (*GetCheckpointResponse, error)
+	// Branch creates a session from a checkpoint, with its messages and custom state, and the user,
+	// organization, tags and metadata of the source. The source does not change, and no run begins;
+	// see Resume for both at once. NOT_FOUND (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND),
+	// FAILED_PRECONDITION (SESSION_EXISTS): also for a repetition with an id. Without an id, a
+	// repetition creates another session.
+	Branch(context.Context, *BranchRequest) (*BranchResponse, error)
+	// Rewind restores the messages and the custom state of a checkpoint. The session is `paused` then
+	// and waits for nothing; calls of later steps are deleted. A repetition changes nothing but the
+	// version. NOT_FOUND (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND), FAILED_PRECONDITION
+	// (SESSION_BUSY) while a run is live.
+	Rewind(context.Context, *RewindRequest) (*RewindResponse, error)
 	// SubmitToolResult answers a waiting call: the result of a client tool, or the decision on an
 	// approval. It is idempotent, and the first answer is final. The last missing answer continues
 	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
 	SubmitToolResult(context.Context, *SubmitToolResultRequest) (*SubmitToolResultResponse, error)
+	// GetUsage adds up the usage of a session or of one of its runs, and the tokens of the session
+	// with all sessions below it. NOT_FOUND (SESSION_NOT_FOUND). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE):
+	// more sums than the configured number.
+	GetUsage(context.Context, *GetUsageRequest) (*GetUsageResponse, error)
+	// ListUsage returns the measurements of a session in the order of recording. NOT_FOUND
+	// (SESSION_NOT_FOUND).
+	ListUsage(context.Context, *ListUsageRequest) (*ListUsageResponse, error)
+	// QueryUsage adds up usage over sessions of the tenant, in buckets of time. INVALID_ARGUMENT
+	// (QUERY_INVALID). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE): the range or the bucket gives more than
+	// the configured number of sums.
+	QueryUsage(context.Context, *QueryUsageRequest) (*QueryUsageResponse, error)
+	// ListAgents returns all agents that executors have announced.
+	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
 	mustEmbedUnimplementedAgentServiceServer()
 }
 
@@ -212,8 +562,14 @@ func (UnimplementedAgentServiceServer) Start(context.Context, *StartRequest) (*S
 func (UnimplementedAgentServiceServer) Stream(*StreamRequest, grpc.ServerStreamingServer[StreamResponse]) error {
 	return status.Error(codes.Unimplemented, "method Stream not implemented")
 }
-func (UnimplementedAgentServiceServer) Get(context.Context, *GetRequest) (*GetResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Get not implemented")
+func (UnimplementedAgentServiceServer) GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRun not implemented")
+}
+func (UnimplementedAgentServiceServer) ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListRuns not implemented")
+}
+func (UnimplementedAgentServiceServer) WaitRun(context.Context, *WaitRunRequest) (*WaitRunResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WaitRun not implemented")
 }
 func (UnimplementedAgentServiceServer) Resume(context.Context, *ResumeRequest) (*ResumeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Resume not implemented")
@@ -227,8 +583,56 @@ func (UnimplementedAgentServiceServer) Interrupt(context.Context, *InterruptRequ
 func (UnimplementedAgentServiceServer) Abort(context.Context, *AbortRequest) (*AbortResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Abort not implemented")
 }
+func (UnimplementedAgentServiceServer) Get(context.Context, *GetRequest) (*GetResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Get not implemented")
+}
+func (UnimplementedAgentServiceServer) GetSession(context.Context, *GetSessionRequest) (*GetSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetSession not implemented")
+}
+func (UnimplementedAgentServiceServer) ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListSessions not implemented")
+}
+func (UnimplementedAgentServiceServer) UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateSession not implemented")
+}
+func (UnimplementedAgentServiceServer) DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteSession not implemented")
+}
+func (UnimplementedAgentServiceServer) ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListMessages not implemented")
+}
+func (UnimplementedAgentServiceServer) AppendMessages(context.Context, *AppendMessagesRequest) (*AppendMessagesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AppendMessages not implemented")
+}
+func (UnimplementedAgentServiceServer) TruncateMessages(context.Context, *TruncateMessagesRequest) (*TruncateMessagesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TruncateMessages not implemented")
+}
+func (UnimplementedAgentServiceServer) ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCheckpoints not implemented")
+}
+func (UnimplementedAgentServiceServer) GetCheckpoint(context.Context, *GetCheckpointRequest) (*GetCheckpointResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetCheckpoint not implemented")
+}
+func (UnimplementedAgentServiceServer) Branch(context.Context, *BranchRequest) (*BranchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Branch not implemented")
+}
+func (UnimplementedAgentServiceServer) Rewind(context.Context, *RewindRequest) (*RewindResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Rewind not implemented")
+}
 func (UnimplementedAgentServiceServer) SubmitToolResult(context.Context, *SubmitToolResultRequest) (*SubmitToolResultResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SubmitToolResult not implemented")
+}
+func (UnimplementedAgentServiceServer) GetUsage(context.Context, *GetUsageRequest) (*GetUsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetUsage not implemented")
+}
+func (UnimplementedAgentServiceServer) ListUsage(context.Context, *ListUsageRequest) (*ListUsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListUsage not implemented")
+}
+func (UnimplementedAgentServiceServer) QueryUsage(context.Context, *QueryUsageRequest) (*QueryUsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method QueryUsage not implemented")
+}
+func (UnimplementedAgentServiceServer) ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAgents not implemented")
 }
 func (UnimplementedAgentServiceServer) mustEmbedUnimplementedAgentServiceServer() {}
 func (UnimplementedAgentServiceServer) testEmbeddedByValue()                      {}
@@ -280,20 +684,56 @@ func _AgentService_Stream_Handler(srv interface{}, stream grpc.ServerStream) err
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AgentService_StreamServer = grpc.ServerStreamingServer[StreamResponse]
 
-func _AgentService_Get_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetRequest)
+func _AgentService_GetRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRunRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(AgentServiceServer).Get(ctx, in)
+		return srv.(AgentServiceServer).GetRun(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: AgentService_Get_FullMethodName,
+		FullMethod: AgentService_GetRun_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(AgentServiceServer).Get(ctx, req.(*GetRequest))
+		return srv.(AgentServiceServer).GetRun(ctx, req.(*GetRunRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_ListRuns_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListRunsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ListRuns(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ListRuns_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ListRuns(ctx, req.(*ListRunsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_WaitRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WaitRunRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).WaitRun(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_WaitRun_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).WaitRun(ctx, req.(*WaitRunRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -370,6 +810,222 @@ func _AgentService_Abort_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_Get_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).Get(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_Get_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).Get(ctx, req.(*GetRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_GetSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).GetSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_GetSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).GetSession(ctx, req.(*GetSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_ListSessions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListSessionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ListSessions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ListSessions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ListSessions(ctx, req.(*ListSessionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_UpdateSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).UpdateSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_UpdateSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).UpdateSession(ctx, req.(*UpdateSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_DeleteSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).DeleteSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_DeleteSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).DeleteSession(ctx, req.(*DeleteSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_ListMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListMessagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ListMessages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ListMessages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ListMessages(ctx, req.(*ListMessagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_AppendMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AppendMessagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).AppendMessages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_AppendMessages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).AppendMessages(ctx, req.(*AppendMessagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_TruncateMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TruncateMessagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).TruncateMessages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_TruncateMessages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).TruncateMessages(ctx, req.(*TruncateMessagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_ListCheckpoints_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListCheckpointsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ListCheckpoints(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ListCheckpoints_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ListCheckpoints(ctx, req.(*ListCheckpointsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_GetCheckpoint_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetCheckpointRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).GetCheckpoint(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_GetCheckpoint_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).GetCheckpoint(ctx, req.(*GetCheckpointRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_Branch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BranchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).Branch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_Branch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).Branch(ctx, req.(*BranchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_Rewind_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RewindRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).Rewind(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_Rewind_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).Rewind(ctx, req.(*RewindRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AgentService_SubmitToolResult_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SubmitToolResultRequest)
 	if err := dec(in); err != nil {
@@ -388,6 +1044,78 @@ func _AgentService_SubmitToolResult_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_GetUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).GetUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_GetUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).GetUsage(ctx, req.(*GetUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_ListUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ListUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ListUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ListUsage(ctx, req.(*ListUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_QueryUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(QueryUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).QueryUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_QueryUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).QueryUsage(ctx, req.(*QueryUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_ListAgents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAgentsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ListAgents(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ListAgents_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ListAgents(ctx, req.(*ListAgentsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AgentService_ServiceDesc is the grpc.ServiceDesc for AgentService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -400,8 +1128,16 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AgentService_Start_Handler,
 		},
 		{
-			MethodName: "Get",
-			Handler:    _AgentService_Get_Handler,
+			MethodName: "GetRun",
+			Handler:    _AgentService_GetRun_Handler,
+		},
+		{
+			MethodName: "ListRuns",
+			Handler:    _AgentService_ListRuns_Handler,
+		},
+		{
+			MethodName: "WaitRun",
+			Handler:    _AgentService_WaitRun_Handler,
 		},
 		{
 			MethodName: "Resume",
@@ -420,8 +1156,72 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AgentService_Abort_Handler,
 		},
 		{
+			MethodName: "Get",
+			Handler:    _AgentService_Get_Handler,
+		},
+		{
+			MethodName: "GetSession",
+			Handler:    _AgentService_GetSession_Handler,
+		},
+		{
+			MethodName: "ListSessions",
+			Handler:    _AgentService_ListSessions_Handler,
+		},
+		{
+			MethodName: "UpdateSession",
+			Handler:    _AgentService_UpdateSession_Handler,
+		},
+		{
+			MethodName: "DeleteSession",
+			Handler:    _AgentService_DeleteSession_Handler,
+		},
+		{
+			MethodName: "ListMessages",
+			Handler:    _AgentService_ListMessages_Handler,
+		},
+		{
+			MethodName: "AppendMessages",
+			Handler:    _AgentService_AppendMessages_Handler,
+		},
+		{
+			MethodName: "TruncateMessages",
+			Handler:    _AgentService_TruncateMessages_Handler,
+		},
+		{
+			MethodName: "ListCheckpoints",
+			Handler:    _AgentService_ListCheckpoints_Handler,
+		},
+		{
+			MethodName: "GetCheckpoint",
+			Handler:    _AgentService_GetCheckpoint_Handler,
+		},
+		{
+			MethodName: "Branch",
+			Handler:    _AgentService_Branch_Handler,
+		},
+		{
+			MethodName: "Rewind",
+			Handler:    _AgentService_Rewind_Handler,
+		},
+		{
 			MethodName: "SubmitToolResult",
 			Handler:    _AgentService_SubmitToolResult_Handler,
+		},
+		{
+			MethodName: "GetUsage",
+			Handler:    _AgentService_GetUsage_Handler,
+		},
+		{
+			MethodName: "ListUsage",
+			Handler:    _AgentService_ListUsage_Handler,
+		},
+		{
+			MethodName: "QueryUsage",
+			Handler:    _AgentService_QueryUsage_Handler,
+		},
+		{
+			MethodName: "ListAgents",
+			Handler:    _AgentService_ListAgents_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -600,7 +600,9 @@ type Session struct {
 	// use the attempts position.Attempts(claims) of the step in flight.
 	Claims int32 `protobuf:"varint,30,opt,name=claims,proto3" json:"claims,omitempty"`
 	// The number of sessions above it; 0 for a root.
-	Depth         int32 `protobuf:"varint,31,opt,name=depth,proto3" json:"depth,omitempty"`
+	Depth int32 `protobuf:"varint,31,opt,name=depth,proto3" json:"depth,omitempty"`
+	// For people; empty for none.
+	Title         string `protobuf:"bytes,32,opt,name=title,proto3" json:"title,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -836,6 +838,13 @@ func (x *Session) GetDepth() int32 {
 		return x.Depth
 	}
 	return 0
+}
+
+func (x *Session) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
 }
 
 // Suspension is the context of a suspended session, which waits for its open calls.
@@ -1577,7 +1586,7 @@ type Journal struct {
 	// The results of ended calls, in the order of recording.
 	Results []*CallResult `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`
 	// Tokens of the model call.
-	Usage []*UsageEntry `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
+	Usage []*v1.UsageEntry `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
 	// Writes to the custom state made before the plan. The commit of the step includes them.
 	Ops           []*StateOp `protobuf:"bytes,6,rep,name=ops,proto3" json:"ops,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1635,7 +1644,7 @@ func (x *Journal) GetResults() []*CallResult {
 	return nil
 }
 
-func (x *Journal) GetUsage() []*UsageEntry {
+func (x *Journal) GetUsage() []*v1.UsageEntry {
 	if x != nil {
 		return x.Usage
 	}
@@ -1655,8 +1664,8 @@ type CallResult struct {
 	Result *v1.ToolResultPart     `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
 	// Writes to the custom state. The commit of the step applies them, in the order of the
 	// calls in the plan.
-	Ops           []*StateOp    `protobuf:"bytes,2,rep,name=ops,proto3" json:"ops,omitempty"`
-	Usage         []*UsageEntry `protobuf:"bytes,3,rep,name=usage,proto3" json:"usage,omitempty"`
+	Ops           []*StateOp       `protobuf:"bytes,2,rep,name=ops,proto3" json:"ops,omitempty"`
+	Usage         []*v1.UsageEntry `protobuf:"bytes,3,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1705,7 +1714,7 @@ func (x *CallResult) GetOps() []*StateOp {
 	return nil
 }
 
-func (x *CallResult) GetUsage() []*UsageEntry {
+func (x *CallResult) GetUsage() []*v1.UsageEntry {
 	if x != nil {
 		return x.Usage
 	}
@@ -1822,336 +1831,6 @@ func (*StateOp_Append) isStateOp_Op() {}
 
 func (*StateOp_Delete) isStateOp_Op() {}
 
-// UsageEntry is one measurement.
-type UsageEntry struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Entry:
-	//
-	//	*UsageEntry_Tokens
-	//	*UsageEntry_Tool
-	//	*UsageEntry_SubAgent
-	//	*UsageEntry_Custom
-	Entry isUsageEntry_Entry `protobuf_oneof:"entry"`
-	// The source: agent, tool or subagent. Empty means agent.
-	Source        string `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *UsageEntry) Reset() {
-	*x = UsageEntry{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *UsageEntry) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*UsageEntry) ProtoMessage() {}
-
-func (x *UsageEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use UsageEntry.ProtoReflect.Descriptor instead.
-func (*UsageEntry) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{11}
-}
-
-func (x *UsageEntry) GetEntry() isUsageEntry_Entry {
-	if x != nil {
-		return x.Entry
-	}
-	return nil
-}
-
-func (x *UsageEntry) GetTokens() *TokenUsage {
-	if x != nil {
-		if x, ok := x.Entry.(*UsageEntry_Tokens); ok {
-			return x.Tokens
-		}
-	}
-	return nil
-}
-
-func (x *UsageEntry) GetTool() *ToolUsage {
-	if x != nil {
-		if x, ok := x.Entry.(*UsageEntry_Tool); ok {
-			return x.Tool
-		}
-	}
-	return nil
-}
-
-func (x *UsageEntry) GetSubAgent() *ToolUsage {
-	if x != nil {
-		if x, ok := x.Entry.(*UsageEntry_SubAgent); ok {
-			return x.SubAgent
-		}
-	}
-	return nil
-}
-
-func (x *UsageEntry) GetCustom() *CustomUsage {
-	if x != nil {
-		if x, ok := x.Entry.(*UsageEntry_Custom); ok {
-			return x.Custom
-		}
-	}
-	return nil
-}
-
-func (x *UsageEntry) GetSource() string {
-	if x != nil {
-		return x.Source
-	}
-	return ""
-}
-
-type isUsageEntry_Entry interface {
-	isUsageEntry_Entry()
-}
-
-type UsageEntry_Tokens struct {
-	Tokens *TokenUsage `protobuf:"bytes,1,opt,name=tokens,proto3,oneof"`
-}
-
-type UsageEntry_Tool struct {
-	Tool *ToolUsage `protobuf:"bytes,2,opt,name=tool,proto3,oneof"`
-}
-
-type UsageEntry_SubAgent struct {
-	// A sub-agent's run; tool_name is its type.
-	SubAgent *ToolUsage `protobuf:"bytes,3,opt,name=sub_agent,json=subAgent,proto3,oneof"`
-}
-
-type UsageEntry_Custom struct {
-	Custom *CustomUsage `protobuf:"bytes,4,opt,name=custom,proto3,oneof"`
-}
-
-func (*UsageEntry_Tokens) isUsageEntry_Entry() {}
-
-func (*UsageEntry_Tool) isUsageEntry_Entry() {}
-
-func (*UsageEntry_SubAgent) isUsageEntry_Entry() {}
-
-func (*UsageEntry_Custom) isUsageEntry_Entry() {}
-
-type TokenUsage struct {
-	state            protoimpl.MessageState `protogen:"open.v1"`
-	Model            string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
-	PromptTokens     int64                  `protobuf:"varint,2,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
-	CompletionTokens int64                  `protobuf:"varint,3,opt,name=completion_tokens,json=completionTokens,proto3" json:"completion_tokens,omitempty"`
-	ReasoningTokens  int64                  `protobuf:"varint,4,opt,name=reasoning_tokens,json=reasoningTokens,proto3" json:"reasoning_tokens,omitempty"`
-	CachedTokens     int64                  `protobuf:"varint,5,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
-	TotalTokens      int64                  `protobuf:"varint,6,opt,name=total_tokens,json=totalTokens,proto3" json:"total_tokens,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
-}
-
-func (x *TokenUsage) Reset() {
-	*x = TokenUsage{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *TokenUsage) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*TokenUsage) ProtoMessage() {}
-
-func (x *TokenUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use TokenUsage.ProtoReflect.Descriptor instead.
-func (*TokenUsage) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *TokenUsage) GetModel() string {
-	if x != nil {
-		return x.Model
-	}
-	return ""
-}
-
-func (x *TokenUsage) GetPromptTokens() int64 {
-	if x != nil {
-		return x.PromptTokens
-	}
-	return 0
-}
-
-func (x *TokenUsage) GetCompletionTokens() int64 {
-	if x != nil {
-		return x.CompletionTokens
-	}
-	return 0
-}
-
-func (x *TokenUsage) GetReasoningTokens() int64 {
-	if x != nil {
-		return x.ReasoningTokens
-	}
-	return 0
-}
-
-func (x *TokenUsage) GetCachedTokens() int64 {
-	if x != nil {
-		return x.CachedTokens
-	}
-	return 0
-}
-
-func (x *TokenUsage) GetTotalTokens() int64 {
-	if x != nil {
-		return x.TotalTokens
-	}
-	return 0
-}
-
-type ToolUsage struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ToolName      string                 `protobuf:"bytes,1,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
-	Success       bool                   `protobuf:"varint,2,opt,name=success,proto3" json:"success,omitempty"`
-	DurationMs    int64                  `protobuf:"varint,3,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ToolUsage) Reset() {
-	*x = ToolUsage{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ToolUsage) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ToolUsage) ProtoMessage() {}
-
-func (x *ToolUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ToolUsage.ProtoReflect.Descriptor instead.
-func (*ToolUsage) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{13}
-}
-
-func (x *ToolUsage) GetToolName() string {
-	if x != nil {
-		return x.ToolName
-	}
-	return ""
-}
-
-func (x *ToolUsage) GetSuccess() bool {
-	if x != nil {
-		return x.Success
-	}
-	return false
-}
-
-func (x *ToolUsage) GetDurationMs() int64 {
-	if x != nil {
-		return x.DurationMs
-	}
-	return 0
-}
-
-// CustomUsage is a number counted by the host under a type and a name.
-type CustomUsage struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Value         float64                `protobuf:"fixed64,3,opt,name=value,proto3" json:"value,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *CustomUsage) Reset() {
-	*x = CustomUsage{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CustomUsage) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CustomUsage) ProtoMessage() {}
-
-func (x *CustomUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CustomUsage.ProtoReflect.Descriptor instead.
-func (*CustomUsage) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{14}
-}
-
-func (x *CustomUsage) GetType() string {
-	if x != nil {
-		return x.Type
-	}
-	return ""
-}
-
-func (x *CustomUsage) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *CustomUsage) GetValue() float64 {
-	if x != nil {
-		return x.Value
-	}
-	return 0
-}
-
 // Call is a call answered from outside the runtime: a client tool, or the approval of a
 // server tool.
 type Call struct {
@@ -2191,7 +1870,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +1882,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +1895,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Call) GetToolCallId() string {
@@ -2362,7 +2041,7 @@ type CallAnswer struct {
 
 func (x *CallAnswer) Reset() {
 	*x = CallAnswer{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2053,7 @@ func (x *CallAnswer) String() string {
 func (*CallAnswer) ProtoMessage() {}
 
 func (x *CallAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2066,7 @@ func (x *CallAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallAnswer.ProtoReflect.Descriptor instead.
 func (*CallAnswer) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CallAnswer) GetAnswer() isCallAnswer_Answer {
@@ -2490,7 +2169,7 @@ type ChildEnd struct {
 
 func (x *ChildEnd) Reset() {
 	*x = ChildEnd{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2502,7 +2181,7 @@ func (x *ChildEnd) String() string {
 func (*ChildEnd) ProtoMessage() {}
 
 func (x *ChildEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2515,7 +2194,7 @@ func (x *ChildEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildEnd.ProtoReflect.Descriptor instead.
 func (*ChildEnd) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{17}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ChildEnd) GetSessionId() string {
@@ -2564,7 +2243,7 @@ type ApprovalAnswer struct {
 
 func (x *ApprovalAnswer) Reset() {
 	*x = ApprovalAnswer{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2255,7 @@ func (x *ApprovalAnswer) String() string {
 func (*ApprovalAnswer) ProtoMessage() {}
 
 func (x *ApprovalAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2268,7 @@ func (x *ApprovalAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalAnswer.ProtoReflect.Descriptor instead.
 func (*ApprovalAnswer) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{18}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ApprovalAnswer) GetApprovalId() string {
@@ -2637,7 +2316,7 @@ type SubSession struct {
 
 func (x *SubSession) Reset() {
 	*x = SubSession{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2649,7 +2328,7 @@ func (x *SubSession) String() string {
 func (*SubSession) ProtoMessage() {}
 
 func (x *SubSession) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2662,7 +2341,7 @@ func (x *SubSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubSession.ProtoReflect.Descriptor instead.
 func (*SubSession) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{19}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SubSession) GetSessionId() string {
@@ -2756,7 +2435,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2768,7 +2447,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2781,7 +2460,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{20}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Checkpoint) GetCheckpointId() string {
@@ -2844,7 +2523,7 @@ var File_holdfast_state_v1_model_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/state/v1/model.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\"\xf0\b\n" +
+	"\x1dholdfast/state/v1/model.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\x1a\x1dholdfast/event/v1/usage.proto\"\x86\t\n" +
 	"\aSession\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -2883,7 +2562,8 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\finterruption\x18\x1c \x01(\v2\x1f.holdfast.state.v1.InterruptionR\finterruption\x12\x1a\n" +
 	"\bposition\x18\x1d \x01(\x03R\bposition\x12\x16\n" +
 	"\x06claims\x18\x1e \x01(\x05R\x06claims\x12\x14\n" +
-	"\x05depth\x18\x1f \x01(\x05R\x05depth\x1a;\n" +
+	"\x05depth\x18\x1f \x01(\x05R\x05depth\x12\x14\n" +
+	"\x05title\x18  \x01(\tR\x05title\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x0f\x10\x10J\x04\b\x17\x10\x18\"h\n" +
@@ -2968,44 +2648,19 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x04step\x18\x01 \x01(\x05R\x04step\x12.\n" +
 	"\x04plan\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\x04plan\x127\n" +
 	"\aresults\x18\x04 \x03(\v2\x1d.holdfast.state.v1.CallResultR\aresults\x123\n" +
-	"\x05usage\x18\x05 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\x12,\n" +
+	"\x05usage\x18\x05 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\x12,\n" +
 	"\x03ops\x18\x06 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03opsJ\x04\b\x03\x10\x04\"\xaa\x01\n" +
 	"\n" +
 	"CallResult\x129\n" +
 	"\x06result\x18\x01 \x01(\v2!.holdfast.event.v1.ToolResultPartR\x06result\x12,\n" +
 	"\x03ops\x18\x02 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03ops\x123\n" +
-	"\x05usage\x18\x03 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\"q\n" +
+	"\x05usage\x18\x03 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\"q\n" +
 	"\aStateOp\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1a\n" +
 	"\areplace\x18\x02 \x01(\tH\x00R\areplace\x12\x18\n" +
 	"\x06append\x18\x03 \x01(\tH\x00R\x06append\x12\x18\n" +
 	"\x06delete\x18\x04 \x01(\bH\x00R\x06deleteB\x04\n" +
-	"\x02op\"\x91\x02\n" +
-	"\n" +
-	"UsageEntry\x127\n" +
-	"\x06tokens\x18\x01 \x01(\v2\x1d.holdfast.state.v1.TokenUsageH\x00R\x06tokens\x122\n" +
-	"\x04tool\x18\x02 \x01(\v2\x1c.holdfast.state.v1.ToolUsageH\x00R\x04tool\x12;\n" +
-	"\tsub_agent\x18\x03 \x01(\v2\x1c.holdfast.state.v1.ToolUsageH\x00R\bsubAgent\x128\n" +
-	"\x06custom\x18\x04 \x01(\v2\x1e.holdfast.state.v1.CustomUsageH\x00R\x06custom\x12\x16\n" +
-	"\x06source\x18\x05 \x01(\tR\x06sourceB\a\n" +
-	"\x05entry\"\xe7\x01\n" +
-	"\n" +
-	"TokenUsage\x12\x14\n" +
-	"\x05model\x18\x01 \x01(\tR\x05model\x12#\n" +
-	"\rprompt_tokens\x18\x02 \x01(\x03R\fpromptTokens\x12+\n" +
-	"\x11completion_tokens\x18\x03 \x01(\x03R\x10completionTokens\x12)\n" +
-	"\x10reasoning_tokens\x18\x04 \x01(\x03R\x0freasoningTokens\x12#\n" +
-	"\rcached_tokens\x18\x05 \x01(\x03R\fcachedTokens\x12!\n" +
-	"\ftotal_tokens\x18\x06 \x01(\x03R\vtotalTokens\"c\n" +
-	"\tToolUsage\x12\x1b\n" +
-	"\ttool_name\x18\x01 \x01(\tR\btoolName\x12\x18\n" +
-	"\asuccess\x18\x02 \x01(\bR\asuccess\x12\x1f\n" +
-	"\vduration_ms\x18\x03 \x01(\x03R\n" +
-	"durationMs\"K\n" +
-	"\vCustomUsage\x12\x12\n" +
-	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x03 \x01(\x01R\x05value\"\x81\x05\n" +
+	"\x02op\"\x81\x05\n" +
 	"\x04Call\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1d\n" +
@@ -3153,7 +2808,7 @@ func file_holdfast_state_v1_model_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_state_v1_model_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_holdfast_state_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_holdfast_state_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_holdfast_state_v1_model_proto_goTypes = []any{
 	(SessionStatus)(0),        // 0: holdfast.state.v1.SessionStatus
 	(RunStatus)(0),            // 1: holdfast.state.v1.RunStatus
@@ -3175,26 +2830,23 @@ var file_holdfast_state_v1_model_proto_goTypes = []any{
 	(*Journal)(nil),           // 17: holdfast.state.v1.Journal
 	(*CallResult)(nil),        // 18: holdfast.state.v1.CallResult
 	(*StateOp)(nil),           // 19: holdfast.state.v1.StateOp
-	(*UsageEntry)(nil),        // 20: holdfast.state.v1.UsageEntry
-	(*TokenUsage)(nil),        // 21: holdfast.state.v1.TokenUsage
-	(*ToolUsage)(nil),         // 22: holdfast.state.v1.ToolUsage
-	(*CustomUsage)(nil),       // 23: holdfast.state.v1.CustomUsage
-	(*Call)(nil),              // 24: holdfast.state.v1.Call
-	(*CallAnswer)(nil),        // 25: holdfast.state.v1.CallAnswer
-	(*ChildEnd)(nil),          // 26: holdfast.state.v1.ChildEnd
-	(*ApprovalAnswer)(nil),    // 27: holdfast.state.v1.ApprovalAnswer
-	(*SubSession)(nil),        // 28: holdfast.state.v1.SubSession
-	(*Checkpoint)(nil),        // 29: holdfast.state.v1.Checkpoint
-	nil,                       // 30: holdfast.state.v1.Session.MetadataEntry
-	(*v1.Usage)(nil),          // 31: holdfast.event.v1.Usage
-	(*v1.Message)(nil),        // 32: holdfast.event.v1.Message
-	(*v1.StepRecord)(nil),     // 33: holdfast.event.v1.StepRecord
-	(*v1.ToolResultPart)(nil), // 34: holdfast.event.v1.ToolResultPart
+	(*Call)(nil),              // 20: holdfast.state.v1.Call
+	(*CallAnswer)(nil),        // 21: holdfast.state.v1.CallAnswer
+	(*ChildEnd)(nil),          // 22: holdfast.state.v1.ChildEnd
+	(*ApprovalAnswer)(nil),    // 23: holdfast.state.v1.ApprovalAnswer
+	(*SubSession)(nil),        // 24: holdfast.state.v1.SubSession
+	(*Checkpoint)(nil),        // 25: holdfast.state.v1.Checkpoint
+	nil,                       // 26: holdfast.state.v1.Session.MetadataEntry
+	(*v1.Usage)(nil),          // 27: holdfast.event.v1.Usage
+	(*v1.Message)(nil),        // 28: holdfast.event.v1.Message
+	(*v1.StepRecord)(nil),     // 29: holdfast.event.v1.StepRecord
+	(*v1.UsageEntry)(nil),     // 30: holdfast.event.v1.UsageEntry
+	(*v1.ToolResultPart)(nil), // 31: holdfast.event.v1.ToolResultPart
 }
 var file_holdfast_state_v1_model_proto_depIdxs = []int32{
 	0,  // 0: holdfast.state.v1.Session.status:type_name -> holdfast.state.v1.SessionStatus
 	12, // 1: holdfast.state.v1.Session.failure:type_name -> holdfast.state.v1.Failure
-	30, // 2: holdfast.state.v1.Session.metadata:type_name -> holdfast.state.v1.Session.MetadataEntry
+	26, // 2: holdfast.state.v1.Session.metadata:type_name -> holdfast.state.v1.Session.MetadataEntry
 	10, // 3: holdfast.state.v1.Session.suspension:type_name -> holdfast.state.v1.Suspension
 	11, // 4: holdfast.state.v1.Session.interruption:type_name -> holdfast.state.v1.Interruption
 	1,  // 5: holdfast.state.v1.Run.status:type_name -> holdfast.state.v1.RunStatus
@@ -3202,40 +2854,36 @@ var file_holdfast_state_v1_model_proto_depIdxs = []int32{
 	3,  // 7: holdfast.state.v1.Run.entry:type_name -> holdfast.state.v1.RunEntry
 	14, // 8: holdfast.state.v1.Run.stop:type_name -> holdfast.state.v1.Stop
 	2,  // 9: holdfast.state.v1.Run.on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	31, // 10: holdfast.state.v1.Run.usage:type_name -> holdfast.event.v1.Usage
+	27, // 10: holdfast.state.v1.Run.usage:type_name -> holdfast.event.v1.Usage
 	4,  // 11: holdfast.state.v1.Stop.kind:type_name -> holdfast.state.v1.StopKind
-	32, // 12: holdfast.state.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
-	32, // 13: holdfast.state.v1.StoredStep.messages:type_name -> holdfast.event.v1.Message
-	33, // 14: holdfast.state.v1.StoredStep.record:type_name -> holdfast.event.v1.StepRecord
-	32, // 15: holdfast.state.v1.Journal.plan:type_name -> holdfast.event.v1.Message
+	28, // 12: holdfast.state.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
+	28, // 13: holdfast.state.v1.StoredStep.messages:type_name -> holdfast.event.v1.Message
+	29, // 14: holdfast.state.v1.StoredStep.record:type_name -> holdfast.event.v1.StepRecord
+	28, // 15: holdfast.state.v1.Journal.plan:type_name -> holdfast.event.v1.Message
 	18, // 16: holdfast.state.v1.Journal.results:type_name -> holdfast.state.v1.CallResult
-	20, // 17: holdfast.state.v1.Journal.usage:type_name -> holdfast.state.v1.UsageEntry
+	30, // 17: holdfast.state.v1.Journal.usage:type_name -> holdfast.event.v1.UsageEntry
 	19, // 18: holdfast.state.v1.Journal.ops:type_name -> holdfast.state.v1.StateOp
-	34, // 19: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
+	31, // 19: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
 	19, // 20: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
-	20, // 21: holdfast.state.v1.CallResult.usage:type_name -> holdfast.state.v1.UsageEntry
-	21, // 22: holdfast.state.v1.UsageEntry.tokens:type_name -> holdfast.state.v1.TokenUsage
-	22, // 23: holdfast.state.v1.UsageEntry.tool:type_name -> holdfast.state.v1.ToolUsage
-	22, // 24: holdfast.state.v1.UsageEntry.sub_agent:type_name -> holdfast.state.v1.ToolUsage
-	23, // 25: holdfast.state.v1.UsageEntry.custom:type_name -> holdfast.state.v1.CustomUsage
-	5,  // 26: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
-	32, // 27: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
-	25, // 28: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
-	25, // 29: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
-	27, // 30: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
-	26, // 31: holdfast.state.v1.CallAnswer.child:type_name -> holdfast.state.v1.ChildEnd
-	6,  // 32: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
-	0,  // 33: holdfast.state.v1.ChildEnd.status:type_name -> holdfast.state.v1.SessionStatus
-	12, // 34: holdfast.state.v1.ChildEnd.failure:type_name -> holdfast.state.v1.Failure
-	0,  // 35: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
-	7,  // 36: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
-	8,  // 37: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
-	0,  // 38: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	30, // 21: holdfast.state.v1.CallResult.usage:type_name -> holdfast.event.v1.UsageEntry
+	5,  // 22: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
+	28, // 23: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
+	21, // 24: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
+	21, // 25: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
+	23, // 26: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
+	22, // 27: holdfast.state.v1.CallAnswer.child:type_name -> holdfast.state.v1.ChildEnd
+	6,  // 28: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
+	0,  // 29: holdfast.state.v1.ChildEnd.status:type_name -> holdfast.state.v1.SessionStatus
+	12, // 30: holdfast.state.v1.ChildEnd.failure:type_name -> holdfast.state.v1.Failure
+	0,  // 31: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
+	7,  // 32: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
+	8,  // 33: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
+	0,  // 34: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_model_proto_init() }
@@ -3248,13 +2896,7 @@ func file_holdfast_state_v1_model_proto_init() {
 		(*StateOp_Append)(nil),
 		(*StateOp_Delete)(nil),
 	}
-	file_holdfast_state_v1_model_proto_msgTypes[11].OneofWrappers = []any{
-		(*UsageEntry_Tokens)(nil),
-		(*UsageEntry_Tool)(nil),
-		(*UsageEntry_SubAgent)(nil),
-		(*UsageEntry_Custom)(nil),
-	}
-	file_holdfast_state_v1_model_proto_msgTypes[16].OneofWrappers = []any{
+	file_holdfast_state_v1_model_proto_msgTypes[12].OneofWrappers = []any{
 		(*CallAnswer_Result)(nil),
 		(*CallAnswer_Error)(nil),
 		(*CallAnswer_Approval)(nil),
@@ -3266,7 +2908,7 @@ func file_holdfast_state_v1_model_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_model_proto_rawDesc), len(file_holdfast_state_v1_model_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   22,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1155,7 +1155,10 @@ type UpdateSessionRequest struct {
 	UserId          *string                `protobuf:"bytes,6,opt,name=user_id,json=userId,proto3,oneof" json:"user_id,omitempty"`
 	OrganizationId  *string                `protobuf:"bytes,7,opt,name=organization_id,json=organizationId,proto3,oneof" json:"organization_id,omitempty"`
 	// 0 for never.
-	ExpiresAt     *int64 `protobuf:"varint,8,opt,name=expires_at,json=expiresAt,proto3,oneof" json:"expires_at,omitempty"`
+	ExpiresAt *int64 `protobuf:"varint,8,opt,name=expires_at,json=expiresAt,proto3,oneof" json:"expires_at,omitempty"`
+	// INVALID_ARGUMENT (TITLE_INVALID): longer than the configured number of bytes, or with control
+	// characters.
+	Title         *string `protobuf:"bytes,9,opt,name=title,proto3,oneof" json:"title,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1244,6 +1247,13 @@ func (x *UpdateSessionRequest) GetExpiresAt() int64 {
 		return *x.ExpiresAt
 	}
 	return 0
+}
+
+func (x *UpdateSessionRequest) GetTitle() string {
+	if x != nil && x.Title != nil {
+		return *x.Title
+	}
+	return ""
 }
 
 type Tags struct {
@@ -2195,7 +2205,7 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\"1\n" +
 	"\x15DeleteSessionResponse\x12\x18\n" +
-	"\adeleted\x18\x01 \x01(\x05R\adeleted\"\xfd\x02\n" +
+	"\adeleted\x18\x01 \x01(\x05R\adeleted\"\xa2\x03\n" +
 	"\x14UpdateSessionRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -2206,11 +2216,13 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\auser_id\x18\x06 \x01(\tH\x00R\x06userId\x88\x01\x01\x12,\n" +
 	"\x0forganization_id\x18\a \x01(\tH\x01R\x0eorganizationId\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"expires_at\x18\b \x01(\x03H\x02R\texpiresAt\x88\x01\x01B\n" +
+	"expires_at\x18\b \x01(\x03H\x02R\texpiresAt\x88\x01\x01\x12\x19\n" +
+	"\x05title\x18\t \x01(\tH\x03R\x05title\x88\x01\x01B\n" +
 	"\n" +
 	"\b_user_idB\x12\n" +
 	"\x10_organization_idB\r\n" +
-	"\v_expires_at\"\x1a\n" +
+	"\v_expires_atB\b\n" +
+	"\x06_title\"\x1a\n" +
 	"\x04Tags\x12\x12\n" +
 	"\x04tags\x18\x01 \x03(\tR\x04tags\"\x82\x01\n" +
 	"\bMetadata\x12<\n" +

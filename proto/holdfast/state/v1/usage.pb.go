@@ -7,6 +7,7 @@
 package statev1
 
 import (
+	v1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -21,68 +22,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-type UsageKind int32
-
-const (
-	UsageKind_USAGE_KIND_UNSPECIFIED UsageKind = 0
-	UsageKind_USAGE_KIND_TOKENS      UsageKind = 1
-	UsageKind_USAGE_KIND_TOOL        UsageKind = 2
-	UsageKind_USAGE_KIND_SUB_AGENT   UsageKind = 3
-	UsageKind_USAGE_KIND_CUSTOM      UsageKind = 4
-)
-
-// Enum value maps for UsageKind.
-var (
-	UsageKind_name = map[int32]string{
-		0: "USAGE_KIND_UNSPECIFIED",
-		1: "USAGE_KIND_TOKENS",
-		2: "USAGE_KIND_TOOL",
-		3: "USAGE_KIND_SUB_AGENT",
-		4: "USAGE_KIND_CUSTOM",
-	}
-	UsageKind_value = map[string]int32{
-		"USAGE_KIND_UNSPECIFIED": 0,
-		"USAGE_KIND_TOKENS":      1,
-		"USAGE_KIND_TOOL":        2,
-		"USAGE_KIND_SUB_AGENT":   3,
-		"USAGE_KIND_CUSTOM":      4,
-	}
-)
-
-func (x UsageKind) Enum() *UsageKind {
-	p := new(UsageKind)
-	*p = x
-	return p
-}
-
-func (x UsageKind) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (UsageKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_usage_proto_enumTypes[0].Descriptor()
-}
-
-func (UsageKind) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_usage_proto_enumTypes[0]
-}
-
-func (x UsageKind) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use UsageKind.Descriptor instead.
-func (UsageKind) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{0}
-}
-
 type RecordUsageRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// May be empty.
-	RunId         string        `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	Usage         []*UsageEntry `protobuf:"bytes,4,rep,name=usage,proto3" json:"usage,omitempty"`
+	RunId         string           `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Usage         []*v1.UsageEntry `protobuf:"bytes,4,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -138,7 +84,7 @@ func (x *RecordUsageRequest) GetRunId() string {
 	return ""
 }
 
-func (x *RecordUsageRequest) GetUsage() []*UsageEntry {
+func (x *RecordUsageRequest) GetUsage() []*v1.UsageEntry {
 	if x != nil {
 		return x.Usage
 	}
@@ -181,90 +127,13 @@ func (*RecordUsageResponse) Descriptor() ([]byte, []int) {
 	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{1}
 }
 
-type RecordedUsage struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// 0 for an entry recorded outside of a step.
-	Step          int32       `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
-	Position      int32       `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
-	RecordedAt    int64       `protobuf:"varint,4,opt,name=recorded_at,json=recordedAt,proto3" json:"recorded_at,omitempty"`
-	Entry         *UsageEntry `protobuf:"bytes,5,opt,name=entry,proto3" json:"entry,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RecordedUsage) Reset() {
-	*x = RecordedUsage{}
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[2]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RecordedUsage) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RecordedUsage) ProtoMessage() {}
-
-func (x *RecordedUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[2]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RecordedUsage.ProtoReflect.Descriptor instead.
-func (*RecordedUsage) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{2}
-}
-
-func (x *RecordedUsage) GetRunId() string {
-	if x != nil {
-		return x.RunId
-	}
-	return ""
-}
-
-func (x *RecordedUsage) GetStep() int32 {
-	if x != nil {
-		return x.Step
-	}
-	return 0
-}
-
-func (x *RecordedUsage) GetPosition() int32 {
-	if x != nil {
-		return x.Position
-	}
-	return 0
-}
-
-func (x *RecordedUsage) GetRecordedAt() int64 {
-	if x != nil {
-		return x.RecordedAt
-	}
-	return 0
-}
-
-func (x *RecordedUsage) GetEntry() *UsageEntry {
-	if x != nil {
-		return x.Entry
-	}
-	return nil
-}
-
 type ListUsageRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Empty for all.
-	Kinds  []UsageKind `protobuf:"varint,3,rep,packed,name=kinds,proto3,enum=holdfast.state.v1.UsageKind" json:"kinds,omitempty"`
-	Offset int32       `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	Kinds  []v1.UsageKind `protobuf:"varint,3,rep,packed,name=kinds,proto3,enum=holdfast.event.v1.UsageKind" json:"kinds,omitempty"`
+	Offset int32          `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
 	// 1 to 200; 0 means 50.
 	Limit         int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -273,7 +142,7 @@ type ListUsageRequest struct {
 
 func (x *ListUsageRequest) Reset() {
 	*x = ListUsageRequest{}
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_usage_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -285,7 +154,7 @@ func (x *ListUsageRequest) String() string {
 func (*ListUsageRequest) ProtoMessage() {}
 
 func (x *ListUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_usage_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -298,7 +167,7 @@ func (x *ListUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsageRequest.ProtoReflect.Descriptor instead.
 func (*ListUsageRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ListUsageRequest) GetTenant() string {
@@ -315,7 +184,7 @@ func (x *ListUsageRequest) GetSessionId() string {
 	return ""
 }
 
-func (x *ListUsageRequest) GetKinds() []UsageKind {
+func (x *ListUsageRequest) GetKinds() []v1.UsageKind {
 	if x != nil {
 		return x.Kinds
 	}
@@ -338,7 +207,7 @@ func (x *ListUsageRequest) GetLimit() int32 {
 
 type ListUsageResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Entries       []*RecordedUsage       `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	Entries       []*v1.RecordedUsage    `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	HasMore       bool                   `protobuf:"varint,2,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -346,7 +215,7 @@ type ListUsageResponse struct {
 
 func (x *ListUsageResponse) Reset() {
 	*x = ListUsageResponse{}
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_usage_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -358,7 +227,7 @@ func (x *ListUsageResponse) String() string {
 func (*ListUsageResponse) ProtoMessage() {}
 
 func (x *ListUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_usage_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -371,10 +240,10 @@ func (x *ListUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsageResponse.ProtoReflect.Descriptor instead.
 func (*ListUsageResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *ListUsageResponse) GetEntries() []*RecordedUsage {
+func (x *ListUsageResponse) GetEntries() []*v1.RecordedUsage {
 	if x != nil {
 		return x.Entries
 	}
@@ -400,7 +269,7 @@ type GetUsageRollupRequest struct {
 
 func (x *GetUsageRollupRequest) Reset() {
 	*x = GetUsageRollupRequest{}
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_usage_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -412,7 +281,7 @@ func (x *GetUsageRollupRequest) String() string {
 func (*GetUsageRollupRequest) ProtoMessage() {}
 
 func (x *GetUsageRollupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_usage_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -425,7 +294,7 @@ func (x *GetUsageRollupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRollupRequest.ProtoReflect.Descriptor instead.
 func (*GetUsageRollupRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetUsageRollupRequest) GetTenant() string {
@@ -451,14 +320,14 @@ func (x *GetUsageRollupRequest) GetRunId() string {
 
 type GetUsageRollupResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Rollup        *UsageRollup           `protobuf:"bytes,1,opt,name=rollup,proto3" json:"rollup,omitempty"`
+	Rollup        *v1.UsageRollup        `protobuf:"bytes,1,opt,name=rollup,proto3" json:"rollup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetUsageRollupResponse) Reset() {
 	*x = GetUsageRollupResponse{}
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_usage_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +339,7 @@ func (x *GetUsageRollupResponse) String() string {
 func (*GetUsageRollupResponse) ProtoMessage() {}
 
 func (x *GetUsageRollupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_usage_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,304 +352,25 @@ func (x *GetUsageRollupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRollupResponse.ProtoReflect.Descriptor instead.
 func (*GetUsageRollupResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *GetUsageRollupResponse) GetRollup() *UsageRollup {
+func (x *GetUsageRollupResponse) GetRollup() *v1.UsageRollup {
 	if x != nil {
 		return x.Rollup
 	}
 	return nil
 }
 
-// UsageRollup is the usage of a session.
-type UsageRollup struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	Tokens        *TokenSums             `protobuf:"bytes,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	TokensByModel map[string]*TokenSums  `protobuf:"bytes,3,rep,name=tokens_by_model,json=tokensByModel,proto3" json:"tokens_by_model,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Includes all sessions below.
-	TokensIncludingSubAgents *TokenSums           `protobuf:"bytes,4,opt,name=tokens_including_sub_agents,json=tokensIncludingSubAgents,proto3" json:"tokens_including_sub_agents,omitempty"`
-	Tools                    *CallSums            `protobuf:"bytes,5,opt,name=tools,proto3" json:"tools,omitempty"`
-	ToolsByName              map[string]*CallSums `protobuf:"bytes,6,rep,name=tools_by_name,json=toolsByName,proto3" json:"tools_by_name,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	SubAgents                *CallSums            `protobuf:"bytes,7,opt,name=sub_agents,json=subAgents,proto3" json:"sub_agents,omitempty"`
-	SubAgentsByType          map[string]*CallSums `protobuf:"bytes,8,rep,name=sub_agents_by_type,json=subAgentsByType,proto3" json:"sub_agents_by_type,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Sorted by type, then name.
-	Custom        []*CustomUsage `protobuf:"bytes,9,rep,name=custom,proto3" json:"custom,omitempty"`
-	StartedAt     int64          `protobuf:"varint,10,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	LastUpdatedAt int64          `protobuf:"varint,11,opt,name=last_updated_at,json=lastUpdatedAt,proto3" json:"last_updated_at,omitempty"`
-	EntryCount    int64          `protobuf:"varint,12,opt,name=entry_count,json=entryCount,proto3" json:"entry_count,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *UsageRollup) Reset() {
-	*x = UsageRollup{}
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[7]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *UsageRollup) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*UsageRollup) ProtoMessage() {}
-
-func (x *UsageRollup) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[7]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use UsageRollup.ProtoReflect.Descriptor instead.
-func (*UsageRollup) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *UsageRollup) GetRunId() string {
-	if x != nil {
-		return x.RunId
-	}
-	return ""
-}
-
-func (x *UsageRollup) GetTokens() *TokenSums {
-	if x != nil {
-		return x.Tokens
-	}
-	return nil
-}
-
-func (x *UsageRollup) GetTokensByModel() map[string]*TokenSums {
-	if x != nil {
-		return x.TokensByModel
-	}
-	return nil
-}
-
-func (x *UsageRollup) GetTokensIncludingSubAgents() *TokenSums {
-	if x != nil {
-		return x.TokensIncludingSubAgents
-	}
-	return nil
-}
-
-func (x *UsageRollup) GetTools() *CallSums {
-	if x != nil {
-		return x.Tools
-	}
-	return nil
-}
-
-func (x *UsageRollup) GetToolsByName() map[string]*CallSums {
-	if x != nil {
-		return x.ToolsByName
-	}
-	return nil
-}
-
-func (x *UsageRollup) GetSubAgents() *CallSums {
-	if x != nil {
-		return x.SubAgents
-	}
-	return nil
-}
-
-func (x *UsageRollup) GetSubAgentsByType() map[string]*CallSums {
-	if x != nil {
-		return x.SubAgentsByType
-	}
-	return nil
-}
-
-func (x *UsageRollup) GetCustom() []*CustomUsage {
-	if x != nil {
-		return x.Custom
-	}
-	return nil
-}
-
-func (x *UsageRollup) GetStartedAt() int64 {
-	if x != nil {
-		return x.StartedAt
-	}
-	return 0
-}
-
-func (x *UsageRollup) GetLastUpdatedAt() int64 {
-	if x != nil {
-		return x.LastUpdatedAt
-	}
-	return 0
-}
-
-func (x *UsageRollup) GetEntryCount() int64 {
-	if x != nil {
-		return x.EntryCount
-	}
-	return 0
-}
-
-type TokenSums struct {
-	state            protoimpl.MessageState `protogen:"open.v1"`
-	PromptTokens     int64                  `protobuf:"varint,1,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
-	CompletionTokens int64                  `protobuf:"varint,2,opt,name=completion_tokens,json=completionTokens,proto3" json:"completion_tokens,omitempty"`
-	ReasoningTokens  int64                  `protobuf:"varint,3,opt,name=reasoning_tokens,json=reasoningTokens,proto3" json:"reasoning_tokens,omitempty"`
-	CachedTokens     int64                  `protobuf:"varint,4,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
-	TotalTokens      int64                  `protobuf:"varint,5,opt,name=total_tokens,json=totalTokens,proto3" json:"total_tokens,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
-}
-
-func (x *TokenSums) Reset() {
-	*x = TokenSums{}
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[8]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *TokenSums) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*TokenSums) ProtoMessage() {}
-
-func (x *TokenSums) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[8]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use TokenSums.ProtoReflect.Descriptor instead.
-func (*TokenSums) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{8}
-}
-
-func (x *TokenSums) GetPromptTokens() int64 {
-	if x != nil {
-		return x.PromptTokens
-	}
-	return 0
-}
-
-func (x *TokenSums) GetCompletionTokens() int64 {
-	if x != nil {
-		return x.CompletionTokens
-	}
-	return 0
-}
-
-func (x *TokenSums) GetReasoningTokens() int64 {
-	if x != nil {
-		return x.ReasoningTokens
-	}
-	return 0
-}
-
-func (x *TokenSums) GetCachedTokens() int64 {
-	if x != nil {
-		return x.CachedTokens
-	}
-	return 0
-}
-
-func (x *TokenSums) GetTotalTokens() int64 {
-	if x != nil {
-		return x.TotalTokens
-	}
-	return 0
-}
-
-type CallSums struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	TotalCalls      int64                  `protobuf:"varint,1,opt,name=total_calls,json=totalCalls,proto3" json:"total_calls,omitempty"`
-	SuccessfulCalls int64                  `protobuf:"varint,2,opt,name=successful_calls,json=successfulCalls,proto3" json:"successful_calls,omitempty"`
-	FailedCalls     int64                  `protobuf:"varint,3,opt,name=failed_calls,json=failedCalls,proto3" json:"failed_calls,omitempty"`
-	TotalDurationMs int64                  `protobuf:"varint,4,opt,name=total_duration_ms,json=totalDurationMs,proto3" json:"total_duration_ms,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
-}
-
-func (x *CallSums) Reset() {
-	*x = CallSums{}
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[9]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *CallSums) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CallSums) ProtoMessage() {}
-
-func (x *CallSums) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[9]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CallSums.ProtoReflect.Descriptor instead.
-func (*CallSums) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{9}
-}
-
-func (x *CallSums) GetTotalCalls() int64 {
-	if x != nil {
-		return x.TotalCalls
-	}
-	return 0
-}
-
-func (x *CallSums) GetSuccessfulCalls() int64 {
-	if x != nil {
-		return x.SuccessfulCalls
-	}
-	return 0
-}
-
-func (x *CallSums) GetFailedCalls() int64 {
-	if x != nil {
-		return x.FailedCalls
-	}
-	return 0
-}
-
-func (x *CallSums) GetTotalDurationMs() int64 {
-	if x != nil {
-		return x.TotalDurationMs
-	}
-	return 0
-}
-
 type QueryUsageRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// Empty for all sessions of the tenant.
-	SessionIds []string    `protobuf:"bytes,2,rep,name=session_ids,json=sessionIds,proto3" json:"session_ids,omitempty"`
-	UserId     string      `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	AgentType  string      `protobuf:"bytes,4,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
-	Kinds      []UsageKind `protobuf:"varint,5,rep,packed,name=kinds,proto3,enum=holdfast.state.v1.UsageKind" json:"kinds,omitempty"`
-	Models     []string    `protobuf:"bytes,6,rep,name=models,proto3" json:"models,omitempty"`
+	SessionIds []string       `protobuf:"bytes,2,rep,name=session_ids,json=sessionIds,proto3" json:"session_ids,omitempty"`
+	UserId     string         `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	AgentType  string         `protobuf:"bytes,4,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	Kinds      []v1.UsageKind `protobuf:"varint,5,rep,packed,name=kinds,proto3,enum=holdfast.event.v1.UsageKind" json:"kinds,omitempty"`
+	Models     []string       `protobuf:"bytes,6,rep,name=models,proto3" json:"models,omitempty"`
 	// Inclusive; 0 for the beginning of time.
 	RecordedFrom int64 `protobuf:"varint,7,opt,name=recorded_from,json=recordedFrom,proto3" json:"recorded_from,omitempty"`
 	// Exclusive; 0 for no end.
@@ -793,7 +383,7 @@ type QueryUsageRequest struct {
 
 func (x *QueryUsageRequest) Reset() {
 	*x = QueryUsageRequest{}
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_usage_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +395,7 @@ func (x *QueryUsageRequest) String() string {
 func (*QueryUsageRequest) ProtoMessage() {}
 
 func (x *QueryUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_usage_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +408,7 @@ func (x *QueryUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryUsageRequest.ProtoReflect.Descriptor instead.
 func (*QueryUsageRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *QueryUsageRequest) GetTenant() string {
@@ -849,7 +439,7 @@ func (x *QueryUsageRequest) GetAgentType() string {
 	return ""
 }
 
-func (x *QueryUsageRequest) GetKinds() []UsageKind {
+func (x *QueryUsageRequest) GetKinds() []v1.UsageKind {
 	if x != nil {
 		return x.Kinds
 	}
@@ -887,14 +477,14 @@ func (x *QueryUsageRequest) GetBucketMs() int64 {
 type QueryUsageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In time order.
-	Buckets       []*UsageBucket `protobuf:"bytes,1,rep,name=buckets,proto3" json:"buckets,omitempty"`
+	Buckets       []*v1.UsageBucket `protobuf:"bytes,1,rep,name=buckets,proto3" json:"buckets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *QueryUsageResponse) Reset() {
 	*x = QueryUsageResponse{}
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_usage_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +496,7 @@ func (x *QueryUsageResponse) String() string {
 func (*QueryUsageResponse) ProtoMessage() {}
 
 func (x *QueryUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_usage_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,66 +509,12 @@ func (x *QueryUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryUsageResponse.ProtoReflect.Descriptor instead.
 func (*QueryUsageResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *QueryUsageResponse) GetBuckets() []*UsageBucket {
+func (x *QueryUsageResponse) GetBuckets() []*v1.UsageBucket {
 	if x != nil {
 		return x.Buckets
-	}
-	return nil
-}
-
-type UsageBucket struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// A multiple of the bucket's length; 0 for one bucket.
-	BeginsAt int64 `protobuf:"varint,1,opt,name=begins_at,json=beginsAt,proto3" json:"begins_at,omitempty"`
-	// Without a run id and tokens_including_sub_agents.
-	Rollup        *UsageRollup `protobuf:"bytes,2,opt,name=rollup,proto3" json:"rollup,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *UsageBucket) Reset() {
-	*x = UsageBucket{}
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[12]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *UsageBucket) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*UsageBucket) ProtoMessage() {}
-
-func (x *UsageBucket) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_usage_proto_msgTypes[12]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use UsageBucket.ProtoReflect.Descriptor instead.
-func (*UsageBucket) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_usage_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *UsageBucket) GetBeginsAt() int64 {
-	if x != nil {
-		return x.BeginsAt
-	}
-	return 0
-}
-
-func (x *UsageBucket) GetRollup() *UsageRollup {
-	if x != nil {
-		return x.Rollup
 	}
 	return nil
 }
@@ -987,30 +523,23 @@ var File_holdfast_state_v1_usage_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/state/v1/usage.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/state/v1/model.proto\"\x97\x01\n" +
+	"\x1dholdfast/state/v1/usage.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/usage.proto\"\x97\x01\n" +
 	"\x12RecordUsageRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x15\n" +
 	"\x06run_id\x18\x03 \x01(\tR\x05runId\x123\n" +
-	"\x05usage\x18\x04 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\"\x15\n" +
-	"\x13RecordUsageResponse\"\xac\x01\n" +
-	"\rRecordedUsage\x12\x15\n" +
-	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x12\n" +
-	"\x04step\x18\x02 \x01(\x05R\x04step\x12\x1a\n" +
-	"\bposition\x18\x03 \x01(\x05R\bposition\x12\x1f\n" +
-	"\vrecorded_at\x18\x04 \x01(\x03R\n" +
-	"recordedAt\x123\n" +
-	"\x05entry\x18\x05 \x01(\v2\x1d.holdfast.state.v1.UsageEntryR\x05entry\"\xab\x01\n" +
+	"\x05usage\x18\x04 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\"\x15\n" +
+	"\x13RecordUsageResponse\"\xab\x01\n" +
 	"\x10ListUsageRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x122\n" +
-	"\x05kinds\x18\x03 \x03(\x0e2\x1c.holdfast.state.v1.UsageKindR\x05kinds\x12\x16\n" +
+	"\x05kinds\x18\x03 \x03(\x0e2\x1c.holdfast.event.v1.UsageKindR\x05kinds\x12\x16\n" +
 	"\x06offset\x18\x04 \x01(\x05R\x06offset\x12\x14\n" +
 	"\x05limit\x18\x05 \x01(\x05R\x05limit\"j\n" +
 	"\x11ListUsageResponse\x12:\n" +
-	"\aentries\x18\x01 \x03(\v2 .holdfast.state.v1.RecordedUsageR\aentries\x12\x19\n" +
+	"\aentries\x18\x01 \x03(\v2 .holdfast.event.v1.RecordedUsageR\aentries\x12\x19\n" +
 	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"e\n" +
 	"\x15GetUsageRollupRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
@@ -1018,45 +547,7 @@ const file_holdfast_state_v1_usage_proto_rawDesc = "" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x15\n" +
 	"\x06run_id\x18\x03 \x01(\tR\x05runId\"P\n" +
 	"\x16GetUsageRollupResponse\x126\n" +
-	"\x06rollup\x18\x01 \x01(\v2\x1e.holdfast.state.v1.UsageRollupR\x06rollup\"\xf6\a\n" +
-	"\vUsageRollup\x12\x15\n" +
-	"\x06run_id\x18\x01 \x01(\tR\x05runId\x124\n" +
-	"\x06tokens\x18\x02 \x01(\v2\x1c.holdfast.state.v1.TokenSumsR\x06tokens\x12Y\n" +
-	"\x0ftokens_by_model\x18\x03 \x03(\v21.holdfast.state.v1.UsageRollup.TokensByModelEntryR\rtokensByModel\x12[\n" +
-	"\x1btokens_including_sub_agents\x18\x04 \x01(\v2\x1c.holdfast.state.v1.TokenSumsR\x18tokensIncludingSubAgents\x121\n" +
-	"\x05tools\x18\x05 \x01(\v2\x1b.holdfast.state.v1.CallSumsR\x05tools\x12S\n" +
-	"\rtools_by_name\x18\x06 \x03(\v2/.holdfast.state.v1.UsageRollup.ToolsByNameEntryR\vtoolsByName\x12:\n" +
-	"\n" +
-	"sub_agents\x18\a \x01(\v2\x1b.holdfast.state.v1.CallSumsR\tsubAgents\x12`\n" +
-	"\x12sub_agents_by_type\x18\b \x03(\v23.holdfast.state.v1.UsageRollup.SubAgentsByTypeEntryR\x0fsubAgentsByType\x126\n" +
-	"\x06custom\x18\t \x03(\v2\x1e.holdfast.state.v1.CustomUsageR\x06custom\x12\x1d\n" +
-	"\n" +
-	"started_at\x18\n" +
-	" \x01(\x03R\tstartedAt\x12&\n" +
-	"\x0flast_updated_at\x18\v \x01(\x03R\rlastUpdatedAt\x12\x1f\n" +
-	"\ventry_count\x18\f \x01(\x03R\n" +
-	"entryCount\x1a^\n" +
-	"\x12TokensByModelEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
-	"\x05value\x18\x02 \x01(\v2\x1c.holdfast.state.v1.TokenSumsR\x05value:\x028\x01\x1a[\n" +
-	"\x10ToolsByNameEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
-	"\x05value\x18\x02 \x01(\v2\x1b.holdfast.state.v1.CallSumsR\x05value:\x028\x01\x1a_\n" +
-	"\x14SubAgentsByTypeEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
-	"\x05value\x18\x02 \x01(\v2\x1b.holdfast.state.v1.CallSumsR\x05value:\x028\x01\"\xd0\x01\n" +
-	"\tTokenSums\x12#\n" +
-	"\rprompt_tokens\x18\x01 \x01(\x03R\fpromptTokens\x12+\n" +
-	"\x11completion_tokens\x18\x02 \x01(\x03R\x10completionTokens\x12)\n" +
-	"\x10reasoning_tokens\x18\x03 \x01(\x03R\x0freasoningTokens\x12#\n" +
-	"\rcached_tokens\x18\x04 \x01(\x03R\fcachedTokens\x12!\n" +
-	"\ftotal_tokens\x18\x05 \x01(\x03R\vtotalTokens\"\xa5\x01\n" +
-	"\bCallSums\x12\x1f\n" +
-	"\vtotal_calls\x18\x01 \x01(\x03R\n" +
-	"totalCalls\x12)\n" +
-	"\x10successful_calls\x18\x02 \x01(\x03R\x0fsuccessfulCalls\x12!\n" +
-	"\ffailed_calls\x18\x03 \x01(\x03R\vfailedCalls\x12*\n" +
-	"\x11total_duration_ms\x18\x04 \x01(\x03R\x0ftotalDurationMs\"\xbb\x02\n" +
+	"\x06rollup\x18\x01 \x01(\v2\x1e.holdfast.event.v1.UsageRollupR\x06rollup\"\xbb\x02\n" +
 	"\x11QueryUsageRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1f\n" +
 	"\vsession_ids\x18\x02 \x03(\tR\n" +
@@ -1064,22 +555,13 @@ const file_holdfast_state_v1_usage_proto_rawDesc = "" +
 	"\auser_id\x18\x03 \x01(\tR\x06userId\x12\x1d\n" +
 	"\n" +
 	"agent_type\x18\x04 \x01(\tR\tagentType\x122\n" +
-	"\x05kinds\x18\x05 \x03(\x0e2\x1c.holdfast.state.v1.UsageKindR\x05kinds\x12\x16\n" +
+	"\x05kinds\x18\x05 \x03(\x0e2\x1c.holdfast.event.v1.UsageKindR\x05kinds\x12\x16\n" +
 	"\x06models\x18\x06 \x03(\tR\x06models\x12#\n" +
 	"\rrecorded_from\x18\a \x01(\x03R\frecordedFrom\x12'\n" +
 	"\x0frecorded_before\x18\b \x01(\x03R\x0erecordedBefore\x12\x1b\n" +
 	"\tbucket_ms\x18\t \x01(\x03R\bbucketMs\"N\n" +
 	"\x12QueryUsageResponse\x128\n" +
-	"\abuckets\x18\x01 \x03(\v2\x1e.holdfast.state.v1.UsageBucketR\abuckets\"b\n" +
-	"\vUsageBucket\x12\x1b\n" +
-	"\tbegins_at\x18\x01 \x01(\x03R\bbeginsAt\x126\n" +
-	"\x06rollup\x18\x02 \x01(\v2\x1e.holdfast.state.v1.UsageRollupR\x06rollup*\x84\x01\n" +
-	"\tUsageKind\x12\x1a\n" +
-	"\x16USAGE_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
-	"\x11USAGE_KIND_TOKENS\x10\x01\x12\x13\n" +
-	"\x0fUSAGE_KIND_TOOL\x10\x02\x12\x18\n" +
-	"\x14USAGE_KIND_SUB_AGENT\x10\x03\x12\x15\n" +
-	"\x11USAGE_KIND_CUSTOM\x10\x042\x86\x03\n" +
+	"\abuckets\x18\x01 \x03(\v2\x1e.holdfast.event.v1.UsageBucketR\abuckets2\x86\x03\n" +
 	"\fUsageService\x12\\\n" +
 	"\vRecordUsage\x12%.holdfast.state.v1.RecordUsageRequest\x1a&.holdfast.state.v1.RecordUsageResponse\x12V\n" +
 	"\tListUsage\x12#.holdfast.state.v1.ListUsageRequest\x1a$.holdfast.state.v1.ListUsageResponse\x12e\n" +
@@ -1099,62 +581,42 @@ func file_holdfast_state_v1_usage_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_usage_proto_rawDescData
 }
 
-var file_holdfast_state_v1_usage_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_holdfast_state_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_holdfast_state_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_holdfast_state_v1_usage_proto_goTypes = []any{
-	(UsageKind)(0),                 // 0: holdfast.state.v1.UsageKind
-	(*RecordUsageRequest)(nil),     // 1: holdfast.state.v1.RecordUsageRequest
-	(*RecordUsageResponse)(nil),    // 2: holdfast.state.v1.RecordUsageResponse
-	(*RecordedUsage)(nil),          // 3: holdfast.state.v1.RecordedUsage
-	(*ListUsageRequest)(nil),       // 4: holdfast.state.v1.ListUsageRequest
-	(*ListUsageResponse)(nil),      // 5: holdfast.state.v1.ListUsageResponse
-	(*GetUsageRollupRequest)(nil),  // 6: holdfast.state.v1.GetUsageRollupRequest
-	(*GetUsageRollupResponse)(nil), // 7: holdfast.state.v1.GetUsageRollupResponse
-	(*UsageRollup)(nil),            // 8: holdfast.state.v1.UsageRollup
-	(*TokenSums)(nil),              // 9: holdfast.state.v1.TokenSums
-	(*CallSums)(nil),               // 10: holdfast.state.v1.CallSums
-	(*QueryUsageRequest)(nil),      // 11: holdfast.state.v1.QueryUsageRequest
-	(*QueryUsageResponse)(nil),     // 12: holdfast.state.v1.QueryUsageResponse
-	(*UsageBucket)(nil),            // 13: holdfast.state.v1.UsageBucket
-	nil,                            // 14: holdfast.state.v1.UsageRollup.TokensByModelEntry
-	nil,                            // 15: holdfast.state.v1.UsageRollup.ToolsByNameEntry
-	nil,                            // 16: holdfast.state.v1.UsageRollup.SubAgentsByTypeEntry
-	(*UsageEntry)(nil),             // 17: holdfast.state.v1.UsageEntry
-	(*CustomUsage)(nil),            // 18: holdfast.state.v1.CustomUsage
+	(*RecordUsageRequest)(nil),     // 0: holdfast.state.v1.RecordUsageRequest
+	(*RecordUsageResponse)(nil),    // 1: holdfast.state.v1.RecordUsageResponse
+	(*ListUsageRequest)(nil),       // 2: holdfast.state.v1.ListUsageRequest
+	(*ListUsageResponse)(nil),      // 3: holdfast.state.v1.ListUsageResponse
+	(*GetUsageRollupRequest)(nil),  // 4: holdfast.state.v1.GetUsageRollupRequest
+	(*GetUsageRollupResponse)(nil), // 5: holdfast.state.v1.GetUsageRollupResponse
+	(*QueryUsageRequest)(nil),      // 6: holdfast.state.v1.QueryUsageRequest
+	(*QueryUsageResponse)(nil),     // 7: holdfast.state.v1.QueryUsageResponse
+	(*v1.UsageEntry)(nil),          // 8: holdfast.event.v1.UsageEntry
+	(v1.UsageKind)(0),              // 9: holdfast.event.v1.UsageKind
+	(*v1.RecordedUsage)(nil),       // 10: holdfast.event.v1.RecordedUsage
+	(*v1.UsageRollup)(nil),         // 11: holdfast.event.v1.UsageRollup
+	(*v1.UsageBucket)(nil),         // 12: holdfast.event.v1.UsageBucket
 }
 var file_holdfast_state_v1_usage_proto_depIdxs = []int32{
-	17, // 0: holdfast.state.v1.RecordUsageRequest.usage:type_name -> holdfast.state.v1.UsageEntry
-	17, // 1: holdfast.state.v1.RecordedUsage.entry:type_name -> holdfast.state.v1.UsageEntry
-	0,  // 2: holdfast.state.v1.ListUsageRequest.kinds:type_name -> holdfast.state.v1.UsageKind
-	3,  // 3: holdfast.state.v1.ListUsageResponse.entries:type_name -> holdfast.state.v1.RecordedUsage
-	8,  // 4: holdfast.state.v1.GetUsageRollupResponse.rollup:type_name -> holdfast.state.v1.UsageRollup
-	9,  // 5: holdfast.state.v1.UsageRollup.tokens:type_name -> holdfast.state.v1.TokenSums
-	14, // 6: holdfast.state.v1.UsageRollup.tokens_by_model:type_name -> holdfast.state.v1.UsageRollup.TokensByModelEntry
-	9,  // 7: holdfast.state.v1.UsageRollup.tokens_including_sub_agents:type_name -> holdfast.state.v1.TokenSums
-	10, // 8: holdfast.state.v1.UsageRollup.tools:type_name -> holdfast.state.v1.CallSums
-	15, // 9: holdfast.state.v1.UsageRollup.tools_by_name:type_name -> holdfast.state.v1.UsageRollup.ToolsByNameEntry
-	10, // 10: holdfast.state.v1.UsageRollup.sub_agents:type_name -> holdfast.state.v1.CallSums
-	16, // 11: holdfast.state.v1.UsageRollup.sub_agents_by_type:type_name -> holdfast.state.v1.UsageRollup.SubAgentsByTypeEntry
-	18, // 12: holdfast.state.v1.UsageRollup.custom:type_name -> holdfast.state.v1.CustomUsage
-	0,  // 13: holdfast.state.v1.QueryUsageRequest.kinds:type_name -> holdfast.state.v1.UsageKind
-	13, // 14: holdfast.state.v1.QueryUsageResponse.buckets:type_name -> holdfast.state.v1.UsageBucket
-	8,  // 15: holdfast.state.v1.UsageBucket.rollup:type_name -> holdfast.state.v1.UsageRollup
-	9,  // 16: holdfast.state.v1.UsageRollup.TokensByModelEntry.value:type_name -> holdfast.state.v1.TokenSums
-	10, // 17: holdfast.state.v1.UsageRollup.ToolsByNameEntry.value:type_name -> holdfast.state.v1.CallSums
-	10, // 18: holdfast.state.v1.UsageRollup.SubAgentsByTypeEntry.value:type_name -> holdfast.state.v1.CallSums
-	1,  // 19: holdfast.state.v1.UsageService.RecordUsage:input_type -> holdfast.state.v1.RecordUsageRequest
-	4,  // 20: holdfast.state.v1.UsageService.ListUsage:input_type -> holdfast.state.v1.ListUsageRequest
-	6,  // 21: holdfast.state.v1.UsageService.GetUsageRollup:input_type -> holdfast.state.v1.GetUsageRollupRequest
-	11, // 22: holdfast.state.v1.UsageService.QueryUsage:input_type -> holdfast.state.v1.QueryUsageRequest
-	2,  // 23: holdfast.state.v1.UsageService.RecordUsage:output_type -> holdfast.state.v1.RecordUsageResponse
-	5,  // 24: holdfast.state.v1.UsageService.ListUsage:output_type -> holdfast.state.v1.ListUsageResponse
-	7,  // 25: holdfast.state.v1.UsageService.GetUsageRollup:output_type -> holdfast.state.v1.GetUsageRollupResponse
-	12, // 26: holdfast.state.v1.UsageService.QueryUsage:output_type -> holdfast.state.v1.QueryUsageResponse
-	23, // [23:27] is the sub-list for method output_type
-	19, // [19:23] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	8,  // 0: holdfast.state.v1.RecordUsageRequest.usage:type_name -> holdfast.event.v1.UsageEntry
+	9,  // 1: holdfast.state.v1.ListUsageRequest.kinds:type_name -> holdfast.event.v1.UsageKind
+	10, // 2: holdfast.state.v1.ListUsageResponse.entries:type_name -> holdfast.event.v1.RecordedUsage
+	11, // 3: holdfast.state.v1.GetUsageRollupResponse.rollup:type_name -> holdfast.event.v1.UsageRollup
+	9,  // 4: holdfast.state.v1.QueryUsageRequest.kinds:type_name -> holdfast.event.v1.UsageKind
+	12, // 5: holdfast.state.v1.QueryUsageResponse.buckets:type_name -> holdfast.event.v1.UsageBucket
+	0,  // 6: holdfast.state.v1.UsageService.RecordUsage:input_type -> holdfast.state.v1.RecordUsageRequest
+	2,  // 7: holdfast.state.v1.UsageService.ListUsage:input_type -> holdfast.state.v1.ListUsageRequest
+	4,  // 8: holdfast.state.v1.UsageService.GetUsageRollup:input_type -> holdfast.state.v1.GetUsageRollupRequest
+	6,  // 9: holdfast.state.v1.UsageService.QueryUsage:input_type -> holdfast.state.v1.QueryUsageRequest
+	1,  // 10: holdfast.state.v1.UsageService.RecordUsage:output_type -> holdfast.state.v1.RecordUsageResponse
+	3,  // 11: holdfast.state.v1.UsageService.ListUsage:output_type -> holdfast.state.v1.ListUsageResponse
+	5,  // 12: holdfast.state.v1.UsageService.GetUsageRollup:output_type -> holdfast.state.v1.GetUsageRollupResponse
+	7,  // 13: holdfast.state.v1.UsageService.QueryUsage:output_type -> holdfast.state.v1.QueryUsageResponse
+	10, // [10:14] is the sub-list for method output_type
+	6,  // [6:10] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_usage_proto_init() }
@@ -1162,20 +624,18 @@ func file_holdfast_state_v1_usage_proto_init() {
 	if File_holdfast_state_v1_usage_proto != nil {
 		return
 	}
-	file_holdfast_state_v1_model_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_usage_proto_rawDesc), len(file_holdfast_state_v1_usage_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   16,
+			NumEnums:      0,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_holdfast_state_v1_usage_proto_goTypes,
 		DependencyIndexes: file_holdfast_state_v1_usage_proto_depIdxs,
-		EnumInfos:         file_holdfast_state_v1_usage_proto_enumTypes,
 		MessageInfos:      file_holdfast_state_v1_usage_proto_msgTypes,
 	}.Build()
 	File_holdfast_state_v1_usage_proto = out.File

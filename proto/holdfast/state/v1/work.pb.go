@@ -196,7 +196,7 @@ type Claim struct {
 	Calls []*Call `protobuf:"bytes,6,rep,name=calls,proto3" json:"calls,omitempty"`
 	// The tokens of the run's usage entries so far, by all executors, without those of the
 	// journal.
-	Used          *TokenSums `protobuf:"bytes,7,opt,name=used,proto3" json:"used,omitempty"`
+	Used          *v1.TokenSums `protobuf:"bytes,7,opt,name=used,proto3" json:"used,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -273,7 +273,7 @@ func (x *Claim) GetCalls() []*Call {
 	return nil
 }
 
-func (x *Claim) GetUsed() *TokenSums {
+func (x *Claim) GetUsed() *v1.TokenSums {
 	if x != nil {
 		return x.Used
 	}
@@ -559,7 +559,7 @@ type RecordPlanRequest struct {
 	Run   *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 	Step  int32                  `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
 	Plan  *v1.Message            `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`
-	Usage []*UsageEntry          `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
+	Usage []*v1.UsageEntry       `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
 	// Writes to the custom state made before the plan, which are not repeated. The next owner
 	// of the run gets them from the journal.
 	Ops           []*StateOp `protobuf:"bytes,6,rep,name=ops,proto3" json:"ops,omitempty"`
@@ -618,7 +618,7 @@ func (x *RecordPlanRequest) GetPlan() *v1.Message {
 	return nil
 }
 
-func (x *RecordPlanRequest) GetUsage() []*UsageEntry {
+func (x *RecordPlanRequest) GetUsage() []*v1.UsageEntry {
 	if x != nil {
 		return x.Usage
 	}
@@ -781,8 +781,8 @@ type CommitStepRequest struct {
 	Messages []*v1.Message `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
 	// Applied after those of the results in the journal. They must include the writes of the
 	// journal's plan; the service does not apply these itself.
-	Ops   []*StateOp    `protobuf:"bytes,4,rep,name=ops,proto3" json:"ops,omitempty"`
-	Usage []*UsageEntry `protobuf:"bytes,6,rep,name=usage,proto3" json:"usage,omitempty"`
+	Ops   []*StateOp       `protobuf:"bytes,4,rep,name=ops,proto3" json:"ops,omitempty"`
+	Usage []*v1.UsageEntry `protobuf:"bytes,6,rep,name=usage,proto3" json:"usage,omitempty"`
 	// If set, the run ends with this step.
 	Outcome *Outcome `protobuf:"bytes,7,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// 0 for any.
@@ -865,7 +865,7 @@ func (x *CommitStepRequest) GetOps() []*StateOp {
 	return nil
 }
 
-func (x *CommitStepRequest) GetUsage() []*UsageEntry {
+func (x *CommitStepRequest) GetUsage() []*v1.UsageEntry {
 	if x != nil {
 		return x.Usage
 	}
@@ -1273,7 +1273,7 @@ type FinishRunRequest struct {
 	Run     *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 	Outcome *Outcome               `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Usage without a plan, recorded after that of the journal.
-	Usage         []*UsageEntry `protobuf:"bytes,4,rep,name=usage,proto3" json:"usage,omitempty"`
+	Usage         []*v1.UsageEntry `protobuf:"bytes,4,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1322,7 +1322,7 @@ func (x *FinishRunRequest) GetOutcome() *Outcome {
 	return nil
 }
 
-func (x *FinishRunRequest) GetUsage() []*UsageEntry {
+func (x *FinishRunRequest) GetUsage() []*v1.UsageEntry {
 	if x != nil {
 		return x.Usage
 	}
@@ -1380,7 +1380,7 @@ type ReleaseRunRequest struct {
 	// (DELAY_INVALID). A stop requested since the claim, or later, ends the delay.
 	DelayMs int64 `protobuf:"varint,2,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
 	// Usage of attempts without a recorded plan.
-	Usage         []*UsageEntry `protobuf:"bytes,3,rep,name=usage,proto3" json:"usage,omitempty"`
+	Usage         []*v1.UsageEntry `protobuf:"bytes,3,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1429,7 +1429,7 @@ func (x *ReleaseRunRequest) GetDelayMs() int64 {
 	return 0
 }
 
-func (x *ReleaseRunRequest) GetUsage() []*UsageEntry {
+func (x *ReleaseRunRequest) GetUsage() []*v1.UsageEntry {
 	if x != nil {
 		return x.Usage
 	}
@@ -1476,7 +1476,7 @@ var File_holdfast_state_v1_work_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\n" +
-	"\x1choldfast/state/v1/work.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\x1a\x1dholdfast/state/v1/model.proto\x1a\x1fholdfast/state/v1/session.proto\x1a\x1dholdfast/state/v1/usage.proto\"\xa1\x01\n" +
+	"\x1choldfast/state/v1/work.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\x1a\x1dholdfast/event/v1/usage.proto\x1a\x1dholdfast/state/v1/model.proto\x1a\x1fholdfast/state/v1/session.proto\"\xa1\x01\n" +
 	"\x10ClaimRunsRequest\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x120\n" +
@@ -1495,7 +1495,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\ajournal\x18\x04 \x01(\v2\x1a.holdfast.state.v1.JournalR\ajournal\x12<\n" +
 	"\bmessages\x18\x05 \x03(\v2 .holdfast.state.v1.StoredMessageR\bmessages\x12-\n" +
 	"\x05calls\x18\x06 \x03(\v2\x17.holdfast.state.v1.CallR\x05calls\x120\n" +
-	"\x04used\x18\a \x01(\v2\x1c.holdfast.state.v1.TokenSumsR\x04used\"d\n" +
+	"\x04used\x18\a \x01(\v2\x1c.holdfast.event.v1.TokenSumsR\x04used\"d\n" +
 	"\x10HeartbeatRequest\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x12/\n" +
@@ -1519,7 +1519,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x12.\n" +
 	"\x04plan\x18\x03 \x01(\v2\x1a.holdfast.event.v1.MessageR\x04plan\x123\n" +
-	"\x05usage\x18\x05 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\x12,\n" +
+	"\x05usage\x18\x05 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\x12,\n" +
 	"\x03ops\x18\x06 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03opsJ\x04\b\x04\x10\x05\"\x14\n" +
 	"\x12RecordPlanResponse\"\x8d\x01\n" +
 	"\x13RecordResultRequest\x12+\n" +
@@ -1533,7 +1533,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x126\n" +
 	"\bmessages\x18\x03 \x03(\v2\x1a.holdfast.event.v1.MessageR\bmessages\x12,\n" +
 	"\x03ops\x18\x04 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03ops\x123\n" +
-	"\x05usage\x18\x06 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\x124\n" +
+	"\x05usage\x18\x06 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\x124\n" +
 	"\aoutcome\x18\a \x01(\v2\x1a.holdfast.state.v1.OutcomeR\aoutcome\x12)\n" +
 	"\x10expected_version\x18\t \x01(\x03R\x0fexpectedVersion\x12-\n" +
 	"\x05calls\x18\n" +
@@ -1580,13 +1580,13 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x10FinishRunRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x124\n" +
 	"\aoutcome\x18\x02 \x01(\v2\x1a.holdfast.state.v1.OutcomeR\aoutcome\x123\n" +
-	"\x05usage\x18\x04 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usageJ\x04\b\x03\x10\x04\"-\n" +
+	"\x05usage\x18\x04 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usageJ\x04\b\x03\x10\x04\"-\n" +
 	"\x11FinishRunResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\"\x90\x01\n" +
 	"\x11ReleaseRunRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x19\n" +
 	"\bdelay_ms\x18\x02 \x01(\x03R\adelayMs\x123\n" +
-	"\x05usage\x18\x03 \x03(\v2\x1d.holdfast.state.v1.UsageEntryR\x05usage\"\x14\n" +
+	"\x05usage\x18\x03 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\"\x14\n" +
 	"\x12ReleaseRunResponse2\x8b\x05\n" +
 	"\vWorkService\x12Z\n" +
 	"\tClaimRuns\x12#.holdfast.state.v1.ClaimRunsRequest\x1a$.holdfast.state.v1.ClaimRunsResponse(\x010\x01\x12V\n" +
@@ -1641,10 +1641,10 @@ var file_holdfast_state_v1_work_proto_goTypes = []any{
 	(*Journal)(nil),              // 24: holdfast.state.v1.Journal
 	(*StoredMessage)(nil),        // 25: holdfast.state.v1.StoredMessage
 	(*Call)(nil),                 // 26: holdfast.state.v1.Call
-	(*TokenSums)(nil),            // 27: holdfast.state.v1.TokenSums
+	(*v1.TokenSums)(nil),         // 27: holdfast.event.v1.TokenSums
 	(*Stop)(nil),                 // 28: holdfast.state.v1.Stop
 	(*v1.Message)(nil),           // 29: holdfast.event.v1.Message
-	(*UsageEntry)(nil),           // 30: holdfast.state.v1.UsageEntry
+	(*v1.UsageEntry)(nil),        // 30: holdfast.event.v1.UsageEntry
 	(*StateOp)(nil),              // 31: holdfast.state.v1.StateOp
 	(*CallResult)(nil),           // 32: holdfast.state.v1.CallResult
 	(*SubSession)(nil),           // 33: holdfast.state.v1.SubSession
@@ -1664,20 +1664,20 @@ var file_holdfast_state_v1_work_proto_depIdxs = []int32{
 	24, // 5: holdfast.state.v1.Claim.journal:type_name -> holdfast.state.v1.Journal
 	25, // 6: holdfast.state.v1.Claim.messages:type_name -> holdfast.state.v1.StoredMessage
 	26, // 7: holdfast.state.v1.Claim.calls:type_name -> holdfast.state.v1.Call
-	27, // 8: holdfast.state.v1.Claim.used:type_name -> holdfast.state.v1.TokenSums
+	27, // 8: holdfast.state.v1.Claim.used:type_name -> holdfast.event.v1.TokenSums
 	4,  // 9: holdfast.state.v1.HeartbeatRequest.held:type_name -> holdfast.state.v1.HeldRuns
 	6,  // 10: holdfast.state.v1.HeartbeatResponse.stops:type_name -> holdfast.state.v1.StoppedRun
 	28, // 11: holdfast.state.v1.StoppedRun.stop:type_name -> holdfast.state.v1.Stop
 	7,  // 12: holdfast.state.v1.RecordPlanRequest.run:type_name -> holdfast.state.v1.RunRef
 	29, // 13: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
-	30, // 14: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	30, // 14: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.event.v1.UsageEntry
 	31, // 15: holdfast.state.v1.RecordPlanRequest.ops:type_name -> holdfast.state.v1.StateOp
 	7,  // 16: holdfast.state.v1.RecordResultRequest.run:type_name -> holdfast.state.v1.RunRef
 	32, // 17: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
 	7,  // 18: holdfast.state.v1.CommitStepRequest.run:type_name -> holdfast.state.v1.RunRef
 	29, // 19: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
 	31, // 20: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
-	30, // 21: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	30, // 21: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.event.v1.UsageEntry
 	16, // 22: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
 	26, // 23: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
 	14, // 24: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
@@ -1693,9 +1693,9 @@ var file_holdfast_state_v1_work_proto_depIdxs = []int32{
 	39, // 34: holdfast.state.v1.Outcome.usage:type_name -> holdfast.event.v1.Usage
 	7,  // 35: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
 	16, // 36: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	30, // 37: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	30, // 37: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.event.v1.UsageEntry
 	7,  // 38: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	30, // 39: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.state.v1.UsageEntry
+	30, // 39: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.event.v1.UsageEntry
 	0,  // 40: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
 	3,  // 41: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
 	8,  // 42: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
@@ -1724,7 +1724,6 @@ func file_holdfast_state_v1_work_proto_init() {
 	}
 	file_holdfast_state_v1_model_proto_init()
 	file_holdfast_state_v1_session_proto_init()
-	file_holdfast_state_v1_usage_proto_init()
 	file_holdfast_state_v1_work_proto_msgTypes[1].OneofWrappers = []any{
 		(*ClaimRunsResponse_Execute)(nil),
 		(*ClaimRunsResponse_Stop)(nil),

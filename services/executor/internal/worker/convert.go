@@ -220,21 +220,21 @@ func fromOps(ops []agent.Op) []*statev1.StateOp {
 	return list
 }
 
-func tokenUsage(name string, u model.Usage) *statev1.UsageEntry {
-	return &statev1.UsageEntry{Entry: &statev1.UsageEntry_Tokens{Tokens: &statev1.TokenUsage{
+func tokenUsage(name string, u model.Usage) *eventv1.UsageEntry {
+	return &eventv1.UsageEntry{Entry: &eventv1.UsageEntry_Tokens{Tokens: &eventv1.TokenUsage{
 		Model: name, PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens,
 		ReasoningTokens: u.ReasoningTokens, CachedTokens: u.CachedTokens, TotalTokens: u.TotalTokens,
 	}}}
 }
 
-func toolUsage(name string, success bool, milliseconds int64) *statev1.UsageEntry {
-	return &statev1.UsageEntry{Entry: &statev1.UsageEntry_Tool{Tool: &statev1.ToolUsage{
+func toolUsage(name string, success bool, milliseconds int64) *eventv1.UsageEntry {
+	return &eventv1.UsageEntry{Entry: &eventv1.UsageEntry_Tool{Tool: &eventv1.ToolUsage{
 		ToolName: clean(name), Success: success, DurationMs: milliseconds,
 	}}}
 }
 
-func customUsage(source, kind, name string, value float64) *statev1.UsageEntry {
-	return &statev1.UsageEntry{Source: source, Entry: &statev1.UsageEntry_Custom{Custom: &statev1.CustomUsage{
+func customUsage(source, kind, name string, value float64) *eventv1.UsageEntry {
+	return &eventv1.UsageEntry{Source: source, Entry: &eventv1.UsageEntry_Custom{Custom: &eventv1.CustomUsage{
 		Type: clean(kind), Name: clean(name), Value: value,
 	}}}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
-	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
@@ -33,7 +33,7 @@ type hookRunner struct {
 // hookEffects has the writes and the usage of a hook.
 type hookEffects struct {
 	ops   []agent.Op
-	usage []*statev1.UsageEntry
+	usage []*eventv1.UsageEntry
 }
 
 // call calls a hook of a step within the time limit. Step 0 is outside of steps. The hook sees state, and emit

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
@@ -83,5 +84,5 @@ func toJournal(found *statev1.Journal, steps int32) (journal *loop.Journal, ops 
 
 // toolRan reports whether the tool of a recorded result has run, with the hooks around it.
 func toolRan(result *statev1.CallResult) bool {
-	return slices.ContainsFunc(result.GetUsage(), func(u *statev1.UsageEntry) bool { return u.GetTool() != nil })
+	return slices.ContainsFunc(result.GetUsage(), func(u *eventv1.UsageEntry) bool { return u.GetTool() != nil })
 }

@@ -244,7 +244,7 @@ func (r *recorder) stepID(e loop.Commit) string {
 // finish ends the run outside of a step.
 func (r *recorder) finish(ctx context.Context, o loop.Outcome) error {
 	request := &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o, r.usage.total)}
-	err := r.withUsage(ctx, r.usage.forRequest(ctx), func(usage []*statev1.UsageEntry) error {
+	err := r.withUsage(ctx, r.usage.forRequest(ctx), func(usage []*eventv1.UsageEntry) error {
 		request.Usage = usage
 		return r.callWithUsage(ctx, func(ctx context.Context) error {
 			_, err := r.work.FinishRun(ctx, request)
@@ -261,7 +261,7 @@ func (r *recorder) finish(ctx context.Context, o loop.Outcome) error {
 func (r *recorder) release(ctx context.Context, delay time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	err := r.withUsage(ctx, r.usage.forRelease(ctx), func(usage []*statev1.UsageEntry) error {
+	err := r.withUsage(ctx, r.usage.forRelease(ctx), func(usage []*eventv1.UsageEntry) error {
 		return r.call(ctx, func(ctx context.Context) error {
 			_, err := r.work.ReleaseRun(ctx, &statev1.ReleaseRunRequest{Run: r.ref, DelayMs: delay.Milliseconds(), Usage: usage})
 			return err
@@ -273,7 +273,7 @@ func (r *recorder) release(ctx context.Context, delay time.Duration) {
 }
 
 // withUsage sends the end of the claim. If it is refused, it is sent again without its usage.
-func (r *recorder) withUsage(ctx context.Context, usage []*statev1.UsageEntry, send func([]*statev1.UsageEntry) error) error {
+func (r *recorder) withUsage(ctx context.Context, usage []*eventv1.UsageEntry, send func([]*eventv1.UsageEntry) error) error {
 	err := send(usage)
 	if kind := fault.KindOf(err); err != nil && len(usage) > 0 && (kind == fault.Invalid || kind == fault.TooLarge) {
 		r.log.ErrorContext(ctx, "the end of the claim was refused and is sent again without its usage", "entries", len(usage), "error", err)

@@ -229,9 +229,9 @@ func (p *system) openedCall(callID string) *statev1.Call {
 }
 
 // usage returns the usage entries of the session s.
-func (p *system) usage() []*statev1.UsageEntry {
+func (p *system) usage() []*eventv1.UsageEntry {
 	p.t.Helper()
-	var entries []*statev1.UsageEntry
+	var entries []*eventv1.UsageEntry
 	for more := true; more; {
 		page, err := statev1.NewUsageServiceClient(p.stateAPI).ListUsage(p.context(), &statev1.ListUsageRequest{Tenant: tenant, SessionId: "s", Offset: int32(len(entries)), Limit: 200})
 		must(p.t, err)

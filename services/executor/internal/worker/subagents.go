@@ -27,14 +27,14 @@ func newSubAgentCalls(claim *statev1.Claim) subAgentCalls {
 func isOfSubAgent(c *statev1.Call) bool { return c.GetKind() == statev1.CallKind_CALL_KIND_SUB_AGENT }
 
 // usage returns the usage of the sub-agents whose answers a step has consumed.
-func (s subAgentCalls) usage(consumed []loop.Consumed) []*statev1.UsageEntry {
-	var entries []*statev1.UsageEntry
+func (s subAgentCalls) usage(consumed []loop.Consumed) []*eventv1.UsageEntry {
+	var entries []*eventv1.UsageEntry
 	for _, c := range consumed {
 		call, ok := s[c.CallID]
 		if !ok {
 			continue
 		}
-		entries = append(entries, &statev1.UsageEntry{Entry: &statev1.UsageEntry_SubAgent{SubAgent: &statev1.ToolUsage{
+		entries = append(entries, &eventv1.UsageEntry{Entry: &eventv1.UsageEntry_SubAgent{SubAgent: &eventv1.ToolUsage{
 			ToolName:   subAgentType(call),
 			Success:    call.GetAnswer().GetChild().GetStatus() == statev1.SessionStatus_SESSION_STATUS_COMPLETED,
 			DurationMs: max(0, call.GetAnsweredAt()-call.GetCreatedAt()),

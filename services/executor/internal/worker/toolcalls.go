@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
-	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
@@ -23,7 +23,7 @@ const maxStepResults = 8 << 20
 // outcome is the end of a call.
 type outcome struct {
 	loop.Ended
-	usage    []*statev1.UsageEntry
+	usage    []*eventv1.UsageEntry
 	recorded bool // the journal has it, with its usage
 }
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
-	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
@@ -17,7 +17,7 @@ type callHooks struct {
 	toolCall agent.ToolCall
 	state    agent.State // with the writes so far
 	ops      []agent.Op
-	usage    []*statev1.UsageEntry
+	usage    []*eventv1.UsageEntry
 }
 
 func (h *callHooks) call(ctx context.Context, name string, f func(ctx context.Context, c *agent.HookCall)) {

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
-	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
@@ -16,11 +15,11 @@ import (
 type account struct {
 	log     *slog.Logger
 	total   *eventv1.Usage        // tokens of the whole run; nil for none
-	pending []*statev1.UsageEntry // entries of the step in flight, not in the journal
+	pending []*eventv1.UsageEntry // entries of the step in flight, not in the journal
 }
 
 // newAccount starts with the usage before the claim.
-func newAccount(used *statev1.TokenSums, log *slog.Logger) *account {
+func newAccount(used *eventv1.TokenSums, log *slog.Logger) *account {
 	a := &account{log: log}
 	if used.GetPromptTokens() != 0 || used.GetCompletionTokens() != 0 || used.GetTotalTokens() != 0 {
 		a.total = &eventv1.Usage{
@@ -32,7 +31,7 @@ func newAccount(used *statev1.TokenSums, log *slog.Logger) *account {
 }
 
 // addToTotal adds tokens to the run's total.
-func (a *account) addToTotal(t *statev1.TokenUsage) {
+func (a *account) addToTotal(t *eventv1.TokenUsage) {
 	if t == nil {
 		return
 	}
@@ -58,7 +57,7 @@ func (a *account) addTokens(name string, u model.Usage) {
 }
 
 // add adds pending entries.
-func (a *account) add(entries ...*statev1.UsageEntry) { a.pending = append(a.pending, entries...) }
+func (a *account) add(entries ...*eventv1.UsageEntry) { a.pending = append(a.pending, entries...) }
 
 // mark marks the end of the pending entries for dropSince.
 func (a *account) mark() int { return len(a.pending) }
@@ -74,7 +73,7 @@ const maxReported = 1000
 
 // forRequest returns the pending entries for one request. Too many entries are summed by name, except those of
 // tool calls, which are dropped first if there are still too many.
-func (a *account) forRequest(ctx context.Context) []*statev1.UsageEntry {
+func (a *account) forRequest(ctx context.Context) []*eventv1.UsageEntry {
 	if len(a.pending) <= maxReported {
 		return a.pending
 	}
@@ -89,16 +88,16 @@ func (a *account) forRequest(ctx context.Context) []*statev1.UsageEntry {
 
 // forRelease returns the pending tokens for the release of the run. It drops the entries of hooks, since the
 // next owner calls the hooks again.
-func (a *account) forRelease(ctx context.Context) []*statev1.UsageEntry {
-	a.pending = slices.DeleteFunc(a.pending, func(e *statev1.UsageEntry) bool { return e.GetTokens() == nil })
+func (a *account) forRelease(ctx context.Context) []*eventv1.UsageEntry {
+	a.pending = slices.DeleteFunc(a.pending, func(e *eventv1.UsageEntry) bool { return e.GetTokens() == nil })
 	return a.forRequest(ctx)
 }
 
 // sumByName sums the entries of each name, and puts tool calls last.
-func sumByName(entries []*statev1.UsageEntry) []*statev1.UsageEntry {
+func sumByName(entries []*eventv1.UsageEntry) []*eventv1.UsageEntry {
 	type name struct{ source, kind, name string }
-	sums := map[name]*statev1.UsageEntry{}
-	var all, calls []*statev1.UsageEntry
+	sums := map[name]*eventv1.UsageEntry{}
+	var all, calls []*eventv1.UsageEntry
 	for _, e := range entries {
 		key := name{e.GetSource(), e.GetCustom().GetType(), e.GetCustom().GetName()}
 		switch {

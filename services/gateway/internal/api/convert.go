@@ -1,40 +1,15 @@
 package api
 
 import (
-	"connectrpc.com/connect"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 )
-
-// sink sends each frame as one message. Connect flushes each.
-type sink struct {
-	out *connect.ServerStream[agentv1.StreamResponse]
-}
-
-func (s sink) Flush() error     { return nil }
-func (s sink) Heartbeat() error { return nil } // HTTP/2 pings instead
-
-func (s sink) Frame(f *frame.Frame) error { return s.out.Send(streamResponse(f)) }
-
-func streamResponse(f *frame.Frame) *agentv1.StreamResponse {
-	switch fail, end := f.Terminal.GetFail(), f.Terminal.GetEnd(); {
-	case f.Chunk != nil:
-		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Chunk{Chunk: &agentv1.Chunk{Sequence: f.Sequence, Chunk: f.Chunk}}}
-	case fail != nil:
-		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Fail{Fail: &agentv1.Fail{Sequence: f.Sequence, Error: fail.GetError(), Code: fail.GetCode()}}}
-	case f.Terminal != nil:
-		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_End{End: &agentv1.End{
-			Sequence: f.Sequence, Status: frame.StatusName(end.GetStatus()), Output: end.GetOutput(), Usage: end.GetUsage(),
-		}}}
-	case f.Rewound:
-		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Rewound{Rewound: &agentv1.Rewound{Sequence: f.Sequence, At: f.Sequence}}}
-	default:
-		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_CaughtUp{CaughtUp: &agentv1.CaughtUp{Sequence: f.Sequence}}}
-	}
-}
 
 func getResponse(found *statev1.GetSessionResponse) *agentv1.GetResponse {
 	s, run := found.GetSession(), found.GetCurrentRun()
@@ -47,11 +22,75 @@ func getResponse(found *statev1.GetSessionResponse) *agentv1.GetResponse {
 	if run != nil {
 		r.RunId, r.RunStatus, r.IsExecuting = run.GetRunId(), conversation.RunStatus(run.GetStatus()), conversation.Executing(run)
 	}
-	for _, c := range conversation.OpenCalls(found) {
-		r.PendingCalls = append(r.PendingCalls, &agentv1.PendingCall{
-			ToolCallId: c.GetToolCallId(), ToolName: c.GetToolName(), Input: c.GetInput(), ApprovalId: c.GetApprovalId(),
-			SessionId: c.GetSessionId(), DeadlineAt: c.GetDeadlineAt(),
-		})
-	}
+	r.PendingCalls = each(conversation.OpenCalls(found), pendingCall)
 	return r
+}
+
+// each converts the values of a list.
+func each[From, To any](list []From, convert func(From) To) []To {
+	out := make([]To, len(list))
+	for i, value := range list {
+		out[i] = convert(value)
+	}
+	return out
+}
+
+func sessionOf(s *statev1.Session) *agentv1.Session {
+	return &agentv1.Session{
+		SessionId: s.GetSessionId(), AgentType: s.GetAgentType(), Title: s.GetTitle(), UserId: s.GetUserId(), OrganizationId: s.GetOrganizationId(),
+		Tags: s.GetTags(), Metadata: s.GetMetadata(), Status: conversation.SessionStatus(s.GetStatus()),
+		ParentSessionId: s.GetParentSessionId(), RootSessionId: s.GetRootSessionId(), Depth: s.GetDepth(),
+		Version: s.GetVersion(), Turn: s.GetTurn(), StepCount: s.GetStepCount(), MessageCount: s.GetMessageCount(),
+		RunId: s.GetCurrentRunId(), CheckpointId: s.GetCheckpointId(), StreamSequence: s.GetPosition(),
+		CustomState: s.GetCustomState(), Output: s.GetOutput(), Failure: failureOf(s.GetFailure()), InterruptReason: s.GetInterruption().GetReason(),
+		CreatedAt: s.GetCreatedAt(), UpdatedAt: s.GetUpdatedAt(), ExpiresAt: s.GetExpiresAt(),
+	}
+}
+
+// runOf returns nil for nil.
+func runOf(r *statev1.Run) *agentv1.Run {
+	if r == nil {
+		return nil
+	}
+	return &agentv1.Run{
+		RunId: r.GetRunId(), SessionId: r.GetSessionId(), AgentType: r.GetAgentType(), Turn: r.GetTurn(), Status: conversation.RunStatus(r.GetStatus()),
+		Entry: publicName("RUN_ENTRY_", r.GetEntry()), RequestKey: r.GetRequestKey(), MessageId: r.GetMessageId(), StepCount: r.GetStepCount(),
+		Output: r.GetOutput(), Failure: failureOf(r.GetFailure()), CompletionReason: r.GetCompletionReason(), FinishReason: r.GetFinishReason(),
+		Usage: r.GetUsage(), CreatedAt: r.GetCreatedAt(), StartedAt: r.GetStartedAt(), CompletedAt: r.GetCompletedAt(), DeadlineAt: r.GetDeadlineAt(),
+		StartSequence: r.GetStartPosition(), EndSequence: r.GetEndPosition(), StopRequested: publicName("STOP_KIND_", r.GetStop().GetKind()),
+	}
+}
+
+// failureOf returns nil for nil.
+func failureOf(f *statev1.Failure) *agentv1.Failure {
+	if f == nil {
+		return nil
+	}
+	return &agentv1.Failure{Error: f.GetError(), Code: f.GetCode(), Retryable: f.GetRetryable(), Reason: f.GetFailureReason()}
+}
+
+func pendingCall(c *statev1.Call) *agentv1.PendingCall {
+	return &agentv1.PendingCall{
+		ToolCallId: c.GetToolCallId(), ToolName: c.GetToolName(), Input: c.GetInput(), ApprovalId: c.GetApprovalId(),
+		SessionId: c.GetSessionId(), DeadlineAt: c.GetDeadlineAt(), CreatedAt: c.GetCreatedAt(),
+	}
+}
+
+func subSession(s *statev1.SubSession) *agentv1.SubSession {
+	return &agentv1.SubSession{
+		SessionId: s.GetSessionId(), AgentType: s.GetAgentType(), ToolCallId: s.GetParentToolCallId(), Status: conversation.SessionStatus(s.GetStatus()),
+		Name: s.GetName(), Remote: s.GetLocation() == statev1.SubSessionLocation_SUB_SESSION_LOCATION_REMOTE,
+		StartedAt: s.GetStartedAt(), CompletedAt: s.GetCompletedAt(),
+	}
+}
+
+// publicName returns the name of an enum's value without its prefix; "" for the unspecified one.
+func publicName(prefix string, value interface {
+	fmt.Stringer
+	Number() protoreflect.EnumNumber
+}) string {
+	if value.Number() == 0 {
+		return ""
+	}
+	return strings.ToLower(strings.TrimPrefix(value.String(), prefix))
 }

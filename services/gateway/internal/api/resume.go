@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
-	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
@@ -36,7 +35,7 @@ func (s *Server) Resume(ctx context.Context, r *agentv1.ResumeRequest) (*agentv1
 	if err != nil {
 		return nil, err
 	}
-	started, err := s.startRun(ctx, start)
+	started, err := ask(ctx, s, s.Runs.StartRun, start)
 	if err != nil {
 		return nil, err
 	}
@@ -92,15 +91,13 @@ func (s *Server) resumeRequest(ctx context.Context, mode agentv1.ResumeMode, r *
 	if start.RequestKey == "" {
 		start.RequestKey = s.NewID()
 	}
-	if r.GetMessage() != "" {
-		start.Messages = []*eventv1.Message{textMessage(eventv1.Role_ROLE_USER, r.GetMessage())}
-	}
+	start.Messages = userMessage(r.GetMessage())
 	start.Traceparent, start.Tracestate = telemetry.Traceparent(ctx)
 	ops, err := stateOps(r.GetModifyState())
 	if err != nil {
 		return nil, err
 	}
-	messages, err := appended(r.GetAppendMessages())
+	messages, err := inputMessages("append_messages", r.GetAppendMessages())
 	if err != nil {
 		return nil, err
 	}
@@ -118,31 +115,6 @@ func (s *Server) resumeRequest(ctx context.Context, mode agentv1.ResumeMode, r *
 		}}
 	}
 	return start, nil
-}
-
-func textMessage(role eventv1.Role, text string) *eventv1.Message {
-	return &eventv1.Message{Role: role, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}}}}
-}
-
-var appendable = map[string]eventv1.Role{
-	"user": eventv1.Role_ROLE_USER, "assistant": eventv1.Role_ROLE_ASSISTANT, "system": eventv1.Role_ROLE_SYSTEM,
-}
-
-func appended(messages []*agentv1.AppendedMessage) ([]*eventv1.Message, error) {
-	var out []*eventv1.Message
-	for i, m := range messages {
-		role, known := appendable[m.GetRole()]
-		if !known {
-			return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "append_messages[%d] has the role %.50q: it must be user, assistant or system", i, m.GetRole())
-		}
-		if m.GetText() == "" {
-			return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "append_messages[%d] has no text", i)
-		}
-		message := textMessage(role, m.GetText())
-		message.Hidden = m.GetHidden()
-		out = append(out, message)
-	}
-	return out, nil
 }
 
 // stateOps returns a write for each member of a JSON object, in order; null deletes a key. Invalid

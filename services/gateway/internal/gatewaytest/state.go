@@ -91,9 +91,16 @@ func (s *State) done(r any, err error) {
 	}
 }
 
+// maxLimit is the largest valid limit of a page.
+const maxLimit = 200
+
+// atMost lowers a valid limit.
 func atMost(limit, most int32) int32 {
-	if limit == 0 {
+	switch {
+	case limit == 0:
 		return most
+	case limit > maxLimit:
+		return limit
 	}
 	return min(limit, most)
 }

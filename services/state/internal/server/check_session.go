@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -45,6 +46,14 @@ func (l Limits) checkTags(tags []string) error {
 		if tag == "" || len(tag) > l.TagBytes || strings.ContainsFunc(tag, unicode.IsControl) {
 			return invalid("TAGS_INVALID", "tag %q is empty, longer than %d bytes, or has control characters", tag, l.TagBytes)
 		}
+	}
+	return nil
+}
+
+// checkTitle gives Invalid (TITLE_INVALID).
+func (l Limits) checkTitle(title string) error {
+	if len(title) > l.TitleBytes || !utf8.ValidString(title) || strings.ContainsFunc(title, unicode.IsControl) {
+		return invalid("TITLE_INVALID", "the title is longer than %d bytes, is not UTF-8, or has control characters", l.TitleBytes)
 	}
 	return nil
 }

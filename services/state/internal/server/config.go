@@ -37,6 +37,7 @@ type Limits struct {
 	Count         int `env:"HOLDFAST_STATE_COUNT_LIMIT" envDefault:"1000" doc:"where counting the sessions of a list stops without exact_total"`
 	Tags          int `env:"HOLDFAST_STATE_MAX_TAGS" envDefault:"64" doc:"most tags of a session"`
 	TagBytes      int `env:"HOLDFAST_STATE_MAX_TAG_BYTES" envDefault:"256" doc:"longest tag"`
+	TitleBytes    int `env:"HOLDFAST_STATE_MAX_TITLE_BYTES" envDefault:"1024" doc:"longest title of a session"`
 	Metadata      int `env:"HOLDFAST_STATE_MAX_METADATA" envDefault:"64" doc:"most metadata pairs of a session or a message"`
 	MetadataBytes int `env:"HOLDFAST_STATE_MAX_METADATA_BYTES" envDefault:"4096" doc:"longest metadata value"`
 	PageBytes     int `env:"HOLDFAST_STATE_MAX_PAGE_BYTES" envDefault:"4194304" doc:"largest page of messages, sessions or memories; a single larger one is still returned"`

@@ -1,6 +1,7 @@
 package server
 
 import (
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
@@ -79,11 +80,11 @@ var locationOut = map[session.Location]statev1.SubSessionLocation{
 
 var locationIn = inverse(locationOut)
 
-var usageKindIn = map[statev1.UsageKind]session.UsageKind{
-	statev1.UsageKind_USAGE_KIND_TOKENS:    session.UsageTokens,
-	statev1.UsageKind_USAGE_KIND_TOOL:      session.UsageTool,
-	statev1.UsageKind_USAGE_KIND_SUB_AGENT: session.UsageSubAgent,
-	statev1.UsageKind_USAGE_KIND_CUSTOM:    session.UsageCustom,
+var usageKindIn = map[eventv1.UsageKind]session.UsageKind{
+	eventv1.UsageKind_USAGE_KIND_TOKENS:    session.UsageTokens,
+	eventv1.UsageKind_USAGE_KIND_TOOL:      session.UsageTool,
+	eventv1.UsageKind_USAGE_KIND_SUB_AGENT: session.UsageSubAgent,
+	eventv1.UsageKind_USAGE_KIND_CUSTOM:    session.UsageCustom,
 }
 
 func inverse[K, V comparable](m map[K]V) map[V]K {

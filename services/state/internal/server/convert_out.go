@@ -18,7 +18,7 @@ func sessionOut(s *session.Session) *statev1.Session {
 		MessageCount: s.MessageCount, CustomState: s.State, Output: s.Output, Failure: failureOut(s.Failure),
 		Position: s.Position, Claims: s.Claims, CurrentRunId: s.CurrentRunID, CheckpointId: s.CheckpointID,
 		Suspension: suspensionOut(s.Suspension), Interruption: interruptionOut(s.Interruption),
-		UserId: s.UserID, OrganizationId: s.OrganizationID, Tags: s.Tags, Metadata: s.Metadata,
+		UserId: s.UserID, OrganizationId: s.OrganizationID, Title: s.Title, Tags: s.Tags, Metadata: s.Metadata,
 		CreatedAt: int64(s.CreatedAt), UpdatedAt: int64(s.UpdatedAt), ExpiresAt: int64(s.ExpiresAt),
 	}
 }

@@ -3,7 +3,7 @@ package server
 import (
 	"math"
 
-	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
@@ -18,7 +18,7 @@ const maxUsageValue = 1e15
 var usageSources = []string{"agent", "tool", "subagent"}
 
 // usageIn gives Invalid (USAGE_INVALID).
-func (l Limits) usageIn(entries []*statev1.UsageEntry) ([]session.Usage, error) {
+func (l Limits) usageIn(entries []*eventv1.UsageEntry) ([]session.Usage, error) {
 	if len(entries) > l.UsageEntries {
 		return nil, invalid("USAGE_INVALID", "there are %d usage entries; the limit of one request is %d", len(entries), l.UsageEntries)
 	}
@@ -34,15 +34,15 @@ func (l Limits) usageIn(entries []*statev1.UsageEntry) ([]session.Usage, error) 
 }
 
 // usageEntryIn converts an entry, or returns what is wrong with it.
-func usageEntryIn(e *statev1.UsageEntry) (u session.Usage, wrong string) {
+func usageEntryIn(e *eventv1.UsageEntry) (u session.Usage, wrong string) {
 	switch entry := e.GetEntry().(type) {
-	case *statev1.UsageEntry_Tokens:
+	case *eventv1.UsageEntry_Tokens:
 		u = tokensIn(entry.Tokens)
-	case *statev1.UsageEntry_Tool:
+	case *eventv1.UsageEntry_Tool:
 		u = session.Usage{Kind: session.UsageTool, Tool: entry.Tool.GetToolName(), Success: entry.Tool.GetSuccess(), DurationMS: entry.Tool.GetDurationMs()}
-	case *statev1.UsageEntry_SubAgent:
+	case *eventv1.UsageEntry_SubAgent:
 		u = session.Usage{Kind: session.UsageSubAgent, Tool: entry.SubAgent.GetToolName(), Success: entry.SubAgent.GetSuccess(), DurationMS: entry.SubAgent.GetDurationMs()}
-	case *statev1.UsageEntry_Custom:
+	case *eventv1.UsageEntry_Custom:
 		u = session.Usage{Kind: session.UsageCustom, Type: entry.Custom.GetType(), Name: entry.Custom.GetName(), Value: entry.Custom.GetValue()}
 	default:
 		return u, "has no measurement; give tokens, a tool, a sub-agent or a custom value"
@@ -53,7 +53,7 @@ func usageEntryIn(e *statev1.UsageEntry) (u session.Usage, wrong string) {
 	return u, usageProblem(u)
 }
 
-func tokensIn(t *statev1.TokenUsage) session.Usage {
+func tokensIn(t *eventv1.TokenUsage) session.Usage {
 	return session.Usage{
 		Kind: session.UsageTokens, Model: t.GetModel(), PromptTokens: t.GetPromptTokens(), CompletionTokens: t.GetCompletionTokens(),
 		ReasoningTokens: t.GetReasoningTokens(), CachedTokens: t.GetCachedTokens(), TotalTokens: t.GetTotalTokens(),
@@ -89,28 +89,28 @@ func usageProblem(u session.Usage) string {
 	return ""
 }
 
-func usageOut(rows []session.Usage) []*statev1.UsageEntry {
-	list := make([]*statev1.UsageEntry, len(rows))
+func usageOut(rows []session.Usage) []*eventv1.UsageEntry {
+	list := make([]*eventv1.UsageEntry, len(rows))
 	for i, u := range rows {
 		list[i] = usageEntryOut(u)
 	}
 	return list
 }
 
-func usageEntryOut(u session.Usage) *statev1.UsageEntry {
-	out := &statev1.UsageEntry{Source: u.Source}
+func usageEntryOut(u session.Usage) *eventv1.UsageEntry {
+	out := &eventv1.UsageEntry{Source: u.Source}
 	switch kindOf(u) {
 	case session.UsageTokens:
-		out.Entry = &statev1.UsageEntry_Tokens{Tokens: &statev1.TokenUsage{
+		out.Entry = &eventv1.UsageEntry_Tokens{Tokens: &eventv1.TokenUsage{
 			Model: u.Model, PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens,
 			ReasoningTokens: u.ReasoningTokens, CachedTokens: u.CachedTokens, TotalTokens: u.TotalTokens,
 		}}
 	case session.UsageTool:
-		out.Entry = &statev1.UsageEntry_Tool{Tool: &statev1.ToolUsage{ToolName: u.Tool, Success: u.Success, DurationMs: u.DurationMS}}
+		out.Entry = &eventv1.UsageEntry_Tool{Tool: &eventv1.ToolUsage{ToolName: u.Tool, Success: u.Success, DurationMs: u.DurationMS}}
 	case session.UsageSubAgent:
-		out.Entry = &statev1.UsageEntry_SubAgent{SubAgent: &statev1.ToolUsage{ToolName: u.Tool, Success: u.Success, DurationMs: u.DurationMS}}
+		out.Entry = &eventv1.UsageEntry_SubAgent{SubAgent: &eventv1.ToolUsage{ToolName: u.Tool, Success: u.Success, DurationMs: u.DurationMS}}
 	case session.UsageCustom:
-		out.Entry = &statev1.UsageEntry_Custom{Custom: &statev1.CustomUsage{Type: u.Type, Name: u.Name, Value: u.Value}}
+		out.Entry = &eventv1.UsageEntry_Custom{Custom: &eventv1.CustomUsage{Type: u.Type, Name: u.Name, Value: u.Value}}
 	}
 	return out
 }

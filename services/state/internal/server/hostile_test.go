@@ -82,8 +82,8 @@ func TestAValueThatWouldOverflowItsSumIsRefused(t *testing.T) {
 	b.announce()
 	b.create("s")
 	record := func(value float64) error {
-		_, err := b.usage.RecordUsage(b.Context(), &statev1.RecordUsageRequest{Tenant: "acme", SessionId: "s", Usage: []*statev1.UsageEntry{
-			{Entry: &statev1.UsageEntry_Custom{Custom: &statev1.CustomUsage{Type: "t", Name: "n", Value: value}}},
+		_, err := b.usage.RecordUsage(b.Context(), &statev1.RecordUsageRequest{Tenant: "acme", SessionId: "s", Usage: []*eventv1.UsageEntry{
+			{Entry: &eventv1.UsageEntry_Custom{Custom: &eventv1.CustomUsage{Type: "t", Name: "n", Value: value}}},
 		}})
 		return err
 	}

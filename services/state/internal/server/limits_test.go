@@ -19,7 +19,7 @@ func small(c *Config) {
 	c.Limits.StateBytes, c.Limits.StagedBytes, c.Limits.ErrorBytes = 120, 60, 50
 	c.Limits.Waiting = 2
 	c.Limits.Calls, c.Limits.UsageEntries, c.Limits.MemoryBytes = 3, 4, 40
-	c.Limits.Tags, c.Limits.TagBytes, c.Limits.Metadata, c.Limits.MetadataBytes = 3, 10, 2, 12
+	c.Limits.Tags, c.Limits.TagBytes, c.Limits.TitleBytes, c.Limits.Metadata, c.Limits.MetadataBytes = 3, 10, 12, 2, 12
 }
 
 // sized returns a message of n bytes on the wire.
@@ -36,9 +36,9 @@ func xs(n int) string { return strings.Repeat("x", n) }
 // text returns a JSON text of n bytes.
 func text(n int) string { return `"` + xs(n-2) + `"` }
 
-func tokens(n int) (list []*statev1.UsageEntry) {
+func tokens(n int) (list []*eventv1.UsageEntry) {
 	for range n {
-		list = append(list, &statev1.UsageEntry{Entry: &statev1.UsageEntry_Tokens{Tokens: &statev1.TokenUsage{Model: "m", TotalTokens: 1}}})
+		list = append(list, &eventv1.UsageEntry{Entry: &eventv1.UsageEntry_Tokens{Tokens: &eventv1.TokenUsage{Model: "m", TotalTokens: 1}}})
 	}
 	return list
 }
@@ -111,6 +111,11 @@ func TestLimitsOfSessionsAndMessagesHoldAtTheirEdge(t *testing.T) {
 			_, err := b.sessions.UpdateSession(b.Context(), &statev1.UpdateSessionRequest{Tenant: "acme", SessionId: "s", Tags: &statev1.Tags{Tags: tags(n)}})
 			return err
 		}, fault.Invalid, "TAGS_INVALID"},
+		{"title bytes", 12, func(b *bench, n int) error {
+			title := xs(n)
+			_, err := b.sessions.UpdateSession(b.Context(), &statev1.UpdateSessionRequest{Tenant: "acme", SessionId: "s", Title: &title})
+			return err
+		}, fault.Invalid, "TITLE_INVALID"},
 		{"first state bytes", 120, func(b *bench, n int) error {
 			return createWith(func(r *statev1.CreateSessionRequest) { r.CustomState = `{"k":` + text(n-6) + `}` })(b)
 		}, fault.TooLarge, "STATE_SIZE_EXCEEDED"},

@@ -198,7 +198,7 @@ func TestReasonsOfStepsTravel(t *testing.T) {
 			}), fault.Invalid, "SUB_SESSION_INVALID"},
 			{commit, change(func(r *statev1.CommitStepRequest) { r.Suspension.StepId = "\n" }), fault.Invalid, "ID_INVALID"},
 			{commit, change(func(r *statev1.CommitStepRequest) { r.SubSessions = []*statev1.SubSession{{}} }), fault.Invalid, "ID_INVALID"},
-			{commit, change(func(r *statev1.CommitStepRequest) { r.Usage = []*statev1.UsageEntry{{}} }), fault.Invalid, "USAGE_INVALID"},
+			{commit, change(func(r *statev1.CommitStepRequest) { r.Usage = []*eventv1.UsageEntry{{}} }), fault.Invalid, "USAGE_INVALID"},
 			{commit, call(func(c *statev1.Call) { c.ToolCallId = "c1" }), fault.Conflict, "CALL_EXISTS"},
 			{commit, call(func(c *statev1.Call) { c.ToolCallId = "" }), fault.Invalid, "ID_INVALID"},
 			{commit, call(func(c *statev1.Call) { c.ToolName = "" }), fault.Invalid, "CALL_INVALID"},
@@ -211,7 +211,7 @@ func TestReasonsOfStepsTravel(t *testing.T) {
 			{commit, consume("", 1), fault.Invalid, "ID_INVALID"},
 			{commit, consume("c1", 2), fault.Stale, "ANSWER_CHANGED"},
 			{"WorkService/FinishRun", &statev1.FinishRunRequest{Run: ref, Outcome: &statev1.Outcome{Status: suspended}}, fault.Invalid, "OUTCOME_INVALID"},
-			{"WorkService/FinishRun", &statev1.FinishRunRequest{Run: ref, Outcome: &statev1.Outcome{Status: completed}, Usage: []*statev1.UsageEntry{{}}}, fault.Invalid, "USAGE_INVALID"},
+			{"WorkService/FinishRun", &statev1.FinishRunRequest{Run: ref, Outcome: &statev1.Outcome{Status: completed}, Usage: []*eventv1.UsageEntry{{}}}, fault.Invalid, "USAGE_INVALID"},
 			{"WorkService/ReleaseRun", &statev1.ReleaseRunRequest{Run: ref, DelayMs: -1}, fault.Invalid, "DELAY_INVALID"},
 		})
 		b.commit(consume("c1", 1))
@@ -258,7 +258,7 @@ func TestReasonsOfLooksBackAndSumsTravel(t *testing.T) {
 		point := b.commit(step(ref, 1)).GetCheckpointId()
 		b.create("other")
 		b.must(func() error {
-			_, err := b.usage.RecordUsage(t.Context(), &statev1.RecordUsageRequest{Tenant: "acme", SessionId: "s", Usage: []*statev1.UsageEntry{
+			_, err := b.usage.RecordUsage(t.Context(), &statev1.RecordUsageRequest{Tenant: "acme", SessionId: "s", Usage: []*eventv1.UsageEntry{
 				tool("a", true, 1), tool("b", true, 1), tool("c", true, 1)}})
 			return err
 		}())
@@ -281,13 +281,13 @@ func TestReasonsOfLooksBackAndSumsTravel(t *testing.T) {
 			{"UsageService/QueryUsage", query(func(*statev1.QueryUsageRequest) {}), fault.Exhausted, "QUERY_TOO_LARGE"},
 			{"UsageService/QueryUsage", query(func(r *statev1.QueryUsageRequest) { r.BucketMs = 999 }), fault.Invalid, "QUERY_INVALID"},
 			{"UsageService/QueryUsage", query(func(r *statev1.QueryUsageRequest) { r.RecordedFrom, r.RecordedBefore = 5, 5 }), fault.Invalid, "QUERY_INVALID"},
-			{"UsageService/QueryUsage", query(func(r *statev1.QueryUsageRequest) { r.Kinds = []statev1.UsageKind{0} }), fault.Invalid, "QUERY_INVALID"},
+			{"UsageService/QueryUsage", query(func(r *statev1.QueryUsageRequest) { r.Kinds = []eventv1.UsageKind{0} }), fault.Invalid, "QUERY_INVALID"},
 			{"UsageService/QueryUsage", query(func(r *statev1.QueryUsageRequest) { r.SessionIds = []string{""} }), fault.Invalid, "ID_INVALID"},
-			{"UsageService/ListUsage", &statev1.ListUsageRequest{Tenant: "acme", SessionId: "s", Kinds: []statev1.UsageKind{9}}, fault.Invalid, "QUERY_INVALID"},
+			{"UsageService/ListUsage", &statev1.ListUsageRequest{Tenant: "acme", SessionId: "s", Kinds: []eventv1.UsageKind{9}}, fault.Invalid, "QUERY_INVALID"},
 			{"UsageService/ListUsage", &statev1.ListUsageRequest{Tenant: "acme", SessionId: "s", Offset: -1}, fault.Invalid, "LIMIT_INVALID"},
-			{"UsageService/RecordUsage", &statev1.RecordUsageRequest{Tenant: "acme", SessionId: "s", Usage: []*statev1.UsageEntry{tool("", true, 1)}}, fault.Invalid, "USAGE_INVALID"},
-			{"UsageService/RecordUsage", &statev1.RecordUsageRequest{Tenant: "acme", SessionId: "s", Usage: []*statev1.UsageEntry{tool("a", true, -1)}}, fault.Invalid, "USAGE_INVALID"},
-			{"UsageService/RecordUsage", &statev1.RecordUsageRequest{Tenant: "acme", SessionId: "s", Usage: []*statev1.UsageEntry{custom("t", "", 1)}}, fault.Invalid, "USAGE_INVALID"},
+			{"UsageService/RecordUsage", &statev1.RecordUsageRequest{Tenant: "acme", SessionId: "s", Usage: []*eventv1.UsageEntry{tool("", true, 1)}}, fault.Invalid, "USAGE_INVALID"},
+			{"UsageService/RecordUsage", &statev1.RecordUsageRequest{Tenant: "acme", SessionId: "s", Usage: []*eventv1.UsageEntry{tool("a", true, -1)}}, fault.Invalid, "USAGE_INVALID"},
+			{"UsageService/RecordUsage", &statev1.RecordUsageRequest{Tenant: "acme", SessionId: "s", Usage: []*eventv1.UsageEntry{custom("t", "", 1)}}, fault.Invalid, "USAGE_INVALID"},
 			{"MemoryService/AddMemory", &statev1.AddMemoryRequest{Tenant: "acme", Memory: &statev1.Memory{Text: " "}}, fault.Invalid, "MEMORY_INVALID"},
 			{"MemoryService/AddMemory", &statev1.AddMemoryRequest{Tenant: "acme"}, fault.Invalid, "MEMORY_INVALID"},
 			{"MemoryService/AddMemory", &statev1.AddMemoryRequest{Tenant: "acme", Memory: &statev1.Memory{Text: "x", Metadata: map[string]string{"": "v"}}}, fault.Invalid, "METADATA_INVALID"},

@@ -4,15 +4,15 @@ import (
 	"cmp"
 	"slices"
 
-	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
 // rollUp adds sums up to the rollup of a session (behaviour §13.3). The source of a measurement
 // does not matter.
-func rollUp(sums []store.UsageSum) *statev1.UsageRollup {
-	r := &statev1.UsageRollup{Tokens: &statev1.TokenSums{}, Tools: &statev1.CallSums{}, SubAgents: &statev1.CallSums{}}
+func rollUp(sums []store.UsageSum) *eventv1.UsageRollup {
+	r := &eventv1.UsageRollup{Tokens: &eventv1.TokenSums{}, Tools: &eventv1.CallSums{}, SubAgents: &eventv1.CallSums{}}
 	for _, sum := range sums {
 		switch kindOf(sum.Usage) {
 		case session.UsageTokens:
@@ -33,7 +33,7 @@ func rollUp(sums []store.UsageSum) *statev1.UsageRollup {
 			r.StartedAt = int64(sum.First)
 		}
 	}
-	slices.SortFunc(r.Custom, func(a, b *statev1.CustomUsage) int {
+	slices.SortFunc(r.Custom, func(a, b *eventv1.CustomUsage) int {
 		return cmp.Or(cmp.Compare(a.GetType(), b.GetType()), cmp.Compare(a.GetName(), b.GetName()))
 	})
 	return r
@@ -52,7 +52,7 @@ func entryFor[V any](m *map[string]*V, key string) *V {
 	return value
 }
 
-func addTokens(t *statev1.TokenSums, u session.Usage) {
+func addTokens(t *eventv1.TokenSums, u session.Usage) {
 	t.PromptTokens += u.PromptTokens
 	t.CompletionTokens += u.CompletionTokens
 	t.ReasoningTokens += u.ReasoningTokens
@@ -60,17 +60,17 @@ func addTokens(t *statev1.TokenSums, u session.Usage) {
 	t.TotalTokens += u.TotalTokens
 }
 
-func addCalls(c *statev1.CallSums, sum store.UsageSum) {
+func addCalls(c *eventv1.CallSums, sum store.UsageSum) {
 	c.TotalCalls += sum.Count
 	c.SuccessfulCalls += sum.Success
 	c.FailedCalls += sum.Count - sum.Success
 	c.TotalDurationMs += sum.Usage.DurationMS
 }
 
-func addCustom(r *statev1.UsageRollup, u session.Usage) {
-	i := slices.IndexFunc(r.Custom, func(c *statev1.CustomUsage) bool { return c.GetType() == u.Type && c.GetName() == u.Name })
+func addCustom(r *eventv1.UsageRollup, u session.Usage) {
+	i := slices.IndexFunc(r.Custom, func(c *eventv1.CustomUsage) bool { return c.GetType() == u.Type && c.GetName() == u.Name })
 	if i < 0 {
-		r.Custom = append(r.Custom, &statev1.CustomUsage{Type: u.Type, Name: u.Name, Value: u.Value})
+		r.Custom = append(r.Custom, &eventv1.CustomUsage{Type: u.Type, Name: u.Name, Value: u.Value})
 		return
 	}
 	r.Custom[i].Value += u.Value

@@ -141,7 +141,7 @@ func TestAStepGoesOverTheWireWhole(t *testing.T) {
 		{Part: &eventv1.Part_Reasoning{Reasoning: &eventv1.ReasoningPart{Text: "hm", ProviderData: `{"s":1}`}}},
 		{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: "c1", ToolName: "add", Arguments: `{"a":1}`}}},
 	}}
-	tokens := []*statev1.UsageEntry{{Entry: &statev1.UsageEntry_Tokens{Tokens: &statev1.TokenUsage{Model: "m", PromptTokens: 1, CompletionTokens: 2, ReasoningTokens: 3, CachedTokens: 4, TotalTokens: 5}}, Source: "agent"}}
+	tokens := []*eventv1.UsageEntry{{Entry: &eventv1.UsageEntry_Tokens{Tokens: &eventv1.TokenUsage{Model: "m", PromptTokens: 1, CompletionTokens: 2, ReasoningTokens: 3, CachedTokens: 4, TotalTokens: 5}}, Source: "agent"}}
 	record := &statev1.RecordPlanRequest{Run: ref, Step: 1, Plan: plan, Usage: tokens,
 		Ops: []*statev1.StateOp{{Key: "n", Op: &statev1.StateOp_Replace{Replace: "1"}}, {Key: "asked", Op: &statev1.StateOp_Append{Append: `["x"]`}}}}
 	_, err := b.work.RecordPlan(t.Context(), record)
@@ -153,7 +153,7 @@ func TestAStepGoesOverTheWireWhole(t *testing.T) {
 		Ops: []*statev1.StateOp{
 			{Key: "n", Op: &statev1.StateOp_Replace{Replace: "3"}}, {Key: "log", Op: &statev1.StateOp_Append{Append: `["x"]`}}, {Key: "gone", Op: &statev1.StateOp_Delete{Delete: true}},
 		},
-		Usage: []*statev1.UsageEntry{{Entry: &statev1.UsageEntry_Tool{Tool: &statev1.ToolUsage{ToolName: "add", Success: true, DurationMs: 4}}, Source: "tool"}},
+		Usage: []*eventv1.UsageEntry{{Entry: &eventv1.UsageEntry_Tool{Tool: &eventv1.ToolUsage{ToolName: "add", Success: true, DurationMs: 4}}, Source: "tool"}},
 	}
 	for _, repeated := range []bool{false, true} {
 		answer, err := b.work.RecordResult(t.Context(), &statev1.RecordResultRequest{Run: ref, Step: 1, Result: result})

@@ -134,11 +134,12 @@ func (s *sessionService) newUpdate(r *statev1.UpdateSessionRequest) (session.Upd
 	}
 	if err := cmp.Or(checkOptionalID("user_id", r.GetUserId()),
 		checkOptionalID("organization_id", r.GetOrganizationId()),
+		s.limits.checkTitle(r.GetTitle()),
 		s.limits.checkProperties(r.GetTags().GetTags(), r.GetMetadata().GetPairs(), "")); err != nil {
 		return session.UpdateSession{}, err
 	}
 	command := session.UpdateSession{
-		Key: key, UserID: r.UserId, OrganizationID: r.OrganizationId, ExpectedVersion: r.GetExpectedVersion(), Now: s.clock.millis(),
+		Key: key, Title: r.Title, UserID: r.UserId, OrganizationID: r.OrganizationId, ExpectedVersion: r.GetExpectedVersion(), Now: s.clock.millis(),
 	}
 	if r.GetTags() != nil {
 		tags := r.GetTags().GetTags()

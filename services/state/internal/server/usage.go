@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -46,7 +47,7 @@ func (s *usageService) RecordUsage(ctx context.Context, r *statev1.RecordUsageRe
 }
 
 // kindsIn gives Invalid (QUERY_INVALID).
-func kindsIn(kinds []statev1.UsageKind) ([]session.UsageKind, error) {
+func kindsIn(kinds []eventv1.UsageKind) ([]session.UsageKind, error) {
 	var list []session.UsageKind
 	for _, k := range kinds {
 		kind, known := usageKindIn[k]
@@ -79,7 +80,7 @@ func (s *usageService) ListUsage(ctx context.Context, r *statev1.ListUsageReques
 	page, more := splitPage(rows, limit)
 	answer := &statev1.ListUsageResponse{HasMore: more}
 	for _, e := range page {
-		answer.Entries = append(answer.Entries, &statev1.RecordedUsage{
+		answer.Entries = append(answer.Entries, &eventv1.RecordedUsage{
 			RunId: e.RunID, Step: e.Step, Position: e.Position, RecordedAt: int64(e.At), Entry: usageEntryOut(e.Usage),
 		})
 	}
@@ -143,7 +144,7 @@ func (s *usageService) QueryUsage(ctx context.Context, r *statev1.QueryUsageRequ
 		for n < len(sums) && sums[n].Bucket == begins {
 			n++
 		}
-		answer.Buckets = append(answer.Buckets, &statev1.UsageBucket{BeginsAt: int64(begins), Rollup: rollUp(sums[:n])})
+		answer.Buckets = append(answer.Buckets, &eventv1.UsageBucket{BeginsAt: int64(begins), Rollup: rollUp(sums[:n])})
 		sums = sums[n:]
 	}
 	return answer, nil

@@ -6,34 +6,35 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
-func tool(name string, success bool, ms int64) *statev1.UsageEntry {
-	return &statev1.UsageEntry{Entry: &statev1.UsageEntry_Tool{Tool: &statev1.ToolUsage{ToolName: name, Success: success, DurationMs: ms}}, Source: "tool"}
+func tool(name string, success bool, ms int64) *eventv1.UsageEntry {
+	return &eventv1.UsageEntry{Entry: &eventv1.UsageEntry_Tool{Tool: &eventv1.ToolUsage{ToolName: name, Success: success, DurationMs: ms}}, Source: "tool"}
 }
 
-func subAgent(name string, success bool, ms int64) *statev1.UsageEntry {
-	return &statev1.UsageEntry{Entry: &statev1.UsageEntry_SubAgent{SubAgent: &statev1.ToolUsage{ToolName: name, Success: success, DurationMs: ms}}, Source: "subagent"}
+func subAgent(name string, success bool, ms int64) *eventv1.UsageEntry {
+	return &eventv1.UsageEntry{Entry: &eventv1.UsageEntry_SubAgent{SubAgent: &eventv1.ToolUsage{ToolName: name, Success: success, DurationMs: ms}}, Source: "subagent"}
 }
 
-func custom(kind, name string, value float64) *statev1.UsageEntry {
-	return &statev1.UsageEntry{Entry: &statev1.UsageEntry_Custom{Custom: &statev1.CustomUsage{Type: kind, Name: name, Value: value}}}
+func custom(kind, name string, value float64) *eventv1.UsageEntry {
+	return &eventv1.UsageEntry{Entry: &eventv1.UsageEntry_Custom{Custom: &eventv1.CustomUsage{Type: kind, Name: name, Value: value}}}
 }
 
-func model(name string, prompt, completion int64) *statev1.UsageEntry {
-	return &statev1.UsageEntry{Entry: &statev1.UsageEntry_Tokens{Tokens: &statev1.TokenUsage{
+func model(name string, prompt, completion int64) *eventv1.UsageEntry {
+	return &eventv1.UsageEntry{Entry: &eventv1.UsageEntry_Tokens{Tokens: &eventv1.TokenUsage{
 		Model: name, PromptTokens: prompt, CompletionTokens: completion, ReasoningTokens: 1, CachedTokens: 2, TotalTokens: prompt + completion,
 	}}}
 }
 
-func (b *bench) record(sessionID, runID string, usage ...*statev1.UsageEntry) {
+func (b *bench) record(sessionID, runID string, usage ...*eventv1.UsageEntry) {
 	b.Helper()
 	_, err := b.usage.RecordUsage(b.Context(), &statev1.RecordUsageRequest{Tenant: "acme", SessionId: sessionID, RunId: runID, Usage: usage})
 	b.must(err)
 }
 
-func (b *bench) rollup(sessionID, runID string) *statev1.UsageRollup {
+func (b *bench) rollup(sessionID, runID string) *eventv1.UsageRollup {
 	b.Helper()
 	got, err := b.usage.GetUsageRollup(b.Context(), &statev1.GetUsageRollupRequest{Tenant: "acme", SessionId: sessionID, RunId: runID})
 	b.must(err)
@@ -50,7 +51,7 @@ func TestARollupAddsUpASessionAndItsFamily(t *testing.T) {
 		b.createChild("root", "child")
 		b.createChild("child", "grandchild")
 		commit := step(ref, 1)
-		commit.Usage = []*statev1.UsageEntry{
+		commit.Usage = []*eventv1.UsageEntry{
 			model("big", 10, 5), model("small", 1, 1), model("big", 20, 5), tool("add", true, 3), tool("add", false, 4), tool("mul", true, 1),
 			subAgent("writer", true, 100), custom("money", "usd", 1.5), custom("money", "eur", 1), custom("calls", "http", 2),
 		}
@@ -65,20 +66,20 @@ func TestARollupAddsUpASessionAndItsFamily(t *testing.T) {
 			t.Errorf("got it from %d to %d", got.GetStartedAt(), got.GetLastUpdatedAt())
 		}
 		got.StartedAt, got.LastUpdatedAt = 0, 0
-		want := &statev1.UsageRollup{
-			Tokens: &statev1.TokenSums{PromptTokens: 31, CompletionTokens: 11, ReasoningTokens: 3, CachedTokens: 6, TotalTokens: 42},
-			TokensByModel: map[string]*statev1.TokenSums{
+		want := &eventv1.UsageRollup{
+			Tokens: &eventv1.TokenSums{PromptTokens: 31, CompletionTokens: 11, ReasoningTokens: 3, CachedTokens: 6, TotalTokens: 42},
+			TokensByModel: map[string]*eventv1.TokenSums{
 				"big":   {PromptTokens: 30, CompletionTokens: 10, ReasoningTokens: 2, CachedTokens: 4, TotalTokens: 40},
 				"small": {PromptTokens: 1, CompletionTokens: 1, ReasoningTokens: 1, CachedTokens: 2, TotalTokens: 2},
 			},
-			TokensIncludingSubAgents: &statev1.TokenSums{PromptTokens: 1131, CompletionTokens: 11, ReasoningTokens: 5, CachedTokens: 10, TotalTokens: 1142},
-			Tools:                    &statev1.CallSums{TotalCalls: 3, SuccessfulCalls: 2, FailedCalls: 1, TotalDurationMs: 8},
-			ToolsByName: map[string]*statev1.CallSums{
+			TokensIncludingSubAgents: &eventv1.TokenSums{PromptTokens: 1131, CompletionTokens: 11, ReasoningTokens: 5, CachedTokens: 10, TotalTokens: 1142},
+			Tools:                    &eventv1.CallSums{TotalCalls: 3, SuccessfulCalls: 2, FailedCalls: 1, TotalDurationMs: 8},
+			ToolsByName: map[string]*eventv1.CallSums{
 				"add": {TotalCalls: 2, SuccessfulCalls: 1, FailedCalls: 1, TotalDurationMs: 7}, "mul": {TotalCalls: 1, SuccessfulCalls: 1, TotalDurationMs: 1},
 			},
-			SubAgents:       &statev1.CallSums{TotalCalls: 1, SuccessfulCalls: 1, TotalDurationMs: 100},
-			SubAgentsByType: map[string]*statev1.CallSums{"writer": {TotalCalls: 1, SuccessfulCalls: 1, TotalDurationMs: 100}},
-			Custom:          []*statev1.CustomUsage{{Type: "calls", Name: "http", Value: 2}, {Type: "money", Name: "eur", Value: 1}, {Type: "money", Name: "usd", Value: 2}},
+			SubAgents:       &eventv1.CallSums{TotalCalls: 1, SuccessfulCalls: 1, TotalDurationMs: 100},
+			SubAgentsByType: map[string]*eventv1.CallSums{"writer": {TotalCalls: 1, SuccessfulCalls: 1, TotalDurationMs: 100}},
+			Custom:          []*eventv1.CustomUsage{{Type: "calls", Name: "http", Value: 2}, {Type: "money", Name: "eur", Value: 1}, {Type: "money", Name: "usd", Value: 2}},
 			EntryCount:      11,
 		}
 		if !proto.Equal(got, want) {
@@ -111,7 +112,7 @@ func TestUsageIsListedInItsOrder(t *testing.T) {
 			t.Errorf("got %v", e)
 		}
 		page, err = b.usage.ListUsage(t.Context(), &statev1.ListUsageRequest{Tenant: "acme", SessionId: "s", Offset: 1,
-			Kinds: []statev1.UsageKind{statev1.UsageKind_USAGE_KIND_TOOL, statev1.UsageKind_USAGE_KIND_CUSTOM}})
+			Kinds: []eventv1.UsageKind{eventv1.UsageKind_USAGE_KIND_TOOL, eventv1.UsageKind_USAGE_KIND_CUSTOM}})
 		if err != nil || page.GetHasMore() || len(page.GetEntries()) != 1 || page.GetEntries()[0].GetEntry().GetCustom().GetValue() != 3 || page.GetEntries()[0].GetPosition() != 2 {
 			t.Errorf("got %v, %v; want the custom one", page, err)
 		}
@@ -132,7 +133,7 @@ func TestAQueryAddsUpOverSessionsInBuckets(t *testing.T) {
 		b.record("s2", "", model("small", 2, 0))
 		b.advance(time.Hour)
 		b.record("s2", "", model("big", 4, 0), tool("add", true, 1))
-		ask := func(change func(*statev1.QueryUsageRequest)) []*statev1.UsageBucket {
+		ask := func(change func(*statev1.QueryUsageRequest)) []*eventv1.UsageBucket {
 			r := &statev1.QueryUsageRequest{Tenant: "acme"}
 			change(r)
 			got, err := b.usage.QueryUsage(t.Context(), r)
@@ -155,7 +156,7 @@ func TestAQueryAddsUpOverSessionsInBuckets(t *testing.T) {
 			"models":   {func(r *statev1.QueryUsageRequest) { r.Models = []string{"big"} }, 5},
 			"from":     {func(r *statev1.QueryUsageRequest) { r.RecordedFrom = begins + hour }, 4},
 			"before":   {func(r *statev1.QueryUsageRequest) { r.RecordedBefore = begins + hour }, 3},
-			"kinds":    {func(r *statev1.QueryUsageRequest) { r.Kinds = []statev1.UsageKind{statev1.UsageKind_USAGE_KIND_TOOL} }, 0},
+			"kinds":    {func(r *statev1.QueryUsageRequest) { r.Kinds = []eventv1.UsageKind{eventv1.UsageKind_USAGE_KIND_TOOL} }, 0},
 		} {
 			if got := ask(c.change); len(got) != 1 || got[0].GetBeginsAt() != 0 || got[0].GetRollup().GetTokens().GetTotalTokens() != c.want {
 				t.Errorf("%s: got %v, want %d tokens in one bucket", name, got, c.want)
@@ -174,7 +175,7 @@ func TestTheUsageOfARunThatFinishesOutsideOfAStepIsKept(t *testing.T) {
 		s := b.open("e1", 10)
 		b.start("s")
 		ref := refTo(s.execute())
-		_, err := b.work.FinishRun(t.Context(), &statev1.FinishRunRequest{Run: ref, Outcome: &statev1.Outcome{Status: completed}, Usage: []*statev1.UsageEntry{model("m", 7, 0)}})
+		_, err := b.work.FinishRun(t.Context(), &statev1.FinishRunRequest{Run: ref, Outcome: &statev1.Outcome{Status: completed}, Usage: []*eventv1.UsageEntry{model("m", 7, 0)}})
 		b.must(err)
 		if got := b.rollup("s", ref.GetRunId()); got.GetTokens().GetPromptTokens() != 7 {
 			t.Errorf("got %v, want what was spent", got)

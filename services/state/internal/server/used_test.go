@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite/sqlitetest"
@@ -23,16 +24,16 @@ func TestAClaimCarriesUsedTokensAndARunItsFinishReason(t *testing.T) {
 			t.Errorf("got %v used at a first claim", first.GetUsed())
 		}
 		commit := step(refTo(first), 1)
-		commit.Usage = []*statev1.UsageEntry{model("big", 10, 5), model("small", 1, 1), tool("add", true, 3)}
+		commit.Usage = []*eventv1.UsageEntry{model("big", 10, 5), model("small", 1, 1), tool("add", true, 3)}
 		b.commit(commit)
 		b.record("s", "another run", model("big", 1000, 1000))
-		_, err := b.work.ReleaseRun(t.Context(), &statev1.ReleaseRunRequest{Run: refTo(first), Usage: []*statev1.UsageEntry{model("big", 20, 0)}})
+		_, err := b.work.ReleaseRun(t.Context(), &statev1.ReleaseRunRequest{Run: refTo(first), Usage: []*eventv1.UsageEntry{model("big", 20, 0)}})
 		b.must(err)
 		second := s.execute()
 		checkTokens(t, "at the second claim", second.GetUsed(), 31, 6)
 		_, err = b.work.FinishRun(t.Context(), &statev1.FinishRunRequest{
 			Run: refTo(second), Outcome: &statev1.Outcome{Status: statev1.RunStatus_RUN_STATUS_COMPLETED, FinishReason: "length"},
-			Usage: []*statev1.UsageEntry{model("big", 100, 10)},
+			Usage: []*eventv1.UsageEntry{model("big", 100, 10)},
 		})
 		b.must(err)
 		got, err := b.runs.GetRun(t.Context(), &statev1.GetRunRequest{Tenant: "acme", SessionId: "s", RunId: first.GetRun().GetRunId()})
@@ -43,7 +44,7 @@ func TestAClaimCarriesUsedTokensAndARunItsFinishReason(t *testing.T) {
 	})
 }
 
-func checkTokens(t *testing.T, when string, got *statev1.TokenSums, prompt, completion int64) {
+func checkTokens(t *testing.T, when string, got *eventv1.TokenSums, prompt, completion int64) {
 	t.Helper()
 	if got.GetPromptTokens() != prompt || got.GetCompletionTokens() != completion || got.GetTotalTokens() != prompt+completion {
 		t.Errorf("%s: got %v used, want %d and %d", when, got, prompt, completion)
@@ -101,7 +102,7 @@ func TestAFinishReasonIsShortText(t *testing.T) {
 	for _, reason := range []string{strings.Repeat("x", 65), "a\x00b", "a\nb"} {
 		b.refuses(finish(reason), fault.Invalid, "OUTCOME_INVALID")
 	}
-	_, err := b.work.ReleaseRun(t.Context(), &statev1.ReleaseRunRequest{Run: ref, Usage: []*statev1.UsageEntry{{}}})
+	_, err := b.work.ReleaseRun(t.Context(), &statev1.ReleaseRunRequest{Run: ref, Usage: []*eventv1.UsageEntry{{}}})
 	b.refuses(err, fault.Invalid, "USAGE_INVALID")
 	b.must(finish(strings.Repeat("x", 64)))
 }

@@ -40,7 +40,7 @@ func (c Branch) Decide(views ...*View) ([]*Change, Session, error) {
 		Key: c.Key, AgentType: from.AgentType, RootID: c.SessionID, Status: Paused, Version: 1,
 		MessageCount: min(from.MessageCount, source.Checkpoint.MessageCount),
 		State:        source.CheckpointState, StateVersion: 1, StateBase: 1,
-		UserID: from.UserID, OrganizationID: from.OrganizationID, Tags: from.Tags, Metadata: from.Metadata,
+		UserID: from.UserID, OrganizationID: from.OrganizationID, Title: from.Title, Tags: from.Tags, Metadata: from.Metadata,
 		CreatedAt: c.Now, UpdatedAt: c.Now,
 	}
 	change := &Change{Session: &s, Created: true, NewState: true, Copy: &Copy{From: c.From.SessionID, Messages: s.MessageCount}}

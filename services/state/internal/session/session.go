@@ -65,6 +65,7 @@ type Session struct {
 	UsageCount     int32 // number of usage entries outside of steps
 	UserID         string
 	OrganizationID string
+	Title          string // for people; empty for none
 	Tags           []string
 	Metadata       map[string]string
 	CreatedAt      Millis

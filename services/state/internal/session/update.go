@@ -5,6 +5,7 @@ package session
 // Faults: NotFound (SESSION_NOT_FOUND), Stale (VERSION_STALE).
 type UpdateSession struct {
 	Key
+	Title           *string
 	Tags            *[]string
 	Metadata        *map[string]string
 	UserID          *string
@@ -23,6 +24,7 @@ func (c UpdateSession) Decide(v *View) (*Change, int64, error) {
 		return nil, 0, err
 	}
 	s := v.nextVersion(c.Now)
+	set(&s.Title, c.Title)
 	set(&s.Tags, c.Tags)
 	set(&s.Metadata, c.Metadata)
 	set(&s.UserID, c.UserID)

@@ -37,8 +37,12 @@ const (
 	AgentServiceStartProcedure = "/holdfast.agent.v1.AgentService/Start"
 	// AgentServiceStreamProcedure is the fully-qualified name of the AgentService's Stream RPC.
 	AgentServiceStreamProcedure = "/holdfast.agent.v1.AgentService/Stream"
-	// AgentServiceGetProcedure is the fully-qualified name of the AgentService's Get RPC.
-	AgentServiceGetProcedure = "/holdfast.agent.v1.AgentService/Get"
+	// AgentServiceGetRunProcedure is the fully-qualified name of the AgentService's GetRun RPC.
+	AgentServiceGetRunProcedure = "/holdfast.agent.v1.AgentService/GetRun"
+	// AgentServiceListRunsProcedure is the fully-qualified name of the AgentService's ListRuns RPC.
+	AgentServiceListRunsProcedure = "/holdfast.agent.v1.AgentService/ListRuns"
+	// AgentServiceWaitRunProcedure is the fully-qualified name of the AgentService's WaitRun RPC.
+	AgentServiceWaitRunProcedure = "/holdfast.agent.v1.AgentService/WaitRun"
 	// AgentServiceResumeProcedure is the fully-qualified name of the AgentService's Resume RPC.
 	AgentServiceResumeProcedure = "/holdfast.agent.v1.AgentService/Resume"
 	// AgentServiceCanResumeProcedure is the fully-qualified name of the AgentService's CanResume RPC.
@@ -47,9 +51,49 @@ const (
 	AgentServiceInterruptProcedure = "/holdfast.agent.v1.AgentService/Interrupt"
 	// AgentServiceAbortProcedure is the fully-qualified name of the AgentService's Abort RPC.
 	AgentServiceAbortProcedure = "/holdfast.agent.v1.AgentService/Abort"
+	// AgentServiceGetProcedure is the fully-qualified name of the AgentService's Get RPC.
+	AgentServiceGetProcedure = "/holdfast.agent.v1.AgentService/Get"
+	// AgentServiceGetSessionProcedure is the fully-qualified name of the AgentService's GetSession RPC.
+	AgentServiceGetSessionProcedure = "/holdfast.agent.v1.AgentService/GetSession"
+	// AgentServiceListSessionsProcedure is the fully-qualified name of the AgentService's ListSessions
+	// RPC.
+	AgentServiceListSessionsProcedure = "/holdfast.agent.v1.AgentService/ListSessions"
+	// AgentServiceUpdateSessionProcedure is the fully-qualified name of the AgentService's
+	// UpdateSession RPC.
+	AgentServiceUpdateSessionProcedure = "/holdfast.agent.v1.AgentService/UpdateSession"
+	// AgentServiceDeleteSessionProcedure is the fully-qualified name of the AgentService's
+	// DeleteSession RPC.
+	AgentServiceDeleteSessionProcedure = "/holdfast.agent.v1.AgentService/DeleteSession"
+	// AgentServiceListMessagesProcedure is the fully-qualified name of the AgentService's ListMessages
+	// RPC.
+	AgentServiceListMessagesProcedure = "/holdfast.agent.v1.AgentService/ListMessages"
+	// AgentServiceAppendMessagesProcedure is the fully-qualified name of the AgentService's
+	// AppendMessages RPC.
+	AgentServiceAppendMessagesProcedure = "/holdfast.agent.v1.AgentService/AppendMessages"
+	// AgentServiceTruncateMessagesProcedure is the fully-qualified name of the AgentService's
+	// TruncateMessages RPC.
+	AgentServiceTruncateMessagesProcedure = "/holdfast.agent.v1.AgentService/TruncateMessages"
+	// AgentServiceListCheckpointsProcedure is the fully-qualified name of the AgentService's
+	// ListCheckpoints RPC.
+	AgentServiceListCheckpointsProcedure = "/holdfast.agent.v1.AgentService/ListCheckpoints"
+	// AgentServiceGetCheckpointProcedure is the fully-qualified name of the AgentService's
+	// GetCheckpoint RPC.
+	AgentServiceGetCheckpointProcedure = "/holdfast.agent.v1.AgentService/GetCheckpoint"
+	// AgentServiceBranchProcedure is the fully-qualified name of the AgentService's Branch RPC.
+	AgentServiceBranchProcedure = "/holdfast.agent.v1.AgentService/Branch"
+	// AgentServiceRewindProcedure is the fully-qualified name of the AgentService's Rewind RPC.
+	AgentServiceRewindProcedure = "/holdfast.agent.v1.AgentService/Rewind"
 	// AgentServiceSubmitToolResultProcedure is the fully-qualified name of the AgentService's
 	// SubmitToolResult RPC.
 	AgentServiceSubmitToolResultProcedure = "/holdfast.agent.v1.AgentService/SubmitToolResult"
+	// AgentServiceGetUsageProcedure is the fully-qualified name of the AgentService's GetUsage RPC.
+	AgentServiceGetUsageProcedure = "/holdfast.agent.v1.AgentService/GetUsage"
+	// AgentServiceListUsageProcedure is the fully-qualified name of the AgentService's ListUsage RPC.
+	AgentServiceListUsageProcedure = "/holdfast.agent.v1.AgentService/ListUsage"
+	// AgentServiceQueryUsageProcedure is the fully-qualified name of the AgentService's QueryUsage RPC.
+	AgentServiceQueryUsageProcedure = "/holdfast.agent.v1.AgentService/QueryUsage"
+	// AgentServiceListAgentsProcedure is the fully-qualified name of the AgentService's ListAgents RPC.
+	AgentServiceListAgentsProcedure = "/holdfast.agent.v1.AgentService/ListAgents"
 )
 
 // AgentServiceClient is a client for the holdfast.agent.v1.AgentService service.
@@ -60,8 +104,18 @@ type AgentServiceClient interface {
 	// Stream sends a run's events after the cursor and ends after one terminal frame. A disconnecting
 	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
 	Stream(context.Context, *v1.StreamRequest) (*connect.ServerStreamForClient[v1.StreamResponse], error)
-	// Get returns the current state of a session. NOT_FOUND (SESSION_NOT_FOUND).
-	Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error)
+	// GetRun returns a run with its output. NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND).
+	GetRun(context.Context, *v1.GetRunRequest) (*v1.GetRunResponse, error)
+	// ListRuns returns the runs of a session, newest first, without their outputs. Runs that wait for
+	// the live one come first on the first page, in addition to its limit. NOT_FOUND
+	// (SESSION_NOT_FOUND).
+	ListRuns(context.Context, *v1.ListRunsRequest) (*v1.ListRunsResponse, error)
+	// WaitRun waits until a run has ended or waits for a client, and returns it. If sub-agents or the
+	// answers of clients have continued the run in another one, it waits for that one and returns it.
+	// It changes nothing, so it may be repeated until `done`. It counts as an open stream:
+	// RESOURCE_EXHAUSTED (TOO_MANY_STREAMS). NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND),
+	// INVALID_ARGUMENT (WAIT_INVALID), UNAVAILABLE (GATEWAY_STOPPING): ask again.
+	WaitRun(context.Context, *v1.WaitRunRequest) (*v1.WaitRunResponse, error)
 	// Resume begins a run that continues a stopped session. Reasons: those of
 	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT (RESUME_INVALID) for
 	// fields that the mode does not have.
@@ -75,10 +129,70 @@ type AgentServiceClient interface {
 	Interrupt(context.Context, *v1.InterruptRequest) (*v1.InterruptResponse, error)
 	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(context.Context, *v1.AbortRequest) (*v1.AbortResponse, error)
+	// Get returns the current state of a session in short. NOT_FOUND (SESSION_NOT_FOUND).
+	Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error)
+	// GetSession returns a session with its properties and custom state, its newest run and the runs
+	// that wait for it, its pending calls and its sub-sessions, as of one moment. NOT_FOUND
+	// (SESSION_NOT_FOUND).
+	GetSession(context.Context, *v1.GetSessionRequest) (*v1.GetSessionResponse, error)
+	// ListSessions returns sessions of the tenant, newest first, without their custom states and
+	// outputs. A session must meet all conditions. Each condition uses an index. INVALID_ARGUMENT:
+	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, STATUS_INVALID, TAGS_INVALID, METADATA_INVALID.
+	ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error)
+	// UpdateSession changes the fields of the request that are set. A repetition changes nothing but
+	// the version. NOT_FOUND (SESSION_NOT_FOUND), ABORTED (VERSION_STALE; metadata currentVersion),
+	// INVALID_ARGUMENT: TITLE_INVALID, ID_INVALID, TAGS_INVALID, METADATA_INVALID.
+	UpdateSession(context.Context, *v1.UpdateSessionRequest) (*v1.UpdateSessionResponse, error)
+	// DeleteSession deletes a session and all sessions below it, with their messages, checkpoints,
+	// calls and usage. Live runs lose their session and end. A repetition is NOT_FOUND
+	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
+	// configured number; delete its branches first.
+	DeleteSession(context.Context, *v1.DeleteSessionRequest) (*v1.DeleteSessionResponse, error)
+	// ListMessages returns the messages of a session as stored, in the order of the conversation.
+	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
+	ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error)
+	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
+	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND), FAILED_PRECONDITION
+	// (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	AppendMessages(context.Context, *v1.AppendMessagesRequest) (*v1.AppendMessagesResponse, error)
+	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
+	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
+	// INVALID_ARGUMENT (COUNT_INVALID): the session has fewer messages. NOT_FOUND (SESSION_NOT_FOUND).
+	TruncateMessages(context.Context, *v1.TruncateMessagesRequest) (*v1.TruncateMessagesResponse, error)
+	// ListCheckpoints returns the checkpoints of a session, newest first, without their custom states.
+	// NOT_FOUND (SESSION_NOT_FOUND).
+	ListCheckpoints(context.Context, *v1.ListCheckpointsRequest) (*v1.ListCheckpointsResponse, error)
+	// GetCheckpoint returns a checkpoint with its custom state; the newest one for an empty id.
+	// NOT_FOUND (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND).
+	GetCheckpoint(context.Context, *v1.GetCheckpointRequest) (*v1.GetCheckpointResponse, error)
+	// Branch creates a session from a checkpoint, with its messages and custom state, and the user,
+	// organization, tags and metadata of the source. The source does not change, and no run begins;
+	// see Resume for both at once. NOT_FOUND (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND),
+	// FAILED_PRECONDITION (SESSION_EXISTS): also for a repetition with an id. Without an id, a
+	// repetition creates another session.
+	Branch(context.Context, *v1.BranchRequest) (*v1.BranchResponse, error)
+	// Rewind restores the messages and the custom state of a checkpoint. The session is `paused` then
+	// and waits for nothing; calls of later steps are deleted. A repetition changes nothing but the
+	// version. NOT_FOUND (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND), FAILED_PRECONDITION
+	// (SESSION_BUSY) while a run is live.
+	Rewind(context.Context, *v1.RewindRequest) (*v1.RewindResponse, error)
 	// SubmitToolResult answers a waiting call: the result of a client tool, or the decision on an
 	// approval. It is idempotent, and the first answer is final. The last missing answer continues
 	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
 	SubmitToolResult(context.Context, *v1.SubmitToolResultRequest) (*v1.SubmitToolResultResponse, error)
+	// GetUsage adds up the usage of a session or of one of its runs, and the tokens of the session
+	// with all sessions below it. NOT_FOUND (SESSION_NOT_FOUND). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE):
+	// more sums than the configured number.
+	GetUsage(context.Context, *v1.GetUsageRequest) (*v1.GetUsageResponse, error)
+	// ListUsage returns the measurements of a session in the order of recording. NOT_FOUND
+	// (SESSION_NOT_FOUND).
+	ListUsage(context.Context, *v1.ListUsageRequest) (*v1.ListUsageResponse, error)
+	// QueryUsage adds up usage over sessions of the tenant, in buckets of time. INVALID_ARGUMENT
+	// (QUERY_INVALID). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE): the range or the bucket gives more than
+	// the configured number of sums.
+	QueryUsage(context.Context, *v1.QueryUsageRequest) (*v1.QueryUsageResponse, error)
+	// ListAgents returns all agents that executors have announced.
+	ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error)
 }
 
 // NewAgentServiceClient constructs a client for the holdfast.agent.v1.AgentService service. By
@@ -104,10 +218,22 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("Stream")),
 			connect.WithClientOptions(opts...),
 		),
-		get: connect.NewClient[v1.GetRequest, v1.GetResponse](
+		getRun: connect.NewClient[v1.GetRunRequest, v1.GetRunResponse](
 			httpClient,
-			baseURL+AgentServiceGetProcedure,
-			connect.WithSchema(agentServiceMethods.ByName("Get")),
+			baseURL+AgentServiceGetRunProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("GetRun")),
+			connect.WithClientOptions(opts...),
+		),
+		listRuns: connect.NewClient[v1.ListRunsRequest, v1.ListRunsResponse](
+			httpClient,
+			baseURL+AgentServiceListRunsProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ListRuns")),
+			connect.WithClientOptions(opts...),
+		),
+		waitRun: connect.NewClient[v1.WaitRunRequest, v1.WaitRunResponse](
+			httpClient,
+			baseURL+AgentServiceWaitRunProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("WaitRun")),
 			connect.WithClientOptions(opts...),
 		),
 		resume: connect.NewClient[v1.ResumeRequest, v1.ResumeResponse](
@@ -134,10 +260,106 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("Abort")),
 			connect.WithClientOptions(opts...),
 		),
+		get: connect.NewClient[v1.GetRequest, v1.GetResponse](
+			httpClient,
+			baseURL+AgentServiceGetProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("Get")),
+			connect.WithClientOptions(opts...),
+		),
+		getSession: connect.NewClient[v1.GetSessionRequest, v1.GetSessionResponse](
+			httpClient,
+			baseURL+AgentServiceGetSessionProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("GetSession")),
+			connect.WithClientOptions(opts...),
+		),
+		listSessions: connect.NewClient[v1.ListSessionsRequest, v1.ListSessionsResponse](
+			httpClient,
+			baseURL+AgentServiceListSessionsProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ListSessions")),
+			connect.WithClientOptions(opts...),
+		),
+		updateSession: connect.NewClient[v1.UpdateSessionRequest, v1.UpdateSessionResponse](
+			httpClient,
+			baseURL+AgentServiceUpdateSessionProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("UpdateSession")),
+			connect.WithClientOptions(opts...),
+		),
+		deleteSession: connect.NewClient[v1.DeleteSessionRequest, v1.DeleteSessionResponse](
+			httpClient,
+			baseURL+AgentServiceDeleteSessionProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("DeleteSession")),
+			connect.WithClientOptions(opts...),
+		),
+		listMessages: connect.NewClient[v1.ListMessagesRequest, v1.ListMessagesResponse](
+			httpClient,
+			baseURL+AgentServiceListMessagesProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ListMessages")),
+			connect.WithClientOptions(opts...),
+		),
+		appendMessages: connect.NewClient[v1.AppendMessagesRequest, v1.AppendMessagesResponse](
+			httpClient,
+			baseURL+AgentServiceAppendMessagesProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("AppendMessages")),
+			connect.WithClientOptions(opts...),
+		),
+		truncateMessages: connect.NewClient[v1.TruncateMessagesRequest, v1.TruncateMessagesResponse](
+			httpClient,
+			baseURL+AgentServiceTruncateMessagesProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("TruncateMessages")),
+			connect.WithClientOptions(opts...),
+		),
+		listCheckpoints: connect.NewClient[v1.ListCheckpointsRequest, v1.ListCheckpointsResponse](
+			httpClient,
+			baseURL+AgentServiceListCheckpointsProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ListCheckpoints")),
+			connect.WithClientOptions(opts...),
+		),
+		getCheckpoint: connect.NewClient[v1.GetCheckpointRequest, v1.GetCheckpointResponse](
+			httpClient,
+			baseURL+AgentServiceGetCheckpointProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("GetCheckpoint")),
+			connect.WithClientOptions(opts...),
+		),
+		branch: connect.NewClient[v1.BranchRequest, v1.BranchResponse](
+			httpClient,
+			baseURL+AgentServiceBranchProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("Branch")),
+			connect.WithClientOptions(opts...),
+		),
+		rewind: connect.NewClient[v1.RewindRequest, v1.RewindResponse](
+			httpClient,
+			baseURL+AgentServiceRewindProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("Rewind")),
+			connect.WithClientOptions(opts...),
+		),
 		submitToolResult: connect.NewClient[v1.SubmitToolResultRequest, v1.SubmitToolResultResponse](
 			httpClient,
 			baseURL+AgentServiceSubmitToolResultProcedure,
 			connect.WithSchema(agentServiceMethods.ByName("SubmitToolResult")),
+			connect.WithClientOptions(opts...),
+		),
+		getUsage: connect.NewClient[v1.GetUsageRequest, v1.GetUsageResponse](
+			httpClient,
+			baseURL+AgentServiceGetUsageProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("GetUsage")),
+			connect.WithClientOptions(opts...),
+		),
+		listUsage: connect.NewClient[v1.ListUsageRequest, v1.ListUsageResponse](
+			httpClient,
+			baseURL+AgentServiceListUsageProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ListUsage")),
+			connect.WithClientOptions(opts...),
+		),
+		queryUsage: connect.NewClient[v1.QueryUsageRequest, v1.QueryUsageResponse](
+			httpClient,
+			baseURL+AgentServiceQueryUsageProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("QueryUsage")),
+			connect.WithClientOptions(opts...),
+		),
+		listAgents: connect.NewClient[v1.ListAgentsRequest, v1.ListAgentsResponse](
+			httpClient,
+			baseURL+AgentServiceListAgentsProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ListAgents")),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -147,12 +369,30 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 type agentServiceClient struct {
 	start            *connect.Client[v1.StartRequest, v1.StartResponse]
 	stream           *connect.Client[v1.StreamRequest, v1.StreamResponse]
-	get              *connect.Client[v1.GetRequest, v1.GetResponse]
+	getRun           *connect.Client[v1.GetRunRequest, v1.GetRunResponse]
+	listRuns         *connect.Client[v1.ListRunsRequest, v1.ListRunsResponse]
+	waitRun          *connect.Client[v1.WaitRunRequest, v1.WaitRunResponse]
 	resume           *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
 	canResume        *connect.Client[v1.CanResumeRequest, v1.CanResumeResponse]
 	interrupt        *connect.Client[v1.InterruptRequest, v1.InterruptResponse]
 	abort            *connect.Client[v1.AbortRequest, v1.AbortResponse]
+	get              *connect.Client[v1.GetRequest, v1.GetResponse]
+	getSession       *connect.Client[v1.GetSessionRequest, v1.GetSessionResponse]
+	listSessions     *connect.Client[v1.ListSessionsRequest, v1.ListSessionsResponse]
+	updateSession    *connect.Client[v1.UpdateSessionRequest, v1.UpdateSessionResponse]
+	deleteSession    *connect.Client[v1.DeleteSessionRequest, v1.DeleteSessionResponse]
+	listMessages     *connect.Client[v1.ListMessagesRequest, v1.ListMessagesResponse]
+	appendMessages   *connect.Client[v1.AppendMessagesRequest, v1.AppendMessagesResponse]
+	truncateMessages *connect.Client[v1.TruncateMessagesRequest, v1.TruncateMessagesResponse]
+	listCheckpoints  *connect.Client[v1.ListCheckpointsRequest, v1.ListCheckpointsResponse]
+	getCheckpoint    *connect.Client[v1.GetCheckpointRequest, v1.GetCheckpointResponse]
+	branch           *connect.Client[v1.BranchRequest, v1.BranchResponse]
+	rewind           *connect.Client[v1.RewindRequest, v1.RewindResponse]
 	submitToolResult *connect.Client[v1.SubmitToolResultRequest, v1.SubmitToolResultResponse]
+	getUsage         *connect.Client[v1.GetUsageRequest, v1.GetUsageResponse]
+	listUsage        *connect.Client[v1.ListUsageRequest, v1.ListUsageResponse]
+	queryUsage       *connect.Client[v1.QueryUsageRequest, v1.QueryUsageResponse]
+	listAgents       *connect.Client[v1.ListAgentsRequest, v1.ListAgentsResponse]
 }
 
 // Start calls holdfast.agent.v1.AgentService.Start.
@@ -169,9 +409,27 @@ func (c *agentServiceClient) Stream(ctx context.Context, req *v1.StreamRequest) 
 	return c.stream.CallServerStream(ctx, connect.NewRequest(req))
 }
 
-// Get calls holdfast.agent.v1.AgentService.Get.
-func (c *agentServiceClient) Get(ctx context.Context, req *v1.GetRequest) (*v1.GetResponse, error) {
-	response, err := c.get.CallUnary(ctx, connect.NewRequest(req))
+// GetRun calls holdfast.agent.v1.AgentService.GetRun.
+func (c *agentServiceClient) GetRun(ctx context.Context, req *v1.GetRunRequest) (*v1.GetRunResponse, error) {
+	response, err := c.getRun.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListRuns calls holdfast.agent.v1.AgentService.ListRuns.
+func (c *agentServiceClient) ListRuns(ctx context.Context, req *v1.ListRunsRequest) (*v1.ListRunsResponse, error) {
+	response, err := c.listRuns.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// WaitRun calls holdfast.agent.v1.AgentService.WaitRun.
+func (c *agentServiceClient) WaitRun(ctx context.Context, req *v1.WaitRunRequest) (*v1.WaitRunResponse, error) {
+	response, err := c.waitRun.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -214,9 +472,153 @@ func (c *agentServiceClient) Abort(ctx context.Context, req *v1.AbortRequest) (*
 	return nil, err
 }
 
+// Get calls holdfast.agent.v1.AgentService.Get.
+func (c *agentServiceClient) Get(ctx context.Context, req *v1.GetRequest) (*v1.GetResponse, error) {
+	response, err := c.get.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetSession calls holdfast.agent.v1.AgentService.GetSession.
+func (c *agentServiceClient) GetSession(ctx context.Context, req *v1.GetSessionRequest) (*v1.GetSessionResponse, error) {
+	response, err := c.getSession.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListSessions calls holdfast.agent.v1.AgentService.ListSessions.
+func (c *agentServiceClient) ListSessions(ctx context.Context, req *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error) {
+	response, err := c.listSessions.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// UpdateSession calls holdfast.agent.v1.AgentService.UpdateSession.
+func (c *agentServiceClient) UpdateSession(ctx context.Context, req *v1.UpdateSessionRequest) (*v1.UpdateSessionResponse, error) {
+	response, err := c.updateSession.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeleteSession calls holdfast.agent.v1.AgentService.DeleteSession.
+func (c *agentServiceClient) DeleteSession(ctx context.Context, req *v1.DeleteSessionRequest) (*v1.DeleteSessionResponse, error) {
+	response, err := c.deleteSession.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListMessages calls holdfast.agent.v1.AgentService.ListMessages.
+func (c *agentServiceClient) ListMessages(ctx context.Context, req *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error) {
+	response, err := c.listMessages.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// AppendMessages calls holdfast.agent.v1.AgentService.AppendMessages.
+func (c *agentServiceClient) AppendMessages(ctx context.Context, req *v1.AppendMessagesRequest) (*v1.AppendMessagesResponse, error) {
+	response, err := c.appendMessages.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// TruncateMessages calls holdfast.agent.v1.AgentService.TruncateMessages.
+func (c *agentServiceClient) TruncateMessages(ctx context.Context, req *v1.TruncateMessagesRequest) (*v1.TruncateMessagesResponse, error) {
+	response, err := c.truncateMessages.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListCheckpoints calls holdfast.agent.v1.AgentService.ListCheckpoints.
+func (c *agentServiceClient) ListCheckpoints(ctx context.Context, req *v1.ListCheckpointsRequest) (*v1.ListCheckpointsResponse, error) {
+	response, err := c.listCheckpoints.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetCheckpoint calls holdfast.agent.v1.AgentService.GetCheckpoint.
+func (c *agentServiceClient) GetCheckpoint(ctx context.Context, req *v1.GetCheckpointRequest) (*v1.GetCheckpointResponse, error) {
+	response, err := c.getCheckpoint.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Branch calls holdfast.agent.v1.AgentService.Branch.
+func (c *agentServiceClient) Branch(ctx context.Context, req *v1.BranchRequest) (*v1.BranchResponse, error) {
+	response, err := c.branch.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Rewind calls holdfast.agent.v1.AgentService.Rewind.
+func (c *agentServiceClient) Rewind(ctx context.Context, req *v1.RewindRequest) (*v1.RewindResponse, error) {
+	response, err := c.rewind.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // SubmitToolResult calls holdfast.agent.v1.AgentService.SubmitToolResult.
 func (c *agentServiceClient) SubmitToolResult(ctx context.Context, req *v1.SubmitToolResultRequest) (*v1.SubmitToolResultResponse, error) {
 	response, err := c.submitToolResult.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetUsage calls holdfast.agent.v1.AgentService.GetUsage.
+func (c *agentServiceClient) GetUsage(ctx context.Context, req *v1.GetUsageRequest) (*v1.GetUsageResponse, error) {
+	response, err := c.getUsage.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListUsage calls holdfast.agent.v1.AgentService.ListUsage.
+func (c *agentServiceClient) ListUsage(ctx context.Context, req *v1.ListUsageRequest) (*v1.ListUsageResponse, error) {
+	response, err := c.listUsage.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// QueryUsage calls holdfast.agent.v1.AgentService.QueryUsage.
+func (c *agentServiceClient) QueryUsage(ctx context.Context, req *v1.QueryUsageRequest) (*v1.QueryUsageResponse, error) {
+	response, err := c.queryUsage.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListAgents calls holdfast.agent.v1.AgentService.ListAgents.
+func (c *agentServiceClient) ListAgents(ctx context.Context, req *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error) {
+	response, err := c.listAgents.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -231,8 +633,18 @@ type AgentServiceHandler interface {
 	// Stream sends a run's events after the cursor and ends after one terminal frame. A disconnecting
 	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
 	Stream(context.Context, *v1.StreamRequest, *connect.ServerStream[v1.StreamResponse]) error
-	// Get returns the current state of a session. NOT_FOUND (SESSION_NOT_FOUND).
-	Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error)
+	// GetRun returns a run with its output. NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND).
+	GetRun(context.Context, *v1.GetRunRequest) (*v1.GetRunResponse, error)
+	// ListRuns returns the runs of a session, newest first, without their outputs. Runs that wait for
+	// the live one come first on the first page, in addition to its limit. NOT_FOUND
+	// (SESSION_NOT_FOUND).
+	ListRuns(context.Context, *v1.ListRunsRequest) (*v1.ListRunsResponse, error)
+	// WaitRun waits until a run has ended or waits for a client, and returns it. If sub-agents or the
+	// answers of clients have continued the run in another one, it waits for that one and returns it.
+	// It changes nothing, so it may be repeated until `done`. It counts as an open stream:
+	// RESOURCE_EXHAUSTED (TOO_MANY_STREAMS). NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND),
+	// INVALID_ARGUMENT (WAIT_INVALID), UNAVAILABLE (GATEWAY_STOPPING): ask again.
+	WaitRun(context.Context, *v1.WaitRunRequest) (*v1.WaitRunResponse, error)
 	// Resume begins a run that continues a stopped session. Reasons: those of
 	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT (RESUME_INVALID) for
 	// fields that the mode does not have.
@@ -246,10 +658,70 @@ type AgentServiceHandler interface {
 	Interrupt(context.Context, *v1.InterruptRequest) (*v1.InterruptResponse, error)
 	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(context.Context, *v1.AbortRequest) (*v1.AbortResponse, error)
+	// Get returns the current state of a session in short. NOT_FOUND (SESSION_NOT_FOUND).
+	Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error)
+	// GetSession returns a session with its properties and custom state, its newest run and the runs
+	// that wait for it, its pending calls and its sub-sessions, as of one moment. NOT_FOUND
+	// (SESSION_NOT_FOUND).
+	GetSession(context.Context, *v1.GetSessionRequest) (*v1.GetSessionResponse, error)
+	// ListSessions returns sessions of the tenant, newest first, without their custom states and
+	// outputs. A session must meet all conditions. Each condition uses an index. INVALID_ARGUMENT:
+	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, STATUS_INVALID, TAGS_INVALID, METADATA_INVALID.
+	ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error)
+	// UpdateSession changes the fields of the request that are set. A repetition changes nothing but
+	// the version. NOT_FOUND (SESSION_NOT_FOUND), ABORTED (VERSION_STALE; metadata currentVersion),
+	// INVALID_ARGUMENT: TITLE_INVALID, ID_INVALID, TAGS_INVALID, METADATA_INVALID.
+	UpdateSession(context.Context, *v1.UpdateSessionRequest) (*v1.UpdateSessionResponse, error)
+	// DeleteSession deletes a session and all sessions below it, with their messages, checkpoints,
+	// calls and usage. Live runs lose their session and end. A repetition is NOT_FOUND
+	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
+	// configured number; delete its branches first.
+	DeleteSession(context.Context, *v1.DeleteSessionRequest) (*v1.DeleteSessionResponse, error)
+	// ListMessages returns the messages of a session as stored, in the order of the conversation.
+	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
+	ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error)
+	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
+	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND), FAILED_PRECONDITION
+	// (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	AppendMessages(context.Context, *v1.AppendMessagesRequest) (*v1.AppendMessagesResponse, error)
+	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
+	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
+	// INVALID_ARGUMENT (COUNT_INVALID): the session has fewer messages. NOT_FOUND (SESSION_NOT_FOUND).
+	TruncateMessages(context.Context, *v1.TruncateMessagesRequest) (*v1.TruncateMessagesResponse, error)
+	// ListCheckpoints returns the checkpoints of a session, newest first, without their custom states.
+	// NOT_FOUND (SESSION_NOT_FOUND).
+	ListCheckpoints(context.Context, *v1.ListCheckpointsRequest) (*v1.ListCheckpointsResponse, error)
+	// GetCheckpoint returns a checkpoint with its custom state; the newest one for an empty id.
+	// NOT_FOUND (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND).
+	GetCheckpoint(context.Context, *v1.GetCheckpointRequest) (*v1.GetCheckpointResponse, error)
+	// Branch creates a session from a checkpoint, with its messages and custom state, and the user,
+	// organization, tags and metadata of the source. The source does not change, and no run begins;
+	// see Resume for both at once. NOT_FOUND (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND),
+	// FAILED_PRECONDITION (SESSION_EXISTS): also for a repetition with an id. Without an id, a
+	// repetition creates another session.
+	Branch(context.Context, *v1.BranchRequest) (*v1.BranchResponse, error)
+	// Rewind restores the messages and the custom state of a checkpoint. The session is `paused` then
+	// and waits for nothing; calls of later steps are deleted. A repetition changes nothing but the
+	// version. NOT_FOUND (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND), FAILED_PRECONDITION
+	// (SESSION_BUSY) while a run is live.
+	Rewind(context.Context, *v1.RewindRequest) (*v1.RewindResponse, error)
 	// SubmitToolResult answers a waiting call: the result of a client tool, or the decision on an
 	// approval. It is idempotent, and the first answer is final. The last missing answer continues
 	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
 	SubmitToolResult(context.Context, *v1.SubmitToolResultRequest) (*v1.SubmitToolResultResponse, error)
+	// GetUsage adds up the usage of a session or of one of its runs, and the tokens of the session
+	// with all sessions below it. NOT_FOUND (SESSION_NOT_FOUND). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE):
+	// more sums than the configured number.
+	GetUsage(context.Context, *v1.GetUsageRequest) (*v1.GetUsageResponse, error)
+	// ListUsage returns the measurements of a session in the order of recording. NOT_FOUND
+	// (SESSION_NOT_FOUND).
+	ListUsage(context.Context, *v1.ListUsageRequest) (*v1.ListUsageResponse, error)
+	// QueryUsage adds up usage over sessions of the tenant, in buckets of time. INVALID_ARGUMENT
+	// (QUERY_INVALID). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE): the range or the bucket gives more than
+	// the configured number of sums.
+	QueryUsage(context.Context, *v1.QueryUsageRequest) (*v1.QueryUsageResponse, error)
+	// ListAgents returns all agents that executors have announced.
+	ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error)
 }
 
 // NewAgentServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -271,10 +743,22 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("Stream")),
 		connect.WithHandlerOptions(opts...),
 	)
-	agentServiceGetHandler := connect.NewUnaryHandlerSimple(
-		AgentServiceGetProcedure,
-		svc.Get,
-		connect.WithSchema(agentServiceMethods.ByName("Get")),
+	agentServiceGetRunHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceGetRunProcedure,
+		svc.GetRun,
+		connect.WithSchema(agentServiceMethods.ByName("GetRun")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceListRunsHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceListRunsProcedure,
+		svc.ListRuns,
+		connect.WithSchema(agentServiceMethods.ByName("ListRuns")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceWaitRunHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceWaitRunProcedure,
+		svc.WaitRun,
+		connect.WithSchema(agentServiceMethods.ByName("WaitRun")),
 		connect.WithHandlerOptions(opts...),
 	)
 	agentServiceResumeHandler := connect.NewUnaryHandlerSimple(
@@ -301,10 +785,106 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("Abort")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceGetHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceGetProcedure,
+		svc.Get,
+		connect.WithSchema(agentServiceMethods.ByName("Get")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceGetSessionHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceGetSessionProcedure,
+		svc.GetSession,
+		connect.WithSchema(agentServiceMethods.ByName("GetSession")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceListSessionsHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceListSessionsProcedure,
+		svc.ListSessions,
+		connect.WithSchema(agentServiceMethods.ByName("ListSessions")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceUpdateSessionHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceUpdateSessionProcedure,
+		svc.UpdateSession,
+		connect.WithSchema(agentServiceMethods.ByName("UpdateSession")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceDeleteSessionHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceDeleteSessionProcedure,
+		svc.DeleteSession,
+		connect.WithSchema(agentServiceMethods.ByName("DeleteSession")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceListMessagesHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceListMessagesProcedure,
+		svc.ListMessages,
+		connect.WithSchema(agentServiceMethods.ByName("ListMessages")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceAppendMessagesHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceAppendMessagesProcedure,
+		svc.AppendMessages,
+		connect.WithSchema(agentServiceMethods.ByName("AppendMessages")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceTruncateMessagesHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceTruncateMessagesProcedure,
+		svc.TruncateMessages,
+		connect.WithSchema(agentServiceMethods.ByName("TruncateMessages")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceListCheckpointsHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceListCheckpointsProcedure,
+		svc.ListCheckpoints,
+		connect.WithSchema(agentServiceMethods.ByName("ListCheckpoints")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceGetCheckpointHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceGetCheckpointProcedure,
+		svc.GetCheckpoint,
+		connect.WithSchema(agentServiceMethods.ByName("GetCheckpoint")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceBranchHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceBranchProcedure,
+		svc.Branch,
+		connect.WithSchema(agentServiceMethods.ByName("Branch")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceRewindHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceRewindProcedure,
+		svc.Rewind,
+		connect.WithSchema(agentServiceMethods.ByName("Rewind")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceSubmitToolResultHandler := connect.NewUnaryHandlerSimple(
 		AgentServiceSubmitToolResultProcedure,
 		svc.SubmitToolResult,
 		connect.WithSchema(agentServiceMethods.ByName("SubmitToolResult")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceGetUsageHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceGetUsageProcedure,
+		svc.GetUsage,
+		connect.WithSchema(agentServiceMethods.ByName("GetUsage")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceListUsageHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceListUsageProcedure,
+		svc.ListUsage,
+		connect.WithSchema(agentServiceMethods.ByName("ListUsage")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceQueryUsageHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceQueryUsageProcedure,
+		svc.QueryUsage,
+		connect.WithSchema(agentServiceMethods.ByName("QueryUsage")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceListAgentsHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceListAgentsProcedure,
+		svc.ListAgents,
+		connect.WithSchema(agentServiceMethods.ByName("ListAgents")),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/holdfast.agent.v1.AgentService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -313,8 +893,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceStartHandler.ServeHTTP(w, r)
 		case AgentServiceStreamProcedure:
 			agentServiceStreamHandler.ServeHTTP(w, r)
-		case AgentServiceGetProcedure:
-			agentServiceGetHandler.ServeHTTP(w, r)
+		case AgentServiceGetRunProcedure:
+			agentServiceGetRunHandler.ServeHTTP(w, r)
+		case AgentServiceListRunsProcedure:
+			agentServiceListRunsHandler.ServeHTTP(w, r)
+		case AgentServiceWaitRunProcedure:
+			agentServiceWaitRunHandler.ServeHTTP(w, r)
 		case AgentServiceResumeProcedure:
 			agentServiceResumeHandler.ServeHTTP(w, r)
 		case AgentServiceCanResumeProcedure:
@@ -323,8 +907,40 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceInterruptHandler.ServeHTTP(w, r)
 		case AgentServiceAbortProcedure:
 			agentServiceAbortHandler.ServeHTTP(w, r)
+		case AgentServiceGetProcedure:
+			agentServiceGetHandler.ServeHTTP(w, r)
+		case AgentServiceGetSessionProcedure:
+			agentServiceGetSessionHandler.ServeHTTP(w, r)
+		case AgentServiceListSessionsProcedure:
+			agentServiceListSessionsHandler.ServeHTTP(w, r)
+		case AgentServiceUpdateSessionProcedure:
+			agentServiceUpdateSessionHandler.ServeHTTP(w, r)
+		case AgentServiceDeleteSessionProcedure:
+			agentServiceDeleteSessionHandler.ServeHTTP(w, r)
+		case AgentServiceListMessagesProcedure:
+			agentServiceListMessagesHandler.ServeHTTP(w, r)
+		case AgentServiceAppendMessagesProcedure:
+			agentServiceAppendMessagesHandler.ServeHTTP(w, r)
+		case AgentServiceTruncateMessagesProcedure:
+			agentServiceTruncateMessagesHandler.ServeHTTP(w, r)
+		case AgentServiceListCheckpointsProcedure:
+			agentServiceListCheckpointsHandler.ServeHTTP(w, r)
+		case AgentServiceGetCheckpointProcedure:
+			agentServiceGetCheckpointHandler.ServeHTTP(w, r)
+		case AgentServiceBranchProcedure:
+			agentServiceBranchHandler.ServeHTTP(w, r)
+		case AgentServiceRewindProcedure:
+			agentServiceRewindHandler.ServeHTTP(w, r)
 		case AgentServiceSubmitToolResultProcedure:
 			agentServiceSubmitToolResultHandler.ServeHTTP(w, r)
+		case AgentServiceGetUsageProcedure:
+			agentServiceGetUsageHandler.ServeHTTP(w, r)
+		case AgentServiceListUsageProcedure:
+			agentServiceListUsageHandler.ServeHTTP(w, r)
+		case AgentServiceQueryUsageProcedure:
+			agentServiceQueryUsageHandler.ServeHTTP(w, r)
+		case AgentServiceListAgentsProcedure:
+			agentServiceListAgentsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -342,8 +958,16 @@ func (UnimplementedAgentServiceHandler) Stream(context.Context, *v1.StreamReques
 	return connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.Stream is not implemented"))
 }
 
-func (UnimplementedAgentServiceHandler) Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.Get is not implemented"))
+func (UnimplementedAgentServiceHandler) GetRun(context.Context, *v1.GetRunRequest) (*v1.GetRunResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.GetRun is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ListRuns(context.Context, *v1.ListRunsRequest) (*v1.ListRunsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.ListRuns is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) WaitRun(context.Context, *v1.WaitRunRequest) (*v1.WaitRunResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.WaitRun is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error) {
@@ -362,6 +986,70 @@ func (UnimplementedAgentServiceHandler) Abort(context.Context, *v1.AbortRequest)
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.Abort is not implemented"))
 }
 
+func (UnimplementedAgentServiceHandler) Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.Get is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) GetSession(context.Context, *v1.GetSessionRequest) (*v1.GetSessionResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.GetSession is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.ListSessions is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) UpdateSession(context.Context, *v1.UpdateSessionRequest) (*v1.UpdateSessionResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.UpdateSession is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) DeleteSession(context.Context, *v1.DeleteSessionRequest) (*v1.DeleteSessionResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.DeleteSession is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.ListMessages is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) AppendMessages(context.Context, *v1.AppendMessagesRequest) (*v1.AppendMessagesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.AppendMessages is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) TruncateMessages(context.Context, *v1.TruncateMessagesRequest) (*v1.TruncateMessagesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.TruncateMessages is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ListCheckpoints(context.Context, *v1.ListCheckpointsRequest) (*v1.ListCheckpointsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.ListCheckpoints is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) GetCheckpoint(context.Context, *v1.GetCheckpointRequest) (*v1.GetCheckpointResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.GetCheckpoint is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) Branch(context.Context, *v1.BranchRequest) (*v1.BranchResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.Branch is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) Rewind(context.Context, *v1.RewindRequest) (*v1.RewindResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.Rewind is not implemented"))
+}
+
 func (UnimplementedAgentServiceHandler) SubmitToolResult(context.Context, *v1.SubmitToolResultRequest) (*v1.SubmitToolResultResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.SubmitToolResult is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) GetUsage(context.Context, *v1.GetUsageRequest) (*v1.GetUsageResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.GetUsage is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ListUsage(context.Context, *v1.ListUsageRequest) (*v1.ListUsageResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.ListUsage is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) QueryUsage(context.Context, *v1.QueryUsageRequest) (*v1.QueryUsageResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.QueryUsage is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.ListAgents is not implemented"))
 }

@@ -65,7 +65,7 @@ var lifecycle = []suiteCase{
 		c.UserID, c.Tags, c.Metadata = "u", []string{"a"}, map[string]string{"k": "v"}
 		want := h.create(c)
 		h.now++
-		user, org, expires := "u2", "org", h.now+9
+		user, org, title, expires := "u2", "org", "A title", h.now+9
 		for _, change := range []struct {
 			command session.UpdateSession
 			effect  func()
@@ -76,6 +76,7 @@ var lifecycle = []suiteCase{
 			{session.UpdateSession{OrganizationID: &org}, func() { want.OrganizationID = org }},
 			{session.UpdateSession{ExpiresAt: &expires, ExpectedVersion: 5}, func() { want.ExpiresAt = expires }},
 			{session.UpdateSession{Tags: &[]string{}, Metadata: &map[string]string{}}, func() { want.Tags, want.Metadata = nil, nil }},
+			{session.UpdateSession{Title: &title}, func() { want.Title = title }},
 		} {
 			change.command.Key, change.command.Now = home, h.now
 			version, err := h.update(change.command)
@@ -88,8 +89,8 @@ var lifecycle = []suiteCase{
 		}
 		_, err := h.update(session.UpdateSession{Key: home, UserID: &user, ExpectedVersion: 1, Now: h.now})
 		h.refuses(err, fault.Stale, "VERSION_STALE")
-		if f, _ := fault.From(err); f == nil || f.Meta["currentVersion"] != "7" {
-			h.Errorf("got %v, want the current version 7", err)
+		if f, _ := fault.From(err); f == nil || f.Meta["currentVersion"] != "8" {
+			h.Errorf("got %v, want the current version 8", err)
 		}
 	}},
 	{"a status is compared and set atomically", func(h *harness) {

@@ -40,6 +40,7 @@ var Sessions = Table[session.Session]{
 		asJSON("interruption", func(s *session.Session) **session.Interruption { return &s.Interruption }),
 		text("user_id", func(s *session.Session) *string { return &s.UserID }),
 		text("organization_id", func(s *session.Session) *string { return &s.OrganizationID }),
+		text("title", func(s *session.Session) *string { return &s.Title }),
 		asJSON("tags", func(s *session.Session) *[]string { return &s.Tags }),
 		asJSON("metadata", func(s *session.Session) *map[string]string { return &s.Metadata }),
 	},

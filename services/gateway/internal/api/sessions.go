@@ -1,0 +1,98 @@
+package api
+
+import (
+	"context"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+)
+
+// Get implements the service.
+func (s *Server) Get(ctx context.Context, r *agentv1.GetRequest) (*agentv1.GetResponse, error) {
+	found, err := s.Sessions.SessionDetails(ctx, tenantOf(ctx), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	return getResponse(found), nil
+}
+
+// GetSession implements the service.
+func (s *Server) GetSession(ctx context.Context, r *agentv1.GetSessionRequest) (*agentv1.GetSessionResponse, error) {
+	found, err := s.Sessions.SessionDetails(ctx, tenantOf(ctx), r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	return &agentv1.GetSessionResponse{
+		Session: sessionOf(found.GetSession()), Run: runOf(found.GetCurrentRun()), Waiting: each(found.GetWaiting(), runOf),
+		PendingCalls: each(conversation.OpenCalls(found), pendingCall), SubSessions: each(found.GetSubSessions(), subSession),
+	}, nil
+}
+
+// ListSessions implements the service.
+func (s *Server) ListSessions(ctx context.Context, r *agentv1.ListSessionsRequest) (*agentv1.ListSessionsResponse, error) {
+	list := &statev1.ListSessionsRequest{
+		Tenant: tenantOf(ctx), UserId: r.GetUserId(), OrganizationId: r.GetOrganizationId(), AgentType: r.GetAgentType(),
+		Tags: r.GetTags(), Metadata: r.GetMetadata(), CreatedFrom: r.GetCreatedFrom(), CreatedBefore: r.GetCreatedBefore(),
+		Cursor: r.GetCursor(), Offset: r.GetOffset(), Limit: r.GetLimit(), ExactTotal: r.GetExactTotal(),
+	}
+	switch family := r.GetFamily().(type) {
+	case *agentv1.ListSessionsRequest_ParentSessionId:
+		list.Family = &statev1.ListSessionsRequest_ParentSessionId{ParentSessionId: family.ParentSessionId}
+	case *agentv1.ListSessionsRequest_Roots:
+		list.Family = &statev1.ListSessionsRequest_Roots{Roots: family.Roots}
+	}
+	for _, name := range r.GetStatuses() {
+		status, err := sessionStatus(name)
+		if err != nil {
+			return nil, err
+		}
+		list.Statuses = append(list.Statuses, status)
+	}
+	page, err := ask(ctx, s, s.Sessions.Sessions.ListSessions, list)
+	if err != nil {
+		return nil, err
+	}
+	return &agentv1.ListSessionsResponse{
+		Sessions: each(page.GetSessions(), sessionOf), Total: page.GetTotal(), TotalIsMinimum: page.GetTotalIsMinimum(), NextCursor: page.GetNext(),
+	}, nil
+}
+
+// sessionStatus returns the status with a public name. Invalid (STATUS_INVALID).
+func sessionStatus(name string) (statev1.SessionStatus, error) {
+	status := statev1.SessionStatus(statev1.SessionStatus_value["SESSION_STATUS_"+strings.ToUpper(name)])
+	if conversation.SessionStatus(status) != name || status == statev1.SessionStatus_SESSION_STATUS_UNSPECIFIED {
+		return 0, fault.New(fault.Invalid, "STATUS_INVALID", "%.50q is not a status of a session", name)
+	}
+	return status, nil
+}
+
+// UpdateSession implements the service.
+func (s *Server) UpdateSession(ctx context.Context, r *agentv1.UpdateSessionRequest) (*agentv1.UpdateSessionResponse, error) {
+	update := &statev1.UpdateSessionRequest{
+		Tenant: tenantOf(ctx), SessionId: r.GetSessionId(), ExpectedVersion: r.GetExpectedVersion(),
+		Title: r.Title, UserId: r.UserId, OrganizationId: r.OrganizationId,
+	}
+	if r.GetTags() != nil {
+		update.Tags = &statev1.Tags{Tags: r.GetTags().GetTags()}
+	}
+	if r.GetMetadata() != nil {
+		update.Metadata = &statev1.Metadata{Pairs: r.GetMetadata().GetPairs()}
+	}
+	updated, err := ask(ctx, s, s.Sessions.Sessions.UpdateSession, update)
+	if err != nil {
+		return nil, err
+	}
+	return &agentv1.UpdateSessionResponse{Version: updated.GetVersion()}, nil
+}
+
+// DeleteSession implements the service.
+func (s *Server) DeleteSession(ctx context.Context, r *agentv1.DeleteSessionRequest) (*agentv1.DeleteSessionResponse, error) {
+	deleted, err := ask(ctx, s, s.Sessions.Sessions.DeleteSession, &statev1.DeleteSessionRequest{Tenant: tenantOf(ctx), SessionId: r.GetSessionId()})
+	if err != nil {
+		return nil, err
+	}
+	return &agentv1.DeleteSessionResponse{Deleted: deleted.GetDeleted()}, nil
+}

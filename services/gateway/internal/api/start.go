@@ -1,0 +1,83 @@
+package api
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+)
+
+// Start implements the service.
+func (s *Server) Start(ctx context.Context, r *agentv1.StartRequest) (*agentv1.StartResponse, error) {
+	start, err := s.startRequest(ctx, tenantOf(ctx), r)
+	if err != nil {
+		return nil, err
+	}
+	started, err := ask(ctx, s, s.Runs.StartRun, start) // it has a key, so it is safe to repeat
+	if err != nil {
+		return nil, err
+	}
+	session := started.GetSession().GetSessionId()
+	return &agentv1.StartResponse{
+		SessionId: session, RunId: started.GetRun().GetRunId(), StreamId: session,
+		StartSequence: started.GetRun().GetStartPosition(), SessionCreated: started.GetSessionCreated(), Repeated: started.GetRepeated(),
+		Waiting: conversation.Waiting(started.GetRun()),
+	}, nil
+}
+
+var busyPolicies = map[agentv1.BusyPolicy]statev1.BusyPolicy{
+	agentv1.BusyPolicy_BUSY_POLICY_UNSPECIFIED: statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED,
+	agentv1.BusyPolicy_BUSY_POLICY_REJECT:      statev1.BusyPolicy_BUSY_POLICY_REJECT,
+	agentv1.BusyPolicy_BUSY_POLICY_ENQUEUE:     statev1.BusyPolicy_BUSY_POLICY_ENQUEUE,
+	agentv1.BusyPolicy_BUSY_POLICY_INTERRUPT:   statev1.BusyPolicy_BUSY_POLICY_INTERRUPT,
+	agentv1.BusyPolicy_BUSY_POLICY_ROLLBACK:    statev1.BusyPolicy_BUSY_POLICY_ROLLBACK,
+}
+
+// busyPolicyNames are the policies of agents, for clients.
+var busyPolicyNames = inverse(busyPolicies)
+
+func inverse[A, B comparable](table map[A]B) map[B]A {
+	out := make(map[B]A, len(table))
+	for a, b := range table {
+		out[b] = a
+	}
+	return out
+}
+
+func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.StartRequest) (*statev1.StartRunRequest, error) {
+	messages, err := inputMessages("messages", r.GetMessages())
+	if err != nil {
+		return nil, err
+	}
+	messages = append(messages, userMessage(r.GetMessage())...)
+	if len(messages) == 0 {
+		return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "there is no message")
+	}
+	if _, known := busyPolicies[r.GetOnBusy()]; !known {
+		return nil, fault.New(fault.Invalid, "ON_BUSY_INVALID", "there is no policy %d for busy sessions", r.GetOnBusy())
+	}
+	start := &statev1.StartRunRequest{
+		Tenant: tenant, SessionId: r.GetSessionId(), AgentType: r.GetAgentType(), RequestKey: r.GetRequestKey(),
+		UserId: r.GetUserId(), OrganizationId: r.GetOrganizationId(), Tags: r.GetTags(), Metadata: r.GetMetadata(), CustomState: r.GetState(),
+		Messages: messages, OnBusy: busyPolicies[r.GetOnBusy()], TimeoutMs: r.GetTimeoutMs(),
+	}
+	// With an id and a key the start is safe to repeat.
+	if start.SessionId == "" {
+		start.SessionId = s.NewID()
+	}
+	if start.RequestKey == "" {
+		start.RequestKey = s.NewID()
+	}
+	if start.AgentType == "" {
+		agent, err := s.Sessions.AgentFor(ctx, tenant, start.SessionId)
+		if err != nil {
+			return nil, err
+		}
+		start.AgentType = agent
+	}
+	start.Traceparent, start.Tracestate = telemetry.Traceparent(ctx)
+	return start, nil
+}

@@ -1,0 +1,307 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
+)
+
+// rpcCase has the requests for one RPC.
+type rpcCase struct {
+	// good returns a request that succeeds for the session with the id, which has a completed run
+	// and the given checkpoint.
+	good func(id, run, checkpoint string) proto.Message
+	// invalid is refused with the reason, ID_INVALID if empty; nil if the RPC takes any request.
+	invalid proto.Message
+	reason  string
+	// foreign is the reason for another tenant: SESSION_NOT_FOUND if empty. "none" means that the
+	// request succeeds, without anything of this tenant.
+	foreign string
+}
+
+var longID = strings.Repeat("x", 257)
+
+// rpcCases has a case for each RPC of the service.
+var rpcCases = map[string]rpcCase{
+	"Start": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.StartRequest{SessionId: id, Message: "again"} },
+		invalid: &agentv1.StartRequest{SessionId: longID, AgentType: "demo", Message: "hi"}, foreign: "none", // begins a session of its own
+	},
+	"Stream": {
+		good:    func(id, run, _ string) proto.Message { return &agentv1.StreamRequest{SessionId: id, RunId: run} },
+		invalid: &agentv1.StreamRequest{SessionId: longID},
+	},
+	"GetRun": {
+		good:    func(id, run, _ string) proto.Message { return &agentv1.GetRunRequest{SessionId: id, RunId: run} },
+		invalid: &agentv1.GetRunRequest{SessionId: longID, RunId: "run_1"},
+	},
+	"ListRuns": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.ListRunsRequest{SessionId: id} },
+		invalid: &agentv1.ListRunsRequest{},
+	},
+	"WaitRun": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.WaitRunRequest{SessionId: id, WaitMs: 60_000} },
+		invalid: &agentv1.WaitRunRequest{SessionId: "a\nb"},
+	},
+	"Resume": {
+		good: func(id, _, checkpoint string) proto.Message {
+			return &agentv1.ResumeRequest{SessionId: id, Mode: agentv1.ResumeMode_RESUME_MODE_FROM_CHECKPOINT, CheckpointId: checkpoint, Message: "again"}
+		},
+		invalid: &agentv1.ResumeRequest{SessionId: longID},
+	},
+	"CanResume": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.CanResumeRequest{SessionId: id} },
+		invalid: &agentv1.CanResumeRequest{SessionId: longID},
+	},
+	"Interrupt": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.InterruptRequest{SessionId: id} },
+		invalid: &agentv1.InterruptRequest{SessionId: longID},
+	},
+	"Abort": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.AbortRequest{SessionId: id} },
+		invalid: &agentv1.AbortRequest{},
+	},
+	"Get": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.GetRequest{SessionId: id} },
+		invalid: &agentv1.GetRequest{},
+	},
+	"GetSession": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.GetSessionRequest{SessionId: id} },
+		invalid: &agentv1.GetSessionRequest{SessionId: "\x7f"},
+	},
+	"ListSessions": {
+		good: func(_, _, _ string) proto.Message {
+			return &agentv1.ListSessionsRequest{AgentType: "demo", Statuses: []string{"completed", "active"}, Family: &agentv1.ListSessionsRequest_Roots{Roots: true}}
+		},
+		invalid: &agentv1.ListSessionsRequest{UserId: longID}, foreign: "none",
+	},
+	"UpdateSession": {
+		good: func(id, _, _ string) proto.Message {
+			return &agentv1.UpdateSessionRequest{SessionId: id, Title: proto.String("A title"), Tags: &agentv1.Tags{Tags: []string{"a"}}}
+		},
+		invalid: &agentv1.UpdateSessionRequest{SessionId: "s1", UserId: &longID},
+	},
+	"DeleteSession": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.DeleteSessionRequest{SessionId: id} },
+		invalid: &agentv1.DeleteSessionRequest{},
+	},
+	"ListMessages": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.ListMessagesRequest{SessionId: id} },
+		invalid: &agentv1.ListMessagesRequest{},
+	},
+	"AppendMessages": {
+		good: func(id, _, _ string) proto.Message {
+			return &agentv1.AppendMessagesRequest{SessionId: id, Messages: []*agentv1.InputMessage{{Role: "system", Text: "Be brief."}}}
+		},
+		invalid: &agentv1.AppendMessagesRequest{SessionId: "s1", Messages: []*agentv1.InputMessage{{Id: longID, Text: "x"}}},
+	},
+	"TruncateMessages": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.TruncateMessagesRequest{SessionId: id, Count: 1} },
+		invalid: &agentv1.TruncateMessagesRequest{SessionId: longID},
+	},
+	"ListCheckpoints": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.ListCheckpointsRequest{SessionId: id} },
+		invalid: &agentv1.ListCheckpointsRequest{},
+	},
+	"GetCheckpoint": {
+		good: func(id, _, checkpoint string) proto.Message {
+			return &agentv1.GetCheckpointRequest{SessionId: id, CheckpointId: checkpoint}
+		},
+		invalid: &agentv1.GetCheckpointRequest{SessionId: "s1", CheckpointId: strings.Repeat("x", 400)},
+	},
+	"Branch": {
+		good: func(id, _, checkpoint string) proto.Message {
+			return &agentv1.BranchRequest{SessionId: id, CheckpointId: checkpoint}
+		},
+		invalid: &agentv1.BranchRequest{SessionId: "s1"},
+	},
+	"Rewind": {
+		good: func(id, _, checkpoint string) proto.Message {
+			return &agentv1.RewindRequest{SessionId: id, CheckpointId: checkpoint}
+		},
+		invalid: &agentv1.RewindRequest{SessionId: "s1"},
+	},
+	"SubmitToolResult": {
+		good: func(_, _, _ string) proto.Message {
+			return &agentv1.SubmitToolResultRequest{SessionId: "asking", ToolCallId: "c1", Answer: &agentv1.SubmitToolResultRequest_Result{Result: "1"}}
+		},
+		invalid: &agentv1.SubmitToolResultRequest{SessionId: "asking", ToolCallId: longID, Answer: &agentv1.SubmitToolResultRequest_Result{Result: "1"}},
+		foreign: "SESSION_NOT_FOUND",
+	},
+	"GetUsage": {
+		good:    func(id, run, _ string) proto.Message { return &agentv1.GetUsageRequest{SessionId: id, RunId: run} },
+		invalid: &agentv1.GetUsageRequest{},
+	},
+	"ListUsage": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.ListUsageRequest{SessionId: id} },
+		invalid: &agentv1.ListUsageRequest{},
+	},
+	"QueryUsage": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.QueryUsageRequest{SessionIds: []string{id}} },
+		invalid: &agentv1.QueryUsageRequest{SessionIds: []string{longID}}, foreign: "none",
+	},
+	"ListAgents": {
+		good:    func(_, _, _ string) proto.Message { return &agentv1.ListAgentsRequest{} },
+		foreign: "none",
+	},
+}
+
+// protocols returns clients of each protocol with the key.
+func protocols(t *testing.T, h *fixture, key string) map[string]agentv1connect.AgentServiceClient {
+	all := callers(t, h, key, nil)
+	return map[string]agentv1connect.AgentServiceClient{"connect": all["connect"], "json": all["connect over HTTP/2"], "grpc": all["grpc"], "grpc-web": all["grpc-web"]}
+}
+
+// call calls the RPC and returns its answer, the first frame of a stream.
+func call(ctx context.Context, client agentv1connect.AgentServiceClient, rpcName string, request proto.Message) (proto.Message, error) {
+	out := reflect.ValueOf(client).MethodByName(rpcName).Call([]reflect.Value{reflect.ValueOf(ctx), reflect.ValueOf(request)})
+	if err, failed := out[1].Interface().(error); failed {
+		return nil, err
+	}
+	if stream, streams := out[0].Interface().(*connect.ServerStreamForClient[agentv1.StreamResponse]); streams {
+		defer func() { _ = stream.Close() }()
+		stream.Receive()
+		return stream.Msg(), stream.Err()
+	}
+	return out[0].Interface().(proto.Message), nil
+}
+
+func TestEveryRPCOfTheServiceAnswersOverEveryProtocol(t *testing.T) {
+	t.Parallel()
+	methods := agentv1.File_holdfast_agent_v1_agent_proto.Services().Get(0).Methods()
+	if methods.Len() != len(rpcCases) {
+		t.Errorf("the service has %d RPCs and %d have a case; add one to rpcCases", methods.Len(), len(rpcCases))
+	}
+	for _, protocol := range []string{"connect", "json", "grpc", "grpc-web"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			h, acme, other := openWithKeys(t)
+			playAsking(t, h, "asking")
+			own, foreign, keyless := protocols(t, h, acme)[protocol], protocols(t, h, other)[protocol], protocols(t, h, "")[protocol]
+			for i := range methods.Len() {
+				name := string(methods.Get(i).Name())
+				c, known := rpcCases[name]
+				if !known {
+					t.Errorf("%s has no case", name)
+					continue
+				}
+				run := playTurn(t, h, "acme", name)
+				checkpoint := h.State.Get("acme", name).GetSession().GetCheckpointId()
+				good := c.good(name, run.GetRunId(), checkpoint)
+				_, err := call(t.Context(), keyless, name, good)
+				wantRefusal(t, name+" without a key", err, connect.CodeUnauthenticated, "API_KEY_MISSING")
+				if c.invalid != nil {
+					_, err = call(t.Context(), own, name, c.invalid)
+					wantRefusal(t, name+" with an invalid id", err, connect.CodeInvalidArgument, orElse(c.reason, "ID_INVALID"))
+				}
+				answer, err := call(t.Context(), foreign, name, good)
+				if c.foreign == "none" {
+					wantNothingOf(t, name, name, answer, err)
+				} else {
+					wantRefusal(t, name+" of another tenant", err, connect.CodeNotFound, orElse(c.foreign, "SESSION_NOT_FOUND"))
+				}
+				if answer, err = call(t.Context(), own, name, good); err != nil || answer == nil {
+					t.Errorf("%s: got %v, %v", name, answer, err)
+				}
+			}
+		})
+	}
+}
+
+func orElse(reason, fallback string) string {
+	if reason == "" {
+		return fallback
+	}
+	return reason
+}
+
+// wantRefusal checks an error's code and reason.
+func wantRefusal(t *testing.T, what string, err error, code connect.Code, reason string) {
+	t.Helper()
+	if got := fault.ReasonOf(rpc.FromConnect(err)); got != reason || connect.CodeOf(err) != code {
+		t.Errorf("%s: got %v, want %s (%s)", what, err, code, reason)
+	}
+}
+
+// wantNothingOf checks that another tenant's answer is one without the session. A started session of
+// the same name is the other tenant's own.
+func wantNothingOf(t *testing.T, what, session string, answer proto.Message, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%s of another tenant: got %v", what, err)
+		return
+	}
+	if started, ok := answer.(*agentv1.StartResponse); ok {
+		if !started.GetSessionCreated() {
+			t.Errorf("%s of another tenant: got %v, want a new session", what, answer)
+		}
+		return
+	}
+	answer.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if strings.Contains(fmt.Sprint(v), session) {
+			t.Errorf("%s of another tenant: got %v", what, answer)
+		}
+		return true
+	})
+}
+
+// playTurn plays a run of one step in a session of the tenant.
+func playTurn(t *testing.T, h *fixture, tenant, session string) *Run {
+	t.Helper()
+	if _, err := h.State.StartRun(t.Context(), &statev1.StartRunRequest{Tenant: tenant, SessionId: session, AgentType: "demo"}); err != nil {
+		t.Fatal(err)
+	}
+	run := h.AwaitRun(t, tenant, session, nil)
+	run.Show(1, Started(), Text("One"))
+	run.Complete(AssistantMessage(1, "One"))
+	return run
+}
+
+// playAsking plays a run that waits for a client tool, c1, and an approval, y1.
+func playAsking(t *testing.T, h *fixture, session string) {
+	t.Helper()
+	if _, err := h.State.StartRun(t.Context(), &statev1.StartRunRequest{Tenant: "acme", SessionId: session, AgentType: "demo"}); err != nil {
+		t.Fatal(err)
+	}
+	playAsk(h.AwaitRun(t, "acme", session, nil), 1, "c1", "y1")
+}
+
+func TestListsHaveUpTo200Entries(t *testing.T) {
+	t.Parallel()
+	h, acme, _ := openWithKeys(t)
+	playTurn(t, h, "acme", "s1")
+	client := protocols(t, h, acme)["connect"]
+	for name, list := range map[string]func(limit int32) proto.Message{
+		"ListSessions":    func(n int32) proto.Message { return &agentv1.ListSessionsRequest{Limit: n} },
+		"ListRuns":        func(n int32) proto.Message { return &agentv1.ListRunsRequest{SessionId: "s1", Limit: n} },
+		"ListMessages":    func(n int32) proto.Message { return &agentv1.ListMessagesRequest{SessionId: "s1", Limit: n} },
+		"ListCheckpoints": func(n int32) proto.Message { return &agentv1.ListCheckpointsRequest{SessionId: "s1", Limit: n} },
+		"ListUsage":       func(n int32) proto.Message { return &agentv1.ListUsageRequest{SessionId: "s1", Limit: n} },
+	} {
+		for limit, refused := range map[int32]bool{0: false, 1: false, 200: false, 201: true, -1: true} {
+			_, err := call(t.Context(), client, name, list(limit))
+			if got := fault.ReasonOf(rpc.FromConnect(err)); (err != nil) != refused || refused && got != "LIMIT_INVALID" {
+				t.Errorf("%s with the limit %d: got %v", name, limit, err)
+			}
+		}
+	}
+	for wait, refused := range map[int64]bool{0: false, 60_000: false, 60_001: true, -1: true} {
+		_, err := client.WaitRun(t.Context(), &agentv1.WaitRunRequest{SessionId: "s1", WaitMs: wait})
+		if got := fault.ReasonOf(rpc.FromConnect(err)); (err != nil) != refused || refused && got != "WAIT_INVALID" {
+			t.Errorf("a wait of %d ms: got %v", wait, err)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+-- A title for people.
+
+ALTER TABLE sessions ADD COLUMN title TEXT NOT NULL DEFAULT '';
