@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	"github.com/holdfast-run/holdfast/services/state/internal/server"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
@@ -39,7 +40,7 @@ type Config struct {
 	SilentAfter time.Duration `env:"HOLDFAST_STATE_SILENT_AFTER" envDefault:"2500ms" doc:"an executor without a heartbeat for this long loses its runs"`
 	BrokenAfter time.Duration `env:"HOLDFAST_STATE_BROKEN_AFTER" envDefault:"1s" doc:"the same after the claim stream of the executor broke, as by its death; at least two heartbeat intervals. 0 means HOLDFAST_STATE_SILENT_AFTER"`
 	SweepEvery  time.Duration `env:"HOLDFAST_STATE_SWEEP_EVERY" envDefault:"500ms" doc:"interval of the looks for silent executors and overdue calls"`
-	ExpireEvery time.Duration `env:"HOLDFAST_STATE_EXPIRE_EVERY" envDefault:"1m" doc:"interval of the looks for expired sessions"`
+	ExpireEvery time.Duration `env:"HOLDFAST_STATE_EXPIRE_EVERY" envDefault:"1m" doc:"interval of the looks for expired sessions and unused files"`
 	Group       group.Config
 	Server      server.Config
 }
@@ -101,7 +102,8 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 	s := &Service{store: opened, server: server.New(c.Server, opened, p.Now, p.NewID, p.Log)}
 	s.sweep = &sweep.Sweep{
 		Store: opened, Every: c.SweepEvery, SilentAfter: c.SilentAfter, BrokenAfter: c.BrokenAfter, ExpireEvery: c.ExpireEvery,
-		Suspects: s.server.Suspects(), Now: p.Now, Wake: s.server.Wake, TimeOut: s.server.TimeOut, Expire: s.server.Expire, Log: p.Log,
+		Suspects: s.server.Suspects(), Now: p.Now, Wake: s.server.Wake, TimeOut: s.server.TimeOut, Expire: s.server.Expire,
+		Files: sweep.Files{Store: opened, Blobs: opened.Blobs, Now: func() session.Millis { return session.Millis(p.Now().UnixMilli()) }}.Run, Log: p.Log,
 	}
 	return s, nil
 }

@@ -667,7 +667,7 @@ type FilePart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// IANA media type.
 	MediaType string `protobuf:"bytes,1,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
-	// A data: or https: URL.
+	// A data: or https: URL, or holdfast-file: and the id of a file of the state service.
 	Url           string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
 	Filename      string `protobuf:"bytes,3,opt,name=filename,proto3" json:"filename,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -13,6 +13,7 @@ type Config struct {
 	// SuspendedTTL begins with the suspending step. A call with an earlier deadline expires the
 	// session earlier. 0 disables expiry.
 	SuspendedTTL time.Duration `env:"HOLDFAST_STATE_SUSPENDED_TTL" envDefault:"720h" doc:"how long a suspended session waits before it expires; 0 for ever"`
+	FileGrace    time.Duration `env:"HOLDFAST_STATE_FILE_GRACE" envDefault:"24h" doc:"how long a file is kept before a message refers to it, and how long storing one may take"`
 	Limits       Limits
 }
 
@@ -34,6 +35,7 @@ type Limits struct {
 	UsageEntries  int `env:"HOLDFAST_STATE_MAX_USAGE_ENTRIES" envDefault:"1000" doc:"most usage entries of a request"`
 	UsageSums     int `env:"HOLDFAST_STATE_MAX_USAGE_SUMS" envDefault:"10000" doc:"most sums of a usage query"`
 	MemoryBytes   int `env:"HOLDFAST_STATE_MAX_MEMORY_BYTES" envDefault:"65536" doc:"longest text of a memory, and longest query for memories"`
+	FileBytes     int `env:"HOLDFAST_STATE_MAX_FILE_BYTES" envDefault:"20971520" doc:"largest file of a message"`
 	Count         int `env:"HOLDFAST_STATE_COUNT_LIMIT" envDefault:"1000" doc:"where counting the sessions of a list stops without exact_total"`
 	Tags          int `env:"HOLDFAST_STATE_MAX_TAGS" envDefault:"64" doc:"most tags of a session"`
 	TagBytes      int `env:"HOLDFAST_STATE_MAX_TAG_BYTES" envDefault:"256" doc:"longest tag"`
@@ -58,6 +60,7 @@ func (c Config) Check() error {
 		{"MAX_STEP_BYTES", int64(l.StepBytes)}, {"MAX_STATE_BYTES", int64(l.StateBytes)}, {"MAX_STAGED_BYTES", int64(l.StagedBytes)}, {"MAX_OPS", int64(l.Ops)},
 		{"MAX_ERROR_BYTES", int64(l.ErrorBytes)}, {"MAX_CALLS", int64(l.Calls)}, {"MAX_FAMILY", int64(l.Family)}, {"MAX_TREE", int64(l.Tree)},
 		{"MAX_USAGE_ENTRIES", int64(l.UsageEntries)}, {"MAX_USAGE_SUMS", int64(l.UsageSums)}, {"MAX_MEMORY_BYTES", int64(l.MemoryBytes)},
+		{"MAX_FILE_BYTES", int64(l.FileBytes)}, {"FILE_GRACE", int64(c.FileGrace)},
 		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)}, {"TAIL_MESSAGES", int64(sched.TailMessages)}, {"TAIL_BYTES", int64(sched.TailBytes)},
 	} {
 		if bound.value <= 0 {

@@ -53,7 +53,7 @@ func messagesIn(messages []*eventv1.Message, from origin) ([]session.Message, er
 		if err != nil {
 			return nil, err
 		}
-		rows[i] = session.Message{ID: m.Id, Role: roleNames[m.Role], RunID: m.RunId, Step: m.Step, CreatedAt: session.Millis(m.CreatedAt), Body: body}
+		rows[i] = session.Message{ID: m.Id, Role: roleNames[m.Role], RunID: m.RunId, Step: m.Step, CreatedAt: session.Millis(m.CreatedAt), Body: body, FileIDs: fileIDs(m)}
 	}
 	return rows, nil
 }

@@ -40,6 +40,7 @@ type bench struct {
 	calls    statev1.CallServiceClient
 	usage    statev1.UsageServiceClient
 	memories statev1.MemoryServiceClient
+	files    statev1.FileServiceClient
 	operator statev1.OperatorServiceClient
 	conn     *grpc.ClientConn
 	log      *slog.Logger
@@ -151,6 +152,7 @@ func newBenchOn(t *testing.T, on store.Store, changes ...func(*Config)) *bench {
 	b.runs, b.sessions, b.work = statev1.NewRunServiceClient(conn), statev1.NewSessionServiceClient(conn), statev1.NewWorkServiceClient(conn)
 	b.points, b.calls, b.usage = statev1.NewCheckpointServiceClient(conn), statev1.NewCallServiceClient(conn), statev1.NewUsageServiceClient(conn)
 	b.memories, b.operator = statev1.NewMemoryServiceClient(conn), statev1.NewOperatorServiceClient(conn)
+	b.files = statev1.NewFileServiceClient(conn)
 	return b
 }
 

@@ -65,6 +65,9 @@ func (s *sessionService) AppendMessages(ctx context.Context, r *statev1.AppendMe
 	if err := s.limits.checkAppended(r.GetMessages()); err != nil {
 		return nil, err
 	}
+	if err := checkFiles(ctx, s.files, key.Tenant, r.GetMessages()...); err != nil {
+		return nil, err
+	}
 	command := session.AppendMessages{Key: key, Now: s.clock.millis()}
 	if command.Messages, err = messagesIn(r.GetMessages(), origin{now: command.Now, newID: s.ids}); err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 type runService struct {
 	statev1.UnimplementedRunServiceServer
 	store    store.Reader
+	files    store.Files
 	registry store.Registry
 	runner   *runner
 	limits   Limits

@@ -27,6 +27,7 @@ type Server struct {
 	calls       *callService
 	usage       *usageService
 	memories    *memoryService
+	files       *fileService
 	overdue     *overdue
 }
 
@@ -38,13 +39,14 @@ func New(c Config, s store.Store, now func() time.Time, newID func() string, log
 	return &Server{
 		scheduler:   r.scheduler,
 		suspects:    suspects,
-		runs:        &runService{store: s, registry: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
-		sessions:    &sessionService{store: s, lister: s, registry: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
+		runs:        &runService{store: s, files: s, registry: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
+		sessions:    &sessionService{store: s, files: s, lister: s, registry: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
 		work:        &workService{registry: s, runner: r, scheduler: r.scheduler, suspects: suspects, limits: c.Limits, suspendedTTL: c.SuspendedTTL, clock: clock, ids: ids},
 		checkpoints: &checkpointService{store: s, runner: r, clock: clock, ids: ids},
 		calls:       &callService{store: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
 		usage:       &usageService{store: s, runner: r, limits: c.Limits, clock: clock},
 		memories:    &memoryService{store: s, limits: c.Limits, clock: clock, ids: ids},
+		files:       &fileService{store: s, blobs: s.Blobs, limits: c.Limits, grace: session.Millis(c.FileGrace.Milliseconds()), clock: clock},
 		overdue:     &overdue{lister: s, runner: r, clock: clock, ids: ids, log: log},
 	}
 }
@@ -58,6 +60,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	statev1.RegisterCallServiceServer(r, s.calls)
 	statev1.RegisterUsageServiceServer(r, s.usage)
 	statev1.RegisterMemoryServiceServer(r, s.memories)
+	statev1.RegisterFileServiceServer(r, s.files)
 	statev1.RegisterOperatorServiceServer(r, &operatorService{overdue: s.overdue})
 }
 

@@ -16,6 +16,7 @@ import (
 type sessionService struct {
 	statev1.UnimplementedSessionServiceServer
 	store    store.Reader
+	files    store.Files
 	lister   store.Lister
 	registry store.Registry
 	runner   *runner

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -24,6 +25,9 @@ type startCommand struct {
 // StartRun implements statev1.RunServiceServer.
 func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
 	if err := s.limits.checkStart(r); err != nil {
+		return nil, err
+	}
+	if err := checkFiles(ctx, s.files, r.GetTenant(), slices.Concat(r.GetMessages(), r.GetResume().GetAppendMessages(), r.GetRetry().GetAppendMessages(), r.GetBranch().GetAppendMessages())...); err != nil {
 		return nil, err
 	}
 	post, err := s.newPost(r)

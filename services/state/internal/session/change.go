@@ -59,6 +59,22 @@ type Copy struct {
 	Messages int64
 }
 
+// FileIDs returns the ids of the files in new messages and in the input of a new waiting run, sorted and without
+// repetitions.
+func (change *Change) FileIDs() (ids []string) {
+	messages := [][]Message{change.Messages}
+	if change.WaitingInput != nil {
+		messages = append(messages, change.WaitingInput.Messages)
+	}
+	for _, list := range messages {
+		for i := range list {
+			ids = append(ids, list[i].FileIDs...)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
 // unconsumedCalls returns the session's unconsumed calls as they are after the change.
 func (change *Change) unconsumedCalls(v *View) []Call {
 	after := map[string]Call{}

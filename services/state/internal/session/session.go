@@ -109,13 +109,14 @@ const (
 
 // Message is an entry of a conversation. Its body is opaque.
 type Message struct {
-	Ordinal   int64  `json:"-"` // set by the appending command
-	ID        string `json:"id"`
-	Role      string `json:"role"`
-	RunID     string `json:"runId,omitempty"`
-	Step      int32  `json:"step,omitempty"`
-	CreatedAt Millis `json:"createdAt,omitempty"`
-	Body      []byte `json:"body,omitempty"`
+	Ordinal   int64    `json:"-"` // set by the appending command
+	ID        string   `json:"id"`
+	Role      string   `json:"role"`
+	RunID     string   `json:"runId,omitempty"`
+	Step      int32    `json:"step,omitempty"`
+	CreatedAt Millis   `json:"createdAt,omitempty"`
+	Body      []byte   `json:"body,omitempty"`
+	FileIDs   []string `json:"fileIds,omitempty"` // the files in the body of a new message; a stored one is read without them
 }
 
 // Agent describes an agent that an executor announces.

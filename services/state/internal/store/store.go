@@ -33,7 +33,11 @@ type Store struct {
 	Lister
 	Accounts
 	Memories
+	Files
 	io.Closer
+
+	// Blobs is where the bytes of files are by default: in the same database.
+	Blobs Blobs
 
 	// Signals carries signals between the replicas that share the store; nil for a
 	// store of a single process.
@@ -317,6 +321,84 @@ type EntityCount struct {
 	EntityID string
 	Source   string
 	Count    int64
+}
+
+// Files stores the descriptions of files, and which sessions refer to them.
+//
+// A file exists as long as a link to it. Adding or finding a file holds it: it makes a link
+// that lapses at a time. A written message links its session to its files; the link lapses when
+// the session is deleted. DropLapsed deletes lapsed links, and a file without links.
+//
+// Bytes are stored before their description and deleted after it. So that a crash loses none,
+// their deletion is scheduled before they are stored, and unscheduled with the description.
+type Files interface {
+	// ScheduleBlobDeletion schedules the deletion of the bytes of a file that is about to be
+	// stored, should it not be added.
+	ScheduleBlobDeletion(ctx context.Context, key session.FileKey, at session.Millis) error
+
+	// AddFile adds a file with stored bytes, and holds it. If the tenant has the same bytes with
+	// this media type, it holds and returns that file, and the new bytes are due for deletion.
+	// Unavailable (UPLOAD_EXPIRED): the bytes may be deleted already.
+	AddFile(ctx context.Context, tenant string, f session.File, hold session.Millis) (*session.File, error)
+
+	// FindFile returns the file with these bytes and this media type, and holds it. NotFound
+	// (FILE_NOT_FOUND).
+	FindFile(ctx context.Context, tenant string, digest []byte, mediaType string, hold session.Millis) (*session.File, error)
+
+	// File returns a file by its id alone, with its tenant. NotFound (FILE_NOT_FOUND).
+	File(ctx context.Context, id string) (tenant string, f *session.File, err error)
+
+	// FilesByID returns the tenant's files with the ids, in no order. It omits unknown ones.
+	FilesByID(ctx context.Context, tenant string, ids []string) ([]session.File, error)
+
+	// LapsedFiles returns at most limit files with a link that lapsed at now or earlier. A file
+	// may appear twice.
+	LapsedFiles(ctx context.Context, now session.Millis, limit int) ([]session.FileKey, error)
+
+	// DropLapsed deletes the lapsed links of a file, and the file if it has no others. It reports
+	// whether it has deleted the file, whose bytes are then due for deletion.
+	DropLapsed(ctx context.Context, key session.FileKey, now session.Millis) (deleted bool, err error)
+
+	// DueBlobDeletions returns at most limit files whose bytes are due for deletion, the longest
+	// due first.
+	DueBlobDeletions(ctx context.Context, now session.Millis, limit int) ([]session.FileKey, error)
+
+	// BlobDeleted removes a scheduled deletion that was done.
+	BlobDeleted(ctx context.Context, key session.FileKey) error
+}
+
+// Blobs stores the bytes of files. Package blobtest is its conformance suite.
+type Blobs interface {
+	// PutBlob stores the bytes of a reader under a new key. They are durable when it returns
+	// nil. After an error a part of them may be stored. It holds about a megabyte in memory, or
+	// what an object store needs for one part.
+	PutBlob(ctx context.Context, key session.FileKey, from io.Reader) error
+
+	// ReadBlob calls each with the bytes from the offset on, at most length bytes in pieces of at
+	// most a megabyte. It keeps nothing busy while each waits. NotFound (BLOB_NOT_FOUND): the
+	// bytes are missing, maybe from some place on. An error of each ends it.
+	ReadBlob(ctx context.Context, key session.FileKey, offset, length int64, each func([]byte) error) error
+
+	// DeleteBlob deletes the bytes, if there are any.
+	DeleteBlob(ctx context.Context, key session.FileKey) error
+}
+
+// BlobPiece is the largest piece of a blob in memory, in bytes.
+const BlobPiece = 1 << 20
+
+// FileNotFound is the fault of an unknown file: NotFound (FILE_NOT_FOUND).
+func FileNotFound() error {
+	return fault.New(fault.NotFound, "FILE_NOT_FOUND", "a file is not known, or was deleted; upload it again")
+}
+
+// UploadExpired is the fault of bytes that were stored too slowly: Unavailable (UPLOAD_EXPIRED).
+func UploadExpired() error {
+	return fault.New(fault.Unavailable, "UPLOAD_EXPIRED", "storing the file took too long; send it again")
+}
+
+// BlobNotFound is the fault of missing bytes: NotFound (BLOB_NOT_FOUND).
+func BlobNotFound() error {
+	return fault.New(fault.NotFound, "BLOB_NOT_FOUND", "the bytes of the file are missing from the store")
 }
 
 // Registry stores executors, when they were last seen, and their agents.

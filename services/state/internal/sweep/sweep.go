@@ -1,5 +1,5 @@
 // Package sweep does the work that is due by time. It unregisters silent executors and requeues
-// their runs, answers calls after their deadline, and expires sessions.
+// their runs, answers calls after their deadline, expires sessions, and deletes files without a session.
 //
 // All replicas sweep at the same time. Which executor is silent is a fact in the store, and a
 // run found by several replicas is requeued by one of them. An overdue call is decided again by
@@ -55,12 +55,13 @@ type Sweep struct {
 	Every       time.Duration // the interval of the looks for silent executors, and for overdue calls
 	SilentAfter time.Duration // how long an executor may be silent
 	BrokenAfter time.Duration // the same after its claim stream has broken; 0 for SilentAfter
-	ExpireEvery time.Duration // the interval of the looks for expired sessions
+	ExpireEvery time.Duration // the interval of the looks for expired sessions and unused files
 	Suspects    *Suspects
 	Now         func() time.Time
 	Wake        func(agentType string)                                // is called for every requeued run
 	TimeOut     func(context.Context, session.Key) error              // answers the overdue calls of a session
 	Expire      func(ctx context.Context, limit int) (Summary, error) // expires at most limit sessions
+	Files       func(context.Context) error                           // deletes files without a session
 	Log         *slog.Logger
 }
 
@@ -72,6 +73,7 @@ func (s *Sweep) Run(ctx context.Context) error {
 	loops.Go(func() { s.watchSuspects(ctx) })
 	loops.Go(func() { s.runEvery(ctx, s.Every, "deadlines", s.answerOverdue) })
 	loops.Go(func() { s.runEvery(ctx, s.ExpireEvery, "expiry", s.expireSessions) })
+	loops.Go(func() { s.runEvery(ctx, s.ExpireEvery, "files", s.Files) })
 	loops.Wait()
 	return nil
 }

@@ -44,7 +44,8 @@ func worker(s store.Store) *sweep.Sweep {
 		Store: s, Every: 500 * time.Millisecond, SilentAfter: 2500 * time.Millisecond, BrokenAfter: time.Second, ExpireEvery: time.Minute,
 		Suspects: sweep.NewSuspects(), Now: time.Now,
 		Wake: func(string) {}, TimeOut: func(context.Context, session.Key) error { return nil },
-		Expire: func(context.Context, int) (sweep.Summary, error) { return sweep.Summary{}, nil }, Log: slog.New(slog.DiscardHandler),
+		Expire: func(context.Context, int) (sweep.Summary, error) { return sweep.Summary{}, nil },
+		Files:  func(context.Context) error { return nil }, Log: slog.New(slog.DiscardHandler),
 	}
 }
 

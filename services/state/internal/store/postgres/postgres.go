@@ -108,7 +108,7 @@ func prepareDatabase(ctx context.Context, config *pgx.ConnConfig) error {
 
 // Parts returns the store as its contract.
 func (s *Store) Parts() store.Store {
-	return store.Store{Updater: s, Reader: s, Registry: s, Lister: s, Accounts: s, Memories: s, Closer: s, Signals: s}
+	return store.Store{Updater: s, Reader: s, Registry: s, Lister: s, Accounts: s, Memories: s, Files: s, Closer: s, Blobs: s, Signals: s}
 }
 
 // Close waits for queued and running commands, and closes the connections.
@@ -164,6 +164,8 @@ func wrap(ctx context.Context, err error, format string, args ...any) error {
 		err = group.Conflict(err)
 	case isUnreachable(err):
 		err = store.Unavailable(err)
+	case isUnknownFile(err):
+		return store.FileNotFound()
 	case isTooLarge(err):
 		return fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED", "a value is too large for the database; store large artefacts elsewhere and refer to them")
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/pgtest"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/blobtest"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/storetest"
 )
 
@@ -35,4 +36,9 @@ func rowsOf(t *testing.T, s *Store, key session.Key) map[string]int {
 		}
 	}
 	return counts
+}
+
+func TestThePostgresBlobsConform(t *testing.T) {
+	t.Parallel()
+	blobtest.Run(t, func(t *testing.T) store.Blobs { return open(t, pgtest.URL(t)).Parts().Blobs })
 }

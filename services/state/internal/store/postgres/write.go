@@ -27,6 +27,7 @@ const (
 	stateRewind
 	callRewind
 	messageCopy
+	fileLinkCopy
 	stateInsert
 	runStep
 	runUpdate
@@ -35,6 +36,7 @@ const (
 	heldDelete
 	heldInsert
 	messageInsert
+	fileLinkInsert
 	planDelete
 	resultDelete
 	planInsert
@@ -95,15 +97,22 @@ var writes = [writesNumber]*statement{
 	stateRewind: rewind("version bigint", `DELETE FROM states t USING `, `t.version > v.version`),
 	callRewind:  rewind("step bigint", `DELETE FROM calls t USING `, `t.step >= v.step`),
 	messageCopy: copyMessages(),
+	fileLinkCopy: forRows(keyed("source text"), func(v string) string {
+		return `INSERT INTO file_links (tenant, session_id, file_id, lapses_at) SELECT l.tenant, v.session_id, l.file_id, 0 FROM ` + v + `
+			CROSS JOIN LATERAL (SELECT * FROM file_links WHERE tenant = v.tenant AND session_id = v.source AND lapses_at = 0 ORDER BY file_id) l` + keepLink
+	}),
 
-	stateInsert:      insert(&table.States, ""),
-	runStep:          update(&table.Runs, table.Runs.Step),
-	runUpdate:        update(&table.Runs, runUpdateColumns),
-	runBegin:         update(&table.Runs, runUpdateColumns),
-	heldDelete:       deleteFrom(columnsOf(&table.HeldRuns, table.HeldRuns.Key), table.HeldRuns.Name),
-	heldInsert:       insert(&table.HeldRuns, ""),
-	runInsert:        insert(&table.Runs, ""),
-	messageInsert:    insert(&table.Messages, ""),
+	stateInsert:   insert(&table.States, ""),
+	runStep:       update(&table.Runs, table.Runs.Step),
+	runUpdate:     update(&table.Runs, runUpdateColumns),
+	runBegin:      update(&table.Runs, runUpdateColumns),
+	heldDelete:    deleteFrom(columnsOf(&table.HeldRuns, table.HeldRuns.Key), table.HeldRuns.Name),
+	heldInsert:    insert(&table.HeldRuns, ""),
+	runInsert:     insert(&table.Runs, ""),
+	messageInsert: insert(&table.Messages, ""),
+	fileLinkInsert: forRows(keyed("file_id text"), func(v string) string {
+		return `INSERT INTO file_links (tenant, session_id, file_id, lapses_at) SELECT tenant, session_id, file_id, 0 FROM ` + v + keepLink
+	}),
 	planDelete:       deleteFrom(keyed(""), table.Plans.Name),
 	resultDelete:     deleteFrom(keyed(""), table.Results.Name),
 	planInsert:       insert(&table.Plans, ""),
@@ -118,6 +127,14 @@ var writes = [writesNumber]*statement{
 	// A release without facets may have left one behind.
 	facetInsert: forRows(facetInput, func(v string) string { return insertText(facetInput, "session_facets", v) + ` ON CONFLICT DO NOTHING` }),
 }
+
+// keepLink revives a link of a deleted session with the same id.
+const keepLink = ` ON CONFLICT (tenant, session_id, file_id) DO UPDATE SET lapses_at = 0`
+
+// lapseLinks lets the links of a session lapse. A sweep deletes them, with their files.
+var lapseLinks = forRows(keyed(""), func(v string) string {
+	return `UPDATE file_links t SET lapses_at = 1 FROM ` + v + ` WHERE ` + matches(table.Sessions.Primary())
+})
 
 // rewind deletes the rows of a session beyond a bound.
 func rewind(bound, text, condition string) *statement {
@@ -151,7 +168,7 @@ var sessionDeletes = func() (list []*statement) {
 	for _, name := range table.OfSession() {
 		list = append(list, deleteFrom(keyed(""), name))
 	}
-	return list
+	return append(list, lapseLinks)
 }()
 
 // writer collects the rows of changes, and queues one statement for each kind.
@@ -317,9 +334,13 @@ func (w *writer) conversation(k *session.Key, c *session.Change) {
 	if c.Copy != nil {
 		w.rows[messageCopy].addKey(k).more(c.Copy.From, c.Copy.Messages)
 		w.copied += c.Copy.Messages
+		w.rows[fileLinkCopy].addKey(k).more(c.Copy.From)
 	}
 	for i := range c.Messages {
 		addRow(&w.rows[messageInsert], k, messageColumns, &c.Messages[i])
+	}
+	for _, id := range c.FileIDs() {
+		w.rows[fileLinkInsert].addKey(k).more(id)
 	}
 }
 

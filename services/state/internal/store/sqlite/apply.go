@@ -12,6 +12,7 @@ import (
 // writes nothing more.
 type writer struct {
 	run  func(query string, args ...any) (changed int64, err error)
+	link func(fileID string) error // links the session to a file
 	key  session.Key
 	view *session.View // the rows before the change
 	root string        // of the session's family
@@ -33,7 +34,7 @@ func (w *writer) scope() [2]string { return [2]string{w.key.Tenant, w.key.Sessio
 // apply writes the change of a session. The view has no session when it is new.
 func apply(ctx context.Context, c *connection, key session.Key, view *session.View, change *session.Change) error {
 	before := view.Session
-	w := &writer{key: key, view: view, run: func(query string, args ...any) (int64, error) { return c.exec(ctx, query, args...) }}
+	w := &writer{key: key, view: view, link: func(id string) error { return linkFile(ctx, c, key, id, 0) }, run: func(query string, args ...any) (int64, error) { return c.exec(ctx, query, args...) }}
 	switch {
 	case change.Delete:
 		w.deleteSession(before)
@@ -73,6 +74,9 @@ func (w *writer) change(before *session.Session, c *session.Change) {
 	w.held(c)
 	for i := range c.Messages { // one by one: a multi-row INSERT needs a statement journal and is slower
 		write(w, insertMessage, w.scope(), &c.Messages[i])
+	}
+	for _, id := range c.FileIDs() {
+		w.linkFile(id)
 	}
 	w.journal(c)
 	if c.Checkpoint != nil {

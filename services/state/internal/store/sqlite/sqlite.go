@@ -160,7 +160,7 @@ func dataSource(path string, pragmas ...string) string {
 
 // Parts returns the store as its contract.
 func (s *Store) Parts() store.Store {
-	return store.Store{Updater: s, Reader: s, Registry: s, Lister: s, Accounts: s, Memories: s, Closer: s}
+	return store.Store{Updater: s, Reader: s, Registry: s, Lister: s, Accounts: s, Memories: s, Files: s, Closer: s, Blobs: s}
 }
 
 // Close refuses new commands, waits for the accepted ones, and closes the file. It may

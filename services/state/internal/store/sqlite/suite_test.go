@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/blobtest"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/storetest"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
@@ -47,4 +48,9 @@ func count(t *testing.T, s *Store, key session.Key) map[string]int {
 		t.Fatal(err)
 	}
 	return counts
+}
+
+func TestTheSQLiteBlobsConform(t *testing.T) {
+	t.Parallel()
+	blobtest.Run(t, func(t *testing.T) store.Blobs { return open(t, filepath.Join(t.TempDir(), "blobs.db")).Parts().Blobs })
 }

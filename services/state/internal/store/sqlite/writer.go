@@ -13,6 +13,7 @@ func (w *writer) deleteSession(before *session.Session) {
 	for _, table := range table.OfSession() {
 		w.exec(`DELETE FROM ` + table + ` WHERE tenant = ? AND session_id = ?`)
 	}
+	w.exec(`UPDATE file_links SET lapses_at = 1 WHERE tenant = ? AND session_id = ?`) // a sweep deletes them, with their files
 	if before != nil {
 		lost, _ := session.DiffFacets(before, nil)
 		w.facets(before.CreatedAt, lost, nil)
@@ -71,6 +72,14 @@ func (w *writer) copyMessages(c *session.Copy) {
 	copied := w.exec(copyMessages, c.From, c.Messages)
 	if w.err == nil && copied != c.Messages {
 		w.err = fmt.Errorf("session %q has fewer than %d messages to copy", c.From, c.Messages)
+	}
+	w.exec(`INSERT INTO file_links (tenant, session_id, file_id, lapses_at) SELECT tenant, ?2, file_id, 0 FROM file_links
+		WHERE tenant = ?1 AND session_id = ?3 AND lapses_at = 0 ON CONFLICT (tenant, session_id, file_id) DO UPDATE SET lapses_at = 0`, c.From)
+}
+
+func (w *writer) linkFile(id string) {
+	if w.err == nil {
+		w.err = w.link(id)
 	}
 }
 

@@ -134,6 +134,7 @@ var roundTrips = []suiteCase{
 		s := h.filledSession(f, home)
 		m := []session.Message{filled[session.Message](f), filled[session.Message](f)}
 		m[0].Ordinal, m[1].Ordinal, m[1].Body, s.MessageCount = 0, 1, nil, 2
+		m[0].FileIDs, m[1].FileIDs = nil, nil // links: see files.go
 		h.write(home, &session.Change{Session: &s, Created: true, NewState: true, Messages: m})
 		same(h, "messages", h.messages(home), m)
 		same(h, "tail", h.readView(home, session.Need{Tail: session.Tail{MaxMessages: 5, MaxBytes: 100}}).Tail, m)

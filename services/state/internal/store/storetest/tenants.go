@@ -60,6 +60,13 @@ var readMethods = []readMethod{
 	{"Entities", func(h *harness, k session.Key) (any, error) {
 		return h.Store.Entities(h.Context(), k.Tenant, store.EntityCount{}, 9)
 	}, ""},
+	{"FilesByID", func(h *harness, k session.Key) (any, error) {
+		return h.Store.FilesByID(h.Context(), k.Tenant, []string{"file of a", "file of b"})
+	}, ""},
+	{"FindFile", func(h *harness, k session.Key) (any, error) {
+		f := fileOf("", "photo")
+		return h.Store.FindFile(h.Context(), k.Tenant, f.Digest, f.MediaType, h.now)
+	}, "FILE_NOT_FOUND"},
 }
 
 var tenants = []suiteCase{
@@ -124,6 +131,7 @@ var tenants = []suiteCase{
 		}
 		for _, elsewhere := range []string{
 			"Update", "UpdateDue", "Overdue", "Expired", "Remember", "ForgetMemory", // called in the tests
+			"ScheduleBlobDeletion", "AddFile", "File", "LapsedFiles", "DropLapsed", "DueBlobDeletions", "BlobDeleted", // see files.go: a file's id is unique
 			"Announce", "Heartbeat", "Stops", "UnregisterSilent", "LastSeen", "UnregisterUnseen", "Agents", "Close", // without a tenant
 		} {
 			known[elsewhere] = true
@@ -137,7 +145,7 @@ var tenants = []suiteCase{
 	}},
 }
 
-// createNamesake writes a session and a memory with the same ids for every tenant.
+// createNamesake writes a session, a memory and a file with the same ids for every tenant.
 func (h *harness) createNamesake(key session.Key, mark string) {
 	h.Helper()
 	s := session.Session{
@@ -159,5 +167,6 @@ func (h *harness) createNamesake(key session.Key, mark string) {
 		NewRun:       &session.Run{RunID: "waits", AgentType: agent, Status: session.RunWaiting, MessageID: mark, Entry: session.EntryStart, QueuePlace: 1},
 		WaitingInput: &session.RunInput{Messages: []session.Message{{ID: "held", Role: "user", Body: []byte(mark)}}},
 	})
+	h.addFile(key.Tenant, "file of "+key.Tenant, "photo")
 	h.remember(key.Tenant, session.Memory{ID: "memory", EntityID: "e", Source: "s", Text: "word " + mark, CreatedAt: 1, UpdatedAt: 1}, true)
 }

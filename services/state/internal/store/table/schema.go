@@ -10,7 +10,7 @@ type Description struct {
 func Descriptions() []Description {
 	return []Description{
 		describe(&Sessions), describe(&States), describe(&Runs), describe(&HeldRuns), describe(&Messages), describe(&Plans), describe(&Results),
-		describe(&Checkpoints), describe(&UsageEntries), describe(&Calls), describe(&SubSessions), describe(&Memories),
+		describe(&Checkpoints), describe(&UsageEntries), describe(&Calls), describe(&SubSessions), describe(&Memories), describe(&Files),
 	}
 }
 

@@ -5,8 +5,9 @@
 // column is one line here and one migration in each dialect. A test in each
 // dialect compares the descriptions with the migrated schema.
 //
-// Four small tables are not described, since their columns differ between the
-// dialects or have no struct: executors, agents, memory_words, session_facets.
+// Small tables are not described if their columns differ between the dialects or have no
+// struct: executors, agents, memory_words, session_facets, file_links, file_chunks,
+// blob_deletions.
 package table
 
 import (

@@ -24,6 +24,7 @@ func TestEachColumnHasAFieldOfItsOwnThatFitsItsKind(t *testing.T) {
 	checkFields(t, &table.Calls)
 	checkFields(t, &table.SubSessions)
 	checkFields(t, &table.Memories)
+	checkFields(t, &table.Files)
 }
 
 func checkFields[R any](t *testing.T, of *table.Table[R]) {

@@ -311,6 +311,19 @@ var Memories = Table[session.Memory]{
 	Fixed: Columns[session.Memory]{integer("created_at", func(m *session.Memory) *int64 { return (*int64)(&m.CreatedAt) })},
 }
 
+// Files holds the descriptions of files, without their bytes.
+var Files = Table[session.File]{
+	Name:  "files",
+	Scope: []string{"tenant"},
+	Key:   Columns[session.File]{text("file_id", func(f *session.File) *string { return &f.ID })},
+	Fixed: Columns[session.File]{
+		text("media_type", func(f *session.File) *string { return &f.MediaType }),
+		integer("size", func(f *session.File) *int64 { return &f.Size }),
+		byteString("digest", func(f *session.File) *[]byte { return &f.Digest }),
+		integer("created_at", func(f *session.File) *int64 { return (*int64)(&f.CreatedAt) }),
+	},
+}
+
 func text[R any](name string, field func(*R) *string) Column[R] {
 	return Column[R]{name, Text, func(r *R) any { return field(r) }}
 }

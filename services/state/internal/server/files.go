@@ -1,0 +1,265 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"hash"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// maxFileIDs bounds the ids of a request.
+const maxFileIDs = 1000
+
+// maxMediaType bounds a media type in bytes.
+const maxMediaType = 255
+
+// fileService implements statev1.FileServiceServer.
+type fileService struct {
+	statev1.UnimplementedFileServiceServer
+	store  store.Files
+	blobs  store.Blobs
+	limits Limits
+	grace  session.Millis
+	clock  clock
+}
+
+func fileInvalid(format string, args ...any) error { return invalid("FILE_INVALID", format, args...) }
+
+// newFileID returns an id that nobody can guess, whatever the other ids are: it is the right to read the file.
+func newFileID() string { return "file_" + strings.ToLower(rand.Text()) }
+
+// PutFile implements statev1.FileServiceServer.
+func (s *fileService) PutFile(stream grpc.ClientStreamingServer[statev1.PutFileRequest, statev1.PutFileResponse]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	head := first.GetHead()
+	mediaType, err := mediaTypeIn(head.GetMediaType())
+	if err := cmp.Or(checkID("tenant", head.GetTenant()), err); err != nil {
+		return err
+	}
+	ctx := stream.Context()
+	key := session.FileKey{Tenant: head.GetTenant(), FileID: newFileID()}
+	if err := s.store.ScheduleBlobDeletion(ctx, key, s.clock.millis()+s.grace); err != nil {
+		return err
+	}
+	content := &upload{stream: stream, mediaType: mediaType, limit: int64(s.limits.FileBytes), hash: sha256.New()}
+	file, err := s.putFile(ctx, key, content)
+	if err != nil {
+		// Best effort: the bytes are deleted after the grace period otherwise.
+		return cmp.Or(content.err, errors.Join(err, s.store.ScheduleBlobDeletion(context.WithoutCancel(ctx), key, s.clock.millis())))
+	}
+	return stream.SendAndClose(&statev1.PutFileResponse{File: fileOut(file)})
+}
+
+func (s *fileService) putFile(ctx context.Context, key session.FileKey, content *upload) (*session.File, error) {
+	if err := s.blobs.PutBlob(ctx, key, content); err != nil {
+		return nil, err
+	}
+	if content.size == 0 {
+		return nil, fileInvalid("the file is empty")
+	}
+	now := s.clock.millis()
+	return s.store.AddFile(ctx, key.Tenant, session.File{
+		ID: key.FileID, MediaType: content.mediaType, Size: content.size, Digest: content.hash.Sum(nil), CreatedAt: now,
+	}, now+s.grace)
+}
+
+// mediaTypeIn returns a media type in its canonical form. Invalid (FILE_INVALID).
+func mediaTypeIn(text string) (string, error) {
+	name, parameters, err := mime.ParseMediaType(text)
+	canonical := mime.FormatMediaType(name, parameters)
+	if err != nil || canonical == "" || len(canonical) > maxMediaType || !strings.Contains(name, "/") {
+		return "", fileInvalid("the media type %.100q is not valid; name one such as image/png", text)
+	}
+	return canonical, nil
+}
+
+// upload reads the bytes of a PutFile, checks them, and measures them.
+type upload struct {
+	stream    grpc.ClientStreamingServer[statev1.PutFileRequest, statev1.PutFileResponse]
+	mediaType string
+	limit     int64
+
+	rest []byte // of the last message
+	head []byte // the first bytes of the file, before they are checked
+	size int64
+	hash hash.Hash
+	err  error // other than the end
+}
+
+// sniffed is how many bytes http.DetectContentType examines.
+const sniffed = 512
+
+// Read implements io.Reader. Invalid (FILE_INVALID), TooLarge (FILE_TOO_LARGE).
+func (u *upload) Read(p []byte) (int, error) {
+	for len(u.rest) == 0 && u.err == nil {
+		r, err := u.stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			if u.err = checkContentType(u.mediaType, u.head); u.err == nil {
+				return 0, io.EOF
+			}
+		case err != nil:
+			u.err = err
+		default:
+			u.err = u.add(r.GetData())
+		}
+	}
+	if u.err != nil {
+		return 0, u.err
+	}
+	n := copy(p, u.rest)
+	u.rest = u.rest[n:]
+	return n, nil
+}
+
+func (u *upload) add(data []byte) error {
+	if len(data) > store.BlobPiece {
+		return fileInvalid("a message of PutFile has %d bytes; send at most %d", len(data), store.BlobPiece)
+	}
+	u.size += int64(len(data))
+	if u.size > u.limit {
+		return tooLarge("FILE_TOO_LARGE", "the file", int(u.size), int(u.limit))
+	}
+	u.head = append(u.head, data[:min(len(data), sniffed-len(u.head))]...)
+	u.hash.Write(data)
+	u.rest = data
+	if len(u.head) < sniffed {
+		return nil
+	}
+	return checkContentType(u.mediaType, u.head)
+}
+
+// recognized are the media types whose bytes are checked: browsers show them, and models fail on wrong ones.
+var recognized = []string{"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"}
+
+// checkContentType gives Invalid (FILE_INVALID) if the bytes are not of their media type.
+func checkContentType(mediaType string, head []byte) error {
+	name, _, _ := strings.Cut(mediaType, ";")
+	if !slices.Contains(recognized, name) || len(head) == 0 {
+		return nil
+	}
+	got := http.DetectContentType(head)
+	if name == "application/pdf" && bytes.Contains(head, []byte("%PDF-")) { // some writers put bytes before it
+		got = name
+	}
+	if got != name {
+		return fileInvalid("the file is sent as %s, and its bytes are %s; send it with its own media type", name, got)
+	}
+	return nil
+}
+
+// FindFile implements statev1.FileServiceServer.
+func (s *fileService) FindFile(ctx context.Context, r *statev1.FindFileRequest) (*statev1.FindFileResponse, error) {
+	mediaType, err := mediaTypeIn(r.GetMediaType())
+	if err := cmp.Or(checkID("tenant", r.GetTenant()), err); err != nil {
+		return nil, err
+	}
+	if len(r.GetSha256()) != sha256.Size {
+		return nil, fileInvalid("sha256 has %d bytes; give 32", len(r.GetSha256()))
+	}
+	found, err := s.store.FindFile(ctx, r.GetTenant(), r.GetSha256(), mediaType, s.clock.millis()+s.grace)
+	if err != nil {
+		return nil, err
+	}
+	return &statev1.FindFileResponse{File: fileOut(found)}, nil
+}
+
+// GetFiles implements statev1.FileServiceServer.
+func (s *fileService) GetFiles(ctx context.Context, r *statev1.GetFilesRequest) (*statev1.GetFilesResponse, error) {
+	if err := cmp.Or(checkID("tenant", r.GetTenant()), checkIDs("a file id", r.GetFileIds())); err != nil {
+		return nil, err
+	}
+	if n := len(r.GetFileIds()); n > maxFileIDs {
+		return nil, invalid("ID_INVALID", "%d file ids are given; the limit is %d", n, maxFileIDs)
+	}
+	files, err := s.store.FilesByID(ctx, r.GetTenant(), r.GetFileIds())
+	if err != nil {
+		return nil, err
+	}
+	answer := &statev1.GetFilesResponse{}
+	for i := range files {
+		answer.Files = append(answer.Files, fileOut(&files[i]))
+	}
+	return answer, nil
+}
+
+// ReadFile implements statev1.FileServiceServer.
+func (s *fileService) ReadFile(r *statev1.ReadFileRequest, stream grpc.ServerStreamingServer[statev1.ReadFileResponse]) error {
+	if err := cmp.Or(checkOptionalID("tenant", r.GetTenant()), checkID("file_id", r.GetFileId())); err != nil {
+		return err
+	}
+	ctx := stream.Context()
+	tenant, file, err := s.store.File(ctx, r.GetFileId())
+	if err == nil && r.GetTenant() != "" && r.GetTenant() != tenant {
+		err = store.FileNotFound()
+	}
+	if err != nil {
+		return err
+	}
+	if r.GetOffset() < 0 || r.GetOffset() > file.Size || r.GetLength() < 0 {
+		return invalid("RANGE_INVALID", "the file has %d bytes; the offset %d or the length %d is not in it", file.Size, r.GetOffset(), r.GetLength())
+	}
+	if err := stream.Send(&statev1.ReadFileResponse{Part: &statev1.ReadFileResponse_File{File: fileOut(file)}}); err != nil {
+		return err
+	}
+	length := file.Size - r.GetOffset()
+	if r.GetLength() > 0 {
+		length = min(length, r.GetLength())
+	}
+	return s.blobs.ReadBlob(ctx, session.FileKey{Tenant: tenant, FileID: file.ID}, r.GetOffset(), length, func(piece []byte) error {
+		return stream.Send(&statev1.ReadFileResponse{Part: &statev1.ReadFileResponse_Data{Data: piece}})
+	})
+}
+
+func fileOut(f *session.File) *statev1.File {
+	return &statev1.File{FileId: f.ID, MediaType: f.MediaType, Size: f.Size, Sha256: f.Digest, CreatedAt: int64(f.CreatedAt)}
+}
+
+// fileIDs returns the ids of the files in the messages.
+func fileIDs(messages ...*eventv1.Message) (ids []string) {
+	for _, m := range messages {
+		for _, p := range m.GetParts() {
+			if id, ok := eventv1.FileID(p.GetFile().GetUrl()); ok {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}
+
+// checkFiles refuses messages with unknown files, so that few commands fail when they are written. NotFound
+// (FILE_NOT_FOUND), Invalid (ID_INVALID).
+func checkFiles(ctx context.Context, files store.Files, tenant string, messages ...*eventv1.Message) error {
+	ids := fileIDs(messages...)
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	if len(ids) == 0 {
+		return nil
+	}
+	if err := checkIDs("a file id", ids); err != nil || len(ids) > maxFileIDs {
+		return cmp.Or(err, invalid("ID_INVALID", "the messages have %d files; the limit is %d", len(ids), maxFileIDs))
+	}
+	found, err := files.FilesByID(ctx, tenant, ids)
+	if err == nil && len(found) < len(ids) {
+		err = store.FileNotFound()
+	}
+	return err
+}

@@ -1,0 +1,176 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
+)
+
+var fileColumns = table.Files.All()
+
+const fileByContent = `f.tenant = $1::text AND f.digest = $2::bytea AND f.media_type = $3::text`
+
+var (
+	scheduleDeletion = prepared(`INSERT INTO blob_deletions (tenant, file_id, due_at) VALUES ($1::text, $2::text, $3::bigint)
+		ON CONFLICT (tenant, file_id) DO UPDATE SET due_at = excluded.due_at`)
+	// Without its scheduled deletion, the bytes of the file may be gone.
+	insertFile = prepared(func() string {
+		in := columnsOf(&table.Files, fileColumns)
+		return fmt.Sprintf(`WITH stored AS (DELETE FROM blob_deletions WHERE tenant = $1::text AND file_id = $2::text RETURNING 1)
+			INSERT INTO files (%s) SELECT %s FROM stored ON CONFLICT (tenant, digest, media_type) DO NOTHING`, in.names(), in.placeholders(""))
+	}())
+	scheduleIfUnknown = prepared(`INSERT INTO blob_deletions (tenant, file_id, due_at)
+		SELECT $1::text, $2::text, 0 WHERE NOT EXISTS (SELECT FROM files WHERE tenant = $1 AND file_id = $2) ON CONFLICT DO NOTHING`)
+	holdFile = prepared(`INSERT INTO file_links (tenant, session_id, file_id, lapses_at)
+		SELECT f.tenant, '', f.file_id, $4::bigint FROM files f WHERE ` + fileByContent + `
+		ON CONFLICT (tenant, session_id, file_id) DO UPDATE SET lapses_at = greatest(file_links.lapses_at, excluded.lapses_at)`)
+	readFileByContent = prepared(`SELECT ` + fileColumns.Select("f") + ` FROM files f WHERE ` + fileByContent)
+	readFileByID      = prepared(`SELECT f.tenant, ` + fileColumns.Select("f") + ` FROM files f WHERE f.file_id = $1::text`)
+	readFiles         = prepared(`SELECT ` + fileColumns.Select("f") + ` FROM files f WHERE f.tenant = $1::text AND f.file_id = ANY ($2::text[])`)
+)
+
+// isUnknownFile reports a link to a file that does not exist, or no longer.
+func isUnknownFile(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == "23503" && e.ConstraintName == "file_links_file"
+}
+
+// ScheduleBlobDeletion implements store.Files.
+func (s *Store) ScheduleBlobDeletion(ctx context.Context, key session.FileKey, at session.Millis) error {
+	err := s.execute(ctx, func(p *pipeline) { p.exec(scheduleDeletion, key.Tenant, key.FileID, int64(at)) })
+	return wrap(ctx, err, "schedule the deletion of file %q", key.FileID)
+}
+
+// AddFile implements store.Files.
+func (s *Store) AddFile(ctx context.Context, tenant string, f session.File, hold session.Millis) (*session.File, error) {
+	values := rows{values: fileColumns.Fields([]any{tenant}, &f), count: 1}
+	args, err := values.arguments()
+	if err != nil {
+		return nil, err
+	}
+	var found *session.File
+	err = s.execute(ctx, func(p *pipeline) {
+		found = nil
+		p.exec(insertFile, args...)
+		p.exec(scheduleIfUnknown, tenant, f.ID)
+		p.exec(holdFile, tenant, f.Digest, f.MediaType, int64(hold))
+		p.queue(readFileByContent, []any{tenant, f.Digest, f.MediaType}, scanEach(fileColumns.Destinations, func(f *session.File) { found = f }))
+	})
+	if isUnknownFile(err) || err == nil && found == nil { // deleted meanwhile
+		err = store.UploadExpired()
+	}
+	return found, wrap(ctx, err, "add file %q", f.ID)
+}
+
+// FindFile implements store.Files.
+func (s *Store) FindFile(ctx context.Context, tenant string, digest []byte, mediaType string, hold session.Millis) (*session.File, error) {
+	var found *session.File
+	err := s.execute(ctx, func(p *pipeline) {
+		found = nil
+		p.exec(holdFile, tenant, digest, mediaType, int64(hold))
+		p.queue(readFileByContent, []any{tenant, digest, mediaType}, scanEach(fileColumns.Destinations, func(f *session.File) { found = f }))
+	})
+	if err == nil && found == nil {
+		err = store.FileNotFound()
+	}
+	return found, wrap(ctx, err, "find a file")
+}
+
+// File implements store.Files.
+func (s *Store) File(ctx context.Context, id string) (tenant string, found *session.File, err error) {
+	err = s.query(ctx, readFileByID, scanEach(func(to []any, f *session.File) []any {
+		found = f
+		return fileColumns.Destinations(append(to, &tenant), f)
+	}, func(*session.File) {}), id)
+	if err == nil && found == nil {
+		err = store.FileNotFound()
+	}
+	return tenant, found, wrap(ctx, err, "read file %q", id)
+}
+
+// FilesByID implements store.Files.
+func (s *Store) FilesByID(ctx context.Context, tenant string, ids []string) (found []session.File, err error) {
+	err = s.query(ctx, readFiles, scanEach(fileColumns.Destinations, func(f *session.File) { found = append(found, *f) }), tenant, notNil(ids))
+	return found, wrap(ctx, err, "read %d files", len(ids))
+}
+
+var (
+	readLapsed = prepared(`SELECT tenant, file_id FROM file_links WHERE lapses_at > 0 AND lapses_at <= $1::bigint ORDER BY lapses_at LIMIT $2::bigint`)
+	// The lock keeps other transactions from linking the file.
+	lockFile   = prepared(`SELECT 1 FROM files WHERE tenant = $1::text AND file_id = $2::text FOR UPDATE`)
+	dropLapsed = prepared(`DELETE FROM file_links WHERE tenant = $1::text AND file_id = $2::text AND lapses_at > 0 AND lapses_at <= $3::bigint`)
+	dropFile   = prepared(`WITH unlinked AS (DELETE FROM files f WHERE f.tenant = $1::text AND f.file_id = $2::text
+			AND NOT EXISTS (SELECT FROM file_links WHERE tenant = $1 AND file_id = $2) RETURNING f.tenant, f.file_id)
+		INSERT INTO blob_deletions (tenant, file_id, due_at) SELECT tenant, file_id, $3::bigint FROM unlinked`)
+	readDueDeletions = prepared(`SELECT tenant, file_id FROM blob_deletions WHERE due_at <= $1::bigint ORDER BY due_at LIMIT $2::bigint`)
+	deleteDeletion   = prepared(`DELETE FROM blob_deletions WHERE tenant = $1::text AND file_id = $2::text`)
+)
+
+// LapsedFiles implements store.Files.
+func (s *Store) LapsedFiles(ctx context.Context, now session.Millis, limit int) ([]session.FileKey, error) {
+	return s.fileKeys(ctx, readLapsed, now, limit)
+}
+
+// DueBlobDeletions implements store.Files.
+func (s *Store) DueBlobDeletions(ctx context.Context, now session.Millis, limit int) ([]session.FileKey, error) {
+	return s.fileKeys(ctx, readDueDeletions, now, limit)
+}
+
+func (s *Store) fileKeys(ctx context.Context, due *statement, now session.Millis, limit int) (keys []session.FileKey, err error) {
+	err = s.query(ctx, due, scanEach(func(to []any, k *session.FileKey) []any { return append(to, &k.Tenant, &k.FileID) },
+		func(k *session.FileKey) { keys = append(keys, *k) }), int64(now), limit)
+	return keys, wrap(ctx, err, "find due files")
+}
+
+// DropLapsed implements store.Files.
+func (s *Store) DropLapsed(ctx context.Context, key session.FileKey, now session.Millis) (bool, error) {
+	var gone int64
+	err := s.execute(ctx, func(p *pipeline) {
+		p.exec(lockFile, key.Tenant, key.FileID)
+		p.exec(dropLapsed, key.Tenant, key.FileID, int64(now))
+		p.count(dropFile, &gone, key.Tenant, key.FileID, int64(now))
+	})
+	return gone > 0, wrap(ctx, err, "drop the lapsed links of file %q", key.FileID)
+}
+
+// BlobDeleted implements store.Files.
+func (s *Store) BlobDeleted(ctx context.Context, key session.FileKey) error {
+	err := s.execute(ctx, func(p *pipeline) { p.exec(deleteDeletion, key.Tenant, key.FileID) })
+	return wrap(ctx, err, "forget the deletion of file %q", key.FileID)
+}
+
+var (
+	insertChunk = prepared(`INSERT INTO file_chunks (tenant, file_id, start, data) VALUES ($1::text, $2::text, $3::bigint, $4::bytea)`)
+	readChunk   = prepared(`SELECT start, data FROM file_chunks WHERE tenant = $1::text AND file_id = $2::text AND start <= $3::bigint
+		ORDER BY start DESC LIMIT 1`)
+	deleteChunks = prepared(`DELETE FROM file_chunks WHERE tenant = $1::text AND file_id = $2::text`)
+)
+
+// PutBlob implements store.Blobs, with a transaction for each chunk.
+func (s *Store) PutBlob(ctx context.Context, key session.FileKey, from io.Reader) error {
+	err := store.EachPiece(from, func(start int64, piece []byte) error {
+		return s.execute(ctx, func(p *pipeline) { p.exec(insertChunk, key.Tenant, key.FileID, start, piece) })
+	})
+	return wrap(ctx, err, "store the bytes of file %q", key.FileID)
+}
+
+// ReadBlob implements store.Blobs, with a query for each chunk.
+func (s *Store) ReadBlob(ctx context.Context, key session.FileKey, offset, length int64, each func([]byte) error) error {
+	return store.EachChunk(offset, length, func(at int64) (start int64, data []byte, err error) {
+		err = s.query(ctx, readChunk, scanInto(&start, &data), key.Tenant, key.FileID, at)
+		return start, data, wrap(ctx, err, "read the bytes of file %q", key.FileID)
+	}, each)
+}
+
+// DeleteBlob implements store.Blobs.
+func (s *Store) DeleteBlob(ctx context.Context, key session.FileKey) error {
+	err := s.execute(ctx, func(p *pipeline) { p.exec(deleteChunks, key.Tenant, key.FileID) })
+	return wrap(ctx, err, "delete the bytes of file %q", key.FileID)
+}

@@ -1,0 +1,50 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// Files deletes files without a session, and the bytes of deleted files. All fields must be set. Replicas may run it
+// at the same time.
+type Files struct {
+	Store store.Files
+	Blobs store.Blobs
+	Now   func() session.Millis
+}
+
+// Run deletes what is due: the descriptions of files first, then their bytes. It continues after a failure, and
+// returns all.
+func (f Files) Run(ctx context.Context) error {
+	return errors.Join(
+		f.each(ctx, f.Store.LapsedFiles, func(ctx context.Context, key session.FileKey) error {
+			_, err := f.Store.DropLapsed(ctx, key, f.Now())
+			return err
+		}),
+		f.each(ctx, f.Store.DueBlobDeletions, func(ctx context.Context, key session.FileKey) error {
+			if err := f.Blobs.DeleteBlob(ctx, key); err != nil {
+				return err
+			}
+			return f.Store.BlobDeleted(ctx, key)
+		}))
+}
+
+// each calls do for pages of due files, until a page is the last or has a failure: a failed file is still due.
+func (f Files) each(ctx context.Context, find func(context.Context, session.Millis, int) ([]session.FileKey, error), do func(context.Context, session.FileKey) error) error {
+	for {
+		keys, err := find(ctx, f.Now(), pageSize)
+		if err != nil {
+			return err
+		}
+		var errs []error
+		for _, key := range keys {
+			errs = append(errs, do(ctx, key))
+		}
+		if err := errors.Join(errs...); err != nil || len(keys) < pageSize {
+			return err
+		}
+	}
+}
