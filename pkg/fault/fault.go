@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 )
 
 // Fault is a failure on which a caller can act. It is immutable once returned, so goroutines may share it; With
@@ -43,6 +44,21 @@ func (f *Fault) With(key, value string) *Fault {
 	maps.Copy(with.Meta, f.Meta)
 	with.Meta[key] = value
 	return &with
+}
+
+// Metadata keys of a fault of the kind TooLarge.
+const (
+	SizeBytes  = "sizeBytes"
+	LimitBytes = "limitBytes"
+)
+
+// WithSizes returns a copy of f with the size and the limit of what is too large, in bytes. A size of 0 is unknown.
+func (f *Fault) WithSizes(size, limit int64) *Fault {
+	with := f.With(LimitBytes, strconv.FormatInt(limit, 10))
+	if size > 0 {
+		with = with.With(SizeBytes, strconv.FormatInt(size, 10))
+	}
+	return with
 }
 
 // Error returns "REASON: detail", or the reason alone without a detail.

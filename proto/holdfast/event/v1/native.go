@@ -2,8 +2,11 @@ package eventv1
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -51,47 +54,130 @@ func appendHead(b []byte, c *Chunk, event string) []byte {
 	return strconv.AppendInt(append(b, `,"step":`...), int64(c.GetStep()), 10)
 }
 
+// MarshalMessage returns the native JSON of a message, on one line: an object with the fields in the
+// order of the contract. Names are camelCase, numbers are numbers, JSON texts are values, and enums
+// are words without the enum's name. Fields are always present, except unset messages, unset members
+// of a oneof, unset optional fields and empty JSON texts. A message with one list or one map, inside
+// another message, is that list or map. It fails if a JSON text is invalid.
+func MarshalMessage(m proto.Message) ([]byte, error) {
+	return appendMessage(nil, m.ProtoReflect())
+}
+
+func appendMessage(b []byte, m protoreflect.Message) ([]byte, error) {
+	inner, err := appendFields(nil, m)
+	if err != nil {
+		return nil, err
+	}
+	b = append(b, '{')
+	if len(inner) > 0 {
+		b = append(b, inner[1:]...) // without the first comma
+	}
+	return append(b, '}'), nil
+}
+
 func appendFields(b []byte, m protoreflect.Message) ([]byte, error) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
+		if f.HasPresence() && !m.Has(f) {
+			continue
+		}
 		v := m.Get(f)
 		var err error
-		switch f.Kind() {
-		case protoreflect.StringKind:
-			if !isJSONText(f) {
-				b = appendText(b, f.JSONName(), v.String())
-				continue
-			}
+		switch {
+		case f.IsList():
+			b, err = appendList(appendName(b, f.JSONName()), f, v.List())
+		case f.IsMap():
+			b, err = appendMap(appendName(b, f.JSONName()), f.MapValue(), v.Map())
+		case IsJSONText(f):
 			b, err = appendJSON(b, f.JSONName(), v.String())
-		case protoreflect.BoolKind:
-			b = strconv.AppendBool(appendName(b, f.JSONName()), v.Bool())
-		case protoreflect.Int32Kind, protoreflect.Int64Kind:
-			b = strconv.AppendInt(appendName(b, f.JSONName()), v.Int(), 10)
-		case protoreflect.MessageKind:
-			if m.Has(f) {
-				b, err = appendObject(b, f.JSONName(), v.Message())
-			}
+		case f.Kind() == protoreflect.StringKind:
+			b = appendText(b, f.JSONName(), v.String())
 		default:
-			err = fmt.Errorf("field %s has a kind without a native form: %v", f.Name(), f.Kind())
+			b, err = appendValue(appendName(b, f.JSONName()), f, v)
 		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("field %s: %w", f.Name(), err)
 		}
 	}
 	return b, nil
 }
 
-func appendObject(b []byte, name string, m protoreflect.Message) ([]byte, error) {
-	inner, err := appendFields(nil, m)
-	if err != nil {
-		return nil, err
+func appendList(b []byte, f protoreflect.FieldDescriptor, list protoreflect.List) (_ []byte, err error) {
+	b = append(b, '[')
+	for i := range list.Len() {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if b, err = appendValue(b, f, list.Get(i)); err != nil {
+			return nil, err
+		}
 	}
-	b = append(appendName(b, name), '{')
-	if len(inner) > 0 {
-		b = append(b, inner[1:]...) // without the first comma
+	return append(b, ']'), nil
+}
+
+// appendMap appends a map with string keys, sorted.
+func appendMap(b []byte, f protoreflect.FieldDescriptor, m protoreflect.Map) (_ []byte, err error) {
+	var keys []string
+	for key := range m.Range {
+		keys = append(keys, key.String())
+	}
+	slices.Sort(keys)
+	b = append(b, '{')
+	for i, key := range keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendQuoted(b, key), ':')
+		if b, err = appendValue(b, f, m.Get(protoreflect.ValueOfString(key).MapKey())); err != nil {
+			return nil, err
+		}
 	}
 	return append(b, '}'), nil
+}
+
+// appendValue appends a value that is neither a list nor a map.
+func appendValue(b []byte, f protoreflect.FieldDescriptor, v protoreflect.Value) ([]byte, error) {
+	switch f.Kind() {
+	case protoreflect.StringKind:
+		return appendQuoted(b, v.String()), nil
+	case protoreflect.BoolKind:
+		return strconv.AppendBool(b, v.Bool()), nil
+	case protoreflect.Int32Kind, protoreflect.Int64Kind:
+		return strconv.AppendInt(b, v.Int(), 10), nil
+	case protoreflect.DoubleKind:
+		return strconv.AppendFloat(b, v.Float(), 'g', -1, 64), nil
+	case protoreflect.EnumKind:
+		return appendQuoted(b, EnumWord(f.Enum(), v.Enum())), nil
+	case protoreflect.MessageKind:
+		if only := Wrapped(f.Message()); only != nil && only.IsList() {
+			return appendList(b, only, v.Message().Get(only).List())
+		} else if only != nil {
+			return appendMap(b, only.MapValue(), v.Message().Get(only).Map())
+		}
+		return appendMessage(b, v.Message())
+	default:
+		return nil, fmt.Errorf("the kind %v has no native form", f.Kind())
+	}
+}
+
+// Wrapped returns the field of a message that has one list or one map alone; nil for others.
+func Wrapped(m protoreflect.MessageDescriptor) protoreflect.FieldDescriptor {
+	if m.Fields().Len() != 1 || m.Fields().Get(0).Cardinality() != protoreflect.Repeated {
+		return nil
+	}
+	return m.Fields().Get(0)
+}
+
+// EnumWord returns the native word of an enum's value: its name in lower case without that of the
+// enum, "" for the unspecified value and for unknown ones.
+func EnumWord(enum protoreflect.EnumDescriptor, number protoreflect.EnumNumber) string {
+	value := enum.Values().ByNumber(number)
+	if number == 0 || value == nil {
+		return ""
+	}
+	unspecified := string(enum.Values().ByNumber(0).Name())
+	return strings.ToLower(strings.TrimPrefix(string(value.Name()), strings.TrimSuffix(unspecified, "UNSPECIFIED")))
 }
 
 func appendJSON(b []byte, name, text string) ([]byte, error) {
@@ -99,7 +185,7 @@ func appendJSON(b []byte, name, text string) ([]byte, error) {
 		return b, nil
 	}
 	if !json.Valid([]byte(text)) {
-		return nil, fmt.Errorf("field %s is not JSON", name)
+		return nil, errors.New("it is not JSON")
 	}
 	return appendOneLine(appendName(b, name), text), nil
 }
@@ -116,15 +202,18 @@ func appendOneLine(b []byte, text string) []byte {
 }
 
 func appendText(b []byte, name, value string) []byte {
+	return appendQuoted(appendName(b, name), value)
+}
+
+func appendQuoted(b []byte, value string) []byte {
 	if isPlain(value) {
-		b = append(append(appendName(b, name), '"'), value...)
-		return append(b, '"')
+		return append(append(append(b, '"'), value...), '"')
 	}
 	quoted, err := json.Marshal(value)
 	if err != nil {
 		panic(err) // a string always marshals
 	}
-	return append(appendName(b, name), quoted...)
+	return append(b, quoted...)
 }
 
 // isPlain reports whether a text needs no escaping in JSON: ASCII without the characters that
@@ -145,7 +234,8 @@ func appendName(b []byte, name string) []byte {
 	return append(b, '"', ':')
 }
 
-func isJSONText(f protoreflect.FieldDescriptor) bool {
+// IsJSONText reports whether the field is a string with a JSON text.
+func IsJSONText(f protoreflect.FieldDescriptor) bool {
 	o, ok := f.Options().(*descriptorpb.FieldOptions)
 	return ok && proto.GetExtension(o, E_JsonText).(bool)
 }

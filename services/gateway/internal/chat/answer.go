@@ -197,7 +197,8 @@ func (p *post) loadAwaited(ctx context.Context, t *submission) (*statev1.GetSess
 		}
 	}
 	if p.operation.reply.tooLarge {
-		return nil, fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "a result may have %d bytes, and an error or a reason %d; send a smaller one, or a reference to it", maxResult, maxError)
+		return nil, fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "a result may have %d bytes, and an error or a reason %d; send a smaller one, or a reference to it", maxResult, maxError).
+			WithSizes(0, maxResult)
 	}
 	return nil, fault.New(fault.Conflict, "SESSION_SUSPENDED", "the conversation %q waits for an answer that the message does not have; load its messages", p.body.ID)
 }

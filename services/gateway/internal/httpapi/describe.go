@@ -40,7 +40,7 @@ type Faults map[fault.Kind][]string
 
 // AllFaults returns the reasons of the route by HTTP status, sorted: its own, and those that follow
 // from its key, parameters and body.
-func (r Route) AllFaults() map[int][]string {
+func (route Route) AllFaults() map[int][]string {
 	byStatus := map[int][]string{}
 	add := func(kind fault.Kind, reasons ...string) {
 		for _, reason := range reasons {
@@ -50,22 +50,22 @@ func (r Route) AllFaults() map[int][]string {
 	}
 	add(fault.Denied, "HOST_REFUSED", "ORIGIN_REFUSED")
 	add(fault.Internal, "INTERNAL")
-	if !r.Public {
+	if !route.Public {
 		add(fault.Unauthenticated, "API_KEY_MISSING", "API_KEY_WRONG")
 		add(fault.Unavailable, "UNAVAILABLE", "STORE_UNAVAILABLE")
 	}
-	for _, p := range r.About.Parameters {
+	for _, p := range route.About.Parameters {
 		add(fault.Invalid, p.reason())
 	}
-	if r.About.Body != nil {
+	if route.About.Body != nil {
 		add(fault.Invalid, "BODY_INVALID")
 		add(fault.TooLarge, "BODY_TOO_LARGE")
 	}
-	if r.About.Stream {
+	if route.About.Stream {
 		add(fault.Exhausted, "TOO_MANY_STREAMS")
 		add(fault.Unavailable, "GATEWAY_STOPPING")
 	}
-	for kind, reasons := range r.About.Faults {
+	for kind, reasons := range route.About.Faults {
 		add(kind, reasons...)
 	}
 	for status := range maps.Keys(byStatus) {

@@ -13,9 +13,18 @@ import (
 
 // ErrorBody is the JSON of an error.
 type ErrorBody struct {
-	Error  string `json:"error" doc:"a sentence for users"`
-	Code   string `json:"code" doc:"for programs: a stable reason"`
-	Detail string `json:"detail,omitempty" doc:"for developers"`
+	Error     string `json:"error" doc:"a sentence for users"`
+	Code      string `json:"code" doc:"for programs: a stable reason"`
+	Detail    string `json:"detail,omitempty" doc:"for developers"`
+	Retryable bool   `json:"retryable" doc:"the same request may succeed later"`
+	Kind      string `json:"kind,omitempty" doc:"of 404 and 413: what is missing or too large, such as session, body or state"`
+
+	LimitBytes int64 `json:"limitBytes,omitempty" doc:"of 413: the limit"`
+	SizeBytes  int64 `json:"sizeBytes,omitempty" doc:"of 413: the size, if it is known"`
+
+	CurrentStatus  string `json:"currentStatus,omitempty" doc:"of 409: the status of the session"`
+	CurrentRunID   string `json:"currentRunId,omitempty" doc:"of 409: the newest run of the session"`
+	CurrentVersion int64  `json:"currentVersion,omitempty" doc:"of 409: the version of the session"`
 }
 
 // sentences are the texts for users, by reason.
@@ -96,7 +105,29 @@ func errorBodyOf(f *fault.Fault) ErrorBody {
 	if f.Kind == fault.Internal {
 		detail = ""
 	}
-	return ErrorBody{Error: sentence(f), Code: f.Reason, Detail: detail}
+	number := func(key string) int64 {
+		n, _ := strconv.ParseInt(f.Meta[key], 10, 64) // 0 if it is missing
+		return n
+	}
+	return ErrorBody{
+		Error: sentence(f), Code: f.Reason, Detail: detail,
+		Retryable: f.Kind == fault.Exhausted || f.Kind == fault.Unavailable, Kind: subject(f),
+		LimitBytes: number(fault.LimitBytes), SizeBytes: number(fault.SizeBytes),
+		CurrentStatus: f.Meta["currentStatus"], CurrentRunID: f.Meta["currentRunId"], CurrentVersion: number("currentVersion"),
+	}
+}
+
+// subject returns what is missing or too large, such as session, by the reason of the fault; "" for
+// other faults.
+func subject(f *fault.Fault) string {
+	if f.Kind != fault.NotFound && f.Kind != fault.TooLarge {
+		return ""
+	}
+	name := strings.TrimPrefix(f.Reason, "UNKNOWN_")
+	for _, suffix := range []string{"_NOT_FOUND", "_TOO_LARGE", "_SIZE_EXCEEDED"} {
+		name = strings.TrimSuffix(name, suffix)
+	}
+	return strings.ToLower(name)
 }
 
 // ErrorTexts returns the values of WriteError, for other transports.

@@ -63,7 +63,7 @@ func TestFaultsTellTheirReasonAndDetail(t *testing.T) {
 	w := get(t, serverOf(&log, func(http.ResponseWriter, *http.Request, string) error {
 		return fault.New(fault.Conflict, "SESSION_BUSY", "run %q is at work", "r1")
 	}))
-	want := `{"error":"This conversation is still answering the last message.","code":"SESSION_BUSY","detail":"run \"r1\" is at work"}` + "\n"
+	want := `{"error":"This conversation is still answering the last message.","code":"SESSION_BUSY","detail":"run \"r1\" is at work","retryable":false}` + "\n"
 	if w.Code != 409 || w.Body.String() != want || log.Len() != 0 {
 		t.Errorf("got %d %s, log %s", w.Code, w.Body, &log)
 	}

@@ -3,7 +3,10 @@ package httpapi
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
@@ -13,8 +16,8 @@ type Type string
 
 // The types of parameters.
 const (
-	Text    Type = "string"
-	ID      Type = "id" // a string of 1 to 256 bytes
+	Text    Type = ""
+	ID      Type = "id" // a text of 1 to 256 bytes
 	Integer Type = "integer"
 	Boolean Type = "boolean"
 )
@@ -25,13 +28,18 @@ type Parameter struct {
 	Name     string
 	In       string // query if empty, path or header
 	Doc      string
-	Type     Type // Text if empty
+	Type     Type
 	Required bool
 	Default  int64    // of an Integer, if it is missing
 	Min, Max int64    // of an Integer
 	True     bool     // a Boolean is true if it is missing
 	Words    []string // of a Text: its only values
+	Many     bool     // it may be repeated
+	Pairs    bool     // it has keys: name[key]=value
 	Refusal  string   // reason of the refusal; "" for that of the type
+
+	// Field is the field of a contract with the comment for Doc.
+	Field protoreflect.FullName
 }
 
 // SessionParameter is the session's id in the query.
@@ -57,11 +65,37 @@ func (p Parameter) reason() string {
 
 // Number returns the value of an Integer. Invalid (PARAMETER_INVALID).
 func (p Parameter) Number(r *http.Request) (int64, error) {
-	return Number(r, p.Name, p.Default, p.Min, p.Max)
+	return p.ParseNumber(r.URL.Query().Get(p.Name))
+}
+
+// ParseNumber is Number for a text from elsewhere; "" is missing.
+func (p Parameter) ParseNumber(text string) (int64, error) {
+	if text == "" {
+		return p.Default, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < p.Min || n > p.Max {
+		return 0, fault.New(fault.Invalid, p.reason(), "%s is %.30q: it has to be a number from %d to %d", p.Name, text, p.Min, p.Max)
+	}
+	return n, nil
 }
 
 // Bool returns the value of a Boolean. Invalid (PARAMETER_INVALID).
-func (p Parameter) Bool(r *http.Request) (bool, error) { return Bool(r, p.Name, p.True) }
+func (p Parameter) Bool(r *http.Request) (bool, error) {
+	return p.ParseBool(r.URL.Query().Get(p.Name))
+}
+
+// ParseBool is Bool for a text from elsewhere; "" is missing.
+func (p Parameter) ParseBool(text string) (bool, error) {
+	switch text {
+	case "":
+		return p.True, nil
+	case "true", "false":
+		return text == "true", nil
+	default:
+		return false, fault.New(fault.Invalid, p.reason(), "%s is %.30q: it has to be true or false", p.Name, text)
+	}
+}
 
 // String returns the value of a Text or an ID, "" if an optional one is missing. Invalid (ID_INVALID,
 // PARAMETER_INVALID).

@@ -75,7 +75,8 @@ func read(w http.ResponseWriter, r *http.Request, l Limits) ([]byte, error) {
 	}
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, l.MaxBytes))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return nil, fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes here; %s", l.MaxBytes, l.Advice)
+		return nil, fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes here; %s", l.MaxBytes, l.Advice).
+			WithSizes(max(r.ContentLength, 0), l.MaxBytes)
 	}
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "BODY_INVALID", "the body is incomplete")

@@ -150,7 +150,7 @@ func ParseRequest(r *http.Request, tenant string) (follow.Request, error) {
 	if !ok {
 		return request, fault.New(fault.Invalid, "CURSOR_INVALID", "Last-Event-ID and fromSequence take a sequence")
 	}
-	family, err := httpapi.Bool(r, "family", true)
+	family, err := familyParameter.Bool(r)
 	request.After, request.OnlyRun, request.Family = after, request.RunID != "", request.RunID == "" && family
 	return request, err
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
+var familyParameter = httpapi.Parameter{Name: "family", Doc: "false leaves out the sessions of sub-agents", Type: httpapi.Boolean, True: true}
+
 // Routes are the routes of the native stream.
 func Routes(events *Events, sockets *Sockets) []httpapi.Route {
 	parameters := []httpapi.Parameter{
@@ -14,7 +16,7 @@ func Routes(events *Events, sockets *Sockets) []httpapi.Route {
 		{Name: "runId", Doc: "one run alone; the whole session if missing", Type: httpapi.ID},
 		{Name: "fromSequence", Doc: "reads everything after this sequence", Type: httpapi.Integer, Max: 1<<53 - 1, Refusal: "CURSOR_INVALID"},
 		{Name: "Last-Event-ID", In: "header", Doc: "as fromSequence, and takes precedence", Refusal: "CURSOR_INVALID"},
-		{Name: "family", Doc: "false leaves out the sessions of sub-agents", Type: httpapi.Boolean, True: true},
+		familyParameter,
 	}
 	unknown := httpapi.Faults{fault.NotFound: {"SESSION_NOT_FOUND", "RUN_NOT_FOUND"}}
 	socket := httpapi.Faults{fault.NotFound: unknown[fault.NotFound], fault.Invalid: {httpapi.UpgradeRequired}}

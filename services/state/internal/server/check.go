@@ -25,7 +25,7 @@ func invalid(reason, format string, args ...any) error {
 
 // tooLarge returns TooLarge with a reason, the size and the limit in bytes.
 func tooLarge(reason, what string, size, limit int) error {
-	return fault.New(fault.TooLarge, reason, "%s has %d bytes; the limit is %d", what, size, limit)
+	return fault.New(fault.TooLarge, reason, "%s has %d bytes; the limit is %d", what, size, limit).WithSizes(int64(size), int64(limit))
 }
 
 const (

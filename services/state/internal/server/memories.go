@@ -26,7 +26,7 @@ func memoryNotFound(id string) error {
 }
 
 func (l Limits) memoryTooLarge(size int) error {
-	return fault.New(fault.TooLarge, "MEMORY_TOO_LARGE", "the text has %d bytes; the limit is %d", size, l.MemoryBytes)
+	return fault.New(fault.TooLarge, "MEMORY_TOO_LARGE", "the text has %d bytes; the limit is %d", size, l.MemoryBytes).WithSizes(int64(size), int64(l.MemoryBytes))
 }
 
 // memoryService implements statev1.MemoryServiceServer.

@@ -129,7 +129,7 @@ func (l Limits) checkUnread(v *session.View, change *session.Change) error {
 	if size := change.UnreadBytes(v); size > l.StepBytes {
 		return fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
 			"the answers that session %q waits to read would have %d bytes together; the limit is %d: answer with an error, or with a reference to the result",
-			v.Session.SessionID, size, l.StepBytes)
+			v.Session.SessionID, size, l.StepBytes).WithSizes(int64(size), int64(l.StepBytes))
 	}
 	return nil
 }

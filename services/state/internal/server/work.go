@@ -51,7 +51,8 @@ func (s *workService) RecordPlan(ctx context.Context, r *statev1.RecordPlanReque
 	}
 	size, limit := len(body)+usageBytes(usage), s.limits.StepBytes
 	if size > limit {
-		return nil, fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "the plan has %d bytes with its usage; the limit is %d", size, limit)
+		return nil, fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "the plan has %d bytes with its usage; the limit is %d", size, limit).
+			WithSizes(int64(size), int64(limit))
 	}
 	if size += opBytes(ops); size > limit {
 		return nil, session.StateTooLarge(size, limit, ops)
@@ -107,7 +108,8 @@ func (l Limits) limitJournal(command session.RecordResult) func(*session.View) (
 		}
 		if size > l.StepBytes {
 			return nil, false, fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
-				"step %d would leave %d bytes with the state writes and the usage of its calls; the limit is %d", command.Step, size, l.StepBytes)
+				"step %d would leave %d bytes with the state writes and the usage of its calls; the limit is %d", command.Step, size, l.StepBytes).
+				WithSizes(int64(size), int64(l.StepBytes))
 		}
 		return change, false, nil
 	}

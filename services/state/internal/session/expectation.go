@@ -3,8 +3,6 @@ package session
 import (
 	"slices"
 	"strconv"
-
-	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
 // Expect is the state of the session as the caller has read it. The zero value expects
@@ -22,11 +20,9 @@ func (e Expect) check(s *Session) error {
 	if statusAllowed(e.Statuses, s.Status) && (e.Version == 0 || e.Version == s.Version) && (e.RunID == nil || *e.RunID == s.CurrentRunID) {
 		return nil
 	}
-	return fault.New(fault.Conflict, "SESSION_CHANGED",
+	return s.conflict("SESSION_CHANGED",
 		"session %q is %s at version %d with run %q, not as expected; read it again and decide anew", s.SessionID, s.Status, s.Version, s.CurrentRunID).
-		With("currentStatus", string(s.Status)).
-		With("currentVersion", strconv.FormatInt(s.Version, 10)).
-		With("currentRunId", s.CurrentRunID)
+		With("currentVersion", strconv.FormatInt(s.Version, 10))
 }
 
 // statusAllowed reports whether the list has the status. An empty list allows any.

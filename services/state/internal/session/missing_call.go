@@ -31,7 +31,7 @@ func (c ExplainMissingCall) Decide(v *View) (*Change, struct{}, error) {
 	case len(v.NamedCalls) > 0: // it was opened in the meantime
 		return nil, struct{}{}, callNotOpen(c.CallID)
 	case v.Session.Status == Failed:
-		return nil, struct{}{}, fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE",
+		return nil, struct{}{}, v.Session.conflict("OWNER_NOT_CONTINUABLE",
 			"session %q has failed and its calls were dropped; start a run with a message instead", c.SessionID)
 	case v.Live != nil && (v.Journal == nil || v.Journal.mayOpen(c.CallID)), slices.ContainsFunc(v.Children, Child.mayOpen):
 		return nil, struct{}{}, callNotOpen(c.CallID)

@@ -100,8 +100,13 @@ func (k Key) checkIdle(v *View) error {
 	return nil
 }
 
+// conflict returns a fault that says in its metadata how the session stands.
+func (s *Session) conflict(reason, format string, args ...any) *fault.Fault {
+	return fault.New(fault.Conflict, reason, format, args...).With("currentStatus", string(s.Status)).With("currentRunId", s.CurrentRunID)
+}
+
 func sessionBusy(s *Session) error {
-	return fault.New(fault.Conflict, "SESSION_BUSY", "run %q of session %q has not ended; wait for its end or interrupt it", s.CurrentRunID, s.SessionID)
+	return s.conflict("SESSION_BUSY", "run %q of session %q has not ended; wait for its end or interrupt it", s.CurrentRunID, s.SessionID)
 }
 
 // CallNotFound is the fault for an unknown call.

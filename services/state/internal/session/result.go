@@ -60,7 +60,8 @@ func (c RecordResult) checkSize(v *View) error {
 	}
 	if size > c.Limits.Journal {
 		return fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
-			"the results of step %d would have %d bytes in total; the limit is %d: record a smaller result", c.Step, size, c.Limits.Journal)
+			"the results of step %d would have %d bytes in total; the limit is %d: record a smaller result", c.Step, size, c.Limits.Journal).
+			WithSizes(int64(size), int64(c.Limits.Journal))
 	}
 	if len(c.Result.Ops) == 0 {
 		return nil

@@ -2,8 +2,6 @@ package session
 
 import (
 	"slices"
-
-	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
 // Resume continues a stopped session, from its end or from a checkpoint.
@@ -71,12 +69,12 @@ func (c Resume) checkResumable(v *View) error {
 	case c.CheckpointID != "":
 		return nil
 	case s.Status == Completed:
-		return fault.New(fault.Conflict, "SESSION_COMPLETED", "session %q is completed: there is nothing to resume; start a run with a message", c.SessionID)
+		return s.conflict("SESSION_COMPLETED", "session %q is completed: there is nothing to resume; start a run with a message", c.SessionID)
 	case !s.Status.Suspended():
 		return c.checkNotAborted(s)
 	}
 	if open := CountAwaited(v.Calls); open > 0 && c.Abandon == nil {
-		return fault.New(fault.Conflict, "SESSION_SUSPENDED", "session %q waits for the answers to %d calls (%s); submit them or abandon them", c.SessionID, open, s.Status)
+		return s.conflict("SESSION_SUSPENDED", "session %q waits for the answers to %d calls (%s); submit them or abandon them", c.SessionID, open, s.Status)
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func (c RunRequest) checkTarget(v *View) error {
 		return err
 	}
 	if c.AgentType != "" && c.AgentType != s.AgentType {
-		return fault.New(fault.Conflict, "AGENT_MISMATCH",
+		return s.conflict("AGENT_MISMATCH",
 			"session %q belongs to agent %q, not %q; omit the agent or use another session", c.SessionID, s.AgentType, c.AgentType)
 	}
 	return nil
@@ -122,7 +122,7 @@ func (c RunRequest) checkNotAborted(s *Session) error {
 	if f := s.Failure; f == nil || f.Code != codeCancelled || f.Reason != "" {
 		return nil
 	}
-	return fault.New(fault.Conflict, "RUN_CANCELLED", "run %q of session %q was aborted and cannot be resumed; start a run with a message", s.CurrentRunID, c.SessionID)
+	return s.conflict("RUN_CANCELLED", "run %q of session %q was aborted and cannot be resumed; start a run with a message", s.CurrentRunID, c.SessionID)
 }
 
 // beginRun activates the session and creates its run. Messages that are appended later belong

@@ -112,7 +112,7 @@ func (c Send) admit(v *View) (waits bool, err error) {
 	case !s.Status.Suspended():
 		return false, nil
 	case c.Abandon == nil:
-		return false, fault.New(fault.Conflict, "SESSION_SUSPENDED", "session %q waits for an answer (%s); submit it or interrupt the session", c.SessionID, s.Status)
+		return false, s.conflict("SESSION_SUSPENDED", "session %q waits for an answer (%s); submit it or interrupt the session", c.SessionID, s.Status)
 	case s.Waiting > 0: // waiting runs come first
 		return true, c.checkMayWait(v)
 	default:

@@ -109,8 +109,7 @@ func StateTooLarge(size, limit int, ops []StateOp) error {
 	return fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED",
 		"the custom state would have %d bytes; the limit is %d: keep large artefacts elsewhere and refer to them", size, limit).
 		With("changedKeys", changedKeys(ops)).
-		With("limitBytes", strconv.Itoa(limit)).
-		With("sizeBytes", strconv.Itoa(size))
+		WithSizes(int64(size), int64(limit))
 }
 
 func changedKeys(ops []StateOp) string {

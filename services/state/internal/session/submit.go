@@ -75,7 +75,7 @@ func (c Submit) Decide(v *View) (*Change, Submitted, error) {
 	}
 	call, status, changed := answer.apply(call, v.Session.Status.Terminal(), c.Now)
 	if status == NotContinuable {
-		return nil, Submitted{}, fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE",
+		return nil, Submitted{}, v.Session.conflict("OWNER_NOT_CONTINUABLE",
 			"session %q, which owns call %q, is %s and cannot continue; start a run with a message instead", c.SessionID, c.CallID, v.Session.Status)
 	}
 	if !changed {
