@@ -141,6 +141,10 @@ var rpcCases = map[string]rpcCase{
 		invalid: &agentv1.SubmitToolResultRequest{SessionId: "asking", ToolCallId: longID, Answer: &agentv1.SubmitToolResultRequest_Result{Result: "1"}},
 		foreign: "SESSION_NOT_FOUND",
 	},
+	"ListPendingCalls": {
+		good:    func(_, _, _ string) proto.Message { return &agentv1.ListPendingCallsRequest{Limit: 1} },
+		invalid: &agentv1.ListPendingCallsRequest{UserId: longID}, foreign: "none",
+	},
 	"GetUsage": {
 		good:    func(id, run, _ string) proto.Message { return &agentv1.GetUsageRequest{SessionId: id, RunId: run} },
 		invalid: &agentv1.GetUsageRequest{},
@@ -285,11 +289,12 @@ func TestListsHaveUpTo200Entries(t *testing.T) {
 	playTurn(t, h, "acme", "s1")
 	client := protocols(t, h, acme)["connect"]
 	for name, list := range map[string]func(limit int32) proto.Message{
-		"ListSessions":    func(n int32) proto.Message { return &agentv1.ListSessionsRequest{Limit: n} },
-		"ListRuns":        func(n int32) proto.Message { return &agentv1.ListRunsRequest{SessionId: "s1", Limit: n} },
-		"ListMessages":    func(n int32) proto.Message { return &agentv1.ListMessagesRequest{SessionId: "s1", Limit: n} },
-		"ListCheckpoints": func(n int32) proto.Message { return &agentv1.ListCheckpointsRequest{SessionId: "s1", Limit: n} },
-		"ListUsage":       func(n int32) proto.Message { return &agentv1.ListUsageRequest{SessionId: "s1", Limit: n} },
+		"ListSessions":     func(n int32) proto.Message { return &agentv1.ListSessionsRequest{Limit: n} },
+		"ListRuns":         func(n int32) proto.Message { return &agentv1.ListRunsRequest{SessionId: "s1", Limit: n} },
+		"ListMessages":     func(n int32) proto.Message { return &agentv1.ListMessagesRequest{SessionId: "s1", Limit: n} },
+		"ListCheckpoints":  func(n int32) proto.Message { return &agentv1.ListCheckpointsRequest{SessionId: "s1", Limit: n} },
+		"ListPendingCalls": func(n int32) proto.Message { return &agentv1.ListPendingCallsRequest{Limit: n} },
+		"ListUsage":        func(n int32) proto.Message { return &agentv1.ListUsageRequest{SessionId: "s1", Limit: n} },
 	} {
 		for limit, refused := range map[int32]bool{0: false, 1: false, 200: false, 201: true, -1: true} {
 			_, err := call(t.Context(), client, name, list(limit))

@@ -184,7 +184,7 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"agent_type\x18\x01 \x01(\tR\tagentType\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x126\n" +
-	"\aon_busy\x18\x03 \x01(\x0e2\x1d.holdfast.agent.v1.BusyPolicyR\x06onBusy2\xa7\x12\n" +
+	"\aon_busy\x18\x03 \x01(\x0e2\x1d.holdfast.agent.v1.BusyPolicyR\x06onBusy2\x94\x13\n" +
 	"\fAgentService\x12J\n" +
 	"\x05Start\x12\x1f.holdfast.agent.v1.StartRequest\x1a .holdfast.agent.v1.StartResponse\x12O\n" +
 	"\x06Stream\x12 .holdfast.agent.v1.StreamRequest\x1a!.holdfast.agent.v1.StreamResponse0\x01\x12M\n" +
@@ -208,7 +208,8 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\rGetCheckpoint\x12'.holdfast.agent.v1.GetCheckpointRequest\x1a(.holdfast.agent.v1.GetCheckpointResponse\x12M\n" +
 	"\x06Branch\x12 .holdfast.agent.v1.BranchRequest\x1a!.holdfast.agent.v1.BranchResponse\x12M\n" +
 	"\x06Rewind\x12 .holdfast.agent.v1.RewindRequest\x1a!.holdfast.agent.v1.RewindResponse\x12k\n" +
-	"\x10SubmitToolResult\x12*.holdfast.agent.v1.SubmitToolResultRequest\x1a+.holdfast.agent.v1.SubmitToolResultResponse\x12S\n" +
+	"\x10SubmitToolResult\x12*.holdfast.agent.v1.SubmitToolResultRequest\x1a+.holdfast.agent.v1.SubmitToolResultResponse\x12k\n" +
+	"\x10ListPendingCalls\x12*.holdfast.agent.v1.ListPendingCallsRequest\x1a+.holdfast.agent.v1.ListPendingCallsResponse\x12S\n" +
 	"\bGetUsage\x12\".holdfast.agent.v1.GetUsageRequest\x1a#.holdfast.agent.v1.GetUsageResponse\x12V\n" +
 	"\tListUsage\x12#.holdfast.agent.v1.ListUsageRequest\x1a$.holdfast.agent.v1.ListUsageResponse\x12Y\n" +
 	"\n" +
@@ -256,34 +257,36 @@ var file_holdfast_agent_v1_agent_proto_goTypes = []any{
 	(*BranchRequest)(nil),            // 23: holdfast.agent.v1.BranchRequest
 	(*RewindRequest)(nil),            // 24: holdfast.agent.v1.RewindRequest
 	(*SubmitToolResultRequest)(nil),  // 25: holdfast.agent.v1.SubmitToolResultRequest
-	(*GetUsageRequest)(nil),          // 26: holdfast.agent.v1.GetUsageRequest
-	(*ListUsageRequest)(nil),         // 27: holdfast.agent.v1.ListUsageRequest
-	(*QueryUsageRequest)(nil),        // 28: holdfast.agent.v1.QueryUsageRequest
-	(*StartResponse)(nil),            // 29: holdfast.agent.v1.StartResponse
-	(*StreamResponse)(nil),           // 30: holdfast.agent.v1.StreamResponse
-	(*GetRunResponse)(nil),           // 31: holdfast.agent.v1.GetRunResponse
-	(*ListRunsResponse)(nil),         // 32: holdfast.agent.v1.ListRunsResponse
-	(*WaitRunResponse)(nil),          // 33: holdfast.agent.v1.WaitRunResponse
-	(*ResumeResponse)(nil),           // 34: holdfast.agent.v1.ResumeResponse
-	(*CanResumeResponse)(nil),        // 35: holdfast.agent.v1.CanResumeResponse
-	(*InterruptResponse)(nil),        // 36: holdfast.agent.v1.InterruptResponse
-	(*AbortResponse)(nil),            // 37: holdfast.agent.v1.AbortResponse
-	(*GetResponse)(nil),              // 38: holdfast.agent.v1.GetResponse
-	(*GetSessionResponse)(nil),       // 39: holdfast.agent.v1.GetSessionResponse
-	(*ListSessionsResponse)(nil),     // 40: holdfast.agent.v1.ListSessionsResponse
-	(*UpdateSessionResponse)(nil),    // 41: holdfast.agent.v1.UpdateSessionResponse
-	(*DeleteSessionResponse)(nil),    // 42: holdfast.agent.v1.DeleteSessionResponse
-	(*ListMessagesResponse)(nil),     // 43: holdfast.agent.v1.ListMessagesResponse
-	(*AppendMessagesResponse)(nil),   // 44: holdfast.agent.v1.AppendMessagesResponse
-	(*TruncateMessagesResponse)(nil), // 45: holdfast.agent.v1.TruncateMessagesResponse
-	(*ListCheckpointsResponse)(nil),  // 46: holdfast.agent.v1.ListCheckpointsResponse
-	(*GetCheckpointResponse)(nil),    // 47: holdfast.agent.v1.GetCheckpointResponse
-	(*BranchResponse)(nil),           // 48: holdfast.agent.v1.BranchResponse
-	(*RewindResponse)(nil),           // 49: holdfast.agent.v1.RewindResponse
-	(*SubmitToolResultResponse)(nil), // 50: holdfast.agent.v1.SubmitToolResultResponse
-	(*GetUsageResponse)(nil),         // 51: holdfast.agent.v1.GetUsageResponse
-	(*ListUsageResponse)(nil),        // 52: holdfast.agent.v1.ListUsageResponse
-	(*QueryUsageResponse)(nil),       // 53: holdfast.agent.v1.QueryUsageResponse
+	(*ListPendingCallsRequest)(nil),  // 26: holdfast.agent.v1.ListPendingCallsRequest
+	(*GetUsageRequest)(nil),          // 27: holdfast.agent.v1.GetUsageRequest
+	(*ListUsageRequest)(nil),         // 28: holdfast.agent.v1.ListUsageRequest
+	(*QueryUsageRequest)(nil),        // 29: holdfast.agent.v1.QueryUsageRequest
+	(*StartResponse)(nil),            // 30: holdfast.agent.v1.StartResponse
+	(*StreamResponse)(nil),           // 31: holdfast.agent.v1.StreamResponse
+	(*GetRunResponse)(nil),           // 32: holdfast.agent.v1.GetRunResponse
+	(*ListRunsResponse)(nil),         // 33: holdfast.agent.v1.ListRunsResponse
+	(*WaitRunResponse)(nil),          // 34: holdfast.agent.v1.WaitRunResponse
+	(*ResumeResponse)(nil),           // 35: holdfast.agent.v1.ResumeResponse
+	(*CanResumeResponse)(nil),        // 36: holdfast.agent.v1.CanResumeResponse
+	(*InterruptResponse)(nil),        // 37: holdfast.agent.v1.InterruptResponse
+	(*AbortResponse)(nil),            // 38: holdfast.agent.v1.AbortResponse
+	(*GetResponse)(nil),              // 39: holdfast.agent.v1.GetResponse
+	(*GetSessionResponse)(nil),       // 40: holdfast.agent.v1.GetSessionResponse
+	(*ListSessionsResponse)(nil),     // 41: holdfast.agent.v1.ListSessionsResponse
+	(*UpdateSessionResponse)(nil),    // 42: holdfast.agent.v1.UpdateSessionResponse
+	(*DeleteSessionResponse)(nil),    // 43: holdfast.agent.v1.DeleteSessionResponse
+	(*ListMessagesResponse)(nil),     // 44: holdfast.agent.v1.ListMessagesResponse
+	(*AppendMessagesResponse)(nil),   // 45: holdfast.agent.v1.AppendMessagesResponse
+	(*TruncateMessagesResponse)(nil), // 46: holdfast.agent.v1.TruncateMessagesResponse
+	(*ListCheckpointsResponse)(nil),  // 47: holdfast.agent.v1.ListCheckpointsResponse
+	(*GetCheckpointResponse)(nil),    // 48: holdfast.agent.v1.GetCheckpointResponse
+	(*BranchResponse)(nil),           // 49: holdfast.agent.v1.BranchResponse
+	(*RewindResponse)(nil),           // 50: holdfast.agent.v1.RewindResponse
+	(*SubmitToolResultResponse)(nil), // 51: holdfast.agent.v1.SubmitToolResultResponse
+	(*ListPendingCallsResponse)(nil), // 52: holdfast.agent.v1.ListPendingCallsResponse
+	(*GetUsageResponse)(nil),         // 53: holdfast.agent.v1.GetUsageResponse
+	(*ListUsageResponse)(nil),        // 54: holdfast.agent.v1.ListUsageResponse
+	(*QueryUsageResponse)(nil),       // 55: holdfast.agent.v1.QueryUsageResponse
 }
 var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
 	2,  // 0: holdfast.agent.v1.ListAgentsResponse.agents:type_name -> holdfast.agent.v1.Agent
@@ -310,38 +313,40 @@ var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
 	23, // 21: holdfast.agent.v1.AgentService.Branch:input_type -> holdfast.agent.v1.BranchRequest
 	24, // 22: holdfast.agent.v1.AgentService.Rewind:input_type -> holdfast.agent.v1.RewindRequest
 	25, // 23: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
-	26, // 24: holdfast.agent.v1.AgentService.GetUsage:input_type -> holdfast.agent.v1.GetUsageRequest
-	27, // 25: holdfast.agent.v1.AgentService.ListUsage:input_type -> holdfast.agent.v1.ListUsageRequest
-	28, // 26: holdfast.agent.v1.AgentService.QueryUsage:input_type -> holdfast.agent.v1.QueryUsageRequest
-	0,  // 27: holdfast.agent.v1.AgentService.ListAgents:input_type -> holdfast.agent.v1.ListAgentsRequest
-	29, // 28: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
-	30, // 29: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
-	31, // 30: holdfast.agent.v1.AgentService.GetRun:output_type -> holdfast.agent.v1.GetRunResponse
-	32, // 31: holdfast.agent.v1.AgentService.ListRuns:output_type -> holdfast.agent.v1.ListRunsResponse
-	33, // 32: holdfast.agent.v1.AgentService.WaitRun:output_type -> holdfast.agent.v1.WaitRunResponse
-	34, // 33: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
-	35, // 34: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
-	36, // 35: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
-	37, // 36: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
-	38, // 37: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
-	39, // 38: holdfast.agent.v1.AgentService.GetSession:output_type -> holdfast.agent.v1.GetSessionResponse
-	40, // 39: holdfast.agent.v1.AgentService.ListSessions:output_type -> holdfast.agent.v1.ListSessionsResponse
-	41, // 40: holdfast.agent.v1.AgentService.UpdateSession:output_type -> holdfast.agent.v1.UpdateSessionResponse
-	42, // 41: holdfast.agent.v1.AgentService.DeleteSession:output_type -> holdfast.agent.v1.DeleteSessionResponse
-	43, // 42: holdfast.agent.v1.AgentService.ListMessages:output_type -> holdfast.agent.v1.ListMessagesResponse
-	44, // 43: holdfast.agent.v1.AgentService.AppendMessages:output_type -> holdfast.agent.v1.AppendMessagesResponse
-	45, // 44: holdfast.agent.v1.AgentService.TruncateMessages:output_type -> holdfast.agent.v1.TruncateMessagesResponse
-	46, // 45: holdfast.agent.v1.AgentService.ListCheckpoints:output_type -> holdfast.agent.v1.ListCheckpointsResponse
-	47, // 46: holdfast.agent.v1.AgentService.GetCheckpoint:output_type -> holdfast.agent.v1.GetCheckpointResponse
-	48, // 47: holdfast.agent.v1.AgentService.Branch:output_type -> holdfast.agent.v1.BranchResponse
-	49, // 48: holdfast.agent.v1.AgentService.Rewind:output_type -> holdfast.agent.v1.RewindResponse
-	50, // 49: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
-	51, // 50: holdfast.agent.v1.AgentService.GetUsage:output_type -> holdfast.agent.v1.GetUsageResponse
-	52, // 51: holdfast.agent.v1.AgentService.ListUsage:output_type -> holdfast.agent.v1.ListUsageResponse
-	53, // 52: holdfast.agent.v1.AgentService.QueryUsage:output_type -> holdfast.agent.v1.QueryUsageResponse
-	1,  // 53: holdfast.agent.v1.AgentService.ListAgents:output_type -> holdfast.agent.v1.ListAgentsResponse
-	28, // [28:54] is the sub-list for method output_type
-	2,  // [2:28] is the sub-list for method input_type
+	26, // 24: holdfast.agent.v1.AgentService.ListPendingCalls:input_type -> holdfast.agent.v1.ListPendingCallsRequest
+	27, // 25: holdfast.agent.v1.AgentService.GetUsage:input_type -> holdfast.agent.v1.GetUsageRequest
+	28, // 26: holdfast.agent.v1.AgentService.ListUsage:input_type -> holdfast.agent.v1.ListUsageRequest
+	29, // 27: holdfast.agent.v1.AgentService.QueryUsage:input_type -> holdfast.agent.v1.QueryUsageRequest
+	0,  // 28: holdfast.agent.v1.AgentService.ListAgents:input_type -> holdfast.agent.v1.ListAgentsRequest
+	30, // 29: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
+	31, // 30: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
+	32, // 31: holdfast.agent.v1.AgentService.GetRun:output_type -> holdfast.agent.v1.GetRunResponse
+	33, // 32: holdfast.agent.v1.AgentService.ListRuns:output_type -> holdfast.agent.v1.ListRunsResponse
+	34, // 33: holdfast.agent.v1.AgentService.WaitRun:output_type -> holdfast.agent.v1.WaitRunResponse
+	35, // 34: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
+	36, // 35: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
+	37, // 36: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
+	38, // 37: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
+	39, // 38: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
+	40, // 39: holdfast.agent.v1.AgentService.GetSession:output_type -> holdfast.agent.v1.GetSessionResponse
+	41, // 40: holdfast.agent.v1.AgentService.ListSessions:output_type -> holdfast.agent.v1.ListSessionsResponse
+	42, // 41: holdfast.agent.v1.AgentService.UpdateSession:output_type -> holdfast.agent.v1.UpdateSessionResponse
+	43, // 42: holdfast.agent.v1.AgentService.DeleteSession:output_type -> holdfast.agent.v1.DeleteSessionResponse
+	44, // 43: holdfast.agent.v1.AgentService.ListMessages:output_type -> holdfast.agent.v1.ListMessagesResponse
+	45, // 44: holdfast.agent.v1.AgentService.AppendMessages:output_type -> holdfast.agent.v1.AppendMessagesResponse
+	46, // 45: holdfast.agent.v1.AgentService.TruncateMessages:output_type -> holdfast.agent.v1.TruncateMessagesResponse
+	47, // 46: holdfast.agent.v1.AgentService.ListCheckpoints:output_type -> holdfast.agent.v1.ListCheckpointsResponse
+	48, // 47: holdfast.agent.v1.AgentService.GetCheckpoint:output_type -> holdfast.agent.v1.GetCheckpointResponse
+	49, // 48: holdfast.agent.v1.AgentService.Branch:output_type -> holdfast.agent.v1.BranchResponse
+	50, // 49: holdfast.agent.v1.AgentService.Rewind:output_type -> holdfast.agent.v1.RewindResponse
+	51, // 50: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
+	52, // 51: holdfast.agent.v1.AgentService.ListPendingCalls:output_type -> holdfast.agent.v1.ListPendingCallsResponse
+	53, // 52: holdfast.agent.v1.AgentService.GetUsage:output_type -> holdfast.agent.v1.GetUsageResponse
+	54, // 53: holdfast.agent.v1.AgentService.ListUsage:output_type -> holdfast.agent.v1.ListUsageResponse
+	55, // 54: holdfast.agent.v1.AgentService.QueryUsage:output_type -> holdfast.agent.v1.QueryUsageResponse
+	1,  // 55: holdfast.agent.v1.AgentService.ListAgents:output_type -> holdfast.agent.v1.ListAgentsResponse
+	29, // [29:56] is the sub-list for method output_type
+	2,  // [2:29] is the sub-list for method input_type
 	2,  // [2:2] is the sub-list for extension type_name
 	2,  // [2:2] is the sub-list for extension extendee
 	0,  // [0:2] is the sub-list for field type_name

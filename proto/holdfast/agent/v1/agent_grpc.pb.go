@@ -41,6 +41,7 @@ const (
 	AgentService_Branch_FullMethodName           = "/holdfast.agent.v1.AgentService/Branch"
 	AgentService_Rewind_FullMethodName           = "/holdfast.agent.v1.AgentService/Rewind"
 	AgentService_SubmitToolResult_FullMethodName = "/holdfast.agent.v1.AgentService/SubmitToolResult"
+	AgentService_ListPendingCalls_FullMethodName = "/holdfast.agent.v1.AgentService/ListPendingCalls"
 	AgentService_GetUsage_FullMethodName         = "/holdfast.agent.v1.AgentService/GetUsage"
 	AgentService_ListUsage_FullMethodName        = "/holdfast.agent.v1.AgentService/ListUsage"
 	AgentService_QueryUsage_FullMethodName       = "/holdfast.agent.v1.AgentService/QueryUsage"
@@ -144,6 +145,11 @@ type AgentServiceClient interface {
 	// approval. It is idempotent, and the first answer is final. The last missing answer continues
 	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
 	SubmitToolResult(ctx context.Context, in *SubmitToolResultRequest, opts ...grpc.CallOption) (*SubmitToolResultResponse, error)
+	// ListPendingCalls returns the calls of all sessions of the tenant that wait for SubmitToolResult,
+	// oldest first. A call that is answered meanwhile leaves the list, and a cursor stays valid, so a
+	// client that follows the cursors sees every call that waited all the time. INVALID_ARGUMENT:
+	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, KIND_INVALID.
+	ListPendingCalls(ctx context.Context, in *ListPendingCallsRequest, opts ...grpc.CallOption) (*ListPendingCallsResponse, error)
 	// GetUsage adds up the usage of a session or of one of its runs, and the tokens of the session
 	// with all sessions below it. NOT_FOUND (SESSION_NOT_FOUND). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE):
 	// more sums than the configured number.
@@ -396,6 +402,16 @@ func (c *agentServiceClient) SubmitToolResult(ctx context.Context, in *SubmitToo
 	return out, nil
 }
 
+func (c *agentServiceClient) ListPendingCalls(ctx context.Context, in *ListPendingCallsRequest, opts ...grpc.CallOption) (*ListPendingCallsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListPendingCallsResponse)
+	err := c.cc.Invoke(ctx, AgentService_ListPendingCalls_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentServiceClient) GetUsage(ctx context.Context, in *GetUsageRequest, opts ...grpc.CallOption) (*GetUsageResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetUsageResponse)
@@ -533,6 +549,11 @@ type AgentServiceServer interface {
 	// approval. It is idempotent, and the first answer is final. The last missing answer continues
 	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
 	SubmitToolResult(context.Context, *SubmitToolResultRequest) (*SubmitToolResultResponse, error)
+	// ListPendingCalls returns the calls of all sessions of the tenant that wait for SubmitToolResult,
+	// oldest first. A call that is answered meanwhile leaves the list, and a cursor stays valid, so a
+	// client that follows the cursors sees every call that waited all the time. INVALID_ARGUMENT:
+	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, KIND_INVALID.
+	ListPendingCalls(context.Context, *ListPendingCallsRequest) (*ListPendingCallsResponse, error)
 	// GetUsage adds up the usage of a session or of one of its runs, and the tokens of the session
 	// with all sessions below it. NOT_FOUND (SESSION_NOT_FOUND). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE):
 	// more sums than the configured number.
@@ -621,6 +642,9 @@ func (UnimplementedAgentServiceServer) Rewind(context.Context, *RewindRequest) (
 }
 func (UnimplementedAgentServiceServer) SubmitToolResult(context.Context, *SubmitToolResultRequest) (*SubmitToolResultResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SubmitToolResult not implemented")
+}
+func (UnimplementedAgentServiceServer) ListPendingCalls(context.Context, *ListPendingCallsRequest) (*ListPendingCallsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListPendingCalls not implemented")
 }
 func (UnimplementedAgentServiceServer) GetUsage(context.Context, *GetUsageRequest) (*GetUsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetUsage not implemented")
@@ -1044,6 +1068,24 @@ func _AgentService_SubmitToolResult_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_ListPendingCalls_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListPendingCallsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ListPendingCalls(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ListPendingCalls_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ListPendingCalls(ctx, req.(*ListPendingCallsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AgentService_GetUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetUsageRequest)
 	if err := dec(in); err != nil {
@@ -1206,6 +1248,10 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SubmitToolResult",
 			Handler:    _AgentService_SubmitToolResult_Handler,
+		},
+		{
+			MethodName: "ListPendingCalls",
+			Handler:    _AgentService_ListPendingCalls_Handler,
 		},
 		{
 			MethodName: "GetUsage",

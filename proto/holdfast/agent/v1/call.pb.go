@@ -22,6 +22,57 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type CallKind int32
+
+const (
+	CallKind_CALL_KIND_UNSPECIFIED CallKind = 0
+	// It waits for a result.
+	CallKind_CALL_KIND_CLIENT_TOOL CallKind = 1
+	// It waits for a decision.
+	CallKind_CALL_KIND_APPROVAL CallKind = 2
+)
+
+// Enum value maps for CallKind.
+var (
+	CallKind_name = map[int32]string{
+		0: "CALL_KIND_UNSPECIFIED",
+		1: "CALL_KIND_CLIENT_TOOL",
+		2: "CALL_KIND_APPROVAL",
+	}
+	CallKind_value = map[string]int32{
+		"CALL_KIND_UNSPECIFIED": 0,
+		"CALL_KIND_CLIENT_TOOL": 1,
+		"CALL_KIND_APPROVAL":    2,
+	}
+)
+
+func (x CallKind) Enum() *CallKind {
+	p := new(CallKind)
+	*p = x
+	return p
+}
+
+func (x CallKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CallKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_agent_v1_call_proto_enumTypes[0].Descriptor()
+}
+
+func (CallKind) Type() protoreflect.EnumType {
+	return &file_holdfast_agent_v1_call_proto_enumTypes[0]
+}
+
+func (x CallKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CallKind.Descriptor instead.
+func (CallKind) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_call_proto_rawDescGZIP(), []int{0}
+}
+
 type SubmitToolResultResponse_Status int32
 
 const (
@@ -61,11 +112,11 @@ func (x SubmitToolResultResponse_Status) String() string {
 }
 
 func (SubmitToolResultResponse_Status) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_agent_v1_call_proto_enumTypes[0].Descriptor()
+	return file_holdfast_agent_v1_call_proto_enumTypes[1].Descriptor()
 }
 
 func (SubmitToolResultResponse_Status) Type() protoreflect.EnumType {
-	return &file_holdfast_agent_v1_call_proto_enumTypes[0]
+	return &file_holdfast_agent_v1_call_proto_enumTypes[1]
 }
 
 func (x SubmitToolResultResponse_Status) Number() protoreflect.EnumNumber {
@@ -74,7 +125,7 @@ func (x SubmitToolResultResponse_Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SubmitToolResultResponse_Status.Descriptor instead.
 func (SubmitToolResultResponse_Status) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_call_proto_rawDescGZIP(), []int{3, 0}
+	return file_holdfast_agent_v1_call_proto_rawDescGZIP(), []int{5, 0}
 }
 
 type SubmitToolResultResponse_Continuation int32
@@ -120,11 +171,11 @@ func (x SubmitToolResultResponse_Continuation) String() string {
 }
 
 func (SubmitToolResultResponse_Continuation) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_agent_v1_call_proto_enumTypes[1].Descriptor()
+	return file_holdfast_agent_v1_call_proto_enumTypes[2].Descriptor()
 }
 
 func (SubmitToolResultResponse_Continuation) Type() protoreflect.EnumType {
-	return &file_holdfast_agent_v1_call_proto_enumTypes[1]
+	return &file_holdfast_agent_v1_call_proto_enumTypes[2]
 }
 
 func (x SubmitToolResultResponse_Continuation) Number() protoreflect.EnumNumber {
@@ -133,7 +184,7 @@ func (x SubmitToolResultResponse_Continuation) Number() protoreflect.EnumNumber 
 
 // Deprecated: Use SubmitToolResultResponse_Continuation.Descriptor instead.
 func (SubmitToolResultResponse_Continuation) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_call_proto_rawDescGZIP(), []int{3, 1}
+	return file_holdfast_agent_v1_call_proto_rawDescGZIP(), []int{5, 1}
 }
 
 // PendingCall is a call that waits for SubmitToolResult.
@@ -148,8 +199,13 @@ type PendingCall struct {
 	// The session that waits. Any session above it accepts the answer.
 	SessionId string `protobuf:"bytes,5,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// When the call is answered without a client, in milliseconds since the Unix epoch; 0 for never.
-	DeadlineAt    int64 `protobuf:"varint,6,opt,name=deadline_at,json=deadlineAt,proto3" json:"deadline_at,omitempty"`
-	CreatedAt     int64 `protobuf:"varint,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	DeadlineAt int64 `protobuf:"varint,6,opt,name=deadline_at,json=deadlineAt,proto3" json:"deadline_at,omitempty"`
+	CreatedAt  int64 `protobuf:"varint,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// The rest is set only by ListPendingCalls: the session at the top of the tree, and the agent and
+	// the user of the session that waits.
+	RootSessionId string `protobuf:"bytes,8,opt,name=root_session_id,json=rootSessionId,proto3" json:"root_session_id,omitempty"`
+	AgentType     string `protobuf:"bytes,9,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	UserId        string `protobuf:"bytes,10,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -233,6 +289,168 @@ func (x *PendingCall) GetCreatedAt() int64 {
 	return 0
 }
 
+func (x *PendingCall) GetRootSessionId() string {
+	if x != nil {
+		return x.RootSessionId
+	}
+	return ""
+}
+
+func (x *PendingCall) GetAgentType() string {
+	if x != nil {
+		return x.AgentType
+	}
+	return ""
+}
+
+func (x *PendingCall) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+type ListPendingCallsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The owner of the session that waits.
+	UserId    string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	AgentType string `protobuf:"bytes,2,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	ToolName  string `protobuf:"bytes,3,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
+	// Unspecified for both.
+	Kind CallKind `protobuf:"varint,4,opt,name=kind,proto3,enum=holdfast.agent.v1.CallKind" json:"kind,omitempty"`
+	// The `next_cursor` of the previous page.
+	Cursor string `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// 1 to 200; 0 means 50.
+	Limit         int32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPendingCallsRequest) Reset() {
+	*x = ListPendingCallsRequest{}
+	mi := &file_holdfast_agent_v1_call_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPendingCallsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPendingCallsRequest) ProtoMessage() {}
+
+func (x *ListPendingCallsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_call_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPendingCallsRequest.ProtoReflect.Descriptor instead.
+func (*ListPendingCallsRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_call_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ListPendingCallsRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ListPendingCallsRequest) GetAgentType() string {
+	if x != nil {
+		return x.AgentType
+	}
+	return ""
+}
+
+func (x *ListPendingCallsRequest) GetToolName() string {
+	if x != nil {
+		return x.ToolName
+	}
+	return ""
+}
+
+func (x *ListPendingCallsRequest) GetKind() CallKind {
+	if x != nil {
+		return x.Kind
+	}
+	return CallKind_CALL_KIND_UNSPECIFIED
+}
+
+func (x *ListPendingCallsRequest) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+func (x *ListPendingCallsRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListPendingCallsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Calls []*PendingCall         `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
+	// The cursor of the next page; empty if there is none.
+	NextCursor    string `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPendingCallsResponse) Reset() {
+	*x = ListPendingCallsResponse{}
+	mi := &file_holdfast_agent_v1_call_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPendingCallsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPendingCallsResponse) ProtoMessage() {}
+
+func (x *ListPendingCallsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_call_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPendingCallsResponse.ProtoReflect.Descriptor instead.
+func (*ListPendingCallsResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_call_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ListPendingCallsResponse) GetCalls() []*PendingCall {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+func (x *ListPendingCallsResponse) GetNextCursor() string {
+	if x != nil {
+		return x.NextCursor
+	}
+	return ""
+}
+
 type SubmitToolResultRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	SessionId  string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -249,7 +467,7 @@ type SubmitToolResultRequest struct {
 
 func (x *SubmitToolResultRequest) Reset() {
 	*x = SubmitToolResultRequest{}
-	mi := &file_holdfast_agent_v1_call_proto_msgTypes[1]
+	mi := &file_holdfast_agent_v1_call_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -261,7 +479,7 @@ func (x *SubmitToolResultRequest) String() string {
 func (*SubmitToolResultRequest) ProtoMessage() {}
 
 func (x *SubmitToolResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_call_proto_msgTypes[1]
+	mi := &file_holdfast_agent_v1_call_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -274,7 +492,7 @@ func (x *SubmitToolResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitToolResultRequest.ProtoReflect.Descriptor instead.
 func (*SubmitToolResultRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_call_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_agent_v1_call_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SubmitToolResultRequest) GetSessionId() string {
@@ -360,7 +578,7 @@ type ApprovalResponse struct {
 
 func (x *ApprovalResponse) Reset() {
 	*x = ApprovalResponse{}
-	mi := &file_holdfast_agent_v1_call_proto_msgTypes[2]
+	mi := &file_holdfast_agent_v1_call_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -372,7 +590,7 @@ func (x *ApprovalResponse) String() string {
 func (*ApprovalResponse) ProtoMessage() {}
 
 func (x *ApprovalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_call_proto_msgTypes[2]
+	mi := &file_holdfast_agent_v1_call_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -385,7 +603,7 @@ func (x *ApprovalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalResponse.ProtoReflect.Descriptor instead.
 func (*ApprovalResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_call_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_agent_v1_call_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ApprovalResponse) GetApprovalId() string {
@@ -420,7 +638,7 @@ type SubmitToolResultResponse struct {
 
 func (x *SubmitToolResultResponse) Reset() {
 	*x = SubmitToolResultResponse{}
-	mi := &file_holdfast_agent_v1_call_proto_msgTypes[3]
+	mi := &file_holdfast_agent_v1_call_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -432,7 +650,7 @@ func (x *SubmitToolResultResponse) String() string {
 func (*SubmitToolResultResponse) ProtoMessage() {}
 
 func (x *SubmitToolResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_call_proto_msgTypes[3]
+	mi := &file_holdfast_agent_v1_call_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -445,7 +663,7 @@ func (x *SubmitToolResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitToolResultResponse.ProtoReflect.Descriptor instead.
 func (*SubmitToolResultResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_call_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_agent_v1_call_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SubmitToolResultResponse) GetStatus() SubmitToolResultResponse_Status {
@@ -473,7 +691,7 @@ var File_holdfast_agent_v1_call_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_call_proto_rawDesc = "" +
 	"\n" +
-	"\x1choldfast/agent/v1/call.proto\x12\x11holdfast.agent.v1\x1a\x1fholdfast/event/v1/options.proto\"\xe8\x01\n" +
+	"\x1choldfast/agent/v1/call.proto\x12\x11holdfast.agent.v1\x1a\x1fholdfast/event/v1/options.proto\"\xc8\x02\n" +
 	"\vPendingCall\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1b\n" +
@@ -486,7 +704,24 @@ const file_holdfast_agent_v1_call_proto_rawDesc = "" +
 	"\vdeadline_at\x18\x06 \x01(\x03R\n" +
 	"deadlineAt\x12\x1d\n" +
 	"\n" +
-	"created_at\x18\a \x01(\x03R\tcreatedAt\"\xd9\x01\n" +
+	"created_at\x18\a \x01(\x03R\tcreatedAt\x12&\n" +
+	"\x0froot_session_id\x18\b \x01(\tR\rrootSessionId\x12\x1d\n" +
+	"\n" +
+	"agent_type\x18\t \x01(\tR\tagentType\x12\x17\n" +
+	"\auser_id\x18\n" +
+	" \x01(\tR\x06userId\"\xcd\x01\n" +
+	"\x17ListPendingCallsRequest\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1d\n" +
+	"\n" +
+	"agent_type\x18\x02 \x01(\tR\tagentType\x12\x1b\n" +
+	"\ttool_name\x18\x03 \x01(\tR\btoolName\x12/\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x1b.holdfast.agent.v1.CallKindR\x04kind\x12\x16\n" +
+	"\x06cursor\x18\x05 \x01(\tR\x06cursor\x12\x14\n" +
+	"\x05limit\x18\x06 \x01(\x05R\x05limit\"q\n" +
+	"\x18ListPendingCallsResponse\x124\n" +
+	"\x05calls\x18\x01 \x03(\v2\x1e.holdfast.agent.v1.PendingCallR\x05calls\x12\x1f\n" +
+	"\vnext_cursor\x18\x02 \x01(\tR\n" +
+	"nextCursor\"\xd9\x01\n" +
 	"\x17SubmitToolResultRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12 \n" +
@@ -515,7 +750,11 @@ const file_holdfast_agent_v1_call_proto_rawDesc = "" +
 	"\x11CONTINUATION_NONE\x10\x01\x12\x18\n" +
 	"\x14CONTINUATION_NEW_RUN\x10\x02\x12\x19\n" +
 	"\x15CONTINUATION_LIVE_RUN\x10\x03\x12\x1f\n" +
-	"\x1bCONTINUATION_CALLER_RESUMES\x10\x04BBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
+	"\x1bCONTINUATION_CALLER_RESUMES\x10\x04*X\n" +
+	"\bCallKind\x12\x19\n" +
+	"\x15CALL_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15CALL_KIND_CLIENT_TOOL\x10\x01\x12\x16\n" +
+	"\x12CALL_KIND_APPROVAL\x10\x02BBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
 
 var (
 	file_holdfast_agent_v1_call_proto_rawDescOnce sync.Once
@@ -529,25 +768,30 @@ func file_holdfast_agent_v1_call_proto_rawDescGZIP() []byte {
 	return file_holdfast_agent_v1_call_proto_rawDescData
 }
 
-var file_holdfast_agent_v1_call_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_holdfast_agent_v1_call_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_holdfast_agent_v1_call_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_holdfast_agent_v1_call_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_holdfast_agent_v1_call_proto_goTypes = []any{
-	(SubmitToolResultResponse_Status)(0),       // 0: holdfast.agent.v1.SubmitToolResultResponse.Status
-	(SubmitToolResultResponse_Continuation)(0), // 1: holdfast.agent.v1.SubmitToolResultResponse.Continuation
-	(*PendingCall)(nil),                        // 2: holdfast.agent.v1.PendingCall
-	(*SubmitToolResultRequest)(nil),            // 3: holdfast.agent.v1.SubmitToolResultRequest
-	(*ApprovalResponse)(nil),                   // 4: holdfast.agent.v1.ApprovalResponse
-	(*SubmitToolResultResponse)(nil),           // 5: holdfast.agent.v1.SubmitToolResultResponse
+	(CallKind)(0),                              // 0: holdfast.agent.v1.CallKind
+	(SubmitToolResultResponse_Status)(0),       // 1: holdfast.agent.v1.SubmitToolResultResponse.Status
+	(SubmitToolResultResponse_Continuation)(0), // 2: holdfast.agent.v1.SubmitToolResultResponse.Continuation
+	(*PendingCall)(nil),                        // 3: holdfast.agent.v1.PendingCall
+	(*ListPendingCallsRequest)(nil),            // 4: holdfast.agent.v1.ListPendingCallsRequest
+	(*ListPendingCallsResponse)(nil),           // 5: holdfast.agent.v1.ListPendingCallsResponse
+	(*SubmitToolResultRequest)(nil),            // 6: holdfast.agent.v1.SubmitToolResultRequest
+	(*ApprovalResponse)(nil),                   // 7: holdfast.agent.v1.ApprovalResponse
+	(*SubmitToolResultResponse)(nil),           // 8: holdfast.agent.v1.SubmitToolResultResponse
 }
 var file_holdfast_agent_v1_call_proto_depIdxs = []int32{
-	4, // 0: holdfast.agent.v1.SubmitToolResultRequest.approval:type_name -> holdfast.agent.v1.ApprovalResponse
-	0, // 1: holdfast.agent.v1.SubmitToolResultResponse.status:type_name -> holdfast.agent.v1.SubmitToolResultResponse.Status
-	1, // 2: holdfast.agent.v1.SubmitToolResultResponse.continuation:type_name -> holdfast.agent.v1.SubmitToolResultResponse.Continuation
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	0, // 0: holdfast.agent.v1.ListPendingCallsRequest.kind:type_name -> holdfast.agent.v1.CallKind
+	3, // 1: holdfast.agent.v1.ListPendingCallsResponse.calls:type_name -> holdfast.agent.v1.PendingCall
+	7, // 2: holdfast.agent.v1.SubmitToolResultRequest.approval:type_name -> holdfast.agent.v1.ApprovalResponse
+	1, // 3: holdfast.agent.v1.SubmitToolResultResponse.status:type_name -> holdfast.agent.v1.SubmitToolResultResponse.Status
+	2, // 4: holdfast.agent.v1.SubmitToolResultResponse.continuation:type_name -> holdfast.agent.v1.SubmitToolResultResponse.Continuation
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_call_proto_init() }
@@ -555,7 +799,7 @@ func file_holdfast_agent_v1_call_proto_init() {
 	if File_holdfast_agent_v1_call_proto != nil {
 		return
 	}
-	file_holdfast_agent_v1_call_proto_msgTypes[1].OneofWrappers = []any{
+	file_holdfast_agent_v1_call_proto_msgTypes[3].OneofWrappers = []any{
 		(*SubmitToolResultRequest_Result)(nil),
 		(*SubmitToolResultRequest_Error)(nil),
 		(*SubmitToolResultRequest_Approval)(nil),
@@ -565,8 +809,8 @@ func file_holdfast_agent_v1_call_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_agent_v1_call_proto_rawDesc), len(file_holdfast_agent_v1_call_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   4,
+			NumEnums:      3,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -135,7 +135,7 @@ func (x SubmittedCall_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SubmittedCall_Outcome.Descriptor instead.
 func (SubmittedCall_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{3, 0}
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{6, 0}
 }
 
 type SubmitCallResponse_Outcome int32
@@ -190,7 +190,7 @@ func (x SubmitCallResponse_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SubmitCallResponse_Outcome.Descriptor instead.
 func (SubmitCallResponse_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{5, 0}
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{8, 0}
 }
 
 type SubmitCallResponse_Continuation int32
@@ -249,7 +249,7 @@ func (x SubmitCallResponse_Continuation) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SubmitCallResponse_Continuation.Descriptor instead.
 func (SubmitCallResponse_Continuation) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{5, 1}
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{8, 1}
 }
 
 // SubmittedAnswer is the answer to a call.
@@ -306,6 +306,224 @@ func (x *SubmittedAnswer) GetAnswer() *CallAnswer {
 	return nil
 }
 
+type ListOpenCallsRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// The owner of the session that waits.
+	UserId    string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	AgentType string `protobuf:"bytes,3,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	ToolName  string `protobuf:"bytes,4,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
+	// CLIENT_TOOL or APPROVAL; unspecified for both.
+	Kind CallKind `protobuf:"varint,5,opt,name=kind,proto3,enum=holdfast.state.v1.CallKind" json:"kind,omitempty"`
+	// The `next` of the previous page.
+	Cursor string `protobuf:"bytes,6,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// 1 to 200; 0 means 50. A page may have fewer if calls are large; see next.
+	Limit         int32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListOpenCallsRequest) Reset() {
+	*x = ListOpenCallsRequest{}
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListOpenCallsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListOpenCallsRequest) ProtoMessage() {}
+
+func (x *ListOpenCallsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListOpenCallsRequest.ProtoReflect.Descriptor instead.
+func (*ListOpenCallsRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ListOpenCallsRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *ListOpenCallsRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ListOpenCallsRequest) GetAgentType() string {
+	if x != nil {
+		return x.AgentType
+	}
+	return ""
+}
+
+func (x *ListOpenCallsRequest) GetToolName() string {
+	if x != nil {
+		return x.ToolName
+	}
+	return ""
+}
+
+func (x *ListOpenCallsRequest) GetKind() CallKind {
+	if x != nil {
+		return x.Kind
+	}
+	return CallKind_CALL_KIND_UNSPECIFIED
+}
+
+func (x *ListOpenCallsRequest) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+func (x *ListOpenCallsRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListOpenCallsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Calls []*OpenCall            `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
+	// The cursor of the next page; empty if there is none. It stays valid when its call is answered.
+	Next          string `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListOpenCallsResponse) Reset() {
+	*x = ListOpenCallsResponse{}
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListOpenCallsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListOpenCallsResponse) ProtoMessage() {}
+
+func (x *ListOpenCallsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListOpenCallsResponse.ProtoReflect.Descriptor instead.
+func (*ListOpenCallsResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ListOpenCallsResponse) GetCalls() []*OpenCall {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+func (x *ListOpenCallsResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+// OpenCall is a call with properties of its session.
+type OpenCall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Call          *Call                  `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
+	RootSessionId string                 `protobuf:"bytes,2,opt,name=root_session_id,json=rootSessionId,proto3" json:"root_session_id,omitempty"`
+	AgentType     string                 `protobuf:"bytes,3,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	UserId        string                 `protobuf:"bytes,4,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenCall) Reset() {
+	*x = OpenCall{}
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenCall) ProtoMessage() {}
+
+func (x *OpenCall) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenCall.ProtoReflect.Descriptor instead.
+func (*OpenCall) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *OpenCall) GetCall() *Call {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
+func (x *OpenCall) GetRootSessionId() string {
+	if x != nil {
+		return x.RootSessionId
+	}
+	return ""
+}
+
+func (x *OpenCall) GetAgentType() string {
+	if x != nil {
+		return x.AgentType
+	}
+	return ""
+}
+
+func (x *OpenCall) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
 type SubmitCallsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -326,7 +544,7 @@ type SubmitCallsRequest struct {
 
 func (x *SubmitCallsRequest) Reset() {
 	*x = SubmitCallsRequest{}
-	mi := &file_holdfast_state_v1_call_proto_msgTypes[1]
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -338,7 +556,7 @@ func (x *SubmitCallsRequest) String() string {
 func (*SubmitCallsRequest) ProtoMessage() {}
 
 func (x *SubmitCallsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_call_proto_msgTypes[1]
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -351,7 +569,7 @@ func (x *SubmitCallsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitCallsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitCallsRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SubmitCallsRequest) GetTenant() string {
@@ -419,7 +637,7 @@ type SubmitCallsResponse struct {
 
 func (x *SubmitCallsResponse) Reset() {
 	*x = SubmitCallsResponse{}
-	mi := &file_holdfast_state_v1_call_proto_msgTypes[2]
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +649,7 @@ func (x *SubmitCallsResponse) String() string {
 func (*SubmitCallsResponse) ProtoMessage() {}
 
 func (x *SubmitCallsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_call_proto_msgTypes[2]
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +662,7 @@ func (x *SubmitCallsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitCallsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitCallsResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SubmitCallsResponse) GetCalls() []*SubmittedCall {
@@ -489,7 +707,7 @@ type SubmittedCall struct {
 
 func (x *SubmittedCall) Reset() {
 	*x = SubmittedCall{}
-	mi := &file_holdfast_state_v1_call_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -501,7 +719,7 @@ func (x *SubmittedCall) String() string {
 func (*SubmittedCall) ProtoMessage() {}
 
 func (x *SubmittedCall) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_call_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -514,7 +732,7 @@ func (x *SubmittedCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmittedCall.ProtoReflect.Descriptor instead.
 func (*SubmittedCall) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SubmittedCall) GetToolCallId() string {
@@ -559,7 +777,7 @@ type SubmitCallRequest struct {
 
 func (x *SubmitCallRequest) Reset() {
 	*x = SubmitCallRequest{}
-	mi := &file_holdfast_state_v1_call_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -571,7 +789,7 @@ func (x *SubmitCallRequest) String() string {
 func (*SubmitCallRequest) ProtoMessage() {}
 
 func (x *SubmitCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_call_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -584,7 +802,7 @@ func (x *SubmitCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitCallRequest.ProtoReflect.Descriptor instead.
 func (*SubmitCallRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SubmitCallRequest) GetTenant() string {
@@ -628,7 +846,7 @@ type SubmitCallResponse struct {
 
 func (x *SubmitCallResponse) Reset() {
 	*x = SubmitCallResponse{}
-	mi := &file_holdfast_state_v1_call_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -640,7 +858,7 @@ func (x *SubmitCallResponse) String() string {
 func (*SubmitCallResponse) ProtoMessage() {}
 
 func (x *SubmitCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_call_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_call_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -653,7 +871,7 @@ func (x *SubmitCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitCallResponse.ProtoReflect.Descriptor instead.
 func (*SubmitCallResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_state_v1_call_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SubmitCallResponse) GetOutcome() SubmitCallResponse_Outcome {
@@ -692,7 +910,25 @@ const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\x0fSubmittedAnswer\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x125\n" +
-	"\x06answer\x18\x02 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\"\x99\x02\n" +
+	"\x06answer\x18\x02 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\"\xe2\x01\n" +
+	"\x14ListOpenCallsRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x17\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x1d\n" +
+	"\n" +
+	"agent_type\x18\x03 \x01(\tR\tagentType\x12\x1b\n" +
+	"\ttool_name\x18\x04 \x01(\tR\btoolName\x12/\n" +
+	"\x04kind\x18\x05 \x01(\x0e2\x1b.holdfast.state.v1.CallKindR\x04kind\x12\x16\n" +
+	"\x06cursor\x18\x06 \x01(\tR\x06cursor\x12\x14\n" +
+	"\x05limit\x18\a \x01(\x05R\x05limit\"^\n" +
+	"\x15ListOpenCallsResponse\x121\n" +
+	"\x05calls\x18\x01 \x03(\v2\x1b.holdfast.state.v1.OpenCallR\x05calls\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"\x97\x01\n" +
+	"\bOpenCall\x12+\n" +
+	"\x04call\x18\x01 \x01(\v2\x17.holdfast.state.v1.CallR\x04call\x12&\n" +
+	"\x0froot_session_id\x18\x02 \x01(\tR\rrootSessionId\x12\x1d\n" +
+	"\n" +
+	"agent_type\x18\x03 \x01(\tR\tagentType\x12\x17\n" +
+	"\auser_id\x18\x04 \x01(\tR\x06userId\"\x99\x02\n" +
 	"\x12SubmitCallsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -749,11 +985,12 @@ const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\x04GoOn\x12\x15\n" +
 	"\x11GO_ON_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vGO_ON_ASKED\x10\x01\x12\x12\n" +
-	"\x0eGO_ON_ANSWERED\x10\x022\xc6\x01\n" +
+	"\x0eGO_ON_ANSWERED\x10\x022\xaa\x02\n" +
 	"\vCallService\x12Y\n" +
 	"\n" +
 	"SubmitCall\x12$.holdfast.state.v1.SubmitCallRequest\x1a%.holdfast.state.v1.SubmitCallResponse\x12\\\n" +
-	"\vSubmitCalls\x12%.holdfast.state.v1.SubmitCallsRequest\x1a&.holdfast.state.v1.SubmitCallsResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
+	"\vSubmitCalls\x12%.holdfast.state.v1.SubmitCallsRequest\x1a&.holdfast.state.v1.SubmitCallsResponse\x12b\n" +
+	"\rListOpenCalls\x12'.holdfast.state.v1.ListOpenCallsRequest\x1a(.holdfast.state.v1.ListOpenCallsResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
 
 var (
 	file_holdfast_state_v1_call_proto_rawDescOnce sync.Once
@@ -768,42 +1005,52 @@ func file_holdfast_state_v1_call_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_state_v1_call_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_holdfast_state_v1_call_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_holdfast_state_v1_call_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_holdfast_state_v1_call_proto_goTypes = []any{
 	(GoOn)(0),                            // 0: holdfast.state.v1.GoOn
 	(SubmittedCall_Outcome)(0),           // 1: holdfast.state.v1.SubmittedCall.Outcome
 	(SubmitCallResponse_Outcome)(0),      // 2: holdfast.state.v1.SubmitCallResponse.Outcome
 	(SubmitCallResponse_Continuation)(0), // 3: holdfast.state.v1.SubmitCallResponse.Continuation
 	(*SubmittedAnswer)(nil),              // 4: holdfast.state.v1.SubmittedAnswer
-	(*SubmitCallsRequest)(nil),           // 5: holdfast.state.v1.SubmitCallsRequest
-	(*SubmitCallsResponse)(nil),          // 6: holdfast.state.v1.SubmitCallsResponse
-	(*SubmittedCall)(nil),                // 7: holdfast.state.v1.SubmittedCall
-	(*SubmitCallRequest)(nil),            // 8: holdfast.state.v1.SubmitCallRequest
-	(*SubmitCallResponse)(nil),           // 9: holdfast.state.v1.SubmitCallResponse
-	(*CallAnswer)(nil),                   // 10: holdfast.state.v1.CallAnswer
-	(*Session)(nil),                      // 11: holdfast.state.v1.Session
-	(*Run)(nil),                          // 12: holdfast.state.v1.Run
+	(*ListOpenCallsRequest)(nil),         // 5: holdfast.state.v1.ListOpenCallsRequest
+	(*ListOpenCallsResponse)(nil),        // 6: holdfast.state.v1.ListOpenCallsResponse
+	(*OpenCall)(nil),                     // 7: holdfast.state.v1.OpenCall
+	(*SubmitCallsRequest)(nil),           // 8: holdfast.state.v1.SubmitCallsRequest
+	(*SubmitCallsResponse)(nil),          // 9: holdfast.state.v1.SubmitCallsResponse
+	(*SubmittedCall)(nil),                // 10: holdfast.state.v1.SubmittedCall
+	(*SubmitCallRequest)(nil),            // 11: holdfast.state.v1.SubmitCallRequest
+	(*SubmitCallResponse)(nil),           // 12: holdfast.state.v1.SubmitCallResponse
+	(*CallAnswer)(nil),                   // 13: holdfast.state.v1.CallAnswer
+	(CallKind)(0),                        // 14: holdfast.state.v1.CallKind
+	(*Call)(nil),                         // 15: holdfast.state.v1.Call
+	(*Session)(nil),                      // 16: holdfast.state.v1.Session
+	(*Run)(nil),                          // 17: holdfast.state.v1.Run
 }
 var file_holdfast_state_v1_call_proto_depIdxs = []int32{
-	10, // 0: holdfast.state.v1.SubmittedAnswer.answer:type_name -> holdfast.state.v1.CallAnswer
-	4,  // 1: holdfast.state.v1.SubmitCallsRequest.answers:type_name -> holdfast.state.v1.SubmittedAnswer
-	0,  // 2: holdfast.state.v1.SubmitCallsRequest.go_on:type_name -> holdfast.state.v1.GoOn
-	7,  // 3: holdfast.state.v1.SubmitCallsResponse.calls:type_name -> holdfast.state.v1.SubmittedCall
-	11, // 4: holdfast.state.v1.SubmitCallsResponse.session:type_name -> holdfast.state.v1.Session
-	12, // 5: holdfast.state.v1.SubmitCallsResponse.run:type_name -> holdfast.state.v1.Run
-	1,  // 6: holdfast.state.v1.SubmittedCall.outcome:type_name -> holdfast.state.v1.SubmittedCall.Outcome
-	10, // 7: holdfast.state.v1.SubmitCallRequest.answer:type_name -> holdfast.state.v1.CallAnswer
-	2,  // 8: holdfast.state.v1.SubmitCallResponse.outcome:type_name -> holdfast.state.v1.SubmitCallResponse.Outcome
-	3,  // 9: holdfast.state.v1.SubmitCallResponse.continuation:type_name -> holdfast.state.v1.SubmitCallResponse.Continuation
-	8,  // 10: holdfast.state.v1.CallService.SubmitCall:input_type -> holdfast.state.v1.SubmitCallRequest
-	5,  // 11: holdfast.state.v1.CallService.SubmitCalls:input_type -> holdfast.state.v1.SubmitCallsRequest
-	9,  // 12: holdfast.state.v1.CallService.SubmitCall:output_type -> holdfast.state.v1.SubmitCallResponse
-	6,  // 13: holdfast.state.v1.CallService.SubmitCalls:output_type -> holdfast.state.v1.SubmitCallsResponse
-	12, // [12:14] is the sub-list for method output_type
-	10, // [10:12] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	13, // 0: holdfast.state.v1.SubmittedAnswer.answer:type_name -> holdfast.state.v1.CallAnswer
+	14, // 1: holdfast.state.v1.ListOpenCallsRequest.kind:type_name -> holdfast.state.v1.CallKind
+	7,  // 2: holdfast.state.v1.ListOpenCallsResponse.calls:type_name -> holdfast.state.v1.OpenCall
+	15, // 3: holdfast.state.v1.OpenCall.call:type_name -> holdfast.state.v1.Call
+	4,  // 4: holdfast.state.v1.SubmitCallsRequest.answers:type_name -> holdfast.state.v1.SubmittedAnswer
+	0,  // 5: holdfast.state.v1.SubmitCallsRequest.go_on:type_name -> holdfast.state.v1.GoOn
+	10, // 6: holdfast.state.v1.SubmitCallsResponse.calls:type_name -> holdfast.state.v1.SubmittedCall
+	16, // 7: holdfast.state.v1.SubmitCallsResponse.session:type_name -> holdfast.state.v1.Session
+	17, // 8: holdfast.state.v1.SubmitCallsResponse.run:type_name -> holdfast.state.v1.Run
+	1,  // 9: holdfast.state.v1.SubmittedCall.outcome:type_name -> holdfast.state.v1.SubmittedCall.Outcome
+	13, // 10: holdfast.state.v1.SubmitCallRequest.answer:type_name -> holdfast.state.v1.CallAnswer
+	2,  // 11: holdfast.state.v1.SubmitCallResponse.outcome:type_name -> holdfast.state.v1.SubmitCallResponse.Outcome
+	3,  // 12: holdfast.state.v1.SubmitCallResponse.continuation:type_name -> holdfast.state.v1.SubmitCallResponse.Continuation
+	11, // 13: holdfast.state.v1.CallService.SubmitCall:input_type -> holdfast.state.v1.SubmitCallRequest
+	8,  // 14: holdfast.state.v1.CallService.SubmitCalls:input_type -> holdfast.state.v1.SubmitCallsRequest
+	5,  // 15: holdfast.state.v1.CallService.ListOpenCalls:input_type -> holdfast.state.v1.ListOpenCallsRequest
+	12, // 16: holdfast.state.v1.CallService.SubmitCall:output_type -> holdfast.state.v1.SubmitCallResponse
+	9,  // 17: holdfast.state.v1.CallService.SubmitCalls:output_type -> holdfast.state.v1.SubmitCallsResponse
+	6,  // 18: holdfast.state.v1.CallService.ListOpenCalls:output_type -> holdfast.state.v1.ListOpenCallsResponse
+	16, // [16:19] is the sub-list for method output_type
+	13, // [13:16] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_call_proto_init() }
@@ -818,7 +1065,7 @@ func file_holdfast_state_v1_call_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_call_proto_rawDesc), len(file_holdfast_state_v1_call_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   6,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

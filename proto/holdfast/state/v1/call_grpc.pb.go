@@ -19,8 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	CallService_SubmitCall_FullMethodName  = "/holdfast.state.v1.CallService/SubmitCall"
-	CallService_SubmitCalls_FullMethodName = "/holdfast.state.v1.CallService/SubmitCalls"
+	CallService_SubmitCall_FullMethodName    = "/holdfast.state.v1.CallService/SubmitCall"
+	CallService_SubmitCalls_FullMethodName   = "/holdfast.state.v1.CallService/SubmitCalls"
+	CallService_ListOpenCalls_FullMethodName = "/holdfast.state.v1.CallService/ListOpenCalls"
 )
 
 // CallServiceClient is the client API for CallService service.
@@ -62,6 +63,10 @@ type CallServiceClient interface {
 	//   - INVALID_ARGUMENT (ANSWER_INVALID).
 	//   - NOT_FOUND (SESSION_NOT_FOUND).
 	SubmitCalls(ctx context.Context, in *SubmitCallsRequest, opts ...grpc.CallOption) (*SubmitCallsResponse, error)
+	// ListOpenCalls returns the tenant's calls that wait for an answer of a client, oldest first. It
+	// does not return calls of sub-agents. INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID,
+	// ID_INVALID, KIND_INVALID.
+	ListOpenCalls(ctx context.Context, in *ListOpenCallsRequest, opts ...grpc.CallOption) (*ListOpenCallsResponse, error)
 }
 
 type callServiceClient struct {
@@ -86,6 +91,16 @@ func (c *callServiceClient) SubmitCalls(ctx context.Context, in *SubmitCallsRequ
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SubmitCallsResponse)
 	err := c.cc.Invoke(ctx, CallService_SubmitCalls_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *callServiceClient) ListOpenCalls(ctx context.Context, in *ListOpenCallsRequest, opts ...grpc.CallOption) (*ListOpenCallsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListOpenCallsResponse)
+	err := c.cc.Invoke(ctx, CallService_ListOpenCalls_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -131,6 +146,10 @@ type CallServiceServer interface {
 	//   - INVALID_ARGUMENT (ANSWER_INVALID).
 	//   - NOT_FOUND (SESSION_NOT_FOUND).
 	SubmitCalls(context.Context, *SubmitCallsRequest) (*SubmitCallsResponse, error)
+	// ListOpenCalls returns the tenant's calls that wait for an answer of a client, oldest first. It
+	// does not return calls of sub-agents. INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID,
+	// ID_INVALID, KIND_INVALID.
+	ListOpenCalls(context.Context, *ListOpenCallsRequest) (*ListOpenCallsResponse, error)
 	mustEmbedUnimplementedCallServiceServer()
 }
 
@@ -146,6 +165,9 @@ func (UnimplementedCallServiceServer) SubmitCall(context.Context, *SubmitCallReq
 }
 func (UnimplementedCallServiceServer) SubmitCalls(context.Context, *SubmitCallsRequest) (*SubmitCallsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SubmitCalls not implemented")
+}
+func (UnimplementedCallServiceServer) ListOpenCalls(context.Context, *ListOpenCallsRequest) (*ListOpenCallsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListOpenCalls not implemented")
 }
 func (UnimplementedCallServiceServer) mustEmbedUnimplementedCallServiceServer() {}
 func (UnimplementedCallServiceServer) testEmbeddedByValue()                     {}
@@ -204,6 +226,24 @@ func _CallService_SubmitCalls_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CallService_ListOpenCalls_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListOpenCallsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CallServiceServer).ListOpenCalls(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CallService_ListOpenCalls_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CallServiceServer).ListOpenCalls(ctx, req.(*ListOpenCallsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // CallService_ServiceDesc is the grpc.ServiceDesc for CallService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -218,6 +258,10 @@ var CallService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SubmitCalls",
 			Handler:    _CallService_SubmitCalls_Handler,
+		},
+		{
+			MethodName: "ListOpenCalls",
+			Handler:    _CallService_ListOpenCalls_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

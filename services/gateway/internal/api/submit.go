@@ -33,6 +33,22 @@ func (s *Server) SubmitToolResult(ctx context.Context, r *agentv1.SubmitToolResu
 	}, nil
 }
 
+// ListPendingCalls implements the service.
+func (s *Server) ListPendingCalls(ctx context.Context, r *agentv1.ListPendingCallsRequest) (*agentv1.ListPendingCallsResponse, error) {
+	page, err := ask(ctx, s, s.Answers.Calls.ListOpenCalls, &statev1.ListOpenCallsRequest{
+		Tenant: tenantOf(ctx), UserId: r.GetUserId(), AgentType: r.GetAgentType(), ToolName: r.GetToolName(),
+		Kind: statev1.CallKind(r.GetKind()), Cursor: r.GetCursor(), Limit: r.GetLimit(), // the kinds have the same numbers
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &agentv1.ListPendingCallsResponse{NextCursor: page.GetNext(), Calls: each(page.GetCalls(), func(c *statev1.OpenCall) *agentv1.PendingCall {
+		call := pendingCall(c.GetCall())
+		call.RootSessionId, call.AgentType, call.UserId = c.GetRootSessionId(), c.GetAgentType(), c.GetUserId()
+		return call
+	})}, nil
+}
+
 func callAnswer(r *agentv1.SubmitToolResultRequest) *statev1.CallAnswer {
 	switch a := r.GetAnswer().(type) {
 	case *agentv1.SubmitToolResultRequest_Result:

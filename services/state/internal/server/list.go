@@ -50,7 +50,7 @@ func (s *sessionService) sessionPage(rows []session.Session, limit int) *statev1
 	}
 	if answer.HasMore {
 		last := page[len(answer.Sessions)-1]
-		answer.Next = cursorOut(store.SessionPlace{CreatedAt: last.CreatedAt, SessionID: last.SessionID})
+		answer.Next = encodeCursor(sessionCursors, last.CreatedAt, last.SessionID)
 	}
 	return answer
 }
@@ -79,7 +79,7 @@ func (l Limits) sessionQuery(r *statev1.ListSessionsRequest) (store.SessionQuery
 		From: session.Millis(r.GetCreatedFrom()), Before: session.Millis(r.GetCreatedBefore()), Offset: int(r.GetOffset()), Limit: limit,
 	}
 	if r.GetCursor() != "" {
-		if q.After, err = cursorIn(r); err != nil {
+		if q.After, err = sessionPlace(r); err != nil {
 			return store.SessionQuery{}, err
 		}
 	}
@@ -137,25 +137,40 @@ func (l Limits) checkFacets(r *statev1.ListSessionsRequest) error {
 	return l.checkProperties(r.GetTags(), r.GetMetadata(), "")
 }
 
-// A cursor names the last session of its page: a version, its time of creation in eight bytes,
-// and its id, in base64.
+// A cursor names the last entry of its page: the kind of the list, the entry's time of creation in
+// eight bytes, and its id, in base64.
 
-const cursorVersion = 1
+// The kinds of lists with cursors.
+const (
+	sessionCursors = 1
+	callCursors    = 2
+)
 
-func cursorOut(p store.SessionPlace) string {
-	text := binary.BigEndian.AppendUint64([]byte{cursorVersion}, uint64(p.CreatedAt))
-	return base64.RawURLEncoding.EncodeToString(append(text, p.SessionID...))
+var errCursor = invalid("CURSOR_INVALID", "the cursor is not from a page of this list; start without it")
+
+func encodeCursor(list byte, at session.Millis, id string) string {
+	text := binary.BigEndian.AppendUint64([]byte{list}, uint64(at))
+	return base64.RawURLEncoding.EncodeToString(append(text, id...))
 }
 
-// cursorIn gives Invalid (CURSOR_INVALID).
-func cursorIn(r *statev1.ListSessionsRequest) (*store.SessionPlace, error) {
+// decodeCursor gives Invalid (CURSOR_INVALID).
+func decodeCursor(list byte, cursor string) (at session.Millis, id string, err error) {
 	const idAt = 1 + 8
+	text, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil || len(text) <= idAt || text[0] != list {
+		return 0, "", errCursor
+	}
+	return session.Millis(binary.BigEndian.Uint64(text[1:idAt])), string(text[idAt:]), nil
+}
+
+// sessionPlace gives Invalid (CURSOR_INVALID).
+func sessionPlace(r *statev1.ListSessionsRequest) (*store.SessionPlace, error) {
 	if r.GetOffset() != 0 {
 		return nil, invalid("CURSOR_INVALID", "the request has a cursor and an offset; give one of them")
 	}
-	text, err := base64.RawURLEncoding.Strict().DecodeString(r.GetCursor())
-	if err != nil || len(text) <= idAt || text[0] != cursorVersion || idProblem(string(text[idAt:])) != "" {
-		return nil, invalid("CURSOR_INVALID", "the cursor is not from a page of this service; start without it")
+	at, id, err := decodeCursor(sessionCursors, r.GetCursor())
+	if err == nil && idProblem(id) != "" {
+		err = errCursor
 	}
-	return &store.SessionPlace{CreatedAt: session.Millis(binary.BigEndian.Uint64(text[1:idAt])), SessionID: string(text[idAt:])}, nil
+	return &store.SessionPlace{CreatedAt: at, SessionID: id}, err
 }

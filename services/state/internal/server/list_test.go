@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
@@ -135,11 +136,38 @@ func TestCountingStopsAtItsLimit(t *testing.T) {
 func TestACursorKeepsAnyPlace(t *testing.T) {
 	t.Parallel()
 	for _, want := range []store.SessionPlace{{CreatedAt: 1, SessionID: "s"}, {CreatedAt: 1 << 42, SessionID: "日本 / .*"}} {
-		got, err := cursorIn(&statev1.ListSessionsRequest{Cursor: cursorOut(want)})
+		cursor := encodeCursor(sessionCursors, want.CreatedAt, want.SessionID)
+		got, err := sessionPlace(&statev1.ListSessionsRequest{Cursor: cursor})
 		if err != nil || *got != want {
 			t.Errorf("got %v, %v; want %v", got, err, want)
 		}
+		if _, err := callPlace(cursor); fault.ReasonOf(err) != "CURSOR_INVALID" {
+			t.Errorf("a cursor of another list: got %v", err)
+		}
+		call := store.CallPlace{CreatedAt: want.CreatedAt, RootID: want.SessionID, CallID: "c / ."}
+		if got, err := callPlace(callCursor(call)); err != nil || got != call {
+			t.Errorf("got %v, %v; want %v", got, err, call)
+		}
 	}
+}
+
+func TestAPageOfLargeCallsIsShorter(t *testing.T) {
+	t.Parallel()
+	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
+		b := open(func(c *Config) { c.Limits.PageBytes = 10 })
+		b.open("e1", 10).suspend("s", "c1", "c2", "c3")
+		var got []string
+		for cursor, more := "", true; more; more = cursor != "" {
+			page, err := b.calls.ListOpenCalls(t.Context(), &statev1.ListOpenCallsRequest{Tenant: "acme", Cursor: cursor})
+			if err != nil || len(page.GetCalls()) != 1 {
+				t.Fatalf("got %v, %v; want one call", page, err)
+			}
+			got, cursor = append(got, page.GetCalls()[0].GetCall().GetToolCallId()), page.GetNext()
+		}
+		if want := []string{"c1", "c2", "c3"}; !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
 }
 
 func TestAPageOfLargeSessionsIsShorter(t *testing.T) {

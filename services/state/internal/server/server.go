@@ -43,7 +43,7 @@ func New(c Config, s store.Store, now func() time.Time, newID func() string, log
 		sessions:    &sessionService{store: s, files: s, lister: s, registry: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
 		work:        &workService{registry: s, runner: r, scheduler: r.scheduler, suspects: suspects, limits: c.Limits, suspendedTTL: c.SuspendedTTL, clock: clock, ids: ids},
 		checkpoints: &checkpointService{store: s, runner: r, clock: clock, ids: ids},
-		calls:       &callService{store: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
+		calls:       &callService{store: s, lister: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
 		usage:       &usageService{store: s, runner: r, limits: c.Limits, clock: clock},
 		memories:    &memoryService{store: s, limits: c.Limits, clock: clock, ids: ids},
 		files:       &fileService{store: s, blobs: s.Blobs, limits: c.Limits, grace: session.Millis(c.FileGrace.Milliseconds()), clock: clock},

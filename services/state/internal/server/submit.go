@@ -28,6 +28,7 @@ var continuations = map[session.Continuation]statev1.SubmitCallResponse_Continua
 type callService struct {
 	statev1.UnimplementedCallServiceServer
 	store  store.Reader
+	lister store.Lister
 	runner *runner
 	limits Limits
 	clock  clock

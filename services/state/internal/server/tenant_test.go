@@ -110,6 +110,7 @@ func TestASessionOfAnotherTenantDoesNotExistWhateverTheCall(t *testing.T) {
 		}
 		empty := map[string]proto.Message{
 			"SessionService/ListSessions":  &statev1.ListSessionsRequest{Tenant: tenant},
+			"CallService/ListOpenCalls":    &statev1.ListOpenCallsRequest{Tenant: tenant},
 			"UsageService/QueryUsage":      &statev1.QueryUsageRequest{Tenant: tenant, SessionIds: []string{id}},
 			"MemoryService/SearchMemories": &statev1.SearchMemoriesRequest{Tenant: tenant, Query: "tea"},
 			"MemoryService/ListEntities":   &statev1.ListEntitiesRequest{Tenant: tenant},

@@ -218,6 +218,10 @@ type Lister interface {
 	// Limit. It stops at most, unless that is 0.
 	CountSessions(ctx context.Context, tenant string, q SessionQuery, most int) (int64, error)
 
+	// OpenCalls returns a page of the tenant's calls that wait for an answer of a client. The
+	// oldest come first, then the lower ids of the root and of the call by bytes.
+	OpenCalls(ctx context.Context, tenant string, q CallQuery) ([]OpenCall, error)
+
 	// Overdue returns at most limit sessions with an open call whose deadline is not
 	// after now, the earliest deadline first.
 	Overdue(ctx context.Context, now session.Millis, limit int) ([]session.Key, error)
@@ -243,6 +247,34 @@ type SessionPlace struct {
 	CreatedAt session.Millis
 	SessionID string
 }
+
+// CallQuery selects a page of open calls. The zero value of a field is no condition.
+type CallQuery struct {
+	UserID    string // of sessions of this user
+	AgentType string // of sessions of this agent
+	ToolName  string
+	Kind      session.CallKind
+	After     CallPlace // the page begins after this place
+	Limit     int       // at least 1
+}
+
+// CallPlace is a place in a list of open calls.
+type CallPlace struct {
+	CreatedAt session.Millis
+	RootID    string
+	CallID    string
+}
+
+// OpenCall is an open call with properties of its session.
+type OpenCall struct {
+	session.Call
+	RootID    string
+	AgentType string
+	UserID    string
+}
+
+// Place returns the place of the call.
+func (c *OpenCall) Place() CallPlace { return CallPlace{c.CreatedAt, c.RootID, c.CallID} }
 
 // Accounts reads usage. Commands write its entries.
 type Accounts interface {

@@ -86,6 +86,9 @@ const (
 	// AgentServiceSubmitToolResultProcedure is the fully-qualified name of the AgentService's
 	// SubmitToolResult RPC.
 	AgentServiceSubmitToolResultProcedure = "/holdfast.agent.v1.AgentService/SubmitToolResult"
+	// AgentServiceListPendingCallsProcedure is the fully-qualified name of the AgentService's
+	// ListPendingCalls RPC.
+	AgentServiceListPendingCallsProcedure = "/holdfast.agent.v1.AgentService/ListPendingCalls"
 	// AgentServiceGetUsageProcedure is the fully-qualified name of the AgentService's GetUsage RPC.
 	AgentServiceGetUsageProcedure = "/holdfast.agent.v1.AgentService/GetUsage"
 	// AgentServiceListUsageProcedure is the fully-qualified name of the AgentService's ListUsage RPC.
@@ -180,6 +183,11 @@ type AgentServiceClient interface {
 	// approval. It is idempotent, and the first answer is final. The last missing answer continues
 	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
 	SubmitToolResult(context.Context, *v1.SubmitToolResultRequest) (*v1.SubmitToolResultResponse, error)
+	// ListPendingCalls returns the calls of all sessions of the tenant that wait for SubmitToolResult,
+	// oldest first. A call that is answered meanwhile leaves the list, and a cursor stays valid, so a
+	// client that follows the cursors sees every call that waited all the time. INVALID_ARGUMENT:
+	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, KIND_INVALID.
+	ListPendingCalls(context.Context, *v1.ListPendingCallsRequest) (*v1.ListPendingCallsResponse, error)
 	// GetUsage adds up the usage of a session or of one of its runs, and the tokens of the session
 	// with all sessions below it. NOT_FOUND (SESSION_NOT_FOUND). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE):
 	// more sums than the configured number.
@@ -338,6 +346,12 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("SubmitToolResult")),
 			connect.WithClientOptions(opts...),
 		),
+		listPendingCalls: connect.NewClient[v1.ListPendingCallsRequest, v1.ListPendingCallsResponse](
+			httpClient,
+			baseURL+AgentServiceListPendingCallsProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ListPendingCalls")),
+			connect.WithClientOptions(opts...),
+		),
 		getUsage: connect.NewClient[v1.GetUsageRequest, v1.GetUsageResponse](
 			httpClient,
 			baseURL+AgentServiceGetUsageProcedure,
@@ -389,6 +403,7 @@ type agentServiceClient struct {
 	branch           *connect.Client[v1.BranchRequest, v1.BranchResponse]
 	rewind           *connect.Client[v1.RewindRequest, v1.RewindResponse]
 	submitToolResult *connect.Client[v1.SubmitToolResultRequest, v1.SubmitToolResultResponse]
+	listPendingCalls *connect.Client[v1.ListPendingCallsRequest, v1.ListPendingCallsResponse]
 	getUsage         *connect.Client[v1.GetUsageRequest, v1.GetUsageResponse]
 	listUsage        *connect.Client[v1.ListUsageRequest, v1.ListUsageResponse]
 	queryUsage       *connect.Client[v1.QueryUsageRequest, v1.QueryUsageResponse]
@@ -589,6 +604,15 @@ func (c *agentServiceClient) SubmitToolResult(ctx context.Context, req *v1.Submi
 	return nil, err
 }
 
+// ListPendingCalls calls holdfast.agent.v1.AgentService.ListPendingCalls.
+func (c *agentServiceClient) ListPendingCalls(ctx context.Context, req *v1.ListPendingCallsRequest) (*v1.ListPendingCallsResponse, error) {
+	response, err := c.listPendingCalls.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // GetUsage calls holdfast.agent.v1.AgentService.GetUsage.
 func (c *agentServiceClient) GetUsage(ctx context.Context, req *v1.GetUsageRequest) (*v1.GetUsageResponse, error) {
 	response, err := c.getUsage.CallUnary(ctx, connect.NewRequest(req))
@@ -709,6 +733,11 @@ type AgentServiceHandler interface {
 	// approval. It is idempotent, and the first answer is final. The last missing answer continues
 	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
 	SubmitToolResult(context.Context, *v1.SubmitToolResultRequest) (*v1.SubmitToolResultResponse, error)
+	// ListPendingCalls returns the calls of all sessions of the tenant that wait for SubmitToolResult,
+	// oldest first. A call that is answered meanwhile leaves the list, and a cursor stays valid, so a
+	// client that follows the cursors sees every call that waited all the time. INVALID_ARGUMENT:
+	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, KIND_INVALID.
+	ListPendingCalls(context.Context, *v1.ListPendingCallsRequest) (*v1.ListPendingCallsResponse, error)
 	// GetUsage adds up the usage of a session or of one of its runs, and the tokens of the session
 	// with all sessions below it. NOT_FOUND (SESSION_NOT_FOUND). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE):
 	// more sums than the configured number.
@@ -863,6 +892,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("SubmitToolResult")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceListPendingCallsHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceListPendingCallsProcedure,
+		svc.ListPendingCalls,
+		connect.WithSchema(agentServiceMethods.ByName("ListPendingCalls")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceGetUsageHandler := connect.NewUnaryHandlerSimple(
 		AgentServiceGetUsageProcedure,
 		svc.GetUsage,
@@ -933,6 +968,8 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceRewindHandler.ServeHTTP(w, r)
 		case AgentServiceSubmitToolResultProcedure:
 			agentServiceSubmitToolResultHandler.ServeHTTP(w, r)
+		case AgentServiceListPendingCallsProcedure:
+			agentServiceListPendingCallsHandler.ServeHTTP(w, r)
 		case AgentServiceGetUsageProcedure:
 			agentServiceGetUsageHandler.ServeHTTP(w, r)
 		case AgentServiceListUsageProcedure:
@@ -1036,6 +1073,10 @@ func (UnimplementedAgentServiceHandler) Rewind(context.Context, *v1.RewindReques
 
 func (UnimplementedAgentServiceHandler) SubmitToolResult(context.Context, *v1.SubmitToolResultRequest) (*v1.SubmitToolResultResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.SubmitToolResult is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ListPendingCalls(context.Context, *v1.ListPendingCallsRequest) (*v1.ListPendingCallsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.ListPendingCalls is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) GetUsage(context.Context, *v1.GetUsageRequest) (*v1.GetUsageResponse, error) {

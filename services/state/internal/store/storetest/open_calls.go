@@ -1,0 +1,75 @@
+package storetest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+var openCalls = []suiteCase{
+	{"open calls of all sessions are listed oldest first, by their properties", func(h *harness) {
+		var want []store.OpenCall
+		for i := range 12 {
+			key := at(fmt.Sprintf("s%02d", 11-i))
+			h.now += session.Millis(i % 2)
+			user := fmt.Sprintf("u%d", i%3)
+			start := h.startOf(key)
+			start.NewSession.UserID = user
+			h.start(start)
+			commit := h.suspendingCommit(h.claimOf(key), 1, "b", "a")
+			commit.Calls[0].Kind, commit.Calls[0].ApprovalID, commit.Calls[0].ToolName = session.Approval, "approval", fmt.Sprintf("tool%d", i%2)
+			h.commit(commit)
+			for _, call := range h.snapshot(key).Calls {
+				want = append(want, store.OpenCall{Call: call, RootID: key.SessionID, AgentType: agent, UserID: user})
+			}
+		}
+		slices.SortFunc(want, func(a, b store.OpenCall) int {
+			return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.RootID, b.RootID), cmp.Compare(a.CallID, b.CallID))
+		})
+		for _, q := range []store.CallQuery{
+			{}, {UserID: "u1"}, {UserID: "nobody"}, {AgentType: agent}, {AgentType: "sales"}, {ToolName: "tool1"}, {Kind: session.Approval}, {Kind: session.ClientTool, UserID: "u2"},
+			{UserID: "u0", ToolName: "tool0", AgentType: agent, Kind: session.Approval},
+		} {
+			meets := func(c store.OpenCall) bool {
+				return (q.UserID == "" || q.UserID == c.UserID) && (q.AgentType == "" || q.AgentType == c.AgentType) &&
+					(q.ToolName == "" || q.ToolName == c.ToolName) && (q.Kind == "" || q.Kind == c.Kind)
+			}
+			found := slices.DeleteFunc(slices.Clone(want), func(c store.OpenCall) bool { return !meets(c) })
+			for _, limit := range []int{1, 5, 100} {
+				same(h, fmt.Sprintf("%+v by %d", q, limit), h.openCalls(q, limit), found)
+			}
+		}
+	}},
+	{"only calls that wait for a client are open", func(h *harness) {
+		h.startSuspended(home, "answered", "open")
+		h.submit(h.submitOf(home, "answered"))
+		h.startSuspended(session.Key{Tenant: "other", SessionID: "s1"}, "theirs")
+		h.startSuspended(at("aborted"), "dropped")
+		h.stop(at("aborted"), session.StopAbort, "")
+		h.startSuspended(at("deleted"), "gone")
+		h.must(h.delete(at("deleted")))
+		h.startTree()
+		h.commit(h.suspendingCommit(h.claimOf(at("child")), 1, "below"))
+		ids := ""
+		for _, c := range h.openCalls(store.CallQuery{}, 1) {
+			ids += c.CallID + " of " + c.SessionID + " below " + c.RootID + ", "
+		}
+		same(h, "open calls", ids, "below of child below root, open of s1 below s1, ")
+	}},
+}
+
+// openCalls returns all open calls of a query, read in pages.
+func (h *harness) openCalls(q store.CallQuery, limit int) (all []store.OpenCall) {
+	h.Helper()
+	for q.Limit = limit; ; q.After = all[len(all)-1].Place() {
+		page, err := h.Store.OpenCalls(h.Context(), home.Tenant, q)
+		h.must(err)
+		all = append(all, page...)
+		if len(page) < limit {
+			return all
+		}
+	}
+}
