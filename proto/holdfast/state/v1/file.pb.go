@@ -487,7 +487,7 @@ type ReadFileRequest struct {
 	FileId string `protobuf:"bytes,2,opt,name=file_id,json=fileId,proto3" json:"file_id,omitempty"`
 	// The first byte to return.
 	Offset int64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
-	// How many bytes to return at most; 0 for all, -1 for none.
+	// How many bytes to return at most; 0 for all.
 	Length        int64 `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
