@@ -144,6 +144,7 @@ type parts struct {
 	answers  *submit.Answers
 	policy   retry.Policy
 	hub      *live.Hub
+	chats    *chat.Chat
 }
 
 func (s *Service) parts() *parts {
@@ -152,7 +153,7 @@ func (s *Service) parts() *parts {
 	runs, calls := statev1.NewRunServiceClient(s.state), statev1.NewCallServiceClient(s.state)
 	sessions := &conversation.Reader{Runs: runs, Sessions: statev1.NewSessionServiceClient(s.state), Policy: policy, DefaultAgent: c.DefaultAgent}
 	hub := &live.Hub{Client: streamv2.NewStreamServiceClient(s.stream), Log: s.peers.Log, Records: c.ReaderChunks, Bytes: c.ReaderBytes}
-	return &parts{
+	p := &parts{
 		runs: runs, calls: calls, sessions: sessions, policy: policy, hub: hub,
 		follower: &follow.Follower{Sessions: sessions, Live: hub, HeartbeatInterval: c.Heartbeat},
 		stops: &stop.Stops{
@@ -163,6 +164,8 @@ func (s *Service) parts() *parts {
 			Calls: calls, Policy: policy, Limits: s.limits(c.MaxBodyBytes, "send a smaller result, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
 		},
 	}
+	p.chats = s.newChat(p)
+	return p
 }
 
 // limits bounds request bodies. advice is for the sender of a larger one.
@@ -183,25 +186,30 @@ func (s *Service) connect(keys *auth.Keys, p *parts) (string, http.Handler, erro
 // chatRoutes serve clients of the AI SDK.
 func (s *Service) chatRoutes(p *parts) []httpapi.Route {
 	c := s.config
-	chats := chat.New(
+	sockets := &chatws.Sockets{
+		Chat: p.chats, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
+		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Log: s.peers.Log,
+	}
+	return slices.Concat(p.chats.Routes(), sockets.Routes())
+}
+
+// newChat returns the chat for all transports.
+func (s *Service) newChat(p *parts) *chat.Chat {
+	c := s.config
+	return chat.New(
 		chat.Config{ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata},
 		chat.Parts{
 			Runs: p.runs, Calls: p.calls, Sessions: p.sessions, Follower: p.follower, Streams: s.streams, Policy: p.policy,
 			Limits: s.limits(c.MaxBodyBytes, "send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
 			NewID:  s.peers.NewID, Log: s.peers.Log,
 		})
-	sockets := &chatws.Sockets{
-		Chat: chats, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
-		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Log: s.peers.Log,
-	}
-	return slices.Concat(chats.Routes(), sockets.Routes())
 }
 
 // agentRoutes serve clients of Cloudflare Agents.
 func (s *Service) agentRoutes(p *parts) []httpapi.Route {
 	c := s.config
 	sockets := &cloudflare.Sockets{
-		Sessions: p.sessions, Live: p.hub, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
+		Chat: p.chats, Answers: p.answers, Stops: p.stops, Sessions: p.sessions, Live: p.hub, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
 		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Poll: c.SessionPoll, Log: s.peers.Log,
 	}
 	return sockets.Routes()

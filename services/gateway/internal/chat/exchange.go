@@ -82,6 +82,9 @@ func (e *Exchange) SessionID() string { return e.session.GetSessionId() }
 // RunID returns the id of the run.
 func (e *Exchange) RunID() string { return e.run.GetRunId() }
 
+// MessageID returns the id of the assistant message.
+func (e *Exchange) MessageID() string { return e.run.GetMessageId() }
+
 // Deliver writes the run to its end. After an error the message is incomplete: break the
 // connection, so that the client resumes.
 func (e *Exchange) Deliver(ctx context.Context, out Output) error {

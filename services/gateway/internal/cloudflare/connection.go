@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/socket"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
 // connection is one socket of an instance.
@@ -27,8 +28,12 @@ type connection struct {
 	changed  chan struct{}  // of size 1: the instance has a new reading
 	working  sync.WaitGroup // all goroutines of the socket
 
-	sync stateSync // of the goroutine of work
-	seen receipts
+	major uistream.Major
+
+	sync  stateSync // of the goroutine of work
+	seen  receipts
+	chat  chatSync
+	turns turns
 }
 
 // received is a frame of the client.
@@ -102,6 +107,8 @@ func (c *connection) work() (err error) {
 			err = c.handle(f)
 		case <-c.changed:
 			err = c.show(c.instance.last())
+		case <-c.chat.offer:
+			err = c.offerNext()
 		case <-beat.C:
 			c.conn.Ping(func() { c.end(socket.ErrDisconnected) })
 		case <-c.ctx.Done():
@@ -126,18 +133,45 @@ func (c *connection) greet() error {
 	if err := c.sync.greet(c, now, state); err != nil {
 		return err
 	}
-	return c.conn.Write(noMCPServers)
+	if err := c.conn.Write(noMCPServers); err != nil {
+		return err
+	}
+	return c.greetChat(now)
 }
 
 // show sends what has changed since the last reading.
 func (c *connection) show(now *reading) error {
-	return c.sync.show(c, now)
+	if err := c.sync.show(c, now); err != nil {
+		return err
+	}
+	return c.showChat(now)
 }
 
-// handle handles a frame.
+// handle handles a frame. Unknown ones are ignored: apps may send their own.
 func (c *connection) handle(f received) error {
-	if f.Type == typeState && f.State != nil {
+	switch f.Type {
+	case typeState:
+		if f.State == nil {
+			return nil
+		}
 		return c.sync.write(c, f)
+	case typeChatRequest:
+		return c.request(f)
+	case typeChatCancel:
+		return c.stopTurn(f)
+	case typeResumeRequest:
+		return c.probe(f)
+	case typeResumeAck:
+		return c.acknowledge(f)
+	case typeToolResult:
+		return c.toolResult(f)
+	case typeToolApproval:
+		return c.toolApproval(f)
+	case typeChatMessages:
+		return c.setMessages(f)
+	case typeChatClear:
+		return c.clear()
+	default:
+		return nil
 	}
-	return nil
 }

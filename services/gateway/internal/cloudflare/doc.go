@@ -11,6 +11,7 @@
 //
 //	instance  one per instance with sockets on this gateway; reads the session when it may have changed
 //	listen    one per socket; reads frames
+//	deliver   one per turn in delivery, at most Sockets.Requests per socket
 //	work      one per socket; handles frames in their order, and shows the client what has changed
 //
 // Each frame of a client is handled before the next one, so a client's writes are committed in its
@@ -30,4 +31,18 @@
 // order of their commits, and may miss states between two readings. A client does not receive its own
 // write back, unless another state was under way to it when it wrote: its copy would then differ
 // from the stored state for ever. The answer to a ping says what the client has received.
+//
+// # Turns
+//
+// A turn is the delivery of one message. It uses the exchanges of package chat, so that frames have the
+// parts of POST /chat. Each socket reads its turns by itself, at its own pace; the live log is read once
+// for all. The frames of a turn have the same id for all clients: the request key of its run.
+//
+//	own           after the client's message
+//	observed      a reading has a live run that no turn of this socket delivers
+//	replayed      the client has taken an offer (cf_agent_stream_resuming): the message from its start
+//	continuation  the client has answered the message's calls, and takes the offer of the next run
+//
+// Outside of turns, a reading that shows other messages than the client has (view) makes the gateway
+// send the conversation.
 package cloudflare

@@ -2,6 +2,7 @@ package cloudflare
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -125,7 +126,7 @@ func (i *instance) read(ctx context.Context) (*reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := &reading{GetSessionResponse: got, digest: digestOf(got.GetSession().GetCustomState())}
+	now := &reading{GetSessionResponse: got, digest: digestOf(cmp.Or(got.GetSession().GetCustomState(), noState))}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.newest = now

@@ -8,11 +8,14 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/socket"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/submit"
 )
 
 // reconnectAdvice is for developers of clients.
@@ -20,6 +23,9 @@ const reconnectAdvice = "the client connects again by itself"
 
 // Sockets serves the instances. It may be used by many goroutines.
 type Sockets struct {
+	Chat      *chat.Chat
+	Answers   *submit.Answers
+	Stops     *stop.Stops
 	Sessions  *conversation.Reader
 	Live      *live.Hub
 	Streams   *httpapi.Streams
@@ -126,5 +132,9 @@ func (s *Sockets) accept(ctx context.Context, r *http.Request, tenant string) (*
 	if err != nil {
 		return nil, err
 	}
-	return &connection{Sockets: s, tenant: tenant, address: a, readOnly: readOnly}, nil
+	major, err := chat.MajorOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return &connection{Sockets: s, tenant: tenant, address: a, readOnly: readOnly, major: major}, nil
 }

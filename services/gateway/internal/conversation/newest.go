@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
@@ -107,6 +108,24 @@ func (n *Newest) Messages() []uistream.UIMessage {
 		cut.Parts = slices.Insert(cut.Parts, 0, uistream.UIPart{Type: "text", Text: truncatedStart, State: "done"})
 	}
 	return messages
+}
+
+// Keep returns how many stored messages of the conversation remain if it ends after the UI messages
+// with the ids, which must be the first ones. Conflict (MESSAGES_FIXED): they are not.
+func (n *Newest) Keep(ids []string) (int64, error) {
+	shown := n.stored.Conversation()
+	begins := len(shown) >= len(ids)
+	for i := 0; begins && i < len(ids); i++ {
+		begins = shown[i].ID == ids[i]
+	}
+	if !begins || n.Offset > 0 {
+		return 0, fault.New(fault.Conflict, "MESSAGES_FIXED", "the conversation can only be cut at its end; it does not begin with these messages")
+	}
+	part := n.stored
+	for part.Messages = n.stored.Messages; len(part.Conversation()) > len(ids); {
+		part.Messages = part.Messages[:len(part.Messages)-1]
+	}
+	return int64(len(part.Messages)), nil
 }
 
 // Completed returns the time at which a step took the answer, by call, for the calls of client

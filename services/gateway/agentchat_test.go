@@ -1,0 +1,473 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
+)
+
+// turnFrame is a frame of the chat from the gateway.
+type turnFrame struct {
+	Type, ID, Body, Outcome, ProbeID, Reason          string
+	Done, Continuation, Replay, ReplayComplete, Error bool
+	Connect                                           bool
+	Seq                                               *int
+	Messages                                          []struct{ ID, Role string }
+	text                                              string
+}
+
+func (s *agentSocket) frame() turnFrame {
+	s.t.Helper()
+	f := turnFrame{text: s.next()}
+	if err := json.Unmarshal([]byte(f.text), &f); err != nil {
+		s.t.Fatalf("%s: %v", f.text, err)
+	}
+	return f
+}
+
+// wantType reads the next frame, of a type.
+func (s *agentSocket) wantType(kind string) turnFrame {
+	s.t.Helper()
+	f := s.frame()
+	if f.Type != kind {
+		s.t.Fatalf("got %s, want a frame of type %s", f.text, kind)
+	}
+	return f
+}
+
+// wantMessages reads the next frame, the conversation with the messages.
+func (s *agentSocket) wantMessages(ids ...string) turnFrame {
+	s.t.Helper()
+	f := s.wantType("cf_agent_chat_messages")
+	var got []string
+	for _, m := range f.Messages {
+		got = append(got, m.ID)
+	}
+	if !slices.Equal(got, ids) {
+		s.t.Fatalf("got the messages %v, want %v", got, ids)
+	}
+	return f
+}
+
+// turn reads the frames of a turn to its end. It returns them with the parts, one per line.
+func (s *agentSocket) turn(id string) (frames []turnFrame, parts string) {
+	s.t.Helper()
+	for {
+		f := s.frame()
+		frames = append(frames, f)
+		if f.Type == "cf_agent_chat_messages" {
+			continue
+		}
+		if f.Type != "cf_agent_use_chat_response" || f.ID != id {
+			s.t.Fatalf("got %s in the turn %s, after %s", f.text, id, parts)
+		}
+		if f.Done {
+			return frames, mergeDeltas(parts)
+		}
+		if f.Body != "" {
+			parts += f.Body + "\n"
+		}
+	}
+}
+
+// part reads up to the frame of a turn whose part contains the text.
+func (s *agentSocket) part(text string) (frames []turnFrame) {
+	s.t.Helper()
+	for {
+		f := s.wantType("cf_agent_use_chat_response")
+		frames = append(frames, f)
+		if strings.Contains(f.Body, text) {
+			return frames
+		}
+	}
+}
+
+// chatRequest is the frame of a message, as the client's transport sends it.
+func chatRequest(id string, messages ...any) string {
+	body := toJSON(map[string]any{"messages": messages, "trigger": "submit-message", "extra": true})
+	return toJSON(map[string]any{"id": id, "init": map[string]any{"method": "POST", "body": body}, "type": "cf_agent_use_chat_request"})
+}
+
+func words(text string) any {
+	return map[string]any{"id": "u-" + text, "role": "user", "parts": []any{map[string]any{"type": "text", "text": text}}}
+}
+
+// answerParts are the parts of playShort.
+const answerParts = `{"type":"start","messageId":"msg_run1"}
+{"type":"start-step"}
+{"type":"text-start","id":"text-1-1"}
+{"type":"text-delta","id":"text-1-1","delta":"One two."}
+{"type":"text-end","id":"text-1-1"}
+{"type":"finish-step"}
+{"type":"finish","finishReason":"stop"}
+`
+
+func playShort(run *Run, text string) {
+	run.Show(1, Started(), StepStarted(), Text(text), StepCommitted(), Completed())
+	run.Complete(AssistantMessage(1, text))
+}
+
+func TestAMessageIsAnsweredInEveryTab(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	sender, _ := h.agentClient(t, "demo/room")
+	tab, _ := h.agentClient(t, "demo/room")
+	sender.say(chatRequest("r1", words("hi")))
+	run := h.AwaitRun(t, "default", "demo:room", nil)
+	run.Show(1, Started(), StepStarted(), Text("One "))
+	tab.wantMessages("u-hi")
+	tab.part("One ")
+	sender.part("One ")
+	run.Show(1, Text("two."), StepCommitted(), Completed())
+	run.Complete(AssistantMessage(1, "One two."))
+	frames, _ := sender.turn("r1")
+	if last := frames[len(frames)-1]; last.text != `{"type":"cf_agent_use_chat_response","id":"r1","body":"","done":true,"outcome":"completed"}` {
+		t.Errorf("got %s", last.text)
+	}
+	frames, _ = tab.turn("r1")
+	if n := len(frames); n < 2 || frames[n-2].Type != "cf_agent_chat_messages" || len(frames[n-2].Messages) != 2 || frames[n-1].Outcome != "completed" {
+		t.Errorf("the other tab: got %v", frames)
+	}
+	sender.barrier()
+	tab.barrier()
+	if got := run.GetAgentType(); got != "demo" {
+		t.Errorf("the agent is %q", got)
+	}
+}
+
+func TestTheFramesOfATurnCarryItsPartsInOrder(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	s, _ := h.agentClient(t, "demo/room")
+	s.say(chatRequest("r1", words("hi")))
+	playShort(h.AwaitRun(t, "default", "demo:room", nil), "One two.")
+	frames, parts := s.turn("r1")
+	if parts != answerParts {
+		t.Errorf("got\n%s\nwant\n%s", parts, answerParts)
+	}
+	for i, f := range frames[:len(frames)-1] {
+		if f.Seq == nil || *f.Seq != i || f.Continuation || f.Replay {
+			t.Errorf("frame %d: got %s", i, f.text)
+		}
+	}
+}
+
+func TestAReloadInTheMiddleOfAnAnswerReplaysIt(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	sender, _ := h.agentClient(t, "demo/room")
+	sender.say(chatRequest("r1", words("hi")))
+	run := h.AwaitRun(t, "default", "demo:room", nil)
+	run.Show(1, Started(), StepStarted(), Text("One "))
+	sender.part("One ")
+	_ = sender.CloseNow()
+
+	page, _ := h.agentClient(t, "demo/room")
+	if f := page.wantMessages("u-hi"); !f.Connect {
+		t.Errorf("got %s", f.text)
+	}
+	page.want(`{"type":"cf_agent_stream_resuming","id":"r1"}`)
+	page.say(`{"type":"cf_agent_stream_resume_request","probeId":"p1"}`)
+	page.want(`{"type":"cf_agent_stream_resuming","id":"r1","probeId":"p1"}`)
+	page.say(`{"type":"cf_agent_stream_resume_ack","id":"r1"}`)
+	replay := page.part("One ")
+	for _, f := range replay {
+		if !f.Replay || f.Continuation {
+			t.Errorf("replay: got %s", f.text)
+		}
+	}
+	page.want(`{"type":"cf_agent_use_chat_response","id":"r1","body":"","done":false,"replay":true,"replayComplete":true}`)
+	run.Show(1, Text("two."), StepCommitted(), Completed())
+	run.Complete(AssistantMessage(1, "One two."))
+	frames, _ := page.turn("r1")
+	all := ""
+	for _, f := range append(replay, frames...) {
+		if f.Body != "" {
+			all += f.Body + "\n"
+		}
+	}
+	if got := mergeDeltas(all); got != answerParts {
+		t.Errorf("got\n%s\nwant\n%s", got, answerParts)
+	}
+	page.barrier()
+}
+
+func TestAClientThatResumesNothingIsToldSo(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	s, _ := h.agentClient(t, "demo/room")
+	s.say(`{"type":"cf_agent_stream_resume_request","probeId":"p1"}`)
+	s.want(`{"type":"cf_agent_stream_resume_none","reason":"idle","probeId":"p1"}`)
+	s.say(chatRequest("r1", words("hi")))
+	playShort(h.AwaitRun(t, "default", "demo:room", nil), "One two.")
+	s.turn("r1")
+	s.say(`{"type":"cf_agent_stream_resume_ack","id":"r1"}`, `{"type":"cf_agent_stream_resume_request","probeId":"p2"}`)
+	s.want(`{"type":"cf_agent_stream_resume_none","reason":"idle","probeId":"p2"}`)
+}
+
+func TestAPageThatMissedATurnReceivesTheConversation(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	sender, _ := h.agentClient(t, "demo/room")
+	sender.say(chatRequest("r1", words("hi")))
+	run := h.AwaitRun(t, "default", "demo:room", nil)
+	run.Show(1, Started(), StepStarted(), Text("One "))
+	sender.part("One ")
+	page, _ := h.agentClient(t, "demo/room") // it does not take the offer
+	page.wantMessages("u-hi")
+	page.wantType("cf_agent_stream_resuming")
+	run.Show(1, Text("two."), StepCommitted(), Completed())
+	run.Complete(AssistantMessage(1, "One two."))
+	page.wantMessages("u-hi", "msg_run1")
+	late, _ := h.agentClient(t, "demo/room")
+	late.wantMessages("u-hi", "msg_run1")
+	late.barrier()
+}
+
+func TestAClientToolContinuesUnderANewRequest(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	s, _ := h.agentClient(t, "demo/room")
+	tab, _ := h.agentClient(t, "demo/room")
+	s.say(chatRequest("r1", words("hi")))
+	first := h.AwaitRun(t, "default", "demo:room", nil)
+	tab.wantMessages("u-hi")
+	playAsk(first, 1, "c1")
+	_, parts := s.turn("r1")
+	if !strings.Contains(parts, `{"type":"tool-input-available","toolCallId":"c1","toolName":"add","input":{"a":1}}`) {
+		t.Errorf("got %s", parts)
+	}
+	tab.turn("r1")
+	s.say(`{"type":"cf_agent_tool_result","toolCallId":"c1","toolName":"add","output":{"sum":2},"autoContinue":true}`,
+		`{"type":"cf_agent_stream_resume_request","probeId":"p1"}`)
+	run := h.AwaitRun(t, "default", "demo:room", first)
+	s.want(`{"type":"cf_agent_stream_resuming","id":"` + run.GetRunId() + `","probeId":"p1"}`)
+	s.say(`{"type":"cf_agent_stream_resume_ack","id":"` + run.GetRunId() + `"}`)
+	run.Show(1, Resumed())
+	run.Show(2, Result("c1", `{"sum":2}`))
+	if before := tab.part(`{"type":"tool-output-available","toolCallId":"c1","output":{"sum":2}}`); before[0].Body != `{"type":"start","messageId":"msg_run1"}` {
+		t.Errorf("the other tab: got %s", before[0].text)
+	}
+	run.Commit(ToolMessage(2, "c1", `{"sum":2}`))
+	run.Show(3, StepStarted(), Text("It is 2."), StepCommitted(), Completed())
+	run.Complete(AssistantMessage(3, "It is 2."))
+	frames, parts := s.turn(run.GetRunId())
+	if want := `{"type":"start"}
+{"type":"start-step"}
+{"type":"text-start","id":"text-3-1"}
+{"type":"text-delta","id":"text-3-1","delta":"It is 2."}
+{"type":"text-end","id":"text-3-1"}
+{"type":"finish-step"}
+{"type":"finish","finishReason":"stop"}
+`; parts != want {
+		t.Errorf("got\n%s\nwant\n%s", parts, want)
+	}
+	for _, f := range frames {
+		if f.Type == "cf_agent_use_chat_response" && (!f.Continuation || f.Replay) {
+			t.Errorf("got %s", f.text)
+		}
+	}
+	if before := frames[len(frames)-2]; before.Type != "cf_agent_chat_messages" || len(before.Messages) != 2 {
+		t.Errorf("the conversation does not come before the end: got %s", before.text)
+	}
+	frames, _ = tab.turn(run.GetRunId())
+	if n := len(frames); frames[n-2].Type != "cf_agent_chat_messages" {
+		t.Errorf("the other tab: got %s before the end", frames[n-2].text)
+	}
+	s.barrier()
+	tab.barrier()
+}
+
+func TestAContinuationIsOfferedToAClientThatDoesNotAsk(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	s, _ := h.agentClient(t, "demo/room")
+	s.say(chatRequest("r1", words("hi")))
+	first := h.AwaitRun(t, "default", "demo:room", nil)
+	playAsk(first, 1, "c1")
+	s.turn("r1")
+	s.say(`{"type":"cf_agent_tool_result","toolCallId":"c1","toolName":"add","state":"output-error","errorText":"broken","autoContinue":true}`)
+	run := h.AwaitRun(t, "default", "demo:room", first)
+	s.want(`{"type":"cf_agent_stream_resuming","id":"` + run.GetRunId() + `"}`)
+	if got := h.State.PendingCalls("default", "demo:room"); len(got) != 1 || got[0].GetAnswer().GetError() != "broken" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestAnApprovalIsAnsweredByItsCall(t *testing.T) {
+	t.Parallel()
+	for _, approved := range []bool{true, false} {
+		h := open(t, nil)
+		s, _ := h.agentClient(t, "demo/room")
+		s.say(chatRequest("r1", words("hi")))
+		first := h.AwaitRun(t, "default", "demo:room", nil)
+		playAsk(first, 1, "y1", "y2")
+		s.turn("r1")
+		s.say(`{"type":"cf_agent_tool_approval","toolCallId":"unknown","approved":true,"autoContinue":true}`)
+		s.wantMessages("u-hi", "msg_run1") // the answer is not stored
+		s.say(`{"type":"cf_agent_tool_approval","toolCallId":"y1","approved":true,"autoContinue":true}`, `{"type":"cf_agent_stream_resume_request","probeId":"p1"}`)
+		before, _ := s.until("cf_agent_stream_resume_none") // another approval is missing
+		if len(before) > 1 {
+			t.Errorf("got %v", before)
+		}
+		s.say(fmt.Sprintf(`{"type":"cf_agent_tool_approval","toolCallId":"y2","approved":%v,"autoContinue":true}`, approved))
+		h.AwaitRun(t, "default", "demo:room", first)
+		for _, call := range h.State.PendingCalls("default", "demo:room") {
+			if got, want := call.GetAnswer().GetApproval().GetApproved(), approved || call.GetToolCallId() == "y1"; got != want {
+				t.Errorf("%s: got %v, want %v", call.GetToolCallId(), got, want)
+			}
+		}
+	}
+}
+
+func TestACancelStopsTheRunOfItsRequest(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	s, _ := h.agentClient(t, "demo/room")
+	s.say(chatRequest("r1", words("hi")))
+	run := h.AwaitRun(t, "default", "demo:room", nil)
+	run.Show(1, Started(), StepStarted(), Text("One "))
+	s.part("One ")
+	s.say(`{"type":"cf_agent_chat_request_cancel","id":"other"}`)
+	s.barrier()
+	if got := h.State.Stops(); len(got) != 0 {
+		t.Errorf("the cancel of another request has stopped %v", got)
+	}
+	page, _ := h.agentClient(t, "demo/room") // after a reload, on any gateway
+	page.until("cf_agent_stream_resuming")
+	page.say(`{"type":"cf_agent_chat_request_cancel","id":"r1"}`)
+	waitFor(t, "the run is asked to stop", func() bool { return len(h.State.Stops()) == 1 })
+	if got := h.State.Stops()[0]; got.GetRunId() != run.GetRunId() || got.GetKind() != statev1.StopKind_STOP_KIND_INTERRUPT {
+		t.Errorf("got %v", got)
+	}
+	s.say(`{"type":"cf_agent_chat_request_cancel","id":"r1"}`)
+	waitFor(t, "the run is asked to stop again", func() bool { return len(h.State.Stops()) == 2 })
+	run.Show(1, Interrupted())
+	run.Interrupt(AssistantMessage(1, "One "))
+	frames, _ := s.turn("r1")
+	if last := frames[len(frames)-1]; last.Outcome != "aborted" {
+		t.Errorf("got %s", last.text)
+	}
+}
+
+func TestClearRemovesTheMessagesInEveryTab(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	s, _ := h.agentClient(t, "demo/room")
+	s.say(setState(`{"n":1}`), chatRequest("r1", words("hi")))
+	playShort(h.AwaitRun(t, "default", "demo:room", nil), "One two.")
+	s.turn("r1")
+	tab, _ := h.agentClient(t, "demo/room")
+	tab.wantMessages("u-hi", "msg_run1")
+	s.say(`{"type":"cf_agent_chat_clear"}`)
+	tab.want(`{"type":"cf_agent_chat_clear"}`)
+	s.barrier()
+	tab.barrier()
+	got := h.State.Get("default", "demo:room").GetSession()
+	if got.GetMessageCount() != 0 || got.GetCustomState() != `{"n":1}` {
+		t.Errorf("got %d messages and the state %s", got.GetMessageCount(), got.GetCustomState())
+	}
+	s.say(chatRequest("r2", words("again")))
+	tab.wantMessages("u-again")
+}
+
+func TestMessagesCanOnlyBeRemovedFromTheEnd(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	s, _ := h.agentClient(t, "demo/room")
+	s.say(chatRequest("r1", words("hi")))
+	first := h.AwaitRun(t, "default", "demo:room", nil)
+	playShort(first, "One two.")
+	s.turn("r1")
+	s.say(chatRequest("r2", words("hi"), words("more")))
+	second := h.AwaitRun(t, "default", "demo:room", first)
+	second.Show(2, Started(), StepStarted(), Text("Three."), StepCommitted(), Completed())
+	second.Complete(AssistantMessage(2, "Three."))
+	s.turn("r2")
+	tab, _ := h.agentClient(t, "demo/room")
+	tab.wantMessages("u-hi", "msg_run1", "u-more", "msg_run2")
+	message := func(id string) string { return `{"id":"` + id + `","role":"user","parts":[]}` }
+	s.say(`{"type":"cf_agent_chat_messages","messages":[` + message("u-other") + `]}`)
+	s.wantMessages("u-hi", "msg_run1", "u-more", "msg_run2")
+	s.say(`{"type":"cf_agent_chat_messages","messages":[` + message("u-hi") + "," + message("msg_run1") + `]}`)
+	tab.wantMessages("u-hi", "msg_run1")
+	s.barrier()
+	s.say(`{"type":"cf_agent_chat_messages","messages":[` + message("u-hi") + `]}`)
+	tab.wantMessages("u-hi")
+	s.say(`{"type":"cf_agent_chat_messages","messages":[]}`)
+	tab.want(`{"type":"cf_agent_chat_clear"}`)
+}
+
+func TestARefusedMessageIsAnsweredWithASentence(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	s, _ := h.agentClient(t, "demo/room")
+	reader, _ := h.agentClient(t, "demo/room?readonly=true")
+	reader.say(chatRequest("r0", words("hi")))
+	reader.want(`{"type":"cf_agent_use_chat_response","id":"r0","body":"Connection is readonly","done":true,"error":true,"outcome":"error"}`)
+	s.say(`{"type":"cf_agent_use_chat_request","id":"r1","init":{"body":"{"}}`)
+	if f := s.frame(); !f.Error || !f.Done || f.ID != "r1" || f.Body != "The request is not valid." {
+		t.Errorf("got %s", f.text)
+	}
+	s.say(chatRequest("r2", words("")))
+	if f := s.frame(); !f.Error || f.Body != "The message has no content that can be sent." {
+		t.Errorf("got %s", f.text)
+	}
+	s.say(chatRequest("", words("hi")), `{"type":"cf_agent_use_chat_request"}`, `{"type":"cf_agent_use_chat_request","id":7}`)
+	s.barrier()
+}
+
+func TestARunThatFailsIsAnErrorOfItsRequest(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	s, _ := h.agentClient(t, "demo/room")
+	s.say(chatRequest("r1", words("hi")))
+	run := h.AwaitRun(t, "default", "demo:room", nil)
+	run.Show(1, Started(), StepStarted(), Text("One "))
+	run.Fail("The model is not available.", "framework_model_failed")
+	frames, _ := s.turn("r1")
+	n := len(frames)
+	if got := frames[n-2].text; got != `{"type":"cf_agent_use_chat_response","id":"r1","body":"The model is not available.","done":false,"error":true}` {
+		t.Errorf("got %s", got)
+	}
+	if frames[n-1].Outcome != "error" {
+		t.Errorf("got %s", frames[n-1].text)
+	}
+}
+
+func TestAnEditedMessageBeginsAgainThere(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	s, _ := h.agentClient(t, "demo/room")
+	s.say(chatRequest("r1", words("hi")))
+	first := h.AwaitRun(t, "default", "demo:room", nil)
+	playShort(first, "One two.")
+	s.turn("r1")
+	edited := map[string]any{"id": "u-hi", "role": "user", "parts": []any{map[string]any{"type": "text", "text": "hello"}}}
+	s.say(chatRequest("r2", edited))
+	second := h.AwaitRun(t, "default", "demo:room", first)
+	second.Show(2, Started(), StepStarted(), Text("Three."), StepCommitted(), Completed())
+	second.Complete(AssistantMessage(2, "Three."))
+	if _, parts := s.turn("r2"); !strings.Contains(parts, "Three.") {
+		t.Errorf("got %s", parts)
+	}
+	if got := text(t, h.request(t, "GET", "/agents/demo/room/get-messages", "")); strings.Contains(got, "One two.") || !strings.Contains(got, "hello") {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestATurnOfAnyInterfaceIsShownInTheTabs(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	far := openOver(t, listen(t), h.World, nil)
+	tab, _ := far.agentClient(t, "demo/room")
+	stream := h.chat(t, strings.Replace(chatBody("demo:room", "hi"), "{", `{"agentType":"demo",`, 1))
+	playShort(h.AwaitRun(t, "default", "demo:room", nil), "One two.")
+	stream.rest()
+	tab.until("One two.")
+}

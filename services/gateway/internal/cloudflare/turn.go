@@ -1,0 +1,177 @@
+package cloudflare
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
+)
+
+// turnKind is why a turn is delivered to a client.
+type turnKind int
+
+// The kinds of turns.
+const (
+	own          turnKind = iota // the client has sent the message
+	observed                     // another client has sent it
+	replayed                     // the client has asked for the message from its start
+	continuation                 // the client has answered the calls of the message, and receives the rest
+)
+
+// turn is the delivery of one message to a client.
+type turn struct {
+	*connection
+	id       string // of its frames
+	kind     turnKind
+	run      string // of the exchange, as it began
+	message  string
+	ctx      context.Context //nolint:containedctx // until the end of the turn
+	cancel   context.CancelFunc
+	answered string // the call that the client has answered, of a continuation
+	aborted  bool   // by this client; guarded by the mu of turns
+}
+
+// requestID returns the id of a run's frames, equal for all clients: that of the request that
+// started it, or else the run's own.
+func requestID(run *statev1.Run) string {
+	if key := run.GetRequestKey(); key != "" {
+		return key
+	}
+	return run.GetRunId()
+}
+
+// start delivers an exchange. It replaces a turn with the same id: a client that asks twice wants the
+// message from its start.
+func (c *connection) start(t *turn, e *chat.Exchange) {
+	t.connection, t.run, t.message = c, e.RunID(), e.MessageID()
+	t.ctx, t.cancel = context.WithCancel(c.ctx)
+	c.turns.replace(t)
+	c.working.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				c.Log.ErrorContext(t.ctx, "turn panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				c.end(errPanic)
+			}
+		}()
+		t.deliver(e)
+	})
+}
+
+// deliver delivers the exchange to its end. If it cannot be finished, the socket ends, so that the
+// client resumes.
+func (t *turn) deliver(e *chat.Exchange) {
+	defer t.cancel()
+	out := &output{turn: t, replay: t.kind == replayed}
+	err := e.Deliver(t.ctx, out)
+	switch {
+	case err == nil:
+		t.turns.finish(t, e.RunID(), out.shown)
+		t.instance.refresh()
+	case t.ctx.Err() == nil:
+		t.end(err)
+	}
+}
+
+// output encodes a message as frames.
+type output struct {
+	*turn
+	waiting  [][]byte
+	sequence int
+	replay   bool // the frames belong to the replay
+	parts    bool // a part behind the start was added
+	failed   bool
+	done     bool
+	shown    view // what the client was shown at the end
+}
+
+// Begin implements chat.Output.
+func (o *output) Begin() {
+	if o.kind == continuation {
+		o.Part(0, []byte(`{"type":"start"}`))
+	}
+}
+
+// partHead is the beginning of a part.
+type partHead struct {
+	Type       string `json:"type"`
+	ToolCallID string `json:"toolCallId"`
+	ErrorText  string `json:"errorText"`
+}
+
+// Part implements chat.Output.
+func (o *output) Part(_ int64, part []byte) {
+	var head partHead
+	_ = json.Unmarshal(part, &head) // parts are valid
+	switch {
+	case o.failed:
+	case head.Type == "error":
+		o.failed = true
+		o.waiting = append(o.waiting, response{ID: o.id, Body: head.ErrorText, Error: true, Continuation: o.kind == continuation}.encode())
+	case o.kind == continuation && head.ToolCallID == o.answered && isOutput(head.Type):
+		// The client has the output. It would look for the call in the message that begins here.
+	default:
+		sequence := o.sequence
+		o.sequence++
+		o.parts = o.parts || head.Type != "start"
+		o.waiting = append(o.waiting, response{
+			ID: o.id, Body: string(part), Sequence: &sequence, Continuation: o.kind == continuation, Replay: o.replay,
+		}.encode())
+	}
+}
+
+func isOutput(part string) bool {
+	return part == "tool-output-available" || part == "tool-output-error"
+}
+
+// Done implements chat.Output.
+func (o *output) Done() { o.done = true }
+
+// Flush implements chat.Output. A replay ends with the first parts behind the start: those are what
+// was stored, and what follows is live.
+func (o *output) Flush() error {
+	if o.replay && o.parts {
+		o.replay = false
+		o.waiting = append(o.waiting, response{ID: o.id, Replay: true, ReplayComplete: true}.encode())
+	}
+	if o.done {
+		o.waiting = append(o.waiting, o.last()...)
+	}
+	for _, text := range o.waiting {
+		if o.ctx.Err() != nil {
+			return context.Cause(o.ctx)
+		}
+		if err := o.conn.Write(text); err != nil {
+			return err
+		}
+	}
+	o.waiting = nil
+	return nil
+}
+
+// last returns the frames behind the message: the stored conversation for a client that may have
+// assembled another one, and the end.
+func (o *output) last() [][]byte {
+	end := response{ID: o.id, Done: true, Outcome: outcomeCompleted, Continuation: o.kind == continuation}
+	switch {
+	case o.failed:
+		end.Outcome = outcomeError
+	case o.turns.isAborted(o.turn):
+		end.Outcome = outcomeAborted
+	}
+	if o.kind == own {
+		return [][]byte{end.encode()}
+	}
+	text, shown, err := o.conversation(o.ctx, false)
+	if err != nil { // the client has the message
+		o.Log.WarnContext(o.ctx, "the conversation cannot be read after a turn", "session", o.address.session, "error", err)
+		return [][]byte{end.encode()}
+	}
+	o.shown = shown
+	return [][]byte{text, end.encode()}
+}
+
+// Beat implements chat.Output. The connection pings the client instead.
+func (o *output) Beat() error { return nil }

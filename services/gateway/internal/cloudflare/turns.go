@@ -1,0 +1,117 @@
+package cloudflare
+
+import (
+	"sync"
+
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+)
+
+// turns are those in delivery to one client.
+type turns struct {
+	mu    sync.Mutex
+	all   map[string]*turn // by id
+	run   string           // of the last turn whose delivery has ended; "" once showChat has taken it
+	shown view             // what the client was shown at that end
+}
+
+// replace adds a turn and cancels an earlier one with its id.
+func (s *turns) replace(t *turn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if earlier := s.all[t.id]; earlier != nil {
+		earlier.cancel()
+		t.aborted = earlier.aborted
+	}
+	if s.all == nil {
+		s.all = map[string]*turn{}
+	}
+	s.all[t.id] = t
+}
+
+// drop cancels the observed turns of a message: the client receives it in another way.
+func (s *turns) drop(message string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, t := range s.all {
+		if t.kind == observed && t.message == message {
+			t.cancel()
+			delete(s.all, id)
+		}
+	}
+}
+
+// finish removes a turn that has ended with a run.
+func (s *turns) finish(t *turn, run string, shown view) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[t.id] == t {
+		delete(s.all, t.id)
+		s.run, s.shown = run, shown
+	}
+}
+
+// ended reports whether the last turn that has ended delivered the run.
+func (s *turns) ended(run *statev1.Run) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.run != "" && s.run == run.GetRunId()
+}
+
+// takeLast returns what the client was shown at the end of the last turn, if that delivered the run. It
+// does so once.
+func (s *turns) takeLast(run *statev1.Run) (shown view, ended bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ended = s.run != "" && s.run == run.GetRunId()
+	shown = s.shown
+	s.run, s.shown = "", view{}
+	return shown, ended
+}
+
+// find returns the turn with the id; nil for none.
+func (s *turns) find(id string) *turn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[id]
+}
+
+// of returns the turn that delivers a run; nil for none.
+func (s *turns) of(run *statev1.Run) *turn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.all {
+		if t.run == run.GetRunId() || t.message == run.GetMessageId() {
+			return t
+		}
+	}
+	return nil
+}
+
+// any returns one of the turns; nil for none.
+func (s *turns) any() *turn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.all {
+		return t
+	}
+	return nil
+}
+
+func (s *turns) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all)
+}
+
+// abort notes that the client has ended a turn.
+func (s *turns) abort(t *turn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.aborted = true
+}
+
+func (s *turns) isAborted(t *turn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t.aborted
+}
