@@ -10,7 +10,8 @@ import (
 // the calls c1 and a1, and live runs until the test ends it.
 func exchanges(t *testing.T, h *fixture) map[string][]exchange {
 	t.Helper()
-	playAnswer(h.begin(t, "ended", "hi", nil))
+	ended := h.begin(t, "ended", "hi", nil)
+	playAnswer(ended)
 	h.suspend(t, "waiting", clientCall("c1"), approvalCall("a1"))
 	h.begin(t, "live", "hi", nil)
 	rows := map[string][]exchange{
@@ -19,7 +20,10 @@ func exchanges(t *testing.T, h *fixture) map[string][]exchange {
 		"GET /openapi.json": {{about: "the document", path: "/openapi.json", status: http.StatusOK}},
 		"GET /agents":       {{about: "agents", path: "/agents", status: http.StatusOK}},
 	}
-	for name, list := range map[string]map[string][]exchange{"chat": chatExchanges(t, h), "views": viewExchanges(), "stops": stopExchanges(), "streams": streamExchanges(), "instances": instanceExchanges()} {
+	for name, list := range map[string]map[string][]exchange{
+		"chat": chatExchanges(t, h), "views": viewExchanges(), "stops": stopExchanges(), "streams": streamExchanges(), "instances": instanceExchanges(),
+		"flat": flatExchanges(t, h, ended.Checkpoint()),
+	} {
 		for route, exchanges := range list {
 			if rows[route] != nil {
 				t.Fatalf("%s: %s has rows already", name, route)

@@ -28,6 +28,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat/chatws"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/cloudflare"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/flat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
@@ -115,12 +116,13 @@ func (s *Service) dial() (err error) {
 // build makes the handler of all routes.
 func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	p := s.parts()
-	prefix, connect, err := s.connect(keys, p)
+	methods := s.methods(keys, p)
+	prefix, connect, err := methods.Handler()
 	if err != nil {
 		return fmt.Errorf("build the Connect service: %w", err)
 	}
 	server := &httpapi.Server{
-		Keys: keys, Origins: origins, Log: s.peers.Log, Now: s.peers.Now, Routes: s.routes(p),
+		Keys: keys, Origins: origins, Log: s.peers.Log, Now: s.peers.Now, Routes: slices.Concat(s.routes(p), s.flatRoutes(methods)),
 		Mounts: map[string]http.Handler{prefix: connect},
 	}
 	s.described = server.Routes
@@ -128,7 +130,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	return nil
 }
 
-// routes returns all routes but those of the Connect service.
+// routes returns the routes that have handlers of their own.
 func (s *Service) routes(p *parts) []httpapi.Route {
 	return slices.Concat(s.chatRoutes(p), s.agentRoutes(p), s.streamRoutes(p), s.viewRoutes(p), p.stops.Routes(), p.answers.Routes(),
 		s.healthRoutes(), openapi.Routes(), page.Routes())
@@ -173,14 +175,18 @@ func (s *Service) limits(bytes int64, advice string) httpapi.Limits {
 	return httpapi.Limits{MaxBytes: bytes, Timeout: s.config.ReadTimeout, Now: s.peers.Now, Advice: advice}
 }
 
-// connect returns the Connect service and the prefix of its paths.
-func (s *Service) connect(keys *auth.Keys, p *parts) (string, http.Handler, error) {
-	server := &api.Server{
+// methods returns the methods of the Connect service.
+func (s *Service) methods(keys *auth.Keys, p *parts) *api.Server {
+	return &api.Server{
 		Keys: keys, Runs: p.runs, Checkpoints: statev1.NewCheckpointServiceClient(s.state), Usage: statev1.NewUsageServiceClient(s.state), Sessions: p.sessions,
 		Follower: p.follower, Stops: p.stops, Answers: p.answers, Streams: s.streams,
 		Policy: p.policy, NewID: s.peers.NewID, Log: s.peers.Log, MaxBytes: int(s.config.MaxBodyBytes),
 	}
-	return server.Handler()
+}
+
+// flatRoutes serve the same methods as plain HTTP.
+func (s *Service) flatRoutes(methods *api.Server) []httpapi.Route {
+	return flat.Routes(methods, s.limits(s.config.MaxBodyBytes, "send less, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"))
 }
 
 // chatRoutes serve clients of the AI SDK.

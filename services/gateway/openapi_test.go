@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write the generated files")
 
 func TestTheOpenAPIDocumentDescribesTheRegisteredRoutes(t *testing.T) {
 	t.Parallel()
-	text, err := openapigen.Document(open(t, nil).service.Routes())
+	text, err := openapigen.Document(open(t, nil).service.Routes(), "../../proto")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ type exchange struct {
 
 // refused reports whether the document alone refuses the request.
 func (e exchange) refused() bool {
-	return slices.Contains([]string{"PARAMETER_INVALID", "CURSOR_INVALID", "AI_SDK_INVALID"}, e.code)
+	return e.code == "PARAMETER_INVALID" || e.code == "CURSOR_INVALID" && strings.Contains(e.path, "fromSequence=")
 }
 
 func TestEveryRouteAnswersAsTheOpenAPIDocumentSays(t *testing.T) {

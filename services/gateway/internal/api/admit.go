@@ -22,6 +22,11 @@ const envelope = 5
 // tenantKey is the context key of the caller's tenant.
 type tenantKey struct{}
 
+// WithTenant returns a context for calls of a Server's methods as the tenant.
+func WithTenant(ctx context.Context, tenant string) context.Context {
+	return context.WithValue(ctx, tenantKey{}, tenant)
+}
+
 // tenantOf returns the tenant from admit.
 func tenantOf(ctx context.Context) string {
 	tenant, _ := ctx.Value(tenantKey{}).(string)
@@ -50,7 +55,7 @@ func (s *Server) admit(next http.Handler) http.Handler {
 			refuse(w, r, body.tooLarge())
 			return
 		}
-		r = r.WithContext(context.WithValue(r.Context(), tenantKey{}, tenant))
+		r = r.WithContext(WithTenant(r.Context(), tenant))
 		r.Body = body
 		next.ServeHTTP(w, r)
 	})

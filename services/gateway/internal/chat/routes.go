@@ -10,26 +10,26 @@ import (
 
 // describedChatRequest describes the keys that request.UnmarshalJSON reads.
 type describedChatRequest struct {
-	ID        string                  `json:"id" required:"true" doc:"the session; a new id begins a session"`
-	Messages  []describedInputMessage `json:"messages" doc:"the conversation; only the last messages are read"`
-	Message   json.RawMessage         `json:"message" doc:"the last message alone, or its text"`
-	Trigger   string                  `json:"trigger" enum:"submit-message,regenerate-message" doc:"submit-message if missing"`
-	MessageID string                  `json:"messageId" doc:"the message to edit or to answer again"`
-	AgentType string                  `json:"agentType" doc:"the agent of a new session"`
-	OnBusy    string                  `json:"onBusy" enum:"reject,enqueue,interrupt,rollback" doc:"what happens to a message while a run is live"`
-	RunID     string                  `json:"runId" doc:"the newest run that the client knows"`
+	ID        string                 `json:"id" required:"true" doc:"the session; a new id begins a session"`
+	Messages  []describedChatMessage `json:"messages" doc:"the conversation; only the last messages are read"`
+	Message   json.RawMessage        `json:"message" doc:"the last message alone, or its text"`
+	Trigger   string                 `json:"trigger" enum:"submit-message,regenerate-message" doc:"submit-message if missing"`
+	MessageID string                 `json:"messageId" doc:"the message to edit or to answer again"`
+	AgentType string                 `json:"agentType" doc:"the agent of a new session"`
+	OnBusy    string                 `json:"onBusy" enum:"reject,enqueue,interrupt,rollback" doc:"what happens to a message while a run is live"`
+	RunID     string                 `json:"runId" doc:"the newest run that the client knows"`
 }
 
-// describedInputMessage describes a UIMessage of a request.
-type describedInputMessage struct {
-	ID       string               `json:"id"`
-	Role     string               `json:"role" required:"true" enum:"user,assistant,system"`
-	Parts    []describedInputPart `json:"parts"`
-	Metadata json.RawMessage      `json:"metadata" doc:"of the app; any JSON value"`
+// describedChatMessage describes a UIMessage of a request.
+type describedChatMessage struct {
+	ID       string              `json:"id"`
+	Role     string              `json:"role" required:"true" enum:"user,assistant,system"`
+	Parts    []describedChatPart `json:"parts"`
+	Metadata json.RawMessage     `json:"metadata" doc:"of the app; any JSON value"`
 }
 
-// describedInputPart describes a part of a UIMessage. Parts of calls have more keys.
-type describedInputPart struct {
+// describedChatPart describes a part of a UIMessage. Parts of calls have more keys.
+type describedChatPart struct {
 	Type      string `json:"type" required:"true" doc:"text, file, tool-NAME, …"`
 	Text      string `json:"text"`
 	MediaType string `json:"mediaType"`

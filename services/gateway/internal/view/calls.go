@@ -11,7 +11,7 @@ import (
 // calls are the calls of client tools and approvals, by id.
 type calls struct {
 	// Pending has the session's own calls, until a step takes their answers.
-	Pending map[string]pendingCall `json:"pendingClientToolCalls,omitempty"`
+	Pending map[string]snapshotCall `json:"pendingClientToolCalls,omitempty"`
 	// Owners has, for a root, the session of each call in its family.
 	Owners map[string]string `json:"clientToolCallOwnership,omitempty"`
 	// Completed has, for a root, the time at which a step took the answer, for the calls of its own
@@ -19,22 +19,22 @@ type calls struct {
 	Completed map[string]int64 `json:"completedClientToolCalls,omitempty"`
 }
 
-type pendingCall struct {
-	ToolCallID  string          `json:"toolCallId"`
-	ToolName    string          `json:"toolName"`
-	Kind        string          `json:"kind"` // client-tool or approval
-	ApprovalID  string          `json:"approvalId,omitempty"`
-	Input       json.RawMessage `json:"input,omitempty"`
-	RunID       string          `json:"runId,omitempty"`
-	StepID      string          `json:"stepId,omitempty"`
-	CreatedAt   int64           `json:"createdAt"`
-	DeadlineAt  int64           `json:"deadlineAt,omitempty"`
-	Response    *callResponse   `json:"response,omitempty"`
-	SubmittedAt int64           `json:"submittedAt,omitempty"`
+type snapshotCall struct {
+	ToolCallID  string            `json:"toolCallId"`
+	ToolName    string            `json:"toolName"`
+	Kind        string            `json:"kind"` // client-tool or approval
+	ApprovalID  string            `json:"approvalId,omitempty"`
+	Input       json.RawMessage   `json:"input,omitempty"`
+	RunID       string            `json:"runId,omitempty"`
+	StepID      string            `json:"stepId,omitempty"`
+	CreatedAt   int64             `json:"createdAt"`
+	DeadlineAt  int64             `json:"deadlineAt,omitempty"`
+	Response    *snapshotResponse `json:"response,omitempty"`
+	SubmittedAt int64             `json:"submittedAt,omitempty"`
 }
 
-// callResponse is an answer to a call that no step has taken.
-type callResponse struct {
+// snapshotResponse is an answer to a call that no step has taken.
+type snapshotResponse struct {
 	Kind     string          `json:"kind"` // client-tool-result or approval-response
 	Result   json.RawMessage `json:"result,omitempty"`
 	Error    string          `json:"error,omitempty"`
@@ -44,7 +44,7 @@ type callResponse struct {
 }
 
 func callsOf(s *statev1.GetSessionResponse, completed map[string]int64) calls {
-	out := calls{Pending: map[string]pendingCall{}}
+	out := calls{Pending: map[string]snapshotCall{}}
 	own := s.GetSession().GetSessionId()
 	for _, c := range conversation.ClientCalls(s.GetCalls()) {
 		if c.GetSessionId() == own {
@@ -61,8 +61,8 @@ func callsOf(s *statev1.GetSessionResponse, completed map[string]int64) calls {
 	return out
 }
 
-func pendingOf(c *statev1.Call) pendingCall {
-	p := pendingCall{
+func pendingOf(c *statev1.Call) snapshotCall {
+	p := snapshotCall{
 		ToolCallID: c.GetToolCallId(), ToolName: c.GetToolName(), Kind: "client-tool", ApprovalID: c.GetApprovalId(), Input: jsonValue(c.GetInput()),
 		RunID: c.GetRunId(), StepID: c.GetStepId(), CreatedAt: c.GetCreatedAt(), DeadlineAt: c.GetDeadlineAt(), SubmittedAt: c.GetAnsweredAt(),
 	}
@@ -75,8 +75,8 @@ func pendingOf(c *statev1.Call) pendingCall {
 	return p
 }
 
-func responseOf(kind statev1.CallKind, a *statev1.CallAnswer) *callResponse {
-	out := &callResponse{Kind: "client-tool-result"}
+func responseOf(kind statev1.CallKind, a *statev1.CallAnswer) *snapshotResponse {
+	out := &snapshotResponse{Kind: "client-tool-result"}
 	if kind == statev1.CallKind_CALL_KIND_APPROVAL {
 		out.Kind = "approval-response"
 	}

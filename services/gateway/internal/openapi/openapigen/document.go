@@ -4,10 +4,10 @@ package openapigen
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -19,10 +19,15 @@ import (
 const about = "Holdfast is a durable runtime for LLM agents. The API key decides the tenant. " +
 	"Times are milliseconds since the Unix epoch. Answers may get more fields."
 
-// Document returns the description of the routes in JSON. It fails if a route has no answer, or if
+// Document returns the description of the routes in JSON. contracts is the folder proto of the
+// repository, whose comments describe the fields. It fails if a route has no answer, or if
 // two operations or two types have the same name.
-func Document(routes []httpapi.Route) ([]byte, error) {
-	types := newTypes()
+func Document(routes []httpapi.Route, contracts string) ([]byte, error) {
+	comments, err := readComments(contracts)
+	if err != nil {
+		return nil, err
+	}
+	types := newTypes(comments)
 	doc := &openapi3.T{
 		OpenAPI: "3.0.3",
 		Info:    &openapi3.Info{Title: "Holdfast", Version: "1.0.0", Description: about, License: &openapi3.License{Name: "Apache-2.0"}},
@@ -63,7 +68,7 @@ func operationOf(types *types, route httpapi.Route) (*openapi3.Operation, error)
 		operation.Security = openapi3.NewSecurityRequirements().With(openapi3.NewSecurityRequirement().Authenticate("apiKey"))
 	}
 	for _, p := range route.About.Parameters {
-		operation.AddParameter(parameterOf(p))
+		operation.AddParameter(types.parameterOf(p))
 	}
 	if err := addBody(types, operation, route.About); err != nil {
 		return nil, err
@@ -125,30 +130,43 @@ func addAnswer(types *types, operation *openapi3.Operation, answer httpapi.Answe
 // maxSafe is the largest integer that JavaScript represents exactly. Larger limits are none.
 const maxSafe = 1<<53 - 1
 
-func parameterOf(p httpapi.Parameter) *openapi3.Parameter {
-	in := p.In
-	if in == "" {
-		in = openapi3.ParameterInQuery
+func (t *types) parameterOf(p httpapi.Parameter) *openapi3.Parameter {
+	out := &openapi3.Parameter{Name: p.Name, In: cmp.Or(p.In, openapi3.ParameterInQuery), Required: p.Required}
+	out.Description = cmp.Or(p.Doc, t.comments[p.Field])
+	schema := schemaOf(p)
+	switch {
+	case p.Many:
+		list := openapi3.NewArraySchema().WithItems(schema)
+		return out.WithSchema(list)
+	case p.Pairs:
+		explode := true
+		out.Style, out.Explode = openapi3.SerializationDeepObject, &explode
+		return out.WithSchema(openapi3.NewObjectSchema().WithAdditionalProperties(schema))
+	default:
+		return out.WithSchema(schema)
 	}
-	out := &openapi3.Parameter{Name: p.Name, In: in, Description: p.Doc, Required: p.Required}
-	schema := openapi3.NewStringSchema()
+}
+
+func schemaOf(p httpapi.Parameter) *openapi3.Schema {
 	switch p.Type {
 	case httpapi.ID:
-		schema = schema.WithMinLength(1).WithMaxLength(256)
+		return openapi3.NewStringSchema().WithMinLength(1).WithMaxLength(256)
 	case httpapi.Integer:
-		schema = openapi3.NewInt64Schema().WithMin(float64(p.Min))
+		schema := openapi3.NewInt64Schema().WithMin(float64(p.Min))
 		if p.Max <= maxSafe {
-			schema = schema.WithMax(float64(p.Max))
+			schema.WithMax(float64(p.Max))
 		}
 		if p.Default >= p.Min && !p.Required {
-			schema = schema.WithDefault(p.Default)
+			schema.WithDefault(p.Default)
 		}
+		return schema
 	case httpapi.Boolean:
-		schema = openapi3.NewBoolSchema().WithDefault(p.True)
+		return openapi3.NewBoolSchema().WithDefault(p.True)
 	default:
-		for _, word := range slices.Clone(p.Words) {
+		schema := openapi3.NewStringSchema()
+		for _, word := range p.Words {
 			schema.Enum = append(schema.Enum, word)
 		}
+		return schema
 	}
-	return out.WithSchema(schema)
 }

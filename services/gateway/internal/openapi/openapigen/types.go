@@ -10,16 +10,20 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3gen"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/flat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
 // types collects the schemas of Go types.
 type types struct {
-	schemas openapi3.Schemas
-	named   map[string]reflect.Type
+	schemas  openapi3.Schemas
+	named    map[string]reflect.Type
+	messages map[string]protoreflect.FullName
+	comments comments
 }
 
 // direction decides which fields are required: of an output those without omitempty, of an input
@@ -36,21 +40,50 @@ var names = map[reflect.Type]string{
 	reflect.TypeFor[httpapi.ErrorBody](): "Error",
 	reflect.TypeFor[conversation.Page](): "MessagePage",
 	reflect.TypeFor[uistream.Metadata](): "MessageMetadata",
+	reflect.TypeFor[uistream.Usage]():    "MessageUsage",
 }
 
-func newTypes() *types { return &types{schemas: openapi3.Schemas{}, named: map[string]reflect.Type{}} }
+func newTypes(comments comments) *types {
+	return &types{schemas: openapi3.Schemas{}, named: map[string]reflect.Type{}, messages: map[string]protoreflect.FullName{}, comments: comments}
+}
 
-// of returns the schema of the value's type. Structs become components.
+// of returns the schema of a shape, or of the value's type. Structs and messages become components.
 func (t *types) of(value any, d direction) (*openapi3.SchemaRef, error) {
-	var clash error
+	switch value := value.(type) {
+	case flat.Shape:
+		return t.ofShape(value, d)
+	case flat.OneOf:
+		schema := openapi3.NewSchema()
+		for _, shape := range value {
+			ref, err := t.ofShape(shape, d)
+			if err != nil {
+				return nil, err
+			}
+			schema.OneOf = append(schema.OneOf, ref)
+		}
+		return openapi3.NewSchemaRef("", schema), nil
+	default:
+		return t.ofType(value, d)
+	}
+}
+
+func clash(clashes bool, name string) error {
+	if clashes {
+		return fmt.Errorf("two types are called %s", name)
+	}
+	return nil
+}
+
+func (t *types) ofType(value any, d direction) (*openapi3.SchemaRef, error) {
+	var twice error
 	name := func(of reflect.Type) string {
 		name := names[of]
 		if name == "" && of.Name() != "" {
 			name = strings.ToUpper(of.Name()[:1]) + of.Name()[1:]
 			name = strings.TrimPrefix(name, "Described")
 		}
-		if known := t.named[name]; known != nil && known != of {
-			clash = fmt.Errorf("%v and %v are both called %s", known, of, name)
+		if known := t.named[name]; known != nil && known != of || t.messages[name] != "" {
+			twice = clash(true, name)
 		}
 		t.named[name] = of
 		return name
@@ -59,7 +92,7 @@ func (t *types) of(value any, d direction) (*openapi3.SchemaRef, error) {
 		openapi3gen.CreateTypeNameGenerator(name),
 		openapi3gen.CreateComponentSchemas(openapi3gen.ExportComponentSchemasOptions{ExportComponentSchemas: true, ExportTopLevelSchema: true}),
 		openapi3gen.SchemaCustomizer(d.customize))
-	return ref, errors.Join(err, clash)
+	return ref, errors.Join(err, twice)
 }
 
 // customize adds what the tags of a field say, and which fields of a struct are required.

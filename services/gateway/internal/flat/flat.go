@@ -1,0 +1,118 @@
+// Package flat serves the methods of the Connect service as plain HTTP with JSON: one rule, two
+// encodings. The JSON of a message is that of eventv1.MarshalMessage.
+package flat
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/holdfast-run/holdfast/services/gateway/internal/api"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+)
+
+// Shape describes the JSON of a message for the OpenAPI document.
+type Shape struct {
+	Name     string // of the schema; "" for that of the message
+	Message  protoreflect.MessageDescriptor
+	Without  []string // fields that the JSON does not have
+	Required []string // fields without which a request is refused
+	Inline   string   // field whose fields are those of the JSON
+}
+
+// OneOf describes an answer with one of several shapes.
+type OneOf []Shape
+
+// definition is a route of a method.
+type definition struct {
+	method, pattern string
+	name, summary   string
+	request, answer string            // names of the schemas; "" for those of the messages
+	rename          map[string]string // public names of request fields, by JSON name
+	hide            []string          // request fields that are not in the body
+	required        []string          // request fields in a body
+	limits          map[string]httpapi.Parameter
+	inline          string // field of the answer
+	stream          bool
+	faults          httpapi.Faults
+}
+
+// pathID is the wildcard for the session's id.
+const pathID = "{id}"
+
+func (d definition) inPath(name string) bool {
+	return name == "sessionId" && strings.Contains(d.pattern, pathID)
+}
+
+func (d definition) nameOf(f protoreflect.FieldDescriptor) string {
+	return cmp.Or(d.rename[f.JSONName()], f.JSONName())
+}
+
+func (d definition) hasBody() bool {
+	return d.method == http.MethodPost || d.method == http.MethodPatch
+}
+
+// route returns the route of a method. fix, if not nil, changes the request before it is served.
+func route[In, Out proto.Message](d definition, limits httpapi.Limits, serve func(context.Context, In) (Out, error), fix func(In)) httpapi.Route {
+	var in In
+	var out Out
+	about := httpapi.About{Name: d.name, Summary: d.summary, Faults: d.faults, Stream: d.stream}
+	if strings.Contains(d.pattern, pathID) {
+		about.Parameters = append(about.Parameters, httpapi.PathID("id", "the session"))
+	}
+	message := in.ProtoReflect().Descriptor()
+	switch {
+	case d.hasBody():
+		about.Body = Shape{Name: d.request, Message: message, Without: d.hide, Required: d.required}
+		about.MaxBytes = limits.MaxBytes
+	default:
+		about.Parameters = append(about.Parameters, d.parametersOf(message)...)
+	}
+	about.Answers = []httpapi.Answer{{Status: http.StatusOK, About: "the answer", Body: Shape{Name: d.answer, Message: out.ProtoReflect().Descriptor(), Inline: d.inline}}}
+	return httpapi.Route{Method: d.method, Pattern: d.pattern, About: about, Handler: func(w http.ResponseWriter, r *http.Request, tenant string) error {
+		request := in.ProtoReflect().New()
+		if err := d.read(w, r, limits, request); err != nil {
+			return err
+		}
+		typed := request.Interface().(In)
+		if fix != nil {
+			fix(typed)
+		}
+		answer, err := serve(api.WithTenant(r.Context(), tenant), typed)
+		if err != nil {
+			return err
+		}
+		text, err := encode(answer, d.inline)
+		if err == nil {
+			httpapi.WriteJSON(w, http.StatusOK, text)
+		}
+		return err
+	}}
+}
+
+// read sets the fields of m from the path, and from the body or the query. Invalid (BODY_INVALID,
+// PARAMETER_INVALID), TooLarge (BODY_TOO_LARGE).
+func (d definition) read(w http.ResponseWriter, r *http.Request, limits httpapi.Limits, m protoreflect.Message) error {
+	if !d.hasBody() {
+		if err := d.setQuery(r.URL.Query(), m); err != nil {
+			return err
+		}
+	} else {
+		var body json.RawMessage
+		if err := httpapi.ReadJSON(w, r, limits, &body); err != nil {
+			return err
+		}
+		if err := decode(body, m, "", d.hide...); err != nil {
+			return err
+		}
+	}
+	if d.inPath("sessionId") {
+		m.Set(m.Descriptor().Fields().ByJSONName("sessionId"), protoreflect.ValueOfString(r.PathValue("id")))
+	}
+	return nil
+}

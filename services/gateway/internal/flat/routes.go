@@ -1,0 +1,119 @@
+package flat
+
+import (
+	"net/http"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/api"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
+)
+
+// Routes returns the routes for the methods of the service.
+func Routes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
+	return append(append(append(runRoutes(s, limits), sessionRoutes(s, limits)...), checkpointRoutes(s, limits)...), usageRoutes(s)...)
+}
+
+// The limits of a page.
+var (
+	pages   = map[string]httpapi.Parameter{"limit": {Max: 200, Default: 50}}
+	waiting = map[string]httpapi.Parameter{"wait": {Max: stop.MaxWait.Milliseconds()}}
+)
+
+// The reasons of several routes.
+var (
+	unknownSession = []string{"SESSION_NOT_FOUND"}
+	badMessage     = []string{"FILE_INVALID", "ID_INVALID", "MESSAGE_INVALID", "STATE_INVALID", "TIMEOUT_INVALID"}
+	tooLarge       = []string{"MESSAGE_TOO_LARGE", "STATE_SIZE_EXCEEDED"}
+	notNow         = []string{"MESSAGE_EXISTS", "REQUEST_KEY_REUSED", "RUN_CANCELLED", "SESSION_BUSY", "SESSION_CHANGED", "SESSION_COMPLETED", "SESSION_EXISTS", "SESSION_SUSPENDED"}
+)
+
+func runRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
+	resume := httpapi.Faults{
+		fault.Invalid: append([]string{"RESUME_INVALID"}, badMessage...), fault.NotFound: {"SESSION_NOT_FOUND", "CHECKPOINT_NOT_FOUND"},
+		fault.Conflict: notNow, fault.TooLarge: tooLarge,
+	}
+	return []httpapi.Route{
+		route(definition{
+			method: http.MethodPost, pattern: "/start", name: "start",
+			summary: "Begins the next run of a session, and creates a new session first. With a requestKey, a repetition returns the first run.",
+			faults: httpapi.Faults{
+				fault.Invalid:  append([]string{"AGENT_REQUIRED", "METADATA_INVALID", "TAGS_INVALID"}, badMessage...),
+				fault.NotFound: {"AGENT_NOT_FOUND"}, fault.TooLarge: tooLarge, fault.Exhausted: {"TOO_MANY_WAITING"},
+				fault.Conflict: {"AGENT_MISMATCH", "MESSAGE_EXISTS", "REQUEST_KEY_REUSED", "SESSION_BUSY", "SESSION_SUSPENDED"},
+			},
+		}, limits, s.Start, nil),
+		route(definition{
+			method: http.MethodPost, pattern: "/resume", name: "resume", required: []string{"sessionId"},
+			summary: "Begins a run that continues a stopped session.", faults: resume,
+		}, limits, s.Resume, nil),
+		route(definition{
+			method: http.MethodPost, pattern: "/retry", name: "retry", request: "RetryRequest", required: []string{"sessionId"},
+			summary: "Begins a run that repeats the failed step of a session.", faults: resume,
+			hide: []string{"mode", "checkpointId", "newSessionId"},
+		}, limits, s.Resume, func(r *agentv1.ResumeRequest) { r.Mode = agentv1.ResumeMode_RESUME_MODE_RETRY }),
+		route(definition{
+			method: http.MethodGet, pattern: "/result", name: "getResult", answer: "RunResult", inline: "run",
+			summary: "Returns a run with its output or failure, and waits for its end if asked to. done is false if the time was over: ask again.",
+			rename:  map[string]string{"waitMs": "wait"}, limits: waiting, stream: true,
+			faults: httpapi.Faults{fault.NotFound: {"SESSION_NOT_FOUND", "RUN_NOT_FOUND"}},
+		}, limits, s.WaitRun, nil),
+		route(definition{
+			method: http.MethodGet, pattern: "/runs", name: "listRuns", limits: pages,
+			summary: "Lists the runs of a session, newest first.",
+			faults:  httpapi.Faults{fault.NotFound: unknownSession},
+		}, limits, s.ListRuns, nil),
+	}
+}
+
+func sessionRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
+	return []httpapi.Route{
+		route(definition{
+			method: http.MethodGet, pattern: "/sessions", name: "listSessions", limits: pages,
+			summary: "Lists sessions that meet all conditions, newest first.",
+			rename:  map[string]string{"statuses": "status"},
+			faults:  httpapi.Faults{fault.Invalid: {"CURSOR_INVALID", "ID_INVALID", "METADATA_INVALID", "STATUS_INVALID", "TAGS_INVALID"}},
+		}, limits, s.ListSessions, nil),
+		route(definition{
+			method: http.MethodGet, pattern: "/sessions/{id}", name: "getSession",
+			summary: "Returns a session with its newest run, its pending calls and its sub-sessions, as of one moment.",
+			faults:  httpapi.Faults{fault.NotFound: unknownSession},
+		}, limits, s.GetSession, nil),
+		route(definition{
+			method: http.MethodPatch, pattern: "/sessions/{id}", name: "updateSession", hide: []string{"sessionId"},
+			summary: "Changes the properties that the body names. tags and metadata replace the stored ones.",
+			faults: httpapi.Faults{
+				fault.NotFound: unknownSession, fault.Stale: {"VERSION_STALE"},
+				fault.Invalid: {"ID_INVALID", "METADATA_INVALID", "TAGS_INVALID", "TITLE_INVALID"},
+			},
+		}, limits, s.UpdateSession, nil),
+		route(definition{
+			method: http.MethodDelete, pattern: "/sessions/{id}", name: "deleteSession",
+			summary: "Deletes a session and all sessions below it, with everything that belongs to them.",
+			faults:  httpapi.Faults{fault.NotFound: unknownSession, fault.Conflict: {"FAMILY_TOO_LARGE"}},
+		}, limits, s.DeleteSession, nil),
+	}
+}
+
+func checkpointRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
+	unknown := []string{"SESSION_NOT_FOUND", "CHECKPOINT_NOT_FOUND"}
+	both := []string{"checkpointId", "sessionId"}
+	return []httpapi.Route{
+		route(definition{
+			method: http.MethodGet, pattern: "/checkpoints", name: "listCheckpoints", limits: pages,
+			summary: "Lists the checkpoints of a session, newest first.",
+			faults:  httpapi.Faults{fault.NotFound: unknownSession},
+		}, limits, s.ListCheckpoints, nil),
+		route(definition{
+			method: http.MethodPost, pattern: "/branch", name: "branch", required: both,
+			summary: "Creates a session from a checkpoint. No run begins.",
+			faults:  httpapi.Faults{fault.Invalid: {"ID_INVALID"}, fault.NotFound: unknown, fault.Conflict: {"SESSION_EXISTS"}},
+		}, limits, s.Branch, nil),
+		route(definition{
+			method: http.MethodPost, pattern: "/rewind", name: "rewind", required: both,
+			summary: "Restores the messages and the custom state of a checkpoint. Everything behind it is removed.",
+			faults:  httpapi.Faults{fault.Invalid: {"ID_INVALID"}, fault.NotFound: unknown, fault.Conflict: {"SESSION_BUSY"}},
+		}, limits, s.Rewind, nil),
+	}
+}
