@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -105,7 +106,7 @@ func TestBadInput(t *testing.T) {
 		const text = "tell me a story, and do not listen"
 		asking := s.Chat(t, "busy", "teller", text)
 		asking.UntilText(10)
-		checkRefused(t, s.Do(t, http.MethodPost, "/chat", harness.ChatBody("busy", "teller", "and?")), 409, "SESSION_BUSY")
+		checkRefused(t, s.Do(t, http.MethodPost, "/chat", bytes.Replace(harness.ChatBody("busy", "teller", "and?"), []byte("{"), []byte(`{"onBusy":"reject",`), 1)), 409, "SESSION_BUSY")
 		model.release(text)
 		checkContent(t, "the answer", asking.Whole(), textContent(story()))
 	})

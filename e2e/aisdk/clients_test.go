@@ -12,7 +12,7 @@ import (
 // scenarios returns all scenarios. Texts differ by client, because all clients share the model and the notes.
 func scenarios(c client) []scenario {
 	all := slices.Concat(
-		texts(c), clientTools(c), answers(c), approvals(c), paths(c), repetitions(c), resumes(c), stalls(c), stops(c), sockets(c),
+		texts(c), clientTools(c), answers(c), approvals(c), paths(c), repetitions(c), resumes(c), stalls(c), stops(c), stopped(), sockets(c),
 	)
 	return slices.DeleteFunc(all, func(s scenario) bool { return s.from > c.Major || s.Socket && c.Major != 7 })
 }

@@ -230,7 +230,7 @@ class Play {
   }
 
   headers() {
-    return { 'Content-Type': 'application/json', Authorization: `Bearer ${this.world.key}` };
+    return { 'Content-Type': 'application/json', Accept: 'application/json', Authorization: `Bearer ${this.world.key}` };
   }
 
   // Puts in what only the chat knows: {session}, {call:TOOL}, {approval:TOOL}, {run}.

@@ -1,9 +1,53 @@
 package aisdk_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
 )
+
+// stopped are scenarios in which the user stops a stream, which ends only the stream, and goes on at once.
+func stopped() []scenario {
+	stop := []step{begin("tell me a story"), textOf(someText), do("stop"), settle(), mark()}
+	return []scenario{
+		{
+			Name: "a stop, then a message", Agent: "narrator", Steps: append(slices.Clone(stop), send("hello")),
+			check: func(t *testing.T, p *played) {
+				p.cut(t)
+				p.ready(t)
+				p.posted(t, 2)
+				stored := p.world.Messages(t, p.session())
+				if len(stored) != 4 || !strings.HasPrefix(stored[1].Text(), p.Marks[0].Messages[1].Text()) || stored[1].Text() == story() {
+					t.Errorf("the conversation is\n%s, want the story up to the stop", harness.Transcript(stored))
+				}
+				if got := p.Messages[3].Text(); got != "You said: hello" {
+					t.Errorf("the next answer is %q", got)
+				}
+			},
+		},
+		{
+			Name: "a stop, then a regeneration", Agent: "narrator", Steps: append(slices.Clone(stop), do("regenerate")),
+			check: func(t *testing.T, p *played) {
+				p.cut(t)
+				p.holds(t, "user:", said("tell me a story"), "assistant:", said(story()))
+				p.posted(t, 2)
+				if p.Messages[1].ID == p.Marks[0].Messages[1].ID {
+					t.Error("the old answer went on")
+				}
+			},
+		},
+		{
+			Name: "a stop, then an edit", Agent: "narrator", Steps: append(slices.Clone(stop), edit(0, "hello")),
+			check: func(t *testing.T, p *played) {
+				p.cut(t)
+				p.holds(t, "user:", said("hello"), "assistant:", said("You said: hello"))
+				p.posted(t, 2)
+			},
+		},
+	}
+}
 
 // stops are scenarios in which a stop interrupts the continuation of a message.
 func stops(client) []scenario {

@@ -53,7 +53,7 @@ tools:
     inputSchema: {type: object, properties: {label: {type: string}}, required: [label]}
     http: {method: POST, url: LEDGER, body: input}
 agents:
-  - {name: clerk, description: Asks and pays., model: openai/fake, tools: [ask, hurry, pay, record]}
+  - {name: clerk, description: Asks and pays., model: openai/fake, onBusy: reject, tools: [ask, hurry, pay, record]}
   - {name: patient, description: Lets others wait., model: openai/fake, onBusy: enqueue, tools: [ask, hurry, pay, record]}
 `
 

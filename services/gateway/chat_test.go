@@ -219,7 +219,7 @@ func TestABusySessionIsAConflict(t *testing.T) {
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "one"))
 	run := h.AwaitRun(t, "default", "s1", nil)
-	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s1", "two")), 409, "SESSION_BUSY")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s1", "two"), "X-Holdfast-On-Busy", "reject"), 409, "SESSION_BUSY")
 	wantFault(t, h.request(t, http.MethodPost, "/chat", `{"id":"s1","agentType":"other","message":"x"}`), 409, "AGENT_MISMATCH")
 	run.Complete()
 	stream.rest()

@@ -123,7 +123,7 @@ func TestAMessageWithAnEarlyAnswerIsRefusedAsAWhole(t *testing.T) {
 	run, c := startShowingCall(t, h)
 	body := c.next("onBusy", "enqueue")
 	wantFault(t, h.request(t, http.MethodPost, "/chat", body), 503, "CALL_NOT_OPEN") // only the stream has it
-	wantFault(t, h.request(t, http.MethodPost, "/chat", c.next()), 409, "SESSION_BUSY")
+	wantFault(t, h.request(t, http.MethodPost, "/chat", c.next("onBusy", "reject")), 409, "SESSION_BUSY")
 	run.RecordPlan("server", "c1")
 	wantFault(t, h.request(t, http.MethodPost, "/chat", body), 503, "CALL_NOT_OPEN")
 	playSuspension(run)

@@ -142,13 +142,16 @@ func TestAnEditOfAnUnknownMessageIsSent(t *testing.T) {
 	}
 }
 
-func TestARegenerateDuringTheAnswerReceivesThatAnswer(t *testing.T) {
+func TestARequestForTheAnswerInProgressReceivesIt(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.chat(t, chatBody("s1", "hi"))
 	run := h.AwaitRun(t, "default", "s1", nil)
-	wantFault(t, h.request(t, http.MethodPost, "/chat", editBody("u-hi", "another text")), 409, "SESSION_BUSY")
-	streams := []*reader{h.chat(t, chatBody("s1", "hi")), h.chat(t, editBody("u-hi", "hi")), h.chat(t, regenerateBody(userMessage("u-hi", "hi")))}
+	wantFault(t, h.request(t, http.MethodPost, "/chat", editBody("u-hi", "another text"), "X-Holdfast-On-Busy", "reject"), 409, "SESSION_BUSY")
+	streams := []*reader{
+		h.chat(t, chatBody("s1", "hi")), h.chat(t, editBody("u-hi", "hi")),
+		h.chat(t, regenerateBody(userMessage("u-hi", "hi")), "X-Holdfast-On-Busy", "enqueue"),
+	}
 	playAnswer(run)
 	for _, stream := range streams {
 		if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(uncut) {

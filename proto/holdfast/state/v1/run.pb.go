@@ -102,6 +102,8 @@ type StartRunRequest struct {
 	Expect       *Expectation `protobuf:"bytes,14,opt,name=expect,proto3" json:"expect,omitempty"`
 	AbandonCalls bool         `protobuf:"varint,16,opt,name=abandon_calls,json=abandonCalls,proto3" json:"abandon_calls,omitempty"`
 	OnBusy       BusyPolicy   `protobuf:"varint,17,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.state.v1.BusyPolicy" json:"on_busy,omitempty"`
+	// The policy if neither `on_busy` nor the agent has one. Unspecified means REJECT.
+	DefaultOnBusy BusyPolicy `protobuf:"varint,31,opt,name=default_on_busy,json=defaultOnBusy,proto3,enum=holdfast.state.v1.BusyPolicy" json:"default_on_busy,omitempty"`
 	// How long after its creation the run may last, in milliseconds; 0 for no limit.
 	// INVALID_ARGUMENT (TIMEOUT_INVALID) when negative or above 30 days.
 	TimeoutMs int64 `protobuf:"varint,18,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
@@ -271,6 +273,13 @@ func (x *StartRunRequest) GetOnBusy() BusyPolicy {
 	return BusyPolicy_BUSY_POLICY_UNSPECIFIED
 }
 
+func (x *StartRunRequest) GetDefaultOnBusy() BusyPolicy {
+	if x != nil {
+		return x.DefaultOnBusy
+	}
+	return BusyPolicy_BUSY_POLICY_UNSPECIFIED
+}
+
 func (x *StartRunRequest) GetTimeoutMs() int64 {
 	if x != nil {
 		return x.TimeoutMs
@@ -383,6 +392,9 @@ func (*StartRunRequest_Branch) isStartRunRequest_Intent() {}
 // the beginning of the message's run. Turns and steps keep counting. Sub-sessions that the
 // session waits for end.
 //
+// With any busy policy but REJECT, a live run ends at once as interrupted, and so do the runs that
+// wait for it: what they write would be deleted.
+//
 // If the session does not have the message, `messages` are just sent. If the message
 // already has the new content, and its answer is the newest and has not failed, the request
 // is a repetition: it returns the answer's run as `repeated`. NOT_FOUND
@@ -440,8 +452,8 @@ type Regenerate struct {
 	// without `messages` it is NOT_FOUND (MESSAGE_NOT_FOUND).
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	// The answer to replace. If another answer has already replaced it, the request returns
-	// that one as `repeated`. Empty replaces any finished answer; an answer in progress is
-	// returned instead.
+	// that one as `repeated`. Empty replaces any answer; one in progress is returned instead if the
+	// busy policy is REJECT or ENQUEUE.
 	AnswerId      string `protobuf:"bytes,2,opt,name=answer_id,json=answerId,proto3" json:"answer_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1268,7 +1280,7 @@ var File_holdfast_state_v1_run_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/state/v1/call.proto\x1a\x1dholdfast/state/v1/model.proto\"\xf9\b\n" +
+	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/state/v1/call.proto\x1a\x1dholdfast/state/v1/model.proto\"\xc0\t\n" +
 	"\x0fStartRunRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -1291,7 +1303,8 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\x06parent\x18\r \x01(\v2\x19.holdfast.state.v1.ParentR\x06parent\x126\n" +
 	"\x06expect\x18\x0e \x01(\v2\x1e.holdfast.state.v1.ExpectationR\x06expect\x12#\n" +
 	"\rabandon_calls\x18\x10 \x01(\bR\fabandonCalls\x126\n" +
-	"\aon_busy\x18\x11 \x01(\x0e2\x1d.holdfast.state.v1.BusyPolicyR\x06onBusy\x12\x1d\n" +
+	"\aon_busy\x18\x11 \x01(\x0e2\x1d.holdfast.state.v1.BusyPolicyR\x06onBusy\x12E\n" +
+	"\x0fdefault_on_busy\x18\x1f \x01(\x0e2\x1d.holdfast.state.v1.BusyPolicyR\rdefaultOnBusy\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x12 \x01(\x03R\ttimeoutMs\x12<\n" +
 	"\aanswers\x18\x16 \x03(\v2\".holdfast.state.v1.SubmittedAnswerR\aanswers\x12\x1e\n" +
@@ -1433,39 +1446,40 @@ var file_holdfast_state_v1_run_proto_depIdxs = []int32{
 	7,  // 2: holdfast.state.v1.StartRunRequest.parent:type_name -> holdfast.state.v1.Parent
 	8,  // 3: holdfast.state.v1.StartRunRequest.expect:type_name -> holdfast.state.v1.Expectation
 	18, // 4: holdfast.state.v1.StartRunRequest.on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	19, // 5: holdfast.state.v1.StartRunRequest.answers:type_name -> holdfast.state.v1.SubmittedAnswer
-	2,  // 6: holdfast.state.v1.StartRunRequest.edit:type_name -> holdfast.state.v1.Edit
-	3,  // 7: holdfast.state.v1.StartRunRequest.regenerate:type_name -> holdfast.state.v1.Regenerate
-	4,  // 8: holdfast.state.v1.StartRunRequest.resume:type_name -> holdfast.state.v1.Resume
-	5,  // 9: holdfast.state.v1.StartRunRequest.retry:type_name -> holdfast.state.v1.Retry
-	6,  // 10: holdfast.state.v1.StartRunRequest.branch:type_name -> holdfast.state.v1.Branch
-	17, // 11: holdfast.state.v1.Resume.append_messages:type_name -> holdfast.event.v1.Message
-	20, // 12: holdfast.state.v1.Resume.state_ops:type_name -> holdfast.state.v1.StateOp
-	17, // 13: holdfast.state.v1.Retry.append_messages:type_name -> holdfast.event.v1.Message
-	20, // 14: holdfast.state.v1.Retry.state_ops:type_name -> holdfast.state.v1.StateOp
-	17, // 15: holdfast.state.v1.Branch.append_messages:type_name -> holdfast.event.v1.Message
-	20, // 16: holdfast.state.v1.Branch.state_ops:type_name -> holdfast.state.v1.StateOp
-	21, // 17: holdfast.state.v1.Parent.mode:type_name -> holdfast.state.v1.SubSessionMode
-	22, // 18: holdfast.state.v1.Expectation.statuses:type_name -> holdfast.state.v1.SessionStatus
-	23, // 19: holdfast.state.v1.StartRunResponse.session:type_name -> holdfast.state.v1.Session
-	24, // 20: holdfast.state.v1.StartRunResponse.run:type_name -> holdfast.state.v1.Run
-	24, // 21: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
-	24, // 22: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
-	25, // 23: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
-	0,  // 24: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
-	1,  // 25: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
-	10, // 26: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
-	12, // 27: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
-	14, // 28: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
-	9,  // 29: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
-	11, // 30: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
-	13, // 31: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
-	15, // 32: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
-	29, // [29:33] is the sub-list for method output_type
-	25, // [25:29] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	18, // 5: holdfast.state.v1.StartRunRequest.default_on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	19, // 6: holdfast.state.v1.StartRunRequest.answers:type_name -> holdfast.state.v1.SubmittedAnswer
+	2,  // 7: holdfast.state.v1.StartRunRequest.edit:type_name -> holdfast.state.v1.Edit
+	3,  // 8: holdfast.state.v1.StartRunRequest.regenerate:type_name -> holdfast.state.v1.Regenerate
+	4,  // 9: holdfast.state.v1.StartRunRequest.resume:type_name -> holdfast.state.v1.Resume
+	5,  // 10: holdfast.state.v1.StartRunRequest.retry:type_name -> holdfast.state.v1.Retry
+	6,  // 11: holdfast.state.v1.StartRunRequest.branch:type_name -> holdfast.state.v1.Branch
+	17, // 12: holdfast.state.v1.Resume.append_messages:type_name -> holdfast.event.v1.Message
+	20, // 13: holdfast.state.v1.Resume.state_ops:type_name -> holdfast.state.v1.StateOp
+	17, // 14: holdfast.state.v1.Retry.append_messages:type_name -> holdfast.event.v1.Message
+	20, // 15: holdfast.state.v1.Retry.state_ops:type_name -> holdfast.state.v1.StateOp
+	17, // 16: holdfast.state.v1.Branch.append_messages:type_name -> holdfast.event.v1.Message
+	20, // 17: holdfast.state.v1.Branch.state_ops:type_name -> holdfast.state.v1.StateOp
+	21, // 18: holdfast.state.v1.Parent.mode:type_name -> holdfast.state.v1.SubSessionMode
+	22, // 19: holdfast.state.v1.Expectation.statuses:type_name -> holdfast.state.v1.SessionStatus
+	23, // 20: holdfast.state.v1.StartRunResponse.session:type_name -> holdfast.state.v1.Session
+	24, // 21: holdfast.state.v1.StartRunResponse.run:type_name -> holdfast.state.v1.Run
+	24, // 22: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
+	24, // 23: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
+	25, // 24: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
+	0,  // 25: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
+	1,  // 26: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
+	10, // 27: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
+	12, // 28: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
+	14, // 29: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
+	9,  // 30: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
+	11, // 31: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
+	13, // 32: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
+	15, // 33: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
+	30, // [30:34] is the sub-list for method output_type
+	26, // [26:30] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_run_proto_init() }

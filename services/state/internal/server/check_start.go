@@ -17,7 +17,8 @@ func (l Limits) checkStart(r *statev1.StartRunRequest) error {
 		checkOptionalID("seen_run_id", r.GetSeenRunId()),
 		checkParent(r.GetParent()),
 		checkTimeout(r.GetTimeoutMs()),
-		checkBusy(r.GetOnBusy())); err != nil {
+		checkBusy(r.GetOnBusy()),
+		checkBusy(r.GetDefaultOnBusy())); err != nil {
 		return err
 	}
 	if len(r.GetAnswers()) > 0 && !r.GetAbandonCalls() {

@@ -119,9 +119,8 @@ func (s *scene) post(a act, r *statev1.StartRunRequest) string {
 	if seen := a.options["seen"]; seen != "" {
 		r.SeenRunId = s.run(seen)
 	}
-	if a.options["busy"] == "enqueue" {
-		r.OnBusy = enqueues
-	}
+	policies := map[string]statev1.BusyPolicy{"enqueue": enqueues, "interrupt": statev1.BusyPolicy_BUSY_POLICY_INTERRUPT}
+	r.OnBusy, r.DefaultOnBusy = policies[a.options["busy"]], policies[a.options["default"]]
 	if sends {
 		r.AgentType = "support"
 	}
@@ -245,7 +244,8 @@ func (s *scene) suspend(a act) string {
 }
 
 func (s *scene) executing() *statev1.Claim {
-	if s.claim == nil {
+	current := s.get(s.session).GetSession().GetCurrentRunId()
+	for s.claim.GetRun().GetRunId() != current { // a client may have ended the claimed run
 		s.claim = s.stream.execute()
 	}
 	return s.claim

@@ -1,6 +1,10 @@
 package session
 
-import "github.com/holdfast-run/holdfast/pkg/fault"
+import (
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
 
 // rewindAndBegin rewinds the session to the user message of View.RewindPoint and begins a run: to
 // answer it again if keep is set, else to replace it.
@@ -15,13 +19,15 @@ import "github.com/holdfast-run/holdfast/pkg/fault"
 //	late answers of earlier calls are reported again if a deleted step has reported them
 //	children     that the session waits for end
 //	usage        stays, and turns and steps keep counting
+//	live work    a live run and the runs that wait for it are interrupted, unless the policy is
+//	             BusyReject. They do not finish first, because what they write would be deleted
 //
-// Faults: Conflict (SESSION_BUSY), also while runs wait, since they refer to the deleted
-// messages; Conflict (MESSAGE_EXISTS), NotFound (CHECKPOINT_NOT_FOUND).
+// Faults: Conflict (SESSION_BUSY, MESSAGE_EXISTS), NotFound (CHECKPOINT_NOT_FOUND), and an
+// IncompleteViewError to see the live run and the waiting ones.
 func (c RunRequest) rewindAndBegin(v *View, keep bool) (*Change, error) {
 	b := v.RewindPoint
-	if v.Session.Status == Active || v.Session.Waiting > 0 {
-		return nil, sessionBusy(v.Session)
+	if err := c.checkMayEndWork(v); err != nil {
+		return nil, err
 	}
 	if _, _, known := b.StateOrigin(); !known || b.State == "" {
 		return nil, fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND",
@@ -38,9 +44,11 @@ func (c RunRequest) rewindAndBegin(v *View, keep bool) (*Change, error) {
 		return nil, err
 	}
 	change := &Change{Session: v.nextVersion(c.Now)}
+	c.endWork(change, v)
 	if err := c.rewindToMessage(change, v, keep); err != nil {
 		return nil, err
 	}
+	change.Calls = slices.DeleteFunc(change.Calls, change.dropsCall)
 	c.takeAnswers(change, v)
 	change.abandonOpenCalls(v, c.Abandon, c.Now)
 	change.dropOpenCalls(v)
@@ -50,6 +58,40 @@ func (c RunRequest) rewindAndBegin(v *View, keep bool) (*Change, error) {
 	}
 	change.appendMessages(c.Messages)
 	return change, nil
+}
+
+// checkMayEndWork gives Conflict (SESSION_BUSY) if the session has live work that the request may
+// not end.
+func (c RunRequest) checkMayEndWork(v *View) error {
+	s := v.Session
+	if s.Status != Active && s.Waiting == 0 {
+		return nil
+	}
+	policy, err := c.busyPolicy(v)
+	switch {
+	case err != nil:
+		return err
+	case policy == BusyReject:
+		return sessionBusy(s)
+	case s.Status == Active && v.Live == nil, s.Waiting > 0 && len(v.Waiting) == 0:
+		need := needForcedEnd
+		need.Waiting = true
+		return &IncompleteViewError{[]Target{{c.Key, need}}}
+	}
+	return nil
+}
+
+// endWork interrupts the live run and the waiting runs.
+func (c RunRequest) endWork(change *Change, v *View) {
+	if v.Session.Status == Active {
+		forcedEnd{status: Interrupted, now: c.Now}.endRun(v, change)
+	}
+	if v.Session.Waiting == 0 {
+		return
+	}
+	for _, w := range v.Waiting {
+		change.endWaitingRun(w.Run, Outcome{Status: RunInterrupted}, c.Now)
+	}
 }
 
 // needRewind lists the rows for rewindAndBegin, except the message.

@@ -165,7 +165,7 @@ func TestOnlyVisibleUserMessagesCanBeRewoundTo(t *testing.T) {
 func TestABusySessionCannotBeRewoundToAMessage(t *testing.T) {
 	t.Parallel()
 	c := regenerate()
-	c.OnBusy = BusyEnqueue
+	c.OnBusy = BusyReject
 	v := runningView()
 	v.RewindPoint = rewindableView().RewindPoint
 	_, _, err := c.Decide(v)

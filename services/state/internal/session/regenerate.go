@@ -3,8 +3,9 @@ package session
 // Regenerate answers a message of a user again. If the conversation does not have the
 // message, Regenerate sends its messages like Send.
 //
-// A repeat replaces an answer only once. If AnswerID names a replaced answer, or is empty
-// while a run is answering the message, that run is returned.
+// A repeat replaces an answer only once. If AnswerID names a replaced answer, that run is
+// returned. If AnswerID is empty while a run is answering the message, that run is returned unless
+// the policy is to end it.
 //
 // Faults: as for Send, and NotFound (MESSAGE_NOT_FOUND, CHECKPOINT_NOT_FOUND).
 type Regenerate struct {
@@ -70,7 +71,11 @@ func (c Regenerate) alreadyAnswered(v *View, found bool) (bool, error) {
 	}
 	answer := v.Answer
 	if answer == nil || answer.Run == nil { // any answer
-		return found && v.Session.Status == Active && v.wroteNewestAnswer(v.RewindPoint.Run), nil
+		if !found || v.Session.Status != Active || !v.wroteNewestAnswer(v.RewindPoint.Run) {
+			return false, nil
+		}
+		policy, err := c.busyPolicy(v)
+		return policy == BusyReject || policy == BusyEnqueue, err
 	}
 	newest, start := v.wroteNewestAnswer(answer.Run), answer.Run.StartMessageCount
 	behind := v.Current.TurnMessageCount > start

@@ -28,7 +28,8 @@ type RunRequest struct {
 	Messages      []Message
 	Answers       []Answer          // to calls of the session, applied before Abandon
 	Abandon       func(Call) []byte // returns the answer to an open call; nil leaves open calls open
-	OnBusy        BusyPolicy        // for a session with a live run; empty for the agent's default
+	OnBusy        BusyPolicy        // for a session with a live run; empty for the agent's policy
+	DefaultOnBusy BusyPolicy        // if the agent has no policy either; empty for BusyReject
 	DeadlineAt    Millis            // of the run; 0 for none
 	Limits        Limits
 	Now           Millis

@@ -64,7 +64,7 @@ type View struct {
 	Tail               []Message    // in the order of the conversation
 	Waiting            []WaitingRun // in the order in which they will begin
 	WaitingInput       *RunInput    // of the first waiting run
-	OnBusy             BusyPolicy   // the agent's default; never empty if requested
+	OnBusy             BusyPolicy   // the agent's policy, or BusyNone; empty if not requested
 
 	// For the undo of the newest run.
 	KeptMessages     []Message   // messages since its start that the undo keeps

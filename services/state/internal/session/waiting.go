@@ -15,11 +15,15 @@ func (c Send) checkMayWait(v *View) error {
 	if c.Expect.isSet() || c.LastSeenRunID != "" {
 		return sessionBusy(s)
 	}
-	policy := cmp.Or(c.OnBusy, v.OnBusy)
-	if policy == "" && s.Status == Active {
-		return &IncompleteViewError{[]Target{{c.Key, Need{OnBusy: true}}}}
-	}
-	if policy == BusyReject {
+	if s.Status == Active {
+		policy, err := c.busyPolicy(v)
+		if err != nil {
+			return err
+		}
+		if policy == BusyReject {
+			return sessionBusy(s)
+		}
+	} else if c.OnBusy == BusyReject {
 		return sessionBusy(s)
 	}
 	if most := int32(c.Limits.Waiting); s.Waiting >= most {
@@ -29,13 +33,32 @@ func (c Send) checkMayWait(v *View) error {
 	return nil
 }
 
+// busyPolicy returns the policy for a session with a live run. It gives an IncompleteViewError to
+// see the agent's.
+func (c RunRequest) busyPolicy(v *View) (BusyPolicy, error) {
+	switch policy := cmp.Or(c.OnBusy, v.OnBusy); policy {
+	case "":
+		return "", &IncompleteViewError{[]Target{{c.Key, Need{OnBusy: true}}}}
+	case BusyNone:
+		return cmp.Or(c.DefaultOnBusy, BusyReject), nil
+	default:
+		return policy, nil
+	}
+}
+
 // enqueue returns the change that appends the run to the waiting ones. It applies the answers
 // of the request at once. In a suspended session it abandons the other calls, and the first
 // waiting run begins.
 func (c Send) enqueue(v *View) (*Change, Started, error) {
 	s := v.nextVersion(c.Now)
 	change := &Change{Session: s}
-	policy := cmp.Or(c.OnBusy, v.OnBusy, BusyEnqueue)
+	policy := cmp.Or(c.OnBusy, BusyEnqueue)
+	if s.Status == Active {
+		var err error
+		if policy, err = c.busyPolicy(v); err != nil {
+			return nil, Started{}, err
+		}
+	}
 	s.Waiting++
 	change.WaitingInput = &RunInput{Messages: c.Messages}
 	change.NewRun = c.newRun(s.AgentType, EntryStart)

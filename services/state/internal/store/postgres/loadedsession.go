@@ -94,7 +94,7 @@ func (s *loadedSession) complete() error {
 		v.Answer = &session.AnswerRun{}
 	}
 	if s.Need.OnBusy {
-		v.OnBusy = cmp.Or(v.OnBusy, session.BusyReject)
+		v.OnBusy = cmp.Or(v.OnBusy, session.BusyNone)
 	}
 	if err := s.fold(); err != nil {
 		return fmt.Errorf("custom state of session %q: %w", s.SessionID, err)

@@ -222,7 +222,7 @@ func loadWaiting(ctx context.Context, c *connection, key session.Key, need sessi
 		if _, err := c.queryRow(ctx, `SELECT on_busy FROM agents WHERE agent_type = ?`, arguments(v.Session.AgentType), &v.OnBusy); err != nil {
 			return err
 		}
-		v.OnBusy = cmp.Or(v.OnBusy, session.BusyReject)
+		v.OnBusy = cmp.Or(v.OnBusy, session.BusyNone)
 	}
 	if !need.Waiting || v.Session.Waiting == 0 {
 		return nil

@@ -68,7 +68,7 @@ func (h *history) regenerate(key session.Key) action {
 			return h.send(p, all, post)
 		case !there:
 			return "MESSAGE_NOT_FOUND"
-		case p.Status == session.Active && p.wroteNewestAnswer(r):
+		case p.Status == session.Active && p.wroteNewestAnswer(r) && c.OnBusy != session.BusyInterrupt && c.OnBusy != session.BusyRollback:
 			return ""
 		}
 		post.Messages = nil // the user's message stays
@@ -141,10 +141,22 @@ func (p *modelSession) resultsFor(before int32, messages []string) (results []st
 	return results
 }
 
+// endWork interrupts the live run and the waiting ones.
+func (p *modelSession) endWork() {
+	if p.Status == session.Active {
+		p.forceStatus(session.Interrupted, "")
+		p.Version--
+	}
+	for _, r := range p.Queue {
+		p.endWaiting(r, session.RunInterrupted, "")
+	}
+	p.Queue = nil
+}
+
 // rewindToMessage rewinds to a user's message and begins a run. keep keeps the message.
 func (p *modelSession) rewindToMessage(c session.RunRequest, target string, keep bool) string {
 	at := slices.Index(p.Messages, target)
-	if p.Status == session.Active || len(p.Queue) > 0 {
+	if (p.Status == session.Active || len(p.Queue) > 0) && (c.OnBusy == "" || c.OnBusy == session.BusyReject) {
 		return "SESSION_BUSY"
 	}
 	before := p.stepBefore(at)
@@ -152,6 +164,7 @@ func (p *modelSession) rewindToMessage(c session.RunRequest, target string, keep
 	if state == nil {
 		return "CHECKPOINT_NOT_FOUND"
 	}
+	p.endWork()
 	kept := []string{}
 	if keep {
 		kept = append(kept, target)

@@ -126,6 +126,60 @@ var edits = []suiteCase{
 		_, err := h.tryStart(h.regenerateOf(home, sent.Messages[0].ID))
 		h.refuses(err, fault.Conflict, "SESSION_BUSY")
 	}},
+	{"a rewind ends live work unless the policy rejects it", func(h *harness) {
+		for _, policy := range []session.BusyPolicy{session.BusyEnqueue, session.BusyInterrupt, session.BusyRollback} {
+			key := session.Key{Tenant: home.Tenant, SessionID: string(policy)}
+			sent := h.startOf(key)
+			h.start(sent)
+			ref := h.claimOf(key)
+			h.must(h.tryPlan(ref, 1, "plan", "c1"))
+			waiting := h.start(h.waitingOf(key))
+			c := h.editOf(key, sent.Messages[0].ID)
+			c.OnBusy = policy
+			started := h.start(c)
+			if started.Waiting || started.Repeated || started.Run.RunID != c.RunID {
+				h.Errorf("%s: got %+v", policy, started)
+			}
+			same(h, "messages", h.messageIDs(key), idsOf(c.Messages))
+			s, run := h.session(key)
+			if s.Status != session.Active || s.Waiting != 0 || run.RunID != c.RunID || run.Status != session.RunQueued {
+				h.Errorf("%s: got %+v, %+v", policy, s, run)
+			}
+			for _, id := range []string{ref.RunID, waiting.Run.RunID} {
+				r, err := h.Store.Run(h.Context(), key, id)
+				h.must(err)
+				if r.Status != session.RunInterrupted || r.CompletedAt == 0 {
+					h.Errorf("%s: run %s: got %+v", policy, id, r)
+				}
+			}
+			_, err := h.tryCommit(h.commitOf(ref, 1))
+			h.refuses(err, fault.Stale, "EPOCH_STALE")
+			last := h.commitOf(h.claimOf(key), 1)
+			last.Outcome = &completed
+			h.commit(last)
+			same(h, "messages behind the end", len(h.messageIDs(key)), 2)
+		}
+	}},
+	{"the default policy counts if neither the request nor the agent has one", func(h *harness) {
+		sent := h.startOf(home)
+		h.start(sent)
+		second := h.startOf(home)
+		second.DefaultOnBusy = session.BusyInterrupt
+		second.Limits = limits
+		if got := h.start(second); !got.Waiting || got.Run.OnBusy != session.BusyInterrupt {
+			h.Errorf("got %+v", got)
+		}
+		h.must(h.Store.Announce(h.Context(), executor, []session.Agent{{Type: agent, OnBusy: session.BusyReject}}, h.now))
+		third := h.startOf(home)
+		third.DefaultOnBusy, third.Limits = session.BusyInterrupt, limits
+		_, err := h.tryStart(third)
+		h.refuses(err, fault.Conflict, "SESSION_BUSY")
+		again := h.regenerateOf(home, sent.Messages[0].ID)
+		again.DefaultOnBusy, again.OnBusy = session.BusyReject, session.BusyInterrupt
+		if got := h.start(again); got.Repeated || got.Run.RunID != again.RunID {
+			h.Errorf("got %+v", got)
+		}
+	}},
 	{"calls behind the message are deleted and unknown to answers", func(h *harness) {
 		sent := h.startOf(home)
 		h.start(sent)
