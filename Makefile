@@ -57,10 +57,12 @@ generate: $(BIN)/buf $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc $(BIN)/proto
 	buf generate --template buf.gen.grpc.yaml
 	buf generate --template buf.gen.connect.yaml --path proto/holdfast/agent
 	go test ./services/gateway -run '^TestTheOpenAPIDocumentDescribesTheRegisteredRoutes$$' -update
+	[ -d clients/typescript/node_modules ] || npm --prefix clients/typescript ci
+	npm --prefix clients/typescript run generate
 
 check: lint generate ## Everything that has to be green before a change lands
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
-	@git diff --exit-code -- proto services/gateway/internal/openapi || (echo "generated code was not up to date" >&2; exit 1)
+	@git diff --exit-code -- proto services/gateway/internal/openapi clients || (echo "generated code was not up to date" >&2; exit 1)
 	$(MAKE) test
 
 bench: setup ## Measure, beside raw baselines in the same run

@@ -86,11 +86,11 @@ func (d definition) setQuery(query url.Values, m protoreflect.Message) error {
 }
 
 func queryValue(p httpapi.Parameter, f protoreflect.FieldDescriptor, text string) (protoreflect.Value, error) {
-	switch p.Type {
-	case httpapi.Boolean:
+	if p.Type == httpapi.Boolean {
 		on, err := p.ParseBool(text)
 		return protoreflect.ValueOfBool(on), err
-	case httpapi.Integer:
+	}
+	if p.Type == httpapi.Integer {
 		n, err := p.ParseNumber(text)
 		if f.Kind() == protoreflect.Int32Kind {
 			return protoreflect.ValueOfInt32(int32(n)), err

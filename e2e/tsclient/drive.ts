@@ -1,0 +1,75 @@
+// node drive.js SCENARIO URL [KEY]: runs a scenario with the installed package and prints its result as JSON.
+import { Holdfast, HoldfastError, unwrap } from '@holdfast/client';
+
+const [scenario, baseUrl = '', apiKey = ''] = process.argv.slice(2);
+const holdfast = new Holdfast({ baseUrl, ...(apiKey ? { apiKey } : {}) });
+
+async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const out: T[] = [];
+  for await (const item of items) out.push(item);
+  return out;
+}
+
+/** refusal returns the typed error of a call. */
+async function refusal(call: Promise<unknown>): Promise<object> {
+  try {
+    return { result: await call };
+  } catch (error) {
+    if (!(error instanceof HoldfastError)) throw error;
+    const { kind, currentStatus } = error.body;
+    return { status: error.status, code: error.code, kind, currentStatus, said: error.message !== '' };
+  }
+}
+
+const scenarios: Record<string, () => Promise<unknown>> = {
+  async conversation() {
+    const answer = await holdfast.ask({ sessionId: 'talk', agentType: 'talker', message: 'hello', userId: 'ann', tags: ['a'] });
+    for (let i = 0; i < 3; i++) await holdfast.ask({ sessionId: `more-${i}`, agentType: 'talker', message: 'hello', userId: 'ann' });
+    await holdfast.sessions.update('talk', { title: 'A talk' });
+    const listed = await all(holdfast.sessions.list({ userId: 'ann', limit: 2 }));
+    const tagged = await all(holdfast.sessions.list({ tags: ['a'], status: ['completed', 'failed'] }));
+    const opened = await holdfast.sessions.get('talk');
+    const messages = unwrap(await holdfast.http.GET('/messages', { params: { query: { sessionId: 'talk' } } }));
+    const points = unwrap(await holdfast.http.GET('/checkpoints', { params: { query: { sessionId: 'talk' } } }));
+    const branch = await holdfast.sessions.branch({ sessionId: 'talk', checkpointId: points.checkpoints[0]?.checkpointId ?? '', newSessionId: 'branch' });
+    const usage = unwrap(await holdfast.http.GET('/usage', { params: { query: { sessionId: 'talk' } } }));
+    const deleted = await holdfast.sessions.delete('branch');
+    return {
+      text: answer.text, status: answer.run.status, listed: listed.map((s) => s.sessionId).sort(), tagged: tagged.map((s) => s.sessionId),
+      title: opened.session?.title, messages: messages.messages.map((m) => m.role), branch: branch.messageCount, deleted,
+      usage: 'entryCount' in usage,
+    };
+  },
+
+  async stream() {
+    const started = await holdfast.start({ sessionId: 'story', agentType: 'talker', message: 'tell me a story' });
+    const sequences: number[] = [];
+    let text = '';
+    let caughtUp = 0;
+    for await (const frame of holdfast.stream({ sessionId: started.sessionId })) {
+      if (frame.type === 'caught-up') caughtUp++;
+      if (frame.type === 'rewound') throw new Error('nothing was lost, so nothing is void');
+      if (frame.type === 'chunk') sequences.push(frame.sequence);
+      if (frame.type === 'chunk' && frame.chunk.type === 'text_delta') text += frame.chunk.delta;
+      if (frame.type === 'end') return { text, caughtUp, rising: sequences.every((n, i) => i === 0 || n > (sequences[i - 1] ?? 0)), status: frame.status };
+    }
+    throw new Error('the stream has no end');
+  },
+
+  async errors() {
+    await holdfast.start({ sessionId: 'busy', agentType: 'talker', message: 'tell me a story' });
+    return {
+      missing: await refusal(holdfast.sessions.get('nobody')),
+      busy: await refusal(holdfast.start({ sessionId: 'busy', message: 'hello', onBusy: 'reject' })),
+      cursor: await refusal(all(holdfast.stream({ sessionId: 'nobody' }))),
+    };
+  },
+
+  async key() {
+    return { list: await refusal(all(holdfast.sessions.list())), stream: await refusal(all(holdfast.stream({ sessionId: 'talk' }))) };
+  },
+};
+
+const run = scenarios[scenario ?? ''];
+if (!run) throw new Error(`no scenario ${scenario}`);
+console.log(JSON.stringify(await run()));

@@ -1,0 +1,152 @@
+// Package tsclient_test tests the TypeScript client as its users get it: packed, installed by npm, and compiled
+// against its types.
+package tsclient_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m, 3) }
+
+const source = "../../clients/typescript"
+
+const agents = `
+models:
+  scripted:
+    script: |
+      models:
+        talker:
+          rules:
+            - when: {lastUser: '^tell me a story$'}
+              reply: [{text: 'STORY', chunk: 1 word, delay: 10ms}]
+            - reply: 'You said: {{.LastUser}}'
+agents:
+  - {name: talker, description: Talks., model: scripted/talker}
+`
+
+var story = strings.TrimSpace(strings.Repeat("once upon a time ", 40))
+
+func agentsFile() string { return strings.ReplaceAll(agents, "STORY", story) }
+
+// command runs a program and returns its output.
+func command(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), name, args...)
+	c.Dir = dir
+	var out, trouble bytes.Buffer
+	c.Stdout, c.Stderr = &out, &trouble
+	if err := c.Run(); err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, out.String(), trouble.String())
+	}
+	return out.String()
+}
+
+// install packs the client, installs it in a folder, and compiles drive.ts against it.
+func install(t *testing.T) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	packed := strings.Fields(command(t, source, "npm", "pack", "--silent", "--pack-destination", folder))
+	write(t, filepath.Join(folder, "package.json"), `{"name": "app", "private": true, "type": "module"}`)
+	command(t, folder, "npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "--loglevel=error", filepath.Join(folder, packed[len(packed)-1]))
+	drive, err := os.ReadFile("drive.ts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(folder, "drive.ts"), string(drive))
+	compiler, err := filepath.Abs(source + "/node_modules/typescript/bin/tsc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(compiler))), "@types")
+	command(t, folder, "node", compiler, "--strict", "--exactOptionalPropertyTypes", "--noUncheckedIndexedAccess", "--target", "es2022",
+		"--module", "nodenext", "--lib", "es2023,dom,dom.iterable", "--typeRoots", types, "--types", "node", "drive.ts")
+	return folder
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func drive(t *testing.T, folder string, args ...string) string {
+	t.Helper()
+	return strings.TrimSpace(command(t, folder, "node", append([]string{"drive.js"}, args...)...))
+}
+
+func TestTheInstalledClientDrivesAGateway(t *testing.T) {
+	t.Parallel()
+	folder := install(t)
+	d := harness.StartDev(t, agentsFile())
+
+	t.Run("asks, lists, opens, branches and deletes", func(t *testing.T) {
+		t.Parallel()
+		want := `{"text":"You said: hello","status":"completed","listed":["more-0","more-1","more-2","talk"],"tagged":["talk"],"title":"A talk",` +
+			`"messages":["user","assistant"],"branch":2,"deleted":1,"usage":true}`
+		if got := drive(t, folder, "conversation", d.URL); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
+
+	t.Run("reads a stream through broken connections", func(t *testing.T) {
+		t.Parallel()
+		proxy := harness.StartProxy(t, d.Address)
+		proxy.CutOnceBehind("upon a")
+		want := `{"text":"` + story + `","caughtUp":1,"rising":true,"status":"completed"}`
+		if got := drive(t, folder, "stream", proxy.URL); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		if proxy.Cuts() == 0 {
+			t.Error("no connection was cut")
+		}
+	})
+
+	t.Run("gives typed errors", func(t *testing.T) {
+		t.Parallel()
+		want := `{"missing":{"status":404,"code":"SESSION_NOT_FOUND","kind":"session","said":true},` +
+			`"busy":{"status":409,"code":"SESSION_BUSY","currentStatus":"active","said":true},` +
+			`"cursor":{"status":404,"code":"SESSION_NOT_FOUND","kind":"session","said":true}}`
+		if got := drive(t, folder, "errors", d.URL); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
+
+	t.Run("sends its key", func(t *testing.T) {
+		t.Parallel()
+		checkKeys(t, folder)
+	})
+}
+
+func checkKeys(t *testing.T, folder string) {
+	t.Helper()
+	s := harness.Start(t, harness.Options{Agents: agentsFile()})
+	want := `{"list":{"status":401,"code":"API_KEY_WRONG","said":true},"stream":{"status":401,"code":"API_KEY_WRONG","said":true}}`
+	if got := drive(t, folder, "key", s.URL, "wrong"); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	want = `{"list":{"result":[]},"stream":{"status":404,"code":"SESSION_NOT_FOUND","kind":"session","said":true}}`
+	if got := drive(t, folder, "key", s.URL, harness.Key); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestTheGeneratedTypesAreCurrent(t *testing.T) {
+	t.Parallel()
+	written := filepath.Join(t.TempDir(), "schema.ts")
+	command(t, source, "node", "node_modules/openapi-typescript/bin/cli.js", "../../services/gateway/internal/openapi/openapi.json", "-o", written)
+	got, err := os.ReadFile(filepath.Join(source, "src", "schema.ts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := os.ReadFile(written); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("src/schema.ts is not current (%v): run make generate", err)
+	}
+}
