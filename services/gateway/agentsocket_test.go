@@ -291,18 +291,46 @@ func TestSocketsOfAgentsCountAsStreams(t *testing.T) {
 	}
 }
 
-func TestAStateReachesTheClientsOfAnotherGateway(t *testing.T) {
+func TestAStateReachesTheClientsOfAnotherGatewayByAHint(t *testing.T) {
 	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.SessionPoll = 10 * time.Millisecond })
-	far := openOver(t, listen(t), h.World, func(c *gateway.Config) { c.SessionPoll = 10 * time.Millisecond })
+	never := func(c *gateway.Config) { c.SessionPoll = time.Hour }
+	h := open(t, never)
+	far := openOver(t, listen(t), h.World, never)
 	a, _ := h.agentClient(t, "demo/room")
 	b, _ := far.agentClient(t, "demo/room")
+	waitFor(t, "both gateways read the log", func() bool { return h.Stream.OpenReads() == 2 })
 	a.say(setState(`{"n":1}`))
 	b.want(stateFrame(`{"n":1}`))
 	b.say(setState(`{"n":2}`))
 	a.want(stateFrame(`{"n":2}`))
 	a.barrier()
 	b.barrier()
+}
+
+func TestAStateWhoseHintIsLostIsFoundByAPoll(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.SessionPoll = 10 * time.Millisecond })
+	a, _ := h.agentClient(t, "demo/room")
+	a.say(setState(`{"n":1}`))
+	a.barrier()
+	h.State.SaveState("default", "demo:room", `{"n":2}`) // without a hint
+	a.want(stateFrame(`{"n":2}`))
+}
+
+func TestARunChangesTheStateOfEveryClient(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.SessionPoll = time.Hour })
+	a, _ := h.agentClient(t, "demo/room")
+	a.say(setState(`{"n":1}`), chatRequest("r1", words("hi")))
+	run := h.AwaitRun(t, "default", "demo:room", nil)
+	run.Show(1, Started(), StepStarted(), Text("One "))
+	a.part("One ")
+	a.say(setState(`{"n":2}`)) // while the run is executing
+	a.barrier()
+	h.State.SaveState("default", "demo:room", `{"n":3}`)
+	run.Show(1, StepCommitted(), Completed())
+	run.Complete(AssistantMessage(1, "One "))
+	a.until(stateFrame(`{"n":3}`)) // the end of the run is a reason to read the session
 }
 
 // lastState reads up to a frame with the state and returns false after any later state frame before

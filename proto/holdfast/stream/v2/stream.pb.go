@@ -753,6 +753,7 @@ type ReadResponse struct {
 	//
 	//	*ReadResponse_Records
 	//	*ReadResponse_CaughtUp
+	//	*ReadResponse_Changed
 	Frame         isReadResponse_Frame `protobuf_oneof:"frame"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -813,6 +814,15 @@ func (x *ReadResponse) GetCaughtUp() *CaughtUp {
 	return nil
 }
 
+func (x *ReadResponse) GetChanged() *Changed {
+	if x != nil {
+		if x, ok := x.Frame.(*ReadResponse_Changed); ok {
+			return x.Changed
+		}
+	}
+	return nil
+}
+
 type isReadResponse_Frame interface {
 	isReadResponse_Frame()
 }
@@ -825,9 +835,15 @@ type ReadResponse_CaughtUp struct {
 	CaughtUp *CaughtUp `protobuf:"bytes,2,opt,name=caught_up,json=caughtUp,proto3,oneof"`
 }
 
+type ReadResponse_Changed struct {
+	Changed *Changed `protobuf:"bytes,3,opt,name=changed,proto3,oneof"`
+}
+
 func (*ReadResponse_Records) isReadResponse_Frame() {}
 
 func (*ReadResponse_CaughtUp) isReadResponse_Frame() {}
+
+func (*ReadResponse_Changed) isReadResponse_Frame() {}
 
 // SessionRecords are records of one session, in order.
 type SessionRecords struct {
@@ -918,6 +934,131 @@ func (*CaughtUp) Descriptor() ([]byte, []int) {
 	return file_holdfast_stream_v2_stream_proto_rawDescGZIP(), []int{12}
 }
 
+// Changed reports that a session may have changed outside of a run.
+type Changed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Changed) Reset() {
+	*x = Changed{}
+	mi := &file_holdfast_stream_v2_stream_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Changed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Changed) ProtoMessage() {}
+
+func (x *Changed) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_stream_v2_stream_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Changed.ProtoReflect.Descriptor instead.
+func (*Changed) Descriptor() ([]byte, []int) {
+	return file_holdfast_stream_v2_stream_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Changed) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+type NotifyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stream        *StreamRef             `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NotifyRequest) Reset() {
+	*x = NotifyRequest{}
+	mi := &file_holdfast_stream_v2_stream_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NotifyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NotifyRequest) ProtoMessage() {}
+
+func (x *NotifyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_stream_v2_stream_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NotifyRequest.ProtoReflect.Descriptor instead.
+func (*NotifyRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_stream_v2_stream_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *NotifyRequest) GetStream() *StreamRef {
+	if x != nil {
+		return x.Stream
+	}
+	return nil
+}
+
+type NotifyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NotifyResponse) Reset() {
+	*x = NotifyResponse{}
+	mi := &file_holdfast_stream_v2_stream_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NotifyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NotifyResponse) ProtoMessage() {}
+
+func (x *NotifyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_stream_v2_stream_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NotifyResponse.ProtoReflect.Descriptor instead.
+func (*NotifyResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_stream_v2_stream_proto_rawDescGZIP(), []int{15}
+}
+
 var File_holdfast_stream_v2_stream_proto protoreflect.FileDescriptor
 
 const file_holdfast_stream_v2_stream_proto_rawDesc = "" +
@@ -965,25 +1106,33 @@ const file_holdfast_stream_v2_stream_proto_rawDesc = "" +
 	"\rfrom_sequence\x18\x02 \x01(\x03R\ffromSequence\x12\x16\n" +
 	"\x06family\x18\x03 \x01(\bR\x06family\x12\x1f\n" +
 	"\vstored_only\x18\x04 \x01(\bR\n" +
-	"storedOnly\"\x94\x01\n" +
+	"storedOnly\"\xcd\x01\n" +
 	"\fReadResponse\x12>\n" +
 	"\arecords\x18\x01 \x01(\v2\".holdfast.stream.v2.SessionRecordsH\x00R\arecords\x12;\n" +
-	"\tcaught_up\x18\x02 \x01(\v2\x1c.holdfast.stream.v2.CaughtUpH\x00R\bcaughtUpB\a\n" +
+	"\tcaught_up\x18\x02 \x01(\v2\x1c.holdfast.stream.v2.CaughtUpH\x00R\bcaughtUp\x127\n" +
+	"\achanged\x18\x03 \x01(\v2\x1b.holdfast.stream.v2.ChangedH\x00R\achangedB\a\n" +
 	"\x05frame\"e\n" +
 	"\x0eSessionRecords\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x124\n" +
 	"\arecords\x18\x02 \x03(\v2\x1a.holdfast.stream.v2.RecordR\arecords\"\n" +
 	"\n" +
-	"\bCaughtUp*t\n" +
+	"\bCaughtUp\"(\n" +
+	"\aChanged\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\"F\n" +
+	"\rNotifyRequest\x125\n" +
+	"\x06stream\x18\x01 \x01(\v2\x1d.holdfast.stream.v2.StreamRefR\x06stream\"\x10\n" +
+	"\x0eNotifyResponse*t\n" +
 	"\tEndStatus\x12\x1a\n" +
 	"\x16END_STATUS_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14END_STATUS_COMPLETED\x10\x01\x12\x15\n" +
 	"\x11END_STATUS_PAUSED\x10\x02\x12\x1a\n" +
-	"\x16END_STATUS_INTERRUPTED\x10\x032\xad\x01\n" +
+	"\x16END_STATUS_INTERRUPTED\x10\x032\xfe\x01\n" +
 	"\rStreamService\x12O\n" +
 	"\x06Append\x12!.holdfast.stream.v2.AppendRequest\x1a\".holdfast.stream.v2.AppendResponse\x12K\n" +
-	"\x04Read\x12\x1f.holdfast.stream.v2.ReadRequest\x1a .holdfast.stream.v2.ReadResponse0\x01BDZBgithub.com/holdfast-run/holdfast/proto/holdfast/stream/v2;streamv2b\x06proto3"
+	"\x04Read\x12\x1f.holdfast.stream.v2.ReadRequest\x1a .holdfast.stream.v2.ReadResponse0\x01\x12O\n" +
+	"\x06Notify\x12!.holdfast.stream.v2.NotifyRequest\x1a\".holdfast.stream.v2.NotifyResponseBDZBgithub.com/holdfast-run/holdfast/proto/holdfast/stream/v2;streamv2b\x06proto3"
 
 var (
 	file_holdfast_stream_v2_stream_proto_rawDescOnce sync.Once
@@ -998,7 +1147,7 @@ func file_holdfast_stream_v2_stream_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_stream_v2_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_holdfast_stream_v2_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_holdfast_stream_v2_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_holdfast_stream_v2_stream_proto_goTypes = []any{
 	(EndStatus)(0),         // 0: holdfast.stream.v2.EndStatus
 	(*Record)(nil),         // 1: holdfast.stream.v2.Record
@@ -1014,35 +1163,42 @@ var file_holdfast_stream_v2_stream_proto_goTypes = []any{
 	(*ReadResponse)(nil),   // 11: holdfast.stream.v2.ReadResponse
 	(*SessionRecords)(nil), // 12: holdfast.stream.v2.SessionRecords
 	(*CaughtUp)(nil),       // 13: holdfast.stream.v2.CaughtUp
-	(*v1.Chunk)(nil),       // 14: holdfast.event.v1.Chunk
-	(*v1.Usage)(nil),       // 15: holdfast.event.v1.Usage
+	(*Changed)(nil),        // 14: holdfast.stream.v2.Changed
+	(*NotifyRequest)(nil),  // 15: holdfast.stream.v2.NotifyRequest
+	(*NotifyResponse)(nil), // 16: holdfast.stream.v2.NotifyResponse
+	(*v1.Chunk)(nil),       // 17: holdfast.event.v1.Chunk
+	(*v1.Usage)(nil),       // 18: holdfast.event.v1.Usage
 }
 var file_holdfast_stream_v2_stream_proto_depIdxs = []int32{
-	14, // 0: holdfast.stream.v2.Record.chunks:type_name -> holdfast.event.v1.Chunk
+	17, // 0: holdfast.stream.v2.Record.chunks:type_name -> holdfast.event.v1.Chunk
 	2,  // 1: holdfast.stream.v2.Record.attempt:type_name -> holdfast.stream.v2.Attempt
 	3,  // 2: holdfast.stream.v2.Record.boundary:type_name -> holdfast.stream.v2.Boundary
-	14, // 3: holdfast.stream.v2.Boundary.step_committed:type_name -> holdfast.event.v1.Chunk
-	14, // 4: holdfast.stream.v2.Boundary.run_ended:type_name -> holdfast.event.v1.Chunk
+	17, // 3: holdfast.stream.v2.Boundary.step_committed:type_name -> holdfast.event.v1.Chunk
+	17, // 4: holdfast.stream.v2.Boundary.run_ended:type_name -> holdfast.event.v1.Chunk
 	4,  // 5: holdfast.stream.v2.Boundary.end:type_name -> holdfast.stream.v2.Terminal
 	5,  // 6: holdfast.stream.v2.Terminal.end:type_name -> holdfast.stream.v2.End
 	6,  // 7: holdfast.stream.v2.Terminal.fail:type_name -> holdfast.stream.v2.Fail
 	0,  // 8: holdfast.stream.v2.End.status:type_name -> holdfast.stream.v2.EndStatus
-	15, // 9: holdfast.stream.v2.End.usage:type_name -> holdfast.event.v1.Usage
+	18, // 9: holdfast.stream.v2.End.usage:type_name -> holdfast.event.v1.Usage
 	7,  // 10: holdfast.stream.v2.AppendRequest.stream:type_name -> holdfast.stream.v2.StreamRef
 	1,  // 11: holdfast.stream.v2.AppendRequest.records:type_name -> holdfast.stream.v2.Record
 	7,  // 12: holdfast.stream.v2.ReadRequest.stream:type_name -> holdfast.stream.v2.StreamRef
 	12, // 13: holdfast.stream.v2.ReadResponse.records:type_name -> holdfast.stream.v2.SessionRecords
 	13, // 14: holdfast.stream.v2.ReadResponse.caught_up:type_name -> holdfast.stream.v2.CaughtUp
-	1,  // 15: holdfast.stream.v2.SessionRecords.records:type_name -> holdfast.stream.v2.Record
-	8,  // 16: holdfast.stream.v2.StreamService.Append:input_type -> holdfast.stream.v2.AppendRequest
-	10, // 17: holdfast.stream.v2.StreamService.Read:input_type -> holdfast.stream.v2.ReadRequest
-	9,  // 18: holdfast.stream.v2.StreamService.Append:output_type -> holdfast.stream.v2.AppendResponse
-	11, // 19: holdfast.stream.v2.StreamService.Read:output_type -> holdfast.stream.v2.ReadResponse
-	18, // [18:20] is the sub-list for method output_type
-	16, // [16:18] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	14, // 15: holdfast.stream.v2.ReadResponse.changed:type_name -> holdfast.stream.v2.Changed
+	1,  // 16: holdfast.stream.v2.SessionRecords.records:type_name -> holdfast.stream.v2.Record
+	7,  // 17: holdfast.stream.v2.NotifyRequest.stream:type_name -> holdfast.stream.v2.StreamRef
+	8,  // 18: holdfast.stream.v2.StreamService.Append:input_type -> holdfast.stream.v2.AppendRequest
+	10, // 19: holdfast.stream.v2.StreamService.Read:input_type -> holdfast.stream.v2.ReadRequest
+	15, // 20: holdfast.stream.v2.StreamService.Notify:input_type -> holdfast.stream.v2.NotifyRequest
+	9,  // 21: holdfast.stream.v2.StreamService.Append:output_type -> holdfast.stream.v2.AppendResponse
+	11, // 22: holdfast.stream.v2.StreamService.Read:output_type -> holdfast.stream.v2.ReadResponse
+	16, // 23: holdfast.stream.v2.StreamService.Notify:output_type -> holdfast.stream.v2.NotifyResponse
+	21, // [21:24] is the sub-list for method output_type
+	18, // [18:21] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_stream_v2_stream_proto_init() }
@@ -1057,6 +1213,7 @@ func file_holdfast_stream_v2_stream_proto_init() {
 	file_holdfast_stream_v2_stream_proto_msgTypes[10].OneofWrappers = []any{
 		(*ReadResponse_Records)(nil),
 		(*ReadResponse_CaughtUp)(nil),
+		(*ReadResponse_Changed)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1064,7 +1221,7 @@ func file_holdfast_stream_v2_stream_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_stream_v2_stream_proto_rawDesc), len(file_holdfast_stream_v2_stream_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	StreamService_Append_FullMethodName = "/holdfast.stream.v2.StreamService/Append"
 	StreamService_Read_FullMethodName   = "/holdfast.stream.v2.StreamService/Read"
+	StreamService_Notify_FullMethodName = "/holdfast.stream.v2.StreamService/Notify"
 )
 
 // StreamServiceClient is the client API for StreamService service.
@@ -66,6 +67,10 @@ type StreamServiceClient interface {
 	// RESOURCE_EXHAUSTED (READER_TOO_SLOW), and a call that the service cannot continue with UNAVAILABLE
 	// (LOG_UNAVAILABLE): read again. INVALID_ARGUMENT (ID_INVALID, SEQUENCE_INVALID).
 	Read(ctx context.Context, in *ReadRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadResponse], error)
+	// Notify tells the open reads of a session that the session has changed outside of a run: they receive `changed`.
+	// Nothing is stored, so a reader may miss it, and must ask the state service from time to time. UNAVAILABLE
+	// (LOG_UNAVAILABLE), INVALID_ARGUMENT (ID_INVALID).
+	Notify(ctx context.Context, in *NotifyRequest, opts ...grpc.CallOption) (*NotifyResponse, error)
 }
 
 type streamServiceClient struct {
@@ -104,6 +109,16 @@ func (c *streamServiceClient) Read(ctx context.Context, in *ReadRequest, opts ..
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type StreamService_ReadClient = grpc.ServerStreamingClient[ReadResponse]
+
+func (c *streamServiceClient) Notify(ctx context.Context, in *NotifyRequest, opts ...grpc.CallOption) (*NotifyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(NotifyResponse)
+	err := c.cc.Invoke(ctx, StreamService_Notify_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 // StreamServiceServer is the server API for StreamService service.
 // All implementations must embed UnimplementedStreamServiceServer
@@ -148,6 +163,10 @@ type StreamServiceServer interface {
 	// RESOURCE_EXHAUSTED (READER_TOO_SLOW), and a call that the service cannot continue with UNAVAILABLE
 	// (LOG_UNAVAILABLE): read again. INVALID_ARGUMENT (ID_INVALID, SEQUENCE_INVALID).
 	Read(*ReadRequest, grpc.ServerStreamingServer[ReadResponse]) error
+	// Notify tells the open reads of a session that the session has changed outside of a run: they receive `changed`.
+	// Nothing is stored, so a reader may miss it, and must ask the state service from time to time. UNAVAILABLE
+	// (LOG_UNAVAILABLE), INVALID_ARGUMENT (ID_INVALID).
+	Notify(context.Context, *NotifyRequest) (*NotifyResponse, error)
 	mustEmbedUnimplementedStreamServiceServer()
 }
 
@@ -163,6 +182,9 @@ func (UnimplementedStreamServiceServer) Append(context.Context, *AppendRequest) 
 }
 func (UnimplementedStreamServiceServer) Read(*ReadRequest, grpc.ServerStreamingServer[ReadResponse]) error {
 	return status.Error(codes.Unimplemented, "method Read not implemented")
+}
+func (UnimplementedStreamServiceServer) Notify(context.Context, *NotifyRequest) (*NotifyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Notify not implemented")
 }
 func (UnimplementedStreamServiceServer) mustEmbedUnimplementedStreamServiceServer() {}
 func (UnimplementedStreamServiceServer) testEmbeddedByValue()                       {}
@@ -214,6 +236,24 @@ func _StreamService_Read_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type StreamService_ReadServer = grpc.ServerStreamingServer[ReadResponse]
 
+func _StreamService_Notify_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(NotifyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StreamServiceServer).Notify(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StreamService_Notify_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StreamServiceServer).Notify(ctx, req.(*NotifyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // StreamService_ServiceDesc is the grpc.ServiceDesc for StreamService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -224,6 +264,10 @@ var StreamService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Append",
 			Handler:    _StreamService_Append_Handler,
+		},
+		{
+			MethodName: "Notify",
+			Handler:    _StreamService_Notify_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

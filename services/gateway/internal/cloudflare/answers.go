@@ -72,7 +72,7 @@ func (c *connection) answer(f received, answerOf func(*statev1.GetSessionRespons
 		}
 		return c.sendConversation(false)
 	}
-	c.instance.refresh()
+	c.instance.changed(c.ctx)
 	return nil
 }
 

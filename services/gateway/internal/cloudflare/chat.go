@@ -183,7 +183,7 @@ func (c *connection) request(f received) error {
 	c.turns.drop(e.MessageID())
 	c.chat.offered = ""
 	c.start(&turn{id: f.ID, kind: own}, e)
-	c.instance.refresh() // other sockets may not hear of a run that waits
+	c.instance.changed(c.ctx)
 	return nil
 }
 

@@ -107,6 +107,16 @@ func (i *instance) leave(c *connection) {
 	}
 }
 
+// changed makes the sockets of all gateways read the session soon.
+func (i *instance) changed(ctx context.Context) {
+	i.refresh()
+	i.Live.Notify(ctx, i.ref())
+}
+
+func (i *instance) ref() *streamv2.StreamRef {
+	return &streamv2.StreamRef{Tenant: i.tenant, RootSessionId: i.session, SessionId: i.session}
+}
+
 // refresh makes the instance read the session soon.
 func (i *instance) refresh() {
 	select {
@@ -150,7 +160,7 @@ func (i *instance) watch(ctx context.Context) {
 	for w.log == nil {
 		if _, err := i.read(retry.Request(ctx)); err == nil {
 			after := i.last().GetSession().GetPosition()
-			w.log = i.Live.Join(ctx, &streamv2.StreamRef{Tenant: i.tenant, RootSessionId: i.session, SessionId: i.session}, after)
+			w.log = i.Live.Join(ctx, i.ref(), after)
 		} else if !i.pause(ctx, err) {
 			return
 		}
@@ -236,6 +246,8 @@ func (w *watcher) take() (changed bool, wake <-chan struct{}) {
 // ended, or a step was committed that changes the state.
 func (w *watcher) note(r *live.Record) bool {
 	switch {
+	case r.Changed:
+		return true
 	case r.CaughtUp:
 		w.live = true
 		return true

@@ -89,7 +89,7 @@ func (s *stateSync) write(c *connection, f received) error {
 	if f.states != c.seen.sent.Load() { // the client may show a state that was under way to it
 		s.known = digest{}
 	}
-	c.instance.refresh()
+	c.instance.changed(c.ctx)
 	return nil
 }
 

@@ -53,6 +53,7 @@ func (c *connection) cut(keep int64) error {
 		return c.restore(err)
 	}
 	c.chat.shown = viewOf(now.GetSessionResponse)
+	c.instance.changed(c.ctx)
 	return nil
 }
 

@@ -151,6 +151,8 @@ func (f *Follow) takeRecords(ctx context.Context, records []*live.Record) error 
 
 func (f *Follow) takeRecord(ctx context.Context, r *live.Record) error {
 	switch {
+	case r.Changed: // steps are noted by their own records
+		return nil
 	case r.CaughtUp:
 		f.isLive = true
 		return f.sendCaughtUp()

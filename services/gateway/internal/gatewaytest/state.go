@@ -235,6 +235,14 @@ func (s *State) RewindToStep(tenant, id string, step int32) {
 	}
 }
 
+// SaveState replaces the state of a session, without faults.
+func (s *State) SaveState(tenant, id, state string) {
+	_, err := s.sessions.SaveState(context.Background(), &statev1.SaveStateRequest{Tenant: tenant, SessionId: id, CustomState: state})
+	if err != nil {
+		panic(err)
+	}
+}
+
 // Abort stops a session, without faults.
 func (s *State) Abort(tenant, id string) {
 	_, err := s.runs.RequestStop(context.Background(), &statev1.RequestStopRequest{Tenant: tenant, SessionId: id, Kind: statev1.StopKind_STOP_KIND_ABORT})

@@ -202,6 +202,12 @@ func recordsOf(session string, got *streamv2.ReadResponse) []*Record {
 	if got.GetCaughtUp() != nil {
 		return []*Record{{CaughtUp: true}}
 	}
+	if changed := got.GetChanged(); changed != nil {
+		if changed.GetSessionId() == session {
+			return []*Record{{Changed: true}}
+		}
+		return nil
+	}
 	in := got.GetRecords()
 	if in.GetSessionId() != session {
 		session = in.GetSessionId()
@@ -225,10 +231,23 @@ func (t *topic) publish(records ...*Record) {
 			t.live = true
 		case r.Down:
 			t.live = false
-		case r.Session == "":
+		case r.Session == "" && !r.Changed:
 			t.position = max(t.position, r.Last)
 		}
 		t.ring.Put(r)
+	}
+}
+
+// notifyTimeout bounds a notification. A lost one only delays other gateways.
+const notifyTimeout = 2 * time.Second
+
+// Notify tells the readers of all gateways that the session has changed outside of a run. It does not
+// wait for them.
+func (h *Hub) Notify(ctx context.Context, ref *streamv2.StreamRef) {
+	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
+	defer cancel()
+	if _, err := h.Client.Notify(ctx, &streamv2.NotifyRequest{Stream: ref}); err != nil {
+		h.Log.DebugContext(ctx, "readers are not notified", "session", ref.GetSessionId(), "error", err)
 	}
 }
 
@@ -272,6 +291,8 @@ type Record struct {
 	// CaughtUp and Down come alone. CaughtUp: the following records are live. Down: nothing is live
 	// before the next CaughtUp.
 	CaughtUp, Down bool
+	// Changed comes alone: the session may have changed outside of a run.
+	Changed bool
 
 	size int
 }

@@ -36,7 +36,7 @@ type Scope struct {
 
 // Message is the unit of an append. It must not be modified.
 type Message struct {
-	Offset  uint64 // above 0 once stored
+	Offset  uint64 // above 0 once stored; 0 for a notification, which has only a session
 	Session string
 	Epoch   int64  // the writer's epoch
 	Last    int64  // sequence of its last frame
@@ -63,6 +63,9 @@ type Writer interface {
 	//
 	// ErrConflict: another message is the last one. Exhausted (LOG_FULL): the log has no room.
 	Append(ctx context.Context, s Stream, expected uint64, m *Message) (offset uint64, err error)
+	// Notify passes a notification of the session to the followers of all processes, as a message with the offset
+	// 0. It is not stored, and may get lost. Unavailable (LOG_UNAVAILABLE).
+	Notify(ctx context.Context, s Stream) error
 }
 
 // Reader reads sessions and families.

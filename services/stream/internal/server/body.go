@@ -123,6 +123,10 @@ func frameOf(session string, body []byte) *streamv2.ReadResponse {
 	return response
 }
 
+func changedFrame(session string) *streamv2.ReadResponse {
+	return &streamv2.ReadResponse{Frame: &streamv2.ReadResponse_Changed{Changed: &streamv2.Changed{SessionId: session}}}
+}
+
 func caughtUpFrame() *streamv2.ReadResponse {
 	return &streamv2.ReadResponse{Frame: &streamv2.ReadResponse_CaughtUp{CaughtUp: &streamv2.CaughtUp{}}}
 }

@@ -172,6 +172,12 @@ func (q *reading) follow(ctx context.Context, feed *log.Follower) (caughtUp bool
 		}
 		for i, m := range batch[:n] {
 			batch[i] = nil // an idle reader retains no message
+			if m.Offset == 0 {
+				if err := q.send(changedFrame(m.Session)); err != nil {
+					return caughtUp, err
+				}
+				continue
+			}
 			if m.Offset <= q.cursor {
 				continue
 			}
@@ -212,4 +218,13 @@ func scopeOf(r *streamv2.ReadRequest) (log.Scope, error) {
 		return log.Scope{}, fault.New(fault.Invalid, "SEQUENCE_INVALID", "from_sequence is %d, which is no position", r.GetFromSequence())
 	}
 	return log.Scope{Stream: stream, Family: r.GetFamily()}, nil
+}
+
+// Notify tells the open reads of a session that it has changed.
+func (s *Server) Notify(ctx context.Context, r *streamv2.NotifyRequest) (*streamv2.NotifyResponse, error) {
+	stream, err := streamOf(r.GetStream())
+	if err != nil {
+		return nil, err
+	}
+	return &streamv2.NotifyResponse{}, s.log.Notify(ctx, stream)
 }

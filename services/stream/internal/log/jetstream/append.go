@@ -18,13 +18,15 @@ import (
 )
 
 // A message is published under the first subject. The server republishes it under the second one once it is
-// stored.
+// stored. Notifications, which are not stored, have the third.
 //
 //	holdfast.append.<partition>.<tenant>.<root>.<session>
 //	holdfast.stored.<partition>.<tenant>.<root>.<session>
+//	holdfast.notify.<partition>.<tenant>.<root>.<session>
 func streamName(partition int) string    { return fmt.Sprintf("holdfast-live-%02d", partition) }
 func appendSubject(partition int) string { return fmt.Sprintf("holdfast.append.%02d.", partition) }
 func storedSubject(partition int) string { return fmt.Sprintf("holdfast.stored.%02d.", partition) }
+func notifySubject(partition int) string { return fmt.Sprintf("holdfast.notify.%02d.", partition) }
 
 // filter returns the subject of a scope's messages.
 func filter(partition int, s log.Scope) string {
@@ -175,5 +177,21 @@ func (p *partition) receive(m *nats.Msg) {
 	}
 	if err == nil {
 		p.feed.Deliver(stream, message)
+	}
+}
+
+// Notify implements log.Writer.
+func (l *Log) Notify(_ context.Context, s log.Stream) error {
+	subject := notifySubject(l.partitionOf(s).number) + token(s.Tenant) + "." + token(s.Root) + "." + token(s.Session)
+	if err := l.nc.Publish(subject, nil); err != nil {
+		return log.Unavailable("notify", err)
+	}
+	return nil
+}
+
+// receiveNotification passes on a notification of the server.
+func (p *partition) receiveNotification(m *nats.Msg) {
+	if stream, err := streamOf(m.Subject); err == nil {
+		p.feed.Deliver(stream, &log.Message{Session: stream.Session})
 	}
 }

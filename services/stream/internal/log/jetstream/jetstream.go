@@ -198,6 +198,9 @@ func (l *Log) start(ctx context.Context) error {
 		if _, err := l.nc.Subscribe(storedSubject(p.number)+">", p.receive); err != nil {
 			return fmt.Errorf("subscribe to %s: %w", p.name, err)
 		}
+		if _, err := l.nc.Subscribe(notifySubject(p.number)+">", p.receiveNotification); err != nil {
+			return fmt.Errorf("subscribe to the notifications of %s: %w", p.name, err)
+		}
 	}
 	if err := l.ready(ctx); err != nil {
 		return err

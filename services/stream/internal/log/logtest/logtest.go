@@ -30,6 +30,7 @@ func Run(t *testing.T, open Opener) {
 		"PagesHoldAScopeInOrder":                        testPages,
 		"APageEndsAtItsSize":                            testPageBytes,
 		"AFollowerGetsItsScopeInOrder":                  testFollow,
+		"ANotificationReachesFollowersAndIsNotStored":   testNotify,
 		"AFollowerThatFallsBehindIsToldAndGoesOn":       testLag,
 		"NothingLiesBetweenWhatIsStoredAndWhatComes":    testNoGap,
 		"EveryLegalIDNamesASessionOfItsOwn":             testNames,
@@ -229,6 +230,38 @@ func testPageBytes(t *testing.T, l log.Log) {
 	}
 	if got := Stored(t, l, only(s), 0, 12); len(got) != 12 {
 		t.Errorf("got %d messages in all pages, want 12", len(got))
+	}
+}
+
+func testNotify(t *testing.T, l log.Log) {
+	s, other := root(t), child(root(t), "other")
+	mine, below, theirs := l.Follow(only(s)), l.Follow(family(s)), l.Follow(only(other))
+	defer mine.Leave()
+	defer below.Leave()
+	defer theirs.Leave()
+	if err := l.Notify(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	stored := Append(t, l, other, message(1))
+	for name, tc := range map[string]struct {
+		follower *log.Follower
+		session  string
+		offset   uint64
+	}{
+		"the session's own": {mine, s.Session, 0}, "the family's": {below, s.Session, 0}, "another session's": {theirs, "other", stored.Offset},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var batch [1]*log.Message
+		if _, err := tc.follower.Next(ctx, batch[:]); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := batch[0]; got.Session != tc.session || got.Offset != tc.offset {
+			t.Errorf("%s: got %v, want session %s, offset %d", name, got, tc.session, tc.offset)
+		}
+	}
+	if m, err := l.Last(t.Context(), s); err != nil || m != nil {
+		t.Errorf("stored: got %v, %v", m, err)
 	}
 }
 

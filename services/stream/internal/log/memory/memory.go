@@ -90,6 +90,12 @@ func (l *Log) Append(_ context.Context, s log.Stream, expected uint64, m *log.Me
 	return stored.Offset, nil
 }
 
+// Notify implements log.Writer.
+func (l *Log) Notify(_ context.Context, s log.Stream) error {
+	l.feed.Deliver(s, &log.Message{Session: s.Session})
+	return nil
+}
+
 func size(m *log.Message) int64 { return int64(len(m.Body)) + messageOverhead }
 
 // retain removes messages beyond the limits from the front.
