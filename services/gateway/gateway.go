@@ -117,13 +117,13 @@ func (s *Service) dial() (err error) {
 func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 	p := s.parts()
 	methods := s.methods(keys, p)
-	prefix, connect, err := methods.Handler()
+	mounts, err := methods.Handlers()
 	if err != nil {
 		return fmt.Errorf("build the Connect service: %w", err)
 	}
 	server := &httpapi.Server{
 		Keys: keys, Origins: origins, Log: s.peers.Log, Now: s.peers.Now, Routes: slices.Concat(s.routes(p), s.flatRoutes(methods)),
-		Mounts: map[string]http.Handler{prefix: connect},
+		Mounts: mounts,
 	}
 	s.described = server.Routes
 	s.handler = httpapi.TimeWrites(retry.PerRequest(chat.ResumeBehindQuery(server.Handler())), s.config.WriteTimeout, s.peers.Now)
@@ -133,7 +133,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 // routes returns the routes that have handlers of their own.
 func (s *Service) routes(p *parts) []httpapi.Route {
 	return slices.Concat(s.chatRoutes(p), s.agentRoutes(p), s.streamRoutes(p), s.viewRoutes(p), p.stops.Routes(), p.answers.Routes(),
-		s.healthRoutes(), openapi.Routes(), page.Routes())
+		s.health().Routes(), openapi.Routes(), page.Routes())
 }
 
 // parts are shared by several handlers.
@@ -179,7 +179,7 @@ func (s *Service) limits(bytes int64, advice string) httpapi.Limits {
 func (s *Service) methods(keys *auth.Keys, p *parts) *api.Server {
 	return &api.Server{
 		Keys: keys, Runs: p.runs, Checkpoints: statev1.NewCheckpointServiceClient(s.state), Usage: statev1.NewUsageServiceClient(s.state), Sessions: p.sessions,
-		Follower: p.follower, Stops: p.stops, Answers: p.answers, Streams: s.streams,
+		Follower: p.follower, Stops: p.stops, Answers: p.answers, Streams: s.streams, Health: s.health(),
 		Policy: p.policy, NewID: s.peers.NewID, Log: s.peers.Log, MaxBytes: int(s.config.MaxBodyBytes),
 	}
 }
@@ -235,10 +235,8 @@ func (s *Service) viewRoutes(p *parts) []httpapi.Route {
 	return views.Routes()
 }
 
-// healthRoutes need no key.
-func (s *Service) healthRoutes() []httpapi.Route {
-	health := &httpapi.Health{Services: map[string]grpc.ClientConnInterface{"state": s.state, "stream": s.stream}}
-	return health.Routes()
+func (s *Service) health() *httpapi.Health {
+	return &httpapi.Health{Services: map[string]grpc.ClientConnInterface{"state": s.state, "stream": s.stream}}
 }
 
 // Handler returns the handler of all routes. Prefer Serve, which ends open streams at shutdown.

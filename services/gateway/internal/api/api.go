@@ -34,23 +34,27 @@ type Server struct {
 	Stops       *stop.Stops
 	Answers     *submit.Answers
 	Streams     *httpapi.Streams
+	Health      *httpapi.Health
 	Policy      retry.Policy
 	NewID       func() string
 	Log         *slog.Logger
 	MaxBytes    int // of one request
 }
 
-// Handler returns the handler and its path prefix. It refuses unknown callers and large bodies by
-// their headers, before it reads the body.
-func (s *Server) Handler() (prefix string, handler http.Handler, err error) {
+// Handlers returns the handlers by path prefix: the service, and the reflection and the health of
+// gRPC. Except for the health, they refuse unknown callers and large bodies by their headers, before
+// they read the body.
+func (s *Server) Handlers() (map[string]http.Handler, error) {
 	traces, err := otelconnect.NewInterceptor(otelconnect.WithTrustRemote(), otelconnect.WithoutMetrics(),
 		otelconnect.WithoutTraceEvents(), otelconnect.WithPropagator(propagation.TraceContext{}))
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	prefix, handler = agentv1connect.NewAgentServiceHandler(s,
+	prefix, service := agentv1connect.NewAgentServiceHandler(s,
 		connect.WithInterceptors(traces, deadlineInterceptor{}, rpc.ConnectInterceptor(s.Log)), connect.WithReadMaxBytes(s.MaxBytes))
-	return prefix, s.admit(handler), nil
+	handlers := map[string]http.Handler{prefix: s.admit(service)}
+	s.addDiscovery(handlers)
+	return handlers, nil
 }
 
 // ask calls the state service, and retries during a short outage. The request must be safe to

@@ -49,7 +49,7 @@ func (h *Health) Live(w http.ResponseWriter, _ *http.Request, _ string) error {
 
 // Ready is GET /readyz: the other services answer. 503 names those without an answer.
 func (h *Health) Ready(w http.ResponseWriter, r *http.Request, _ string) error {
-	missing := h.missing(r.Context())
+	missing := h.Missing(r.Context())
 	if len(missing) > 0 {
 		WriteJSON(w, http.StatusServiceUnavailable, health{NotReady: missing, Status: "unavailable"})
 		return nil
@@ -58,7 +58,8 @@ func (h *Health) Ready(w http.ResponseWriter, r *http.Request, _ string) error {
 	return nil
 }
 
-func (h *Health) missing(ctx context.Context) []string {
+// Missing returns the sorted names of the services that do not answer.
+func (h *Health) Missing(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
