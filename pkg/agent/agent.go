@@ -42,6 +42,9 @@ const DefaultMaxSteps = 50
 // DefaultMaxSubAgents limits the calls of sub-agents in one step if Agent.MaxSubAgents is 0.
 const DefaultMaxSubAgents = 16
 
+// MaxStateSchema is the largest Agent.StateSchema, in bytes.
+const MaxStateSchema = 64 << 10
+
 // NoMaxSteps as Agent.MaxSteps removes the limit: the run ends when its model, a tool, StopWhen or
 // RunTimeout ends it, or a client stops it.
 const NoMaxSteps = math.MaxInt
@@ -80,8 +83,11 @@ type Agent struct {
 	// A failed call fails the run.
 	Prompt func(state State) string
 	Tools  []Tool
-	// StateSchema is a JSON Schema for the custom state, of type object. The defaults of its
-	// properties complete the state of a new session. Nil checks nothing.
+	// StateSchema is a JSON Schema for the custom state, of type object and at most MaxStateSchema
+	// bytes. The defaults of its properties complete the state of a new session. A write that breaks
+	// the schema is refused with STATE_INVALID, whoever makes it. A write is not refused for what was
+	// wrong before it, for example for a required property that a new session does not have yet. Nil
+	// checks nothing.
 	StateSchema json.RawMessage
 	// OutputSchema is a JSON Schema for the output, of type object. A run then completes only with
 	// a valid output, from FinishTool or from a tool with FinishWith. If it is nil, the output is the

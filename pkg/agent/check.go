@@ -61,6 +61,9 @@ func (a Agent) Problems() []Problem {
 	a.checkChoices(&p)
 	if a.StateSchema != nil {
 		p.checkSchema("stateSchema", a.StateSchema)
+		if n := len(a.StateSchema); n > MaxStateSchema {
+			p.add("stateSchema", "it has %d bytes, %d are allowed", n, MaxStateSchema)
+		}
 	}
 	if a.OutputSchema != nil {
 		p.checkSchema("outputSchema", a.OutputSchema)

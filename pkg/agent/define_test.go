@@ -248,7 +248,7 @@ func TestTypedStateWritesOnlyWhatItChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := agent.NewDraft(state, 0)
+	d := agent.NewDraft(state, nil, 0)
 	call := &agent.Call{Host: draftHost{d}}
 	got, err := agent.GetState[cart](call)
 	if err != nil || got.Note != "x" || got.Total != "1.10" {

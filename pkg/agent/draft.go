@@ -22,6 +22,7 @@ const (
 // Draft is a custom state with the changes of one tool call or hook. Safe for concurrent use.
 type Draft struct {
 	maxBytes int
+	schema   *Schema       // nil if anything fits
 	updating chan struct{} // contains a token during an update
 	ended    chan struct{}
 
@@ -34,12 +35,13 @@ type Draft struct {
 
 // NewDraft returns a draft of a state from ParseState or Clone. The state must not be modified
 // afterwards. maxBytes bounds the changed keys and their JSON together; 0 means DefaultStateBytes.
-func NewDraft(state State, maxBytes int) *Draft {
+// schema may be nil.
+func NewDraft(state State, schema *Schema, maxBytes int) *Draft {
 	if maxBytes <= 0 {
 		maxBytes = DefaultStateBytes
 	}
 	return &Draft{
-		maxBytes: maxBytes, updating: make(chan struct{}, 1), ended: make(chan struct{}),
+		maxBytes: maxBytes, schema: schema, updating: make(chan struct{}, 1), ended: make(chan struct{}),
 		before: state, after: state,
 	}
 }
@@ -63,7 +65,8 @@ func (d *Draft) current() State {
 // drops the change.
 //
 // Faults: Invalid (STATE_INVALID) for values without JSON, for keys that are not 1 to 256 bytes of
-// UTF-8 without control characters, and for more than 1000 changed keys; TooLarge
+// UTF-8 without control characters, for more than 1000 changed keys, and for changes that break the
+// schema; TooLarge
 // (STATE_SIZE_EXCEEDED, with metadata changedKeys, limitBytes, sizeBytes); Conflict (CALL_ENDED)
 // after End.
 func (d *Draft) Update(change func(draft State) error) error {
@@ -90,12 +93,25 @@ func (d *Draft) Update(change func(draft State) error) error {
 	if err := checkOps(ops, d.maxBytes); err != nil {
 		return err
 	}
+	if err := d.checkSchema(after, ops); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.isEnded {
 		return errEnded()
 	}
 	d.after, d.ops = after, ops
+	return nil
+}
+
+func (d *Draft) checkSchema(after State, ops []Op) error {
+	if d.schema == nil || len(ops) == 0 {
+		return nil
+	}
+	if err := d.schema.CheckChange(marshal(d.before), marshal(after)); err != nil {
+		return fault.New(fault.Invalid, "STATE_INVALID", "the custom state does not fit the schema of the agent: %v", err)
+	}
 	return nil
 }
 

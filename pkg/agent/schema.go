@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/agent/internal/schema"
@@ -28,6 +29,21 @@ func CompileSchema(raw json.RawMessage) (*Schema, error) {
 // fit.
 func (s *Schema) Check(value json.RawMessage) error {
 	problems := s.compiled.Check(value)
+	if len(problems) == 0 {
+		return nil
+	}
+	return misfit(problems)
+}
+
+// CheckChange is Check for a change from one value to another. It returns nil if the only problems
+// of after are problems of before, too: a change is not refused for what it did not break.
+func (s *Schema) CheckChange(before, after json.RawMessage) error {
+	problems := s.compiled.Check(after)
+	if len(problems) == 0 {
+		return nil
+	}
+	known := s.compiled.Check(before)
+	problems = slices.DeleteFunc(problems, func(p schema.Problem) bool { return slices.Contains(known, p) })
 	if len(problems) == 0 {
 		return nil
 	}

@@ -168,7 +168,7 @@ func TestAStateIsAJSONObjectWithExactNumbers(t *testing.T) {
 
 func TestADraftDropsFailedChangesAndRejectsChangesAfterItsEnd(t *testing.T) {
 	t.Parallel()
-	d := agent.NewDraft(agent.State{"list": []any{json.Number("1")}}, 1000)
+	d := agent.NewDraft(agent.State{"list": []any{json.Number("1")}}, nil, 1000)
 	set := func(value any, err error) error {
 		return d.Update(func(s agent.State) error { s["x"] = value; return err })
 	}

@@ -42,7 +42,7 @@ func NewHost(state agent.State) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Host{Draft: agent.NewDraft(own, 0)}, nil
+	return &Host{Draft: agent.NewDraft(own, nil, 0)}, nil
 }
 
 // Emit records an event. An event that replaces an earlier one is recorded as well.

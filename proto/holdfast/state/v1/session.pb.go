@@ -538,7 +538,13 @@ type Agent struct {
 	AgentType   string                 `protobuf:"bytes,1,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
 	Description string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
 	// For requests without a policy.
-	OnBusy        BusyPolicy `protobuf:"varint,3,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.state.v1.BusyPolicy" json:"on_busy,omitempty"`
+	OnBusy BusyPolicy `protobuf:"varint,3,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.state.v1.BusyPolicy" json:"on_busy,omitempty"`
+	// The JSON Schema of the custom state; empty if anything fits. Its defaults complete the
+	// state of a new session. A write that breaks it is refused: STATE_INVALID. The writes of
+	// an executor are not checked again.
+	StateSchema string `protobuf:"bytes,4,opt,name=state_schema,json=stateSchema,proto3" json:"state_schema,omitempty"`
+	// An agent of another Holdfast. Its sessions keep their agent.
+	Remote        bool `protobuf:"varint,5,opt,name=remote,proto3" json:"remote,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -592,6 +598,20 @@ func (x *Agent) GetOnBusy() BusyPolicy {
 		return x.OnBusy
 	}
 	return BusyPolicy_BUSY_POLICY_UNSPECIFIED
+}
+
+func (x *Agent) GetStateSchema() string {
+	if x != nil {
+		return x.StateSchema
+	}
+	return ""
+}
+
+func (x *Agent) GetRemote() bool {
+	if x != nil {
+		return x.Remote
+	}
+	return false
 }
 
 type CreateSessionRequest struct {
@@ -2143,12 +2163,14 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\x06stands\x18\x06 \x01(\x05R\x06stands\"\x13\n" +
 	"\x11ListAgentsRequest\"F\n" +
 	"\x12ListAgentsResponse\x120\n" +
-	"\x06agents\x18\x01 \x03(\v2\x18.holdfast.state.v1.AgentR\x06agents\"\x80\x01\n" +
+	"\x06agents\x18\x01 \x03(\v2\x18.holdfast.state.v1.AgentR\x06agents\"\xbb\x01\n" +
 	"\x05Agent\x12\x1d\n" +
 	"\n" +
 	"agent_type\x18\x01 \x01(\tR\tagentType\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x126\n" +
-	"\aon_busy\x18\x03 \x01(\x0e2\x1d.holdfast.state.v1.BusyPolicyR\x06onBusy\"\xcd\x03\n" +
+	"\aon_busy\x18\x03 \x01(\x0e2\x1d.holdfast.state.v1.BusyPolicyR\x06onBusy\x12!\n" +
+	"\fstate_schema\x18\x04 \x01(\tR\vstateSchema\x12\x16\n" +
+	"\x06remote\x18\x05 \x01(\bR\x06remote\"\xcd\x03\n" +
 	"\x14CreateSessionRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +

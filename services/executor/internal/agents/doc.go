@@ -19,7 +19,7 @@
 //	    systemPrompt: You are helpful.           # or {file: prompt.md}
 //	    prompt: "You help {{state.name}}."       # instead: see below; or {file: …}
 //	    tools: […]
-//	    stateSchema: {type: object, …}           # JSON Schema, or {file: state.json}
+//	    stateSchema: {type: object, …}           # JSON Schema, or {file: state.json}; every write must fit
 //	    outputSchema: {type: object, …}          # the same
 //	    completion: tool                         # or native
 //	    strictOutput: true

@@ -30,6 +30,13 @@ type Type struct {
 	Name        string
 	Description string
 	OnBusy      agent.BusyPolicy
+	StateSchema string // empty for none, and for the agents of a factory
+	Remote      bool
+}
+
+// TypeOf describes a definition.
+func TypeOf(a agent.Agent) Type {
+	return Type{Name: a.Name, Description: a.Description, OnBusy: a.OnBusy, StateSchema: string(a.StateSchema), Remote: a.Remote != nil}
 }
 
 // For identifies the run of an agent.
@@ -58,7 +65,7 @@ type Static []Agent
 func (s Static) Types() []Type {
 	types := make([]Type, 0, len(s))
 	for _, a := range s {
-		types = append(types, Type{Name: a.Name, Description: a.Description, OnBusy: a.OnBusy})
+		types = append(types, TypeOf(a.Agent))
 	}
 	slices.SortFunc(types, func(a, b Type) int { return strings.Compare(a.Name, b.Name) })
 	return types

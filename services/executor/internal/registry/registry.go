@@ -305,8 +305,8 @@ func (r *Registry) change(edit func()) {
 // types returns the types to announce, by name. The caller holds mu.
 func (r *Registry) types() []catalog.Type {
 	types := make([]catalog.Type, 0, len(r.entries))
-	for name, e := range r.entries {
-		types = append(types, catalog.Type{Name: name, Description: e.definition.Description, OnBusy: e.definition.OnBusy})
+	for _, e := range r.entries {
+		types = append(types, catalog.TypeOf(e.definition))
 	}
 	slices.SortFunc(types, func(a, b catalog.Type) int { return strings.Compare(a.Name, b.Name) })
 	return types

@@ -54,10 +54,10 @@ type Host struct {
 	over   bool
 }
 
-// NewHost begins with the custom state at the start of the step; the state must not change any more. stateBytes
-// is as in Scope. A nil emit drops events.
-func NewHost(state agent.State, stateBytes int, emit Emit) *Host {
-	return &Host{Draft: agent.NewDraft(state, stateBytes), emit: emit, cut: map[int]context.CancelFunc{}}
+// NewHost begins with the custom state at the start of the step; the state must not change any more. schema and
+// stateBytes are as in Scope. A nil emit drops events.
+func NewHost(state agent.State, schema *agent.Schema, stateBytes int, emit Emit) *Host {
+	return &Host{Draft: agent.NewDraft(state, schema, stateBytes), emit: emit, cut: map[int]context.CancelFunc{}}
 }
 
 // Emit sends an event to readers. Invalid (EVENT_INVALID) for an invalid name, id or data, TooLarge

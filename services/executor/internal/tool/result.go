@@ -4,14 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
-
-// maxSchemas is the size of the cache of compiled output schemas.
-const maxSchemas = 1024
 
 // result converts the value returned by a tool.
 func (r *Runner) result(t agent.Tool, call *agent.Call, value any, maxBytes int) agent.ToolResult {
@@ -25,7 +21,7 @@ func (r *Runner) result(t agent.Tool, call *agent.Call, value any, maxBytes int)
 		return result
 	}
 	if len(t.OutputSchema) > 0 {
-		schema, err := r.schemas.get(t.OutputSchema)
+		schema, err := r.schemas.Compile(t.OutputSchema)
 		if err == nil {
 			err = schema.Check(data)
 		}
@@ -50,27 +46,4 @@ func marshal(value any) (json.RawMessage, error) {
 		data = bytes.ToValidUTF8(data, []byte("\uFFFD"))
 	}
 	return data, nil
-}
-
-// schemas caches compiled schemas. A full cache is cleared.
-type schemas struct {
-	mu       sync.Mutex
-	compiled map[string]*agent.Schema
-}
-
-func (s *schemas) get(raw json.RawMessage) (*agent.Schema, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if schema, ok := s.compiled[string(raw)]; ok {
-		return schema, nil
-	}
-	schema, err := agent.CompileSchema(raw)
-	if err != nil {
-		return nil, err
-	}
-	if s.compiled == nil || len(s.compiled) >= maxSchemas {
-		s.compiled = map[string]*agent.Schema{}
-	}
-	s.compiled[string(raw)] = schema
-	return schema, nil
 }

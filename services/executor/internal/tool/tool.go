@@ -3,6 +3,7 @@ package tool
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -38,13 +39,27 @@ type Runner struct {
 	calls     taskgroup.Group // including abandoned ones
 	mu        sync.Mutex
 	abandoned map[string]int // by tool
-	schemas   schemas
+	schemas   agent.SchemaCache
+}
+
+// StateSchema compiles the schema of an agent's custom state. It is nil for nil.
+func (r *Runner) StateSchema(raw json.RawMessage) *agent.Schema {
+	if raw == nil {
+		return nil
+	}
+	schema, err := r.schemas.Compile(raw)
+	if err != nil { // the catalog has no such agent
+		return nil
+	}
+	return schema
 }
 
 // Scope is the input of a call.
 type Scope struct {
 	// State is the custom state at the start of the step. It must not change any more.
 	State agent.State
+	// StateSchema refuses changes of the state that break it. Nil refuses none.
+	StateSchema *agent.Schema
 	// ResultBytes limits the result as JSON; 0 means one mebibyte.
 	ResultBytes int
 	// StateBytes limits the call's state changes as JSON; 0 means agent.DefaultStateBytes.
@@ -100,7 +115,7 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 	inner, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
-	host := NewHost(scope.State, scope.StateBytes, scope.Emit)
+	host := NewHost(scope.State, scope.StateSchema, scope.StateBytes, scope.Emit)
 	scope.ResultBytes = cmp.Or(scope.ResultBytes, defaultResultBytes)
 	one := *call
 	one.Tool, one.Host = t.Name, host

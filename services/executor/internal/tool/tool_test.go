@@ -219,7 +219,7 @@ func TestWhatASuccessfulCallChangesComesWithItsOutcome(t *testing.T) {
 func TestAnEventSaysItsIDAndWhetherItIsTransient(t *testing.T) {
 	t.Parallel()
 	var got []tool.Event
-	h := tool.NewHost(nil, 0, func(_ context.Context, e tool.Event) error { got = append(got, e); return nil })
+	h := tool.NewHost(nil, nil, 0, func(_ context.Context, e tool.Event) error { got = append(got, e); return nil })
 	longest := strings.Repeat("i", 256)
 	if err := errors.Join(
 		h.Emit(t.Context(), "plain", 1),
@@ -287,7 +287,7 @@ func TestAnEventThatIsBeingToldIsCutWithTheCall(t *testing.T) {
 
 func TestAHostTakesNoMoreThanCanBeKept(t *testing.T) {
 	t.Parallel()
-	h := tool.NewHost(nil, 100, nil)
+	h := tool.NewHost(nil, nil, 100, nil)
 	set := func(key string, value any) error {
 		return h.Update(func(s agent.State) error { s[key] = value; return nil })
 	}

@@ -119,7 +119,9 @@ var policies = map[agent.BusyPolicy]statev1.BusyPolicy{
 func (w *Worker) announcement(reopen func()) *statev1.ClaimRunsRequest {
 	r := &statev1.ClaimRunsRequest{ExecutorId: w.peers.ExecutorID, HeldRunIds: w.LiveRunIDs()}
 	for _, t := range w.peers.Agents.Types() {
-		r.Agents = append(r.Agents, &statev1.Agent{AgentType: t.Name, Description: t.Description, OnBusy: policies[t.OnBusy]})
+		r.Agents = append(r.Agents, &statev1.Agent{
+			AgentType: t.Name, Description: t.Description, OnBusy: policies[t.OnBusy], StateSchema: t.StateSchema, Remote: t.Remote,
+		})
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

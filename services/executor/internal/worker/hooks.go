@@ -15,16 +15,17 @@ import (
 // hookRunner calls the hooks of an agent. A failing hook changes nothing, except BeforeRun. One goroutine uses
 // it; many may use call at once.
 type hookRunner struct {
-	claimed    claimedRun
-	hooks      agent.Hooks
-	sandbox    *sandbox
-	timeout    time.Duration // of one call
-	stateBytes int           // of state writes in one call
-	now        func() time.Time
-	log        *slog.Logger
-	emitter    func(step int32) tool.Emit // shows readers the events of a hook in a step
-	state      *stateWrites               // of hooks outside of tool calls
-	usage      *account                   // of hooks outside of tool calls
+	claimed     claimedRun
+	hooks       agent.Hooks
+	sandbox     *sandbox
+	timeout     time.Duration // of one call
+	stateSchema *agent.Schema // nil if any state fits
+	stateBytes  int           // of state writes in one call
+	now         func() time.Time
+	log         *slog.Logger
+	emitter     func(step int32) tool.Emit // shows readers the events of a hook in a step
+	state       *stateWrites               // of hooks outside of tool calls
+	usage       *account                   // of hooks outside of tool calls
 
 	messaged idSet          // OnMessage's messages and calls of the step
 	running  sync.WaitGroup // AfterRun
@@ -41,7 +42,7 @@ type hookEffects struct {
 func (h *hookRunner) call(ctx context.Context, name string, step int, state agent.State, emit tool.Emit,
 	f func(ctx context.Context, c *agent.HookCall) error,
 ) (hookEffects, error) {
-	host := tool.NewHost(state, h.stateBytes, emit)
+	host := tool.NewHost(state, h.stateSchema, h.stateBytes, emit)
 	c := h.claimed.hookCall(step, host)
 	_, err := callFunction(ctx, h.sandbox, h.claimed.codeName(name), h.timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, f(ctx, c)

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -412,6 +413,7 @@ func (p *system) verifyReaders(sessionID string) {
 func (p *system) verifyState() {
 	p.t.Helper()
 	seen := map[string]any{}
+	must(p.t, json.Unmarshal([]byte(cmp.Or(p.begun["s"], "{}")), &seen))
 	for _, r := range p.records("s") {
 		var patch []struct {
 			Op, Path string

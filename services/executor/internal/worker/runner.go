@@ -94,7 +94,7 @@ func (r *runner) useAgent(a catalog.Agent) {
 	}
 	r.hooks = &hookRunner{
 		claimed: r.claimed, hooks: a.Hooks, sandbox: r.sandbox, timeout: r.config.HookTimeout, stateBytes: r.config.MaxStateBytes,
-		now: r.peers.Now, log: r.log, emitter: r.view.emitter, state: r.writes, usage: r.usage,
+		stateSchema: r.runTool.StateSchema(a.StateSchema), now: r.peers.Now, log: r.log, emitter: r.view.emitter, state: r.writes, usage: r.usage,
 	}
 	r.tools = &toolCaller{
 		claimed: r.claimed, tools: r.runTool, hooks: r.hooks, recorder: r.recorder, view: r.view, tracer: r.peers.Tracer,

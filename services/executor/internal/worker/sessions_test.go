@@ -34,6 +34,11 @@ func (p *system) post(r *statev1.StartRunRequest) string {
 	r.Tenant, r.Traceparent = tenant, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	answer, err := statev1.NewRunServiceClient(p.stateAPI).StartRun(p.context(), r)
 	must(p.t, err)
+	if answer.GetSessionCreated() {
+		p.mu.Lock()
+		p.begun[r.GetSessionId()] = answer.GetSession().GetCustomState()
+		p.mu.Unlock()
+	}
 	return answer.GetRun().GetRunId()
 }
 

@@ -54,7 +54,8 @@ type system struct {
 	logs     logs
 
 	mu        sync.Mutex
-	known     map[string]bool // announced agent types
+	known     map[string]bool   // announced agent types
+	begun     map[string]string // first custom states, by session
 	executors int
 	replace   bool                       // the first executor has died and has no successor
 	runs      map[string]int             // executions of tools, by call id
@@ -65,7 +66,7 @@ func newSystem(t testing.TB, agents ...catalog.Agent) *system {
 	t.Helper()
 	p := &system{
 		t: t, network: rpc.NewProcess(), agents: map[string]catalog.Agent{}, tracer: noop.NewTracerProvider().Tracer(""),
-		known: map[string]bool{}, runs: map[string]int{}, keys: map[string]map[string]bool{},
+		known: map[string]bool{}, begun: map[string]string{}, runs: map[string]int{}, keys: map[string]map[string]bool{},
 		config: worker.Config{
 			Slots: 4, HeartbeatInterval: 500 * time.Millisecond, HeldInterval: 15 * time.Second, CallTimeout: 5 * time.Second,
 			ModelTimeout: 10 * time.Minute, ToolTimeout: time.Minute, ParallelCalls: 8, MaxResultBytes: 1 << 20,

@@ -182,7 +182,7 @@ func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) out
 	begin := t.now()
 	ran := t.tools.Execute(ctx, *c.Tool, t.claimed.toolCall(e.Step, c), tool.Scope{
 		State: hooks.state, ResultBytes: min(t.resultBytes, maxStepResults/len(e.Calls)),
-		StateBytes: t.stateBytes, Emit: t.view.emitter(int32(e.Step)),
+		StateSchema: t.hooks.stateSchema, StateBytes: t.stateBytes, Emit: t.view.emitter(int32(e.Step)),
 	})
 	o := outcome{Ended: loop.Ended{Result: ran.Result, Stopped: ran.Cut, Begun: ran.Begun}}
 	if ran.Awaits != nil {

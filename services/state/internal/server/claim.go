@@ -1,11 +1,14 @@
 package server
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
@@ -87,7 +90,24 @@ func executorIn(r *statev1.ClaimRunsRequest) (scheduler.Executor, error) {
 		if checkBusy(a.GetOnBusy()) != nil {
 			return invalid("on_busy of agent %q is %s, which is not a policy", a.GetAgentType(), a.GetOnBusy())
 		}
-		executor.Agents = append(executor.Agents, session.Agent{Type: a.GetAgentType(), Description: a.GetDescription(), OnBusy: busyIn[a.GetOnBusy()]})
+		if err := checkStateSchema(a.GetStateSchema()); err != nil {
+			return invalid("state_schema of agent %q: %v", a.GetAgentType(), err)
+		}
+		executor.Agents = append(executor.Agents, session.Agent{
+			Type: a.GetAgentType(), Description: a.GetDescription(), OnBusy: busyIn[a.GetOnBusy()], StateSchema: a.GetStateSchema(), Remote: a.GetRemote(),
+		})
 	}
 	return executor, checkHeld(executor.Held)
+}
+
+// checkStateSchema accepts an empty schema.
+func checkStateSchema(schema string) error {
+	switch n := len(schema); {
+	case n == 0:
+		return nil
+	case n > agent.MaxStateSchema:
+		return fmt.Errorf("it has %d bytes, %d are allowed", n, agent.MaxStateSchema)
+	}
+	_, err := agent.CompileSchema(json.RawMessage(schema))
+	return err
 }

@@ -19,7 +19,7 @@ func (s *sessionService) SaveState(ctx context.Context, r *statev1.SaveStateRequ
 		return nil, err
 	}
 	command := session.SaveState{
-		Key: key, State: r.GetCustomState(), ExpectedVersion: r.GetExpectedVersion(), Limits: s.limits.sessionLimits(), Now: s.clock.millis(),
+		Key: key, State: r.GetCustomState(), ExpectedVersion: r.GetExpectedVersion(), Limits: s.limits.sessionLimits(), Schemas: s.runner.schemas, Now: s.clock.millis(),
 	}
 	version, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Decide)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *sessionService) MergeState(ctx context.Context, r *statev1.MergeStateRe
 		return nil, err
 	}
 	command := session.MergeState{
-		Key: key, Ops: ops, ExpectedVersion: r.GetExpectedVersion(), Limits: s.limits.sessionLimits(), Now: s.clock.millis(),
+		Key: key, Ops: ops, ExpectedVersion: r.GetExpectedVersion(), Limits: s.limits.sessionLimits(), Schemas: s.runner.schemas, Now: s.clock.millis(),
 	}
 	merged, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Decide)
 	if err != nil {

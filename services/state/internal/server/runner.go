@@ -19,6 +19,7 @@ type runner struct {
 	ids       ids
 	maxFamily int // sessions of one write
 	maxUnread int // bytes of unread answers of a session
+	schemas   session.SchemaFuncs
 }
 
 // update runs a command on one session without consequences for its family: the session's

@@ -34,7 +34,7 @@ type Server struct {
 // New returns a server on the store. It starts nothing.
 func New(c Config, s store.Store, now func() time.Time, newID func() string, log *slog.Logger) *Server {
 	suspects, clock, ids := sweep.NewSuspects(), clock(now), ids(newID)
-	r := &runner{store: s, clock: clock, ids: ids, maxFamily: c.Limits.Family, maxUnread: c.Limits.StepBytes}
+	r := &runner{store: s, clock: clock, ids: ids, maxFamily: c.Limits.Family, maxUnread: c.Limits.StepBytes, schemas: newSchemas()}
 	r.scheduler = scheduler.New(c.Scheduler, scheduler.Peers{Store: s, Signals: s.Signals, Commands: r, Suspects: suspects, Now: now, Log: log})
 	return &Server{
 		scheduler:   r.scheduler,

@@ -56,7 +56,7 @@ func (s *sessionService) newCreate(r *statev1.CreateSessionRequest) (session.Cre
 		Key: session.Key{Tenant: r.GetTenant(), SessionID: r.GetSessionId()}, AgentType: r.GetAgentType(),
 		ParentID: r.GetParent().GetSessionId(), Child: newChildIn(r.GetParent()),
 		UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(), Tags: r.GetTags(), Metadata: r.GetMetadata(),
-		State: r.GetCustomState(), ExpiresAt: session.Millis(max(r.GetExpiresAt(), 0)), MaxTree: s.limits.Tree, Now: s.clock.millis(),
+		State: r.GetCustomState(), ExpiresAt: session.Millis(max(r.GetExpiresAt(), 0)), MaxTree: s.limits.Tree, Schemas: s.runner.schemas, Now: s.clock.millis(),
 	}
 	if command.SessionID == "" {
 		command.SessionID = s.ids.session()
@@ -228,7 +228,7 @@ func (s *sessionService) ListAgents(ctx context.Context, _ *statev1.ListAgentsRe
 	}
 	answer := &statev1.ListAgentsResponse{}
 	for _, a := range agents {
-		answer.Agents = append(answer.Agents, &statev1.Agent{AgentType: a.Type, Description: a.Description, OnBusy: busyOut[a.OnBusy]})
+		answer.Agents = append(answer.Agents, &statev1.Agent{AgentType: a.Type, Description: a.Description, OnBusy: busyOut[a.OnBusy], StateSchema: a.StateSchema, Remote: a.Remote})
 	}
 	return answer, nil
 }

@@ -71,7 +71,7 @@ func (s *runService) newPost(r *statev1.StartRunRequest) (session.RunRequest, er
 	post := session.RunRequest{
 		Key: session.Key{Tenant: r.GetTenant(), SessionID: s.sessionID(r)}, AgentType: r.GetAgentType(),
 		RequestKey: r.GetRequestKey(), RunID: s.ids.run(), MessageID: s.ids.message(), Now: s.clock.millis(),
-		LastSeenRunID: r.GetSeenRunId(), OnBusy: busyIn[r.GetOnBusy()], DefaultOnBusy: busyIn[r.GetDefaultOnBusy()], Limits: s.limits.sessionLimits(), Bodies: bodies,
+		LastSeenRunID: r.GetSeenRunId(), OnBusy: busyIn[r.GetOnBusy()], DefaultOnBusy: busyIn[r.GetDefaultOnBusy()], Limits: s.limits.sessionLimits(), Schemas: s.runner.schemas, Bodies: bodies,
 	}
 	post.Traceparent, post.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
 	if timeout := r.GetTimeoutMs(); timeout > 0 {

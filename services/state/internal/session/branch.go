@@ -59,7 +59,7 @@ type BranchAndStart struct {
 
 // Targets lists the sessions for Decide, in the order of its views.
 func (c BranchAndStart) Targets() []Target {
-	source := Target{c.From, Need{CheckpointID: c.CheckpointID, MessageIDs: messageIDs(c.allMessages(c.Messages))}}
+	source := Target{c.From, Need{CheckpointID: c.CheckpointID, MessageIDs: messageIDs(c.allMessages(c.Messages)), OwnAgent: len(c.Ops) > 0}}
 	return []Target{{c.Key, Need{RequestKey: c.RequestKey}}, source}
 }
 
@@ -77,7 +77,7 @@ func (c BranchAndStart) Decide(views ...*View) (*Change, Started, error) {
 	if err := source.checkMessageIDs(c.allMessages(c.Messages), change.Session.MessageCount); err != nil {
 		return nil, Started{}, err
 	}
-	if err := c.resumeRun(change, c.Addition); err != nil {
+	if err := c.resumeRun(change, source.OwnAgent, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
 	return change, change.started(), nil

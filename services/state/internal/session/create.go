@@ -5,7 +5,7 @@ import "github.com/holdfast-run/holdfast/pkg/fault"
 // Create creates a session without a run. It is paused until a run begins.
 // Family.Propagate records a child in its parent.
 //
-// Faults: Conflict (SESSION_EXISTS), NotFound (AGENT_NOT_FOUND). For a child also NotFound
+// Faults: Conflict (SESSION_EXISTS), NotFound (AGENT_NOT_FOUND), Invalid (STATE_INVALID). For a child also NotFound
 // (SESSION_NOT_FOUND) for the parent, Conflict (PARENT_ENDED, LOCATION_FIXED), and an
 // IncompleteViewError to see the parent.
 type Create struct {
@@ -19,6 +19,7 @@ type Create struct {
 	Metadata       map[string]string
 	State          string // a JSON object
 	MaxTree        int    // for a child: see Limits.Tree
+	Schemas        SchemaFuncs
 	ExpiresAt      Millis // 0 for never
 	Now            Millis
 }
@@ -31,7 +32,7 @@ func (c Create) Decide(views ...*View) (*Change, Session, error) {
 	if views[0].Session != nil {
 		return nil, Session{}, sessionExists(c.SessionID)
 	}
-	if !views[0].AgentKnown {
+	if views[0].Agent == nil {
 		return nil, Session{}, agentNotFound(c.AgentType)
 	}
 	change, err := c.newSession(views)
@@ -43,9 +44,13 @@ func (c Create) Decide(views ...*View) (*Change, Session, error) {
 
 // newSession returns the change that creates the session.
 func (c Create) newSession(views []*View) (*Change, error) {
+	state, err := c.Schemas.fill(views[0].Agent, c.State)
+	if err != nil {
+		return nil, err
+	}
 	s := Session{
 		Key: c.Key, AgentType: c.AgentType, ParentID: c.ParentID, RootID: c.SessionID, Status: Paused,
-		Version: 1, State: c.State, StateVersion: 1, StateBase: 1,
+		Version: 1, State: state, StateVersion: 1, StateBase: 1,
 		UserID: c.UserID, OrganizationID: c.OrganizationID, Tags: c.Tags, Metadata: c.Metadata,
 		CreatedAt: c.Now, UpdatedAt: c.Now, ExpiresAt: c.ExpiresAt,
 	}

@@ -10,7 +10,7 @@ import (
 func TestACreatedSessionIsPausedAndHasNoRun(t *testing.T) {
 	t.Parallel()
 	c := Create{Key: sessionKey, AgentType: "a", UserID: "u", OrganizationID: "o", Tags: []string{"x"}, State: `{"a":1}`, ExpiresAt: 90, Now: 50}
-	change, s, err := c.Decide(&View{AgentKnown: true})
+	change, s, err := c.Decide(&View{Agent: &Agent{}})
 	must(t, err)
 	if s.Status != Paused || s.Turn != 0 || s.Version != 1 || s.CurrentRunID != "" || s.RootID != "s" || s.OrganizationID != "o" || s.ExpiresAt != 90 || s.CreatedAt != 50 {
 		t.Errorf("got %+v", s)
@@ -52,12 +52,12 @@ func TestANewChildIsRecordedInItsParentInTheSameWrite(t *testing.T) {
 func TestANewChildNeedsItsParent(t *testing.T) {
 	t.Parallel()
 	for name, parent := range map[string]string{"a parent that is gone": "s", "itself": "k"} {
-		_, _, err := Create{Key: Key{"t", "k"}, AgentType: "a", ParentID: parent}.Decide(&View{AgentKnown: true}, &View{})
+		_, _, err := Create{Key: Key{"t", "k"}, AgentType: "a", ParentID: parent}.Decide(&View{Agent: &Agent{}}, &View{})
 		if f := refused(t, err, fault.NotFound, "SESSION_NOT_FOUND"); f.Detail == "" {
 			t.Errorf("%s: no detail", name)
 		}
 	}
-	_, _, err := Send{RunRequest: RunRequest{Key: Key{"t", "k"}, AgentType: "a"}, NewSession: Create{ParentID: "s"}}.Decide(&View{AgentKnown: true}, &View{})
+	_, _, err := Send{RunRequest: RunRequest{Key: Key{"t", "k"}, AgentType: "a"}, NewSession: Create{ParentID: "s"}}.Decide(&View{Agent: &Agent{}}, &View{})
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 }
 
@@ -66,11 +66,11 @@ func TestTheParentIsFoundAmongOtherViews(t *testing.T) {
 	parent, stranger := runningView(), runningView()
 	parent.Session.RootID, stranger.Session.SessionID = "root", "stranger"
 	c := Create{Key: Key{"t", "k"}, AgentType: "a", ParentID: "s"}
-	_, got, err := c.Decide(&View{AgentKnown: true}, stranger, parent)
+	_, got, err := c.Decide(&View{Agent: &Agent{}}, stranger, parent)
 	if err != nil || got.RootID != "root" {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	_, _, err = c.Decide(&View{AgentKnown: true}, stranger)
+	_, _, err = c.Decide(&View{Agent: &Agent{}}, stranger)
 	if wider, ok := errors.AsType[*IncompleteViewError](err); !ok || wider.Targets[0].Key != sessionKey {
 		t.Errorf("got %v", err)
 	}

@@ -12,9 +12,9 @@ func TestTheIDOfARemoteChildCannotBeCreatedLocally(t *testing.T) {
 	parent := runningView().withChild("far", Active)
 	parent.Children[0].Location = Remote
 	create := Create{Key: Key{"t", "far"}, AgentType: "a", ParentID: "s", State: "{}"}
-	_, _, err := create.Decide(&View{AgentKnown: true}, parent)
+	_, _, err := create.Decide(&View{Agent: &Agent{}}, parent)
 	refused(t, err, fault.Conflict, "LOCATION_FIXED")
-	_, _, err = Send{RunRequest: RunRequest{Key: create.Key, AgentType: "a", RunID: "r1"}, NewSession: Create{ParentID: "s", State: "{}"}}.Decide(&View{AgentKnown: true}, parent)
+	_, _, err = Send{RunRequest: RunRequest{Key: create.Key, AgentType: "a", RunID: "r1"}, NewSession: Create{ParentID: "s", State: "{}"}}.Decide(&View{Agent: &Agent{}}, parent)
 	refused(t, err, fault.Conflict, "LOCATION_FIXED")
 }
 
@@ -25,13 +25,13 @@ func TestNothingBeginsBelowASessionThatHasFailed(t *testing.T) {
 	for status, reason := range map[Status]string{Failed: "PARENT_ENDED", Completed: "", Active: "", Interrupted: "", Paused: ""} {
 		parent := runningView().withChild("k", Completed)
 		parent.Session.Status = status
-		for name, v := range map[string]*View{"new": {AgentKnown: true}, "known": known} {
+		for name, v := range map[string]*View{"new": {Agent: &Agent{}}, "known": known} {
 			_, _, err := Send{RunRequest: RunRequest{Key: Key{"t", "k"}, AgentType: "a", RunID: "r1"}, NewSession: Create{ParentID: "s", State: "{}"}}.Decide(v, parent)
 			if fault.ReasonOf(err) != reason || (err != nil) != (reason != "") {
 				t.Errorf("start of a %s one below a %s one: got %v", name, status, err)
 			}
 		}
-		_, _, err := Create{Key: Key{"t", "new"}, AgentType: "a", ParentID: "s", State: "{}"}.Decide(&View{AgentKnown: true}, parent)
+		_, _, err := Create{Key: Key{"t", "new"}, AgentType: "a", ParentID: "s", State: "{}"}.Decide(&View{Agent: &Agent{}}, parent)
 		if fault.ReasonOf(err) != reason {
 			t.Errorf("making one below a %s one: got %v", status, err)
 		}

@@ -9,7 +9,7 @@ import (
 func startedSession(t *testing.T) (HandOver, *View, *Change) {
 	t.Helper()
 	start := Send{RunRequest: RunRequest{Key: sessionKey, AgentType: "a", RunID: "r", Now: 5, Messages: []Message{{ID: "m1", RunID: "r", Body: []byte("one")}, {ID: "m2", RunID: "r", Body: []byte("two")}}}, NewSession: Create{State: `{"n":1}`}}
-	v := &View{AgentKnown: true, ExecutorRegistered: true}
+	v := &View{Agent: &Agent{}, ExecutorRegistered: true}
 	change, _, err := start.Decide(v)
 	must(t, err)
 	return HandOver{Claim: Claim{ExecutorID: "e", Now: 7}, Tail: Tail{MaxMessages: 10, MaxBytes: 100}, MaxBytes: 100}, v, change

@@ -112,7 +112,7 @@ func (f *family) run(t *testing.T, sessionID string, decide func(views ...*View)
 			if v := f.views[target.SessionID]; v != nil {
 				views = append(views, v)
 			} else {
-				views = append(views, &View{AgentKnown: true})
+				views = append(views, &View{Agent: &Agent{}})
 			}
 		}
 		own, err := decide(views...)

@@ -57,7 +57,7 @@ func (n Need) union(m Need) Need {
 	n.LiveBelow = max(n.LiveBelow, m.LiveBelow)
 	n.State = n.State || m.State
 	n.Waiting = n.Waiting || m.Waiting
-	n.OnBusy = n.OnBusy || m.OnBusy
+	n.OwnAgent = n.OwnAgent || m.OwnAgent
 	n.Undo = n.Undo || m.Undo
 	n.FailedStep = n.FailedStep || m.FailedStep
 	n.RewindToMessage = cmp.Or(m.RewindToMessage, n.RewindToMessage)

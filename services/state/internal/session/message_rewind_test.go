@@ -180,7 +180,7 @@ func TestABusySessionCannotBeRewoundToAMessage(t *testing.T) {
 	if s := change.Session; s.Status != Active || s.Suspension != nil || s.ExpiresAt != 0 || !slices.Equal(change.DropCalls, nil) || change.Rewind.CallsFrom != 3 {
 		t.Errorf("got %+v", change)
 	}
-	_, _, err = c.Decide(&View{AgentKnown: true})
+	_, _, err = c.Decide(&View{Agent: &Agent{}})
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 }
 

@@ -7,7 +7,8 @@ import (
 // Resume continues a stopped session, from its end or from a checkpoint.
 //
 // Faults: as for RunRequest, and Conflict (SESSION_SUSPENDED, SESSION_COMPLETED,
-// RUN_CANCELLED), NotFound (CHECKPOINT_NOT_FOUND), TooLarge (STATE_SIZE_EXCEEDED).
+// RUN_CANCELLED), NotFound (CHECKPOINT_NOT_FOUND), TooLarge (STATE_SIZE_EXCEEDED),
+// Invalid (STATE_INVALID).
 type Resume struct {
 	RunRequest
 	CheckpointID string // to rewind to first; empty for none
@@ -19,7 +20,7 @@ func (c Resume) Need() Need {
 	need := c.need()
 	need.MessageIDs = messageIDs(c.allMessages(c.Messages))
 	need.CheckpointID, need.Children = c.CheckpointID, c.CheckpointID != ""
-	need.Calls, need.Current = true, true
+	need.Calls, need.Current, need.OwnAgent = true, true, len(c.Ops) > 0
 	return need
 }
 
@@ -45,7 +46,7 @@ func (c Resume) Decide(v *View) (*Change, Started, error) {
 		c.takeAnswers(change, v)
 		change.abandonOpenCalls(v, c.Abandon, c.Now)
 	}
-	if err := c.resumeRun(change, c.Addition); err != nil {
+	if err := c.resumeRun(change, v.OwnAgent, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
 	if c.continuesMessage(v) {

@@ -8,7 +8,7 @@ package session
 // its calls all have results. So is the last allowed step.
 //
 // Faults: as for RunRequest, and Conflict (SESSION_CHANGED) for a session that has not
-// failed, Conflict (RUN_CANCELLED), TooLarge (STATE_SIZE_EXCEEDED).
+// failed, Conflict (RUN_CANCELLED), TooLarge (STATE_SIZE_EXCEEDED), Invalid (STATE_INVALID).
 type Retry struct {
 	RunRequest
 	Addition
@@ -19,6 +19,7 @@ func (c Retry) Need() Need {
 	need := c.need()
 	need.MessageIDs = messageIDs(c.allMessages(c.Messages))
 	need.Calls, need.Current, need.Children, need.FailedStep, need.Undo = true, true, true, true, true
+	need.OwnAgent = len(c.Ops) > 0
 	return need
 }
 
@@ -47,7 +48,7 @@ func (c Retry) Decide(v *View) (*Change, Started, error) {
 	if err := v.checkMessageIDs(c.allMessages(c.Messages), remaining); err != nil {
 		return nil, Started{}, err
 	}
-	if err := c.resumeRun(change, c.Addition); err != nil {
+	if err := c.resumeRun(change, v.OwnAgent, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
 	return change, change.started(), nil
@@ -104,7 +105,7 @@ func (c Retry) restart(v *View) (*Change, Started, error) {
 		}
 		change.Messages[i] = adopted
 	}
-	if err := c.resumeRun(change, c.Addition); err != nil {
+	if err := c.resumeRun(change, v.OwnAgent, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
 	start := min(failed.StartMessageCount, v.Session.MessageCount)

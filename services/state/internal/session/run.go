@@ -86,9 +86,6 @@ const (
 	BusyRollback  BusyPolicy = "rollback"  // wait, interrupt the live run, and undo it when it has ended
 )
 
-// BusyNone is View.OnBusy of an agent without a policy. It is never stored.
-const BusyNone BusyPolicy = "none"
-
 // Stop is a request to end a run early. It stays with the run.
 type Stop struct {
 	Kind   StopKind `json:"kind"`

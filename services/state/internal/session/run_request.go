@@ -32,6 +32,7 @@ type RunRequest struct {
 	DefaultOnBusy BusyPolicy        // if the agent has no policy either; empty for BusyReject
 	DeadlineAt    Millis            // of the run; 0 for none
 	Limits        Limits
+	Schemas       SchemaFuncs
 	Now           Millis
 
 	Bodies BodyFuncs
@@ -169,12 +170,16 @@ type Addition struct {
 // allMessages returns all messages of the request, in the order of the conversation.
 func (a Addition) allMessages(own []Message) []Message { return slices.Concat(a.Append, own) }
 
-// resumeRun begins a run that continues from the session of the change.
-func (c RunRequest) resumeRun(change *Change, a Addition) error {
+// resumeRun begins a run that continues from the session of the change. own is the session's agent.
+// Invalid (STATE_INVALID) if the writes break its schema.
+func (c RunRequest) resumeRun(change *Change, own *Agent, a Addition) error {
 	s := change.Session
 	change.appendMessages(a.Append)
 	merged, err := merge(s.State, a.Ops, c.Limits.State)
 	if err != nil {
+		return err
+	}
+	if err := c.Schemas.check(own, s.State, merged.state); err != nil {
 		return err
 	}
 	if change.Created && merged.state != s.State {

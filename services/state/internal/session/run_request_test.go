@@ -17,7 +17,7 @@ func TestTheStatusOfASessionDecidesWhetherARunMayStart(t *testing.T) {
 		SuspendedStepPartial:      "SESSION_SUSPENDED",
 	} {
 		before := Session{Status: status, AgentType: "a", Turn: 3, Version: 7, Position: 40, Output: "1", Failure: &Failure{Error: "e"}}
-		change, started, err := Send{RunRequest: RunRequest{RunID: "r"}}.Decide(&View{Session: &before, OnBusy: BusyReject})
+		change, started, err := Send{RunRequest: RunRequest{RunID: "r"}}.Decide(&View{Session: &before, OwnAgent: &Agent{OnBusy: BusyReject}})
 		if fault.ReasonOf(err) != reason {
 			t.Errorf("%s: got %v, want %q", status, err, reason)
 		}
@@ -63,7 +63,7 @@ func TestARequestExpectsTheSessionAsItsCallerHasReadIt(t *testing.T) {
 		if f.Meta["currentStatus"] != "paused" || f.Meta["currentVersion"] != "7" || f.Meta["currentRunId"] != "r" {
 			t.Errorf("%s: got %v", name, f.Meta)
 		}
-		_, _, err = Send{RunRequest: RunRequest{Key: sessionKey, AgentType: "a", Expect: c.expect}}.Decide(&View{AgentKnown: true})
+		_, _, err = Send{RunRequest: RunRequest{Key: sessionKey, AgentType: "a", Expect: c.expect}}.Decide(&View{Agent: &Agent{}})
 		refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 	}
 }
@@ -89,7 +89,7 @@ func TestAStoppedSessionCanBeResumed(t *testing.T) {
 			t.Errorf("%s: got run %+v, session %+v", status, started.Run, s)
 		}
 	}
-	_, _, err := Resume{RunRequest: RunRequest{Key: sessionKey, AgentType: "a"}}.Decide(&View{AgentKnown: true})
+	_, _, err := Resume{RunRequest: RunRequest{Key: sessionKey, AgentType: "a"}}.Decide(&View{Agent: &Agent{}})
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
 }
 

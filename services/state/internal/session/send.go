@@ -17,7 +17,7 @@ import (
 // Unavailable (CALL_NOT_OPEN), Exhausted (TOO_MANY_WAITING).
 type Send struct {
 	RunRequest
-	NewSession Create // of a new session, without Key, AgentType and Now; ParentID also refuses an existing session with another parent
+	NewSession Create // of a new session, without Key, AgentType, Now and Schemas; ParentID also refuses an existing session with another parent
 }
 
 // Need lists the rows for Decide.
@@ -98,7 +98,7 @@ func (c Send) admit(v *View) (waits bool, err error) {
 	switch err := c.checkTarget(v); {
 	case err != nil:
 		return false, err
-	case s == nil && !v.AgentKnown:
+	case s == nil && v.Agent == nil:
 		return false, agentNotFound(c.AgentType)
 	case s == nil:
 		return false, nil
@@ -122,7 +122,7 @@ func (c Send) admit(v *View) (waits bool, err error) {
 
 // sessionChange returns the change of an existing session, or of a new one.
 func (c Send) sessionChange(views []*View) (*Change, error) {
-	c.NewSession.Key, c.NewSession.AgentType, c.NewSession.Now = c.Key, c.AgentType, c.Now
+	c.NewSession.Key, c.NewSession.AgentType, c.NewSession.Now, c.NewSession.Schemas = c.Key, c.AgentType, c.Now, c.Schemas
 	v := views[0]
 	if v.Session == nil {
 		return c.NewSession.newSession(views)

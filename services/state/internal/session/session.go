@@ -124,4 +124,6 @@ type Agent struct {
 	Type        string
 	Description string
 	OnBusy      BusyPolicy // default for requests; empty for BusyReject
+	StateSchema string     // JSON Schema of the custom state; empty if anything fits
+	Remote      bool       // another Holdfast runs it
 }

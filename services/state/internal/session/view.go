@@ -11,7 +11,7 @@ type Target struct {
 type Need struct {
 	RunID           string   // Run
 	RequestKey      string   // KeyedRun; empty for none
-	AgentType       string   // AgentKnown
+	AgentType       string   // Agent
 	ExecutorID      string   // ExecutorRegistered
 	MessageIDs      []string // TakenIDs, TakenOrdinals
 	CallIDs         []string // NamedCalls
@@ -28,7 +28,7 @@ type Need struct {
 	LiveBelow       int // the largest number to count up to; 0 for none
 	Tail            Tail
 	Waiting         bool // Waiting, WaitingInput
-	OnBusy          bool
+	OwnAgent        bool
 	Undo            bool   // KeptMessages, ReportedLate, StartState, FormerCheckpoint
 	RewindToMessage string // RewindPoint: id of the message; empty for none
 	AnswerID        string // Answer: id of an assistant message; empty for none
@@ -50,7 +50,7 @@ type View struct {
 	Current            *Run         // the newest run; nil before the first
 	Live               *Run         // queued or running
 	OwnerUnregistered  bool         // no registered executor owns Run; only for due runs
-	AgentKnown         bool         // an executor has announced Need.AgentType
+	Agent              *Agent       // Need.AgentType, as an executor has announced it; nil if none has
 	ExecutorRegistered bool         // Need.ExecutorID is registered
 	TakenIDs           []string     // existing ids of Need.MessageIDs
 	TakenOrdinals      []int64      // of the messages in TakenIDs
@@ -64,7 +64,7 @@ type View struct {
 	Tail               []Message    // in the order of the conversation
 	Waiting            []WaitingRun // in the order in which they will begin
 	WaitingInput       *RunInput    // of the first waiting run
-	OnBusy             BusyPolicy   // the agent's policy, or BusyNone; empty if not requested
+	OwnAgent           *Agent       // the session's agent; without a Type if no executor has announced it
 
 	// For the undo of the newest run.
 	KeptMessages     []Message   // messages since its start that the undo keeps

@@ -36,13 +36,13 @@ func (c Send) checkMayWait(v *View) error {
 // busyPolicy returns the policy for a session with a live run. It gives an IncompleteViewError to
 // see the agent's.
 func (c RunRequest) busyPolicy(v *View) (BusyPolicy, error) {
-	switch policy := cmp.Or(c.OnBusy, v.OnBusy); policy {
-	case "":
-		return "", &IncompleteViewError{[]Target{{c.Key, Need{OnBusy: true}}}}
-	case BusyNone:
-		return cmp.Or(c.DefaultOnBusy, BusyReject), nil
+	switch {
+	case c.OnBusy != "":
+		return c.OnBusy, nil
+	case v.OwnAgent == nil:
+		return "", &IncompleteViewError{[]Target{{c.Key, Need{OwnAgent: true}}}}
 	default:
-		return policy, nil
+		return cmp.Or(v.OwnAgent.OnBusy, c.DefaultOnBusy, BusyReject), nil
 	}
 }
 

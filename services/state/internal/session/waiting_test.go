@@ -206,7 +206,7 @@ func TestNewMessagesMayNotUseIDsOfWaitingRuns(t *testing.T) {
 func TestTheBusyPolicyDecidesOnASendWhileARunIsLive(t *testing.T) {
 	t.Parallel()
 	start := Send{RunRequest: RunRequest{Key: sessionKey, RunID: "n", Messages: []Message{{ID: "m"}}, Limits: Limits{Waiting: 1}, Now: 50}}
-	if _, _, err := start.Decide(runningView()); !needsMore(err, Need{OnBusy: true}) {
+	if _, _, err := start.Decide(runningView()); !needsMore(err, Need{OwnAgent: true}) {
 		t.Errorf("got %v, want to see what the agent has announced", err)
 	}
 	for _, c := range []struct {
@@ -222,7 +222,7 @@ func TestTheBusyPolicyDecidesOnASendWhileARunIsLive(t *testing.T) {
 		{"", BusyRollback, &Stop{Kind: StopInterrupt, Reason: "superseded by run n", At: 50, Undo: true}, ""},
 	} {
 		v := runningView()
-		v.OnBusy = c.announced
+		v.OwnAgent = &Agent{OnBusy: c.announced}
 		v.Live.DueAt = 99
 		start.OnBusy = c.asked
 		change, started, err := start.Decide(v)

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -81,7 +80,7 @@ func (s *loadedSession) complete() error {
 		// There was no row to lock, and later queries may have found a session
 		// created meanwhile. A command to create it violates the primary key, and
 		// is then retried on the whole session.
-		*v = session.View{AgentKnown: v.AgentKnown, ExecutorRegistered: v.ExecutorRegistered}
+		*v = session.View{Agent: v.Agent, ExecutorRegistered: v.ExecutorRegistered}
 		return nil
 	}
 	if v.Checkpoint != nil && s.Need.CheckpointStep != 0 && s.Need.CheckpointID == "" && v.Checkpoint.Step != v.Session.StepCount {
@@ -93,8 +92,8 @@ func (s *loadedSession) complete() error {
 	if s.Need.AnswerID != "" && v.Answer == nil {
 		v.Answer = &session.AnswerRun{}
 	}
-	if s.Need.OnBusy {
-		v.OnBusy = cmp.Or(v.OnBusy, session.BusyNone)
+	if s.Need.OwnAgent && v.OwnAgent == nil {
+		v.OwnAgent = &session.Agent{}
 	}
 	if err := s.fold(); err != nil {
 		return fmt.Errorf("custom state of session %q: %w", s.SessionID, err)

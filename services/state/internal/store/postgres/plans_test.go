@@ -192,7 +192,7 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 	w.must(w.run(t.Context(), keys[1], session.Need{
 		RunID: "old-7", RequestKey: "old-8", AgentType: agent, MessageIDs: []string{"old-1", "old-2"}, CallIDs: []string{"old-3"},
 		CheckpointID: session.CheckpointID(keys[1].SessionID, 1999, 1, "abcdef"), Current: true, Live: true, State: true, Journal: true, Calls: true, Children: true,
-		Tail: session.Tail{MaxMessages: 3, MaxBytes: 1 << 20}, Waiting: true, OnBusy: true, Undo: true,
+		Tail: session.Tail{MaxMessages: 3, MaxBytes: 1 << 20}, Waiting: true, OwnAgent: true, Undo: true,
 	}, func(v *session.View) (*session.Change, error) {
 		if v.Run == nil || v.KeyedRun == nil || len(v.TakenIDs) != 2 || len(v.NamedCalls) != 1 || v.Checkpoint == nil || v.Current == nil || v.Live == nil || len(v.Tail) != 3 {
 			t.Errorf("got %+v", v)

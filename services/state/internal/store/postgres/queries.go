@@ -109,9 +109,9 @@ var (
 
 	readWaiting = forViews(`h.message_ids, `+runColumns.Select("r"), keyed(""), joinWaiting("")+joinOne("h", "held_runs", "run_id", "r.run_id")+`
 		ORDER BY v.n, r.place`)
-	readHeld = forViews(`h.held`, keyed(""), joinWaiting(" LIMIT 1")+joinOne("h", "held_runs", "run_id", "r.run_id"))
-	readBusy = forViews(`a.on_busy`, keyed(""), joinAll("s", "sessions", "")+`
-		CROSS JOIN LATERAL (SELECT on_busy FROM agents WHERE agent_type = s.agent_type OFFSET 0) a`)
+	readHeld      = forViews(`h.held`, keyed(""), joinWaiting(" LIMIT 1")+joinOne("h", "held_runs", "run_id", "r.run_id"))
+	readOwnAgents = forViews(agentColumns, keyed(""), joinAll("s", "sessions", "")+`
+		CROSS JOIN LATERAL (SELECT * FROM agents WHERE agent_type = s.agent_type OFFSET 0) a`)
 
 	// What remains when the newest run is undone.
 	newest   = joinAll("s", "sessions", "") + joinOne("r", "runs", "run_id", "s.current_run_id")
@@ -183,7 +183,7 @@ var (
 		WHERE r.finish_step > 0 AND m.run_id = r.run_id AND m.step = r.finish_step
 		ORDER BY v.n, m.ordinal`)
 
-	readAgents    = prepared(`SELECT agent_type FROM agents WHERE agent_type = ANY ($1::text[])`)
+	readAgents    = prepared(`SELECT ` + agentColumns + ` FROM agents a WHERE agent_type = ANY ($1::text[])`)
 	readExecutors = prepared(`SELECT executor_id FROM executors WHERE executor_id = ANY ($1::text[])`)
 	readSilent    = forViews(`r.run_id`, keyed("run_id text"), joinOne("r", "runs", "run_id", "v.run_id")+`
 		WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)`)

@@ -15,24 +15,26 @@ import (
 var (
 	upsertExecutor = prepared(`INSERT INTO executors (executor_id, heard_at, agents) VALUES ($1::text, $2::bigint, $3::text[])
 		ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at, agents = excluded.agents`)
-	upsertAgents = prepared(`INSERT INTO agents (agent_type, description, on_busy, announced_at)
-		SELECT *, $4::bigint FROM unnest($1::text[], $2::text[], $3::text[])
-		ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, on_busy = excluded.on_busy, announced_at = excluded.announced_at`)
+	upsertAgents = prepared(`INSERT INTO agents (agent_type, description, on_busy, state_schema, remote, announced_at)
+		SELECT *, $6::bigint FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::boolean[])
+		ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, on_busy = excluded.on_busy,
+			state_schema = excluded.state_schema, remote = excluded.remote, announced_at = excluded.announced_at`)
 )
 
 // Announce implements store.Registry.
 func (s *Store) Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error {
 	// Concurrent announcements of the same agents lock them in one order.
 	sorted := slices.SortedStableFunc(slices.Values(agents), func(a, b session.Agent) int { return cmp.Compare(a.Type, b.Type) })
-	types, descriptions, policies := []string{}, []string{}, []string{} // an empty array, not NULL
+	types, descriptions, policies, schemas, remote := []string{}, []string{}, []string{}, []string{}, []bool{} // empty arrays, not NULL
 	for i, a := range sorted {
 		if i+1 == len(sorted) || sorted[i+1].Type != a.Type { // the last description wins
 			types, descriptions, policies = append(types, a.Type), append(descriptions, a.Description), append(policies, string(a.OnBusy))
+			schemas, remote = append(schemas, a.StateSchema), append(remote, a.Remote)
 		}
 	}
 	err := s.execute(ctx, func(p *pipeline) {
 		p.exec(upsertExecutor, executorID, int64(now), types)
-		p.exec(upsertAgents, types, descriptions, policies, int64(now))
+		p.exec(upsertAgents, types, descriptions, policies, schemas, remote, int64(now))
 	})
 	return wrap(ctx, err, "announce executor %q", executorID)
 }
@@ -43,7 +45,7 @@ var (
 	updateHeartbeat = prepared(`UPDATE executors SET heard_at = $1::bigint WHERE executor_id = $2::text`)
 	deleteSilent    = prepared(`DELETE FROM executors WHERE heard_at < $1::bigint`)
 	readLastSeen    = prepared(`SELECT executor_id, heard_at FROM executors`)
-	listAgents      = prepared(`SELECT agent_type, description, on_busy FROM agents ORDER BY agent_type COLLATE "C"`)
+	listAgents      = prepared(`SELECT ` + agentColumns + ` FROM agents a ORDER BY agent_type COLLATE "C"`)
 )
 
 // Heartbeat implements store.Registry.
@@ -106,8 +108,12 @@ func (s *Store) UnregisterUnseen(ctx context.Context, since map[string]session.M
 
 // Agents implements store.Registry.
 func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) {
-	err = s.query(ctx, listAgents, scanEach(func(to []any, a *session.Agent) []any {
-		return append(to, &a.Type, &a.Description, (*string)(&a.OnBusy))
-	}, func(a *session.Agent) { agents = append(agents, *a) }))
+	err = s.query(ctx, listAgents, scanEach(agentDestinations, func(a *session.Agent) { agents = append(agents, *a) }))
 	return agents, wrap(ctx, err, "read agents")
+}
+
+const agentColumns = `a.agent_type, a.description, a.on_busy, a.state_schema, a.remote`
+
+func agentDestinations(to []any, a *session.Agent) []any {
+	return append(to, &a.Type, &a.Description, (*string)(&a.OnBusy), &a.StateSchema, &a.Remote)
 }

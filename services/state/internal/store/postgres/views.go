@@ -86,8 +86,9 @@ func compare(a, b session.Key) int {
 	return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.SessionID, b.SessionID))
 }
 
-// agents reads all agents in one query: they belong to no session.
+// agents reads all named agents in one query, and those of the sessions.
 func (r *reader) agents() {
+	read(r, readOwnAgents, ifNeeded(func(n *session.Need) bool { return n.OwnAgent }), agentDestinations, func(s *loadedSession, a *session.Agent) { s.view.OwnAgent = a })
 	var types []string
 	for i := range r.sessions {
 		if agent := r.sessions[i].Need.AgentType; agent != "" {
@@ -98,11 +99,11 @@ func (r *reader) agents() {
 		return
 	}
 	r.queue(readAgents, []any{types}, func(row pgx.CollectableRow) error {
-		var known string
-		err := row.Scan(&known)
+		known := &session.Agent{}
+		err := row.Scan(agentDestinations(nil, known)...)
 		for i := range r.sessions {
-			if r.sessions[i].Need.AgentType == known {
-				r.sessions[i].view.AgentKnown = true
+			if r.sessions[i].Need.AgentType == known.Type {
+				r.sessions[i].view.Agent = known
 			}
 		}
 		return err
@@ -227,9 +228,6 @@ func (r *reader) waiting() {
 		return runColumns.Destinations(append(to, table.AsJSON(&w.MessageIDs)), &w.Run)
 	}, func(s *loadedSession, w *session.WaitingRun) { s.view.Waiting = append(s.view.Waiting, *w) })
 	read(r, readHeld, waiting, func(to []any, h *session.RunInput) []any { return append(to, table.AsJSON(h)) }, func(s *loadedSession, h *session.RunInput) { s.view.WaitingInput = h })
-	read(r, readBusy, ifNeeded(func(n *session.Need) bool { return n.OnBusy }), single[string], func(s *loadedSession, policy *string) {
-		s.view.OnBusy = session.BusyPolicy(*policy)
-	})
 }
 
 func (r *reader) undo() {

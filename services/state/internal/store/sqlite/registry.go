@@ -21,9 +21,10 @@ func (s *Store) Announce(ctx context.Context, executorID string, agents []sessio
 			return err
 		}
 		for _, a := range agents {
-			_, err := c.exec(ctx, `INSERT INTO agents (agent_type, description, on_busy, announced_at) VALUES (?, ?, ?, ?)
-				ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, on_busy = excluded.on_busy, announced_at = excluded.announced_at`,
-				a.Type, a.Description, a.OnBusy, now)
+			_, err := c.exec(ctx, `INSERT INTO agents (agent_type, description, on_busy, state_schema, remote, announced_at) VALUES (?, ?, ?, ?, ?, ?)
+				ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, on_busy = excluded.on_busy,
+					state_schema = excluded.state_schema, remote = excluded.remote, announced_at = excluded.announced_at`,
+				a.Type, a.Description, a.OnBusy, a.StateSchema, a.Remote, now)
 			if err != nil {
 				return err
 			}
@@ -107,12 +108,28 @@ func (s *Store) UnregisterUnseen(ctx context.Context, since map[string]session.M
 // Agents implements store.Registry.
 func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) {
 	err = s.read(ctx, func(c *connection) error {
-		return c.forEach(ctx, `SELECT agent_type, description, on_busy FROM agents ORDER BY agent_type`, nil, func(row scanner) error {
+		return c.forEach(ctx, `SELECT `+agentFields+` FROM agents ORDER BY agent_type`, nil, func(row scanner) error {
 			var a session.Agent
-			err := row.Scan(&a.Type, &a.Description, &a.OnBusy)
+			err := row.Scan(agentDestinations(&a)...)
 			agents = append(agents, a)
 			return err
 		})
 	})
 	return agents, wrap(ctx, err, "read agents")
+}
+
+const agentFields = `agent_type, description, on_busy, state_schema, remote`
+
+func agentDestinations(a *session.Agent) []any {
+	return []any{&a.Type, &a.Description, &a.OnBusy, &a.StateSchema, &a.Remote}
+}
+
+// readAgent returns nil for an unknown agent.
+func readAgent(ctx context.Context, c *connection, agentType string) (*session.Agent, error) {
+	a := &session.Agent{}
+	found, err := c.queryRow(ctx, `SELECT `+agentFields+` FROM agents WHERE agent_type = ?`, arguments(agentType), agentDestinations(a)...)
+	if err != nil || !found {
+		return nil, err
+	}
+	return a, nil
 }

@@ -17,7 +17,8 @@ import (
 func loadView(ctx context.Context, c *connection, key session.Key, need session.Need) (*session.View, error) {
 	v := &session.View{}
 	if need.AgentType != "" {
-		if _, err := c.queryRow(ctx, `SELECT EXISTS (SELECT 1 FROM agents WHERE agent_type = ?)`, arguments(need.AgentType), &v.AgentKnown); err != nil {
+		var err error
+		if v.Agent, err = readAgent(ctx, c, need.AgentType); err != nil {
 			return nil, err
 		}
 	}
@@ -218,11 +219,12 @@ func loadState(ctx context.Context, c *connection, key session.Key, need session
 }
 
 func loadWaiting(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
-	if need.OnBusy {
-		if _, err := c.queryRow(ctx, `SELECT on_busy FROM agents WHERE agent_type = ?`, arguments(v.Session.AgentType), &v.OnBusy); err != nil {
+	if need.OwnAgent {
+		own, err := readAgent(ctx, c, v.Session.AgentType)
+		if err != nil {
 			return err
 		}
-		v.OnBusy = cmp.Or(v.OnBusy, session.BusyNone)
+		v.OwnAgent = cmp.Or(own, &session.Agent{})
 	}
 	if !need.Waiting || v.Session.Waiting == 0 {
 		return nil

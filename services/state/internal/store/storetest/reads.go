@@ -155,6 +155,28 @@ var reads = []suiteCase{
 		h.must(err)
 		same(h, "agents", agents, []session.Agent{{Type: agent, Description: "helps more"}, {Type: "zeta", Description: "z"}})
 	}},
+	{"a command sees what executors announce of the agents", func(h *harness) {
+		own := session.Agent{Type: agent, OnBusy: session.BusyEnqueue, StateSchema: `{"type":"object"}`}
+		named := session.Agent{Type: "zeta", Description: "z", Remote: true}
+		h.must(h.Store.Announce(h.Context(), executor, []session.Agent{own, named}, h.now))
+		h.start(h.startOf(home))
+		for name, c := range map[string]struct {
+			need            session.Need
+			wantOwn, wantIs *session.Agent
+		}{
+			"none":    {session.Need{}, nil, nil},
+			"own":     {session.Need{OwnAgent: true}, &own, nil},
+			"named":   {session.Need{AgentType: "zeta"}, nil, &named},
+			"unknown": {session.Need{AgentType: "nobody", OwnAgent: true}, &own, nil},
+		} {
+			seen := h.readView(home, c.need)
+			same(h, name+": the session's agent", seen.OwnAgent, c.wantOwn)
+			same(h, name+": the named agent", seen.Agent, c.wantIs)
+		}
+		agents, err := h.Store.Agents(h.Context())
+		h.must(err)
+		same(h, "agents", agents, []session.Agent{own, named})
+	}},
 	{"bodies and texts keep every byte", func(h *harness) {
 		body := make([]byte, 256<<10)
 		for i := range body {

@@ -179,7 +179,7 @@ var roundTrips = []suiteCase{
 		v.Session = nil
 		same(h, "view", *v, session.View{})
 		v = h.readView(home, session.Need{Current: true, Live: true, State: true, Journal: true, Calls: true, Children: true, AgentType: agent, CheckpointStep: 1})
-		if v.Current == nil || v.Live != nil || v.Session.State == "" || len(v.Calls) != 1 || !v.AgentKnown || v.Checkpoint == nil {
+		if v.Current == nil || v.Live != nil || v.Session.State == "" || len(v.Calls) != 1 || v.Agent == nil || v.Checkpoint == nil {
 			h.Errorf("got %+v", v)
 		}
 		same(h, "view of an unknown session", *h.readView(at("unknown"), session.Need{Current: true, Live: true, State: true, CallIDs: []string{"c1"}}), session.View{})
