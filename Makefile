@@ -56,13 +56,13 @@ lint: $(BIN)/golangci-lint $(BIN)/buf ## Check style and contracts
 generate: $(BIN)/buf $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc $(BIN)/protoc-gen-connect-go ## Make the generated code anew
 	buf generate --template buf.gen.grpc.yaml
 	buf generate --template buf.gen.connect.yaml --path proto/holdfast/agent
-	go test ./services/gateway -run '^TestTheOpenAPIDocumentDescribesTheRegisteredRoutes$$' -update
+	go test ./services/gateway -run '^TestTheOpenAPIDocumentDescribesTheRegisteredRoutes$$|^TestTheTableOfThePublicAPIIsCurrent$$' -update
 	[ -d clients/typescript/node_modules ] || npm --prefix clients/typescript ci
 	npm --prefix clients/typescript run generate
 
 check: lint generate ## Everything that has to be green before a change lands
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
-	@git diff --exit-code -- proto services/gateway/internal/openapi clients || (echo "generated code was not up to date" >&2; exit 1)
+	@git diff --exit-code -- proto services/gateway/internal/openapi clients docs/api.md || (echo "generated code was not up to date" >&2; exit 1)
 	$(MAKE) test
 
 bench: setup ## Measure, beside raw baselines in the same run

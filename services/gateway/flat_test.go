@@ -79,6 +79,13 @@ func runExchanges(checkpoint string) map[string][]exchange {
 			exchange{about: "a long wait", path: "/result?sessionId=ended&wait=60001", status: http.StatusBadRequest, code: "PARAMETER_INVALID"},
 		),
 		"GET /runs": pageOf("/runs"),
+		"GET /calls": {
+			{about: "all", path: "/calls", status: http.StatusOK},
+			{about: "filters", path: "/calls?userId=u&agentType=demo&toolName=pay&kind=approval&limit=200", status: http.StatusOK},
+			{about: "a larger page", path: "/calls?limit=201", status: http.StatusBadRequest, code: "PARAMETER_INVALID"},
+			{about: "an unknown kind", path: "/calls?kind=x", status: http.StatusBadRequest, code: "PARAMETER_INVALID"},
+			{about: "an invalid cursor", path: "/calls?cursor=x", status: http.StatusBadRequest, code: "CURSOR_INVALID"},
+		},
 	}
 }
 
@@ -171,6 +178,20 @@ func TestAConversationIsManagedOverPlainHTTP(t *testing.T) {
 	}
 	ask(http.MethodDelete, "/sessions/s1", "", `{"deleted":1}`)
 	ask(http.MethodGet, "/sessions", "", `"sessions":[]`)
+}
+
+func TestTheCallsOfAllSessionsAreListed(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.suspend(t, "s1", approvalCall("c1"))
+	h.suspend(t, "s2", clientCall("c2"))
+	first := text(t, h.request(t, http.MethodGet, "/calls?limit=1", ""))
+	if !strings.Contains(first, `"toolCallId":"c1"`) || strings.Contains(first, "c2") {
+		t.Errorf("got %s, want c1", first)
+	}
+	if got := text(t, h.request(t, http.MethodGet, "/calls?kind=client_tool", "")); !strings.Contains(got, `"sessionId":"s2"`) || strings.Contains(got, "c1") {
+		t.Errorf("got %s, want c2", got)
+	}
 }
 
 func TestAResultTellsWhatARunWaitsFor(t *testing.T) {

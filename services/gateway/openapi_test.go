@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -17,6 +18,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/openapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/openapi/openapigen"
@@ -31,6 +33,30 @@ func TestTheOpenAPIDocumentDescribesTheRegisteredRoutes(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFile(t, "internal/openapi/openapi.json", text)
+}
+
+func TestTheTableOfThePublicAPIIsCurrent(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	rows := exchanges(t, h)
+	tests := openapigen.Tests{}
+	for _, route := range h.service.Routes() {
+		name := route.Method + " " + route.Pattern
+		if count := len(rows[name]); count > 0 {
+			tests[name] = fmt.Sprintf("`TestEveryRouteAnswersAsTheOpenAPIDocumentSays/%s`, %d requests", strings.ReplaceAll(name, " ", "_"), count)
+		} else if route.About.Name == "" {
+			tests[name] = "`TestRoutesOutsideOfTheAPIAskForNoKey`"
+		}
+	}
+	for name := range rpcCases {
+		tests[name] = "`TestEveryRPCOfTheServiceAnswersOverEveryProtocol`, row " + name
+	}
+	service := agentv1.File_holdfast_agent_v1_agent_proto.Services().ByName("AgentService")
+	text, err := openapigen.Table(h.service.Routes(), service, "../../proto", tests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, "../../docs/api.md", text)
 }
 
 // wantFile checks that a generated file is current. With -update it writes the file.
@@ -65,7 +91,9 @@ func (e exchange) refused() bool {
 func TestEveryRouteAnswersAsTheOpenAPIDocumentSays(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
-	locked, _, _ := openWithKeys(t)
+	locked, acme, other := openWithKeys(t)
+	locked.chat(t, chatBody("ended", "hi"), "Authorization", acme)
+	playAnswer(locked.AwaitRun(t, "acme", "ended", nil))
 	doc, strict := document(t), document(t)
 	forbidOtherFields(strict)
 	rows := exchanges(t, h)
@@ -89,12 +117,27 @@ func TestEveryRouteAnswersAsTheOpenAPIDocumentSays(t *testing.T) {
 			}
 			if !route.Public {
 				d.check(t, locked, exchange{about: "no key", path: anyPath(route.Pattern), status: http.StatusUnauthorized, code: "API_KEY_MISSING"})
+				d.checkStranger(t, locked, other, rows[name])
 			}
 		})
 		delete(rows, name)
 	}
 	for name := range rows {
 		t.Errorf("there is no route %s", name)
+	}
+}
+
+func TestRoutesOutsideOfTheAPIAskForNoKey(t *testing.T) {
+	t.Parallel()
+	h, _, _ := openWithKeys(t)
+	for _, route := range h.service.Routes() {
+		if route.About.Name != "" {
+			continue
+		}
+		path := strings.TrimSuffix(anyPath(route.Pattern), "{$}")
+		if got := h.request(t, route.Method, path, "").StatusCode; got == http.StatusUnauthorized || got >= http.StatusInternalServerError {
+			t.Errorf("%s: got %d", path, got)
+		}
 	}
 }
 
@@ -164,6 +207,23 @@ func (d described) check(t *testing.T, h *fixture, e exchange) {
 		t.Errorf("%s: by the document, the request is %v", e.about, err)
 	}
 	d.checkAnswer(t, e, d.request(t, d.strict, e), answer, body)
+}
+
+// checkStranger checks that another tenant's key opens no session: requests that the owner's key
+// serves are refused, or find nothing.
+func (d described) checkStranger(t *testing.T, h *fixture, key string, rows []exchange) {
+	t.Helper()
+	for _, e := range rows {
+		if e.code != "" || e.during != nil || !strings.Contains(e.path+e.body, "ended") || slices.Contains(e.headers, "Upgrade") {
+			continue
+		}
+		answer := h.request(t, d.route.Method, e.path, e.body, append([]string{"Authorization", key}, e.headers...)...)
+		body := text(t, answer)
+		nothing := answer.StatusCode == http.StatusNotFound || answer.StatusCode == http.StatusNoContent
+		if !nothing && body != `{"buckets":[]}`+"\n" {
+			t.Errorf("another tenant, %s: got %d %s", e.about, answer.StatusCode, body)
+		}
+	}
 }
 
 func (d described) checkAnswer(t *testing.T, e exchange, asked *openapi3filter.RequestValidationInput, answer *reply, body []byte) {

@@ -89,6 +89,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/calls": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the calls of all sessions that wait for an answer, oldest first. */
+        get: operations["listPendingCalls"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/chat": {
         parameters: {
             query?: never;
@@ -793,6 +810,11 @@ export interface components {
              */
             total: number;
         };
+        ListPendingCallsResponse: {
+            calls: components["schemas"]["PendingCall"][];
+            /** @description The cursor of the next page; empty if there is none. */
+            nextCursor: string;
+        };
         ListRunsResponse: {
             hasMore: boolean;
             runs: components["schemas"]["Run"][];
@@ -846,6 +868,7 @@ export interface components {
         };
         /** @description PendingCall is a call that waits for SubmitToolResult. */
         PendingCall: {
+            agentType: string;
             /** @description Set if the call waits for an approval. */
             approvalId: string;
             /** Format: int64 */
@@ -857,10 +880,13 @@ export interface components {
             deadlineAt: number;
             /** @description The arguments. */
             input?: unknown;
+            /** @description The rest is set only by ListPendingCalls: the session at the top of the tree, and the agent and the user of the session that waits. */
+            rootSessionId: string;
             /** @description The session that waits. Any session above it accepts the answer. */
             sessionId: string;
             toolCallId: string;
             toolName: string;
+            userId: string;
         };
         QueryUsageResponse: {
             /** @description In time order. */
@@ -1868,6 +1894,82 @@ export interface operations {
             };
             /** @description BODY_TOO_LARGE */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    listPendingCalls: {
+        parameters: {
+            query?: {
+                /** @description The owner of the session that waits. */
+                userId?: string;
+                agentType?: string;
+                toolName?: string;
+                /** @description Unspecified for both. */
+                kind?: "client_tool" | "approval";
+                /** @description The `next_cursor` of the previous page. */
+                cursor?: string;
+                /** @description 1 to 200; 0 means 50. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListPendingCallsResponse"];
+                };
+            };
+            /** @description CURSOR_INVALID, ID_INVALID, PARAMETER_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -64,6 +64,11 @@ func runRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 			summary: "Lists the runs of a session, newest first.",
 			faults:  httpapi.Faults{fault.NotFound: unknownSession},
 		}, limits, s.ListRuns, nil),
+		route(definition{
+			method: http.MethodGet, pattern: "/calls", name: "listPendingCalls", limits: pages,
+			summary: "Lists the calls of all sessions that wait for an answer, oldest first.",
+			faults:  httpapi.Faults{fault.Invalid: {"CURSOR_INVALID", "ID_INVALID"}},
+		}, limits, s.ListPendingCalls, nil),
 	}
 }
 

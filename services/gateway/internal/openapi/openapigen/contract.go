@@ -39,6 +39,9 @@ func readComments(folder string) (comments, error) {
 	out := comments{}
 	for _, file := range compiled {
 		out.addMessages(file.Messages())
+		for i := range file.Services().Len() {
+			out.addMethods(file.Services().Get(i).Methods())
+		}
 	}
 	return out, nil
 }
@@ -60,6 +63,12 @@ func (c comments) addMessages(messages protoreflect.MessageDescriptors) {
 			c.add(m.Fields().Get(j))
 		}
 		c.addMessages(m.Messages())
+	}
+}
+
+func (c comments) addMethods(methods protoreflect.MethodDescriptors) {
+	for i := range methods.Len() {
+		c.add(methods.Get(i))
 	}
 }
 

@@ -119,6 +119,8 @@ func (d direction) customize(_ string, of reflect.Type, tag reflect.StructTag, s
 	return nil
 }
 
+func (d direction) requiredOf(value any) []string { return d.required(reflect.TypeOf(value)) }
+
 func (d direction) required(of reflect.Type) []string {
 	var out []string
 	for _, field := range reflect.VisibleFields(of) {
