@@ -289,9 +289,12 @@ type End struct {
 	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
 	Output string `protobuf:"bytes,3,opt,name=output,proto3" json:"output,omitempty"`
 	// The tokens of the run.
-	Usage         *v1.Usage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Usage *v1.Usage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
+	// What completed the run, if not a reply without calls: finish_tool, finish_with, stop_when or
+	// max_steps.
+	CompletionReason string `protobuf:"bytes,5,opt,name=completion_reason,json=completionReason,proto3" json:"completion_reason,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *End) Reset() {
@@ -350,6 +353,13 @@ func (x *End) GetUsage() *v1.Usage {
 		return x.Usage
 	}
 	return nil
+}
+
+func (x *End) GetCompletionReason() string {
+	if x != nil {
+		return x.CompletionReason
+	}
+	return ""
 }
 
 type Fail struct {
@@ -580,12 +590,13 @@ const file_holdfast_agent_v1_stream_proto_rawDesc = "" +
 	"\x05frame\"S\n" +
 	"\x05Chunk\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12.\n" +
-	"\x05chunk\x18\x02 \x01(\v2\x18.holdfast.event.v1.ChunkR\x05chunk\"\x87\x01\n" +
+	"\x05chunk\x18\x02 \x01(\v2\x18.holdfast.event.v1.ChunkR\x05chunk\"\xb4\x01\n" +
 	"\x03End\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x1c\n" +
 	"\x06output\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\x12.\n" +
-	"\x05usage\x18\x04 \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\"n\n" +
+	"\x05usage\x18\x04 \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\x12+\n" +
+	"\x11completion_reason\x18\x05 \x01(\tR\x10completionReason\"n\n" +
 	"\x04Fail\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x12\n" +

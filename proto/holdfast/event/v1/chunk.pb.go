@@ -668,10 +668,13 @@ type RunCompleted struct {
 	// The output of the run: for plain text a JSON string.
 	Output string `protobuf:"bytes,1,opt,name=output,proto3" json:"output,omitempty"`
 	// stop, length, content-filter, tool-calls, error or other.
-	FinishReason  string `protobuf:"bytes,2,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
-	Usage         *Usage `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	FinishReason string `protobuf:"bytes,2,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
+	Usage        *Usage `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`
+	// What ended the run, if not a reply without calls: finish_tool (a call of __finish__),
+	// finish_with (a call of a tool that finishes the run), stop_when or max_steps.
+	CompletionReason string `protobuf:"bytes,4,opt,name=completion_reason,json=completionReason,proto3" json:"completion_reason,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *RunCompleted) Reset() {
@@ -723,6 +726,13 @@ func (x *RunCompleted) GetUsage() *Usage {
 		return x.Usage
 	}
 	return nil
+}
+
+func (x *RunCompleted) GetCompletionReason() string {
+	if x != nil {
+		return x.CompletionReason
+	}
+	return ""
 }
 
 type RunInterrupted struct {
@@ -2181,11 +2191,12 @@ const file_holdfast_event_v1_chunk_proto_rawDesc = "" +
 	"\x0fprevious_run_id\x18\x01 \x01(\tR\rpreviousRunId\x12\x12\n" +
 	"\x04turn\x18\x02 \x01(\x05R\x04turn\x12\x1d\n" +
 	"\n" +
-	"message_id\x18\x03 \x01(\tR\tmessageId\"\x81\x01\n" +
+	"message_id\x18\x03 \x01(\tR\tmessageId\"\xae\x01\n" +
 	"\fRunCompleted\x12\x1c\n" +
 	"\x06output\x18\x01 \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\x12#\n" +
 	"\rfinish_reason\x18\x02 \x01(\tR\ffinishReason\x12.\n" +
-	"\x05usage\x18\x03 \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\"(\n" +
+	"\x05usage\x18\x03 \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\x12+\n" +
+	"\x11completion_reason\x18\x04 \x01(\tR\x10completionReason\"(\n" +
 	"\x0eRunInterrupted\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"&\n" +
 	"\fRunSuspended\x12\x16\n" +

@@ -1069,7 +1069,7 @@ type Run struct {
 	StepCount int32    `protobuf:"varint,9,opt,name=step_count,json=stepCount,proto3" json:"step_count,omitempty"`
 	Output    string   `protobuf:"bytes,10,opt,name=output,proto3" json:"output,omitempty"`
 	Failure   *Failure `protobuf:"bytes,11,opt,name=failure,proto3" json:"failure,omitempty"`
-	// stop_when or max_steps, if one of them ended the run.
+	// As in RunCompleted.
 	CompletionReason string `protobuf:"bytes,12,opt,name=completion_reason,json=completionReason,proto3" json:"completion_reason,omitempty"`
 	// The number of claims.
 	Attempt int32 `protobuf:"varint,14,opt,name=attempt,proto3" json:"attempt,omitempty"`

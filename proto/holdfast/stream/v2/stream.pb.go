@@ -393,12 +393,14 @@ func (*Terminal_End) isTerminal_Outcome() {}
 func (*Terminal_Fail) isTerminal_Outcome() {}
 
 type End struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Status        EndStatus              `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.stream.v2.EndStatus" json:"status,omitempty"`
-	Output        string                 `protobuf:"bytes,2,opt,name=output,proto3" json:"output,omitempty"`
-	Usage         *v1.Usage              `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Status EndStatus              `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.stream.v2.EndStatus" json:"status,omitempty"`
+	Output string                 `protobuf:"bytes,2,opt,name=output,proto3" json:"output,omitempty"`
+	Usage  *v1.Usage              `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`
+	// As in RunCompleted.
+	CompletionReason string `protobuf:"bytes,4,opt,name=completion_reason,json=completionReason,proto3" json:"completion_reason,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *End) Reset() {
@@ -450,6 +452,13 @@ func (x *End) GetUsage() *v1.Usage {
 		return x.Usage
 	}
 	return nil
+}
+
+func (x *End) GetCompletionReason() string {
+	if x != nil {
+		return x.CompletionReason
+	}
+	return ""
 }
 
 type Fail struct {
@@ -1082,11 +1091,12 @@ const file_holdfast_stream_v2_stream_proto_rawDesc = "" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12+\n" +
 	"\x03end\x18\x02 \x01(\v2\x17.holdfast.stream.v2.EndH\x00R\x03end\x12.\n" +
 	"\x04fail\x18\x03 \x01(\v2\x18.holdfast.stream.v2.FailH\x00R\x04failB\t\n" +
-	"\aoutcome\"\x8a\x01\n" +
+	"\aoutcome\"\xb7\x01\n" +
 	"\x03End\x125\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1d.holdfast.stream.v2.EndStatusR\x06status\x12\x1c\n" +
 	"\x06output\x18\x02 \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\x12.\n" +
-	"\x05usage\x18\x03 \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\"0\n" +
+	"\x05usage\x18\x03 \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\x12+\n" +
+	"\x11completion_reason\x18\x04 \x01(\tR\x10completionReason\"0\n" +
 	"\x04Fail\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\"j\n" +

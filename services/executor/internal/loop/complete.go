@@ -30,6 +30,9 @@ const maxMisses = 3
 const (
 	ReasonMaxSteps = "max_steps"
 	ReasonStopWhen = "stop_when"
+	// A call of agent.FinishTool, or of a tool with FinishWith.
+	ReasonFinishTool = "finish_tool"
+	ReasonFinishWith = "finish_with"
 )
 
 func (p *Planner) hasOutput() bool { return p.start.Agent.OutputSchema != nil }

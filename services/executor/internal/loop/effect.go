@@ -194,7 +194,7 @@ type Outcome struct {
 	Failure *Failure
 	// Reason is the reason of an interrupt.
 	Reason string
-	// CompletionReason is max_steps or stop_when if that limit ended the run.
+	// CompletionReason is what ended the run, if not a reply: one of the Reasons.
 	CompletionReason string
 }
 

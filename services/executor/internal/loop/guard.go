@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 
@@ -120,9 +121,13 @@ func (p *Planner) finishOutcome(winner *task) (o *Outcome, feedback string) {
 			output = v.Replace
 		}
 	}
+	reason := ReasonFinishWith
+	if winner.Name == agent.FinishTool {
+		reason = ReasonFinishTool
+	}
 	return &Outcome{
 		Status: StatusCompleted, Output: output, Structured: true, FinishReason: model.FinishToolCalls,
-		CompletionReason: p.completionReason(p.transcript),
+		CompletionReason: cmp.Or(p.completionReason(p.transcript), reason),
 	}, ""
 }
 

@@ -20,7 +20,7 @@ func runStarted(turn int32, messageID string) *eventv1.Chunk {
 
 func runCompleted(o loop.Outcome, usage *eventv1.Usage) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{
-		Output: clean(string(o.Output)), FinishReason: string(o.FinishReason), Usage: usage,
+		Output: clean(string(o.Output)), FinishReason: string(o.FinishReason), Usage: usage, CompletionReason: o.CompletionReason,
 	}}}
 }
 
@@ -136,7 +136,7 @@ func terminal(runID string, o loop.Outcome, usage *eventv1.Usage) *streamv2.Term
 		status = streamv2.EndStatus_END_STATUS_PAUSED
 	}
 	return &streamv2.Terminal{RunId: runID, Outcome: &streamv2.Terminal_End{End: &streamv2.End{
-		Status: status, Output: clean(string(o.Output)), Usage: usage,
+		Status: status, Output: clean(string(o.Output)), Usage: usage, CompletionReason: o.CompletionReason,
 	}}}
 }
 

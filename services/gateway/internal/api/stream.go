@@ -53,7 +53,7 @@ func streamResponse(f *frame.Frame) *agentv1.StreamResponse {
 		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Fail{Fail: &agentv1.Fail{Sequence: f.Sequence, Error: fail.GetError(), Code: fail.GetCode()}}}
 	case f.Terminal != nil:
 		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_End{End: &agentv1.End{
-			Sequence: f.Sequence, Status: frame.StatusName(end.GetStatus()), Output: end.GetOutput(), Usage: end.GetUsage(),
+			Sequence: f.Sequence, Status: frame.StatusName(end.GetStatus()), Output: end.GetOutput(), Usage: end.GetUsage(), CompletionReason: end.GetCompletionReason(),
 		}}}
 	case f.Rewound:
 		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Rewound{Rewound: &agentv1.Rewound{Sequence: f.Sequence, At: f.Sequence}}}

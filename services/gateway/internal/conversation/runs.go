@@ -29,7 +29,7 @@ func RunOf(run *statev1.Run) uistream.Run {
 	}
 	switch run.GetStatus() {
 	case statev1.RunStatus_RUN_STATUS_COMPLETED:
-		out.Usage = run.GetUsage()
+		out.Usage, out.CompletionReason = run.GetUsage(), run.GetCompletionReason()
 	case statev1.RunStatus_RUN_STATUS_FAILED:
 		out.Failure = &eventv1.Error{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}
 	default: // neither

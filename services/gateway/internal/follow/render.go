@@ -86,7 +86,7 @@ func lastChunk(run *statev1.Run) *eventv1.Chunk {
 	switch run.GetStatus() {
 	case statev1.RunStatus_RUN_STATUS_COMPLETED:
 		return &eventv1.Chunk{Event: &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{
-			Output: run.GetOutput(), FinishReason: run.GetFinishReason(), Usage: run.GetUsage(),
+			Output: run.GetOutput(), FinishReason: run.GetFinishReason(), Usage: run.GetUsage(), CompletionReason: run.GetCompletionReason(),
 		}}}
 	case statev1.RunStatus_RUN_STATUS_FAILED:
 		return &eventv1.Chunk{Event: &eventv1.Chunk_Error{Error: &eventv1.Error{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}}}
@@ -102,7 +102,7 @@ func terminalOf(run *statev1.Run) *streamv2.Terminal {
 		fail := &streamv2.Fail{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}
 		return &streamv2.Terminal{RunId: run.GetRunId(), Outcome: &streamv2.Terminal_Fail{Fail: fail}}
 	}
-	end := &streamv2.End{Status: endStatus(run.GetStatus()), Output: run.GetOutput(), Usage: run.GetUsage()}
+	end := &streamv2.End{Status: endStatus(run.GetStatus()), Output: run.GetOutput(), Usage: run.GetUsage(), CompletionReason: run.GetCompletionReason()}
 	return &streamv2.Terminal{RunId: run.GetRunId(), Outcome: &streamv2.Terminal_End{End: end}}
 }
 

@@ -203,6 +203,8 @@ type (
 		Status string          `json:"status"`
 		Output json.RawMessage `json:"output,omitempty"`
 		Usage  *usage          `json:"usage,omitempty"`
+
+		CompletionReason string `json:"completionReason,omitempty"`
 	}
 	usage struct {
 		PromptTokens     int64 `json:"promptTokens"`
@@ -226,7 +228,7 @@ type (
 )
 
 func endOf(e *streamv2.End) endData {
-	data := endData{Status: StatusName(e.GetStatus())}
+	data := endData{Status: StatusName(e.GetStatus()), CompletionReason: e.GetCompletionReason()}
 	if json.Valid([]byte(e.GetOutput())) {
 		data.Output = json.RawMessage(e.GetOutput())
 	}

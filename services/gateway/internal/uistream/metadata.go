@@ -14,6 +14,7 @@ import (
 //	runId, agentType, createdAt   of the newest run that wrote the message
 //	usage                         of the newest completed run of the message
 //	interrupted                   "interrupt" when any of its runs was interrupted
+//	completionReason              of the newest completed run, unless a reply without calls ended it
 //
 // A failed run sets neither usage nor interrupted: its data-error part has the reason. A user's
 // message has only the metadata that its client sent.
@@ -24,7 +25,8 @@ type Metadata struct {
 	Usage     *Usage `json:"usage,omitempty"`
 	// Interrupted is "interrupt" for an incomplete reply. In a branch, where the runs are unknown,
 	// it may also be "abort" or "deadline".
-	Interrupted string `json:"interrupted,omitempty"`
+	Interrupted      string `json:"interrupted,omitempty"`
+	CompletionReason string `json:"completionReason,omitempty"` // as in eventv1.RunCompleted
 
 	userJSON string // of a user's message: JSON text that replaces the other fields
 }
@@ -52,9 +54,10 @@ type Run struct {
 	MessageID string
 	AgentType string
 	CreatedAt int64
-	// Usage is nil unless the run completed.
-	Usage       *eventv1.Usage
-	Interrupted bool
+	// Usage is nil and CompletionReason empty unless the run completed.
+	Usage            *eventv1.Usage
+	CompletionReason string
+	Interrupted      bool
 	// Failure is nil unless the run failed.
 	Failure *eventv1.Error
 }
@@ -69,7 +72,7 @@ func (r Run) Metadata() Metadata {
 func (m *Metadata) ContinuedBy(r Run) *Metadata {
 	out := r.Metadata()
 	if m != nil {
-		out.Usage, out.Interrupted = m.Usage, m.Interrupted
+		out.Usage, out.Interrupted, out.CompletionReason = m.Usage, m.Interrupted, m.CompletionReason
 	}
 	return &out
 }
@@ -78,6 +81,9 @@ func (m *Metadata) ContinuedBy(r Run) *Metadata {
 func (r Run) addEnd(m *Metadata, steps bool) {
 	if u := usageOf(r.Usage); u != nil {
 		m.Usage = u
+	}
+	if r.CompletionReason != "" {
+		m.CompletionReason = r.CompletionReason
 	}
 	if r.Interrupted && steps {
 		m.Interrupted = interruptKind
@@ -119,7 +125,7 @@ func (t *Translator) finishMetadata(how Ending) *Metadata {
 	if t.metadata == nil {
 		return nil
 	}
-	m := Metadata{Usage: t.usage}
+	m := Metadata{Usage: t.usage, CompletionReason: t.completion}
 	if (how == Interrupted || t.cutShort) && t.stepCount > 0 { // without a step, no reply is incomplete
 		m.Interrupted = interruptKind
 	}

@@ -31,6 +31,9 @@ const (
 	reasoning = "reasoning"
 )
 
+// toolCalls is the finish reason of a run that waits for calls.
+const toolCalls = "tool-calls"
+
 // interrupted is the finish reason of an interrupted run, and the metadata key of an incomplete
 // stored message.
 const interrupted = "interrupted"
@@ -39,11 +42,12 @@ const interrupted = "interrupted"
 // order. The caller sends all parts, or only those after the sequence up to which the client has
 // the message. A Translator is not safe for concurrent use.
 type Translator struct {
-	messageID string
-	major     Major
-	started   bool
-	reason    string // finish reason of the run
-	usage     *Usage // of the run
+	messageID  string
+	major      Major
+	started    bool
+	reason     string // finish reason of the run
+	completion string // completion reason of the run
+	usage      *Usage // of the run
 
 	metadata *Metadata // nil: no metadata in the stream
 	cutShort bool      // a run of the message was interrupted
@@ -123,10 +127,10 @@ func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 	}
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_RunStarted, *eventv1.Chunk_RunResumed:
-		t.reason, t.usage = "", nil
+		t.reason, t.completion, t.usage = "", "", nil
 		return t.Start()
 	case *eventv1.Chunk_RunCompleted:
-		t.reason, t.usage = e.RunCompleted.GetFinishReason(), usageOf(e.RunCompleted.GetUsage())
+		t.reason, t.completion, t.usage = e.RunCompleted.GetFinishReason(), e.RunCompleted.GetCompletionReason(), usageOf(e.RunCompleted.GetUsage())
 	case *eventv1.Chunk_RunSuspended:
 		t.reason = suspendedReason(e.RunSuspended.GetReason())
 	case *eventv1.Chunk_RunInterrupted:
@@ -174,6 +178,8 @@ func (t *Translator) finishReason(how Ending) string {
 		return ""
 	case how == Interrupted && t.major.interrupts():
 		return interrupted // with other reasons, some apps resend the message to continue it
+	case how == Completed && t.reason == toolCalls: // its last calls have ended the run; only a suspension waits for calls
+		return "stop"
 	case how != Interrupted && finishReasons[t.reason]:
 		return t.reason
 	case t.reason == "" && how == Completed:
@@ -286,7 +292,7 @@ func (t *Translator) closeBlock() []Part {
 
 func suspendedReason(reason string) string {
 	if reason == "client_tool" || reason == "step_partial" {
-		return "tool-calls"
+		return toolCalls
 	}
 	return "other"
 }
