@@ -21,6 +21,11 @@ type Config struct {
 	AISDK            int           `env:"HOLDFAST_GATEWAY_AI_SDK" envDefault:"0" doc:"major version of the npm package ai of clients that do not tell theirs (parameter aiSdk); 0 sends them only parts known to all versions from 5 on"`
 	MessageMetadata  bool          `env:"HOLDFAST_GATEWAY_MESSAGE_METADATA" envDefault:"true" doc:"true adds the run, the agent and the usage to streamed messages as metadata; apps with a metadata schema of their own may want false"`
 	MaxBodyBytes     int64         `env:"HOLDFAST_GATEWAY_MAX_BODY_BYTES" envDefault:"8388608" doc:"largest request body in bytes"`
+	MaxUploadBytes   int64         `env:"HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES" envDefault:"268435456" doc:"largest request body of /chat with the files in it, in bytes"`
+	MaxFileBytes     int64         `env:"HOLDFAST_GATEWAY_MAX_FILE_BYTES" envDefault:"20971520" doc:"largest file in bytes; the state service has a limit as well"`
+	MaxFiles         int           `env:"HOLDFAST_GATEWAY_MAX_FILES" envDefault:"100" doc:"most files in one request"`
+	FileMemory       int64         `env:"HOLDFAST_GATEWAY_FILE_MEMORY" envDefault:"268435456" doc:"most bytes of files that requests hold in memory at once; each holds one file"`
+	PublicURL        string        `env:"HOLDFAST_GATEWAY_PUBLIC_URL" doc:"address of the gateway for browsers, such as https://agents.example.com, in the URLs of files; empty for the address of each request"`
 	MaxStreams       int           `env:"HOLDFAST_GATEWAY_MAX_STREAMS" envDefault:"10000" doc:"how many streams may be open at once"`
 	MaxSnapshots     int           `env:"HOLDFAST_GATEWAY_MAX_SNAPSHOTS" envDefault:"64" doc:"how many snapshots may be made at once"`
 	MaxSocketChats   int           `env:"HOLDFAST_GATEWAY_MAX_SOCKET_CHATS" envDefault:"16" doc:"how many requests may be in flight on one WebSocket of /chat/ws or /agents"`

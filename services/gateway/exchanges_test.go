@@ -22,7 +22,7 @@ func exchanges(t *testing.T, h *fixture) map[string][]exchange {
 	}
 	for name, list := range map[string]map[string][]exchange{
 		"chat": chatExchanges(t, h), "views": viewExchanges(), "stops": stopExchanges(), "streams": streamExchanges(), "instances": instanceExchanges(),
-		"flat": flatExchanges(t, h, ended.Checkpoint()),
+		"files": fileExchanges(t, h), "flat": flatExchanges(t, h, ended.Checkpoint()),
 	} {
 		for route, exchanges := range list {
 			if rows[route] != nil {
@@ -53,6 +53,25 @@ func viewExchanges() map[string][]exchange {
 	}
 	add("/messages", "&offset=1&includeReasoning=false&includeToolResults=false", "200")
 	add("/history", "&fromSequence=1&runId=run_1&fromStep=1", "1000")
+	return rows
+}
+
+func fileExchanges(t *testing.T, h *fixture) map[string][]exchange {
+	t.Helper()
+	id := h.putFile(t, "default", "image/png", photo(100))
+	kind := []string{"Content-Type", "application/octet-stream"}
+	rows := map[string][]exchange{
+		"POST /files": {
+			{about: "a file", path: "/files", body: "bytes", headers: kind, status: http.StatusOK},
+			{about: "an empty file", path: "/files", headers: kind, status: http.StatusBadRequest, code: "FILE_INVALID"},
+			{about: "a large file", path: "/files", body: strings.Repeat("x", 20<<20+1), headers: kind, status: http.StatusRequestEntityTooLarge, code: "FILE_TOO_LARGE"},
+		},
+		"GET /files/{id}": {
+			{about: "a file", path: "/files/" + id, status: http.StatusOK},
+			{about: "a range", path: "/files/" + id, headers: []string{"Range", "bytes=1-2"}, status: http.StatusPartialContent},
+			{about: "an unknown file", path: "/files/file_unknown", status: http.StatusNotFound, code: "FILE_NOT_FOUND"},
+		},
+	}
 	return rows
 }
 

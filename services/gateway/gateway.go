@@ -28,6 +28,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat/chatws"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/cloudflare"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/flat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
@@ -133,7 +134,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 // routes returns the routes that have handlers of their own.
 func (s *Service) routes(p *parts) []httpapi.Route {
 	return slices.Concat(s.chatRoutes(p), s.agentRoutes(p), s.streamRoutes(p), s.viewRoutes(p), p.stops.Routes(), p.answers.Routes(),
-		s.health().Routes(), openapi.Routes(), page.Routes())
+		p.files.Routes(), s.health().Routes(), openapi.Routes(), page.Routes())
 }
 
 // parts are shared by several handlers.
@@ -147,6 +148,7 @@ type parts struct {
 	policy   retry.Policy
 	hub      *live.Hub
 	chats    *chat.Chat
+	files    *files.Files
 }
 
 func (s *Service) parts() *parts {
@@ -157,6 +159,9 @@ func (s *Service) parts() *parts {
 	hub := &live.Hub{Client: streamv2.NewStreamServiceClient(s.stream), Log: s.peers.Log, Records: c.ReaderChunks, Bytes: c.ReaderBytes}
 	p := &parts{
 		runs: runs, calls: calls, sessions: sessions, policy: policy, hub: hub,
+		files: files.New(statev1.NewFileServiceClient(s.state), policy, files.Limits{
+			File: c.MaxFileBytes, Files: c.MaxFiles, Memory: c.FileMemory, Text: c.MaxBodyBytes, Body: c.MaxUploadBytes, Timeout: c.ReadTimeout,
+		}, c.PublicURL),
 		follower: &follow.Follower{Sessions: sessions, Live: hub, HeartbeatInterval: c.Heartbeat},
 		stops: &stop.Stops{
 			Runs: runs, Sessions: sessions, Streams: s.streams, Policy: policy,
@@ -193,7 +198,7 @@ func (s *Service) flatRoutes(methods *api.Server) []httpapi.Route {
 func (s *Service) chatRoutes(p *parts) []httpapi.Route {
 	c := s.config
 	sockets := &chatws.Sockets{
-		Chat: p.chats, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
+		Chat: p.chats, Streams: s.streams, Files: p.files, MaxBytes: c.MaxUploadBytes, Requests: c.MaxSocketChats,
 		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Log: s.peers.Log,
 	}
 	return slices.Concat(p.chats.Routes(), sockets.Routes())
@@ -205,7 +210,7 @@ func (s *Service) newChat(p *parts) *chat.Chat {
 	return chat.New(
 		chat.Config{ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata},
 		chat.Parts{
-			Runs: p.runs, Calls: p.calls, Sessions: p.sessions, Follower: p.follower, Streams: s.streams, Policy: p.policy,
+			Runs: p.runs, Calls: p.calls, Sessions: p.sessions, Follower: p.follower, Streams: s.streams, Policy: p.policy, Files: p.files,
 			Limits: s.limits(c.MaxBodyBytes, "send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
 			NewID:  s.peers.NewID, Log: s.peers.Log,
 		})
@@ -215,7 +220,7 @@ func (s *Service) newChat(p *parts) *chat.Chat {
 func (s *Service) agentRoutes(p *parts) []httpapi.Route {
 	c := s.config
 	sockets := &cloudflare.Sockets{
-		Chat: p.chats, Answers: p.answers, Stops: p.stops, Sessions: p.sessions, Live: p.hub, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
+		Chat: p.chats, Answers: p.answers, Stops: p.stops, Sessions: p.sessions, Live: p.hub, Files: p.files, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
 		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Poll: c.SessionPoll, Log: s.peers.Log,
 	}
 	return sockets.Routes()
@@ -231,7 +236,7 @@ func (s *Service) streamRoutes(p *parts) []httpapi.Route {
 
 // viewRoutes serve stored conversations.
 func (s *Service) viewRoutes(p *parts) []httpapi.Route {
-	views := &view.Handlers{Sessions: p.sessions, Follower: p.follower, Now: s.peers.Now, MaxSnapshots: s.config.MaxSnapshots}
+	views := &view.Handlers{Sessions: p.sessions, Files: p.files, Follower: p.follower, Now: s.peers.Now, MaxSnapshots: s.config.MaxSnapshots}
 	return views.Routes()
 }
 

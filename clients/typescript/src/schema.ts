@@ -225,6 +225,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Stores a file for messages: the body itself, with its media type as the content type, or the first file of a form. */
+        post: operations["uploadFile"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/files/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the bytes of a file. It needs no key: the id is random, and whoever knows it may read the file. */
+        get: operations["getFile"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/healthz": {
         parameters: {
             query?: never;
@@ -635,7 +669,7 @@ export interface components {
             text?: string;
             /** @description text, file, tool-NAME, … */
             type: string;
-            /** @description of a file: a data: or https: URL */
+            /** @description of a file: a data: or https: URL, or that of a stored file */
             url?: string;
         };
         ChatRequest: {
@@ -1389,6 +1423,14 @@ export interface components {
             /** Format: int64 */
             version: number;
         };
+        Uploaded: {
+            id: string;
+            mediaType: string;
+            /** Format: int64 */
+            size: number;
+            /** @description for the url of a file part, and for everybody who shall see the file */
+            url: string;
+        };
         /** @description Tokens as counted by the provider. */
         Usage: {
             /** Format: int64 */
@@ -2053,7 +2095,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description AGENT_NOT_FOUND, MESSAGE_NOT_FOUND, UNKNOWN_TOOL_CALL */
+            /** @description AGENT_NOT_FOUND, FILE_NOT_FOUND, MESSAGE_NOT_FOUND, UNKNOWN_TOOL_CALL */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -2073,7 +2115,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description BODY_TOO_LARGE, MESSAGE_TOO_LARGE, RESULT_TOO_LARGE, STATE_SIZE_EXCEEDED */
+            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, RESULT_TOO_LARGE, STATE_SIZE_EXCEEDED */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -2083,7 +2125,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description TOO_MANY_STREAMS, TOO_MANY_WAITING */
+            /** @description TOO_MANY_FILES, TOO_MANY_STREAMS, TOO_MANY_WAITING */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -2693,6 +2735,178 @@ export interface operations {
                 };
             };
             /** @description SESSION_NOT_FOUND */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    uploadFile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description at most 20971520 bytes */
+        requestBody: {
+            content: {
+                "application/octet-stream": string;
+            };
+        };
+        responses: {
+            /** @description the file */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Uploaded"];
+                };
+            };
+            /** @description BODY_INVALID, FILE_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description FILE_TOO_LARGE */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description TOO_MANY_FILES */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getFile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description the file */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the bytes, with the media type of the file */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": string;
+                };
+            };
+            /** @description the bytes of the header Range */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": string;
+                };
+            };
+            /** @description the client has the file */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description ID_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description FILE_NOT_FOUND */
             404: {
                 headers: {
                     [name: string]: unknown;

@@ -56,6 +56,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
@@ -80,6 +81,7 @@ type Chat struct {
 	sessions *conversation.Reader
 	follower *follow.Follower
 	streams  *httpapi.Streams
+	files    *files.Files
 	policy   retry.Policy // for retries of calls to the state service
 	newID    func() string
 	log      *slog.Logger
@@ -93,6 +95,7 @@ type Parts struct {
 	Sessions *conversation.Reader
 	Follower *follow.Follower
 	Streams  *httpapi.Streams
+	Files    *files.Files
 	Policy   retry.Policy
 	NewID    func() string
 	Log      *slog.Logger
@@ -101,7 +104,7 @@ type Parts struct {
 // New returns a Chat.
 func New(c Config, p Parts) *Chat {
 	return &Chat{
-		config: c, limits: p.Limits, runs: p.Runs, calls: p.Calls, sessions: p.Sessions, follower: p.Follower, streams: p.Streams,
+		config: c, limits: p.Limits, runs: p.Runs, calls: p.Calls, sessions: p.Sessions, follower: p.Follower, streams: p.Streams, files: p.Files,
 		policy: p.Policy, newID: p.NewID, log: p.Log,
 	}
 }
@@ -127,7 +130,7 @@ func (c *Chat) Post(w http.ResponseWriter, r *http.Request, tenant string) error
 // read decodes the body and opens the exchange. It does not keep the body.
 func (c *Chat) read(ctx context.Context, w http.ResponseWriter, r *http.Request, asked Request) (*Exchange, error) {
 	var body request
-	if err := httpapi.ReadJSON(w, r, c.limits, &body); err != nil {
+	if err := c.files.ReadBody(ctx, w, r, asked.Tenant, &body); err != nil {
 		return nil, err
 	}
 	return c.open(ctx, asked, &body)

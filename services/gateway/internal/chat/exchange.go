@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -110,8 +111,12 @@ func (e *Exchange) Deliver(ctx context.Context, out Output) error {
 //     not opened. Send the same request again.
 //   - TooLarge (RESULT_TOO_LARGE): an awaited answer is too large.
 func (c *Chat) Open(ctx context.Context, r Request) (*Exchange, error) {
+	text, err := c.files.Extract(ctx, r.Tenant, bytes.NewReader(r.Body), func() error { return nil })
+	if err != nil {
+		return nil, err
+	}
 	var body request
-	if err := httpapi.DecodeJSON(r.Body, &body); err != nil {
+	if err := httpapi.DecodeJSON(text, &body); err != nil {
 		return nil, err
 	}
 	return c.open(ctx, r, &body)

@@ -132,5 +132,6 @@ func (p part) stored() (*eventv1.Part, error) {
 
 func fileURL(url string) bool {
 	scheme, _, _ := strings.Cut(url, ":")
-	return strings.EqualFold(scheme, "data") || strings.EqualFold(scheme, "https")
+	_, stored := eventv1.FileID(url) // package files has replaced a URL
+	return stored || strings.EqualFold(scheme, "data") || strings.EqualFold(scheme, "https")
 }

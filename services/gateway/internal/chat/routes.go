@@ -33,7 +33,7 @@ type describedChatPart struct {
 	Type      string `json:"type" required:"true" doc:"text, file, tool-NAME, …"`
 	Text      string `json:"text"`
 	MediaType string `json:"mediaType"`
-	URL       string `json:"url" doc:"of a file: a data: or https: URL"`
+	URL       string `json:"url" doc:"of a file: a data: or https: URL, or that of a stored file"`
 	Filename  string `json:"filename"`
 }
 
@@ -56,13 +56,13 @@ func (c *Chat) Routes() []httpapi.Route {
 				fault.Invalid: {
 					"AGENT_REQUIRED", "ANSWER_INVALID", "FILE_INVALID", "ID_INVALID", "KIND_MISMATCH", "MESSAGE_INVALID", "METADATA_INVALID", "ON_BUSY_INVALID",
 				},
-				fault.NotFound: {"AGENT_NOT_FOUND", "MESSAGE_NOT_FOUND", "UNKNOWN_TOOL_CALL"},
+				fault.NotFound: {"AGENT_NOT_FOUND", "FILE_NOT_FOUND", "MESSAGE_NOT_FOUND", "UNKNOWN_TOOL_CALL"},
 				fault.Conflict: {
 					"AGENT_MISMATCH", "MESSAGE_EXISTS", "OWNER_NOT_CONTINUABLE", "REQUEST_KEY_REUSED", "RUN_CANCELLED", "RUN_STALE", "SESSION_BUSY",
 					"SESSION_COMPLETED", "SESSION_SUSPENDED",
 				},
-				fault.TooLarge:    {"MESSAGE_TOO_LARGE", "RESULT_TOO_LARGE", "STATE_SIZE_EXCEEDED"},
-				fault.Exhausted:   {"TOO_MANY_WAITING"},
+				fault.TooLarge:    {"FILE_TOO_LARGE", "MESSAGE_TOO_LARGE", "RESULT_TOO_LARGE", "STATE_SIZE_EXCEEDED"},
+				fault.Exhausted:   {"TOO_MANY_FILES", "TOO_MANY_WAITING"},
 				fault.Unavailable: {"CALL_NOT_OPEN"},
 			},
 		}},

@@ -11,6 +11,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
@@ -63,6 +64,7 @@ func (c *connection) conversation(ctx context.Context, onConnect bool) ([]byte, 
 		return nil, view{}, err
 	}
 	messages, err := c.transcript(ctx, now)
+	files.Show(c.base, messages)
 	return messagesFrame(messages, onConnect), viewOf(now), err
 }
 

@@ -19,6 +19,7 @@ type connection struct {
 	tenant   string
 	address  address
 	readOnly bool
+	base     string // address of the gateway for the client
 
 	ctx      context.Context //nolint:containedctx // lives as long as the socket
 	end      context.CancelCauseFunc

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
@@ -42,6 +43,7 @@ func (s *Sockets) messages(w http.ResponseWriter, r *http.Request, tenant string
 	if err != nil {
 		return err
 	}
+	files.Show(s.Files.Base(r), messages)
 	httpapi.WriteJSON(w, http.StatusOK, messages)
 	return nil
 }

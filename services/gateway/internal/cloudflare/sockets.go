@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/socket"
@@ -28,6 +29,7 @@ type Sockets struct {
 	Stops     *stop.Stops
 	Sessions  *conversation.Reader
 	Live      *live.Hub
+	Files     *files.Files
 	Streams   *httpapi.Streams
 	MaxBytes  int64         // of a client's frame
 	Requests  int           // frames that wait on one socket
@@ -136,5 +138,5 @@ func (s *Sockets) accept(ctx context.Context, r *http.Request, tenant string) (*
 	if err != nil {
 		return nil, err
 	}
-	return &connection{Sockets: s, tenant: tenant, address: a, readOnly: readOnly, major: major}, nil
+	return &connection{Sockets: s, tenant: tenant, address: a, readOnly: readOnly, base: s.Files.Base(r), major: major}, nil
 }

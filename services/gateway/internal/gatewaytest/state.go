@@ -27,6 +27,7 @@ type State struct {
 	sessions    statev1.SessionServiceClient
 	calls       statev1.CallServiceClient
 	checkpoints statev1.CheckpointServiceClient
+	files       statev1.FileServiceClient
 	executor    *executor
 
 	mu       sync.Mutex
@@ -39,6 +40,27 @@ type State struct {
 	stops    []*statev1.RequestStopRequest
 	submits  []*statev1.SubmitCallsRequest
 	hold     func(*statev1.StartRunRequest)
+	uploads  int // calls of PutFile
+}
+
+// Files returns a client of the files.
+func (s *State) Files() statev1.FileServiceClient { return s.files }
+
+// Uploads returns how many files the gateway has uploaded.
+func (s *State) Uploads() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.uploads
+}
+
+// countUploads is an interceptor of the gateway's streaming calls.
+func (s *State) countUploads(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if info.FullMethod == statev1.FileService_PutFile_FullMethodName {
+		s.mu.Lock()
+		s.uploads++
+		s.mu.Unlock()
+	}
+	return next(service, stream)
 }
 
 func newState() *State { return &State{} }
@@ -47,6 +69,7 @@ func (s *State) connect(conn *grpc.ClientConn, e *executor) {
 	s.executor = e
 	s.runs, s.sessions = statev1.NewRunServiceClient(conn), statev1.NewSessionServiceClient(conn)
 	s.calls, s.checkpoints = statev1.NewCallServiceClient(conn), statev1.NewCheckpointServiceClient(conn)
+	s.files = statev1.NewFileServiceClient(conn)
 }
 
 // intercept runs around every call of a gateway.

@@ -19,7 +19,8 @@ type About struct {
 	// and required if a body without the field is refused.
 	Body         any
 	OptionalBody bool
-	MaxBytes     int64 // of the body
+	BodyType     string // content type of a body that is not JSON; "" for none
+	MaxBytes     int64  // of the body
 	Answers      []Answer
 	Faults       Faults // that neither the parameters, the body nor the server explain
 	Stream       bool   // an open answer counts against HOLDFAST_GATEWAY_MAX_STREAMS

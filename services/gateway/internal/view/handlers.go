@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 )
 
@@ -13,6 +14,7 @@ import (
 type Handlers struct {
 	Sessions *conversation.Reader
 	Follower *follow.Follower
+	Files    *files.Files
 	Now      func() time.Time // never nil
 	// MaxSnapshots is the number of concurrent snapshots, each of which may hold tens of megabytes; 0 for
 	// no limit.

@@ -3,6 +3,7 @@ package view
 import (
 	"net/http"
 
+	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
@@ -39,6 +40,7 @@ func (h *Handlers) Messages(w http.ResponseWriter, r *http.Request, tenant strin
 		return err
 	}
 	without.Apply(page.Messages)
+	files.Show(h.Files.Base(r), page.Messages)
 	httpapi.WriteJSON(w, http.StatusOK, page)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
@@ -71,7 +72,9 @@ func (h *Handlers) Snapshot(w http.ResponseWriter, r *http.Request, tenant strin
 			if err := h.Sessions.AddDescendants(r.Context(), s, v.messages); err != nil {
 				return err
 			}
-			httpapi.WriteJSON(w, http.StatusOK, h.snapshotOf(s, v, offset))
+			shot := h.snapshotOf(s, v, offset)
+			files.Show(h.Files.Base(r), shot.Messages)
+			httpapi.WriteJSON(w, http.StatusOK, shot)
 			return nil
 		}
 	}

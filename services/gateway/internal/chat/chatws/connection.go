@@ -1,9 +1,11 @@
 package chatws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -59,15 +61,17 @@ func (c *connection) keepAlive() {
 // listen handles the client's frames until the socket ends.
 func (c *connection) listen() error {
 	for {
-		text, isText, err := c.conn.Read(c.Arrival)
-		if err != nil {
-			return err
+		text, isText, failed := c.conn.Receive(c.Arrival, func(message io.Reader, progress func() error) ([]byte, error) {
+			return c.Files.ExtractWhole(c.ctx, c.tenant, message, progress)
+		})
+		if errors.Is(failed, socket.ErrDisconnected) {
+			return failed
 		}
 		if !isText {
 			return invalid("a frame must be a text message")
 		}
 		f, err := parse(text)
-		if err == nil {
+		if err = cmp.Or(err, failed); err == nil {
 			err = c.handle(f)
 		}
 		if err != nil && f.RequestID == "" {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/socket"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
@@ -20,7 +21,8 @@ const reconnectAdvice = "connect again and resume"
 type Sockets struct {
 	Chat      *chat.Chat
 	Streams   *httpapi.Streams
-	MaxBytes  int64         // of a client's frame
+	Files     *files.Files
+	MaxBytes  int64         // of a client's frame with the files in it
 	Requests  int           // in flight on one socket
 	Heartbeat time.Duration // between pings
 	Arrival   time.Duration // for a frame to arrive once it has begun

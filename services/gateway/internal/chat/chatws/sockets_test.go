@@ -10,7 +10,9 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
 // serve serves sockets without a chat, so that every request panics.
@@ -37,7 +39,7 @@ func serve(t *testing.T, s *Sockets) *websocket.Conn {
 
 func TestARequestThatPanicsEndsItsSocketAndNothingElse(t *testing.T) {
 	t.Parallel()
-	s := &Sockets{Arrival: 10 * time.Second}
+	s := &Sockets{Arrival: 10 * time.Second, Files: noFiles()}
 	conn := serve(t, s)
 	if err := conn.Write(t.Context(), websocket.MessageText, []byte(`{"type":"resume","requestId":"r1","id":"s1"}`)); err != nil {
 		t.Fatal(err)
@@ -55,7 +57,7 @@ func TestARequestThatPanicsEndsItsSocketAndNothingElse(t *testing.T) {
 
 func TestAFrameThatDoesNotArriveEndsItsSocket(t *testing.T) {
 	t.Parallel()
-	conn := serve(t, &Sockets{Arrival: 50 * time.Millisecond})
+	conn := serve(t, &Sockets{Arrival: 50 * time.Millisecond, Files: noFiles()})
 	half, err := conn.Writer(t.Context(), websocket.MessageText)
 	if err != nil {
 		t.Fatal(err)
@@ -66,4 +68,9 @@ func TestAFrameThatDoesNotArriveEndsItsSocket(t *testing.T) {
 	if _, _, err := conn.Read(t.Context()); err == nil {
 		t.Error("the socket stays")
 	}
+}
+
+// noFiles reads frames without files.
+func noFiles() *files.Files {
+	return files.New(nil, retry.Policy{}, files.Limits{Text: 1 << 20}, "")
 }

@@ -114,6 +114,34 @@ func (c *Conn) Read(patience time.Duration) (text []byte, isText bool, err error
 	return text, kind == websocket.MessageText, nil
 }
 
+// Receive is Read for a large message. read reads its text, and calls progress to begin the patience again. If read returns a
+// fault of kind TooLarge and no text, the socket is closed with 1009. Other faults of read are returned with its text.
+func (c *Conn) Receive(patience time.Duration, read func(message io.Reader, progress func() error) ([]byte, error)) (text []byte, isText bool, err error) {
+	// A context of its own, as in Read.
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	kind, message, err := c.conn.Reader(ctx)
+	if err != nil {
+		return nil, false, ErrDisconnected
+	}
+	timer := time.AfterFunc(patience, cancel)
+	defer timer.Stop()
+	text, err = read(message, func() error {
+		timer.Reset(patience)
+		return nil
+	})
+	f, isFault := fault.From(err)
+	switch {
+	case isFault && f.Kind == fault.TooLarge && text == nil:
+		_ = c.conn.Close(websocket.StatusMessageTooBig, f.Reason) // the client may have closed the connection
+		return nil, false, ErrDisconnected
+	case err != nil && text == nil:
+		return nil, false, ErrDisconnected
+	default:
+		return text, kind == websocket.MessageText, err
+	}
+}
+
 // Write sends a text message. Every error is ErrLeft.
 func (c *Conn) Write(text []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
