@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -178,6 +179,32 @@ func TestAConversationIsManagedOverPlainHTTP(t *testing.T) {
 	}
 	ask(http.MethodDelete, "/sessions/s1", "", `{"deleted":1}`)
 	ask(http.MethodGet, "/sessions", "", `"sessions":[]`)
+}
+
+func TestASessionWithAnyIDIsManaged(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	for _, id := range []string{"a/b ☃", "/", "%2F", "a?b#c&d", "日本語", strings.Repeat("s", 256)} {
+		start := h.request(t, http.MethodPost, "/start", `{"message":"hi","sessionId":`+quote(id)+`}`)
+		if got := text(t, start); start.StatusCode != http.StatusOK {
+			t.Fatalf("%q: got %s", id, got)
+		}
+		path := "/sessions/" + url.PathEscape(id)
+		for _, request := range [][3]string{
+			{http.MethodGet, path, ""}, {http.MethodPatch, path, `{"title":"T"}`}, {http.MethodGet, "/result?sessionId=" + url.QueryEscape(id), ""}, {http.MethodDelete, path, ""},
+		} {
+			if answer := h.request(t, request[0], request[1], request[2]); answer.StatusCode != http.StatusOK {
+				t.Errorf("%s %s: got %d %s", request[0], request[1], answer.StatusCode, text(t, answer))
+			}
+		}
+	}
+	for path, code := range map[string]string{
+		"/sessions/" + strings.Repeat("s", 257): "ID_INVALID", "/sessions/a%00b": "ID_INVALID", "/sessions/%ff": "ID_INVALID", "/runs?sessionId=%ff": "ID_INVALID",
+		"/sessions?tags=%ff": "PARAMETER_INVALID", "/sessions?metadata[a]=%ff": "PARAMETER_INVALID", "/sessions?metadata[%ff]=a": "PARAMETER_INVALID",
+	} {
+		wantFault(t, h.request(t, http.MethodGet, path, ""), http.StatusBadRequest, code)
+	}
+	wantFault(t, h.request(t, http.MethodPost, "/start", "{\"message\":\"hi\",\"state\":{\"a\":\"\xff\"}}"), http.StatusBadRequest, "BODY_INVALID")
 }
 
 func TestTheCallsOfAllSessionsAreListed(t *testing.T) {

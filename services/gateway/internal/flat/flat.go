@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -96,7 +97,7 @@ func route[In, Out proto.Message](d definition, limits httpapi.Limits, serve fun
 }
 
 // read sets the fields of m from the path, and from the body or the query. Invalid (BODY_INVALID,
-// PARAMETER_INVALID), TooLarge (BODY_TOO_LARGE).
+// ID_INVALID, PARAMETER_INVALID), TooLarge (BODY_TOO_LARGE).
 func (d definition) read(w http.ResponseWriter, r *http.Request, limits httpapi.Limits, m protoreflect.Message) error {
 	if !d.hasBody() {
 		if err := d.setQuery(r.URL.Query(), m); err != nil {
@@ -107,11 +108,17 @@ func (d definition) read(w http.ResponseWriter, r *http.Request, limits httpapi.
 		if err := httpapi.ReadJSON(w, r, limits, &body); err != nil {
 			return err
 		}
+		if !utf8.Valid(body) {
+			return wrongType("", "UTF-8")
+		}
 		if err := decode(body, m, "", d.hide...); err != nil {
 			return err
 		}
 	}
 	if d.inPath("sessionId") {
+		if err := httpapi.CheckID("id", r.PathValue("id")); err != nil {
+			return err
+		}
 		m.Set(m.Descriptor().Fields().ByJSONName("sessionId"), protoreflect.ValueOfString(r.PathValue("id")))
 	}
 	return nil

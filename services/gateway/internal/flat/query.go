@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/url"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -54,7 +55,7 @@ func (d definition) parameterOf(name string, f protoreflect.FieldDescriptor) htt
 // maxSafe is the largest integer that JavaScript represents exactly.
 const maxSafe = 1<<53 - 1
 
-// setQuery sets the fields of m from the query. Invalid (PARAMETER_INVALID).
+// setQuery sets the fields of m from the query. Invalid (PARAMETER_INVALID, ID_INVALID).
 func (d definition) setQuery(query url.Values, m protoreflect.Message) error {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -62,9 +63,14 @@ func (d definition) setQuery(query url.Values, m protoreflect.Message) error {
 		switch {
 		case f.IsMap():
 			for key, values := range query {
-				if inner, ok := strings.CutPrefix(key, name+"["); ok && strings.HasSuffix(inner, "]") {
-					m.Mutable(f).Map().Set(protoreflect.ValueOfString(strings.TrimSuffix(inner, "]")).MapKey(), protoreflect.ValueOfString(values[0]))
+				inner, ok := strings.CutPrefix(key, name+"[")
+				if !ok || !strings.HasSuffix(inner, "]") {
+					continue
 				}
+				if err := checkText(name, key+values[0]); err != nil {
+					return err
+				}
+				m.Mutable(f).Map().Set(protoreflect.ValueOfString(strings.TrimSuffix(inner, "]")).MapKey(), protoreflect.ValueOfString(values[0]))
 			}
 		case f.IsList():
 			for _, text := range query[name] {
@@ -85,6 +91,14 @@ func (d definition) setQuery(query url.Values, m protoreflect.Message) error {
 	return nil
 }
 
+// checkText gives Invalid (PARAMETER_INVALID) for a text that is not UTF-8.
+func checkText(name, text string) error {
+	if !utf8.ValidString(text) {
+		return fault.New(fault.Invalid, "PARAMETER_INVALID", "%s is not UTF-8", name)
+	}
+	return nil
+}
+
 func queryValue(p httpapi.Parameter, f protoreflect.FieldDescriptor, text string) (protoreflect.Value, error) {
 	if p.Type == httpapi.Boolean {
 		on, err := p.ParseBool(text)
@@ -98,7 +112,10 @@ func queryValue(p httpapi.Parameter, f protoreflect.FieldDescriptor, text string
 		return protoreflect.ValueOfInt64(n), err
 	}
 	if f.Kind() != protoreflect.EnumKind {
-		return protoreflect.ValueOfString(text), nil
+		if p.Type == httpapi.ID {
+			return protoreflect.ValueOfString(text), httpapi.CheckID(p.Name, text)
+		}
+		return protoreflect.ValueOfString(text), checkText(p.Name, text)
 	}
 	for i := range f.Enum().Values().Len() {
 		if number := f.Enum().Values().Get(i).Number(); text == eventv1.EnumWord(f.Enum(), number) {
