@@ -10,6 +10,9 @@ BUF := github.com/bufbuild/buf/cmd/buf@v1.69.0
 PROTOC_GEN_GO := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.11
 PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.1
 PROTOC_GEN_CONNECT_GO := connectrpc.com/connect/cmd/protoc-gen-connect-go@v1.21.1
+# The contract of the rules in our contracts.
+PROTOVALIDATE := github.com/bufbuild/protovalidate@v1.2.2
+RULES := $(BIN)/protovalidate/buf/validate/validate.proto
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.2
 
 .PHONY: help dev test units torture setup lint generate check bench bench-peers e2e
@@ -49,11 +52,11 @@ torture: setup ## Run the tests under faults and of random histories for long, u
 setup: ## Install what the tests need: Postgres, npm packages, Chromium
 	@./e2e/setup
 
-lint: $(BIN)/golangci-lint $(BIN)/buf ## Check style and contracts
+lint: $(BIN)/golangci-lint $(BIN)/buf $(RULES) ## Check style and contracts
 	golangci-lint run ./...
 	buf lint
 
-generate: $(BIN)/buf $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc $(BIN)/protoc-gen-connect-go ## Make the generated code anew
+generate: $(BIN)/buf $(RULES) $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc $(BIN)/protoc-gen-connect-go ## Make the generated code anew
 	buf generate --template buf.gen.grpc.yaml
 	buf generate --template buf.gen.connect.yaml --path proto/holdfast/agent
 	go test ./services/gateway -run '^TestTheOpenAPIDocumentDescribesTheRegisteredRoutes$$|^TestTheTableOfThePublicAPIIsCurrent$$' -update
@@ -79,5 +82,8 @@ $(BIN)/protoc-gen-go-grpc:
 	GOBIN=$(BIN) go install $(PROTOC_GEN_GO_GRPC)
 $(BIN)/protoc-gen-connect-go:
 	GOBIN=$(BIN) go install $(PROTOC_GEN_CONNECT_GO)
+$(RULES):
+	mkdir -p $(@D)
+	install -m 644 "$$(go mod download -json $(PROTOVALIDATE) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/proto/protovalidate/buf/validate/validate.proto" $@
 $(BIN)/golangci-lint:
 	GOBIN=$(BIN) go install $(GOLANGCI_LINT)

@@ -7,6 +7,7 @@
 package agentv1
 
 import (
+	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	_ "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -691,7 +692,7 @@ var File_holdfast_agent_v1_call_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_call_proto_rawDesc = "" +
 	"\n" +
-	"\x1choldfast/agent/v1/call.proto\x12\x11holdfast.agent.v1\x1a\x1fholdfast/event/v1/options.proto\"\xc8\x02\n" +
+	"\x1choldfast/agent/v1/call.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1fholdfast/event/v1/options.proto\"\xc8\x02\n" +
 	"\vPendingCall\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1b\n" +
@@ -709,30 +710,38 @@ const file_holdfast_agent_v1_call_proto_rawDesc = "" +
 	"\n" +
 	"agent_type\x18\t \x01(\tR\tagentType\x12\x17\n" +
 	"\auser_id\x18\n" +
-	" \x01(\tR\x06userId\"\xcd\x01\n" +
-	"\x17ListPendingCallsRequest\x12\x17\n" +
-	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1d\n" +
+	" \x01(\tR\x06userId\"\xbe\x02\n" +
+	"\x17ListPendingCallsRequest\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\x06userId\x12)\n" +
 	"\n" +
-	"agent_type\x18\x02 \x01(\tR\tagentType\x12\x1b\n" +
-	"\ttool_name\x18\x03 \x01(\tR\btoolName\x12/\n" +
-	"\x04kind\x18\x04 \x01(\x0e2\x1b.holdfast.agent.v1.CallKindR\x04kind\x12\x16\n" +
-	"\x06cursor\x18\x05 \x01(\tR\x06cursor\x12\x14\n" +
-	"\x05limit\x18\x06 \x01(\x05R\x05limit\"q\n" +
+	"agent_type\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\tagentType\x12'\n" +
+	"\ttool_name\x18\x03 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\btoolName\x12p\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x1b.holdfast.agent.v1.CallKindB?\xbaH<\xba\x019\n" +
+	"\fKIND_INVALID\x12\x16must be a kind of call\x1a\x11this in [0, 1, 2]R\x04kind\x12\x16\n" +
+	"\x06cursor\x18\x05 \x01(\tR\x06cursor\x12 \n" +
+	"\x05limit\x18\x06 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x88\xea0\xc8\x01R\x05limit\"q\n" +
 	"\x18ListPendingCallsResponse\x124\n" +
 	"\x05calls\x18\x01 \x03(\v2\x1e.holdfast.agent.v1.PendingCallR\x05calls\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"\xd9\x01\n" +
-	"\x17SubmitToolResultRequest\x12\x1d\n" +
+	"nextCursor\"\xf1\x01\n" +
+	"\x17SubmitToolResultRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12 \n" +
-	"\ftool_call_id\x18\x02 \x01(\tR\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12,\n" +
+	"\ftool_call_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\n" +
 	"toolCallId\x12\x18\n" +
 	"\x06result\x18\x03 \x01(\tH\x00R\x06result\x12\x16\n" +
 	"\x05error\x18\x04 \x01(\tH\x00R\x05error\x12A\n" +
 	"\bapproval\x18\x05 \x01(\v2#.holdfast.agent.v1.ApprovalResponseH\x00R\bapprovalB\b\n" +
-	"\x06answer\"g\n" +
-	"\x10ApprovalResponse\x12\x1f\n" +
-	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"\x06answer\"s\n" +
+	"\x10ApprovalResponse\x12+\n" +
+	"\vapproval_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\n" +
 	"approvalId\x12\x1a\n" +
 	"\bapproved\x18\x02 \x01(\bR\bapproved\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xf2\x03\n" +
@@ -799,6 +808,7 @@ func file_holdfast_agent_v1_call_proto_init() {
 	if File_holdfast_agent_v1_call_proto != nil {
 		return
 	}
+	file_holdfast_agent_v1_rules_proto_init()
 	file_holdfast_agent_v1_call_proto_msgTypes[3].OneofWrappers = []any{
 		(*SubmitToolResultRequest_Result)(nil),
 		(*SubmitToolResultRequest_Error)(nil),

@@ -7,6 +7,7 @@
 package agentv1
 
 import (
+	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	_ "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -552,7 +553,7 @@ var File_holdfast_agent_v1_checkpoint_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_checkpoint_proto_rawDesc = "" +
 	"\n" +
-	"\"holdfast/agent/v1/checkpoint.proto\x12\x11holdfast.agent.v1\x1a\x1fholdfast/agent/v1/session.proto\x1a\x1fholdfast/event/v1/options.proto\"\xfb\x01\n" +
+	"\"holdfast/agent/v1/checkpoint.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1fholdfast/agent/v1/session.proto\x1a\x1fholdfast/event/v1/options.proto\"\xfb\x01\n" +
 	"\n" +
 	"Checkpoint\x12#\n" +
 	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\x12\x15\n" +
@@ -563,36 +564,45 @@ const file_holdfast_agent_v1_checkpoint_proto_rawDesc = "" +
 	"\rmessage_count\x18\x06 \x01(\x03R\fmessageCount\x12\x1d\n" +
 	"\n" +
 	"created_at\x18\a \x01(\x03R\tcreatedAt\x12'\n" +
-	"\fcustom_state\x18\b \x01(\tB\x04\xe8\xe0\x18\x01R\vcustomState\"n\n" +
-	"\x16ListCheckpointsRequest\x12\x1d\n" +
+	"\fcustom_state\x18\b \x01(\tB\x04\xe8\xe0\x18\x01R\vcustomState\"\x91\x01\n" +
+	"\x16ListCheckpointsRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1f\n" +
-	"\vbefore_step\x18\x02 \x01(\x05R\n" +
-	"beforeStep\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x05R\x05limit\"\x8b\x01\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12*\n" +
+	"\vbefore_step\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x90\xea0\x01R\n" +
+	"beforeStep\x12 \n" +
+	"\x05limit\x18\x03 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x88\xea0\xc8\x01R\x05limit\"\x8b\x01\n" +
 	"\x17ListCheckpointsResponse\x12?\n" +
 	"\vcheckpoints\x18\x01 \x03(\v2\x1d.holdfast.agent.v1.CheckpointR\vcheckpoints\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x03R\x05total\x12\x19\n" +
-	"\bhas_more\x18\x03 \x01(\bR\ahasMore\"Z\n" +
-	"\x14GetCheckpointRequest\x12\x1d\n" +
+	"\bhas_more\x18\x03 \x01(\bR\ahasMore\"r\n" +
+	"\x14GetCheckpointRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12#\n" +
-	"\rcheckpoint_id\x18\x02 \x01(\tR\fcheckpointId\"V\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12/\n" +
+	"\rcheckpoint_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\xc0\x02R\fcheckpointId\"V\n" +
 	"\x15GetCheckpointResponse\x12=\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\v2\x1d.holdfast.agent.v1.CheckpointR\n" +
-	"checkpoint\"y\n" +
-	"\rBranchRequest\x12\x1d\n" +
+	"checkpoint\"\x9d\x01\n" +
+	"\rBranchRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12#\n" +
-	"\rcheckpoint_id\x18\x02 \x01(\tR\fcheckpointId\x12$\n" +
-	"\x0enew_session_id\x18\x03 \x01(\tR\fnewSessionId\"F\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12/\n" +
+	"\rcheckpoint_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\xc0\x02R\fcheckpointId\x120\n" +
+	"\x0enew_session_id\x18\x03 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\fnewSessionId\"F\n" +
 	"\x0eBranchResponse\x124\n" +
-	"\asession\x18\x01 \x01(\v2\x1a.holdfast.agent.v1.SessionR\asession\"S\n" +
-	"\rRewindRequest\x12\x1d\n" +
+	"\asession\x18\x01 \x01(\v2\x1a.holdfast.agent.v1.SessionR\asession\"k\n" +
+	"\rRewindRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12#\n" +
-	"\rcheckpoint_id\x18\x02 \x01(\tR\fcheckpointId\"F\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12/\n" +
+	"\rcheckpoint_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\xc0\x02R\fcheckpointId\"F\n" +
 	"\x0eRewindResponse\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.agent.v1.SessionR\asessionBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
 
@@ -638,6 +648,7 @@ func file_holdfast_agent_v1_checkpoint_proto_init() {
 	if File_holdfast_agent_v1_checkpoint_proto != nil {
 		return
 	}
+	file_holdfast_agent_v1_rules_proto_init()
 	file_holdfast_agent_v1_session_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -7,6 +7,7 @@
 package agentv1
 
 import (
+	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	v1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -580,39 +581,48 @@ var File_holdfast_agent_v1_message_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_message_proto_rawDesc = "" +
 	"\n" +
-	"\x1fholdfast/agent/v1/message.proto\x12\x11holdfast.agent.v1\x1a\x1fholdfast/event/v1/message.proto\"\x92\x01\n" +
-	"\fInputMessage\x12\x12\n" +
-	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
+	"\x1fholdfast/agent/v1/message.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1fholdfast/event/v1/message.proto\"\xe2\x02\n" +
+	"\fInputMessage\x12{\n" +
+	"\x04role\x18\x01 \x01(\tBg\xbaHd\xba\x01a\n" +
+	"\x0fMESSAGE_INVALID\x12!must be user, assistant or system\x1a+this in ['', 'user', 'assistant', 'system']R\x04role\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n" +
-	"\x06hidden\x18\x03 \x01(\bR\x06hidden\x12\x0e\n" +
-	"\x02id\x18\x04 \x01(\tR\x02id\x122\n" +
-	"\x05parts\x18\x05 \x03(\v2\x1c.holdfast.agent.v1.InputPartR\x05parts\"\\\n" +
+	"\x06hidden\x18\x03 \x01(\bR\x06hidden\x12\x1a\n" +
+	"\x02id\x18\x04 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\x02id\x122\n" +
+	"\x05parts\x18\x05 \x03(\v2\x1c.holdfast.agent.v1.InputPartR\x05parts:Y\xbaHV\x1aT\n" +
+	"\x0fMESSAGE_INVALID\x12\x17has no text and no part\x1a(this.text != '' || this.parts.size() > 0\"\xb4\x01\n" +
 	"\tInputPart\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x121\n" +
-	"\x04file\x18\x02 \x01(\v2\x1b.holdfast.event.v1.FilePartH\x00R\x04fileB\x06\n" +
-	"\x04part\"b\n" +
-	"\x13ListMessagesRequest\x12\x1d\n" +
+	"\x04file\x18\x02 \x01(\v2\x1b.holdfast.event.v1.FilePartH\x00R\x04file:V\xbaHS\x1aQ\n" +
+	"\x0fMESSAGE_INVALID\x12\x1cis neither a text nor a file\x1a has(this.text) || has(this.file)B\x06\n" +
+	"\x04part\"\x85\x01\n" +
+	"\x13ListMessagesRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x16\n" +
-	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x05R\x05limit\"\x85\x01\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12!\n" +
+	"\x06offset\x18\x02 \x01(\x03B\t\xbaH\x06\"\x04\x88\xea0\x01R\x06offset\x12 \n" +
+	"\x05limit\x18\x03 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x88\xea0\xc8\x01R\x05limit\"\x85\x01\n" +
 	"\x14ListMessagesResponse\x12<\n" +
 	"\bmessages\x18\x01 \x03(\v2 .holdfast.agent.v1.StoredMessageR\bmessages\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x03R\x05total\x12\x19\n" +
 	"\bhas_more\x18\x03 \x01(\bR\ahasMore\"_\n" +
 	"\rStoredMessage\x12\x18\n" +
 	"\aordinal\x18\x01 \x01(\x03R\aordinal\x124\n" +
-	"\amessage\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\amessage\"s\n" +
-	"\x15AppendMessagesRequest\x12\x1d\n" +
+	"\amessage\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\amessage\"\xbe\x01\n" +
+	"\x15AppendMessagesRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12;\n" +
-	"\bmessages\x18\x02 \x03(\v2\x1f.holdfast.agent.v1.InputMessageR\bmessages\"W\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12z\n" +
+	"\bmessages\x18\x02 \x03(\v2\x1f.holdfast.agent.v1.InputMessageB=\xbaH:\xba\x017\n" +
+	"\x0fMESSAGE_INVALID\x12\x13must have a message\x1a\x0fthis.size() > 0R\bmessages\"W\n" +
 	"\x16AppendMessagesResponse\x12#\n" +
 	"\rmessage_count\x18\x01 \x01(\x03R\fmessageCount\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x03R\aversion\"N\n" +
-	"\x17TruncateMessagesRequest\x12\x1d\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\"Z\n" +
+	"\x17TruncateMessagesRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x14\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\"Y\n" +
 	"\x18TruncateMessagesResponse\x12#\n" +
 	"\rmessage_count\x18\x01 \x01(\x03R\fmessageCount\x12\x18\n" +
@@ -662,6 +672,7 @@ func file_holdfast_agent_v1_message_proto_init() {
 	if File_holdfast_agent_v1_message_proto != nil {
 		return
 	}
+	file_holdfast_agent_v1_rules_proto_init()
 	file_holdfast_agent_v1_message_proto_msgTypes[1].OneofWrappers = []any{
 		(*InputPart_Text)(nil),
 		(*InputPart_File)(nil),

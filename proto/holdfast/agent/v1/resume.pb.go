@@ -7,6 +7,7 @@
 package agentv1
 
 import (
+	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	_ "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -389,30 +390,36 @@ var File_holdfast_agent_v1_resume_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_resume_proto_rawDesc = "" +
 	"\n" +
-	"\x1eholdfast/agent/v1/resume.proto\x12\x11holdfast.agent.v1\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\"\xf9\x02\n" +
-	"\rResumeRequest\x12\x1d\n" +
+	"\x1eholdfast/agent/v1/resume.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1fholdfast/event/v1/options.proto\"\xb8\x03\n" +
+	"\rResumeRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x121\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x121\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x1d.holdfast.agent.v1.ResumeModeR\x04mode\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\x12#\n" +
-	"\rcheckpoint_id\x18\x04 \x01(\tR\fcheckpointId\x12$\n" +
-	"\x0enew_session_id\x18\x05 \x01(\tR\fnewSessionId\x12\x1f\n" +
-	"\vrequest_key\x18\x06 \x01(\tR\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12/\n" +
+	"\rcheckpoint_id\x18\x04 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\xc0\x02R\fcheckpointId\x120\n" +
+	"\x0enew_session_id\x18\x05 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\fnewSessionId\x12+\n" +
+	"\vrequest_key\x18\x06 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\n" +
 	"requestKey\x12'\n" +
 	"\fmodify_state\x18\a \x01(\tB\x04\xe8\xe0\x18\x01R\vmodifyState\x12H\n" +
-	"\x0fappend_messages\x18\b \x03(\v2\x1f.holdfast.agent.v1.InputMessageR\x0eappendMessages\x12\x1d\n" +
+	"\x0fappend_messages\x18\b \x03(\v2\x1f.holdfast.agent.v1.InputMessageR\x0eappendMessages\x12,\n" +
 	"\n" +
-	"timeout_ms\x18\t \x01(\x03R\ttimeoutMs\"\xa6\x01\n" +
+	"timeout_ms\x18\t \x01(\x03B\r\xbaH\n" +
+	"\"\b\x98\xea0\x80\x90\xfb\xd3\tR\ttimeoutMs\"\xa6\x01\n" +
 	"\x0eResumeResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x1b\n" +
 	"\tstream_id\x18\x03 \x01(\tR\bstreamId\x12%\n" +
 	"\x0estart_sequence\x18\x04 \x01(\x03R\rstartSequence\x12\x1a\n" +
-	"\brepeated\x18\x05 \x01(\bR\brepeated\"1\n" +
-	"\x10CanResumeRequest\x12\x1d\n" +
+	"\brepeated\x18\x05 \x01(\bR\brepeated\"=\n" +
+	"\x10CanResumeRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\"b\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\"b\n" +
 	"\x11CanResumeResponse\x12\x1d\n" +
 	"\n" +
 	"can_resume\x18\x01 \x01(\bR\tcanResume\x12\x16\n" +
@@ -465,6 +472,7 @@ func file_holdfast_agent_v1_resume_proto_init() {
 		return
 	}
 	file_holdfast_agent_v1_message_proto_init()
+	file_holdfast_agent_v1_rules_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

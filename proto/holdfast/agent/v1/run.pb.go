@@ -7,6 +7,7 @@
 package agentv1
 
 import (
+	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	v1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -1189,28 +1190,36 @@ var File_holdfast_agent_v1_run_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x1bholdfast/agent/v1/run.proto\x12\x11holdfast.agent.v1\x1a\x1choldfast/agent/v1/call.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/options.proto\"\x95\x04\n" +
-	"\fStartRequest\x12\x1d\n" +
+	"\x1bholdfast/agent/v1/run.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1choldfast/agent/v1/call.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/options.proto\"\x9a\x06\n" +
+	"\fStartRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\tsessionId\x12)\n" +
 	"\n" +
-	"agent_type\x18\x02 \x01(\tR\tagentType\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\x12\x1f\n" +
-	"\vrequest_key\x18\x04 \x01(\tR\n" +
+	"agent_type\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\tagentType\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12+\n" +
+	"\vrequest_key\x18\x04 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\n" +
 	"requestKey\x12\x12\n" +
 	"\x04tags\x18\x05 \x03(\tR\x04tags\x12I\n" +
 	"\bmetadata\x18\x06 \x03(\v2-.holdfast.agent.v1.StartRequest.MetadataEntryR\bmetadata\x12\x1a\n" +
-	"\x05state\x18\a \x01(\tB\x04\xe8\xe0\x18\x01R\x05state\x126\n" +
-	"\aon_busy\x18\b \x01(\x0e2\x1d.holdfast.agent.v1.BusyPolicyR\x06onBusy\x12\x1d\n" +
+	"\x05state\x18\a \x01(\tB\x04\xe8\xe0\x18\x01R\x05state\x12z\n" +
+	"\aon_busy\x18\b \x01(\x0e2\x1d.holdfast.agent.v1.BusyPolicyBB\xbaH?\xba\x01<\n" +
+	"\x0fON_BUSY_INVALID\x12\x10must be a policy\x1a\x17this in [0, 1, 2, 3, 4]R\x06onBusy\x12,\n" +
 	"\n" +
-	"timeout_ms\x18\t \x01(\x03R\ttimeoutMs\x12;\n" +
+	"timeout_ms\x18\t \x01(\x03B\r\xbaH\n" +
+	"\"\b\x98\xea0\x80\x90\xfb\xd3\tR\ttimeoutMs\x12;\n" +
 	"\bmessages\x18\n" +
-	" \x03(\v2\x1f.holdfast.agent.v1.InputMessageR\bmessages\x12\x17\n" +
-	"\auser_id\x18\v \x01(\tR\x06userId\x12'\n" +
-	"\x0forganization_id\x18\f \x01(\tR\x0eorganizationId\x1a;\n" +
+	" \x03(\v2\x1f.holdfast.agent.v1.InputMessageR\bmessages\x12#\n" +
+	"\auser_id\x18\v \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\x06userId\x123\n" +
+	"\x0forganization_id\x18\f \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\x0eorganizationId\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe8\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:t\xbaHq\x1ao\n" +
+	"\x0fMESSAGE_INVALID\x12,there is no message: set message or messages\x1a.this.message != '' || this.messages.size() > 0\"\xe8\x01\n" +
 	"\rStartResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
@@ -1219,22 +1228,26 @@ const file_holdfast_agent_v1_run_proto_rawDesc = "" +
 	"\x0estart_sequence\x18\x04 \x01(\x03R\rstartSequence\x12'\n" +
 	"\x0fsession_created\x18\x05 \x01(\bR\x0esessionCreated\x12\x1a\n" +
 	"\brepeated\x18\x06 \x01(\bR\brepeated\x12\x18\n" +
-	"\awaiting\x18\a \x01(\bR\awaiting\"y\n" +
-	"\x10InterruptRequest\x12\x1d\n" +
+	"\awaiting\x18\a \x01(\bR\awaiting\"\x9e\x01\n" +
+	"\x10InterruptRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x17\n" +
-	"\await_ms\x18\x04 \x01(\x03R\x06waitMs\"B\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12!\n" +
+	"\x06run_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\x05runId\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12$\n" +
+	"\await_ms\x18\x04 \x01(\x03B\v\xbaH\b\"\x06\x90\xea0\xe0\xd4\x03R\x06waitMs\"B\n" +
 	"\x11InterruptResponse\x12\x16\n" +
 	"\x06effect\x18\x01 \x01(\tR\x06effect\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\"u\n" +
-	"\fAbortRequest\x12\x1d\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\"\x9a\x01\n" +
+	"\fAbortRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x17\n" +
-	"\await_ms\x18\x04 \x01(\x03R\x06waitMs\">\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12!\n" +
+	"\x06run_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\x05runId\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12$\n" +
+	"\await_ms\x18\x04 \x01(\x03B\v\xbaH\b\"\x06\x90\xea0\xe0\xd4\x03R\x06waitMs\">\n" +
 	"\rAbortResponse\x12\x16\n" +
 	"\x06effect\x18\x01 \x01(\tR\x06effect\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\"\xc4\x05\n" +
@@ -1273,27 +1286,33 @@ const file_holdfast_agent_v1_run_proto_rawDesc = "" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x1c\n" +
 	"\tretryable\x18\x03 \x01(\bR\tretryable\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"E\n" +
-	"\rGetRunRequest\x12\x1d\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"]\n" +
+	"\rGetRunRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\":\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12!\n" +
+	"\x06run_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\x05runId\":\n" +
 	"\x0eGetRunResponse\x12(\n" +
-	"\x03run\x18\x01 \x01(\v2\x16.holdfast.agent.v1.RunR\x03run\"g\n" +
-	"\x0fListRunsRequest\x12\x1d\n" +
+	"\x03run\x18\x01 \x01(\v2\x16.holdfast.agent.v1.RunR\x03run\"\x8a\x01\n" +
+	"\x0fListRunsRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1f\n" +
-	"\vbefore_turn\x18\x02 \x01(\x05R\n" +
-	"beforeTurn\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x05R\x05limit\"Y\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12*\n" +
+	"\vbefore_turn\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x90\xea0\x01R\n" +
+	"beforeTurn\x12 \n" +
+	"\x05limit\x18\x03 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x88\xea0\xc8\x01R\x05limit\"Y\n" +
 	"\x10ListRunsResponse\x12*\n" +
 	"\x04runs\x18\x01 \x03(\v2\x16.holdfast.agent.v1.RunR\x04runs\x12\x19\n" +
-	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"_\n" +
-	"\x0eWaitRunRequest\x12\x1d\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\x84\x01\n" +
+	"\x0eWaitRunRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x17\n" +
-	"\await_ms\x18\x03 \x01(\x03R\x06waitMs\"\x94\x01\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12!\n" +
+	"\x06run_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\x05runId\x12$\n" +
+	"\await_ms\x18\x03 \x01(\x03B\v\xbaH\b\"\x06\x90\xea0\xe0\xd4\x03R\x06waitMs\"\x94\x01\n" +
 	"\x0fWaitRunResponse\x12(\n" +
 	"\x03run\x18\x01 \x01(\v2\x16.holdfast.agent.v1.RunR\x03run\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12C\n" +
@@ -1365,6 +1384,7 @@ func file_holdfast_agent_v1_run_proto_init() {
 	}
 	file_holdfast_agent_v1_call_proto_init()
 	file_holdfast_agent_v1_message_proto_init()
+	file_holdfast_agent_v1_rules_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -7,6 +7,7 @@
 package agentv1
 
 import (
+	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	_ "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -1297,11 +1298,12 @@ var File_holdfast_agent_v1_session_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x1fholdfast/agent/v1/session.proto\x12\x11holdfast.agent.v1\x1a\x1choldfast/agent/v1/call.proto\x1a\x1bholdfast/agent/v1/run.proto\x1a\x1fholdfast/event/v1/options.proto\"+\n" +
+	"\x1fholdfast/agent/v1/session.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1choldfast/agent/v1/call.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1bholdfast/agent/v1/run.proto\x1a\x1fholdfast/event/v1/options.proto\"7\n" +
 	"\n" +
-	"GetRequest\x12\x1d\n" +
+	"GetRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\"\x93\x04\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\"\x93\x04\n" +
 	"\vGetResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
@@ -1376,53 +1378,64 @@ const file_holdfast_agent_v1_session_proto_rawDesc = "" +
 	"\x06remote\x18\x06 \x01(\bR\x06remote\x12\x1d\n" +
 	"\n" +
 	"started_at\x18\a \x01(\x03R\tstartedAt\x12!\n" +
-	"\fcompleted_at\x18\b \x01(\x03R\vcompletedAt\"2\n" +
-	"\x11GetSessionRequest\x12\x1d\n" +
+	"\fcompleted_at\x18\b \x01(\x03R\vcompletedAt\">\n" +
+	"\x11GetSessionRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\"\xad\x02\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\"\xad\x02\n" +
 	"\x12GetSessionResponse\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.agent.v1.SessionR\asession\x12(\n" +
 	"\x03run\x18\x02 \x01(\v2\x16.holdfast.agent.v1.RunR\x03run\x120\n" +
 	"\awaiting\x18\x03 \x03(\v2\x16.holdfast.agent.v1.RunR\awaiting\x12C\n" +
 	"\rpending_calls\x18\x04 \x03(\v2\x1e.holdfast.agent.v1.PendingCallR\fpendingCalls\x12@\n" +
-	"\fsub_sessions\x18\x05 \x03(\v2\x1d.holdfast.agent.v1.SubSessionR\vsubSessions\"\xb6\x04\n" +
-	"\x13ListSessionsRequest\x12\x17\n" +
-	"\auser_id\x18\x01 \x01(\tR\x06userId\x12'\n" +
-	"\x0forganization_id\x18\x02 \x01(\tR\x0eorganizationId\x12\x1d\n" +
+	"\fsub_sessions\x18\x05 \x03(\v2\x1d.holdfast.agent.v1.SubSessionR\vsubSessions\"\xc2\a\n" +
+	"\x13ListSessionsRequest\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\x06userId\x123\n" +
+	"\x0forganization_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\x0eorganizationId\x12)\n" +
 	"\n" +
-	"agent_type\x18\x03 \x01(\tR\tagentType\x12\x1a\n" +
-	"\bstatuses\x18\x04 \x03(\tR\bstatuses\x12,\n" +
-	"\x11parent_session_id\x18\x05 \x01(\tH\x00R\x0fparentSessionId\x12\x16\n" +
+	"agent_type\x18\x03 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\tagentType\x12\xf2\x01\n" +
+	"\bstatuses\x18\x04 \x03(\tB\xd5\x01\xbaH\xd1\x01\x92\x01\xcd\x01\"\xca\x01\xba\x01\xc6\x01\n" +
+	"\x0eSTATUS_INVALID\x12\x1dmust be a status of a session\x1a\x94\x01this in ['active', 'completed', 'failed', 'interrupted', 'paused', 'suspended_client_tool', 'suspended_awaiting_children', 'suspended_step_partial']R\bstatuses\x128\n" +
+	"\x11parent_session_id\x18\x05 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02H\x00R\x0fparentSessionId\x12\x16\n" +
 	"\x05roots\x18\x06 \x01(\bH\x00R\x05roots\x12\x12\n" +
 	"\x04tags\x18\a \x03(\tR\x04tags\x12P\n" +
 	"\bmetadata\x18\b \x03(\v24.holdfast.agent.v1.ListSessionsRequest.MetadataEntryR\bmetadata\x12!\n" +
 	"\fcreated_from\x18\t \x01(\x03R\vcreatedFrom\x12%\n" +
 	"\x0ecreated_before\x18\n" +
 	" \x01(\x03R\rcreatedBefore\x12\x16\n" +
-	"\x06cursor\x18\v \x01(\tR\x06cursor\x12\x16\n" +
-	"\x06offset\x18\f \x01(\x05R\x06offset\x12\x14\n" +
-	"\x05limit\x18\r \x01(\x05R\x05limit\x12\x1f\n" +
+	"\x06cursor\x18\v \x01(\tR\x06cursor\x12!\n" +
+	"\x06offset\x18\f \x01(\x05B\t\xbaH\x06\x1a\x04\x90\xea0\x01R\x06offset\x12 \n" +
+	"\x05limit\x18\r \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x88\xea0\xc8\x01R\x05limit\x12\x1f\n" +
 	"\vexact_total\x18\x0e \x01(\bR\n" +
 	"exactTotal\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:j\xbaHg\x1ae\n" +
+	"\x0eCURSOR_INVALID\x12,has a cursor and an offset; give one of them\x1a%this.cursor == '' || this.offset == 0B\b\n" +
 	"\x06family\"\xaf\x01\n" +
 	"\x14ListSessionsResponse\x126\n" +
 	"\bsessions\x18\x01 \x03(\v2\x1a.holdfast.agent.v1.SessionR\bsessions\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x03R\x05total\x12(\n" +
 	"\x10total_is_minimum\x18\x03 \x01(\bR\x0etotalIsMinimum\x12\x1f\n" +
 	"\vnext_cursor\x18\x04 \x01(\tR\n" +
-	"nextCursor\"\xd7\x02\n" +
-	"\x14UpdateSessionRequest\x12\x1d\n" +
+	"nextCursor\"\xfb\x02\n" +
+	"\x14UpdateSessionRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12)\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12)\n" +
 	"\x10expected_version\x18\x02 \x01(\x03R\x0fexpectedVersion\x12\x19\n" +
 	"\x05title\x18\x03 \x01(\tH\x00R\x05title\x88\x01\x01\x12+\n" +
 	"\x04tags\x18\x04 \x01(\v2\x17.holdfast.agent.v1.TagsR\x04tags\x127\n" +
-	"\bmetadata\x18\x05 \x01(\v2\x1b.holdfast.agent.v1.MetadataR\bmetadata\x12\x1c\n" +
-	"\auser_id\x18\x06 \x01(\tH\x01R\x06userId\x88\x01\x01\x12,\n" +
-	"\x0forganization_id\x18\a \x01(\tH\x02R\x0eorganizationId\x88\x01\x01B\b\n" +
+	"\bmetadata\x18\x05 \x01(\v2\x1b.holdfast.agent.v1.MetadataR\bmetadata\x12(\n" +
+	"\auser_id\x18\x06 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02H\x01R\x06userId\x88\x01\x01\x128\n" +
+	"\x0forganization_id\x18\a \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02H\x02R\x0eorganizationId\x88\x01\x01B\b\n" +
 	"\x06_titleB\n" +
 	"\n" +
 	"\b_user_idB\x12\n" +
@@ -1436,10 +1449,11 @@ const file_holdfast_agent_v1_session_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"1\n" +
 	"\x15UpdateSessionResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"5\n" +
-	"\x14DeleteSessionRequest\x12\x1d\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"A\n" +
+	"\x14DeleteSessionRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\"1\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\"1\n" +
 	"\x15DeleteSessionResponse\x12\x18\n" +
 	"\adeleted\x18\x01 \x01(\x05R\adeletedBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
 
@@ -1505,6 +1519,7 @@ func file_holdfast_agent_v1_session_proto_init() {
 		return
 	}
 	file_holdfast_agent_v1_call_proto_init()
+	file_holdfast_agent_v1_rules_proto_init()
 	file_holdfast_agent_v1_run_proto_init()
 	file_holdfast_agent_v1_session_proto_msgTypes[6].OneofWrappers = []any{
 		(*ListSessionsRequest_ParentSessionId)(nil),

@@ -7,6 +7,7 @@
 package agentv1
 
 import (
+	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	v1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -574,12 +575,15 @@ var File_holdfast_agent_v1_stream_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x1eholdfast/agent/v1/stream.proto\x12\x11holdfast.agent.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/options.proto\"j\n" +
-	"\rStreamRequest\x12\x1d\n" +
+	"\x1eholdfast/agent/v1/stream.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/options.proto\"\xba\x01\n" +
+	"\rStreamRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12#\n" +
-	"\rfrom_sequence\x18\x03 \x01(\x03R\ffromSequence\"\xd8\x02\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12!\n" +
+	"\x06run_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\x05runId\x12[\n" +
+	"\rfrom_sequence\x18\x03 \x01(\x03B6\xbaH3\xba\x010\n" +
+	"\x0eCURSOR_INVALID\x12\x13must not be below 0\x1a\tthis >= 0R\ffromSequence\"\xd8\x02\n" +
 	"\x0eStreamResponse\x120\n" +
 	"\x05chunk\x18\x01 \x01(\v2\x18.holdfast.agent.v1.ChunkH\x00R\x05chunk\x12*\n" +
 	"\x03end\x18\x02 \x01(\v2\x16.holdfast.agent.v1.EndH\x00R\x03end\x12-\n" +
@@ -656,6 +660,7 @@ func file_holdfast_agent_v1_stream_proto_init() {
 	if File_holdfast_agent_v1_stream_proto != nil {
 		return
 	}
+	file_holdfast_agent_v1_rules_proto_init()
 	file_holdfast_agent_v1_stream_proto_msgTypes[1].OneofWrappers = []any{
 		(*StreamResponse_Chunk)(nil),
 		(*StreamResponse_End)(nil),

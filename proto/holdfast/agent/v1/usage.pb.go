@@ -7,6 +7,7 @@
 package agentv1
 
 import (
+	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	v1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -397,33 +398,42 @@ var File_holdfast_agent_v1_usage_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/agent/v1/usage.proto\x12\x11holdfast.agent.v1\x1a\x1dholdfast/event/v1/usage.proto\"G\n" +
-	"\x0fGetUsageRequest\x12\x1d\n" +
+	"\x1dholdfast/agent/v1/usage.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1dholdfast/event/v1/usage.proto\"_\n" +
+	"\x0fGetUsageRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\"H\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12!\n" +
+	"\x06run_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\x05runId\"H\n" +
 	"\x10GetUsageResponse\x124\n" +
-	"\x05usage\x18\x01 \x01(\v2\x1e.holdfast.event.v1.UsageRollupR\x05usage\"\x93\x01\n" +
-	"\x10ListUsageRequest\x12\x1d\n" +
+	"\x05usage\x18\x01 \x01(\v2\x1e.holdfast.event.v1.UsageRollupR\x05usage\"\xb6\x01\n" +
+	"\x10ListUsageRequest\x12)\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x122\n" +
-	"\x05kinds\x18\x02 \x03(\x0e2\x1c.holdfast.event.v1.UsageKindR\x05kinds\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x05R\x06offset\x12\x14\n" +
-	"\x05limit\x18\x04 \x01(\x05R\x05limit\"j\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x122\n" +
+	"\x05kinds\x18\x02 \x03(\x0e2\x1c.holdfast.event.v1.UsageKindR\x05kinds\x12!\n" +
+	"\x06offset\x18\x03 \x01(\x05B\t\xbaH\x06\x1a\x04\x90\xea0\x01R\x06offset\x12 \n" +
+	"\x05limit\x18\x04 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x88\xea0\xc8\x01R\x05limit\"j\n" +
 	"\x11ListUsageResponse\x12:\n" +
 	"\aentries\x18\x01 \x03(\v2 .holdfast.event.v1.RecordedUsageR\aentries\x12\x19\n" +
-	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\xa3\x02\n" +
-	"\x11QueryUsageRequest\x12\x1f\n" +
-	"\vsession_ids\x18\x01 \x03(\tR\n" +
-	"sessionIds\x12\x17\n" +
-	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x1d\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\xbd\x04\n" +
+	"\x11QueryUsageRequest\x12w\n" +
+	"\vsession_ids\x18\x01 \x03(\tBV\xbaHS\xba\x01D\n" +
+	"\rQUERY_INVALID\x12\x1emust have at most 1000 entries\x1a\x13this.size() <= 1000\x92\x01\t\"\ar\x05\x88\xea0\x80\x02R\n" +
+	"sessionIds\x12#\n" +
+	"\auser_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\x06userId\x12)\n" +
 	"\n" +
-	"agent_type\x18\x03 \x01(\tR\tagentType\x122\n" +
-	"\x05kinds\x18\x04 \x03(\x0e2\x1c.holdfast.event.v1.UsageKindR\x05kinds\x12\x16\n" +
-	"\x06models\x18\x05 \x03(\tR\x06models\x12#\n" +
+	"agent_type\x18\x03 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\tagentType\x122\n" +
+	"\x05kinds\x18\x04 \x03(\x0e2\x1c.holdfast.event.v1.UsageKindR\x05kinds\x12b\n" +
+	"\x06models\x18\x05 \x03(\tBJ\xbaHG\xba\x01D\n" +
+	"\rQUERY_INVALID\x12\x1emust have at most 1000 entries\x1a\x13this.size() <= 1000R\x06models\x12#\n" +
 	"\rrecorded_from\x18\x06 \x01(\x03R\frecordedFrom\x12'\n" +
-	"\x0frecorded_before\x18\a \x01(\x03R\x0erecordedBefore\x12\x1b\n" +
-	"\tbucket_ms\x18\b \x01(\x03R\bbucketMs\"N\n" +
+	"\x0frecorded_before\x18\a \x01(\x03R\x0erecordedBefore\x12y\n" +
+	"\tbucket_ms\x18\b \x01(\x03B\\\xbaHY\xba\x01V\n" +
+	"\rQUERY_INVALID\x12*must be at least 1000, or 0 for one bucket\x1a\x19this == 0 || this >= 1000R\bbucketMs\"N\n" +
 	"\x12QueryUsageResponse\x128\n" +
 	"\abuckets\x18\x01 \x03(\v2\x1e.holdfast.event.v1.UsageBucketR\abucketsBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
 
@@ -470,6 +480,7 @@ func file_holdfast_agent_v1_usage_proto_init() {
 	if File_holdfast_agent_v1_usage_proto != nil {
 		return
 	}
+	file_holdfast_agent_v1_rules_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -51,7 +51,7 @@ func (s *Server) Handlers() (map[string]http.Handler, error) {
 		return nil, err
 	}
 	prefix, service := agentv1connect.NewAgentServiceHandler(s,
-		connect.WithInterceptors(traces, deadlineInterceptor{}, rpc.ConnectInterceptor(s.Log)), connect.WithReadMaxBytes(s.MaxBytes))
+		connect.WithInterceptors(traces, deadlineInterceptor{}, rpc.ConnectInterceptor(s.Log), rules{}), connect.WithReadMaxBytes(s.MaxBytes))
 	handlers := map[string]http.Handler{prefix: s.admit(service)}
 	s.addDiscovery(handlers)
 	return handlers, nil

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -27,10 +26,7 @@ func (s *Server) ListMessages(ctx context.Context, r *agentv1.ListMessagesReques
 
 // AppendMessages implements the service.
 func (s *Server) AppendMessages(ctx context.Context, r *agentv1.AppendMessagesRequest) (*agentv1.AppendMessagesResponse, error) {
-	messages, err := inputMessages("messages", r.GetMessages())
-	if err != nil {
-		return nil, err
-	}
+	messages := inputMessages(r.GetMessages())
 	for _, m := range messages { // with ids the request is safe to repeat
 		if m.GetId() == "" {
 			m.Id = "msg_" + s.NewID()
@@ -60,16 +56,11 @@ var inputRoles = map[string]eventv1.Role{
 	"": eventv1.Role_ROLE_USER, "user": eventv1.Role_ROLE_USER, "assistant": eventv1.Role_ROLE_ASSISTANT, "system": eventv1.Role_ROLE_SYSTEM,
 }
 
-// inputMessages converts the messages of a client. field names them in the fault: Invalid
-// (MESSAGE_INVALID).
-func inputMessages(field string, messages []*agentv1.InputMessage) ([]*eventv1.Message, error) {
+// inputMessages converts the messages of a client.
+func inputMessages(messages []*agentv1.InputMessage) []*eventv1.Message {
 	var out []*eventv1.Message
-	for i, m := range messages {
-		role, known := inputRoles[m.GetRole()]
-		if !known {
-			return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "%s[%d] has the role %.50q: it must be user, assistant or system", field, i, m.GetRole())
-		}
-		message := &eventv1.Message{Id: m.GetId(), Role: role, Hidden: m.GetHidden()}
+	for _, m := range messages {
+		message := &eventv1.Message{Id: m.GetId(), Role: inputRoles[m.GetRole()], Hidden: m.GetHidden()}
 		if m.GetText() != "" {
 			message.Parts = append(message.Parts, textPart(m.GetText()))
 		}
@@ -79,16 +70,11 @@ func inputMessages(field string, messages []*agentv1.InputMessage) ([]*eventv1.M
 				message.Parts = append(message.Parts, textPart(p.Text))
 			case *agentv1.InputPart_File:
 				message.Parts = append(message.Parts, &eventv1.Part{Part: &eventv1.Part_File{File: p.File}})
-			default:
-				return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "%s[%d] has a part that is neither a text nor a file", field, i)
 			}
-		}
-		if len(message.Parts) == 0 {
-			return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "%s[%d] has no text and no part", field, i)
 		}
 		out = append(out, message)
 	}
-	return out, nil
+	return out
 }
 
 func textPart(text string) *eventv1.Part {

@@ -11,7 +11,6 @@ import (
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
 // modeFields are the fields of a Resume mode beside those of all modes.
@@ -58,7 +57,7 @@ func modeOf(r *agentv1.ResumeRequest) agentv1.ResumeMode {
 }
 
 // checkMode refuses fields of other modes, and missing fields of this mode. Invalid
-// (RESUME_INVALID, ID_INVALID).
+// (RESUME_INVALID).
 func checkMode(mode agentv1.ResumeMode, r *agentv1.ResumeRequest) error {
 	has, known := modes[mode]
 	name := strings.ToLower(strings.TrimPrefix(mode.String(), "RESUME_MODE_"))
@@ -79,11 +78,11 @@ func checkMode(mode agentv1.ResumeMode, r *agentv1.ResumeRequest) error {
 	case r.GetNewSessionId() != "" && !has.branch:
 		return invalid("has no new_session_id; use branch")
 	}
-	return httpapi.CheckID("session_id", r.GetSessionId())
+	return nil
 }
 
 // resumeRequest makes the request for a run. It has a request key, so it is safe to repeat. Invalid
-// (STATE_INVALID, MESSAGE_INVALID).
+// (STATE_INVALID).
 func (s *Server) resumeRequest(ctx context.Context, mode agentv1.ResumeMode, r *agentv1.ResumeRequest) (*statev1.StartRunRequest, error) {
 	start := &statev1.StartRunRequest{
 		Tenant: tenantOf(ctx), SessionId: r.GetSessionId(), RequestKey: r.GetRequestKey(), TimeoutMs: r.GetTimeoutMs(),
@@ -97,10 +96,7 @@ func (s *Server) resumeRequest(ctx context.Context, mode agentv1.ResumeMode, r *
 	if err != nil {
 		return nil, err
 	}
-	messages, err := inputMessages("append_messages", r.GetAppendMessages())
-	if err != nil {
-		return nil, err
-	}
+	messages := inputMessages(r.GetAppendMessages())
 	switch mode {
 	case agentv1.ResumeMode_RESUME_MODE_RETRY:
 		start.Intent = &statev1.StartRunRequest_Retry{Retry: &statev1.Retry{AppendMessages: messages, StateOps: ops}}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
@@ -45,11 +44,7 @@ func (s *Server) ListSessions(ctx context.Context, r *agentv1.ListSessionsReques
 		list.Family = &statev1.ListSessionsRequest_Roots{Roots: family.Roots}
 	}
 	for _, name := range r.GetStatuses() {
-		status, err := sessionStatus(name)
-		if err != nil {
-			return nil, err
-		}
-		list.Statuses = append(list.Statuses, status)
+		list.Statuses = append(list.Statuses, statev1.SessionStatus(statev1.SessionStatus_value["SESSION_STATUS_"+strings.ToUpper(name)]))
 	}
 	page, err := ask(ctx, s, s.Sessions.Sessions.ListSessions, list)
 	if err != nil {
@@ -58,15 +53,6 @@ func (s *Server) ListSessions(ctx context.Context, r *agentv1.ListSessionsReques
 	return &agentv1.ListSessionsResponse{
 		Sessions: each(page.GetSessions(), sessionOf), Total: page.GetTotal(), TotalIsMinimum: page.GetTotalIsMinimum(), NextCursor: page.GetNext(),
 	}, nil
-}
-
-// sessionStatus returns the status with a public name. Invalid (STATUS_INVALID).
-func sessionStatus(name string) (statev1.SessionStatus, error) {
-	status := statev1.SessionStatus(statev1.SessionStatus_value["SESSION_STATUS_"+strings.ToUpper(name)])
-	if conversation.SessionStatus(status) != name || status == statev1.SessionStatus_SESSION_STATUS_UNSPECIFIED {
-		return 0, fault.New(fault.Invalid, "STATUS_INVALID", "%.50q is not a status of a session", name)
-	}
-	return status, nil
 }
 
 // UpdateSession implements the service.

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -48,17 +47,7 @@ func inverse[A, B comparable](table map[A]B) map[B]A {
 }
 
 func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.StartRequest) (*statev1.StartRunRequest, error) {
-	messages, err := inputMessages("messages", r.GetMessages())
-	if err != nil {
-		return nil, err
-	}
-	messages = append(messages, userMessage(r.GetMessage())...)
-	if len(messages) == 0 {
-		return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "there is no message")
-	}
-	if _, known := busyPolicies[r.GetOnBusy()]; !known {
-		return nil, fault.New(fault.Invalid, "ON_BUSY_INVALID", "there is no policy %d for busy sessions", r.GetOnBusy())
-	}
+	messages := append(inputMessages(r.GetMessages()), userMessage(r.GetMessage())...)
 	start := &statev1.StartRunRequest{
 		Tenant: tenant, SessionId: r.GetSessionId(), AgentType: r.GetAgentType(), RequestKey: r.GetRequestKey(),
 		UserId: r.GetUserId(), OrganizationId: r.GetOrganizationId(), Tags: r.GetTags(), Metadata: r.GetMetadata(), CustomState: r.GetState(),

@@ -30,9 +30,6 @@ type stopRequest interface {
 }
 
 func (s *Server) stop(ctx context.Context, r stopRequest, kind statev1.StopKind) (stop.Stopped, error) {
-	if err := checkWait(r.GetWaitMs()); err != nil {
-		return stop.Stopped{}, err
-	}
 	return s.Stops.Stop(ctx, stop.Request{
 		Tenant: tenantOf(ctx), SessionID: r.GetSessionId(), RunID: r.GetRunId(), Kind: kind, Reason: r.GetReason(),
 		Wait: time.Duration(r.GetWaitMs()) * time.Millisecond,

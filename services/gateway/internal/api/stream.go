@@ -5,7 +5,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
@@ -14,9 +13,6 @@ import (
 
 // Stream implements the service.
 func (s *Server) Stream(ctx context.Context, r *agentv1.StreamRequest, out *connect.ServerStream[agentv1.StreamResponse]) error {
-	if r.GetFromSequence() < 0 {
-		return fault.New(fault.Invalid, "CURSOR_INVALID", "from_sequence is below 0")
-	}
 	stream, release, err := s.Streams.Open(ctx)
 	if err != nil {
 		return err

@@ -84,6 +84,9 @@ func route[In, Out proto.Message](d definition, limits httpapi.Limits, serve fun
 		if fix != nil {
 			fix(typed)
 		}
+		if err := api.Validate(typed); err != nil {
+			return err
+		}
 		answer, err := serve(api.WithTenant(r.Context(), tenant), typed)
 		if err != nil {
 			return err

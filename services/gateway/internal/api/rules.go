@@ -1,0 +1,72 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"buf.build/go/protovalidate"
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+// requestInvalid is the reason of a broken rule without a reason of its own.
+const requestInvalid = "REQUEST_INVALID"
+
+// Validate checks a request by the rules of its contract, which are compiled at the first request of
+// its type. Invalid, with the reason of the first broken rule and the metadata "field" and "rule";
+// REQUEST_INVALID for a rule without a reason.
+func Validate(request proto.Message) error {
+	err := protovalidate.GlobalValidator.Validate(request, protovalidate.WithFailFast())
+	broken, ok := errors.AsType[*protovalidate.ValidationError](err)
+	if !ok {
+		return err // nil, or a rule that does not compile
+	}
+	violation := broken.Violations[0].Proto
+	rule, field := violation.GetRuleId(), protovalidate.FieldPathString(violation.GetField())
+	reason := rule
+	if rule != strings.ToUpper(rule) || rule == "" { // one of protovalidate
+		reason = requestInvalid
+	}
+	text := violation.GetMessage()
+	if field != "" {
+		text = fmt.Sprintf("%s %s", field, text)
+	}
+	return fault.New(fault.Invalid, reason, "%s", text).With("field", field).With("rule", rule)
+}
+
+// rules checks the requests of clients before the service sees them.
+type rules struct{}
+
+func (rules) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		if m, ok := r.Any().(proto.Message); ok {
+			if err := Validate(m); err != nil {
+				return nil, err
+			}
+		}
+		return next(ctx, r)
+	}
+}
+
+func (rules) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+func (rules) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error { return next(ctx, checked{conn}) }
+}
+
+// checked is a stream whose requests are checked.
+type checked struct{ connect.StreamingHandlerConn }
+
+func (c checked) Receive(message any) error {
+	err := c.StreamingHandlerConn.Receive(message)
+	if m, ok := message.(proto.Message); ok && err == nil {
+		return Validate(m)
+	}
+	return err
+}
