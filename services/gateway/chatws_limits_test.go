@@ -60,7 +60,7 @@ func TestADeliveryReleasesTheFrameOfItsRequest(t *testing.T) {
 	before, _ := memoryInUse() // of the process, so no test may run in parallel
 	for i := range requests {
 		id := fmt.Sprint("s", i)
-		large := `{"id":"u-1","role":"user","parts":[{"type":"text","text":"` + strings.Repeat("x", size) + `"}]},{"id":"a-1","role":"assistant","parts":[]},`
+		large := `{"id":"a-1","role":"assistant","parts":[{"type":"data-x","data":"` + strings.Repeat("x", size) + `"}]},`
 		s.say(strings.Replace(sendFrame(id, id, "hi"), `"messages":[`, `"messages":[`+large, 1))
 		run := h.AwaitRun(t, "default", id, nil)
 		run.Show(1, Started(), StepStarted(), Text("Once "))

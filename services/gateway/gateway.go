@@ -116,7 +116,7 @@ func (s *Service) dial() (err error) {
 
 // build makes the handler of all routes.
 func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
-	p := s.parts()
+	p := s.parts(keys)
 	methods := s.methods(keys, p)
 	mounts, err := methods.Handlers()
 	if err != nil {
@@ -151,7 +151,7 @@ type parts struct {
 	files    *files.Files
 }
 
-func (s *Service) parts() *parts {
+func (s *Service) parts(keys *auth.Keys) *parts {
 	c := s.config
 	policy := retry.Policy{Limit: c.StatePatience, Now: s.peers.Now}
 	runs, calls := statev1.NewRunServiceClient(s.state), statev1.NewCallServiceClient(s.state)
@@ -171,7 +171,7 @@ func (s *Service) parts() *parts {
 			Calls: calls, Policy: policy, Limits: s.limits(c.MaxBodyBytes, "send a smaller result, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
 		},
 	}
-	p.chats = s.newChat(p)
+	p.chats = s.newChat(keys, p)
 	return p
 }
 
@@ -205,14 +205,14 @@ func (s *Service) chatRoutes(p *parts) []httpapi.Route {
 }
 
 // newChat returns the chat for all transports.
-func (s *Service) newChat(p *parts) *chat.Chat {
+func (s *Service) newChat(keys *auth.Keys, p *parts) *chat.Chat {
 	c := s.config
 	return chat.New(
-		chat.Config{ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata},
+		chat.Config{ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata, History: c.ChatHistory},
 		chat.Parts{
 			Runs: p.runs, Calls: p.calls, Sessions: p.sessions, Follower: p.follower, Streams: s.streams, Policy: p.policy, Files: p.files,
 			Limits: s.limits(c.MaxBodyBytes, "send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
-			NewID:  s.peers.NewID, Log: s.peers.Log,
+			NewID:  s.peers.NewID, Log: s.peers.Log, MaySystem: keys.MaySendSystem,
 		})
 }
 

@@ -681,10 +681,10 @@ export interface components {
             message?: unknown;
             /** @description the message to edit or to answer again */
             messageId?: string;
-            /** @description the conversation; only the last messages are read */
+            /** @description the conversation; a new session takes in all of it, a known one only what is new */
             messages?: components["schemas"]["ChatMessage"][];
             /**
-             * @description what happens to a message while a run is live
+             * @description what happens while a run is live; interrupt if missing, unless the agent has a policy
              * @enum {string}
              */
             onBusy?: "reject" | "enqueue" | "interrupt" | "rollback";
@@ -871,6 +871,7 @@ export interface components {
         };
         MessageMetadata: {
             agentType?: string;
+            completionReason?: string;
             /** Format: int64 */
             createdAt?: number;
             interrupted?: string;
@@ -996,7 +997,7 @@ export interface components {
             agentType: string;
             /** Format: int64 */
             completedAt: number;
-            /** @description stop_when or max_steps, if one of them ended the run. */
+            /** @description As in End. */
             completionReason: string;
             /** Format: int64 */
             createdAt: number;
@@ -1052,7 +1053,7 @@ export interface components {
             agentType: string;
             /** Format: int64 */
             completedAt: number;
-            /** @description stop_when or max_steps, if one of them ended the run. */
+            /** @description As in End. */
             completionReason: string;
             /** Format: int64 */
             createdAt: number;
@@ -2085,7 +2086,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SYSTEM_MESSAGE_DENIED */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2115,7 +2116,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, RESULT_TOO_LARGE, STATE_SIZE_EXCEEDED */
+            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, HISTORY_TOO_LARGE, MESSAGE_TOO_LARGE, RESULT_TOO_LARGE, STATE_SIZE_EXCEEDED */
             413: {
                 headers: {
                     [name: string]: unknown;

@@ -117,6 +117,16 @@ type StartRunRequest struct {
 	// The newest run as the client knows it; any run that wrote the newest answer is valid.
 	// Empty skips the check.
 	SeenRunId string `protobuf:"bytes,24,opt,name=seen_run_id,json=seenRunId,proto3" json:"seen_run_id,omitempty"`
+	// The session must exist: NOT_FOUND (SESSION_NOT_FOUND).
+	MustExist bool `protobuf:"varint,35,opt,name=must_exist,json=mustExist,proto3" json:"must_exist,omitempty"`
+	// The client's conversation before `messages`. It is stored with the creation of a new session;
+	// an existing session ignores it. The messages have any role but CONTEXT and no step. Equal run
+	// ids, which are not of runs, make messages parts of one answer. INVALID_ARGUMENT
+	// (HISTORY_TOO_LARGE) above the limits of the service.
+	History []*v1.Message `protobuf:"bytes,36,rep,name=history,proto3" json:"history,omitempty"`
+	// Ids of users' messages that the client has. The response counts those that an existing session
+	// does not have. At most 1,000.
+	EarlierMessageIds []string `protobuf:"bytes,37,rep,name=earlier_message_ids,json=earlierMessageIds,proto3" json:"earlier_message_ids,omitempty"`
 	// Unset sends the messages.
 	//
 	// Types that are valid to be assigned to Intent:
@@ -299,6 +309,27 @@ func (x *StartRunRequest) GetSeenRunId() string {
 		return x.SeenRunId
 	}
 	return ""
+}
+
+func (x *StartRunRequest) GetMustExist() bool {
+	if x != nil {
+		return x.MustExist
+	}
+	return false
+}
+
+func (x *StartRunRequest) GetHistory() []*v1.Message {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+func (x *StartRunRequest) GetEarlierMessageIds() []string {
+	if x != nil {
+		return x.EarlierMessageIds
+	}
+	return nil
 }
 
 func (x *StartRunRequest) GetIntent() isStartRunRequest_Intent {
@@ -844,8 +875,10 @@ type StartRunResponse struct {
 	Waiting bool `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	// The ids of the calls abandoned by this request.
 	AbandonedCalls []string `protobuf:"bytes,6,rep,name=abandoned_calls,json=abandonedCalls,proto3" json:"abandoned_calls,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// How many of `earlier_message_ids` the session does not have. 0 for a new session.
+	UnknownMessages int32 `protobuf:"varint,7,opt,name=unknown_messages,json=unknownMessages,proto3" json:"unknown_messages,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *StartRunResponse) Reset() {
@@ -918,6 +951,13 @@ func (x *StartRunResponse) GetAbandonedCalls() []string {
 		return x.AbandonedCalls
 	}
 	return nil
+}
+
+func (x *StartRunResponse) GetUnknownMessages() int32 {
+	if x != nil {
+		return x.UnknownMessages
+	}
+	return 0
 }
 
 type GetRunRequest struct {
@@ -1280,7 +1320,8 @@ var File_holdfast_state_v1_run_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/state/v1/call.proto\x1a\x1dholdfast/state/v1/model.proto\"\xc0\t\n" +
+	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/state/v1/call.proto\x1a\x1dholdfast/state/v1/model.proto\"\xc5\n" +
+	"\n" +
 	"\x0fStartRunRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -1308,7 +1349,11 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\n" +
 	"timeout_ms\x18\x12 \x01(\x03R\ttimeoutMs\x12<\n" +
 	"\aanswers\x18\x16 \x03(\v2\".holdfast.state.v1.SubmittedAnswerR\aanswers\x12\x1e\n" +
-	"\vseen_run_id\x18\x18 \x01(\tR\tseenRunId\x12-\n" +
+	"\vseen_run_id\x18\x18 \x01(\tR\tseenRunId\x12\x1d\n" +
+	"\n" +
+	"must_exist\x18# \x01(\bR\tmustExist\x124\n" +
+	"\ahistory\x18$ \x03(\v2\x1a.holdfast.event.v1.MessageR\ahistory\x12.\n" +
+	"\x13earlier_message_ids\x18% \x03(\tR\x11earlierMessageIds\x12-\n" +
 	"\x04edit\x18\x19 \x01(\v2\x17.holdfast.state.v1.EditH\x00R\x04edit\x12?\n" +
 	"\n" +
 	"regenerate\x18\x1a \x01(\v2\x1d.holdfast.state.v1.RegenerateH\x00R\n" +
@@ -1351,14 +1396,15 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\bstatuses\x18\x01 \x03(\x0e2 .holdfast.state.v1.SessionStatusR\bstatuses\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12)\n" +
 	"\x0ecurrent_run_id\x18\x03 \x01(\tH\x00R\fcurrentRunId\x88\x01\x01B\x11\n" +
-	"\x0f_current_run_id\"\xfa\x01\n" +
+	"\x0f_current_run_id\"\xa5\x02\n" +
 	"\x10StartRunResponse\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
 	"\x03run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\x03run\x12'\n" +
 	"\x0fsession_created\x18\x03 \x01(\bR\x0esessionCreated\x12\x1a\n" +
 	"\brepeated\x18\x04 \x01(\bR\brepeated\x12\x18\n" +
 	"\awaiting\x18\x05 \x01(\bR\awaiting\x12'\n" +
-	"\x0fabandoned_calls\x18\x06 \x03(\tR\x0eabandonedCalls\"]\n" +
+	"\x0fabandoned_calls\x18\x06 \x03(\tR\x0eabandonedCalls\x12)\n" +
+	"\x10unknown_messages\x18\a \x01(\x05R\x0funknownMessages\"]\n" +
 	"\rGetRunRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -1448,38 +1494,39 @@ var file_holdfast_state_v1_run_proto_depIdxs = []int32{
 	18, // 4: holdfast.state.v1.StartRunRequest.on_busy:type_name -> holdfast.state.v1.BusyPolicy
 	18, // 5: holdfast.state.v1.StartRunRequest.default_on_busy:type_name -> holdfast.state.v1.BusyPolicy
 	19, // 6: holdfast.state.v1.StartRunRequest.answers:type_name -> holdfast.state.v1.SubmittedAnswer
-	2,  // 7: holdfast.state.v1.StartRunRequest.edit:type_name -> holdfast.state.v1.Edit
-	3,  // 8: holdfast.state.v1.StartRunRequest.regenerate:type_name -> holdfast.state.v1.Regenerate
-	4,  // 9: holdfast.state.v1.StartRunRequest.resume:type_name -> holdfast.state.v1.Resume
-	5,  // 10: holdfast.state.v1.StartRunRequest.retry:type_name -> holdfast.state.v1.Retry
-	6,  // 11: holdfast.state.v1.StartRunRequest.branch:type_name -> holdfast.state.v1.Branch
-	17, // 12: holdfast.state.v1.Resume.append_messages:type_name -> holdfast.event.v1.Message
-	20, // 13: holdfast.state.v1.Resume.state_ops:type_name -> holdfast.state.v1.StateOp
-	17, // 14: holdfast.state.v1.Retry.append_messages:type_name -> holdfast.event.v1.Message
-	20, // 15: holdfast.state.v1.Retry.state_ops:type_name -> holdfast.state.v1.StateOp
-	17, // 16: holdfast.state.v1.Branch.append_messages:type_name -> holdfast.event.v1.Message
-	20, // 17: holdfast.state.v1.Branch.state_ops:type_name -> holdfast.state.v1.StateOp
-	21, // 18: holdfast.state.v1.Parent.mode:type_name -> holdfast.state.v1.SubSessionMode
-	22, // 19: holdfast.state.v1.Expectation.statuses:type_name -> holdfast.state.v1.SessionStatus
-	23, // 20: holdfast.state.v1.StartRunResponse.session:type_name -> holdfast.state.v1.Session
-	24, // 21: holdfast.state.v1.StartRunResponse.run:type_name -> holdfast.state.v1.Run
-	24, // 22: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
-	24, // 23: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
-	25, // 24: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
-	0,  // 25: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
-	1,  // 26: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
-	10, // 27: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
-	12, // 28: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
-	14, // 29: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
-	9,  // 30: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
-	11, // 31: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
-	13, // 32: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
-	15, // 33: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
-	30, // [30:34] is the sub-list for method output_type
-	26, // [26:30] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	17, // 7: holdfast.state.v1.StartRunRequest.history:type_name -> holdfast.event.v1.Message
+	2,  // 8: holdfast.state.v1.StartRunRequest.edit:type_name -> holdfast.state.v1.Edit
+	3,  // 9: holdfast.state.v1.StartRunRequest.regenerate:type_name -> holdfast.state.v1.Regenerate
+	4,  // 10: holdfast.state.v1.StartRunRequest.resume:type_name -> holdfast.state.v1.Resume
+	5,  // 11: holdfast.state.v1.StartRunRequest.retry:type_name -> holdfast.state.v1.Retry
+	6,  // 12: holdfast.state.v1.StartRunRequest.branch:type_name -> holdfast.state.v1.Branch
+	17, // 13: holdfast.state.v1.Resume.append_messages:type_name -> holdfast.event.v1.Message
+	20, // 14: holdfast.state.v1.Resume.state_ops:type_name -> holdfast.state.v1.StateOp
+	17, // 15: holdfast.state.v1.Retry.append_messages:type_name -> holdfast.event.v1.Message
+	20, // 16: holdfast.state.v1.Retry.state_ops:type_name -> holdfast.state.v1.StateOp
+	17, // 17: holdfast.state.v1.Branch.append_messages:type_name -> holdfast.event.v1.Message
+	20, // 18: holdfast.state.v1.Branch.state_ops:type_name -> holdfast.state.v1.StateOp
+	21, // 19: holdfast.state.v1.Parent.mode:type_name -> holdfast.state.v1.SubSessionMode
+	22, // 20: holdfast.state.v1.Expectation.statuses:type_name -> holdfast.state.v1.SessionStatus
+	23, // 21: holdfast.state.v1.StartRunResponse.session:type_name -> holdfast.state.v1.Session
+	24, // 22: holdfast.state.v1.StartRunResponse.run:type_name -> holdfast.state.v1.Run
+	24, // 23: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
+	24, // 24: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
+	25, // 25: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
+	0,  // 26: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
+	1,  // 27: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
+	10, // 28: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
+	12, // 29: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
+	14, // 30: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
+	9,  // 31: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
+	11, // 32: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
+	13, // 33: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
+	15, // 34: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
+	31, // [31:35] is the sub-list for method output_type
+	27, // [27:31] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_run_proto_init() }

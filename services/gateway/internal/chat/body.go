@@ -49,21 +49,28 @@ func (r *request) decodeMessages(list []byte, at int64) error {
 	r.list = excerpt{}
 	var tail []rawValue
 	err := walkArray(list, func(value []byte, offset int64) error {
-		if len(tail) == 2*maxTail {
-			tail = append(tail[:0], tail[maxTail:]...)
+		if len(tail) == 2*maxHistory {
+			tail = append(tail[:0], tail[maxHistory:]...)
 		}
 		tail = append(tail, rawValue{value, at + offset})
+		r.list.count++
+		r.list.system = r.list.system || hasSystemRole(value)
 		return nil
 	})
 	if err != nil || len(tail) == 0 {
 		return located(err, "messages", at)
 	}
+	r.list.raw = tail
 	last := tail[len(tail)-1]
 	if err := r.list.decodeLast(last.text); err != nil {
 		return located(err, "messages", last.at)
 	}
+	r.list.questionAt = len(tail) - 1
 	for i := len(tail) - 2; i >= max(0, len(tail)-maxTail); i-- {
-		r.list.decodeEarlier(tail[i].text)
+		known := r.list.question != nil
+		if r.list.decodeEarlier(tail[i].text); !known && r.list.question != nil {
+			r.list.questionAt = i
+		}
 	}
 	return nil
 }

@@ -70,6 +70,7 @@ type Config struct {
 	Padding      int           // of comments, in bytes, for requests through a proxy
 	Major        uistream.Major
 	Metadata     bool // whether messages name their run and its usage
+	History      bool // whether new sessions take in the client's conversation
 }
 
 // Chat serves the routes. It may be used by many goroutines.
@@ -85,6 +86,7 @@ type Chat struct {
 	policy   retry.Policy // for retries of calls to the state service
 	newID    func() string
 	log      *slog.Logger
+	system   func(*http.Request) bool
 }
 
 // Parts are the dependencies of a Chat.
@@ -99,13 +101,15 @@ type Parts struct {
 	Policy   retry.Policy
 	NewID    func() string
 	Log      *slog.Logger
+	// MaySystem reports whether the API key of a request may send system messages.
+	MaySystem func(*http.Request) bool
 }
 
 // New returns a Chat.
 func New(c Config, p Parts) *Chat {
 	return &Chat{
 		config: c, limits: p.Limits, runs: p.Runs, calls: p.Calls, sessions: p.Sessions, follower: p.Follower, streams: p.Streams, files: p.Files,
-		policy: p.Policy, newID: p.NewID, log: p.Log,
+		policy: p.Policy, newID: p.NewID, log: p.Log, system: p.MaySystem,
 	}
 }
 
@@ -120,11 +124,16 @@ func (c *Chat) Post(w http.ResponseWriter, r *http.Request, tenant string) error
 		return err
 	}
 	defer release()
-	e, err := c.read(ctx, w, r, Request{Tenant: tenant, Major: major, Header: r.Header})
+	e, err := c.read(ctx, w, r, Request{Tenant: tenant, Major: major, Header: r.Header, MaySystem: c.MaySystem(r)})
 	if err != nil {
 		return err
 	}
 	return c.stream(ctx, w, r, e)
+}
+
+// MaySystem returns Request.MaySystem for a request or a handshake.
+func (c *Chat) MaySystem(r *http.Request) func() bool {
+	return func() bool { return c.system != nil && c.system(r) }
 }
 
 // read decodes the body and opens the exchange. It does not keep the body.
@@ -215,6 +224,9 @@ func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	h.Set("X-Vercel-Ai-Ui-Message-Stream", "v1")
 	h.Set(httpapi.SessionHeader, headerText(e.SessionID()))
 	h.Set(httpapi.RunHeader, headerText(e.RunID()))
+	if e.ignored > 0 {
+		h.Set(httpapi.IgnoredHeader, strconv.Itoa(e.ignored))
+	}
 	if e.Deliver(ctx, sseOutput{sse.NewWriter(w, r, c.config.Padding)}) != nil {
 		return httpapi.ErrCut
 	}

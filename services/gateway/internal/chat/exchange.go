@@ -21,6 +21,8 @@ type Request struct {
 	Major  uistream.Major // of the client's package ai; 0 for the configured one
 	Header http.Header    // with the request key, on-busy and run id, if any
 	Body   []byte         // JSON
+	// MaySystem reports whether the caller may send system messages. nil is no.
+	MaySystem func() bool
 }
 
 // ReopenRequest resumes a lost stream.
@@ -56,6 +58,7 @@ type Exchange struct {
 	run     *statev1.Run
 	major   uistream.Major
 	after   int64
+	ignored int     // messages of the client that the session does not have
 	resent  *resent // nil if the client has not sent the message
 }
 

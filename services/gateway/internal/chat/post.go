@@ -43,6 +43,8 @@ const (
 	runStale    = "RUN_STALE" // also of the state service
 	sessionBusy = "SESSION_BUSY"
 	callNotOpen = "CALL_NOT_OPEN"
+
+	messageInvalid = "MESSAGE_INVALID"
 )
 
 // post is one POST /chat.
@@ -53,6 +55,7 @@ type post struct {
 	operation operation
 	key       string // from the client; "" for none
 	busy      statev1.BusyPolicy
+	ignored   int // how many of the client's earlier messages the session does not have
 }
 
 // open is Open for a decoded body.
@@ -151,7 +154,7 @@ func pathOf(run *statev1.Run) string {
 }
 
 func (p *post) exchange(path string, session *statev1.Session, run *statev1.Run) *Exchange {
-	return &Exchange{chat: p.chat, path: path, session: session, run: run, major: p.chat.majorOr(p.request.Major)}
+	return &Exchange{chat: p.chat, path: path, session: session, run: run, major: p.chat.majorOr(p.request.Major), ignored: p.ignored}
 }
 
 func containsRun(runs []*statev1.Run, id string) bool {

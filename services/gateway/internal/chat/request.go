@@ -33,6 +33,11 @@ type excerpt struct {
 	question *message // the last user message
 
 	unanswered bool // question is after reply
+
+	raw        []rawValue // the messages, of a long list the newest; nil once the run has started
+	count      int        // how many there are
+	questionAt int        // the place of the question in raw
+	system     bool       // there is a system message
 }
 
 // excerpt returns the excerpt of messages, or else of message.
@@ -111,7 +116,7 @@ func (m *message) stored() (*eventv1.Message, error) {
 		}
 	}
 	if len(out.Parts) == 0 {
-		return nil, fault.New(fault.Invalid, "MESSAGE_INVALID", "the message has neither text nor a file")
+		return nil, fault.New(fault.Invalid, messageInvalid, "the message has neither text nor a file")
 	}
 	return out, nil
 }

@@ -11,12 +11,12 @@ import (
 // describedChatRequest describes the keys that request.UnmarshalJSON reads.
 type describedChatRequest struct {
 	ID        string                 `json:"id" required:"true" doc:"the session; a new id begins a session"`
-	Messages  []describedChatMessage `json:"messages" doc:"the conversation; only the last messages are read"`
+	Messages  []describedChatMessage `json:"messages" doc:"the conversation; a new session takes in all of it, a known one only what is new"`
 	Message   json.RawMessage        `json:"message" doc:"the last message alone, or its text"`
 	Trigger   string                 `json:"trigger" enum:"submit-message,regenerate-message" doc:"submit-message if missing"`
 	MessageID string                 `json:"messageId" doc:"the message to edit or to answer again"`
 	AgentType string                 `json:"agentType" doc:"the agent of a new session"`
-	OnBusy    string                 `json:"onBusy" enum:"reject,enqueue,interrupt,rollback" doc:"what happens to a message while a run is live"`
+	OnBusy    string                 `json:"onBusy" enum:"reject,enqueue,interrupt,rollback" doc:"what happens while a run is live; interrupt if missing, unless the agent has a policy"`
 	RunID     string                 `json:"runId" doc:"the newest run that the client knows"`
 }
 
@@ -61,7 +61,8 @@ func (c *Chat) Routes() []httpapi.Route {
 					"AGENT_MISMATCH", "MESSAGE_EXISTS", "OWNER_NOT_CONTINUABLE", "REQUEST_KEY_REUSED", "RUN_CANCELLED", "RUN_STALE", "SESSION_BUSY",
 					"SESSION_COMPLETED", "SESSION_SUSPENDED",
 				},
-				fault.TooLarge:    {"FILE_TOO_LARGE", "MESSAGE_TOO_LARGE", "RESULT_TOO_LARGE", "STATE_SIZE_EXCEEDED"},
+				fault.Denied:      {"SYSTEM_MESSAGE_DENIED"},
+				fault.TooLarge:    {"FILE_TOO_LARGE", "HISTORY_TOO_LARGE", "MESSAGE_TOO_LARGE", "RESULT_TOO_LARGE", "STATE_SIZE_EXCEEDED"},
 				fault.Exhausted:   {"TOO_MANY_FILES", "TOO_MANY_WAITING"},
 				fault.Unavailable: {"CALL_NOT_OPEN"},
 			},

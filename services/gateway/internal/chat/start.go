@@ -69,7 +69,7 @@ func (p *post) start(ctx context.Context) (*statev1.StartRunRequest, error) {
 // begin starts r and returns the exchange of its run. path is the path of a new run in an existing
 // session.
 func (p *post) begin(ctx context.Context, path string, r *statev1.StartRunRequest) (*Exchange, error) {
-	started, err := p.startWithAnswers(ctx, r)
+	started, err := p.startTakingIn(ctx, r)
 	switch {
 	case err != nil:
 		return nil, err

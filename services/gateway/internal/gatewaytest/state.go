@@ -232,6 +232,19 @@ func (s *State) Get(tenant, id string) *statev1.GetSessionResponse {
 	return got
 }
 
+// Messages returns the stored messages of a session, at most 200.
+func (s *State) Messages(t testing.TB, tenant, id string) (messages []*eventv1.Message) {
+	t.Helper()
+	page, err := s.sessions.ListMessages(t.Context(), &statev1.ListMessagesRequest{Tenant: tenant, SessionId: id, Limit: 200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range page.GetMessages() {
+		messages = append(messages, m.GetMessage())
+	}
+	return messages
+}
+
 // Newest returns the newest run of a session, nil for none.
 func (s *State) Newest(tenant, id string) *statev1.Run { return s.Get(tenant, id).GetCurrentRun() }
 

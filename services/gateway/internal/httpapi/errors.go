@@ -44,6 +44,8 @@ var sentences = map[string]string{
 	"FILE_TOO_LARGE":        "The file is too large.",
 	"FILE_NOT_FOUND":        "There is no such file.",
 	"FILE_INVALID":          "The file cannot be read.",
+	"HISTORY_TOO_LARGE":     "The conversation so far is too long to be continued here; please begin a new one.",
+	"SYSTEM_MESSAGE_DENIED": "System messages may not be sent here.",
 	"REQUEST_KEY_REUSED":    "This request was sent before with another content.",
 	"MESSAGE_NOT_FOUND":     "There is no such message.",
 	"RUN_STALE":             "This conversation has newer messages; please reload it.",

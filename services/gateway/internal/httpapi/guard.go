@@ -12,6 +12,7 @@ import (
 const (
 	SessionHeader = "X-Holdfast-Session-Id"
 	RunHeader     = "X-Holdfast-Run-Id"
+	IgnoredHeader = "X-Holdfast-Ignored-Messages" // how many messages of a chat's request were ignored
 )
 
 // preflightAge is how long a browser may cache the answer to a preflight.
@@ -25,7 +26,7 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		AllowOriginFunc: s.Origins.Allows,
 		AllowedMethods:  []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete},
 		AllowedHeaders:  []string{"*"},
-		ExposedHeaders:  append(connectcors.ExposedHeaders(), SessionHeader, RunHeader, ErrorCodeHeader, ErrorDetailHeader, "Retry-After"),
+		ExposedHeaders:  append(connectcors.ExposedHeaders(), SessionHeader, RunHeader, IgnoredHeader, ErrorCodeHeader, ErrorDetailHeader, "Retry-After"),
 		MaxAge:          int(preflightAge.Seconds()),
 	}).Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

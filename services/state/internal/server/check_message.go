@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
+
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
@@ -63,6 +65,25 @@ func (l Limits) checkAppended(messages []*eventv1.Message) error {
 		}
 	}
 	return nil
+}
+
+// checkHistory checks the conversation of a client. Faults as checkUserMessages, and TooLarge
+// (HISTORY_TOO_LARGE).
+func (l Limits) checkHistory(messages []*eventv1.Message) error {
+	if len(messages) > l.HistoryMessages {
+		return fault.New(fault.TooLarge, "HISTORY_TOO_LARGE", "the conversation so far has %d messages; the limit is %d", len(messages), l.HistoryMessages)
+	}
+	size := 0
+	for i, m := range messages {
+		if m.GetRole() == eventv1.Role_ROLE_CONTEXT || m.GetStep() != 0 || m.GetHidden() {
+			return messageInvalid("history[%d] has the role %s, or fields of the runtime", i, m.GetRole())
+		}
+		size += proto.Size(m)
+	}
+	if size > l.HistoryBytes {
+		return tooLarge("HISTORY_TOO_LARGE", "the conversation so far", size, l.HistoryBytes)
+	}
+	return l.checkAppended(messages)
 }
 
 // checkStepMessages checks the messages of a committed step. Faults as checkUserMessages.

@@ -26,8 +26,25 @@ func (l Limits) checkStart(r *statev1.StartRunRequest) error {
 	}
 	sends := r.GetIntent() == nil || r.GetEdit() != nil
 	return cmp.Or(l.checkUserMessages(r.GetMessages(), !sends),
+		l.checkHistory(r.GetHistory()),
+		checkEarlier(r.GetEarlierMessageIds()),
 		l.checkIntent(r),
 		l.checkProperties(r.GetTags(), r.GetMetadata(), r.GetCustomState()))
+}
+
+// maxEarlier bounds the ids of messages that a client has.
+const maxEarlier = 1000
+
+func checkEarlier(ids []string) error {
+	if len(ids) > maxEarlier {
+		return messageInvalid("earlier_message_ids has %d ids; the limit is %d", len(ids), maxEarlier)
+	}
+	for _, id := range ids {
+		if err := checkID("an id in earlier_message_ids", id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkIntent gives Invalid (ID_INVALID), and the faults of checkAppended.

@@ -21,28 +21,30 @@ type Config struct {
 // MiB: two StepBytes, the state and TailBytes must fit into it. A run fails if its journal, its
 // answered calls and its last message are too large together.
 type Limits struct {
-	MessageBytes  int `env:"HOLDFAST_STATE_MAX_MESSAGE_BYTES" envDefault:"1048576" doc:"largest user message, and largest plan"`
-	ResultBytes   int `env:"HOLDFAST_STATE_MAX_RESULT_BYTES" envDefault:"1000000" doc:"largest result of one call, with its error text"`
-	StepBytes     int `env:"HOLDFAST_STATE_MAX_STEP_BYTES" envDefault:"6291456" doc:"largest journal of a step with its state writes and usage, largest message of a step, and most bytes of unread answers of a session"`
-	StateBytes    int `env:"HOLDFAST_STATE_MAX_STATE_BYTES" envDefault:"1887436" doc:"largest custom state, as JSON"`
-	StagedBytes   int `env:"HOLDFAST_STATE_MAX_STAGED_BYTES" envDefault:"1887436" doc:"largest state writes of one result, step or merge, keys and values together"`
-	ErrorBytes    int `env:"HOLDFAST_STATE_MAX_ERROR_BYTES" envDefault:"8192" doc:"longest error text and reason; those of failed runs are truncated, others are refused"`
-	Ops           int `env:"HOLDFAST_STATE_MAX_OPS" envDefault:"1000" doc:"most state writes of one result, step or merge"`
-	Calls         int `env:"HOLDFAST_STATE_MAX_CALLS" envDefault:"256" doc:"most open calls of a step, and most sub-sessions to wait for or to write"`
-	Waiting       int `env:"HOLDFAST_STATE_MAX_WAITING" envDefault:"100" doc:"most waiting runs of a session"`
-	Family        int `env:"HOLDFAST_STATE_MAX_FAMILY" envDefault:"1000" doc:"most sessions of a family in one write"`
-	Tree          int `env:"HOLDFAST_STATE_MAX_TREE" envDefault:"1000" doc:"most sessions of a tree that have not ended; above HOLDFAST_STATE_MAX_FAMILY, a tree may be too large to be stopped in one write"`
-	UsageEntries  int `env:"HOLDFAST_STATE_MAX_USAGE_ENTRIES" envDefault:"1000" doc:"most usage entries of a request"`
-	UsageSums     int `env:"HOLDFAST_STATE_MAX_USAGE_SUMS" envDefault:"10000" doc:"most sums of a usage query"`
-	MemoryBytes   int `env:"HOLDFAST_STATE_MAX_MEMORY_BYTES" envDefault:"65536" doc:"longest text of a memory, and longest query for memories"`
-	FileBytes     int `env:"HOLDFAST_STATE_MAX_FILE_BYTES" envDefault:"20971520" doc:"largest file of a message"`
-	Count         int `env:"HOLDFAST_STATE_COUNT_LIMIT" envDefault:"1000" doc:"where counting the sessions of a list stops without exact_total"`
-	Tags          int `env:"HOLDFAST_STATE_MAX_TAGS" envDefault:"64" doc:"most tags of a session"`
-	TagBytes      int `env:"HOLDFAST_STATE_MAX_TAG_BYTES" envDefault:"256" doc:"longest tag"`
-	TitleBytes    int `env:"HOLDFAST_STATE_MAX_TITLE_BYTES" envDefault:"1024" doc:"longest title of a session"`
-	Metadata      int `env:"HOLDFAST_STATE_MAX_METADATA" envDefault:"64" doc:"most metadata pairs of a session or a message"`
-	MetadataBytes int `env:"HOLDFAST_STATE_MAX_METADATA_BYTES" envDefault:"4096" doc:"longest metadata value"`
-	PageBytes     int `env:"HOLDFAST_STATE_MAX_PAGE_BYTES" envDefault:"4194304" doc:"largest page of messages, sessions or memories; a single larger one is still returned"`
+	MessageBytes    int `env:"HOLDFAST_STATE_MAX_MESSAGE_BYTES" envDefault:"1048576" doc:"largest user message, and largest plan"`
+	HistoryMessages int `env:"HOLDFAST_STATE_MAX_HISTORY_MESSAGES" envDefault:"1000" doc:"most messages of the client's conversation that a new session takes in"`
+	HistoryBytes    int `env:"HOLDFAST_STATE_MAX_HISTORY_BYTES" envDefault:"4194304" doc:"most bytes of these messages"`
+	ResultBytes     int `env:"HOLDFAST_STATE_MAX_RESULT_BYTES" envDefault:"1000000" doc:"largest result of one call, with its error text"`
+	StepBytes       int `env:"HOLDFAST_STATE_MAX_STEP_BYTES" envDefault:"6291456" doc:"largest journal of a step with its state writes and usage, largest message of a step, and most bytes of unread answers of a session"`
+	StateBytes      int `env:"HOLDFAST_STATE_MAX_STATE_BYTES" envDefault:"1887436" doc:"largest custom state, as JSON"`
+	StagedBytes     int `env:"HOLDFAST_STATE_MAX_STAGED_BYTES" envDefault:"1887436" doc:"largest state writes of one result, step or merge, keys and values together"`
+	ErrorBytes      int `env:"HOLDFAST_STATE_MAX_ERROR_BYTES" envDefault:"8192" doc:"longest error text and reason; those of failed runs are truncated, others are refused"`
+	Ops             int `env:"HOLDFAST_STATE_MAX_OPS" envDefault:"1000" doc:"most state writes of one result, step or merge"`
+	Calls           int `env:"HOLDFAST_STATE_MAX_CALLS" envDefault:"256" doc:"most open calls of a step, and most sub-sessions to wait for or to write"`
+	Waiting         int `env:"HOLDFAST_STATE_MAX_WAITING" envDefault:"100" doc:"most waiting runs of a session"`
+	Family          int `env:"HOLDFAST_STATE_MAX_FAMILY" envDefault:"1000" doc:"most sessions of a family in one write"`
+	Tree            int `env:"HOLDFAST_STATE_MAX_TREE" envDefault:"1000" doc:"most sessions of a tree that have not ended; above HOLDFAST_STATE_MAX_FAMILY, a tree may be too large to be stopped in one write"`
+	UsageEntries    int `env:"HOLDFAST_STATE_MAX_USAGE_ENTRIES" envDefault:"1000" doc:"most usage entries of a request"`
+	UsageSums       int `env:"HOLDFAST_STATE_MAX_USAGE_SUMS" envDefault:"10000" doc:"most sums of a usage query"`
+	MemoryBytes     int `env:"HOLDFAST_STATE_MAX_MEMORY_BYTES" envDefault:"65536" doc:"longest text of a memory, and longest query for memories"`
+	FileBytes       int `env:"HOLDFAST_STATE_MAX_FILE_BYTES" envDefault:"20971520" doc:"largest file of a message"`
+	Count           int `env:"HOLDFAST_STATE_COUNT_LIMIT" envDefault:"1000" doc:"where counting the sessions of a list stops without exact_total"`
+	Tags            int `env:"HOLDFAST_STATE_MAX_TAGS" envDefault:"64" doc:"most tags of a session"`
+	TagBytes        int `env:"HOLDFAST_STATE_MAX_TAG_BYTES" envDefault:"256" doc:"longest tag"`
+	TitleBytes      int `env:"HOLDFAST_STATE_MAX_TITLE_BYTES" envDefault:"1024" doc:"longest title of a session"`
+	Metadata        int `env:"HOLDFAST_STATE_MAX_METADATA" envDefault:"64" doc:"most metadata pairs of a session or a message"`
+	MetadataBytes   int `env:"HOLDFAST_STATE_MAX_METADATA_BYTES" envDefault:"4096" doc:"longest metadata value"`
+	PageBytes       int `env:"HOLDFAST_STATE_MAX_PAGE_BYTES" envDefault:"4194304" doc:"largest page of messages, sessions or memories; a single larger one is still returned"`
 }
 
 func (l Limits) sessionLimits() session.Limits {
@@ -56,7 +58,7 @@ func (c Config) Check() error {
 		variable string
 		value    int64
 	}{
-		{"CLAIM_POLL", int64(sched.Poll)}, {"STOP_POLL", int64(sched.StopPoll)}, {"MAX_WAITING", int64(l.Waiting)}, {"MAX_MESSAGE_BYTES", int64(l.MessageBytes)}, {"MAX_RESULT_BYTES", int64(l.ResultBytes)},
+		{"CLAIM_POLL", int64(sched.Poll)}, {"STOP_POLL", int64(sched.StopPoll)}, {"MAX_WAITING", int64(l.Waiting)}, {"MAX_MESSAGE_BYTES", int64(l.MessageBytes)}, {"MAX_HISTORY_MESSAGES", int64(l.HistoryMessages)}, {"MAX_HISTORY_BYTES", int64(l.HistoryBytes)}, {"MAX_RESULT_BYTES", int64(l.ResultBytes)},
 		{"MAX_STEP_BYTES", int64(l.StepBytes)}, {"MAX_STATE_BYTES", int64(l.StateBytes)}, {"MAX_STAGED_BYTES", int64(l.StagedBytes)}, {"MAX_OPS", int64(l.Ops)},
 		{"MAX_ERROR_BYTES", int64(l.ErrorBytes)}, {"MAX_CALLS", int64(l.Calls)}, {"MAX_FAMILY", int64(l.Family)}, {"MAX_TREE", int64(l.Tree)},
 		{"MAX_USAGE_ENTRIES", int64(l.UsageEntries)}, {"MAX_USAGE_SUMS", int64(l.UsageSums)}, {"MAX_MEMORY_BYTES", int64(l.MemoryBytes)},

@@ -58,6 +58,20 @@ func messagesIn(messages []*eventv1.Message, from origin) ([]session.Message, er
 	return rows, nil
 }
 
+// historyIn converts the conversation of a client. Its users' messages belong to the first run: an
+// edit of one goes back to the state at the start of that run.
+func historyIn(messages []*eventv1.Message, post session.RunRequest, newID func() string) ([]session.Message, error) {
+	owned := make([]*eventv1.Message, len(messages))
+	for i, m := range messages {
+		owned[i] = m
+		if m.GetRole() == eventv1.Role_ROLE_USER {
+			owned[i] = proto.CloneOf(m)
+			owned[i].RunId = post.RunID
+		}
+	}
+	return messagesIn(owned, origin{now: post.Now, newID: newID})
+}
+
 // roleNames are the roles in the store.
 var roleNames = map[eventv1.Role]string{
 	eventv1.Role_ROLE_USER:      "user",

@@ -27,7 +27,7 @@ func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (
 	if err := s.limits.checkStart(r); err != nil {
 		return nil, err
 	}
-	if err := checkFiles(ctx, s.files, r.GetTenant(), slices.Concat(r.GetMessages(), r.GetResume().GetAppendMessages(), r.GetRetry().GetAppendMessages(), r.GetBranch().GetAppendMessages())...); err != nil {
+	if err := checkFiles(ctx, s.files, r.GetTenant(), slices.Concat(r.GetMessages(), r.GetResume().GetAppendMessages(), r.GetRetry().GetAppendMessages(), r.GetBranch().GetAppendMessages(), r.GetHistory())...); err != nil {
 		return nil, err
 	}
 	post, err := s.newPost(r)
@@ -48,7 +48,7 @@ func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (
 	return &statev1.StartRunResponse{
 		Session: sessionOut(&started.Session), Run: runOut(post.Key, &started.Run),
 		SessionCreated: started.Created, Repeated: started.Repeated, Waiting: started.Waiting,
-		AbandonedCalls: started.Abandoned,
+		AbandonedCalls: started.Abandoned, UnknownMessages: int32(started.Unknown),
 	}, nil
 }
 
@@ -84,6 +84,7 @@ func (s *runService) newPost(r *statev1.StartRunRequest) (session.RunRequest, er
 		}
 		post.Abandon = always(answer)
 	}
+	post.MustExist, post.EarlierIDs = r.GetMustExist(), r.GetEarlierMessageIds()
 	var err error
 	if post.RequestHash, err = startFingerprint(r); err != nil {
 		return post, err
@@ -107,8 +108,16 @@ func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.Ru
 	if send.NewSession.State == "" {
 		send.NewSession.State = "{}"
 	}
+	var err error
+	if send.History, err = historyIn(r.GetHistory(), post, s.ids); err != nil {
+		return startCommand{}, err
+	}
 	own := func(need session.Need, decide func(...*session.View) (*session.Change, session.Started, error)) (startCommand, error) {
-		return startCommand{[]session.Target{{Key: post.Key, Need: need}}, decide}, nil
+		return startCommand{[]session.Target{{Key: post.Key, Need: need}}, func(views ...*session.View) (*session.Change, session.Started, error) {
+			change, started, err := decide(views...)
+			started.Unknown = post.Unknown(views[0])
+			return change, started, err
+		}}, nil
 	}
 	switch intent := r.GetIntent().(type) {
 	case *statev1.StartRunRequest_Edit:

@@ -49,7 +49,7 @@ func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 // isAnswered reports whether the message is in place already and the newest run answers it
 // without a failure or an interruption.
 func (c Edit) isAnswered(v *View) (bool, error) {
-	if len(c.Messages) != 1 || c.Messages[0].ID != c.Target || !v.wroteNewestAnswer(v.RewindPoint.Run) {
+	if len(c.Messages) != 1 || c.Messages[0].ID != c.Target || !v.wroteNewestAnswer(v.RewindPoint.answeringRun()) {
 		return false, nil
 	}
 	if v.Current.Status == RunFailed || v.Current.Status == RunInterrupted {

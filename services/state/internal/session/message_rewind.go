@@ -120,6 +120,16 @@ type RewindPoint struct {
 	ReportedLate []Call      // of steps up to Before, with a late answer reported behind the message; by id
 }
 
+// answeringRun returns the run that answers the message; nil if it has none here. The users' messages
+// of a client's history belong to the first run, because its state is theirs, but it does not answer
+// them.
+func (b *RewindPoint) answeringRun() *Run {
+	if b.Run == nil || b.Message.Ordinal < b.Run.StartMessageCount {
+		return nil
+	}
+	return b.Run
+}
+
 // StateOrigin returns the version and base of the custom state at the message. known is false if
 // the session does not have them.
 func (b *RewindPoint) StateOrigin() (version, base int64, known bool) {

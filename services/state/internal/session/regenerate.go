@@ -71,7 +71,7 @@ func (c Regenerate) alreadyAnswered(v *View, found bool) (bool, error) {
 	}
 	answer := v.Answer
 	if answer == nil || answer.Run == nil { // any answer
-		if !found || v.Session.Status != Active || !v.wroteNewestAnswer(v.RewindPoint.Run) {
+		if !found || v.Session.Status != Active || !v.wroteNewestAnswer(v.RewindPoint.answeringRun()) {
 			return false, nil
 		}
 		policy, err := c.busyPolicy(v)
@@ -82,7 +82,7 @@ func (c Regenerate) alreadyAnswered(v *View, found bool) (bool, error) {
 	switch {
 	case newest, answer.QuestionInPlace && behind:
 		return false, nil
-	case behind && (v.RewindPoint == nil || !v.wroteNewestAnswer(v.RewindPoint.Run)):
+	case behind && (v.RewindPoint == nil || !v.wroteNewestAnswer(v.RewindPoint.answeringRun())):
 		return false, RunStale(c.Key)
 	default:
 		return true, nil

@@ -24,8 +24,10 @@ type RunRequest struct {
 	Traceparent   string
 	Tracestate    string
 	Expect        Expect
+	MustExist     bool   // the session must exist
 	LastSeenRunID string // a run of the newest answer, as the client saw it; empty for any
 	Messages      []Message
+	EarlierIDs    []string          // of users' messages that the client has; see Unknown
 	Answers       []Answer          // to calls of the session, applied before Abandon
 	Abandon       func(Call) []byte // returns the answer to an open call; nil leaves open calls open
 	OnBusy        BusyPolicy        // for a session with a live run; empty for the agent's policy
@@ -55,17 +57,40 @@ type Started struct {
 	Waiting  bool // Run waits for the live run
 
 	Abandoned []string // ids of the calls abandoned for Run
+	Unknown   int      // how many of the client's messages the session does not have
 }
 
 func (c RunRequest) need() Need {
 	need := Need{
-		RequestKey: c.RequestKey, AgentType: c.AgentType, MessageIDs: messageIDs(c.Messages), State: true,
+		RequestKey: c.RequestKey, AgentType: c.AgentType, MessageIDs: append(messageIDs(c.Messages), c.EarlierIDs...), State: true,
 		RunID: c.LastSeenRunID, Current: c.LastSeenRunID != "", Calls: c.Abandon != nil || len(c.Answers) > 0,
 	}
 	if len(c.Answers) > 0 {
 		need.CallIDs = callIDs(c.Answers)
 	}
 	return need
+}
+
+// Unknown returns how many of EarlierIDs an existing session does not have.
+func (c RunRequest) Unknown(v *View) (unknown int) {
+	if v.Session == nil || len(c.EarlierIDs) == 0 {
+		return 0
+	}
+	known := make(map[string]bool, len(v.TakenIDs))
+	for _, id := range v.TakenIDs {
+		known[id] = true
+	}
+	for _, w := range v.Waiting {
+		for _, id := range w.MessageIDs {
+			known[id] = true
+		}
+	}
+	for _, id := range c.EarlierIDs {
+		if !known[id] {
+			unknown++
+		}
+	}
+	return unknown
 }
 
 // answerRepeat answers a request with a known request key.
@@ -97,7 +122,7 @@ func (c RunRequest) checkTarget(v *View) error {
 	switch {
 	case c.LastSeenRunID != "" && (s == nil || !v.wroteNewestAnswer(v.Run)):
 		return RunStale(c.Key)
-	case s == nil && c.Expect.isSet():
+	case s == nil && (c.MustExist || c.Expect.isSet()):
 		return SessionNotFound(c.Key)
 	case s == nil:
 		return nil

@@ -17,7 +17,8 @@ import (
 // Unavailable (CALL_NOT_OPEN), Exhausted (TOO_MANY_WAITING).
 type Send struct {
 	RunRequest
-	NewSession Create // of a new session, without Key, AgentType, Now and Schemas; ParentID also refuses an existing session with another parent
+	History    []Message // the conversation of a new session before Messages
+	NewSession Create    // of a new session, without Key, AgentType, Now and Schemas; ParentID also refuses an existing session with another parent
 }
 
 // Need lists the rows for Decide.
@@ -44,7 +45,7 @@ func (c Send) Decide(views ...*View) (*Change, Started, error) {
 		if err := v.checkMessageIDs(c.Messages, v.Session.MessageCount); err != nil {
 			return nil, Started{}, err
 		}
-	} else if err := checkUnique(c.Messages, nil); err != nil {
+	} else if err := checkUnique(slices.Concat(c.History, c.Messages), nil); err != nil {
 		return nil, Started{}, err
 	}
 	if waits {
@@ -53,6 +54,9 @@ func (c Send) Decide(views ...*View) (*Change, Started, error) {
 	change, err := c.sessionChange(views)
 	if err != nil {
 		return nil, Started{}, err
+	}
+	if change.Created {
+		change.appendMessages(c.History)
 	}
 	c.beginRun(change, EntryStart)
 	change.appendMessages(c.Messages)
@@ -75,7 +79,7 @@ func (c Send) findRepeatedRun(v *View) (*Run, error) {
 			}
 		}
 	}
-	if len(v.TakenIDs) == 0 {
+	if !slices.Contains(v.TakenIDs, c.Messages[0].ID) {
 		return nil, nil //nolint:nilnil // as above
 	}
 	if v.RewindPoint == nil || v.Current == nil && v.Session.CurrentRunID != "" {
@@ -83,7 +87,7 @@ func (c Send) findRepeatedRun(v *View) (*Run, error) {
 	}
 	same, err := c.Bodies.SameContent(v.RewindPoint.Message, c.Messages[0])
 	switch {
-	case err != nil || !same || v.RewindPoint.Run == nil:
+	case err != nil || !same || v.RewindPoint.answeringRun() == nil:
 		return nil, err // checkMessageIDs refuses the id
 	case !v.wroteNewestAnswer(v.RewindPoint.Run):
 		return nil, RunStale(c.Key)

@@ -60,7 +60,7 @@ func (r *request) open(ctx context.Context) (*chat.Exchange, error) {
 		}
 		return r.Chat.Reopen(ctx, chat.ReopenRequest{Tenant: r.tenant, SessionID: r.ID, RunID: run, Major: r.major})
 	}
-	return r.Chat.Open(ctx, chat.Request{Tenant: r.tenant, Major: r.major, Header: header, Body: r.post()})
+	return r.Chat.Open(ctx, chat.Request{Tenant: r.tenant, Major: r.major, Header: header, Body: r.post(), MaySystem: r.maySystem})
 }
 
 // deliver writes the exchange. If it cannot be finished, it ends the socket, so that the client

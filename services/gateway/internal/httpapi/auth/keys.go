@@ -31,8 +31,9 @@ const (
 type Keys struct{ keys []key }
 
 type key struct {
-	digest [sha256.Size]byte
-	tenant string
+	digest         [sha256.Size]byte
+	tenant         string
+	systemMessages bool
 }
 
 // entry is one key of the file.
@@ -40,6 +41,8 @@ type entry struct {
 	Name   string `yaml:"name"`
 	Tenant string `yaml:"tenant"`
 	SHA256 string `yaml:"sha256"`
+	// SystemMessages allows system messages in the body of POST /chat.
+	SystemMessages bool `yaml:"systemMessages"`
 }
 
 // New returns a key and its digest for the keys file. The key itself is not stored.
@@ -49,7 +52,7 @@ func New() (key, digest string) {
 	return key, hex.EncodeToString(sum[:])
 }
 
-// ReadKeys reads a keys file: a YAML list of {name, tenant, sha256}. Invalid (API_KEYS_INVALID):
+// ReadKeys reads a keys file: a YAML list of {name, tenant, sha256, systemMessages}. Invalid (API_KEYS_INVALID):
 // the file cannot be read, has no key, or has an incomplete entry.
 func ReadKeys(file string) (*Keys, error) {
 	text, err := os.ReadFile(file)
@@ -72,7 +75,7 @@ func ReadKeys(file string) (*Keys, error) {
 		if e.Tenant == "" || len(e.Tenant) > maxTenant || !utf8.ValidString(e.Tenant) {
 			return nil, invalid("%s, key %d (%s): tenant must be 1 to %d bytes", file, i+1, e.Name, maxTenant)
 		}
-		keys.keys = append(keys.keys, key{[sha256.Size]byte(digest), e.Tenant})
+		keys.keys = append(keys.keys, key{[sha256.Size]byte(digest), e.Tenant, e.SystemMessages})
 	}
 	return keys, nil
 }
@@ -92,7 +95,7 @@ func (k *Keys) Tenant(h http.Header) (string, error) {
 		return "", fault.New(fault.Unauthenticated, "API_KEY_MISSING", `send the header "Authorization: Bearer <API key>"`)
 	}
 	sent, bearer := cutScheme(header)
-	tenant := k.tenant(sent)
+	tenant := k.find(sent).tenant
 	if !bearer || tenant == "" {
 		return "", fault.New(fault.Unauthenticated, "API_KEY_WRONG", "the API key is not known")
 	}
@@ -101,7 +104,20 @@ func (k *Keys) Tenant(h http.Header) (string, error) {
 
 // TenantOf is Tenant for requests with or without a WebSocket handshake. Browsers cannot set its
 // headers, so they offer the key as the subprotocol holdfast.key.<key>.
-func (k *Keys) TenantOf(r *http.Request) (string, error) {
+func (k *Keys) TenantOf(r *http.Request) (string, error) { return k.Tenant(k.headerOf(r)) }
+
+// MaySendSystem reports whether the key of the request may send system messages. Without keys,
+// everybody may: only this machine can call.
+func (k *Keys) MaySendSystem(r *http.Request) bool {
+	if k == nil {
+		return true
+	}
+	sent, _ := cutScheme(k.headerOf(r).Get("Authorization"))
+	return k.find(sent).systemMessages
+}
+
+// headerOf returns the header of a request with the key of its handshake, if that has one.
+func (k *Keys) headerOf(r *http.Request) http.Header {
 	sent := ""
 	for _, offered := range Tokens(r.Header, "Sec-WebSocket-Protocol") {
 		if after, found := strings.CutPrefix(offered, socketKey); found {
@@ -109,9 +125,9 @@ func (k *Keys) TenantOf(r *http.Request) (string, error) {
 		}
 	}
 	if k == nil || sent == "" || r.Header.Get("Authorization") != "" || !Upgrade(r) {
-		return k.Tenant(r.Header)
+		return r.Header
 	}
-	return k.Tenant(http.Header{"Authorization": {scheme + sent}})
+	return http.Header{"Authorization": {scheme + sent}}
 }
 
 // socketKey is the prefix of a subprotocol with a key.
@@ -144,14 +160,14 @@ func cutScheme(header string) (sent string, bearer bool) {
 	return header[len(scheme):], true
 }
 
-// tenant compares with every key, so that the time does not reveal a near match.
-func (k *Keys) tenant(sent string) string {
+// find returns the sent key, or the zero key. It compares with every key, so that the time does not
+// reveal a near match.
+func (k *Keys) find(sent string) (found key) {
 	digest := sha256.Sum256([]byte(sent))
-	tenant := ""
 	for _, key := range k.keys {
 		if subtle.ConstantTimeCompare(digest[:], key.digest[:]) == 1 {
-			tenant = key.tenant
+			found = key
 		}
 	}
-	return tenant
+	return found
 }

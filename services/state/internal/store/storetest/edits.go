@@ -126,6 +126,37 @@ var edits = []suiteCase{
 		_, err := h.tryStart(h.regenerateOf(home, sent.Messages[0].ID))
 		h.refuses(err, fault.Conflict, "SESSION_BUSY")
 	}},
+	{"a new session takes in a history once, and it can be rewound to", func(h *harness) {
+		c := h.startOf(home)
+		c.MustExist = true
+		_, err := h.tryStart(c)
+		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
+		c.MustExist = false
+		c.History = []session.Message{
+			{ID: "h1", Role: "user", RunID: c.RunID, CreatedAt: h.now, Body: []byte("one")},
+			{ID: "h2", Role: "assistant", CreatedAt: h.now, Body: []byte("two")},
+		}
+		c.EarlierIDs = []string{"h1", "x"}
+		h.start(c)
+		want := []string{"h1", "h2", c.Messages[0].ID}
+		same(h, "messages", h.messageIDs(home), want)
+		same(h, "unknown", c.Unknown(h.readView(home, c.Need())), 1)
+		repeated := c
+		repeated.RunID, repeated.MessageID = h.id("run"), h.id("ui")
+		if got := h.start(repeated); !got.Repeated || got.Run.RunID != c.RunID {
+			h.Errorf("got %+v, want the first run", got)
+		}
+		same(h, "messages after the repeat", h.messageIDs(home), want)
+		last := h.commitOf(h.claimOf(home), 1)
+		last.Outcome = &completed
+		h.commit(last)
+		edit := h.editOf(home, "h1")
+		edit.Messages = []session.Message{{ID: "h1", Role: "user", RunID: edit.RunID, CreatedAt: h.now, Body: []byte("one")}}
+		if got := h.start(edit); got.Repeated { // the run answers the last message, not this one
+			h.Errorf("got %+v, want a new run", got)
+		}
+		same(h, "messages after the edit", h.messageIDs(home), []string{"h1"})
+	}},
 	{"a rewind ends live work unless the policy rejects it", func(h *harness) {
 		for _, policy := range []session.BusyPolicy{session.BusyEnqueue, session.BusyInterrupt, session.BusyRollback} {
 			key := session.Key{Tenant: home.Tenant, SessionID: string(policy)}

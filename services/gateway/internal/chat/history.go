@@ -1,0 +1,282 @@
+package chat
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+)
+
+// The limits of the messages before the one that is sent.
+const (
+	maxHistory = 1000 // messages that a new session takes in
+	maxEarlier = 200  // newest user messages that are compared with those of a known session
+)
+
+const (
+	roleSystem      = "system"
+	sessionNotFound = "SESSION_NOT_FOUND"
+)
+
+// startTakingIn starts the run. A new session takes in the client's conversation before the message.
+// The conversation is decoded and sent only if the state service does not know the session.
+func (p *post) startTakingIn(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
+	list := &p.body.list
+	defer func() { list.raw = nil }() // a stream may last long
+	earlier := list.earlier(p.operation.intent)
+	if err := p.checkSystem(list); err != nil {
+		return nil, err
+	}
+	r.EarlierMessageIds = userIDs(earlier)
+	r.MustExist = p.chat.config.History && len(earlier) > 0 && len(r.GetMessages()) > 0 && r.GetSeenRunId() == ""
+	started, err := p.startWithAnswers(ctx, r)
+	if !r.GetMustExist() || fault.ReasonOf(err) != sessionNotFound {
+		if started.GetSessionCreated() {
+			p.ignored = len(earlier)
+		} else {
+			p.ignored = int(started.GetUnknownMessages())
+		}
+		return started, err
+	}
+	r.MustExist = false
+	if r.History, err = p.history(earlier, list.count-len(list.raw)+len(earlier)); err != nil {
+		return nil, err
+	}
+	return p.startWithAnswers(ctx, r)
+}
+
+// earlier returns the messages before the one that the operation sends.
+func (s *excerpt) earlier(i intent) []rawValue {
+	switch {
+	case len(s.raw) == 0:
+		return nil
+	case i == regenerate && s.question != nil:
+		return s.raw[:s.questionAt]
+	default:
+		return s.raw[:len(s.raw)-1]
+	}
+}
+
+// checkSystem gives Denied (SYSTEM_MESSAGE_DENIED) for a conversation with system messages, unless
+// the key may send them.
+func (p *post) checkSystem(list *excerpt) error {
+	if !list.system || p.request.MaySystem != nil && p.request.MaySystem() {
+		return nil
+	}
+	return fault.New(fault.Denied, "SYSTEM_MESSAGE_DENIED", "the conversation has a system message; leave it out, put it into the agent's systemPrompt, or use an API key with systemMessages: true")
+}
+
+// errFound ends a walk.
+var errFound = errors.New("found")
+
+// headOf returns the id and the role of a message, "" for none.
+func headOf(message []byte) (id, role string) {
+	if message[0] != '{' {
+		return "", ""
+	}
+	_ = walkObject(message, func(name string, value []byte, _ int64) error {
+		switch {
+		case strings.EqualFold(name, "id"):
+			_ = json.Unmarshal(value, &id) // one of another type is none
+		case strings.EqualFold(name, "role"):
+			_ = json.Unmarshal(value, &role)
+		}
+		if id != "" && role != "" {
+			return errFound
+		}
+		return nil
+	})
+	return id, role
+}
+
+// hasSystemRole reports whether the message is a system message. Most messages do not contain the
+// word.
+func hasSystemRole(message []byte) bool {
+	if !bytes.Contains(message, []byte(roleSystem)) {
+		return false
+	}
+	_, role := headOf(message)
+	return role == roleSystem
+}
+
+// userIDs returns the ids of the newest user messages.
+func userIDs(messages []rawValue) (ids []string) {
+	for _, m := range messages[max(0, len(messages)-2*maxEarlier):] {
+		if id, role := headOf(m.text); role == roleUser && httpapi.CheckID("id", id) == nil && len(ids) < maxEarlier {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// history converts the messages for the state service. It drops what models do not need: reasoning,
+// unfinished calls, and parts for the app alone. Faults as message.stored, and TooLarge
+// (HISTORY_TOO_LARGE), Denied (SYSTEM_MESSAGE_DENIED).
+func (p *post) history(messages []rawValue, count int) ([]*eventv1.Message, error) {
+	if count > maxHistory {
+		return nil, fault.New(fault.TooLarge, "HISTORY_TOO_LARGE", "the conversation so far has %d messages; a new session takes in %d", count, maxHistory)
+	}
+	var out []*eventv1.Message
+	for _, raw := range messages {
+		role, err := roleOf(raw.text)
+		if err != nil {
+			return nil, err
+		}
+		var stored []*eventv1.Message
+		switch role {
+		case roleAssistant:
+			stored, err = p.storedAnswer(raw.text)
+		case roleUser, roleSystem:
+			stored, err = storedText(raw.text)
+		}
+		if err == nil && role == roleSystem {
+			err = p.checkSystem(&excerpt{system: true})
+		}
+		if err != nil {
+			return nil, located(err, "messages", raw.at)
+		}
+		out = append(out, stored...)
+	}
+	return out, nil
+}
+
+// storedText converts a user or system message; nil for one without content.
+func storedText(text []byte) ([]*eventv1.Message, error) {
+	m := &message{}
+	if err := json.Unmarshal(text, m); err != nil {
+		return nil, err
+	}
+	stored, err := m.stored()
+	if stored == nil && fault.ReasonOf(err) == messageInvalid {
+		return nil, nil
+	}
+	if m.Role == roleSystem && err == nil {
+		stored.Role, stored.UiMetadata = eventv1.Role_ROLE_SYSTEM, ""
+	}
+	return []*eventv1.Message{stored}, err
+}
+
+// storedAnswer converts an assistant message to the messages of its steps: those of the model, each
+// followed by the results of its calls. The first has the id of the message, and all have the same
+// run id if there are several.
+func (p *post) storedAnswer(text []byte) ([]*eventv1.Message, error) {
+	var m struct {
+		ID    string
+		Parts []json.RawMessage
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, err
+	}
+	if m.ID != "" {
+		if err := httpapi.CheckID("the id of the message", m.ID); err != nil {
+			return nil, err
+		}
+	}
+	steps := answerSteps{calls: map[string]bool{}}
+	for _, part := range m.Parts {
+		if err := steps.add(part); err != nil {
+			return nil, err
+		}
+	}
+	steps.flush()
+	for i, stored := range steps.messages {
+		if i == 0 {
+			stored.Id = m.ID
+		}
+		if len(steps.messages) > 1 {
+			stored.RunId = cmp.Or(m.ID, p.key, p.body.ID)
+		}
+	}
+	return steps.messages, nil
+}
+
+// answerSteps collects the steps of an assistant message.
+type answerSteps struct {
+	messages []*eventv1.Message
+	said     []*eventv1.Part // of the model, in the current step
+	results  []*eventv1.Part
+	calls    map[string]bool // ids
+}
+
+// toolNames are the names that all providers accept.
+var toolNames = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// add adds a part.
+func (s *answerSteps) add(text []byte) error {
+	var p part
+	if err := json.Unmarshal(text, &p); err != nil {
+		return err
+	}
+	if p.Type == "dynamic-tool" || strings.HasPrefix(p.Type, "tool-") {
+		return s.addCall(text)
+	}
+	stored, err := p.stored()
+	if len(s.results) > 0 && (stored != nil || p.Type == "step-start") {
+		s.flush()
+	}
+	if stored != nil {
+		s.said = append(s.said, stored)
+	}
+	return err
+}
+
+// addCall adds a finished call, and ignores others.
+func (s *answerSteps) addCall(text []byte) error {
+	var p struct {
+		ToolName string          `json:"toolName"`
+		Input    json.RawMessage `json:"input"`
+	}
+	var t tool
+	if err := cmp.Or(json.Unmarshal(text, &t), json.Unmarshal(text, &p)); err != nil {
+		return err
+	}
+	name := cmp.Or(p.ToolName, strings.TrimPrefix(t.Type, "tool-"))
+	result, valid := t.result(name), toolNames.MatchString(name) && httpapi.CheckID("toolCallId", t.ToolCallID) == nil
+	if result == nil || !valid || s.calls[t.ToolCallID] {
+		return nil
+	}
+	s.calls[t.ToolCallID] = true
+	call := &eventv1.ToolCallPart{ToolCallId: t.ToolCallID, ToolName: name, Arguments: "{}", Dynamic: t.Type == "dynamic-tool"}
+	if len(p.Input) > 0 && p.Input[0] == '{' {
+		call.Arguments = string(p.Input)
+	}
+	s.said = append(s.said, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: call}})
+	s.results = append(s.results, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: result}})
+	return nil
+}
+
+// flush ends the current step.
+func (s *answerSteps) flush() {
+	if len(s.said) > 0 {
+		s.messages = append(s.messages, &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, Parts: s.said})
+	}
+	if len(s.results) > 0 {
+		s.messages = append(s.messages, &eventv1.Message{Role: eventv1.Role_ROLE_TOOL, Parts: s.results})
+	}
+	s.said, s.results = nil, nil
+}
+
+// result returns the result of a finished call; nil for another.
+func (t *tool) result(name string) *eventv1.ToolResultPart {
+	out := &eventv1.ToolResultPart{ToolCallId: t.ToolCallID, ToolName: name}
+	switch t.State {
+	case outputAvailable:
+		out.Success, out.Result = true, cmp.Or(string(t.Output), "null")
+	case outputError, outputDenied:
+		out.Error = cmp.Or(t.ErrorText, noErrorText)
+	default:
+		return nil
+	}
+	if a := t.Approval; a != nil && a.Approved != nil && httpapi.CheckID("id", a.ID) == nil {
+		out.Approval = &eventv1.ApprovalVerdict{ApprovalId: a.ID, Approved: *a.Approved, Reason: a.Reason}
+	}
+	return out
+}
