@@ -77,7 +77,8 @@ type ToolResult struct {
 // File is a file or an image.
 type File struct {
 	MediaType string
-	// URL is a data: or https: URL.
+	// URL is a data: or https: URL, or refers to a stored file: holdfast-file: and an id. Models get the bytes of
+	// stored files.
 	URL      string
 	Filename string
 }

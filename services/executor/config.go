@@ -31,6 +31,10 @@ type Config struct {
 	MaxDepth  int `env:"HOLDFAST_EXECUTOR_MAX_DEPTH" envDefault:"8" doc:"the largest depth of a sub-agent in its tree, whose root has depth 0"`
 	MaxLosses int `env:"HOLDFAST_EXECUTOR_MAX_LOSSES" envDefault:"5" doc:"how often in a row executors may be lost with a run before the run fails"`
 
+	MaxCallFileBytes int64 `env:"HOLDFAST_EXECUTOR_MAX_CALL_FILE_BYTES" envDefault:"67108864" doc:"most bytes of stored files in one model call; of older messages, the oldest files are left out"`
+	FileMemory       int64 `env:"HOLDFAST_EXECUTOR_FILE_MEMORY" envDefault:"268435456" doc:"most bytes of stored files in all model calls at once; further calls wait. A model call needs several times the bytes of its files"`
+	FileCacheBytes   int64 `env:"HOLDFAST_EXECUTOR_FILE_CACHE_BYTES" envDefault:"67108864" doc:"most bytes of stored files that are kept between model calls, as base64"`
+
 	MaxResultBytes int           `env:"HOLDFAST_EXECUTOR_MAX_RESULT_BYTES" envDefault:"1048576" doc:"limit of one tool result"`
 	MaxStateBytes  int           `env:"HOLDFAST_EXECUTOR_MAX_STATE_BYTES" envDefault:"1887436" doc:"limit of what one call or hook writes to the custom state"`
 	MaxDeltaBytes  int           `env:"HOLDFAST_EXECUTOR_MAX_DELTA_BYTES" envDefault:"262144" doc:"limit of one delta in the stream; larger ones are split"`
@@ -59,6 +63,9 @@ func (c Config) check() error {
 		{"REMOTE_STOP_PATIENCE", int64(c.RemoteStopPatience)},
 		{"MAX_DEPTH", int64(c.MaxDepth)},
 		{"MAX_LOSSES", int64(c.MaxLosses)},
+		{"MAX_CALL_FILE_BYTES", c.MaxCallFileBytes},
+		{"FILE_MEMORY", c.FileMemory},
+		{"FILE_CACHE_BYTES", c.FileCacheBytes},
 		{"MAX_RESULT_BYTES", int64(c.MaxResultBytes)},
 		{"MAX_STATE_BYTES", int64(c.MaxStateBytes)},
 		{"MAX_DELTA_BYTES", int64(c.MaxDeltaBytes)},

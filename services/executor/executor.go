@@ -152,6 +152,7 @@ func open(c Config, p Peers) (*Service, error) {
 		Work:       statev1.NewWorkServiceClient(state),
 		Sessions:   statev1.NewSessionServiceClient(state),
 		Runs:       statev1.NewRunServiceClient(state),
+		Files:      statev1.NewFileServiceClient(state),
 		Stream:     streamv2.NewStreamServiceClient(stream),
 		Agents:     agents,
 		Log:        p.Log.With("executor", id),
@@ -204,6 +205,8 @@ func (c Config) worker() worker.Config {
 		MaxDepth:          c.MaxDepth,
 
 		RemotePatience: c.RemotePatience, RemoteStopPatience: c.RemoteStopPatience,
+
+		MaxCallFileBytes: c.MaxCallFileBytes, FileMemory: c.FileMemory, FileCacheBytes: c.FileCacheBytes,
 
 		MaxResultBytes: c.MaxResultBytes,
 		MaxStateBytes:  c.MaxStateBytes,

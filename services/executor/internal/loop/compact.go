@@ -15,7 +15,8 @@ const (
 	metadataCovers     = "covers" // the id of the last message covered by the summary
 )
 
-// maxFileTokens caps the estimate for a file: providers scale images and do not bill bytes.
+// maxFileTokens is the estimate for a file, except for a small one in its message: providers scale images and do not
+// bill bytes.
 const maxFileTokens = 1600
 
 const summarySystem = "You summarise the beginning of a conversation between a user and an assistant, so that the assistant can go on " +
@@ -135,7 +136,10 @@ func estimate(m agent.Message) int {
 		case agent.ToolResult:
 			bytes += len(part.Result) + len(part.Error)
 		case agent.File:
-			bytes += min(len(part.URL), 4*maxFileTokens)
+			bytes += 4 * maxFileTokens
+			if strings.HasPrefix(part.URL, "data:") {
+				bytes += min(len(part.URL), 4*maxFileTokens) - 4*maxFileTokens
+			}
 		}
 	}
 	return (bytes + 3) / 4

@@ -40,6 +40,8 @@ var sentences = map[string]string{
 	model.CodeNotFound:        "The agent's model does not exist.",
 	model.CodeInvalidResponse: "The model's answer could not be understood. Please try again.",
 	model.CodeUnsupported:     "The model cannot do what the agent asks for.",
+	model.CodeFileMissing:     "A file of the message does not exist any more. Please send it again.",
+	model.CodeFilesTooLarge:   "The files of the message are too large together. Please send fewer or smaller ones.",
 }
 
 // InternalFailure is the failure of a run that the runtime could not continue.

@@ -11,12 +11,7 @@ import (
 // an old file would fail every later request of the session. The last visible user message keeps its files and
 // fails with an invalid request.
 func OmitUnsupportedFiles(messages []agent.Message, check func(agent.File) error) []agent.Message {
-	last := -1
-	for i, m := range messages {
-		if m.Role == agent.RoleUser && !m.Hidden {
-			last = i
-		}
-	}
+	last := LastQuestion(messages)
 	out := slices.Clone(messages)
 	for i := range out[:max(last, 0)] {
 		out[i].Parts = replaceFiles(out[i].Parts, check)
@@ -35,7 +30,23 @@ func replaceFiles(parts []agent.Part, check func(agent.File) error) []agent.Part
 		if !cloned {
 			parts, cloned = slices.Clone(parts), true
 		}
-		parts[i] = agent.Text{Text: fmt.Sprintf("[Here was the file %q of type %q, which cannot be shown.]", f.Filename, f.MediaType)}
+		parts[i] = FileNote(f)
 	}
 	return parts
+}
+
+// LastQuestion returns the index of the last visible user message; -1 for none.
+func LastQuestion(messages []agent.Message) int {
+	last := -1
+	for i, m := range messages {
+		if m.Role == agent.RoleUser && !m.Hidden {
+			last = i
+		}
+	}
+	return last
+}
+
+// FileNote stands in place of a file that a model does not get.
+func FileNote(f agent.File) agent.Text {
+	return agent.Text{Text: fmt.Sprintf("[Here was the file %q of type %q, which cannot be shown.]", f.Filename, f.MediaType)}
 }

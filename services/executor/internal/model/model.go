@@ -144,7 +144,7 @@ const (
 	FinishOther         FinishReason = "other"
 )
 
-// The codes of provider errors.
+// The codes of provider errors, and of requests that cannot be made.
 const (
 	CodeRateLimited     = "provider_rate_limited"     // 429: retryable
 	CodeOverloaded      = "provider_overloaded"       // 529, 503: retryable
@@ -156,6 +156,9 @@ const (
 	CodeNotFound        = "provider_not_found"        // 404: no such model
 	CodeInvalidResponse = "provider_invalid_response" // not the provider's protocol: retryable, except redirects
 	CodeUnsupported     = "provider_unsupported"      // the model does not support a feature of the request
+
+	CodeFileMissing   = "framework_file_missing"    // a stored file of the last question was deleted
+	CodeFilesTooLarge = "framework_files_too_large" // the stored files of the last question are too large for one call
 )
 
 // Error is a classified failure of a provider.

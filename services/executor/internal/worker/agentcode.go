@@ -27,6 +27,7 @@ type agentCode struct {
 	claimed claimedRun
 	agent   catalog.Agent
 	sandbox *sandbox
+	files   *fileLoader
 	tracer  trace.Tracer
 	log     *slog.Logger
 	passed  func(ctx context.Context, p Point)
@@ -61,6 +62,15 @@ func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 		return err
 	}
 	failed := func(err error) error { return a.classify(parent, ctx, err) }
+	var release func()
+	c.request.Messages, release, err = a.files.load(ctx, a.claimed.ref.GetTenant(), c.request.Messages)
+	if _, cannot := errors.AsType[*model.Error](err); cannot || err != nil && ctx.Err() != nil {
+		return failed(err)
+	}
+	if err != nil {
+		return err
+	}
+	defer release()
 	err = a.sandbox.receiveReply(ctx, c.model, engine, c.request, a.addTo(ctx, c, failed))
 	switch {
 	case errors.Is(err, errTooLong):

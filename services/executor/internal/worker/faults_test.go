@@ -175,6 +175,9 @@ func (c faultyConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method
 	if err != nil {
 		return nil, err
 	}
+	if method != statev1.WorkService_ClaimRuns_FullMethodName {
+		return s, nil
+	}
 	return claimStream{s, c.system}, nil
 }
 

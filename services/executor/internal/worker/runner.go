@@ -39,6 +39,7 @@ type runner struct {
 	config   Config
 	peers    Peers
 	sandbox  *sandbox        // the worker's
+	files    *fileLoader     // the worker's
 	runTool  *tool.Runner    // the worker's
 	draining <-chan struct{} // closed when the executor stops
 	log      *slog.Logger
@@ -65,7 +66,7 @@ func newRunner(w *Worker, claim *statev1.Claim, h *stopper, stop <-chan struct{}
 	log := w.peers.Log.With("session", claimed.ref.GetSessionId(), "run", claimed.ref.GetRunId(), "epoch", claim.GetEpoch())
 	usage := newAccount(claim.GetUsed(), log)
 	r := &runner{
-		config: w.config, peers: w.peers, sandbox: w.sandbox, runTool: w.tools, draining: stop, log: log,
+		config: w.config, peers: w.peers, sandbox: w.sandbox, files: w.files, runTool: w.tools, draining: stop, log: log,
 		claim: claim, claimed: claimed, step: claimed.session.GetStepCount(),
 		stopper: h, view: newView(claim, w.config, w.peers, log), usage: usage, writes: &stateWrites{},
 		recorder: &recorder{
@@ -89,7 +90,7 @@ func (r *runner) useAgent(a catalog.Agent) {
 	}
 	a.Tools = slices.Concat(a.Tools, below.tools())
 	r.code = &agentCode{
-		claimed: r.claimed, agent: a, sandbox: r.sandbox, tracer: r.peers.Tracer, log: r.log, passed: r.peers.Passed,
+		claimed: r.claimed, agent: a, sandbox: r.sandbox, files: r.files, tracer: r.peers.Tracer, log: r.log, passed: r.peers.Passed,
 		modelTimeout: r.config.ModelTimeout, guardTimeout: r.config.GuardTimeout, hookTimeout: r.config.HookTimeout,
 	}
 	r.hooks = &hookRunner{

@@ -169,6 +169,7 @@ func (p *system) open(decide ...func(call int, method string) verdict) *executor
 		Work:       statev1.NewWorkServiceClient(conn),
 		Sessions:   statev1.NewSessionServiceClient(conn),
 		Runs:       statev1.NewRunServiceClient(conn),
+		Files:      statev1.NewFileServiceClient(conn),
 		Stream:     streamv2.NewStreamServiceClient(conn),
 		Agents:     agents,
 		Log:        p.log(),

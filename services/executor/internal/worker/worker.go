@@ -44,6 +44,9 @@ type Config struct {
 	RemotePatience, RemoteStopPatience time.Duration
 	// MaxDepth is the largest depth of a sub-agent in its tree, whose root has depth 0; 0 is 8.
 	MaxDepth int
+	// MaxCallFileBytes bounds the stored files of one model call, FileMemory those of all model calls at once, and
+	// FileCacheBytes the files that are kept between calls, as data: URLs.
+	MaxCallFileBytes, FileMemory, FileCacheBytes int64
 	// MaxStateBytes bounds the state writes of one call or hook; 0 is agent.DefaultStateBytes.
 	MaxStateBytes int
 }
@@ -77,6 +80,7 @@ type Peers struct {
 	Work       statev1.WorkServiceClient
 	Sessions   statev1.SessionServiceClient
 	Runs       statev1.RunServiceClient
+	Files      statev1.FileServiceClient
 	Stream     streamv2.StreamServiceClient
 	Agents     catalog.Catalog
 	HTTP       *http.Client // for remote agents; nil means one that passes on the trace context
@@ -109,7 +113,8 @@ type Worker struct {
 	tools  *tool.Runner
 
 	runners taskgroup.Group
-	sandbox *sandbox      // for the code of agents
+	sandbox *sandbox // for the code of agents
+	files   *fileLoader
 	freed   chan struct{} // one token when slots have become free
 
 	mu        sync.Mutex
@@ -140,6 +145,7 @@ func New(c Config, p Peers) *Worker {
 		peers:   p,
 		tools:   &tool.Runner{Timeout: c.ToolTimeout, Log: p.Log},
 		sandbox: &sandbox{log: p.Log},
+		files:   newFileLoader(c, p.Files),
 		freed:   make(chan struct{}, 1), // one token is enough: the sender sends all free slots
 		held:    map[string]*hold{},
 		reopen:  func() {},
