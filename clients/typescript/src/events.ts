@@ -17,7 +17,7 @@ export type Frame =
   | { type: 'caught-up' }
   /** Every chunk of the session after `at` is void; the following chunks replace it. */
   | { type: 'rewound'; at: number; sessionId?: string }
-  | { type: 'end'; status: 'completed' | 'paused' | 'interrupted'; output?: unknown; usage?: components['schemas']['Usage'] }
+  | { type: 'end'; status: 'completed' | 'paused' | 'interrupted'; output?: unknown; usage?: components['schemas']['Usage']; completionReason?: string }
   | { type: 'fail'; error: string; errorDetail?: { code?: string }; recoverable: boolean };
 
 /** ServerEvent is a server-sent event. */

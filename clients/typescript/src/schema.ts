@@ -997,7 +997,7 @@ export interface components {
             agentType: string;
             /** Format: int64 */
             completedAt: number;
-            /** @description As in End. */
+            /** @description What completed the run, if not a reply without calls: finish_tool (a call of __finish__), finish_with (a call of a tool that ends the run), stop_when or max_steps. */
             completionReason: string;
             /** Format: int64 */
             createdAt: number;
@@ -1053,7 +1053,7 @@ export interface components {
             agentType: string;
             /** Format: int64 */
             completedAt: number;
-            /** @description As in End. */
+            /** @description What completed the run, if not a reply without calls: finish_tool (a call of __finish__), finish_with (a call of a tool that ends the run), stop_when or max_steps. */
             completionReason: string;
             /** Format: int64 */
             createdAt: number;

@@ -581,7 +581,8 @@ type Run struct {
 	Output string `protobuf:"bytes,10,opt,name=output,proto3" json:"output,omitempty"`
 	// Of a failed run.
 	Failure *Failure `protobuf:"bytes,11,opt,name=failure,proto3" json:"failure,omitempty"`
-	// As in End.
+	// What completed the run, if not a reply without calls: finish_tool (a call of __finish__),
+	// finish_with (a call of a tool that ends the run), stop_when or max_steps.
 	CompletionReason string `protobuf:"bytes,12,opt,name=completion_reason,json=completionReason,proto3" json:"completion_reason,omitempty"`
 	// Why the model last stopped.
 	FinishReason string `protobuf:"bytes,13,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`

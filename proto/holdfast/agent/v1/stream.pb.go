@@ -291,8 +291,7 @@ type End struct {
 	Output string `protobuf:"bytes,3,opt,name=output,proto3" json:"output,omitempty"`
 	// The tokens of the run.
 	Usage *v1.Usage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
-	// What completed the run, if not a reply without calls: finish_tool, finish_with, stop_when or
-	// max_steps.
+	// As in Run.
 	CompletionReason string `protobuf:"bytes,5,opt,name=completion_reason,json=completionReason,proto3" json:"completion_reason,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache

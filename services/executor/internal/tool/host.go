@@ -74,6 +74,11 @@ func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent
 	if err != nil {
 		return fault.New(fault.Invalid, "EVENT_INVALID", "the data of the event %q cannot be written as JSON: %v", name, err)
 	}
+	if name == agent.MetadataEvent {
+		if err := agent.CheckMetadata(text); err != nil {
+			return err
+		}
+	}
 	if len(text) > maxEventBytes {
 		return fault.New(fault.TooLarge, "EVENT_TOO_LARGE", "the data of the event %q has %d bytes; the limit is %d", name, len(text), maxEventBytes)
 	}

@@ -83,6 +83,8 @@ func (a *assembly) apply(p Part) {
 			a.applyCall(p)
 		case p.Data != nil && !p.Transient:
 			a.applyData(p)
+		case p.Metadata != nil:
+			a.message.Metadata = a.message.Metadata.withAgent(p.Metadata.agentJSON)
 		}
 	}
 }

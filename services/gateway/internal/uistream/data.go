@@ -14,6 +14,9 @@ import (
 func dataParts(c *eventv1.Chunk) []Part {
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_Custom:
+		if e.Custom.GetEventName() == agentMetadata {
+			return agentMetadataPart(e.Custom.GetData())
+		}
 		part := data(e.Custom.GetEventName(), e.Custom.GetData())
 		part.ID, part.Transient = e.Custom.GetId(), e.Custom.GetTransient()
 		return []Part{part}

@@ -15,6 +15,7 @@ import (
 //	usage                         of the newest completed run of the message
 //	interrupted                   "interrupt" when any of its runs was interrupted
 //	completionReason              of the newest completed run, unless a reply without calls ended it
+//	any other key                 as the agent has set it
 //
 // A failed run sets neither usage nor interrupted: its data-error part has the reason. A user's
 // message has only the metadata that its client sent.
@@ -28,7 +29,8 @@ type Metadata struct {
 	Interrupted      string `json:"interrupted,omitempty"`
 	CompletionReason string `json:"completionReason,omitempty"` // as in eventv1.RunCompleted
 
-	userJSON string // of a user's message: JSON text that replaces the other fields
+	userJSON  string // of a user's message: JSON text that replaces the other fields
+	agentJSON string // set by the agent: a JSON object with further members
 }
 
 // MarshalJSON returns the metadata of a user's message as its client sent it.
@@ -37,7 +39,11 @@ func (m Metadata) MarshalJSON() ([]byte, error) {
 		return []byte(m.userJSON), nil
 	}
 	type plain Metadata
-	return json.Marshal(plain(m))
+	own, err := json.Marshal(plain(m))
+	if err != nil || m.agentJSON == "" {
+		return own, err
+	}
+	return []byte(mergeJSON(m.agentJSON, string(own))), nil
 }
 
 // userMetadata returns the metadata of a user's message; nil if it has none.
@@ -72,7 +78,7 @@ func (r Run) Metadata() Metadata {
 func (m *Metadata) ContinuedBy(r Run) *Metadata {
 	out := r.Metadata()
 	if m != nil {
-		out.Usage, out.Interrupted, out.CompletionReason = m.Usage, m.Interrupted, m.CompletionReason
+		out.Usage, out.Interrupted, out.CompletionReason, out.agentJSON = m.Usage, m.Interrupted, m.CompletionReason, m.agentJSON
 	}
 	return &out
 }

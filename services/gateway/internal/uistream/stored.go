@@ -198,7 +198,11 @@ func (c *conversationBuilder) finish() []UIMessage {
 			continue
 		}
 		m := w.build()
-		if detail := w.metadata; detail != (Metadata{}) {
+		detail := w.metadata
+		if m.Metadata != nil && m.Role == "assistant" {
+			detail.agentJSON = m.Metadata.agentJSON
+		}
+		if detail != (Metadata{}) {
 			m.Metadata = &detail
 		}
 		messages = append(messages, m)

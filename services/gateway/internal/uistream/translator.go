@@ -116,9 +116,9 @@ func (t *Translator) Chunk(sequence int64, c *eventv1.Chunk) []Part {
 }
 
 // isRepeatable reports whether the parts of the chunk may be repeated. Clients replace the end of a
-// known call.
+// known call, and merge metadata.
 func isRepeatable(c *eventv1.Chunk) bool {
-	return c.GetToolEnd() != nil || c.GetToolApprovalResponse() != nil || c.GetSubagentStart() != nil || c.GetSubagentEnd() != nil
+	return c.GetToolEnd() != nil || c.GetCustom().GetEventName() == agentMetadata || c.GetToolApprovalResponse() != nil || c.GetSubagentStart() != nil || c.GetSubagentEnd() != nil
 }
 
 func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
