@@ -133,6 +133,7 @@ func (o devOptions) configure(environ []string) (devConfig, error) {
 		"HOLDFAST_EXECUTOR_STREAM_ADDRESS=" + streamAddress,
 		"HOLDFAST_GATEWAY_STATE_ADDRESS=" + stateAddress,
 		"HOLDFAST_GATEWAY_STREAM_ADDRESS=" + streamAddress,
+		"HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES=" + executorAddress,
 		"HOLDFAST_LOG_LEVEL=warn",
 	}
 	if keys, _ := lookup(environ)("HOLDFAST_GATEWAY_API_KEYS"); keys == "" {

@@ -83,6 +83,8 @@ type Agent struct {
 	// A failed call fails the run.
 	Prompt func(state State) string
 	Tools  []Tool
+	// Methods are functions that clients call outside of runs: see Method.
+	Methods []Method
 	// StateSchema is a JSON Schema for the custom state, of type object and at most MaxStateSchema
 	// bytes. The defaults of its properties complete the state of a new session. A write that breaks
 	// the schema is refused with STATE_INVALID, whoever makes it. A write is not refused for what was

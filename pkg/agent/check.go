@@ -69,6 +69,7 @@ func (a Agent) Problems() []Problem {
 		p.checkSchema("outputSchema", a.OutputSchema)
 	}
 	a.checkTools(&p)
+	a.checkMethods(&p)
 	a.checkCompanions(&p)
 	return p
 }

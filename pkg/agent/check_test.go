@@ -156,3 +156,25 @@ func checkProblems(t *testing.T, tests []invalidAgent) {
 		}
 	}
 }
+
+func TestAnAgentWhoseMethodsCollideIsRefused(t *testing.T) {
+	t.Parallel()
+	call := func(context.Context, *agent.MethodCall) (any, error) { return nil, nil }
+	lookup := agent.NewTool("lookup", "looks up", func(context.Context, *agent.Call, struct{}) (string, error) { return "", nil })
+	for name, methods := range map[string][]agent.Method{
+		"no name":   {{Call: call}},
+		"long name": {{Name: strings.Repeat("x", 129), Call: call}},
+		"twice":     {{Name: "add", Call: call}, {Name: "add", Call: call}},
+		"a tool":    {{Name: "lookup", Call: call}},
+		"no call":   {{Name: "add"}},
+	} {
+		a := agent.Agent{Name: "demo", Model: "scripted/demo", Tools: []agent.Tool{lookup}, Methods: methods}
+		if err := a.Check(); err == nil || !strings.Contains(err.Error(), "methods[") {
+			t.Errorf("%s: got %v", name, err)
+		}
+		a.Methods = []agent.Method{{Name: strings.Repeat("x", 128), Call: call}}
+		if err := a.Check(); err != nil {
+			t.Errorf("good: got %v", err)
+		}
+	}
+}

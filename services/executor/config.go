@@ -28,6 +28,8 @@ type Config struct {
 	RemotePatience     time.Duration `env:"HOLDFAST_EXECUTOR_REMOTE_PATIENCE" envDefault:"1m" doc:"how long a remote agent may be unreachable before its run fails"`
 	RemoteStopPatience time.Duration `env:"HOLDFAST_EXECUTOR_REMOTE_STOP_PATIENCE" envDefault:"10m" doc:"how long a stop is sent again to a remote agent that does not confirm it"`
 
+	MethodCalls int `env:"HOLDFAST_EXECUTOR_METHOD_CALLS" envDefault:"256" doc:"calls of methods by clients at once"`
+
 	MaxDepth  int `env:"HOLDFAST_EXECUTOR_MAX_DEPTH" envDefault:"8" doc:"the largest depth of a sub-agent in its tree, whose root has depth 0"`
 	MaxLosses int `env:"HOLDFAST_EXECUTOR_MAX_LOSSES" envDefault:"5" doc:"how often in a row executors may be lost with a run before the run fails"`
 
@@ -49,6 +51,7 @@ func (c Config) check() error {
 		value int64
 	}{
 		{"SLOTS", int64(c.Slots)},
+		{"METHOD_CALLS", int64(c.MethodCalls)},
 		{"HEARTBEAT_INTERVAL", int64(c.HeartbeatInterval)},
 		{"HELD_INTERVAL", int64(c.HeldInterval)},
 		{"CALL_TIMEOUT", int64(c.CallTimeout)},

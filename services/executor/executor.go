@@ -31,6 +31,7 @@ import (
 	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/executor/internal/method"
 	"github.com/holdfast-run/holdfast/services/executor/internal/registry"
 	"github.com/holdfast-run/holdfast/services/executor/internal/server"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
@@ -162,7 +163,10 @@ func open(c Config, p Peers) (*Service, error) {
 		Jitter:     mathrand.Float64,
 		Passed:     p.passed(),
 	})
-	s := &server.Server{ExecutorID: id, Slots: c.Slots, Agents: agents.Definitions, Live: w.LiveRunIDs}
+	s := &server.Server{
+		ExecutorID: id, Slots: c.Slots, Agents: agents.Definitions, Live: w.LiveRunIDs,
+		Methods: method.New(agents, statev1.NewSessionServiceClient(state), c.MethodCalls, c.MaxResultBytes, p.Log),
+	}
 	return &Service{registry: p.Registry, agents: agents, log: p.Log, worker: w, server: s, state: state, stream: stream}, nil
 }
 

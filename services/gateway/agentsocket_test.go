@@ -441,3 +441,44 @@ func TestTheMessagesOfAnInstanceNeedAKey(t *testing.T) {
 		t.Errorf("another tenant reads %s", greeting)
 	}
 }
+
+func TestTheDefaultsOfAnAgentAreTheFirstState(t *testing.T) {
+	t.Parallel()
+	const schema = `{"type":"object","properties":{"count":{"type":"integer","default":3}}}`
+	h := open(t, nil, &statev1.Agent{AgentType: "demo", StateSchema: schema})
+	a, greeting := h.agentClient(t, "demo/room")
+	if len(greeting) != 2 || greeting[1] != stateFrame(`{"count":3}`) || h.State.Has("default", "demo:room") {
+		t.Errorf("got %v", greeting)
+	}
+	a.say(setState(`{"count":"many"}`))
+	a.want(`{"type":"cf_agent_state_error","error":"State update rejected"}`)
+	a.say(chatRequest("r1", words("hi")))
+	playShort(h.AwaitRun(t, "default", "demo:room", nil), "One two.")
+	a.turn("r1") // and no state: the session begins with the defaults
+	a.say(setState(`{"count":4}`))
+	_, greeting = h.agentClient(t, "demo/room")
+	if greeting[1] != stateFrame(`{"count":4}`) {
+		t.Errorf("got %v", greeting)
+	}
+}
+
+func TestAMessageDuringATurnWaitsForItsEnd(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	a, _ := h.agentClient(t, "demo/room")
+	a.say(chatRequest("r1", words("hi")))
+	first := h.AwaitRun(t, "default", "demo:room", nil)
+	first.Show(1, Started(), StepStarted(), Text("One "))
+	a.part("One ")
+	a.say(chatRequest("r2", words("hi"), words("more")))
+	waitFor(t, "the message waits", func() bool { return len(h.State.Get("default", "demo:room").GetWaiting()) == 1 })
+	first.Show(1, Text("two."), StepCommitted(), Completed())
+	first.Complete(AssistantMessage(1, "One two."))
+	a.turn("r1")
+	second := h.AwaitRun(t, "default", "demo:room", first)
+	second.Show(2, Started(), StepStarted(), Text("Three."), StepCommitted(), Completed())
+	second.Complete(AssistantMessage(2, "Three."))
+	if _, parts := a.turn("r2"); !strings.Contains(parts, "Three.") {
+		t.Errorf("got %s", parts)
+	}
+}

@@ -14,6 +14,8 @@ import (
 type Config struct {
 	StateAddress     string        `env:"HOLDFAST_GATEWAY_STATE_ADDRESS" envDefault:"127.0.0.1:7411" doc:"address of the state service"`
 	StreamAddress    string        `env:"HOLDFAST_GATEWAY_STREAM_ADDRESS" envDefault:"127.0.0.1:7412" doc:"address of the stream service"`
+	Executors        []string      `env:"HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES" doc:"addresses of executors whose agents have methods for clients of /agents, separated by commas; empty for none"`
+	MethodTimeout    time.Duration `env:"HOLDFAST_GATEWAY_METHOD_TIMEOUT" envDefault:"5m" doc:"limit of one call of a method"`
 	APIKeys          string        `env:"HOLDFAST_GATEWAY_API_KEYS" doc:"YAML file with the API keys: a list of {name, tenant, sha256}; systemMessages: true lets a key send system messages"`
 	InsecureNoAuth   bool          `env:"HOLDFAST_GATEWAY_INSECURE_NO_AUTH" envDefault:"false" doc:"true serves without API keys, on loopback only"`
 	CORSOrigins      []string      `env:"HOLDFAST_GATEWAY_CORS_ORIGINS" doc:"origins whose pages may call, separated by commas, such as https://app.example.com"`
@@ -87,8 +89,8 @@ func (c Config) check() error {
 		return invalid("HOLDFAST_GATEWAY_READER_CHUNKS and _READER_BYTES must be above 0")
 	case c.HeartbeatPadding < 0 || c.HeartbeatPadding > maxPadding:
 		return invalid("HOLDFAST_GATEWAY_HEARTBEAT_PADDING is %d: it must be 0 to %d bytes", c.HeartbeatPadding, maxPadding)
-	case c.Heartbeat <= 0 || c.ReadTimeout <= 0 || c.WriteTimeout <= 0 || c.SessionPoll <= 0:
-		return invalid("HOLDFAST_GATEWAY_HEARTBEAT, _READ_TIMEOUT, _WRITE_TIMEOUT and _SESSION_POLL must be above 0")
+	case c.Heartbeat <= 0 || c.ReadTimeout <= 0 || c.WriteTimeout <= 0 || c.SessionPoll <= 0 || c.MethodTimeout <= 0:
+		return invalid("HOLDFAST_GATEWAY_HEARTBEAT, _READ_TIMEOUT, _WRITE_TIMEOUT, _SESSION_POLL and _METHOD_TIMEOUT must be above 0")
 	default:
 		return nil
 	}

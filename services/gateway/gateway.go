@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-run/holdfast/pkg/rpc"
+	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/api"
@@ -49,12 +50,13 @@ const maxStopBytes = 64 << 10
 
 // Service is a gateway. It may be used by many goroutines.
 type Service struct {
-	config  Config
-	peers   Peers
-	state   *grpc.ClientConn
-	stream  *grpc.ClientConn
-	streams *httpapi.Streams
-	handler http.Handler
+	config    Config
+	peers     Peers
+	state     *grpc.ClientConn
+	stream    *grpc.ClientConn
+	executors []*grpc.ClientConn
+	streams   *httpapi.Streams
+	handler   http.Handler
 
 	described []httpapi.Route // for the tests of the OpenAPI document
 }
@@ -110,6 +112,13 @@ func (s *Service) dial() (err error) {
 	}
 	if s.stream, err = rpc.Dial(s.peers.Network, s.config.StreamAddress, client); err != nil {
 		return errors.Join(fmt.Errorf("HOLDFAST_GATEWAY_STREAM_ADDRESS: %w", err), s.state.Close())
+	}
+	for _, address := range s.config.Executors {
+		conn, err := rpc.Dial(s.peers.Network, address, client)
+		if err != nil {
+			return errors.Join(fmt.Errorf("HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES: %w", err), s.Close())
+		}
+		s.executors = append(s.executors, conn)
 	}
 	return nil
 }
@@ -219,7 +228,12 @@ func (s *Service) newChat(keys *auth.Keys, p *parts) *chat.Chat {
 // agentRoutes serve clients of Cloudflare Agents.
 func (s *Service) agentRoutes(p *parts) []httpapi.Route {
 	c := s.config
+	methods := &cloudflare.Methods{}
+	for _, conn := range s.executors {
+		methods.Executors = append(methods.Executors, executorv1.NewExecutorServiceClient(conn))
+	}
 	sockets := &cloudflare.Sockets{
+		Methods: methods, MethodTimeout: c.MethodTimeout,
 		Chat: p.chats, Answers: p.answers, Stops: p.stops, Sessions: p.sessions, Live: p.hub, Files: p.files, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
 		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Poll: c.SessionPoll, Log: s.peers.Log,
 	}
@@ -256,7 +270,11 @@ func (s *Service) Run(ctx context.Context) error {
 
 // Close closes the connections to the other services.
 func (s *Service) Close() error {
-	return errors.Join(s.state.Close(), s.stream.Close())
+	err := errors.Join(s.state.Close(), s.stream.Close())
+	for _, conn := range s.executors {
+		err = errors.Join(err, conn.Close())
+	}
+	return err
 }
 
 // NewAPIKey returns an API key and its digest for the file of HOLDFAST_GATEWAY_API_KEYS.

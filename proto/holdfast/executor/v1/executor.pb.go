@@ -21,6 +21,193 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type CallMethodRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	AgentType string                 `protobuf:"bytes,3,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	Method    string                 `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
+	// A JSON value each.
+	Arguments []string `protobuf:"bytes,5,rep,name=arguments,proto3" json:"arguments,omitempty"`
+	// The client may not write the state.
+	ReadOnly      bool `protobuf:"varint,6,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallMethodRequest) Reset() {
+	*x = CallMethodRequest{}
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallMethodRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallMethodRequest) ProtoMessage() {}
+
+func (x *CallMethodRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallMethodRequest.ProtoReflect.Descriptor instead.
+func (*CallMethodRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *CallMethodRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *CallMethodRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *CallMethodRequest) GetAgentType() string {
+	if x != nil {
+		return x.AgentType
+	}
+	return ""
+}
+
+func (x *CallMethodRequest) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *CallMethodRequest) GetArguments() []string {
+	if x != nil {
+		return x.Arguments
+	}
+	return nil
+}
+
+func (x *CallMethodRequest) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
+type CallMethodResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Event:
+	//
+	//	*CallMethodResponse_Value
+	//	*CallMethodResponse_Result
+	//	*CallMethodResponse_StateChanged
+	Event         isCallMethodResponse_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallMethodResponse) Reset() {
+	*x = CallMethodResponse{}
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallMethodResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallMethodResponse) ProtoMessage() {}
+
+func (x *CallMethodResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallMethodResponse.ProtoReflect.Descriptor instead.
+func (*CallMethodResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CallMethodResponse) GetEvent() isCallMethodResponse_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *CallMethodResponse) GetValue() string {
+	if x != nil {
+		if x, ok := x.Event.(*CallMethodResponse_Value); ok {
+			return x.Value
+		}
+	}
+	return ""
+}
+
+func (x *CallMethodResponse) GetResult() string {
+	if x != nil {
+		if x, ok := x.Event.(*CallMethodResponse_Result); ok {
+			return x.Result
+		}
+	}
+	return ""
+}
+
+func (x *CallMethodResponse) GetStateChanged() bool {
+	if x != nil {
+		if x, ok := x.Event.(*CallMethodResponse_StateChanged); ok {
+			return x.StateChanged
+		}
+	}
+	return false
+}
+
+type isCallMethodResponse_Event interface {
+	isCallMethodResponse_Event()
+}
+
+type CallMethodResponse_Value struct {
+	// A JSON value before the result.
+	Value string `protobuf:"bytes,1,opt,name=value,proto3,oneof"`
+}
+
+type CallMethodResponse_Result struct {
+	// The result as JSON; the last response.
+	Result string `protobuf:"bytes,2,opt,name=result,proto3,oneof"`
+}
+
+type CallMethodResponse_StateChanged struct {
+	// The method has changed the state.
+	StateChanged bool `protobuf:"varint,3,opt,name=state_changed,json=stateChanged,proto3,oneof"`
+}
+
+func (*CallMethodResponse_Value) isCallMethodResponse_Event() {}
+
+func (*CallMethodResponse_Result) isCallMethodResponse_Event() {}
+
+func (*CallMethodResponse_StateChanged) isCallMethodResponse_Event() {}
+
 type DescribeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -29,7 +216,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[0]
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -41,7 +228,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[0]
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -54,7 +241,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{0}
+	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{2}
 }
 
 type DescribeResponse struct {
@@ -71,7 +258,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[1]
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -83,7 +270,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[1]
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -96,7 +283,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *DescribeResponse) GetExecutorId() string {
@@ -142,7 +329,7 @@ type AgentInfo struct {
 
 func (x *AgentInfo) Reset() {
 	*x = AgentInfo{}
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[2]
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -154,7 +341,7 @@ func (x *AgentInfo) String() string {
 func (*AgentInfo) ProtoMessage() {}
 
 func (x *AgentInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[2]
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -167,7 +354,7 @@ func (x *AgentInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentInfo.ProtoReflect.Descriptor instead.
 func (*AgentInfo) Descriptor() ([]byte, []int) {
-	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AgentInfo) GetAgentType() string {
@@ -209,7 +396,21 @@ var File_holdfast_executor_v1_executor_proto protoreflect.FileDescriptor
 
 const file_holdfast_executor_v1_executor_proto_rawDesc = "" +
 	"\n" +
-	"#holdfast/executor/v1/executor.proto\x12\x14holdfast.executor.v1\"\x11\n" +
+	"#holdfast/executor/v1/executor.proto\x12\x14holdfast.executor.v1\"\xbc\x01\n" +
+	"\x11CallMethodRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x1d\n" +
+	"\n" +
+	"agent_type\x18\x03 \x01(\tR\tagentType\x12\x16\n" +
+	"\x06method\x18\x04 \x01(\tR\x06method\x12\x1c\n" +
+	"\targuments\x18\x05 \x03(\tR\targuments\x12\x1b\n" +
+	"\tread_only\x18\x06 \x01(\bR\breadOnly\"v\n" +
+	"\x12CallMethodResponse\x12\x16\n" +
+	"\x05value\x18\x01 \x01(\tH\x00R\x05value\x12\x18\n" +
+	"\x06result\x18\x02 \x01(\tH\x00R\x06result\x12%\n" +
+	"\rstate_changed\x18\x03 \x01(\bH\x00R\fstateChangedB\a\n" +
+	"\x05event\"\x11\n" +
 	"\x0fDescribeRequest\"\xa4\x01\n" +
 	"\x10DescribeResponse\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
@@ -224,9 +425,11 @@ const file_holdfast_executor_v1_executor_proto_rawDesc = "" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x14\n" +
 	"\x05model\x18\x03 \x01(\tR\x05model\x12\x1b\n" +
 	"\tmax_steps\x18\x04 \x01(\x05R\bmaxSteps\x12\x14\n" +
-	"\x05tools\x18\x05 \x03(\tR\x05tools2l\n" +
+	"\x05tools\x18\x05 \x03(\tR\x05tools2\xcf\x01\n" +
 	"\x0fExecutorService\x12Y\n" +
-	"\bDescribe\x12%.holdfast.executor.v1.DescribeRequest\x1a&.holdfast.executor.v1.DescribeResponseBHZFgithub.com/holdfast-run/holdfast/proto/holdfast/executor/v1;executorv1b\x06proto3"
+	"\bDescribe\x12%.holdfast.executor.v1.DescribeRequest\x1a&.holdfast.executor.v1.DescribeResponse\x12a\n" +
+	"\n" +
+	"CallMethod\x12'.holdfast.executor.v1.CallMethodRequest\x1a(.holdfast.executor.v1.CallMethodResponse0\x01BHZFgithub.com/holdfast-run/holdfast/proto/holdfast/executor/v1;executorv1b\x06proto3"
 
 var (
 	file_holdfast_executor_v1_executor_proto_rawDescOnce sync.Once
@@ -240,18 +443,22 @@ func file_holdfast_executor_v1_executor_proto_rawDescGZIP() []byte {
 	return file_holdfast_executor_v1_executor_proto_rawDescData
 }
 
-var file_holdfast_executor_v1_executor_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_holdfast_executor_v1_executor_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_holdfast_executor_v1_executor_proto_goTypes = []any{
-	(*DescribeRequest)(nil),  // 0: holdfast.executor.v1.DescribeRequest
-	(*DescribeResponse)(nil), // 1: holdfast.executor.v1.DescribeResponse
-	(*AgentInfo)(nil),        // 2: holdfast.executor.v1.AgentInfo
+	(*CallMethodRequest)(nil),  // 0: holdfast.executor.v1.CallMethodRequest
+	(*CallMethodResponse)(nil), // 1: holdfast.executor.v1.CallMethodResponse
+	(*DescribeRequest)(nil),    // 2: holdfast.executor.v1.DescribeRequest
+	(*DescribeResponse)(nil),   // 3: holdfast.executor.v1.DescribeResponse
+	(*AgentInfo)(nil),          // 4: holdfast.executor.v1.AgentInfo
 }
 var file_holdfast_executor_v1_executor_proto_depIdxs = []int32{
-	2, // 0: holdfast.executor.v1.DescribeResponse.agents:type_name -> holdfast.executor.v1.AgentInfo
-	0, // 1: holdfast.executor.v1.ExecutorService.Describe:input_type -> holdfast.executor.v1.DescribeRequest
-	1, // 2: holdfast.executor.v1.ExecutorService.Describe:output_type -> holdfast.executor.v1.DescribeResponse
-	2, // [2:3] is the sub-list for method output_type
-	1, // [1:2] is the sub-list for method input_type
+	4, // 0: holdfast.executor.v1.DescribeResponse.agents:type_name -> holdfast.executor.v1.AgentInfo
+	2, // 1: holdfast.executor.v1.ExecutorService.Describe:input_type -> holdfast.executor.v1.DescribeRequest
+	0, // 2: holdfast.executor.v1.ExecutorService.CallMethod:input_type -> holdfast.executor.v1.CallMethodRequest
+	3, // 3: holdfast.executor.v1.ExecutorService.Describe:output_type -> holdfast.executor.v1.DescribeResponse
+	1, // 4: holdfast.executor.v1.ExecutorService.CallMethod:output_type -> holdfast.executor.v1.CallMethodResponse
+	3, // [3:5] is the sub-list for method output_type
+	1, // [1:3] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
 	1, // [1:1] is the sub-list for extension extendee
 	0, // [0:1] is the sub-list for field type_name
@@ -262,13 +469,18 @@ func file_holdfast_executor_v1_executor_proto_init() {
 	if File_holdfast_executor_v1_executor_proto != nil {
 		return
 	}
+	file_holdfast_executor_v1_executor_proto_msgTypes[1].OneofWrappers = []any{
+		(*CallMethodResponse_Value)(nil),
+		(*CallMethodResponse_Result)(nil),
+		(*CallMethodResponse_StateChanged)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_executor_v1_executor_proto_rawDesc), len(file_holdfast_executor_v1_executor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

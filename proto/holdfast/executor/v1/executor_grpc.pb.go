@@ -19,7 +19,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ExecutorService_Describe_FullMethodName = "/holdfast.executor.v1.ExecutorService/Describe"
+	ExecutorService_Describe_FullMethodName   = "/holdfast.executor.v1.ExecutorService/Describe"
+	ExecutorService_CallMethod_FullMethodName = "/holdfast.executor.v1.ExecutorService/CallMethod"
 )
 
 // ExecutorServiceClient is the client API for ExecutorService service.
@@ -31,6 +32,15 @@ const (
 type ExecutorServiceClient interface {
 	// Describe never fails while the executor runs.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
+	// CallMethod calls a method of an agent for a client of a session, outside of a run. It sends what the method
+	// sends, then its result, and ends. A call is not repeated: after UNAVAILABLE the method may have been called.
+	// The session need not exist; a method that writes its state creates it.
+	//
+	// NOT_FOUND (AGENT_NOT_FOUND: this executor does not serve it; METHOD_NOT_FOUND), PERMISSION_DENIED
+	// (METHOD_NOT_CALLABLE: the name of a tool; CONNECTION_READONLY), RESOURCE_EXHAUSTED (TOO_MANY_CALLS: nothing was
+	// called), INVALID_ARGUMENT (RESULT_TOO_LARGE), FAILED_PRECONDITION (METHOD_FAILED), and the faults that the
+	// method returns.
+	CallMethod(ctx context.Context, in *CallMethodRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CallMethodResponse], error)
 }
 
 type executorServiceClient struct {
@@ -51,6 +61,25 @@ func (c *executorServiceClient) Describe(ctx context.Context, in *DescribeReques
 	return out, nil
 }
 
+func (c *executorServiceClient) CallMethod(ctx context.Context, in *CallMethodRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CallMethodResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[0], ExecutorService_CallMethod_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CallMethodRequest, CallMethodResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ExecutorService_CallMethodClient = grpc.ServerStreamingClient[CallMethodResponse]
+
 // ExecutorServiceServer is the server API for ExecutorService service.
 // All implementations must embed UnimplementedExecutorServiceServer
 // for forward compatibility.
@@ -60,6 +89,15 @@ func (c *executorServiceClient) Describe(ctx context.Context, in *DescribeReques
 type ExecutorServiceServer interface {
 	// Describe never fails while the executor runs.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
+	// CallMethod calls a method of an agent for a client of a session, outside of a run. It sends what the method
+	// sends, then its result, and ends. A call is not repeated: after UNAVAILABLE the method may have been called.
+	// The session need not exist; a method that writes its state creates it.
+	//
+	// NOT_FOUND (AGENT_NOT_FOUND: this executor does not serve it; METHOD_NOT_FOUND), PERMISSION_DENIED
+	// (METHOD_NOT_CALLABLE: the name of a tool; CONNECTION_READONLY), RESOURCE_EXHAUSTED (TOO_MANY_CALLS: nothing was
+	// called), INVALID_ARGUMENT (RESULT_TOO_LARGE), FAILED_PRECONDITION (METHOD_FAILED), and the faults that the
+	// method returns.
+	CallMethod(*CallMethodRequest, grpc.ServerStreamingServer[CallMethodResponse]) error
 	mustEmbedUnimplementedExecutorServiceServer()
 }
 
@@ -72,6 +110,9 @@ type UnimplementedExecutorServiceServer struct{}
 
 func (UnimplementedExecutorServiceServer) Describe(context.Context, *DescribeRequest) (*DescribeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Describe not implemented")
+}
+func (UnimplementedExecutorServiceServer) CallMethod(*CallMethodRequest, grpc.ServerStreamingServer[CallMethodResponse]) error {
+	return status.Error(codes.Unimplemented, "method CallMethod not implemented")
 }
 func (UnimplementedExecutorServiceServer) mustEmbedUnimplementedExecutorServiceServer() {}
 func (UnimplementedExecutorServiceServer) testEmbeddedByValue()                         {}
@@ -112,6 +153,17 @@ func _ExecutorService_Describe_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ExecutorService_CallMethod_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(CallMethodRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ExecutorServiceServer).CallMethod(m, &grpc.GenericServerStream[CallMethodRequest, CallMethodResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ExecutorService_CallMethodServer = grpc.ServerStreamingServer[CallMethodResponse]
+
 // ExecutorService_ServiceDesc is the grpc.ServiceDesc for ExecutorService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -124,6 +176,12 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ExecutorService_Describe_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "CallMethod",
+			Handler:       _ExecutorService_CallMethod_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "holdfast/executor/v1/executor.proto",
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/method"
 )
 
 // Server implements ExecutorService.
@@ -18,7 +19,13 @@ type Server struct {
 	// Agents returns the current agents.
 	Agents func() []agent.Agent
 	// Live returns the ids of the held runs.
-	Live func() []string
+	Live    func() []string
+	Methods *method.Caller
+}
+
+// CallMethod calls a method of an agent.
+func (s *Server) CallMethod(r *executorv1.CallMethodRequest, out executorv1.ExecutorService_CallMethodServer) error {
+	return s.Methods.Call(out.Context(), r, out)
 }
 
 // Describe returns the agents, the slots and the held runs of the executor.

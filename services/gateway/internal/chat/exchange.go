@@ -21,6 +21,8 @@ type Request struct {
 	Major  uistream.Major // of the client's package ai; 0 for the configured one
 	Header http.Header    // with the request key, on-busy and run id, if any
 	Body   []byte         // JSON
+	// OnBusy applies if neither the request nor the agent has a policy; unspecified interrupts.
+	OnBusy statev1.BusyPolicy
 	// MaySystem reports whether the caller may send system messages. nil is no.
 	MaySystem func() bool
 }

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
@@ -47,7 +48,7 @@ func (p *post) regenerate(ctx context.Context) (*Exchange, error) {
 func (p *post) start(ctx context.Context) (*statev1.StartRunRequest, error) {
 	r := &statev1.StartRunRequest{
 		Tenant: p.request.Tenant, SessionId: p.body.ID, AgentType: p.body.AgentType, RequestKey: p.key,
-		OnBusy: p.busy, DefaultOnBusy: statev1.BusyPolicy_BUSY_POLICY_INTERRUPT, AbandonCalls: true, SeenRunId: p.body.RunID,
+		OnBusy: p.busy, DefaultOnBusy: cmp.Or(p.request.OnBusy, statev1.BusyPolicy_BUSY_POLICY_INTERRUPT), AbandonCalls: true, SeenRunId: p.body.RunID,
 	}
 	if r.GetRequestKey() == "" {
 		r.RequestKey = p.chat.newID()

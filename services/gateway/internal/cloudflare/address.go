@@ -2,6 +2,7 @@ package cloudflare
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"strings"
 
@@ -15,6 +16,7 @@ type address struct {
 	name    string
 	agent   string // the announced agent
 	session string
+	initial string // state of an instance without a session; "" for none
 }
 
 // resolve finds the instance of a path. NotFound (AGENT_NOT_FOUND), Conflict (AGENT_AMBIGUOUS),
@@ -25,18 +27,35 @@ func (s *Sockets) resolve(ctx context.Context, r *http.Request) (address, error)
 	if err != nil {
 		return a, err
 	}
-	names := make([]string, len(agents))
+	names, schemas := make([]string, len(agents)), map[string]string{}
 	for i, known := range agents {
-		names[i] = known.GetAgentType()
+		names[i], schemas[known.GetAgentType()] = known.GetAgentType(), known.GetStateSchema()
 	}
 	if a.agent, err = findAgent(names, a.segment); err != nil {
 		return a, err
 	}
+	a.initial = s.initialState(schemas[a.agent])
 	a.session = sessionID(a.agent, a.name)
 	if err := httpapi.CheckID("the name of the instance", a.name); err != nil {
 		return a, err
 	}
 	return a, httpapi.CheckID("the agent and the name of the instance together", a.session)
+}
+
+// initialState returns the defaults of a schema, as a new session has them; "" for none.
+func (s *Sockets) initialState(schema string) string {
+	if schema == "" {
+		return ""
+	}
+	compiled, err := s.schemas.Compile(json.RawMessage(schema))
+	if err != nil { // the executor has announced a schema that this gateway does not know yet
+		return ""
+	}
+	state, err := compiled.ApplyDefaults(nil)
+	if err != nil || string(state) == noState {
+		return ""
+	}
+	return string(state)
 }
 
 // findAgent finds the agent of a path: the one with this name, or else the one whose name the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/socket"
@@ -35,6 +36,7 @@ type connection struct {
 	seen  receipts
 	chat  chatSync
 	turns turns
+	calls atomic.Int64 // of methods, in flight
 }
 
 // received is a frame of the client.
@@ -156,6 +158,8 @@ func (c *connection) handle(f received) error {
 			return nil
 		}
 		return c.sync.write(c, f)
+	case typeRPC:
+		return c.rpc(f)
 	case typeChatRequest:
 		return c.request(f)
 	case typeChatCancel:

@@ -43,6 +43,14 @@
 //	replayed      the client has taken an offer (cf_agent_stream_resuming): the message from its start
 //	continuation  the client has answered the message's calls, and takes the offer of the next run
 //
+// A message during a turn waits for its end, unless the message or the agent has another policy.
+//
 // Outside of turns, a reading that shows other messages than the client has (view) makes the gateway
 // send the conversation.
+//
+// # Methods
+//
+// A call (rpc) goes to an executor that serves the agent, and is in no order with other frames. The
+// executor reads and writes the state through the state service; a write is a reason to read the
+// session. The call ends with the socket.
 package cloudflare

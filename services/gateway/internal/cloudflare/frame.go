@@ -44,6 +44,9 @@ type frame struct {
 	ErrorText    string          `json:"errorText"`
 	Approved     bool            `json:"approved"`
 	AutoContinue bool            `json:"autoContinue"`
+
+	Method string            `json:"method"`
+	Args   []json.RawMessage `json:"args"`
 }
 
 // parse decodes a frame; nil if it is none. Clients may send other frames to their own servers, so an

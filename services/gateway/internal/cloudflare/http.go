@@ -1,6 +1,7 @@
 package cloudflare
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -26,7 +27,7 @@ func (s *Sockets) describe(w http.ResponseWriter, r *http.Request, tenant string
 		return err
 	}
 	d := description{Agent: a.segment, Name: a.name, SessionID: a.session, State: json.RawMessage("null")}
-	if state := now.GetSession().GetCustomState(); state != "" {
+	if state := cmp.Or(now.GetSession().GetCustomState(), a.initial); state != "" {
 		d.State = json.RawMessage(state)
 	}
 	httpapi.WriteJSON(w, http.StatusOK, d)

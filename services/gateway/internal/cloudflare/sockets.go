@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
@@ -24,6 +25,7 @@ const reconnectAdvice = "the client connects again by itself"
 
 // Sockets serves the instances. It may be used by many goroutines.
 type Sockets struct {
+	Methods   *Methods
 	Chat      *chat.Chat
 	Answers   *submit.Answers
 	Stops     *stop.Stops
@@ -37,9 +39,12 @@ type Sockets struct {
 	Arrival   time.Duration // for a frame to arrive once it has begun
 	Timeout   time.Duration // for one write, and for the answer to a ping
 	Poll      time.Duration // between two readings of a session without a hint
-	Log       *slog.Logger
+
+	MethodTimeout time.Duration // of one call of a method
+	Log           *slog.Logger
 
 	instances instances
+	schemas   agent.SchemaCache
 }
 
 // Close codes. Clients do not connect again after 1008 and 4000 to 4999.

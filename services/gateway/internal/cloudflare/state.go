@@ -1,6 +1,7 @@
 package cloudflare
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,15 +29,19 @@ type stateSync struct {
 
 // stateOf returns the state of a new client; "" if the instance has none.
 func (c *connection) stateOf(now *reading) string {
-	if state := now.GetSession().GetCustomState(); state != noState {
-		return state
+	state := now.GetSession().GetCustomState()
+	switch {
+	case now.GetSession() == nil:
+		return c.address.initial
+	case state == noState:
+		return ""
 	}
-	return ""
+	return state
 }
 
 // greet sends the state to a new client.
 func (s *stateSync) greet(c *connection, now *reading, state string) error {
-	s.known, s.version = now.digest, now.GetSession().GetVersion()
+	s.known, s.version = digestOf(cmp.Or(state, noState)), now.GetSession().GetVersion()
 	if state == "" {
 		return nil
 	}

@@ -1,0 +1,204 @@
+// Package method calls methods of agents for clients of sessions, outside of runs.
+package method
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
+)
+
+// Caller calls methods. It may be used by many goroutines.
+type Caller struct {
+	agents   catalog.Catalog
+	sessions statev1.SessionServiceClient
+	maxBytes int // of a value
+	slots    chan struct{}
+	log      *slog.Logger
+}
+
+// New returns a caller of methods: of calls at once, with values of maxBytes.
+func New(agents catalog.Catalog, sessions statev1.SessionServiceClient, calls, maxBytes int, log *slog.Logger) *Caller {
+	return &Caller{agents: agents, sessions: sessions, maxBytes: maxBytes, slots: make(chan struct{}, calls), log: log}
+}
+
+// Stream takes the responses to a call.
+type Stream interface {
+	Send(r *executorv1.CallMethodResponse) error
+}
+
+// Call calls a method: see the RPC.
+func (c *Caller) Call(ctx context.Context, r *executorv1.CallMethodRequest, out Stream) error {
+	select {
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
+	default:
+		return fault.New(fault.Exhausted, "TOO_MANY_CALLS", "%d methods are being called; HOLDFAST_EXECUTOR_METHOD_CALLS is the limit", cap(c.slots))
+	}
+	m, err := c.find(ctx, r)
+	if err != nil {
+		return err
+	}
+	h := &host{Caller: c, request: r, out: out}
+	result, err := c.run(ctx, m, h)
+	if err != nil {
+		return c.told(ctx, r, err)
+	}
+	text, err := h.encode(result)
+	if err != nil {
+		return err
+	}
+	return out.Send(&executorv1.CallMethodResponse{Event: &executorv1.CallMethodResponse_Result{Result: text}})
+}
+
+// find finds the method. NotFound (AGENT_NOT_FOUND, METHOD_NOT_FOUND), Denied (METHOD_NOT_CALLABLE).
+func (c *Caller) find(ctx context.Context, r *executorv1.CallMethodRequest) (m agent.Method, err error) {
+	a, err := c.agents.Resolve(ctx, catalog.For{AgentType: r.GetAgentType(), Tenant: r.GetTenant(), SessionID: r.GetSessionId()})
+	if err != nil {
+		return m, err
+	}
+	if i := slices.IndexFunc(a.Methods, func(m agent.Method) bool { return m.Name == r.GetMethod() }); i >= 0 {
+		return a.Methods[i], nil
+	}
+	if slices.ContainsFunc(a.Tools, func(t agent.Tool) bool { return t.Name == r.GetMethod() }) {
+		return m, fault.New(fault.Denied, "METHOD_NOT_CALLABLE", "%q is a tool of the agent %q; its model calls it", r.GetMethod(), a.Name)
+	}
+	return m, fault.New(fault.NotFound, "METHOD_NOT_FOUND", "the agent %q has no method %.100q", a.Name, r.GetMethod())
+}
+
+// run calls the method. A panic is an error.
+func (c *Caller) run(ctx context.Context, m agent.Method, h *host) (result any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the method panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	args := make([]json.RawMessage, len(h.request.GetArguments()))
+	for i, a := range h.request.GetArguments() {
+		args[i] = json.RawMessage(a)
+	}
+	return m.Call(ctx, &agent.MethodCall{Tenant: h.request.GetTenant(), SessionID: h.request.GetSessionId(), Args: args, Host: h})
+}
+
+// told returns a fault as it is, and logs other errors: Conflict (METHOD_FAILED).
+func (c *Caller) told(ctx context.Context, r *executorv1.CallMethodRequest, err error) error {
+	if _, ok := fault.From(err); ok || ctx.Err() != nil {
+		return err
+	}
+	c.log.ErrorContext(ctx, "method failed", "agent", r.GetAgentType(), "method", r.GetMethod(), "session", r.GetSessionId(), "error", err)
+	return fault.New(fault.Conflict, "METHOD_FAILED", "The method has failed.")
+}
+
+// host implements agent.MethodHost for one call.
+type host struct {
+	*Caller
+	request *executorv1.CallMethodRequest
+	out     Stream
+}
+
+// State implements agent.MethodHost.
+func (h *host) State(ctx context.Context) (agent.State, error) {
+	_, state, err := h.load(ctx)
+	return state, err
+}
+
+// load returns the version of the session and its state; 0 if there is no session.
+func (h *host) load(ctx context.Context) (version int64, state agent.State, err error) {
+	got, err := h.sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: h.request.GetTenant(), SessionId: h.request.GetSessionId()})
+	if err != nil && !errors.Is(err, fault.NotFound) {
+		return 0, nil, err
+	}
+	state, err = agent.ParseState([]byte(got.GetSession().GetCustomState()))
+	return got.GetSession().GetVersion(), state, err
+}
+
+// maxUpdates is how often an update is tried while the session changes.
+const maxUpdates = 20
+
+// Update implements agent.MethodHost.
+func (h *host) Update(ctx context.Context, change func(draft agent.State) error) error {
+	if h.request.GetReadOnly() {
+		return fault.New(fault.Denied, "CONNECTION_READONLY", "Connection is readonly")
+	}
+	for try := 1; ; try++ {
+		err := h.update(ctx, change)
+		if try == maxUpdates || !errors.Is(err, fault.Stale) && fault.ReasonOf(err) != "SESSION_EXISTS" {
+			return err
+		}
+	}
+}
+
+// update changes the state once. Stale (VERSION_STALE) and Conflict (SESSION_EXISTS): it has changed
+// meanwhile.
+func (h *host) update(ctx context.Context, change func(draft agent.State) error) error {
+	version, state, err := h.load(ctx)
+	if err != nil {
+		return err
+	}
+	draft, err := state.Clone()
+	if err != nil {
+		return err
+	}
+	if err := change(draft); err != nil {
+		return err
+	}
+	if draft, err = draft.Clone(); err != nil { // as JSON has it
+		return err
+	}
+	if len(agent.Diff(state, draft)) == 0 {
+		return nil
+	}
+	if err := h.write(ctx, version, draft); err != nil {
+		return err
+	}
+	return h.out.Send(&executorv1.CallMethodResponse{Event: &executorv1.CallMethodResponse_StateChanged{StateChanged: true}})
+}
+
+// write stores the state of a session of the version.
+func (h *host) write(ctx context.Context, version int64, state agent.State) error {
+	text, err := json.Marshal(state)
+	if err != nil { // cannot happen: it came from JSON
+		return err
+	}
+	if version == 0 {
+		_, err = h.sessions.CreateSession(ctx, &statev1.CreateSessionRequest{
+			Tenant: h.request.GetTenant(), SessionId: h.request.GetSessionId(), AgentType: h.request.GetAgentType(), CustomState: string(text),
+		})
+		return err
+	}
+	_, err = h.sessions.SaveState(ctx, &statev1.SaveStateRequest{
+		Tenant: h.request.GetTenant(), SessionId: h.request.GetSessionId(), CustomState: string(text), ExpectedVersion: version,
+	})
+	return err
+}
+
+// Send implements agent.MethodHost.
+func (h *host) Send(_ context.Context, value any) error {
+	text, err := h.encode(value)
+	if err != nil {
+		return err
+	}
+	return h.out.Send(&executorv1.CallMethodResponse{Event: &executorv1.CallMethodResponse_Value{Value: text}})
+}
+
+// encode encodes a value of the method. TooLarge (RESULT_TOO_LARGE), Conflict (METHOD_FAILED).
+func (h *host) encode(value any) (string, error) {
+	text, err := json.Marshal(value)
+	switch {
+	case err != nil:
+		h.log.Error("a method has returned a value without JSON", "agent", h.request.GetAgentType(), "method", h.request.GetMethod(), "error", err)
+		return "", fault.New(fault.Conflict, "METHOD_FAILED", "The method has failed.")
+	case len(text) > h.maxBytes:
+		return "", fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "a value of a method may have %d bytes; this one has %d", h.maxBytes, len(text))
+	}
+	return string(text), nil
+}

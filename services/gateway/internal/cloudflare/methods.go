@@ -1,0 +1,81 @@
+package cloudflare
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
+)
+
+// Methods calls methods of agents on executors. It may be used by many goroutines.
+type Methods struct {
+	Executors []executorv1.ExecutorServiceClient
+
+	mu    sync.Mutex
+	known map[string]int // by agent: the executor that has served it last
+}
+
+// Call calls a method on the first executor that serves the agent, and gives each response to f.
+// NotFound (AGENT_NOT_FOUND: none does), Unavailable, and the faults of the method.
+func (m *Methods) Call(ctx context.Context, r *executorv1.CallMethodRequest, f func(*executorv1.CallMethodResponse) error) error {
+	var err error = fault.New(fault.NotFound, "AGENT_NOT_FOUND", "no executor of HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES serves the agent %q", r.GetAgentType())
+	first := m.knownFor(r.GetAgentType())
+	for n := range m.Executors {
+		at := (first + n) % len(m.Executors)
+		called, failed := call(ctx, m.Executors[at], r, f)
+		if failed == nil || called || !isElsewhere(failed) {
+			m.note(r.GetAgentType(), at)
+			return failed
+		}
+		if fault.ReasonOf(failed) != "AGENT_NOT_FOUND" { // another executor may be up
+			err = failed
+		}
+	}
+	return err
+}
+
+// isElsewhere reports whether another executor may take the call.
+func isElsewhere(err error) bool {
+	return fault.ReasonOf(err) == "AGENT_NOT_FOUND" || fault.ReasonOf(err) == "TOO_MANY_CALLS" || errors.Is(err, fault.Unavailable)
+}
+
+// call calls a method on one executor. called: it has responded.
+func call(ctx context.Context, executor executorv1.ExecutorServiceClient, r *executorv1.CallMethodRequest, f func(*executorv1.CallMethodResponse) error) (called bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	responses, err := executor.CallMethod(ctx, r)
+	if err != nil {
+		return false, err
+	}
+	for {
+		response, err := responses.Recv()
+		if errors.Is(err, io.EOF) {
+			return called, nil
+		}
+		if err != nil {
+			return called, err
+		}
+		called = true
+		if err := f(response); err != nil {
+			return called, err
+		}
+	}
+}
+
+func (m *Methods) knownFor(agent string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.known[agent]
+}
+
+func (m *Methods) note(agent string, at int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.known == nil {
+		m.known = map[string]int{}
+	}
+	m.known[agent] = at
+}

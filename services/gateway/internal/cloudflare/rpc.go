@@ -1,0 +1,103 @@
+package cloudflare
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+)
+
+const typeRPC = "rpc"
+
+// rpcFrame is the answer to a call of a method, or a value before it.
+type rpcFrame struct {
+	Type    string          `json:"type"`
+	ID      string          `json:"id"`
+	Success bool            `json:"success"`
+	Done    *bool           `json:"done,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   string          `json:"error,omitempty"`
+}
+
+func resultFrame(id, result string, done bool) []byte {
+	return encode(rpcFrame{Type: typeRPC, ID: id, Success: true, Done: &done, Result: json.RawMessage(result)})
+}
+
+func rpcError(id, text string) []byte { return encode(rpcFrame{Type: typeRPC, ID: id, Error: text}) }
+
+// rpc starts a call of a method. Calls are not in the order of other frames: one may take long.
+func (c *connection) rpc(f received) error {
+	if httpapi.CheckID("id", f.ID) != nil {
+		return nil //nolint:nilerr // without an id there is no one to answer
+	}
+	if int(c.calls.Add(1)) > c.Requests {
+		c.calls.Add(-1)
+		return c.conn.Write(rpcError(f.ID, fmt.Sprintf("%d calls are in flight on this socket; wait for one of them", c.Requests)))
+	}
+	c.working.Go(func() {
+		defer c.calls.Add(-1)
+		defer func() {
+			if p := recover(); p != nil {
+				c.Log.ErrorContext(c.ctx, "call panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				c.end(errPanic)
+			}
+		}()
+		if err := c.call(f); err != nil {
+			c.end(err)
+		}
+	})
+	return nil
+}
+
+// call calls a method. An error ends the socket.
+func (c *connection) call(f received) error {
+	ctx, cancel := context.WithTimeout(c.ctx, c.MethodTimeout)
+	defer cancel()
+	r := &executorv1.CallMethodRequest{
+		Tenant: c.tenant, SessionId: c.address.session, AgentType: c.address.agent, Method: f.Method, ReadOnly: c.readOnly,
+	}
+	for _, a := range f.Args {
+		r.Arguments = append(r.Arguments, string(a))
+	}
+	var written error
+	err := c.Methods.Call(ctx, r, func(got *executorv1.CallMethodResponse) error {
+		switch event := got.GetEvent().(type) {
+		case *executorv1.CallMethodResponse_StateChanged:
+			c.instance.changed(ctx)
+		case *executorv1.CallMethodResponse_Value:
+			written = c.conn.Write(resultFrame(f.ID, event.Value, false)) //nolint:contextcheck // see socket.Conn.Write
+		case *executorv1.CallMethodResponse_Result:
+			written = c.conn.Write(resultFrame(f.ID, event.Result, true)) //nolint:contextcheck // see socket.Conn.Write
+		}
+		return written
+	})
+	switch {
+	case written != nil:
+		return written
+	case c.ctx.Err() != nil:
+		return context.Cause(c.ctx)
+	case err == nil:
+		return nil
+	}
+	return c.conn.Write(rpcError(f.ID, c.rpcText(f.Method, err)))
+}
+
+// rpcText returns what a client is told of a failed call.
+func (c *connection) rpcText(method string, err error) string {
+	f, told := fault.From(err)
+	switch {
+	case told && f.Reason == "METHOD_NOT_FOUND", told && f.Reason == "AGENT_NOT_FOUND":
+		return fmt.Sprintf("Method %s does not exist", method)
+	case told && f.Reason == "METHOD_NOT_CALLABLE":
+		return fmt.Sprintf("Method %s is not callable", method)
+	case told && f.Kind != fault.Internal && f.Kind != fault.Unavailable && f.Kind != fault.Exhausted && f.Detail != "":
+		return f.Detail
+	}
+	c.Log.InfoContext(c.ctx, "method call failed", "session", c.address.session, "method", method, "error", err)
+	sentence, _, _ := httpapi.ErrorTexts(err)
+	return sentence
+}
