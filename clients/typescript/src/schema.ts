@@ -755,6 +755,8 @@ export interface components {
             detail?: string;
             /** @description a sentence for users */
             error: string;
+            /** @description of 400: the field with the invalid value */
+            field?: string;
             /** @description of 404 and 413: what is missing or too large, such as session, body or state */
             kind?: string;
             /**
@@ -882,11 +884,18 @@ export interface components {
         };
         MessagePage: {
             hasMore: boolean;
+            /** @description in stored messages; the next page begins at offset + limit */
             limit: number;
             messages: components["schemas"]["UIMessage"][];
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description in stored messages
+             */
             offset: number;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description the stored messages of the session; several may form one UI message, as the steps of an answer do
+             */
             total: number;
         };
         MessageUsage: {
@@ -1200,7 +1209,10 @@ export interface components {
             hasMore: boolean;
             interruptContext?: components["schemas"]["Interruption"];
             messages: components["schemas"]["UIMessage"][];
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description how many stored messages are before the first one
+             */
             offset: number;
             parentSessionId?: string;
             pendingClientToolCalls?: {
@@ -1215,7 +1227,10 @@ export interface components {
             streamSequence: number;
             /** Format: int64 */
             timestamp: number;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description the stored messages of the session; several may form one UI message
+             */
             total: number;
             /** Format: int64 */
             version?: number;
@@ -1993,7 +2008,7 @@ export interface operations {
                     "application/json": components["schemas"]["ListPendingCallsResponse"];
                 };
             };
-            /** @description CURSOR_INVALID, ID_INVALID, PARAMETER_INVALID */
+            /** @description CURSOR_INVALID, ID_INVALID, KIND_INVALID, LIMIT_INVALID, PARAMETER_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2708,7 +2723,7 @@ export interface operations {
                     "application/json": components["schemas"]["ListCheckpointsResponse"];
                 };
             };
-            /** @description ID_INVALID, PARAMETER_INVALID */
+            /** @description ID_INVALID, LIMIT_INVALID, PARAMETER_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3375,7 +3390,7 @@ export interface operations {
                     "application/json": components["schemas"]["RunResult"];
                 };
             };
-            /** @description ID_INVALID, PARAMETER_INVALID */
+            /** @description ID_INVALID, PARAMETER_INVALID, WAIT_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3755,7 +3770,7 @@ export interface operations {
                     "application/json": components["schemas"]["ListRunsResponse"];
                 };
             };
-            /** @description ID_INVALID, PARAMETER_INVALID */
+            /** @description ID_INVALID, LIMIT_INVALID, PARAMETER_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3856,7 +3871,7 @@ export interface operations {
                     "application/json": components["schemas"]["ListSessionsResponse"];
                 };
             };
-            /** @description CURSOR_INVALID, ID_INVALID, METADATA_INVALID, PARAMETER_INVALID, STATUS_INVALID, TAGS_INVALID */
+            /** @description CURSOR_INVALID, ID_INVALID, LIMIT_INVALID, METADATA_INVALID, PARAMETER_INVALID, STATUS_INVALID, TAGS_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4370,7 +4385,7 @@ export interface operations {
                     "application/json": components["schemas"]["StartResponse"];
                 };
             };
-            /** @description AGENT_REQUIRED, BODY_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, METADATA_INVALID, STATE_INVALID, TAGS_INVALID, TIMEOUT_INVALID */
+            /** @description AGENT_REQUIRED, BODY_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, METADATA_INVALID, ON_BUSY_INVALID, STATE_INVALID, TAGS_INVALID, TIMEOUT_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;

@@ -17,9 +17,9 @@ import (
 // Offset+Limit.
 type Page struct {
 	Messages []uistream.UIMessage `json:"messages"`
-	Total    int64                `json:"total"`
-	Offset   int64                `json:"offset"`
-	Limit    int                  `json:"limit"`
+	Total    int64                `json:"total" doc:"the stored messages of the session; several may form one UI message, as the steps of an answer do"`
+	Offset   int64                `json:"offset" doc:"in stored messages"`
+	Limit    int                  `json:"limit" doc:"in stored messages; the next page begins at offset + limit"`
 	HasMore  bool                 `json:"hasMore"`
 }
 

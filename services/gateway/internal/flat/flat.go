@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/api"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
@@ -62,11 +64,14 @@ func (d definition) hasBody() bool {
 func route[In, Out proto.Message](d definition, limits httpapi.Limits, serve func(context.Context, In) (Out, error), fix func(In)) httpapi.Route {
 	var in In
 	var out Out
-	about := httpapi.About{Name: d.name, Summary: d.summary, Faults: d.faults, Stream: d.stream}
+	message := in.ProtoReflect().Descriptor()
+	about := httpapi.About{Name: d.name, Summary: d.summary, Faults: maps.Clone(d.faults), Stream: d.stream}
+	if about.Faults != nil {
+		about.Faults[fault.Invalid] = append(Reasons(message), d.faults[fault.Invalid]...)
+	}
 	if strings.Contains(d.pattern, pathID) {
 		about.Parameters = append(about.Parameters, httpapi.PathID("id", "the session"))
 	}
-	message := in.ProtoReflect().Descriptor()
 	switch {
 	case d.hasBody():
 		about.Body = Shape{Name: d.request, Message: message, Without: d.hide, Required: d.required}
@@ -85,7 +90,7 @@ func route[In, Out proto.Message](d definition, limits httpapi.Limits, serve fun
 			fix(typed)
 		}
 		if err := api.Validate(typed); err != nil {
-			return err
+			return d.inJSONNames(err)
 		}
 		answer, err := serve(api.WithTenant(r.Context(), tenant), typed)
 		if err != nil {

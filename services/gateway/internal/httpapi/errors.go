@@ -19,6 +19,8 @@ type ErrorBody struct {
 	Retryable bool   `json:"retryable" doc:"the same request may succeed later"`
 	Kind      string `json:"kind,omitempty" doc:"of 404 and 413: what is missing or too large, such as session, body or state"`
 
+	Field string `json:"field,omitempty" doc:"of 400: the field with the invalid value"`
+
 	LimitBytes int64 `json:"limitBytes,omitempty" doc:"of 413: the limit"`
 	SizeBytes  int64 `json:"sizeBytes,omitempty" doc:"of 413: the size, if it is known"`
 
@@ -116,7 +118,7 @@ func errorBodyOf(f *fault.Fault) ErrorBody {
 	}
 	return ErrorBody{
 		Error: sentence(f), Code: f.Reason, Detail: detail,
-		Retryable: f.Kind == fault.Exhausted || f.Kind == fault.Unavailable, Kind: subject(f),
+		Retryable: f.Kind == fault.Exhausted || f.Kind == fault.Unavailable, Kind: subject(f), Field: f.Meta["field"],
 		LimitBytes: number(fault.LimitBytes), SizeBytes: number(fault.SizeBytes),
 		CurrentStatus: f.Meta["currentStatus"], CurrentRunID: f.Meta["currentRunId"], CurrentVersion: number("currentVersion"),
 	}

@@ -22,8 +22,8 @@ type snapshot struct {
 	SessionID      string               `json:"sessionId"`
 	RunID          *string              `json:"runId"`
 	Messages       []uistream.UIMessage `json:"messages"`
-	Offset         int64                `json:"offset"`
-	Total          int64                `json:"total"` // number of stored messages, like Offset
+	Offset         int64                `json:"offset" doc:"how many stored messages are before the first one"`
+	Total          int64                `json:"total" doc:"the stored messages of the session; several may form one UI message"`
 	HasMore        bool                 `json:"hasMore"`
 	State          json.RawMessage      `json:"state"`
 	StreamSequence int64                `json:"streamSequence"`

@@ -45,8 +45,8 @@ func Table(routes []httpapi.Route, service protoreflect.ServiceDescriptor, contr
 		writeRow(&out, "`"+name+"`", caller(route), validation(route.About), limits(route.About), refusals(route), tests[name])
 	}
 	fmt.Fprintf(&out, "\n## %s\n\nOver Connect, gRPC and gRPC-Web. Every method needs an API key and refuses requests above `HOLDFAST_GATEWAY_MAX_BODY_BYTES`.\n", service.FullName())
-	out.WriteString("The contract has the rules for each field; 401, 403 and 404 are UNAUTHENTICATED, PERMISSION_DENIED and NOT_FOUND here.\n")
-	out.WriteString("\n| method | answer | reasons | test |\n|---|---|---|---|\n")
+	out.WriteString("The rules stand in the contract, with the largest value; a rule in capitals is the reason of the refusal. 401 and 404 are UNAUTHENTICATED and NOT_FOUND here.\n")
+	out.WriteString("\n| method | caller | validation | answer | reasons | test |\n|---|---|---|---|---|---|\n")
 	for i := range service.Methods().Len() {
 		method := service.Methods().Get(i)
 		name := string(method.Name())
@@ -57,10 +57,23 @@ func Table(routes []httpapi.Route, service protoreflect.ServiceDescriptor, contr
 		if method.IsStreamingServer() {
 			answer = "a stream; counts as an open stream"
 		}
-		reasons := cmp.Or(strings.Join(reasonsIn(comments[method.FullName()]), ", "), "see the contract")
-		writeRow(&out, "`"+name+"`", answer, reasons, tests[name])
+		reasons := reasonsIn(comments[method.FullName()] + " " + strings.Join(flat.Reasons(method.Input()), " "))
+		writeRow(&out, "`"+name+"`", "API key", rulesOf(method.Input()), answer, strings.Join(reasons, ", "), tests[name])
 	}
 	return out.Bytes(), nil
+}
+
+// rulesOf returns the rules of a request, and of the messages in it.
+func rulesOf(m protoreflect.MessageDescriptor) string {
+	var all []string
+	for _, rule := range flat.Rules(m) {
+		if rule.Field == "" {
+			all = append(all, rule.Text)
+			continue
+		}
+		all = append(all, "`"+rule.Field+"` "+rule.Text)
+	}
+	return strings.Join(slices.Compact(all), "; ")
 }
 
 func writeRow(out *bytes.Buffer, cells ...string) {
