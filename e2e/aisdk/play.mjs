@@ -36,7 +36,7 @@ class Play {
   async run() {
     let failure = '';
     try {
-      this.chat = await this.page([]);
+      this.chat = await this.page(this.scenario.held ?? []);
       await Promise.race([this.steps(), pause(playLimit).then(() => Promise.reject(new Error('it takes too long')))]);
     } catch (error) {
       failure = String(error.stack ?? error);

@@ -23,6 +23,7 @@ type scenario struct {
 	Body      map[string]any    `json:"body,omitempty"`
 	LastOnly  bool              `json:"lastOnly,omitempty"` // the page sends only its last message
 	Socket    bool              `json:"socket,omitempty"`
+	Held      []any             `json:"held,omitempty"` // the messages that the page has before it sends
 	Steps     []step            `json:"steps"`
 
 	from  int // the first major with the needed features; 0 for every version

@@ -26,6 +26,25 @@ func texts(c client) []scenario {
 			},
 		},
 		{
+			Name: "a conversation from elsewhere", Agent: "helper", Steps: []step{send("recite"), mark(), reload(), send("recite"), mark(), edit(0, "recite")},
+			Held: []any{
+				userMessage("i1", "before"),
+				map[string]any{"id": "i2", "role": "assistant", "parts": []any{map[string]any{"type": "text", "text": "I hear."}}},
+			},
+			check: func(t *testing.T, p *played) {
+				p.holds(t, "user:", said("recite"), "assistant:", said("You said: recite"))
+				p.posted(t, 3)
+				if p.Posts[0].Messages != 3 || p.Posts[1].Messages != 5 {
+					t.Errorf("the page has sent %+v, want its whole conversation", p.Posts)
+				}
+				for i, last := range []string{"You said: before, recite", "You said: before, recite, recite"} {
+					if got := p.Marks[i].Messages; got[len(got)-1].Text() != last || got[1].ID != "i2" || got[1].Text() != "I hear." {
+						t.Errorf("answer %d: got %+v, want %q behind what the page had", i+1, got, last)
+					}
+				}
+			},
+		},
+		{
 			Name: "a server tool", Agent: "helper", Auto: "tools", Steps: []step{send(note)},
 			check: func(t *testing.T, p *played) {
 				p.holds(t, "user:", said(note), "assistant:", done("note", input, `{"written":true}`), said(`I was told: {"written":true}`))
