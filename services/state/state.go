@@ -23,6 +23,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/server"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/bucket"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/folder"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/postgres"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/sqlite"
@@ -32,10 +34,13 @@ import (
 // Config configures the service. config.Load fills in the defaults of the tags; the zero value
 // has none.
 type Config struct {
-	Store       string        `env:"HOLDFAST_STATE_STORE" envDefault:"sqlite" doc:"where sessions are stored: memory (lost with the process), sqlite, postgres"`
-	SQLitePath  string        `env:"HOLDFAST_STATE_SQLITE_PATH" envDefault:"holdfast-state.db" doc:"file of the sqlite store; its folder must exist"`
-	PostgresURL string        `env:"HOLDFAST_STATE_POSTGRES_URL" doc:"postgres:// URL of the postgres store's database"`
-	Connections int           `env:"HOLDFAST_STATE_POSTGRES_CONNECTIONS" envDefault:"16" doc:"most connections to postgres, and one more for the signals of other replicas"`
+	Store       string `env:"HOLDFAST_STATE_STORE" envDefault:"sqlite" doc:"where sessions are stored: memory (lost with the process), sqlite, postgres"`
+	SQLitePath  string `env:"HOLDFAST_STATE_SQLITE_PATH" envDefault:"holdfast-state.db" doc:"file of the sqlite store; its folder must exist"`
+	PostgresURL string `env:"HOLDFAST_STATE_POSTGRES_URL" doc:"postgres:// URL of the postgres store's database"`
+	Connections int    `env:"HOLDFAST_STATE_POSTGRES_CONNECTIONS" envDefault:"16" doc:"most connections to postgres, and one more for the signals of other replicas"`
+	Files       string `env:"HOLDFAST_STATE_FILES" envDefault:"database" doc:"where the bytes of files are stored: database, folder, s3. A change does not move stored files"`
+	FilesFolder string `env:"HOLDFAST_STATE_FILES_FOLDER" doc:"folder of the bytes of files, shared by all replicas; for HOLDFAST_STATE_FILES=folder"`
+	S3          bucket.Config
 	OpenWithin  time.Duration `env:"HOLDFAST_STATE_OPEN_WITHIN" envDefault:"60s" doc:"how long to wait at the start for an unreachable database"`
 	SilentAfter time.Duration `env:"HOLDFAST_STATE_SILENT_AFTER" envDefault:"2500ms" doc:"an executor without a heartbeat for this long loses its runs"`
 	BrokenAfter time.Duration `env:"HOLDFAST_STATE_BROKEN_AFTER" envDefault:"1s" doc:"the same after the claim stream of the executor broke, as by its death; at least two heartbeat intervals. 0 means HOLDFAST_STATE_SILENT_AFTER"`
@@ -81,9 +86,10 @@ func (p Peers) withDefaults() Peers {
 
 // Service is the state service.
 type Service struct {
-	store  store.Store
-	server *server.Server
-	sweep  *sweep.Sweep
+	store      store.Store
+	closeBlobs func() error
+	server     *server.Server
+	sweep      *sweep.Sweep
 }
 
 // New opens the store and updates its schema. It starts nothing. It retries an unreachable
@@ -99,7 +105,11 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the %s store: %w", c.Store, err)
 	}
-	s := &Service{store: opened, server: server.New(c.Server, opened, p.Now, p.NewID, p.Log)}
+	var closeBlobs func() error
+	if opened.Blobs, closeBlobs, err = c.openBlobs(opened.Blobs); err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	s := &Service{store: opened, closeBlobs: closeBlobs, server: server.New(c.Server, opened, p.Now, p.NewID, p.Log)}
 	s.sweep = &sweep.Sweep{
 		Store: opened, Every: c.SweepEvery, SilentAfter: c.SilentAfter, BrokenAfter: c.BrokenAfter, ExpireEvery: c.ExpireEvery,
 		Suspects: s.server.Suspects(), Now: p.Now, Wake: s.server.Wake, TimeOut: s.server.TimeOut, Expire: s.server.Expire,
@@ -123,6 +133,10 @@ func (c Config) check() error {
 		return invalid("the postgres store needs HOLDFAST_STATE_POSTGRES_URL")
 	case c.Store != "memory" && c.Store != "sqlite" && c.Store != "postgres":
 		return invalid("HOLDFAST_STATE_STORE is %q; choose memory, sqlite or postgres", c.Store)
+	case c.Files == "folder" && c.FilesFolder == "":
+		return invalid("files in a folder need HOLDFAST_STATE_FILES_FOLDER")
+	case c.Files != "database" && c.Files != "folder" && c.Files != "s3":
+		return invalid("HOLDFAST_STATE_FILES is %q; choose database, folder or s3", c.Files)
 	case c.Store == "postgres" && c.Connections <= 0:
 		return invalid("HOLDFAST_STATE_POSTGRES_CONNECTIONS must be above 0")
 	}
@@ -151,6 +165,27 @@ func open(ctx context.Context, c Config, p Peers) (store.Store, error) {
 		case <-ctx.Done():
 			return store.Store{}, ctx.Err()
 		}
+	}
+}
+
+// openBlobs returns the configured store of bytes, and a function that closes it.
+func (c Config) openBlobs(database store.Blobs) (store.Blobs, func() error, error) {
+	nothing := func() error { return nil }
+	switch c.Files {
+	case "folder":
+		f, err := folder.Open(c.FilesFolder)
+		if err != nil {
+			return nil, nothing, err
+		}
+		return f, f.Close, nil
+	case "s3":
+		b, err := bucket.Open(c.S3, nil)
+		if err != nil {
+			return nil, nothing, err
+		}
+		return b, nothing, nil
+	default:
+		return database, nothing, nil
 	}
 }
 
@@ -189,4 +224,4 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 // Close closes the store. Calls in flight fail.
-func (s *Service) Close() error { return s.store.Close() }
+func (s *Service) Close() error { return errors.Join(s.store.Close(), s.closeBlobs()) }

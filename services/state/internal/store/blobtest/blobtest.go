@@ -186,3 +186,15 @@ func testConcurrent(t *testing.T, s store.Blobs) {
 	}
 	all.Wait()
 }
+
+// Shared proves that one replica reads and deletes what another has stored.
+func Shared(t *testing.T, one, other store.Blobs) {
+	t.Helper()
+	key, data := newKey(), random(t, store.BlobPiece+1)
+	put(t, one, key, data)
+	wantBytes(t, other, key, 0, int64(len(data)), data)
+	if err := other.DeleteBlob(t.Context(), key); err != nil {
+		t.Error(err)
+	}
+	wantMissing(t, one, key)
+}
