@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/pkg/rpc"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 )
 
@@ -64,9 +63,5 @@ func (c *Client) decide(ctx context.Context, call Call, approved bool, reason st
 }
 
 func (c *Client) submit(ctx context.Context, r *agentv1.SubmitToolResultRequest) (*agentv1.SubmitToolResultResponse, error) {
-	answer, err := c.agents.SubmitToolResult(ctx, r)
-	if err != nil {
-		return nil, rpc.FromConnect(err)
-	}
-	return answer, nil
+	return call(ctx, c.agents.SubmitToolResult, r)
 }

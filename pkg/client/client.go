@@ -1,5 +1,11 @@
-// Package client calls Holdfast from Go. It starts, resumes and stops runs, follows them through broken
-// connections and restarts, and answers calls that wait for a client.
+// Package client calls Holdfast from Go. It has every method of agent.v1.AgentService.
+//
+//	holdfast := client.New(client.Config{URL: "https://agents.example.com", Key: key})
+//	answer, err := holdfast.Ask(ctx, &agentv1.StartRequest{AgentType: "demo", Message: "What is 6 times 7?"})
+//	fmt.Println(answer.Text)
+//
+// Ask waits for an answer. Follow shows a run as it happens, through broken connections and restarts of the gateway.
+// Lists are iterators over all pages.
 package client
 
 import (
@@ -37,7 +43,8 @@ type Config struct {
 	Key string
 	// HTTP is the HTTP client; nil means http.DefaultClient. Its timeout would cut streams.
 	HTTP *http.Client
-	// Patience is how long Follow retries without new frames; 0 means DefaultPatience.
+	// Patience is how long Follow retries without new frames, and how long reads, Ask and Wait retry during an
+	// outage; 0 means DefaultPatience.
 	Patience time.Duration
 }
 
@@ -62,25 +69,52 @@ func New(c Config) *Client {
 	}
 }
 
-// Start begins the next run of a session; see agent.v1.AgentService.Start. Failures are faults. With a request
-// key it may be repeated after any failure; without one a repeated call may start a second run. OnBusy decides
-// about a message to a busy session: Waiting in the response means that the new run is queued behind the live
-// one, and Follow waits with it.
-func (c *Client) Start(ctx context.Context, r *agentv1.StartRequest) (*agentv1.StartResponse, error) {
-	answer, err := c.agents.Start(ctx, r)
+// call calls a method. Its failures are faults.
+func call[Q, A any](ctx context.Context, method func(context.Context, *Q) (*A, error), request *Q) (*A, error) {
+	answer, err := method(ctx, request)
 	if err != nil {
 		return nil, rpc.FromConnect(err)
 	}
 	return answer, nil
 }
 
+// callAgain is call for a request that is safe to repeat. It retries during an outage, for the client's patience.
+func callAgain[Q, A any](ctx context.Context, c *Client, method func(context.Context, *Q) (*A, error), request *Q) (*A, error) {
+	begin := time.Now()
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		answer, err := call(ctx, method, request)
+		if err == nil || !isTransient(err) {
+			return answer, err
+		}
+		if time.Since(begin) > c.patience || !wait(ctx, pause) {
+			return nil, errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// isTransient reports whether a retry may soon succeed.
+func isTransient(err error) bool {
+	switch fault.KindOf(err) {
+	case fault.Unavailable, fault.Internal:
+		return true
+	case fault.Exhausted:
+		return fault.ReasonOf(err) != "TOO_MANY_WAITING" // it lasts as long as the live run
+	default:
+		return false
+	}
+}
+
+// Start begins the next run of a session; see agent.v1.AgentService.Start. Failures are faults. With a request
+// key it may be repeated after any failure; without one a repeated call may start a second run. OnBusy decides
+// about a message to a busy session: Waiting in the response means that the new run is queued behind the live
+// one, and Follow waits with it.
+func (c *Client) Start(ctx context.Context, r *agentv1.StartRequest) (*agentv1.StartResponse, error) {
+	return call(ctx, c.agents.Start, r)
+}
+
 // Get returns the status of a session. NotFound (SESSION_NOT_FOUND).
 func (c *Client) Get(ctx context.Context, session string) (*agentv1.GetResponse, error) {
-	answer, err := c.agents.Get(ctx, &agentv1.GetRequest{SessionId: session})
-	if err != nil {
-		return nil, rpc.FromConnect(err)
-	}
-	return answer, nil
+	return call(ctx, c.agents.Get, &agentv1.GetRequest{SessionId: session})
 }
 
 // Follow yields the frames of a run after the cursor, up to and including its terminal frame. Without a run id
@@ -173,10 +207,7 @@ func (f *follower) newestRun(ctx context.Context, session string) bool {
 
 // fail records the error of an attempt, and stops after a permanent one.
 func (f *follower) fail(err error) {
-	f.err = rpc.FromConnect(err)
-	switch fault.KindOf(f.err) {
-	case fault.Unavailable, fault.Exhausted, fault.Internal:
-	default:
+	if f.err = rpc.FromConnect(err); !isTransient(f.err) {
 		f.done = true
 		f.yield(nil, f.err)
 	}

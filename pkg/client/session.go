@@ -3,8 +3,8 @@ package client
 import (
 	"context"
 
-	"github.com/holdfast-run/holdfast/pkg/rpc"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
 // Resume continues a stopped session in the request's mode; see agent.v1.AgentService.Resume. Failures are
@@ -12,20 +12,12 @@ import (
 // SESSION_SUSPENDED; SESSION_CHANGED for a retry of a session that has not failed), NotFound (SESSION_NOT_FOUND,
 // CHECKPOINT_NOT_FOUND). With a request key it may be repeated after any failure.
 func (c *Client) Resume(ctx context.Context, r *agentv1.ResumeRequest) (*agentv1.ResumeResponse, error) {
-	answer, err := c.agents.Resume(ctx, r)
-	if err != nil {
-		return nil, rpc.FromConnect(err)
-	}
-	return answer, nil
+	return call(ctx, c.agents.Resume, r)
 }
 
 // CanResume reports whether Resume would succeed now, and why not. NotFound (SESSION_NOT_FOUND).
 func (c *Client) CanResume(ctx context.Context, session string) (*agentv1.CanResumeResponse, error) {
-	answer, err := c.agents.CanResume(ctx, &agentv1.CanResumeRequest{SessionId: session})
-	if err != nil {
-		return nil, rpc.FromConnect(err)
-	}
-	return answer, nil
+	return call(ctx, c.agents.CanResume, &agentv1.CanResumeRequest{SessionId: session})
 }
 
 // Interrupt stops a session's live run softly: the run keeps its output, and the session can be resumed. With
@@ -33,18 +25,85 @@ func (c *Client) CanResume(ctx context.Context, session string) (*agentv1.CanRes
 // repeated. NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND); with WaitMs, Unavailable (STOP_NOT_OBSERVED) if the run
 // has not ended within that time. It will end later.
 func (c *Client) Interrupt(ctx context.Context, r *agentv1.InterruptRequest) (*agentv1.InterruptResponse, error) {
-	answer, err := c.agents.Interrupt(ctx, r)
-	if err != nil {
-		return nil, rpc.FromConnect(err)
-	}
-	return answer, nil
+	return call(ctx, c.agents.Interrupt, r)
 }
 
 // Abort stops the live run permanently: it fails with framework_cancelled.
 func (c *Client) Abort(ctx context.Context, r *agentv1.AbortRequest) (*agentv1.AbortResponse, error) {
-	answer, err := c.agents.Abort(ctx, r)
-	if err != nil {
-		return nil, rpc.FromConnect(err)
-	}
-	return answer, nil
+	return call(ctx, c.agents.Abort, r)
+}
+
+// Session returns a session with its properties, its newest run, its pending calls and its sub-sessions. NotFound
+// (SESSION_NOT_FOUND).
+func (c *Client) Session(ctx context.Context, session string) (*agentv1.GetSessionResponse, error) {
+	return call(ctx, c.agents.GetSession, &agentv1.GetSessionRequest{SessionId: session})
+}
+
+// UpdateSession changes the set fields of a session: title, tags, metadata, user, organization. NotFound
+// (SESSION_NOT_FOUND), Stale (VERSION_STALE), Invalid (TITLE_INVALID, TAGS_INVALID, METADATA_INVALID).
+func (c *Client) UpdateSession(ctx context.Context, r *agentv1.UpdateSessionRequest) (*agentv1.UpdateSessionResponse, error) {
+	return call(ctx, c.agents.UpdateSession, r)
+}
+
+// DeleteSession deletes a session and all sessions below it. NotFound (SESSION_NOT_FOUND), Conflict
+// (FAMILY_TOO_LARGE).
+func (c *Client) DeleteSession(ctx context.Context, session string) (*agentv1.DeleteSessionResponse, error) {
+	return call(ctx, c.agents.DeleteSession, &agentv1.DeleteSessionRequest{SessionId: session})
+}
+
+// Run returns a run with its output. NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
+func (c *Client) Run(ctx context.Context, session, run string) (*agentv1.Run, error) {
+	found, err := call(ctx, c.agents.GetRun, &agentv1.GetRunRequest{SessionId: session, RunId: run})
+	return found.GetRun(), err
+}
+
+// AppendMessages appends messages to the conversation without a run. With ids it may be repeated. NotFound
+// (SESSION_NOT_FOUND), Conflict (MESSAGE_EXISTS), Invalid (MESSAGE_INVALID), TooLarge (MESSAGE_TOO_LARGE).
+func (c *Client) AppendMessages(ctx context.Context, session string, messages ...*agentv1.InputMessage) (*agentv1.AppendMessagesResponse, error) {
+	return call(ctx, c.agents.AppendMessages, &agentv1.AppendMessagesRequest{SessionId: session, Messages: messages})
+}
+
+// TruncateMessages removes all messages after the first ones. NotFound (SESSION_NOT_FOUND), Conflict (SESSION_BUSY),
+// Invalid (COUNT_INVALID).
+func (c *Client) TruncateMessages(ctx context.Context, session string, count int64) (*agentv1.TruncateMessagesResponse, error) {
+	return call(ctx, c.agents.TruncateMessages, &agentv1.TruncateMessagesRequest{SessionId: session, Count: count})
+}
+
+// Checkpoint returns a checkpoint with its custom state; the newest one for an empty id. NotFound
+// (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND).
+func (c *Client) Checkpoint(ctx context.Context, session, checkpoint string) (*agentv1.Checkpoint, error) {
+	found, err := call(ctx, c.agents.GetCheckpoint, &agentv1.GetCheckpointRequest{SessionId: session, CheckpointId: checkpoint})
+	return found.GetCheckpoint(), err
+}
+
+// Branch creates a session from a checkpoint, without a run. NotFound (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND),
+// Conflict (SESSION_EXISTS).
+func (c *Client) Branch(ctx context.Context, r *agentv1.BranchRequest) (*agentv1.Session, error) {
+	created, err := call(ctx, c.agents.Branch, r)
+	return created.GetSession(), err
+}
+
+// Rewind restores the messages and the custom state of a checkpoint. NotFound (SESSION_NOT_FOUND,
+// CHECKPOINT_NOT_FOUND), Conflict (SESSION_BUSY).
+func (c *Client) Rewind(ctx context.Context, session, checkpoint string) (*agentv1.Session, error) {
+	rewound, err := call(ctx, c.agents.Rewind, &agentv1.RewindRequest{SessionId: session, CheckpointId: checkpoint})
+	return rewound.GetSession(), err
+}
+
+// Usage adds up the usage of a session, or of one of its runs unless that is empty, and the tokens of the session
+// with all sessions below it. NotFound (SESSION_NOT_FOUND).
+func (c *Client) Usage(ctx context.Context, session, run string) (*eventv1.UsageRollup, error) {
+	found, err := call(ctx, c.agents.GetUsage, &agentv1.GetUsageRequest{SessionId: session, RunId: run})
+	return found.GetUsage(), err
+}
+
+// QueryUsage adds up usage over sessions, in buckets of time. Invalid (QUERY_INVALID), Exhausted (QUERY_TOO_LARGE).
+func (c *Client) QueryUsage(ctx context.Context, r *agentv1.QueryUsageRequest) ([]*eventv1.UsageBucket, error) {
+	found, err := call(ctx, c.agents.QueryUsage, r)
+	return found.GetBuckets(), err
+}
+
+// Agents returns the announced agents and the default one.
+func (c *Client) Agents(ctx context.Context) (*agentv1.ListAgentsResponse, error) {
+	return call(ctx, c.agents.ListAgents, &agentv1.ListAgentsRequest{})
 }
