@@ -209,6 +209,12 @@ func (s *System) Executor(t testing.TB, name, path string, env ...string) *Proce
 	return p
 }
 
+// ServeAt gives an executor that was not started yet another address, which a gateway may know already.
+func (p *Process) ServeAt(address string) {
+	p.Address, p.ready = address, grpcReady(address)
+	p.env = append(p.env, "HOLDFAST_EXECUTOR_LISTEN="+address)
+}
+
 func (o Options) service(t testing.TB, name, suffix string, env ...string) *Process {
 	t.Helper()
 	address := FreeAddress(t)

@@ -1,0 +1,38 @@
+// The smallest page with useAgent and useAgentChat. It shows what they give.
+import { Suspense, useState } from 'react';
+import { createRoot } from 'react-dom/client';
+import { useAgent } from 'agents/react';
+import { useAgentChat } from '@cloudflare/ai-chat/react';
+
+const query = new URLSearchParams(location.search);
+
+function Page() {
+  const [state, setState] = useState();
+  const agent = useAgent({
+    agent: 'demo',
+    name: query.get('name'),
+    host: query.get('host'),
+    protocols: ['holdfast.v2', `holdfast.key.${query.get('key')}`],
+    onStateUpdate: setState,
+  });
+  const chat = useAgentChat({ agent, headers: { Authorization: `Bearer ${query.get('key')}` } });
+  Object.assign(window, { agent, chat });
+  const busy = chat.isStreaming || chat.status !== 'ready';
+  return (
+    <main data-ready={String(agent.identified && !busy)} data-identified={String(agent.identified)}>
+      <pre id="state">{JSON.stringify(state) ?? ''}</pre>
+      <pre id="error">{chat.error?.message}</pre>
+      {chat.messages.map((message) => (
+        <article key={message.id} data-role={message.role}>
+          {JSON.stringify(message.parts)}
+        </article>
+      ))}
+    </main>
+  );
+}
+
+createRoot(document.getElementById('root')).render(
+  <Suspense fallback="loading">
+    <Page />
+  </Suspense>,
+);

@@ -1,0 +1,89 @@
+// node browser.mjs CHROMIUM PAGE FIRST SECOND KEY: useAgent and useAgentChat in two tabs, at two
+// gateways. Each check is a line {check, got}.
+import { chromium } from 'playwright-core';
+
+const [executablePath, page, first, second, key] = process.argv.slice(2);
+const timeout = 60_000;
+const report = (check, got) => process.stdout.write(`${JSON.stringify({ check, got })}\n`);
+const browser = await chromium.launch({ executablePath, headless: true, args: ['--no-sandbox', '--disable-gpu'], timeout });
+
+const complaints = [];
+async function open(host) {
+  const tab = await (await browser.newContext()).newPage();
+  tab.setDefaultTimeout(timeout);
+  tab.on('pageerror', (error) => complaints.push(String(error)));
+  tab.on('console', (message) => message.type() === 'error' && complaints.push(message.text()));
+  await tab.goto(`${page}/?${new URLSearchParams({ name: 'room', host, key })}`);
+  await tab.waitForSelector('main[data-identified=true]', { state: 'attached' });
+  return tab;
+}
+
+const look = (tab) =>
+  tab.evaluate(() => ({
+    state: document.querySelector('#state').textContent,
+    error: document.querySelector('#error').textContent,
+    messages: [...document.querySelectorAll('article')].map((article) => ({
+      role: article.dataset.role,
+      parts: JSON.parse(article.textContent).flatMap((p) => (p.type === 'step-start' ? [] : [p.text ?? `${p.type} ${p.state} ${JSON.stringify(p.output ?? null)}`])),
+    })),
+  }));
+const shows = (tab, text) => tab.waitForFunction((text) => document.querySelector('main')?.textContent.includes(text), text);
+const ready = (tab) => tab.waitForSelector('main[data-ready=true]', { state: 'attached' });
+const send = (tab, text) => tab.evaluate((text) => void window.chat.sendMessage({ text }), text);
+const last = async (tab) => (await look(tab)).messages.at(-1)?.parts;
+const both = async (check) => report(check, [await last(a), await last(b)]);
+
+const a = await open(first);
+const b = await open(second);
+await a.evaluate(() => window.agent.setState({ colour: 'green' }));
+await shows(b, 'green');
+report('state', [(await look(a)).state, (await look(b)).state]);
+
+await send(a, 'Hello');
+await shows(b, 'say help to hear');
+await Promise.all([ready(a), ready(b)]);
+await both('answer in both tabs');
+
+await send(a, 'Tell me a story');
+await shows(a, 'lighthouse');
+await a.reload();
+await shows(a, 'two.');
+await Promise.all([ready(a), shows(b, 'two.').then(() => ready(b))]);
+report('reload in the middle', [await last(a), await last(b), (await look(a)).messages.length, (await look(b)).messages.length]);
+
+await send(b, 'Ask me something');
+await shows(b, 'input-available');
+await ready(b);
+await b.evaluate(() => {
+  const call = window.chat.messages.at(-1).parts.find((part) => part.toolCallId);
+  window.chat.addToolOutput({ toolCallId: call.toolCallId, toolName: 'ask_user', output: 'red' });
+});
+await Promise.all([shows(a, 'waited for that'), shows(b, 'waited for that')]);
+await Promise.all([ready(a), ready(b)]);
+await both('client tool');
+
+await send(a, 'What is 1234 * 5678?');
+await Promise.all([shows(a, 'approval-requested'), shows(b, 'approval-requested')]);
+await ready(a);
+await a.evaluate(() => {
+  const call = window.chat.messages.at(-1).parts.find((part) => part.approval);
+  window.chat.addToolApprovalResponse({ id: call.approval.id, approved: true });
+});
+await Promise.all([shows(a, 'That makes'), shows(b, 'That makes')]);
+await Promise.all([ready(a), ready(b)]);
+await both('approval');
+
+await send(a, 'Wait 30 seconds');
+await shows(b, 'I will wait');
+await a.evaluate(() => window.chat.stop());
+await Promise.all([ready(a), ready(b)]);
+await send(b, 'Hello again');
+await Promise.all([shows(a, 'Hello again'), shows(b, 'You said “Hello again”')]);
+await ready(b);
+report('after stop', await last(b));
+
+await a.evaluate(() => window.chat.clearHistory());
+await Promise.all([a, b].map((tab) => tab.waitForFunction(() => document.querySelectorAll('article').length === 0)));
+report('cleared', [(await look(a)).state, (await look(b)).messages]);
+report('complaints', complaints);
+await browser.close();
