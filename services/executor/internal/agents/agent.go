@@ -51,9 +51,10 @@ func (r *reader) agent(d declaration) (a Agent, at value) {
 	placed, mounts := r.readTools(o)
 	a.mounts = mounts
 	for _, t := range placed {
-		a.Tools = append(a.Tools, t.tool)
+		tool := t.withSetState(o, a.StateSchema)
+		a.Tools = append(a.Tools, tool)
 		if !t.mounted {
-			a.own = append(a.own, t.tool)
+			a.own = append(a.own, tool)
 		}
 	}
 	a.StopWhen = readStopWhen(o, a.Tools)

@@ -30,6 +30,8 @@ type placedTool struct {
 	mounted bool             // from an MCP server
 	wrong   bool             // has a mistake
 	request *httptool.Config // of an HTTP tool
+
+	setState []stateSetter
 }
 
 // declaredTool is a declared tool. Agents use it by name.
@@ -122,6 +124,9 @@ func (ts *tools) use(o, entry *object) []placedTool {
 		entry.what = fmt.Sprintf("%s: tool %q", o.what, t.tool.Name)
 		b := readBehaviour(entry)
 		b.apply(&t.tool)
+		if entry.has("setState") {
+			t.setState = readSetState(entry)
+		}
 		b.approval.checkArguments(t.tool)
 		t.wrong = t.wrong || len(entry.wrong) > 0
 		if t.request != nil && !t.wrong {
@@ -137,7 +142,7 @@ func (ts *tools) use(o, entry *object) []placedTool {
 // find returns a list with the tool of a name, or an empty list with a mistake.
 func (ts *tools) find(o *object, at value, name string) []placedTool {
 	if t, ok := ts.declared[name]; ok {
-		return []placedTool{{tool: t.tool, at: at, wrong: t.wrong, request: t.request}}
+		return []placedTool{{tool: t.tool, at: at, wrong: t.wrong, request: t.request, setState: t.setState}}
 	}
 	if t, ok := ts.builtIn[name]; ok {
 		return []placedTool{{tool: t, at: at}}
@@ -168,6 +173,7 @@ func (ts *tools) read(v value, what string) placedTool {
 	b := readBehaviour(o)
 	b.apply(&t)
 	b.approval.checkArguments(t)
+	setters := readSetState(o)
 	var request *httptool.Config
 	switch http, ok := o.field("http"); {
 	case t.Client == ok:
@@ -176,7 +182,7 @@ func (ts *tools) read(v value, what string) placedTool {
 		request, t = ts.readHTTP(newObject(http, o.what+": http"), t)
 	}
 	o.end()
-	return placedTool{tool: t, at: at, wrong: v.file.count() > before, request: request}
+	return placedTool{tool: t, at: at, wrong: v.file.count() > before, request: request, setState: setters}
 }
 
 // behaviour is how calls of a tool are handled. Missing settings leave the tool as it is.

@@ -1,0 +1,104 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+)
+
+// stateSetter is a key of setState: the value that a successful call writes into the custom state.
+type stateSetter struct {
+	at    value
+	key   string
+	from  string   // result or argument; empty for a constant
+	path  []string // in the result, or in the arguments
+	value any      // of a constant
+}
+
+// readSetState reads setState: an object of keys with constants, {result: path} or {argument: path}.
+func readSetState(o *object) []stateSetter {
+	var setters []stateSetter
+	for _, m := range o.entries("setState") {
+		s := stateSetter{at: m.value, key: m.name}
+		if members, ok := m.members(); ok && len(members) == 1 && (members[0].name == "result" || members[0].name == "argument") {
+			path, isText := members[0].text()
+			if !isText || path == "" && members[0].name == "argument" {
+				m.mistake("%ssetState.%s: %s must be a path, as a.b", o.prefix(), m.name, members[0].name)
+			}
+			s.from = members[0].name
+			if path != "" {
+				s.path = strings.Split(path, ".")
+			}
+		} else if constant, err := decode(m.json()); err == nil {
+			s.value = constant
+		}
+		setters = append(setters, s)
+	}
+	return setters
+}
+
+// withSetState returns the tool with the writes of setState after each success. Keys that the state schema of the
+// agent does not name are mistakes, if it names any.
+func (t placedTool) withSetState(o *object, stateSchema json.RawMessage) agent.Tool {
+	if len(t.setState) == 0 {
+		return t.tool
+	}
+	var schema struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	_ = json.Unmarshal(stateSchema, &schema) // a broken schema is reported at its own place
+	for _, s := range t.setState {
+		if _, known := schema.Properties[s.key]; !known && schema.Properties != nil {
+			s.at.mistake("%s: tool %q: the stateSchema has no property %q, which setState writes", o.what, t.tool.Name, s.key)
+		}
+	}
+	if t.tool.Execute == nil {
+		t.at.mistake("%s: tool %q: setState is for tools that the executor runs, not for client tools and sub-agents", o.what, t.tool.Name)
+		return t.tool
+	}
+	run := t.tool.Execute
+	t.tool.Execute = func(ctx context.Context, call *agent.Call) (any, error) {
+		result, err := run(ctx, call)
+		if err != nil {
+			return nil, err
+		}
+		if err := setState(call, t.setState, result); err != nil {
+			return nil, fmt.Errorf("the tool has run, but its result cannot be written into the custom state: %w", err)
+		}
+		return result, nil
+	}
+	return t.tool
+}
+
+// setState writes the values of a successful call. A value that is missing in the result or in the arguments is
+// not written.
+func setState(call *agent.Call, setters []stateSetter, result any) error {
+	text, err := json.Marshal(result)
+	if err != nil {
+		return err
+	}
+	from := map[string]any{}
+	if from["result"], err = decode(text); err != nil {
+		return err
+	}
+	if len(call.Input) > 0 {
+		if from["argument"], err = decode(call.Input); err != nil {
+			return err
+		}
+	}
+	return call.Update(func(draft agent.State) error {
+		for _, s := range setters {
+			found := s.value
+			if s.from != "" {
+				if found = lookUp(from[s.from], s.path); found == nil {
+					continue
+				}
+			}
+			draft[s.key] = found
+		}
+		return nil
+	})
+}
