@@ -111,10 +111,10 @@ func TestBadInput(t *testing.T) {
 		checkContent(t, "the answer", asking.Whole(), textContent(story()))
 	})
 
-	t.Run("a message for another agent is refused", func(t *testing.T) {
+	t.Run("a message for an unknown agent is refused", func(t *testing.T) {
 		t.Parallel()
 		s.Chat(t, "mine", "talker", "hello").Whole()
-		checkRefused(t, s.Do(t, http.MethodPost, "/chat", harness.ChatBody("mine", "worker", "hello")), 409, "AGENT_MISMATCH")
+		checkRefused(t, s.Do(t, http.MethodPost, "/chat", harness.ChatBody("mine", "nobody", "hello")), 409, "AGENT_MISMATCH")
 	})
 
 	t.Run("a model's failure is told without its details", func(t *testing.T) {

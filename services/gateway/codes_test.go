@@ -63,7 +63,7 @@ func TestRefusalsCarryFactsForPrograms(t *testing.T) {
 			facts{Code: "SESSION_BUSY", CurrentStatus: "active", CurrentRunID: live.GetRunId()},
 		},
 		"another agent": {
-			http.MethodPost, "/chat", `{"id":"waiting","message":"hi","agentType":"other"}`, http.StatusConflict,
+			http.MethodPost, "/chat", `{"id":"waiting","message":"hi","agentType":"nobody"}`, http.StatusConflict,
 			facts{Code: "AGENT_MISMATCH", CurrentStatus: "suspended_client_tool", CurrentRunID: run},
 		},
 		"a large body": {

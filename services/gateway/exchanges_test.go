@@ -161,7 +161,7 @@ func chatExchanges(t *testing.T, h *fixture) map[string][]exchange {
 			{about: "no message", path: "/chat", body: `{"id":"new"}`, status: http.StatusBadRequest, code: "MESSAGE_INVALID"},
 			{about: "an unknown policy", path: "/chat", body: `{"id":"new","message":"hi","onBusy":"x"}`, status: http.StatusBadRequest, code: "ON_BUSY_INVALID"},
 			{about: "an unknown agent", path: "/chat", body: `{"id":"new 2","message":"hi","agentType":"x"}`, status: http.StatusNotFound, code: "AGENT_NOT_FOUND"},
-			{about: "another agent", path: "/chat", body: `{"id":"ended","message":"hi","agentType":"other"}`, status: http.StatusConflict, code: "AGENT_MISMATCH"},
+			{about: "another agent", path: "/chat", body: `{"id":"ended","message":"hi","agentType":"nobody"}`, status: http.StatusConflict, code: "AGENT_MISMATCH"},
 			{about: "a large body", path: "/chat", body: strings.Repeat(" ", 8<<20+1), status: http.StatusRequestEntityTooLarge, code: "BODY_TOO_LARGE"},
 		},
 		"GET /chat/{id}/stream": {

@@ -53,7 +53,7 @@ func runExchanges(checkpoint string) map[string][]exchange {
 			sent("/start", whole, http.StatusOK, ""),
 			sent("/start", whole, http.StatusOK, ""),
 			sent("/start", `{"sessionId":"live","message":"hi","onBusy":"reject"}`, http.StatusConflict, "SESSION_BUSY"),
-			sent("/start", `{"sessionId":"ended","agentType":"other","message":"hi"}`, http.StatusConflict, "AGENT_MISMATCH"),
+			sent("/start", `{"sessionId":"ended","agentType":"nobody","message":"hi"}`, http.StatusConflict, "AGENT_MISMATCH"),
 			sent("/start", `{"agentType":"unknown","message":"hi"}`, http.StatusNotFound, "AGENT_NOT_FOUND"),
 			sent("/start", `{"agentType":"demo"}`, http.StatusBadRequest, "MESSAGE_INVALID"),
 			sent("/start", `{"agentType":"demo","message":"hi","unknown":1}`, http.StatusBadRequest, "BODY_INVALID"),

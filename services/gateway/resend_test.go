@@ -204,12 +204,12 @@ func TestTheClientsKeyCountsForAMessageThatIsSent(t *testing.T) {
 	}
 }
 
-func TestAMessageOfAnotherAgentIsRefusedAsThat(t *testing.T) {
+func TestAMessageToAnUnknownAgentIsRefusedAsThat(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	h.chat(t, chatBody("s1", "hi"))
 	playText(t, h, nil, 1, "One.")
-	other := strings.Replace(chatBody("s1", "ho"), "{", `{"agentType":"other",`, 1)
+	other := strings.Replace(chatBody("s1", "ho"), "{", `{"agentType":"nobody",`, 1)
 	wantFault(t, h.request(t, http.MethodPost, "/chat", other), 409, "AGENT_MISMATCH")
 }
 

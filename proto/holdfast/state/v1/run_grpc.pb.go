@@ -64,7 +64,10 @@ type RunServiceClient interface {
 	// error client_tool_abandoned.
 	//
 	// Errors:
-	//   - FAILED_PRECONDITION (AGENT_MISMATCH): the session has another agent.
+	//   - FAILED_PRECONDITION (AGENT_MISMATCH): the session has another agent. A run of its own
+	//     (send, edit, regenerate) gives the session to the named agent, unless a run is live or
+	//     waits, the session is a sub-session, or one of the agents is remote. Its custom state
+	//     gets the defaults of that agent's schema, and must fit it (STATE_INVALID).
 	//   - NOT_FOUND (AGENT_NOT_FOUND): no executor has ever announced the agent; metadata
 	//     "availableTypes" lists the known agents.
 	//   - FAILED_PRECONDITION (TREE_TOO_LARGE): the session would be a new one with a parent, and
@@ -174,7 +177,10 @@ type RunServiceServer interface {
 	// error client_tool_abandoned.
 	//
 	// Errors:
-	//   - FAILED_PRECONDITION (AGENT_MISMATCH): the session has another agent.
+	//   - FAILED_PRECONDITION (AGENT_MISMATCH): the session has another agent. A run of its own
+	//     (send, edit, regenerate) gives the session to the named agent, unless a run is live or
+	//     waits, the session is a sub-session, or one of the agents is remote. Its custom state
+	//     gets the defaults of that agent's schema, and must fit it (STATE_INVALID).
 	//   - NOT_FOUND (AGENT_NOT_FOUND): no executor has ever announced the agent; metadata
 	//     "availableTypes" lists the known agents.
 	//   - FAILED_PRECONDITION (TREE_TOO_LARGE): the session would be a new one with a parent, and

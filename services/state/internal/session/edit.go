@@ -29,7 +29,7 @@ func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 	case v.KeyedRun != nil, !found:
 		return c.Send.Decide(views...)
 	}
-	if err := c.checkTarget(v); err != nil {
+	if err := c.checkNewTarget(v); err != nil {
 		return nil, Started{}, err
 	}
 	answered, err := c.isAnswered(v)

@@ -52,6 +52,9 @@ func (c RunRequest) rewindAndBegin(v *View, keep bool) (*Change, error) {
 	c.takeAnswers(change, v)
 	change.abandonOpenCalls(v, c.Abandon, c.Now)
 	change.dropOpenCalls(v)
+	if err := c.changeAgent(change, v); err != nil {
+		return nil, err
+	}
 	run := c.beginRun(change, EntryStart)
 	if keep { // the message is the run's own
 		run.StartMessageCount, run.TurnMessageCount = b.Message.Ordinal, b.Message.Ordinal

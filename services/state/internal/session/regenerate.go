@@ -31,7 +31,7 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	case v.KeyedRun != nil, !found && len(c.Messages) > 0:
 		return c.Send.Decide(views...)
 	}
-	if err := c.checkTarget(v); err != nil {
+	if err := c.checkNewTarget(v); err != nil {
 		return nil, Started{}, err
 	}
 	if v.Session == nil {

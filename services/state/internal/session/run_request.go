@@ -130,11 +130,18 @@ func (c RunRequest) checkTarget(v *View) error {
 	if err := c.Expect.check(s); err != nil {
 		return err
 	}
-	if c.AgentType != "" && c.AgentType != s.AgentType {
-		return s.conflict("AGENT_MISMATCH",
-			"session %q belongs to agent %q, not %q; omit the agent or use another session", c.SessionID, s.AgentType, c.AgentType)
+	if c.namesOtherAgent(s) {
+		return c.agentMismatch(s, "omit the agent or use another session")
 	}
 	return nil
+}
+
+func (c RunRequest) namesOtherAgent(s *Session) bool {
+	return c.AgentType != "" && c.AgentType != s.AgentType
+}
+
+func (c RunRequest) agentMismatch(s *Session, reason string) error {
+	return s.conflict("AGENT_MISMATCH", "session %q belongs to agent %q, not %q: %s", c.SessionID, s.AgentType, c.AgentType, reason)
 }
 
 // RunStale is the fault of a request about an answer that is no longer the newest.

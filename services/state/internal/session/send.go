@@ -99,7 +99,7 @@ func (c Send) findRepeatedRun(v *View) (*Run, error) {
 // admit checks whether a run may begin now or has to wait.
 func (c Send) admit(v *View) (waits bool, err error) {
 	s := v.Session
-	switch err := c.checkTarget(v); {
+	switch err := c.checkNewTarget(v); {
 	case err != nil:
 		return false, err
 	case s == nil && v.Agent == nil:
@@ -139,5 +139,5 @@ func (c Send) sessionChange(views []*View) (*Change, error) {
 	change := &Change{Session: v.nextVersion(c.Now)}
 	c.takeAnswers(change, v)
 	change.abandonOpenCalls(v, c.Abandon, c.Now)
-	return change, nil
+	return change, c.changeAgent(change, v)
 }

@@ -102,12 +102,22 @@ var starts = []suiteCase{
 			h.Errorf("got %d messages, status %s, version %d; want 3, completed, 6", s.MessageCount, s.Status, s.Version)
 		}
 	}},
-	{"a session belongs to its agent", func(h *harness) {
+	{"a session belongs to its agent, until a run of another one begins", func(h *harness) {
 		h.start(h.startOf(home))
 		c := h.startOf(home)
 		c.AgentType = "sales"
 		_, err := h.tryStart(c)
 		h.refuses(err, fault.Conflict, "AGENT_MISMATCH")
+		h.must(h.Store.Announce(h.Context(), "seller", []session.Agent{{Type: "sales"}}, h.now))
+		_, err = h.tryStart(c)
+		h.refuses(err, fault.Conflict, "AGENT_MISMATCH")
+		ref, _ := h.claim(executor)
+		h.finish(ref)
+		h.start(c)
+		s, run := h.session(home)
+		if s.AgentType != "sales" || run.AgentType != "sales" {
+			h.Errorf("the session belongs to %s and its run to %s, want sales", s.AgentType, run.AgentType)
+		}
 	}},
 	{"a new session needs an announced agent", func(h *harness) {
 		for _, unknown := range []string{"sales", ""} {

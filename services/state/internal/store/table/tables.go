@@ -38,6 +38,7 @@ var Sessions = Table[session.Session]{
 		asJSON("failure", func(s *session.Session) **session.Failure { return &s.Failure }),
 		asJSON("suspension_context", func(s *session.Session) **session.Suspension { return &s.Suspension }),
 		asJSON("interruption", func(s *session.Session) **session.Interruption { return &s.Interruption }),
+		text("agent_type", func(s *session.Session) *string { return &s.AgentType }),
 		text("user_id", func(s *session.Session) *string { return &s.UserID }),
 		text("organization_id", func(s *session.Session) *string { return &s.OrganizationID }),
 		text("title", func(s *session.Session) *string { return &s.Title }),
@@ -45,7 +46,6 @@ var Sessions = Table[session.Session]{
 		asJSON("metadata", func(s *session.Session) *map[string]string { return &s.Metadata }),
 	},
 	Fixed: Columns[session.Session]{
-		text("agent_type", func(s *session.Session) *string { return &s.AgentType }),
 		text("parent_id", func(s *session.Session) *string { return &s.ParentID }),
 		text("root_id", func(s *session.Session) *string { return &s.RootID }),
 		integer("depth", func(s *session.Session) *int32 { return &s.Depth }),
