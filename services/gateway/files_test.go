@@ -14,6 +14,11 @@ import (
 	"strings"
 	"testing"
 
+	"connectrpc.com/connect"
+
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
@@ -323,5 +328,36 @@ func TestAFileIsFoundByItsDigest(t *testing.T) {
 	got, err := h.State.Files().FindFile(t.Context(), &statev1.FindFileRequest{Tenant: "default", Sha256: digest[:], MediaType: "image/png"})
 	if err != nil || got.GetFile().GetSize() != int64(len(data)) {
 		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestConnectKeepsFilesBesideTheirMessages(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	client := agentv1connect.NewAgentServiceClient(http.DefaultClient, h.url)
+	data := photo(3 << 20) // more than a message may have
+	file := &eventv1.FilePart{MediaType: "image/png", Url: pngURL(data)}
+	start := func(session string, part *eventv1.FilePart) error {
+		_, err := client.Start(t.Context(), &agentv1.StartRequest{SessionId: session, Messages: []*agentv1.InputMessage{{
+			Id: "m1", Text: "look", Parts: []*agentv1.InputPart{{Part: &agentv1.InputPart_File{File: part}}},
+		}}})
+		return err
+	}
+	if err := start("s1", file); err != nil {
+		t.Fatal(err)
+	}
+	page, err := client.ListMessages(t.Context(), &agentv1.ListMessagesRequest{SessionId: "s1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := page.GetMessages()[0].GetMessage().GetParts()[1].GetFile().GetUrl()
+	if got := text(t, h.request(t, http.MethodGet, url, "")); got != string(data) {
+		t.Errorf("%s: got %d other bytes", url, len(got))
+	}
+	if err := start("s2", &eventv1.FilePart{MediaType: "image/png", Url: url}); err != nil {
+		t.Errorf("the URL sent back: %v", err)
+	}
+	if err := start("s3", &eventv1.FilePart{MediaType: "image/png", Url: "/files/file_unknown"}); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("an unknown file: got %v", err)
 	}
 }

@@ -192,7 +192,8 @@ func (s *Service) limits(bytes int64, advice string) httpapi.Limits {
 // methods returns the methods of the Connect service.
 func (s *Service) methods(keys *auth.Keys, p *parts) *api.Server {
 	return &api.Server{
-		Keys: keys, Runs: p.runs, Checkpoints: statev1.NewCheckpointServiceClient(s.state), Usage: statev1.NewUsageServiceClient(s.state), Sessions: p.sessions,
+		Files: p.files,
+		Keys:  keys, Runs: p.runs, Checkpoints: statev1.NewCheckpointServiceClient(s.state), Usage: statev1.NewUsageServiceClient(s.state), Sessions: p.sessions,
 		Follower: p.follower, Stops: p.stops, Answers: p.answers, Streams: s.streams, Health: s.health(),
 		Policy: p.policy, NewID: s.peers.NewID, Log: s.peers.Log, MaxBytes: int(s.config.MaxBodyBytes),
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
@@ -35,6 +36,7 @@ type Server struct {
 	Answers     *submit.Answers
 	Streams     *httpapi.Streams
 	Health      *httpapi.Health
+	Files       *files.Files
 	Policy      retry.Policy
 	NewID       func() string
 	Log         *slog.Logger

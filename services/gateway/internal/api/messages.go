@@ -18,6 +18,7 @@ func (s *Server) ListMessages(ctx context.Context, r *agentv1.ListMessagesReques
 	}
 	return &agentv1.ListMessagesResponse{
 		Messages: each(page.GetMessages(), func(m *statev1.StoredMessage) *agentv1.StoredMessage {
+			s.Files.ShowStored(m.GetMessage())
 			return &agentv1.StoredMessage{Ordinal: m.GetOrdinal(), Message: m.GetMessage()}
 		}),
 		Total: page.GetTotal(), HasMore: page.GetHasMore(),
@@ -26,7 +27,10 @@ func (s *Server) ListMessages(ctx context.Context, r *agentv1.ListMessagesReques
 
 // AppendMessages implements the service.
 func (s *Server) AppendMessages(ctx context.Context, r *agentv1.AppendMessagesRequest) (*agentv1.AppendMessagesResponse, error) {
-	messages := inputMessages(r.GetMessages())
+	messages, err := s.inputMessages(ctx, r.GetMessages())
+	if err != nil {
+		return nil, err
+	}
 	for _, m := range messages { // with ids the request is safe to repeat
 		if m.GetId() == "" {
 			m.Id = "msg_" + s.NewID()
@@ -56,8 +60,8 @@ var inputRoles = map[string]eventv1.Role{
 	"": eventv1.Role_ROLE_USER, "user": eventv1.Role_ROLE_USER, "assistant": eventv1.Role_ROLE_ASSISTANT, "system": eventv1.Role_ROLE_SYSTEM,
 }
 
-// inputMessages converts the messages of a client.
-func inputMessages(messages []*agentv1.InputMessage) []*eventv1.Message {
+// inputMessages converts the messages of a client, and stores their large files. It returns the faults of files.Refer.
+func (s *Server) inputMessages(ctx context.Context, messages []*agentv1.InputMessage) ([]*eventv1.Message, error) {
 	var out []*eventv1.Message
 	for _, m := range messages {
 		message := &eventv1.Message{Id: m.GetId(), Role: inputRoles[m.GetRole()], Hidden: m.GetHidden()}
@@ -74,7 +78,7 @@ func inputMessages(messages []*agentv1.InputMessage) []*eventv1.Message {
 		}
 		out = append(out, message)
 	}
-	return out
+	return out, s.Files.ReferAll(ctx, tenantOf(ctx), out)
 }
 
 func textPart(text string) *eventv1.Part {

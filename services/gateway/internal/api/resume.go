@@ -96,7 +96,10 @@ func (s *Server) resumeRequest(ctx context.Context, mode agentv1.ResumeMode, r *
 	if err != nil {
 		return nil, err
 	}
-	messages := inputMessages(r.GetAppendMessages())
+	messages, err := s.inputMessages(ctx, r.GetAppendMessages())
+	if err != nil {
+		return nil, err
+	}
 	switch mode {
 	case agentv1.ResumeMode_RESUME_MODE_RETRY:
 		start.Intent = &statev1.StartRunRequest_Retry{Retry: &statev1.Retry{AppendMessages: messages, StateOps: ops}}

@@ -47,7 +47,11 @@ func inverse[A, B comparable](table map[A]B) map[B]A {
 }
 
 func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.StartRequest) (*statev1.StartRunRequest, error) {
-	messages := append(inputMessages(r.GetMessages()), userMessage(r.GetMessage())...)
+	messages, err := s.inputMessages(ctx, r.GetMessages())
+	if err != nil {
+		return nil, err
+	}
+	messages = append(messages, userMessage(r.GetMessage())...)
 	start := &statev1.StartRunRequest{
 		Tenant: tenant, SessionId: r.GetSessionId(), AgentType: r.GetAgentType(), RequestKey: r.GetRequestKey(),
 		UserId: r.GetUserId(), OrganizationId: r.GetOrganizationId(), Tags: r.GetTags(), Metadata: r.GetMetadata(), CustomState: r.GetState(),

@@ -214,3 +214,27 @@ func (f *Files) Refer(ctx context.Context, tenant string, part *eventv1.FilePart
 	}
 	return err
 }
+
+// ReferAll is Refer for the files of messages.
+func (f *Files) ReferAll(ctx context.Context, tenant string, messages []*eventv1.Message) error {
+	for _, m := range messages {
+		for _, p := range m.GetParts() {
+			if p.GetFile() == nil {
+				continue
+			}
+			if err := f.Refer(ctx, tenant, p.GetFile()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ShowStored replaces the references in a stored message by URLs: without a configured address, by paths on this gateway.
+func (f *Files) ShowStored(m *eventv1.Message) {
+	for _, p := range m.GetParts() {
+		if file := p.GetFile(); file != nil {
+			file.Url = URL(f.publicURL, file.GetUrl())
+		}
+	}
+}
