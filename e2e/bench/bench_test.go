@@ -62,12 +62,12 @@ func BenchmarkHoldfast(b *testing.B) {
 		commits := rawStepCommits(b, pgtest.URL(b))
 		publishes := rawPublishes(b)
 		s := harness.Start(b, harness.Options{Agents: agents, LogLevel: "warn"})
-		turns(b, s.Client, "text", warmUp)
+		turns(b, s.Client, "text", turnClients, warmUp)
 
 		written := transactionsOfATurn(b, s)
 		first := firstChunks(b, s.Client)
-		text, textCost := costOfTurns(b, s, "text")
-		tool, toolCost := costOfTurns(b, s, "tool")
+		text, textCost := costOfTurns(b, s, "text", turnClients)
+		tool, toolCost := costOfTurns(b, s, "tool", turnClients)
 
 		fmt.Printf("\nraw SQL, one transaction a step commit, %d connections:  %8.0f commits/s\n", rawWriters, commits)
 		fmt.Printf("raw JetStream, fenced publish, %d writers:               %8.0f publishes/s\n", rawWriters, publishes)
@@ -86,6 +86,20 @@ func BenchmarkHoldfast(b *testing.B) {
 		b.ReportMetric(ms(textCost.sum()), "cpu-ms/turn")
 		b.ReportMetric(float64(quantile(first, 0.50).Microseconds())/1000, "ms-first-p50")
 		b.ReportMetric(float64(quantile(first, 0.99).Microseconds())/1000, "ms-first-p99")
+	}
+}
+
+// BenchmarkAuthenticatedTurns measures text turns whose requests carry API keys, by the number of clients.
+func BenchmarkAuthenticatedTurns(b *testing.B) {
+	for b.Loop() {
+		s := harness.Start(b, harness.Options{Agents: agents, LogLevel: "warn"})
+		turns(b, s.Client, "text", turnClients, warmUp)
+		fmt.Printf("\nText turns of clients with API keys, four processes, Postgres:\n")
+		for _, clients := range []int{1, 16, 64} {
+			rate, cost := costOfTurns(b, s, "text", clients)
+			fmt.Printf("  %2d clients: %6.0f turns/s; processor time a turn: %v\n", clients, rate, cost)
+			b.ReportMetric(rate, fmt.Sprintf("turns/s-%d", clients))
+		}
 	}
 }
 
@@ -117,21 +131,21 @@ func transactionsOfATurn(b *testing.B, s *harness.System) float64 {
 }
 
 // costOfTurns is turns in the measurement window, with the processor time of each turn.
-func costOfTurns(b *testing.B, s *harness.System, agent string) (rate float64, each spending) {
+func costOfTurns(b *testing.B, s *harness.System, agent string, clients int) (rate float64, each spending) {
 	b.Helper()
 	before, begin := spendings(b, s), time.Now()
-	rate = turns(b, s.Client, agent, turnWindow)
+	rate = turns(b, s.Client, agent, clients, turnWindow)
 	ran := rate * time.Since(begin).Seconds()
 	return rate, spendings(b, s).since(before, ran)
 }
 
 // turns lets clients run turns in sequence, each in a new session, and returns turns per second.
-func turns(b *testing.B, c harness.Client, agent string, window time.Duration) float64 {
+func turns(b *testing.B, c harness.Client, agent string, clients int, window time.Duration) float64 {
 	b.Helper()
 	prefix := fmt.Sprintf("%s-%d", agent, time.Now().UnixNano())
 	client := newHTTPClient()
 	defer client.CloseIdleConnections()
-	return perSecond(b, turnClients, window, func(ctx context.Context, writer, n int) error {
+	return perSecond(b, clients, window, func(ctx context.Context, writer, n int) error {
 		_, err := turn(ctx, client, c, fmt.Sprintf("%s-%d-%d", prefix, writer, n), agent)
 		return err
 	})
