@@ -406,7 +406,7 @@ func TestAWebSocketSendsTheSameAsServerSentEvents(t *testing.T) {
 {"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run_2","agentType":"other","timestamp":0,"step":1,"delta":"below"},"sessionId":"c1"}
 {"type":"chunk","sequence":%d,"chunk":{"type":"text_delta","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"delta":"good"}}
 {"type":"chunk","sequence":%d,"chunk":{"type":"step_committed","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"checkpointId":%q}}
-{"type":"chunk","sequence":%d,"chunk":{"type":"run_completed","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"finishReason":"stop"}}
+{"type":"chunk","sequence":%d,"chunk":{"type":"run_completed","agentId":"run_1","agentType":"demo","timestamp":0,"step":1,"finishReason":"stop","completionReason":""}}
 {"type":"end","sequence":%d,"status":"completed","output":"done"}`, at, void, void, again-1, below, again, position.Committed(1), run.Checkpoint(), end-1, end)
 		if got := texts(append(frames, rest...)); got != want {
 			t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
