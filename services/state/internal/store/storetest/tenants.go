@@ -49,6 +49,9 @@ var readMethods = []readMethod{
 	{"CountSessions", func(h *harness, k session.Key) (any, error) {
 		return h.Store.CountSessions(h.Context(), k.Tenant, store.SessionQuery{Any: []session.Facet{session.TagFacet("tag")}}, 0)
 	}, ""},
+	{"OpenCalls", func(h *harness, k session.Key) (any, error) {
+		return h.Store.OpenCalls(h.Context(), k.Tenant, store.CallQuery{Limit: 9})
+	}, ""},
 	{"UsageEntries", func(h *harness, k session.Key) (any, error) { return h.Store.UsageEntries(h.Context(), k, nil, 0, 9) }, "SESSION_NOT_FOUND"},
 	{"UsageSums", func(h *harness, k session.Key) (any, error) {
 		return h.Store.UsageSums(h.Context(), k.Tenant, store.UsageQuery{Sessions: []string{k.SessionID}}, 9)
