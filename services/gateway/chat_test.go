@@ -76,7 +76,7 @@ func TestAChatStreamsTheRunAndEndsWithDone(t *testing.T) {
 	}
 }
 
-func TestTheLastPartOfAChunkHasTheEventId(t *testing.T) {
+func TestEveryEventHasAnIDThatCountsThePartsOfItsChunk(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
@@ -84,12 +84,9 @@ func TestTheLastPartOfAChunkHasTheEventId(t *testing.T) {
 	playAnswer(run)
 	var ids []string
 	for _, e := range stream.rest() {
-		if e.id != "" {
-			e.id = placeOfID(e.id)
-		}
-		ids = append(ids, e.id)
+		ids = append(ids, placeOfID(e.id))
 	}
-	want := ",1.33.2,,1.33.3,1.33.4,,,1.33.5,1.33.6,1.committed,2.1.1,,2.1.2,2.1.3,,2.committed,2.ended,"
+	want := "start,1.33.2,1.33.3:1,1.33.3,1.33.4,1.33.5:1,1.33.5:2,1.33.5,1.33.6,1.committed,2.1.1,2.1.2:1,2.1.2,2.1.3,2.committed:1,2.committed,2.ended,2.ended"
 	if got := strings.Join(ids, ","); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -39,9 +39,7 @@ func TestAnyCursorInAContinuedMessageCanBeResumed(t *testing.T) {
 			behind := h.resume(t, "/chat/s1/stream", "Last-Event-ID", end.id)
 			live := map[string]*reader{}
 			for _, e := range events {
-				if e.id != "" {
-					live[e.id] = h.resume(t, "/chat/s1/stream?fromSequence="+e.id)
-				}
+				live[e.id] = h.resume(t, "/chat/s1/stream?fromSequence="+e.id)
 			}
 			playContinuation(second, call)
 			rest := behind.rest()
@@ -52,13 +50,13 @@ func TestAnyCursorInAContinuedMessageCanBeResumed(t *testing.T) {
 			wantTail := func(what string, seen, tail []event) {
 				t.Helper()
 				c := clientAfter(t, seen, tail)
-				if c.String() != whole.String() || c.reason != "stop" || strings.Contains(dataLines(tail), `"start"`) {
+				if c.String() != whole.String() || c.reason != "stop" || strings.Contains(dataLines(tail), `"start"`) != (seen[len(seen)-1].id == "0") {
 					t.Errorf("%s: got\n%s\nwant\n%s\nfrom %s", what, c, whole, dataLines(tail))
 				}
 			}
 			all := slices.Concat(events[:len(events)-1], rest)
 			for i, e := range all {
-				if e.id == "" || i == len(all)-2 { // nothing follows the end
+				if e.id == all[len(all)-1].id { // nothing follows the end
 					continue
 				}
 				what := fmt.Sprintf("behind %s, %s", e.id, e.data)
@@ -100,5 +98,15 @@ func TestAClientAtTheEndOfAVoidAttemptReceivesAReset(t *testing.T) {
 	rest := back.rest()
 	if got := clientAfter(t, seen, rest).String(); strings.Contains(got, "void") || !strings.Contains(got, "said") {
 		t.Errorf("the client holds\n%s\nwant nothing of the attempt that is void; it was told %s", got, dataLines(rest))
+	}
+}
+
+func TestAPlaceThatIsNoneIsRefused(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	for _, id := range []string{"x", "1.", "1.0", "1.-1", "1.x", "0.1", "1.1001", "1.1.1", "-1", ".1"} {
+		if got := h.request(t, http.MethodGet, "/chat/s1/stream?fromSequence="+id, ""); got.StatusCode != http.StatusBadRequest || got.Header.Get("X-Holdfast-Error-Code") != "CURSOR_INVALID" {
+			t.Errorf("%s: got %d %s", id, got.StatusCode, got.Header.Get("X-Holdfast-Error-Code"))
+		}
 	}
 }

@@ -295,8 +295,15 @@ func placeOfID(id string) string {
 	if id == "" {
 		return ""
 	}
+	if id == "0" {
+		return "start"
+	}
+	whole, parts, within := strings.Cut(id, ".")
 	var sequence int64
-	_, _ = fmt.Sscan(id, &sequence)
+	_, _ = fmt.Sscan(whole, &sequence)
+	if within {
+		return placeName(sequence) + ":" + parts
+	}
 	return placeName(sequence)
 }
 

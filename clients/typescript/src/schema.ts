@@ -2506,8 +2506,8 @@ export interface operations {
                 aiSdk?: number;
                 /** @description the run; the newest one if missing */
                 runId?: string;
-                /** @description streams the rest after the event with this id */
-                fromSequence?: number;
+                /** @description streams the rest after the event with this id: SEQUENCE or SEQUENCE.PARTS */
+                fromSequence?: string;
             };
             header?: {
                 /** @description as fromSequence, and takes precedence */

@@ -42,7 +42,7 @@ func TestAChunkIsOneFlatObjectWithTheNamesOfTheSpecification(t *testing.T) {
 			func(c *eventv1.Chunk) {
 				c.Event = &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{Output: `"hi"`, FinishReason: "stop", Usage: &eventv1.Usage{PromptTokens: 3, TotalTokens: 3}}}
 			},
-			`{"type":"run_completed",` + base + `,"output":"hi","finishReason":"stop","usage":{"promptTokens":3,"completionTokens":0,"reasoningTokens":0,"cachedTokens":0,"totalTokens":3}}`,
+			`{"type":"run_completed",` + base + `,"output":"hi","finishReason":"stop","usage":{"promptTokens":3,"completionTokens":0,"reasoningTokens":0,"cachedTokens":0,"totalTokens":3},"completionReason":""}`,
 		},
 		"an event without fields": {
 			func(c *eventv1.Chunk) { c.Event = &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}} },

@@ -7,8 +7,10 @@
 //   - The run continues when the connection breaks.
 //   - A body with a clean end is whole: it ends with [DONE], after a finish or an error part. If a
 //     stream cannot be finished, the connection breaks, and clients resume.
-//   - The id of an event is the sequence of its chunk, on the last part of the chunk. With it
-//     (Last-Event-ID or fromSequence) a client receives the rest. Without it, the client receives
+//   - Every event has an id, the place behind it: the sequence of its chunk, or SEQUENCE.N behind
+//     the Nth part of a chunk with more parts. With it (Last-Event-ID or fromSequence) a client
+//     receives the rest. Parts outside of chunks repeat the id before them, and may come again;
+//     clients replace them. Without an id, the client receives
 //     the message from its start, under the same message id. A second start part in a stream means:
 //     begin the message again. It comes if the client's parts are void, or if the log no longer has
 //     the pieces of its step.
@@ -153,7 +155,7 @@ func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) err
 	}
 	again := ReopenRequest{Tenant: tenant, SessionID: r.PathValue("id"), RunID: r.URL.Query().Get("runId"), Major: major}
 	var ok bool
-	if again.After, again.HasAfter, ok = sse.Cursor(r); !ok {
+	if again.After, again.HasAfter, ok = placeOf(r); !ok {
 		return fault.New(fault.Invalid, "CURSOR_INVALID", "Last-Event-ID and fromSequence take the id of an event")
 	}
 	ctx, release, err := c.streams.Open(r.Context())

@@ -44,6 +44,7 @@ type delivery struct {
 	following  *follow.Follow
 	passed     bool                        // the frame at after was seen
 	cursor     int64                       // position of the read
+	behind     Place                       // of the last part
 	current    *frame.Frame                // frame of the current chunk; nil before the first
 	loaded     *statev1.GetSessionResponse // the session when it was first loaded; nil before
 	readFailed bool                        // the first load failed
@@ -73,7 +74,7 @@ func (d *delivery) deliver() error {
 func (d *delivery) follow() error {
 	for d.cursor = d.start; ; {
 		d.following = d.chat.follower.FollowRun(follow.Request{
-			Tenant: d.session.GetTenant(), SessionID: d.session.GetSessionId(), RunID: d.run.GetRunId(), After: d.cursor, SeenLive: d.after, LiveBelow: true,
+			Tenant: d.session.GetTenant(), SessionID: d.session.GetSessionId(), RunID: d.run.GetRunId(), After: d.cursor, SeenLive: d.after.Sequence, LiveBelow: true,
 		}, d.session, d.run)
 		err := d.following.To(d.ctx, d)
 		if !errors.Is(err, errAgain) && !errors.Is(err, errNext) {
@@ -111,9 +112,9 @@ func (d *delivery) unstartedEnd(run *statev1.Run) []uistream.Part {
 // closePartial ends the stream after answers to only some of the open calls. The client receives
 // the open calls missing at its end.
 func (d *delivery) closePartial() error {
-	d.put(0, d.t.Start())
+	d.put(d.t.Start())
 	d.t.Chunk(0, &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}})
-	d.put(0, d.t.Pending(d.unknownCalls()))
+	d.put(d.t.Pending(d.unknownCalls()))
 	d.end(0, d.t.Finish(uistream.Paused))
 	return d.out.Flush()
 }
@@ -121,17 +122,18 @@ func (d *delivery) closePartial() error {
 // begin writes the start part to a client without parts. For a waiting run, the start comes when
 // the run begins.
 func (d *delivery) begin() error {
-	if d.after <= d.start {
-		d.after = 0
+	if d.after.Sequence <= d.start {
+		d.after = Place{}
 	}
+	d.behind = d.after
 	switch {
-	case d.after > 0 && len(d.writers) > 1: // the client may have the start of an earlier run
-		d.put(0, d.t.UpdateMetadata(conversation.RunOf(d.run).Metadata()))
-	case d.after == 0 && !conversation.Waiting(d.run) && !conversation.NeverStarted(d.run):
-		d.put(0, d.t.Start())
+	case d.after.Sequence > 0 && len(d.writers) > 1: // the client may have the start of an earlier run
+		d.put(d.t.UpdateMetadata(conversation.RunOf(d.run).Metadata()))
+	case d.after.Sequence == 0 && !conversation.Waiting(d.run) && !conversation.NeverStarted(d.run):
+		d.put(d.t.Start())
 	}
 	if d.resent != nil && d.resent.below && d.major >= uistream.DefaultMajor {
-		d.put(0, []uistream.Part{{Type: "reset-step"}})
+		d.put([]uistream.Part{{Type: "reset-step"}})
 		d.emptyStep = true
 	}
 	return d.out.Flush()
@@ -151,9 +153,9 @@ func (d *delivery) reset() {
 
 // startAnew makes the client begin the message again.
 func (d *delivery) startAnew() {
-	d.after = 0
+	d.after, d.behind = Place{}, Place{}
 	d.reset()
-	d.put(0, d.t.Start())
+	d.put(d.t.Start())
 }
 
 // Frame writes the next frame of the session.
@@ -199,9 +201,9 @@ func (d *delivery) writeBelow(session string, c *eventv1.Chunk) {
 	}
 	switch {
 	case c.GetSubagentStart() != nil, c.GetSubagentEnd() != nil:
-		d.put(0, []uistream.Part{uistream.DescendantOf(session, c).Part()})
+		d.put([]uistream.Part{uistream.DescendantOf(session, c).Part()})
 	case c.GetToolEnd() != nil:
-		d.put(0, d.t.EndPending(c.GetToolEnd()))
+		d.put(d.t.EndPending(c.GetToolEnd()))
 	}
 }
 
@@ -236,7 +238,7 @@ func (d *delivery) writeDescendants(calls map[string]bool) {
 	}
 	for _, one := range list {
 		d.below[one.SessionID] = true
-		d.put(0, []uistream.Part{one.Part()})
+		d.put([]uistream.Part{one.Part()})
 	}
 }
 
@@ -273,13 +275,14 @@ var endings = map[streamv2.EndStatus]uistream.Ending{
 // checkPosition looks for the client's position. If a frame passes it, the client's parts are void,
 // or come in another form.
 func (d *delivery) checkPosition(f *frame.Frame) error {
-	if d.after == 0 || d.passed {
+	after := d.after.Sequence
+	if after == 0 || d.passed {
 		return nil
 	}
 	switch {
-	case f.Sequence == d.after && !f.CaughtUp, f.Sequence == d.after-1 && isRunEnd(f.Chunk):
+	case f.Sequence == after && !f.CaughtUp, f.Sequence == after-1 && isRunEnd(f.Chunk):
 		d.passed = true // only the end of the run comes after its last chunk
-	case f.Sequence > d.after || f.CaughtUp:
+	case f.Sequence > after || f.CaughtUp:
 		d.startAnew()
 		d.cursor = d.start
 		return errAgain
@@ -298,26 +301,50 @@ func (d *delivery) rewound(at int64) error {
 	if !ok {
 		return errVoid
 	}
-	if d.after == 0 || d.passed { // otherwise the client has nothing void, or begins again
-		d.put(0, d.copy.rest(d.currentRun(), parts, d.major >= uistream.DefaultMajor))
+	d.behind = Place{Sequence: at}
+	if d.after.Sequence == 0 || d.passed { // otherwise the client has nothing void, or begins again
+		d.put(d.copy.rest(d.currentRun(), parts, d.major >= uistream.DefaultMajor))
 	}
 	d.cursor = at
 	return nil
 }
 
-// write writes the missing parts of one record.
+// write writes the missing parts of one record; sequence is 0 for parts outside of records.
 func (d *delivery) write(sequence int64, parts []uistream.Part) {
-	if sequence != 0 && sequence <= d.after {
+	had, ok := d.had(sequence, len(parts))
+	if !ok {
 		return
 	}
-	d.put(sequence, d.copy.rest(d.currentRun(), parts, d.major >= uistream.DefaultMajor))
+	rest := d.copy.rest(d.currentRun(), parts[had:], d.major >= uistream.DefaultMajor)
+	if len(rest) < len(parts)-had {
+		had = unknownPart
+	}
+	d.putFrom(sequence, had, rest)
 }
 
-// put writes parts. The last one gets the sequence of their record as its id.
-func (d *delivery) put(sequence int64, parts []uistream.Part) {
+// had returns how many of the record's parts the client has, by its place. ok is false for all.
+func (d *delivery) had(sequence int64, parts int) (had int, ok bool) {
+	switch {
+	case sequence == 0 || sequence > d.after.Sequence:
+		return 0, true
+	case sequence == d.after.Sequence && d.after.Parts > 0:
+		return min(d.after.Parts, parts), true
+	default:
+		return 0, false
+	}
+}
+
+// unknownPart says that the parts before one are not all of its record before it.
+const unknownPart = -1
+
+// put writes parts outside of records.
+func (d *delivery) put(parts []uistream.Part) { d.putFrom(0, 0, parts) }
+
+// putFrom writes the parts of a record after the first had.
+func (d *delivery) putFrom(sequence int64, had int, parts []uistream.Part) {
 	if d.emptyStep {
 		if at := slices.IndexFunc(parts, isStepStart); at >= 0 {
-			parts, d.emptyStep = slices.Delete(slices.Clone(parts), at, at+1), false
+			parts, d.emptyStep, had = slices.Delete(slices.Clone(parts), at, at+1), false, unknownPart
 		}
 	}
 	for i, p := range parts {
@@ -326,19 +353,23 @@ func (d *delivery) put(sequence int64, parts []uistream.Part) {
 			d.chat.log.ErrorContext(d.ctx, "part cannot be encoded", "type", p.Type, "error", err)
 			continue
 		}
-		id := int64(0)
-		if i == len(parts)-1 {
-			id = sequence
+		switch {
+		case sequence == 0: // comes again
+		case i == len(parts)-1:
+			d.behind = Place{Sequence: sequence}
+		case had != unknownPart:
+			d.behind = Place{Sequence: sequence, Parts: had + i + 1}
 		}
-		d.out.Part(id, text)
+		d.out.Part(d.behind, text)
 	}
 }
 
 func (d *delivery) end(sequence int64, parts []uistream.Part) {
-	if over := d.copy.end(parts); sequence == 0 || sequence > d.after {
-		d.put(sequence, over)
+	over := d.copy.end(parts)
+	if had, ok := d.had(sequence, len(over)); ok {
+		d.putFrom(sequence, had, over[had:])
 	}
-	d.out.Done()
+	d.out.Done(d.behind)
 }
 
 // currentRun gives the run of the present chunk.

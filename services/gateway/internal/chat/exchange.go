@@ -33,19 +33,19 @@ type ReopenRequest struct {
 	SessionID string
 	RunID     string         // "" for the newest
 	Major     uistream.Major // as in Request
-	After     int64          // the client has everything up to this sequence; 0 for nothing
-	HasAfter  bool           // the client has sent After, even if it is 0
+	After     Place          // of the client in the stream; zero for its start
+	HasAfter  bool           // the client has sent After, even if it is zero
 }
 
 // Output writes an exchange. One goroutine uses it.
 type Output interface {
 	// Begin is called once, first.
 	Begin()
-	// Part adds a part: one line of JSON, valid until the call returns. The last part of a record
-	// has its sequence; others have 0.
-	Part(sequence int64, json []byte)
-	// Done adds the end. Nothing follows it.
-	Done()
+	// Part adds a part: one line of JSON, valid until the call returns. A client that resumes at the
+	// place behind the part receives what follows it.
+	Part(behind Place, json []byte)
+	// Done adds the end, which has the place of the last part. Nothing follows it.
+	Done(behind Place)
 	// Flush sends the added parts. It is called whenever no more are ready.
 	Flush() error
 	// Beat is called after a quiet period.
@@ -59,7 +59,7 @@ type Exchange struct {
 	session *statev1.Session
 	run     *statev1.Run
 	major   uistream.Major
-	after   int64
+	after   Place
 	ignored int     // messages of the client that the session does not have
 	resent  *resent // nil if the client has not sent the message
 }
@@ -175,7 +175,7 @@ func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, r 
 		return false
 	case conversation.Stopped(whole.GetSession(), run):
 		return r.HasAfter && c.inReplayWindow(max(over, whole.GetSession().GetUpdatedAt()))
-	case run.GetEndPosition() > 0 && r.After >= run.GetEndPosition():
+	case run.GetEndPosition() > 0 && r.After.Parts == 0 && r.After.Sequence >= run.GetEndPosition():
 		return false
 	case run.GetRunId() == whole.GetCurrentRun().GetRunId() && !conversation.Ended(whole.GetSession().GetStatus()) && len(conversation.OpenCalls(whole)) > 0:
 		return true

@@ -111,7 +111,7 @@ func (d *delivery) continueWith(session *statev1.Session, run *statev1.Run) erro
 		return err
 	}
 	d.session, d.run = session, run
-	d.put(0, d.t.UpdateMetadata(conversation.RunOf(run).Metadata()))
+	d.put(d.t.UpdateMetadata(conversation.RunOf(run).Metadata()))
 	d.writers = runIDs(runs)
 	d.loaded, d.readFailed = nil, false
 	d.copy.nextRun()

@@ -72,7 +72,7 @@ func (c *Chat) Routes() []httpapi.Route {
 			Parameters: []httpapi.Parameter{
 				httpapi.PathID("id", "the session"), AISDKParameter(),
 				{Name: "runId", Doc: "the run; the newest one if missing", Type: httpapi.ID},
-				{Name: "fromSequence", Doc: "streams the rest after the event with this id", Type: httpapi.Integer, Max: 1<<53 - 1, Refusal: "CURSOR_INVALID"},
+				{Name: "fromSequence", Doc: "streams the rest after the event with this id: SEQUENCE or SEQUENCE.PARTS", Refusal: "CURSOR_INVALID"},
 				{Name: "Last-Event-ID", In: "header", Doc: "as fromSequence, and takes precedence", Refusal: "CURSOR_INVALID"},
 			},
 			Answers: []httpapi.Answer{

@@ -51,7 +51,7 @@ func (c *connection) acknowledge(f received) error {
 	case next != nil && f.ID == next.run:
 		c.chat.next, c.chat.offer = nil, nil
 		t.kind, t.answered = continuation, next.call
-		r = chat.ReopenRequest{RunID: next.run, After: next.after, HasAfter: true}
+		r = chat.ReopenRequest{RunID: next.run, After: chat.Place{Sequence: next.after}, HasAfter: true}
 	case current != nil:
 		r.RunID = current.run
 	case c.chat.offered != f.ID:

@@ -90,7 +90,7 @@ type output struct {
 // Begin implements chat.Output.
 func (o *output) Begin() {
 	if o.kind == continuation {
-		o.Part(0, []byte(`{"type":"start"}`))
+		o.Part(chat.Place{}, []byte(`{"type":"start"}`))
 	}
 }
 
@@ -102,7 +102,7 @@ type partHead struct {
 }
 
 // Part implements chat.Output.
-func (o *output) Part(_ int64, part []byte) {
+func (o *output) Part(_ chat.Place, part []byte) {
 	var head partHead
 	_ = json.Unmarshal(part, &head) // parts are valid
 	switch {
@@ -127,7 +127,7 @@ func isOutput(part string) bool {
 }
 
 // Done implements chat.Output.
-func (o *output) Done() { o.done = true }
+func (o *output) Done(chat.Place) { o.done = true }
 
 // Flush implements chat.Output. A replay ends with the first parts behind the start: those are what
 // was stored, and what follows is live.

@@ -110,13 +110,12 @@ func (s *Writer) Begin() {
 	s.comment(opening)
 }
 
-// Event adds an event without a name. It has no id line for id 0. data is one line.
-func (s *Writer) Event(id int64, data []byte) {
+// Event adds an event without a name. The id and the data are one line each.
+func (s *Writer) Event(id string, data []byte) {
 	b := s.waiting()
-	if id > 0 {
-		fmt.Fprintf(b, "id: %d\n", id)
-	}
-	b.WriteString("data: ")
+	b.WriteString("id: ")
+	b.WriteString(id)
+	b.WriteString("\ndata: ")
 	b.Write(data)
 	b.WriteString("\n\n")
 }
@@ -169,11 +168,19 @@ func (s *Writer) Flush() error {
 // Cursor returns the cursor of a request: the header Last-Event-ID, which a reconnecting client
 // sends, or else the parameter fromSequence. given is false without either; ok is false for an
 // invalid one.
-func Cursor(r *http.Request) (cursor int64, given, ok bool) {
+func Cursor(r *http.Request) (cursor int64, given, ok bool) { return ParseCursor(CursorText(r)) }
+
+// CursorText returns the text of the cursor of a request; "" without one.
+func CursorText(r *http.Request) string {
 	text := strings.TrimSpace(r.Header.Get("Last-Event-ID"))
 	if text == "" {
 		text = r.URL.Query().Get("fromSequence")
 	}
+	return text
+}
+
+// ParseCursor parses the text of a cursor. Its results are those of Cursor.
+func ParseCursor(text string) (cursor int64, given, ok bool) {
 	if text == "" {
 		return 0, false, true
 	}

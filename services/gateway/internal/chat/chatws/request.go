@@ -122,13 +122,13 @@ func (o *output) Begin() { o.waiting = append(o.waiting, encodeReply(typeStart, 
 
 // Part implements chat.Output. It ignores the sequences of records, because a resume sends a
 // message from its start.
-func (o *output) Part(_ int64, part []byte) {
+func (o *output) Part(_ chat.Place, part []byte) {
 	o.waiting = append(o.waiting, encodeChunk(o.RequestID, o.sequence, part))
 	o.sequence++
 }
 
 // Done implements chat.Output.
-func (o *output) Done() {
+func (o *output) Done(chat.Place) {
 	o.waiting = append(o.waiting, encodeReply(typeEnd, o.RequestID))
 	o.done = true
 }
