@@ -135,7 +135,7 @@ func TestTheQuickstartStreamsAnAnswerThatEnds(t *testing.T) {
 		}
 		body := strings.Replace(line[3], "hello-1", "hello-"+strings.ReplaceAll(where, " ", "-"), 1)
 		got := r.do(t, http.MethodPost, line[2], body)
-		for _, want := range []string{`"output":{"value":42}`, `"finishReason":"stop"`, "data: [DONE]\n\n"} {
+		for _, want := range []string{`"output":{"value":42}`, `{"type":"finish"`, "data: [DONE]\n\n"} {
 			if !strings.Contains(got, want) {
 				t.Errorf("the curl line of %s: no %s in\n%s", where, want, got)
 			}

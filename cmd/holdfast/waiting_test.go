@@ -349,7 +349,7 @@ func TestNothingIsHeldForSuspendedSessions(t *testing.T) {
 func (b *bubble) chat(sessionID, text string) {
 	b.Helper()
 	body := fmt.Sprintf(`{"id":%q,"agentType":"careful","messages":[{"id":"m-%s","role":"user","parts":[{"type":"text","text":%q}]}]}`, sessionID, sessionID, text)
-	r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://localhost/chat", strings.NewReader(body))
+	r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://localhost/chat?aiSdk=7", strings.NewReader(body))
 	b.must(err)
 	// Connections are not reused. The HTTP server aborts its background read with a deadline in the past and
 	// then clears the deadline. bufconn may run the timer of that deadline after it was cleared, and a later
