@@ -11,7 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/holdfast-run/holdfast/e2e/harness"
 	"github.com/holdfast-run/holdfast/e2e/pgtest"
+	"github.com/holdfast-run/holdfast/pkg/client"
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
@@ -25,6 +28,7 @@ const (
 	fewSessions  = 1_000
 	manySessions = 1_000_000
 	samples      = 300
+	publicPage   = 50 // sessions of a page
 )
 
 // BenchmarkStateGrowth measures the cost of a step, a claim and a submit in a short and in a long session, and
@@ -271,12 +275,13 @@ func BenchmarkStateLists(b *testing.B) {
 		db := open(b, url)
 		s := startState(b, "HOLDFAST_STATE_STORE=postgres", "HOLDFAST_STATE_POSTGRES_URL="+url)
 		s.template(b)
+		public := harness.Start(b, harness.Options{Executors: harness.NoExecutors, PostgresURL: url, LogLevel: "warn"})
 		fill(b, db, 1, fewSessions)
-		few := s.lists(b)
+		few := slices.Concat(s.lists(b), publicLists(b, public.Client))
 		begin := time.Now()
 		fill(b, db, fewSessions+1, manySessions)
 		fmt.Printf("\nLatency, p50, among %d and among %d sessions, Postgres (%s to fill them in):\n", fewSessions, manySessions, time.Since(begin).Round(time.Second))
-		many := s.lists(b)
+		many := slices.Concat(s.lists(b), publicLists(b, public.Client))
 		for i := range few {
 			fmt.Printf("  %-46s %8.2f %8.2f ms %.2fx\n", few[i].what, ms(few[i].p50), ms(many[i].p50), float64(many[i].p50)/float64(few[i].p50))
 		}
@@ -366,17 +371,7 @@ func (s *stateUnderTest) lists(b *testing.B) (all []timed) {
 		}
 		return answer
 	}
-	take := func(what string, do func(i int)) {
-		times := make([]time.Duration, samples)
-		do(-1)
-		for i := range times {
-			begin := time.Now()
-			do(i)
-			times[i] = time.Since(begin)
-		}
-		slices.Sort(times)
-		all = append(all, timed{what, quantile(times, 0.5)})
-	}
+	take := func(what string, do func(i int)) { all = append(all, timed{what, p50Of(do)}) }
 	page := func(r *statev1.ListSessionsRequest) func(int) { return func(int) { list(r) } }
 	take("first page", page(&statev1.ListSessionsRequest{}))
 	take("first page of a user", page(&statev1.ListSessionsRequest{UserId: "user-7"}))
@@ -398,6 +393,51 @@ func (s *stateUnderTest) lists(b *testing.B) (all []timed) {
 	take("start a run in a new session", func(i int) { s.startOne(b, fmt.Sprintf("started-%d-%d", s.round, i)) })
 	take("start a run in an old session", func(i int) { s.startOne(b, fmt.Sprintf("copy-%d", i+2+s.round*400)) })
 	return all
+}
+
+// p50Of returns the median time of calls.
+func p50Of(do func(i int)) time.Duration {
+	times := make([]time.Duration, samples)
+	do(-1)
+	for i := range times {
+		begin := time.Now()
+		do(i)
+		times[i] = time.Since(begin)
+	}
+	slices.Sort(times)
+	return quantile(times, 0.5)
+}
+
+// publicLists measures the first page of the conversations and an opened one, through the gateway.
+func publicLists(b *testing.B, c harness.Client) (all []timed) {
+	b.Helper()
+	api := client.New(client.Config{URL: c.URL, Key: c.Key})
+	page := func(r *agentv1.ListSessionsRequest) func(int) {
+		return func(int) {
+			left := publicPage
+			for _, err := range api.Sessions(b.Context(), r) {
+				if err != nil {
+					b.Fatal(err)
+				}
+				if left--; left == 0 {
+					return
+				}
+			}
+			b.Fatalf("the page lacks %d sessions", left)
+		}
+	}
+	all = append(all, timed{"first page, through the gateway", p50Of(page(&agentv1.ListSessionsRequest{}))})
+	all = append(all, timed{"first page of a user, through the gateway", p50Of(page(&agentv1.ListSessionsRequest{UserId: "user-7"}))})
+	return append(all, timed{"open a session with its messages, through the gateway", p50Of(func(int) {
+		if _, err := api.Session(b.Context(), "copy-500"); err != nil {
+			b.Fatal(err)
+		}
+		for _, err := range api.Messages(b.Context(), "copy-500") {
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	})})
 }
 
 func (s *stateUnderTest) startOne(b *testing.B, session string) {

@@ -21,9 +21,9 @@ import (
 
 const (
 	commitWindow = 3 * time.Second
-	commitConns  = 4   // gRPC connections of all clients together
-	bodyBytes    = 400 // in each of a step's two messages
-	benchTenant  = "bench"
+	commitConns  = 4       // gRPC connections of all clients together
+	bodyBytes    = 400     // in each of a step's two messages
+	benchTenant  = "first" // the one of harness.Key
 	benchAgent   = "bench"
 )
 

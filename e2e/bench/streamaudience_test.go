@@ -175,6 +175,11 @@ type sse struct {
 
 // attach opens a new connection and requests the whole session.
 func attach(ctx context.Context, c harness.Client, session string) (*sse, error) {
+	return attachTo(ctx, c, "/sse?fromSequence=0&sessionId="+url.QueryEscape(session))
+}
+
+// attachTo opens a new connection and requests a stream of events.
+func attachTo(ctx context.Context, c harness.Client, path string) (*sse, error) {
 	ctx, cancel := context.WithTimeout(ctx, attachLimit)
 	defer cancel()
 	deadline, _ := ctx.Deadline() // until it has caught up
@@ -187,14 +192,14 @@ func attach(ctx context.Context, c harness.Client, session string) (*sse, error)
 	if err := conn.SetDeadline(deadline); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	request := fmt.Sprintf("GET /sse?fromSequence=0&sessionId=%s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", url.QueryEscape(session), address, c.Key)
+	request := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", path, address, c.Key)
 	if _, err := conn.Write([]byte(request)); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	s := &sse{conn, bufio.NewReaderSize(conn, 2048)}
 	status, err := s.lines.ReadString('\n')
 	if err == nil && !strings.Contains(status, strconv.Itoa(http.StatusOK)) {
-		err = fmt.Errorf("GET /sse: %s", strings.TrimSpace(status))
+		err = fmt.Errorf("GET %s: %s", path, strings.TrimSpace(status))
 	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())

@@ -53,6 +53,7 @@ type Options struct {
 	// These variables, NAME=value, are added to the environment of each service.
 	ExecutorEnv, StreamEnv, StateEnv, GatewayEnv []string
 	LogLevel                                     string // of every process; empty means debug
+	PostgresURL                                  string // of the database; empty makes a new one
 	// NATS stores the chunks in this system, with a copy on each server, instead of an embedded log.
 	NATS *NATS
 	// Streams is the number of stream replicas; 0 means 1, more need NATS.
@@ -93,7 +94,10 @@ func Start(t testing.TB, o Options) *System {
 	if err := os.MkdirAll(s.Effects.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s.addStates(o, pgtest.URL(t))
+	if o.PostgresURL == "" {
+		o.PostgresURL = pgtest.URL(t)
+	}
+	s.addStates(o, o.PostgresURL)
 	s.StreamDir = filepath.Join(dir, "stream")
 	readFrom, writeTo := s.addStreams(o)
 	s.executorEnv = append([]string{
