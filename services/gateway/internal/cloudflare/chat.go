@@ -107,6 +107,9 @@ func (c *connection) greetChat(now *reading) error {
 // showChat shows a new turn of another client, or what has changed outside of a turn.
 func (c *connection) showChat(now *reading) error {
 	session, run := now.GetSessionResponse, now.GetCurrentRun()
+	if c.turns.isOld(now) {
+		return nil
+	}
 	if isLive(session) {
 		if c.turns.of(run) != nil || c.turns.ended(run) || c.chat.offered == requestID(run) || c.isNext(run) {
 			return nil

@@ -46,7 +46,8 @@
 // A message during a turn waits for its end, unless the message or the agent has another policy.
 //
 // Outside of turns, a reading that shows other messages than the client has (view) makes the gateway
-// send the conversation.
+// send the conversation. Readings that began before the end of a turn are passed over: they may be
+// without its message, and the end of a turn is a reason to read the session.
 //
 // # Methods
 //

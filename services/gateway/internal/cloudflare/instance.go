@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -35,7 +36,8 @@ type instance struct {
 	ended  chan struct{}
 	stale  chan struct{} // of size 1: the session may have changed
 
-	reading sync.Mutex // held during a reading, so that each sees at least what the one before has seen
+	reading sync.Mutex   // held during a reading, so that each sees at least what the one before has seen
+	begun   atomic.Int64 // readings
 
 	mu      sync.Mutex
 	newest  *reading
@@ -46,6 +48,7 @@ type instance struct {
 type reading struct {
 	*statev1.GetSessionResponse // nil if there is no session
 
+	number int64  // readings are numbered as they begin, from 1
 	digest digest // of the custom state
 }
 
@@ -129,6 +132,7 @@ func (i *instance) refresh() {
 func (i *instance) read(ctx context.Context) (*reading, error) {
 	i.reading.Lock()
 	defer i.reading.Unlock()
+	number := i.begun.Add(1)
 	got, err := i.Sessions.SessionDetails(ctx, i.tenant, i.session)
 	if errors.Is(err, fault.NotFound) {
 		got, err = nil, nil
@@ -136,7 +140,7 @@ func (i *instance) read(ctx context.Context) (*reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := &reading{GetSessionResponse: got, digest: digestOf(cmp.Or(got.GetSession().GetCustomState(), noState))}
+	now := &reading{GetSessionResponse: got, number: number, digest: digestOf(cmp.Or(got.GetSession().GetCustomState(), noState))}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.newest = now

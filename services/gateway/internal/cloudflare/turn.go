@@ -64,13 +64,7 @@ func (c *connection) start(t *turn, e *chat.Exchange) {
 // client resumes.
 func (t *turn) deliver(e *chat.Exchange) {
 	defer t.cancel()
-	out := &output{turn: t, replay: t.kind == replayed}
-	err := e.Deliver(t.ctx, out)
-	switch {
-	case err == nil:
-		t.turns.finish(t, e.RunID(), out.shown)
-		t.instance.refresh()
-	case t.ctx.Err() == nil:
+	if err := e.Deliver(t.ctx, &output{turn: t, exchange: e, replay: t.kind == replayed}); err != nil && t.ctx.Err() == nil {
 		t.end(err)
 	}
 }
@@ -78,13 +72,13 @@ func (t *turn) deliver(e *chat.Exchange) {
 // output encodes a message as frames.
 type output struct {
 	*turn
+	exchange *chat.Exchange
 	waiting  [][]byte
 	sequence int
 	replay   bool // the frames belong to the replay
 	parts    bool // a part behind the start was added
 	failed   bool
 	done     bool
-	shown    view // what the client was shown at the end
 }
 
 // Begin implements chat.Output.
@@ -136,8 +130,9 @@ func (o *output) Flush() error {
 		o.replay = false
 		o.waiting = append(o.waiting, response{ID: o.id, Replay: true, ReplayComplete: true}.encode())
 	}
-	if o.done {
-		o.waiting = append(o.waiting, o.last()...)
+	var shown view
+	if o.done && o.kind != own {
+		shown = o.addConversation()
 	}
 	for _, text := range o.waiting {
 		if o.ctx.Err() != nil {
@@ -148,29 +143,35 @@ func (o *output) Flush() error {
 		}
 	}
 	o.waiting = nil
-	return nil
+	if !o.done {
+		return nil
+	}
+	defer o.instance.refresh()
+	return o.turns.finish(o.turn, o.exchange.RunID(), shown, o.writeEnd)
 }
 
-// last returns the frames behind the message: the stored conversation for a client that may have
-// assembled another one, and the end.
-func (o *output) last() [][]byte {
+// addConversation adds the stored conversation, for a client that may have assembled another one. It
+// returns what the client is shown.
+func (o *output) addConversation() view {
+	text, shown, err := o.conversation(o.ctx, false)
+	if err != nil { // the client has the message
+		o.Log.WarnContext(o.ctx, "the conversation cannot be read after a turn", "session", o.address.session, "error", err)
+		return view{}
+	}
+	o.waiting = append(o.waiting, text)
+	return shown
+}
+
+// writeEnd writes the end. The mu of turns is held.
+func (o *output) writeEnd() error {
 	end := response{ID: o.id, Done: true, Outcome: outcomeCompleted, Continuation: o.kind == continuation}
 	switch {
 	case o.failed:
 		end.Outcome = outcomeError
-	case o.turns.isAborted(o.turn):
+	case o.aborted:
 		end.Outcome = outcomeAborted
 	}
-	if o.kind == own {
-		return [][]byte{end.encode()}
-	}
-	text, shown, err := o.conversation(o.ctx, false)
-	if err != nil { // the client has the message
-		o.Log.WarnContext(o.ctx, "the conversation cannot be read after a turn", "session", o.address.session, "error", err)
-		return [][]byte{end.encode()}
-	}
-	o.shown = shown
-	return [][]byte{text, end.encode()}
+	return o.conn.Write(end.encode())
 }
 
 // Beat implements chat.Output. The connection pings the client instead.

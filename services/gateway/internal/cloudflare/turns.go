@@ -1,6 +1,7 @@
 package cloudflare
 
 import (
+	"context"
 	"sync"
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -12,6 +13,7 @@ type turns struct {
 	all   map[string]*turn // by id
 	run   string           // of the last turn whose delivery has ended; "" once showChat has taken it
 	shown view             // what the client was shown at that end
+	begun int64            // how many readings had begun by then
 }
 
 // replace adds a turn and cancels an earlier one with its id.
@@ -40,14 +42,29 @@ func (s *turns) drop(message string) {
 	}
 }
 
-// finish removes a turn that has ended with a run.
-func (s *turns) finish(t *turn, run string, shown view) {
+// finish writes the end of a turn with a run, and removes the turn. Both are one step for the goroutine
+// of work: what a client sends after the end finds no turn, and nothing else is sent before it. write is
+// called with the mu.
+func (s *turns) finish(t *turn, run string, shown view, write func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all[t.id] == t {
-		delete(s.all, t.id)
-		s.run, s.shown = run, shown
+	if s.all[t.id] != t {
+		return context.Cause(t.ctx) // whoever removes a turn cancels it
 	}
+	if err := write(); err != nil {
+		return err
+	}
+	delete(s.all, t.id)
+	s.run, s.shown, s.begun = run, shown, t.instance.begun.Load()
+	return nil
+}
+
+// isOld reports whether a reading began before the end of the last turn. It may be without the turn's
+// message; another reading follows.
+func (s *turns) isOld(r *reading) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return r.number <= s.begun
 }
 
 // ended reports whether the last turn that has ended delivered the run.
@@ -108,10 +125,4 @@ func (s *turns) abort(t *turn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.aborted = true
-}
-
-func (s *turns) isAborted(t *turn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return t.aborted
 }
