@@ -53,7 +53,10 @@ func counterMethods(left chan<- struct{}) []agent.Method {
 		{Name: "panic", Call: func(context.Context, *agent.MethodCall) (any, error) { panic("secret") }},
 		{Name: "nothing", Call: func(context.Context, *agent.MethodCall) (any, error) { return nil, nil }},
 		{Name: "large", Call: func(context.Context, *agent.MethodCall) (any, error) { return strings.Repeat("x", 2<<20), nil }},
-		{Name: "hang", Call: func(ctx context.Context, _ *agent.MethodCall) (any, error) {
+		{Name: "hang", Call: func(ctx context.Context, c *agent.MethodCall) (any, error) {
+			if err := c.Send(ctx, "hangs"); err != nil {
+				return nil, err
+			}
 			<-ctx.Done()
 			left <- struct{}{}
 			return nil, ctx.Err()
@@ -182,7 +185,9 @@ func TestACallEndsWithItsSocket(t *testing.T) {
 	t.Parallel()
 	h, left := openWithMethods(t)
 	s, _ := h.agentClient(t, "demo/room")
-	s.say(rpcCall("c1", "hang", ""), rpcCall("c2", "add", "1,2"))
+	s.say(rpcCall("c1", "hang", ""))
+	s.until(`"hangs"`)
+	s.say(rpcCall("c2", "add", "1,2"))
 	s.until(`"sum":3`)
 	_ = s.CloseNow()
 	<-left

@@ -456,6 +456,7 @@ func TestTheDefaultsOfAnAgentAreTheFirstState(t *testing.T) {
 	playShort(h.AwaitRun(t, "default", "demo:room", nil), "One two.")
 	a.turn("r1") // and no state: the session begins with the defaults
 	a.say(setState(`{"count":4}`))
+	a.barrier()
 	_, greeting = h.agentClient(t, "demo/room")
 	if greeting[1] != stateFrame(`{"count":4}`) {
 		t.Errorf("got %v", greeting)
