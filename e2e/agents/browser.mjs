@@ -27,7 +27,10 @@ const look = (tab) =>
       parts: JSON.parse(article.textContent).flatMap((p) => (p.type === 'step-start' ? [] : [p.text ?? `${p.type} ${p.state} ${JSON.stringify(p.output ?? null)}`])),
     })),
   }));
-const shows = (tab, text) => tab.waitForFunction((text) => document.querySelector('main')?.textContent.includes(text), text);
+const shows = (tab, text) =>
+  tab.waitForFunction((text) => document.querySelector('main')?.textContent.includes(text), text).catch(async (error) => {
+    throw new Error(`waited for ${text}; the tabs show ${JSON.stringify([await look(a), await look(b)])}`, { cause: error });
+  });
 const ready = (tab) => tab.waitForSelector('main[data-ready=true]', { state: 'attached' });
 const send = (tab, text) => tab.evaluate((text) => void window.chat.sendMessage({ text }), text);
 const last = async (tab) => (await look(tab)).messages.at(-1)?.parts;
