@@ -157,6 +157,11 @@ func TestAnApprovalTwoLevelsDownIsAnsweredInTheMessageOfTheRoot(t *testing.T) {
 		}
 		stream := r.do(t, http.MethodPost, "/chat", string(body))
 		streamParts(t, stream)
+		// A client whose connection has broken sends its answer again, when the root has continued.
+		again := streamParts(t, r.do(t, http.MethodPost, "/chat", string(body)))
+		if !slices.ContainsFunc(again, func(p uiPart) bool { return p.Type == "tool-output-available" && p.ToolCallID != "" }) || deltas(again) != c.want {
+			t.Errorf("the answer that is sent again continues with %q, %v; want the output of the sub-agent and %q", deltas(again), again, c.want)
+		}
 		messages = r.loadMessages(t, session)
 		last = &messages[len(messages)-1]
 		if got := last.Parts[len(last.Parts)-1].Text; got != c.want {
@@ -190,4 +195,13 @@ func TestAStopOfTheRootEndsTheTree(t *testing.T) {
 			t.Errorf("after the %s, the page still asks: %v", kind, last.Parts)
 		}
 	}
+}
+
+// deltas returns the text of a stream.
+func deltas(parts []uiPart) string {
+	var text strings.Builder
+	for _, p := range parts {
+		text.WriteString(p.Delta)
+	}
+	return text.String()
 }

@@ -20,6 +20,7 @@ type submission struct {
 	openCalls   int32        // answers missing in the session's family
 	askedBy     string       // the run with the last answered call; "" for none
 	accepted    bool         // an answer was accepted
+	below       bool         // an answer was for a call of a session below the root
 	ownerEnded  bool         // an answer was for a call of an ended session
 	unknownCall bool         // an answer was for an unknown call
 }
@@ -48,8 +49,9 @@ func (p *post) answer(ctx context.Context) (*Exchange, error) {
 		return nil, p.errStale()
 	case p.operation.intent == answer && t.stopped():
 		return nil, p.errOwnerEnded()
-	case p.operation.intent == answer && t.accepted && t.askedBy == "": // the calls are of sessions below, and the root waits
-		e := p.rest(pathResume, t, runs, &clientCopy{runs: runIDs(runs)})
+	case p.operation.intent == answer && t.below && t.askedBy == "" && (t.accepted || !conversation.Suspended(t.session)):
+		// The root has waited for the sessions below. It may have continued meanwhile.
+		e := p.rest(pathResume, t, runs, &clientCopy{untilEnd: true})
 		e.resent.below = true
 		return e, nil
 	case t.askedBy == "":
@@ -91,7 +93,10 @@ func (p *post) submit(ctx context.Context) (*submission, error) {
 		t.accepted = t.accepted || c.GetOutcome() == statev1.SubmittedCall_OUTCOME_ACCEPTED
 		t.unknownCall = t.unknownCall || c.GetOutcome() == statev1.SubmittedCall_OUTCOME_UNKNOWN_TOOL_CALL
 		t.ownerEnded = t.ownerEnded || c.GetOutcome() == statev1.SubmittedCall_OUTCOME_OWNER_NOT_CONTINUABLE
-		if c.GetRunId() != "" && c.GetOwnerSessionId() == p.body.ID {
+		switch owner := c.GetOwnerSessionId(); {
+		case owner != "" && owner != p.body.ID:
+			t.below = true
+		case owner != "" && c.GetRunId() != "":
 			t.askedBy = c.GetRunId()
 		}
 	}

@@ -14,11 +14,15 @@ import (
 // incomplete, so the step is reset and sent again. Without support for resets, or with answers to
 // calls of the step, the client keeps the step, and receives its missing calls and the ends of all
 // its calls. If a text of the step is cut, the rest comes as another text.
+//
+// With untilEnd it has everything before the first end of a call that waits at the client: the root has
+// waited for its sub-agents.
 type clientCopy struct {
-	runs    map[string]bool // all of whose steps the client has
-	steps   int             // how many steps the client has of later runs
-	reply   *reply
-	noReset bool // the last step must not be reset
+	runs     map[string]bool // all of whose steps the client has
+	steps    int             // how many steps the client has of later runs
+	untilEnd bool
+	reply    *reply
+	noReset  bool // the last step must not be reset
 
 	passed       bool                    // the stream is past the client's parts
 	inKeptStep   bool                    // passed, in a step that was not reset
@@ -39,6 +43,13 @@ func (h *clientCopy) rest(run string, parts []uistream.Part, resets bool) []uist
 		return parts
 	case h.runs[run] || len(parts) == 0:
 		return nil
+	case h.untilEnd:
+		at := slices.IndexFunc(parts, func(p uistream.Part) bool { return isCallEnd(p) && h.reply.calls[p.ToolCallID] == callWaiting })
+		if at < 0 {
+			return nil
+		}
+		h.passed, h.sentNew = true, true
+		return parts[at:]
 	case h.steps == 0:
 		h.passed, h.sentNew = true, slices.ContainsFunc(parts, h.isNew)
 		return parts
