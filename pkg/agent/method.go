@@ -31,7 +31,8 @@ type MethodCall struct {
 	Host      MethodHost
 }
 
-// MethodHost is what a method works with.
+// MethodHost is what a method works with. It is safe for concurrent use. After the method has returned,
+// writes and sends fail with Conflict (CALL_ENDED).
 type MethodHost interface {
 	// State returns the stored custom state.
 	State(ctx context.Context) (State, error)

@@ -48,7 +48,8 @@ func (c *Caller) Call(ctx context.Context, r *executorv1.CallMethodRequest, out 
 	if err != nil {
 		return err
 	}
-	h := &host{Caller: c, request: r, out: out}
+	h := &host{Caller: c, request: r, out: out, writing: make(chan struct{}, 1)}
+	defer h.end()
 	result, err := c.run(ctx, m, h)
 	if err != nil {
 		return c.told(ctx, r, err)
@@ -57,6 +58,7 @@ func (c *Caller) Call(ctx context.Context, r *executorv1.CallMethodRequest, out 
 	if err != nil {
 		return err
 	}
+	h.end()
 	return out.Send(&executorv1.CallMethodResponse{Event: &executorv1.CallMethodResponse_Result{Result: text}})
 }
 
@@ -103,6 +105,30 @@ type host struct {
 	*Caller
 	request *executorv1.CallMethodRequest
 	out     Stream
+
+	writing chan struct{} // holds an element during a write or a Send: gRPC allows one Send at a time
+	ended   bool          // guarded by writing
+}
+
+// end waits for the write or Send in progress, and refuses later ones.
+func (h *host) end() {
+	h.writing <- struct{}{}
+	h.ended = true
+	<-h.writing
+}
+
+// exclusively calls f while nothing else is written or sent. Conflict (CALL_ENDED).
+func (h *host) exclusively(ctx context.Context, f func() error) error {
+	select {
+	case h.writing <- struct{}{}:
+		defer func() { <-h.writing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if h.ended {
+		return fault.New(fault.Conflict, "CALL_ENDED", "the call of the method has ended")
+	}
+	return f()
 }
 
 // State implements agent.MethodHost.
@@ -157,10 +183,12 @@ func (h *host) update(ctx context.Context, change func(draft agent.State) error)
 	if len(agent.Diff(state, draft)) == 0 {
 		return nil
 	}
-	if err := h.write(ctx, version, draft); err != nil {
-		return err
-	}
-	return h.out.Send(&executorv1.CallMethodResponse{Event: &executorv1.CallMethodResponse_StateChanged{StateChanged: true}})
+	return h.exclusively(ctx, func() error { // the call does not end between a write and its announcement
+		if err := h.write(ctx, version, draft); err != nil {
+			return err
+		}
+		return h.out.Send(&executorv1.CallMethodResponse{Event: &executorv1.CallMethodResponse_StateChanged{StateChanged: true}})
+	})
 }
 
 // write stores the state of a session of the version.
@@ -182,12 +210,14 @@ func (h *host) write(ctx context.Context, version int64, state agent.State) erro
 }
 
 // Send implements agent.MethodHost.
-func (h *host) Send(_ context.Context, value any) error {
+func (h *host) Send(ctx context.Context, value any) error {
 	text, err := h.encode(value)
 	if err != nil {
 		return err
 	}
-	return h.out.Send(&executorv1.CallMethodResponse{Event: &executorv1.CallMethodResponse_Value{Value: text}})
+	return h.exclusively(ctx, func() error {
+		return h.out.Send(&executorv1.CallMethodResponse{Event: &executorv1.CallMethodResponse_Value{Value: text}})
+	})
 }
 
 // encode encodes a value of the method. TooLarge (RESULT_TOO_LARGE), Conflict (METHOD_FAILED).

@@ -1,0 +1,161 @@
+package method_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/config"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
+	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
+	"github.com/holdfast-run/holdfast/services/executor/internal/method"
+	"github.com/holdfast-run/holdfast/services/state"
+)
+
+// system has a state service with a store in memory. It needs a synctest bubble.
+type system struct {
+	t        *testing.T
+	sessions statev1.SessionServiceClient
+	log      *slog.Logger
+}
+
+func newSystem(t *testing.T) *system {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	var c state.Config
+	must(t, config.Load(&c, []string{"HOLDFAST_STATE_STORE=memory"}))
+	service, err := state.New(ctx, c, state.Peers{Log: log})
+	must(t, err)
+	server, err := rpc.NewServer(rpc.ServerConfig{Log: log})
+	must(t, err)
+	service.Register(server)
+	network := rpc.NewProcess()
+	listener, err := network.Listen(ctx, "state")
+	must(t, err)
+	conn, err := rpc.Dial(network, "state", rpc.ClientConfig{})
+	must(t, err)
+	var tasks sync.WaitGroup
+	tasks.Go(func() { _ = rpc.Serve(ctx, server, listener, time.Second) })
+	tasks.Go(func() { _ = service.Run(ctx) })
+	t.Cleanup(func() {
+		stop()
+		tasks.Wait()
+		_, _ = conn.Close(), service.Close()
+	})
+	claims, err := statev1.NewWorkServiceClient(conn).ClaimRuns(ctx) // sessions of unknown agents are refused
+	must(t, err)
+	must(t, claims.Send(&statev1.ClaimRunsRequest{ExecutorId: "registrar", Agents: []*statev1.Agent{{AgentType: "demo"}}}))
+	must(t, claims.CloseSend())
+	_, _ = claims.Recv() // io.EOF, once the announcement is stored
+	return &system{t: t, sessions: statev1.NewSessionServiceClient(conn), log: log}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// caller returns a caller of one method, which the tests call by the name act.
+func (s *system) caller(calls int, act func(ctx context.Context, call *agent.MethodCall) (any, error)) *method.Caller {
+	agents := catalog.Static{{Agent: agent.Agent{Name: "demo", Methods: []agent.Method{{Name: "act", Call: act}}}}}
+	return method.New(agents, s.sessions, calls, 1000, s.log)
+}
+
+var request = &executorv1.CallMethodRequest{Tenant: "acme", SessionId: "s", AgentType: "demo", Method: "act"}
+
+// stream collects responses. As gRPC, it does not allow two Sends at once.
+type stream struct {
+	t         *testing.T
+	sending   atomic.Bool
+	responses []*executorv1.CallMethodResponse
+}
+
+func (s *stream) Send(r *executorv1.CallMethodResponse) error {
+	if s.sending.Swap(true) {
+		s.t.Error("Send was called during another Send")
+	}
+	time.Sleep(time.Millisecond)
+	s.responses = append(s.responses, r)
+	s.sending.Store(false)
+	return nil
+}
+
+// increment counts the calls in the custom state.
+func increment(draft agent.State) error {
+	count, _ := draft["count"].(float64)
+	draft["count"] = count + 1
+	return nil
+}
+
+func TestAMethodSendsFromManyGoroutines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		c := s.caller(1, func(ctx context.Context, call *agent.MethodCall) (any, error) {
+			var tasks sync.WaitGroup
+			for range 3 {
+				tasks.Go(func() {
+					if err := call.Send(ctx, "progress"); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			err := call.Update(ctx, increment)
+			tasks.Wait()
+			return "done", err
+		})
+		out := &stream{t: t}
+		must(t, c.Call(t.Context(), request, out))
+		if n := len(out.responses); n != 5 || out.responses[n-1].GetResult() != `"done"` {
+			t.Errorf("got %v, want three values, a change of the state and the result", out.responses)
+		}
+	})
+}
+
+func TestAnEndedCallSendsAndWritesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		ended, errs := make(chan struct{}), make(chan error)
+		c := s.caller(1, func(ctx context.Context, call *agent.MethodCall) (any, error) {
+			ctx = context.WithoutCancel(ctx)
+			go func() {
+				<-ended
+				errs <- call.Send(ctx, "late")
+			}()
+			go func() {
+				errs <- call.Update(ctx, func(draft agent.State) error {
+					<-ended
+					return increment(draft)
+				})
+			}()
+			synctest.Wait()
+			return "done", nil
+		})
+		out := &stream{t: t}
+		must(t, c.Call(t.Context(), request, out))
+		close(ended)
+		for range 2 {
+			if err := <-errs; fault.ReasonOf(err) != "CALL_ENDED" || fault.KindOf(err) != fault.Conflict {
+				t.Errorf("after the end of the call: got %v, want CALL_ENDED", err)
+			}
+		}
+		if len(out.responses) != 1 {
+			t.Errorf("got %v, want the result alone", out.responses)
+		}
+		if _, err := s.sessions.GetSession(t.Context(), &statev1.GetSessionRequest{Tenant: "acme", SessionId: "s"}); fault.KindOf(err) != fault.NotFound {
+			t.Errorf("GetSession = %v, want no session", err)
+		}
+	})
+}
