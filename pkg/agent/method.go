@@ -38,7 +38,8 @@ type MethodHost interface {
 	State(ctx context.Context) (State, error)
 	// Update changes the custom state, and returns when it is stored. change may be called again if
 	// the state changes meanwhile. Its error is returned unchanged, and then nothing is written.
-	// Invalid (STATE_INVALID), TooLarge (STATE_SIZE_EXCEEDED), Denied (CONNECTION_READONLY).
+	// Invalid (STATE_INVALID), TooLarge (STATE_SIZE_EXCEEDED), Denied (CONNECTION_READONLY); Stale
+	// (VERSION_STALE) after 20 attempts, each of which another change has overtaken.
 	Update(ctx context.Context, change func(draft State) error) error
 	// Send sends a value to the client before the result. TooLarge (RESULT_TOO_LARGE).
 	Send(ctx context.Context, value any) error

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -147,8 +149,13 @@ func (h *host) load(ctx context.Context) (version int64, state agent.State, err 
 	return got.GetSession().GetVersion(), state, err
 }
 
-// maxUpdates is how often an update is tried while the session changes.
-const maxUpdates = 20
+// maxUpdates is how often an update is tried while the session changes. The longest wait between two tries
+// grows by updatePause to maxUpdatePause.
+const (
+	maxUpdates     = 20
+	updatePause    = 10 * time.Millisecond
+	maxUpdatePause = 100 * time.Millisecond
+)
 
 // Update implements agent.MethodHost.
 func (h *host) Update(ctx context.Context, change func(draft agent.State) error) error {
@@ -156,39 +163,55 @@ func (h *host) Update(ctx context.Context, change func(draft agent.State) error)
 		return fault.New(fault.Denied, "CONNECTION_READONLY", "Connection is readonly")
 	}
 	for try := 1; ; try++ {
-		err := h.update(ctx, change)
-		if try == maxUpdates || !errors.Is(err, fault.Stale) && fault.ReasonOf(err) != "SESSION_EXISTS" {
+		retry, err := h.update(ctx, change)
+		if !retry || try == maxUpdates {
+			return err
+		}
+		if err := wait(ctx, try); err != nil {
 			return err
 		}
 	}
 }
 
-// update changes the state once. Stale (VERSION_STALE) and Conflict (SESSION_EXISTS): it has changed
-// meanwhile.
-func (h *host) update(ctx context.Context, change func(draft agent.State) error) error {
+// wait waits before the next try: for a random time, so that concurrent updates do not meet again.
+func wait(ctx context.Context, try int) error {
+	timer := time.NewTimer(rand.N(min(time.Duration(try)*updatePause, maxUpdatePause)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// update changes the state once. retry reports that the session has changed since it was read.
+func (h *host) update(ctx context.Context, change func(draft agent.State) error) (retry bool, err error) {
 	version, state, err := h.load(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	draft, err := state.Clone()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := change(draft); err != nil {
-		return err
+		return false, err
 	}
 	if draft, err = draft.Clone(); err != nil { // as JSON has it
-		return err
+		return false, err
 	}
 	if len(agent.Diff(state, draft)) == 0 {
-		return nil
+		return false, nil
 	}
-	return h.exclusively(ctx, func() error { // the call does not end between a write and its announcement
+	err = h.exclusively(ctx, func() error { // the call does not end between a write and its announcement
 		if err := h.write(ctx, version, draft); err != nil {
+			retry = errors.Is(err, fault.Stale) || fault.ReasonOf(err) == "SESSION_EXISTS"
 			return err
 		}
 		return h.out.Send(&executorv1.CallMethodResponse{Event: &executorv1.CallMethodResponse_StateChanged{StateChanged: true}})
 	})
+	return retry, err
 }
 
 // write stores the state of a session of the version.

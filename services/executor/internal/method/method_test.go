@@ -2,12 +2,15 @@ package method_test
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/config"
@@ -93,9 +96,13 @@ func (s *stream) Send(r *executorv1.CallMethodResponse) error {
 
 // increment counts the calls in the custom state.
 func increment(draft agent.State) error {
-	count, _ := draft["count"].(float64)
-	draft["count"] = count + 1
-	return nil
+	count, ok := draft["count"].(json.Number)
+	if !ok {
+		count = "0"
+	}
+	n, err := count.Int64()
+	draft["count"] = n + 1
+	return err
 }
 
 func TestAMethodSendsFromManyGoroutines(t *testing.T) {
@@ -158,4 +165,60 @@ func TestAnEndedCallSendsAndWritesNothing(t *testing.T) {
 			t.Errorf("GetSession = %v, want no session", err)
 		}
 	})
+}
+
+// staleSessions refuses every write of a state.
+type staleSessions struct {
+	statev1.SessionServiceClient
+}
+
+func (staleSessions) SaveState(context.Context, *statev1.SaveStateRequest, ...grpc.CallOption) (*statev1.SaveStateResponse, error) {
+	return nil, fault.New(fault.Stale, "VERSION_STALE", "the session has changed")
+}
+
+func TestAnErrorOfAChangeIsNotRetried(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		want, changes := fault.New(fault.Stale, "SESSION_EXISTS", "of the method"), 0
+		var got error
+		c := s.caller(1, func(ctx context.Context, call *agent.MethodCall) (any, error) {
+			got = call.Update(ctx, func(agent.State) error {
+				changes++
+				return want
+			})
+			return nil, nil
+		})
+		must(t, c.Call(t.Context(), request, &stream{t: t}))
+		if changes != 1 || got != error(want) {
+			t.Errorf("got %v after %d changes, want the error of the change after one", got, changes)
+		}
+	})
+}
+
+func TestAnUpdateWaitsBetweenItsAttempts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		must(t, s.caller(1, update(nil)).Call(t.Context(), request, &stream{t: t}))
+		s.sessions = staleSessions{s.sessions}
+		changes, begin := 0, time.Now()
+		err := s.caller(1, update(func() { changes++ })).Call(t.Context(), request, &stream{t: t})
+		if fault.ReasonOf(err) != "VERSION_STALE" || changes != 20 || time.Since(begin) == 0 {
+			t.Errorf("got %v after %d changes in %v, want VERSION_STALE after 20 with waits", err, changes, time.Since(begin))
+		}
+	})
+}
+
+// update returns a method that counts its calls in the custom state. It calls before, if not nil, after it has read
+// the state and before it writes it.
+func update(before func()) func(ctx context.Context, call *agent.MethodCall) (any, error) {
+	return func(ctx context.Context, call *agent.MethodCall) (any, error) {
+		return nil, call.Update(ctx, func(draft agent.State) error {
+			if before != nil {
+				before()
+			}
+			return increment(draft)
+		})
+	}
 }
