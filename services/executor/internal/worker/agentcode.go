@@ -47,9 +47,6 @@ type modelRequest struct {
 // generate makes one model call. After a modelFailure the planner decides how to continue. After any other error
 // the run cannot continue here.
 func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
-	parent := ctx
-	ctx, cancel := context.WithTimeout(ctx, a.modelTimeout)
-	defer cancel()
 	ctx, span := a.tracer.Start(ctx, "holdfast.llm", trace.WithAttributes(
 		attribute.String("gen_ai.request.model", c.request.Model),
 		attribute.Int("step", c.step),
@@ -61,17 +58,19 @@ func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 	if err != nil {
 		return err
 	}
-	failed := func(err error) error { return a.classify(parent, ctx, err) }
-	var release func()
-	c.request.Messages, release, err = a.files.load(ctx, a.claimed.ref.GetTenant(), c.request.Messages)
-	if _, cannot := errors.AsType[*model.Error](err); cannot || err != nil && ctx.Err() != nil {
-		return failed(err)
+	messages, release, err := a.files.load(ctx, a.claimed.ref.GetTenant(), c.request.Messages)
+	if _, unusable := errors.AsType[*model.Error](err); unusable || err != nil && ctx.Err() != nil {
+		return a.classify(ctx, ctx, err)
 	}
 	if err != nil {
 		return err
 	}
 	defer release()
-	err = a.sandbox.receiveReply(ctx, c.model, engine, c.request, a.addTo(ctx, c, failed))
+	c.request.Messages = messages
+	limited, cancel := context.WithTimeout(ctx, a.modelTimeout) // loading files may wait for other model calls
+	defer cancel()
+	failed := func(err error) error { return a.classify(ctx, limited, err) }
+	err = a.sandbox.receiveReply(limited, c.model, engine, c.request, a.addTo(limited, c, failed))
 	switch {
 	case errors.Is(err, errTooLong):
 		return failed(err)

@@ -7,18 +7,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
@@ -227,6 +232,45 @@ func TestModelCallsWaitForTheMemoryOfOtherFiles(t *testing.T) {
 		release() // does nothing
 		if err := <-loaded; err != nil {
 			t.Errorf("got %v after the release", err)
+		}
+	})
+}
+
+// quickModel replies at once.
+type quickModel struct{}
+
+func (quickModel) Generate(context.Context, model.Request) iter.Seq2[model.Event, error] {
+	return func(yield func(model.Event, error) bool) {
+		_ = yield(model.TextDelta{Text: "hello"}, nil) && yield(model.Finish{Reason: model.FinishStop}, nil)
+	}
+}
+
+func TestTheModelTimeoutBeginsAfterFilesAreLoaded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := newLoader(map[string][]byte{"a": make([]byte, 60)}, Config{MaxCallFileBytes: 60, FileMemory: 100})
+		_, release, err := l.load(t.Context(), "acme", []agent.Message{asked("a")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := &agentCode{
+			claimed: claimedRun{ref: &statev1.RunRef{Tenant: "acme"}}, files: l, modelTimeout: time.Minute,
+			agent:   catalog.Agent{Models: map[string]model.Model{"fake/mind": quickModel{}}},
+			sandbox: &sandbox{log: slog.New(slog.DiscardHandler)}, tracer: noop.NewTracerProvider().Tracer(""),
+			passed: func(context.Context, Point) {},
+		}
+		call := modelRequest{model: "fake/mind", request: model.Request{Messages: []agent.Message{asked("a")}}, reply: &loop.Reply{}}
+		ended := make(chan error)
+		go func() { ended <- code.generate(t.Context(), call) }()
+		time.Sleep(2 * time.Minute) // the files of another call fill the memory
+		release()
+		if err := <-ended; err != nil {
+			t.Errorf("got %v, want a reply", err)
+		}
+		stopped, cancel := context.WithCancelCause(t.Context())
+		cancel(errTooLong)
+		if err := code.generate(stopped, call); !errors.Is(err, errTooLong) {
+			t.Errorf("got %v for an ended run, want its cause", err)
 		}
 	})
 }
