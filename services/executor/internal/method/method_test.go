@@ -77,6 +77,14 @@ func (s *system) caller(calls int, act func(ctx context.Context, call *agent.Met
 
 var request = &executorv1.CallMethodRequest{Tenant: "acme", SessionId: "s", AgentType: "demo", Method: "act"}
 
+// state returns the stored custom state.
+func (s *system) state() string {
+	s.t.Helper()
+	got, err := s.sessions.GetSession(s.t.Context(), &statev1.GetSessionRequest{Tenant: "acme", SessionId: "s"})
+	must(s.t, err)
+	return got.GetSession().GetCustomState()
+}
+
 // stream collects responses. As gRPC, it does not allow two Sends at once.
 type stream struct {
 	t         *testing.T
@@ -221,4 +229,70 @@ func update(before func()) func(ctx context.Context, call *agent.MethodCall) (an
 			return increment(draft)
 		})
 	}
+}
+
+// callAtOnce makes calls at once and waits for their ends.
+func (s *system) callAtOnce(c *method.Caller, calls int) {
+	s.t.Helper()
+	var tasks sync.WaitGroup
+	for range calls {
+		tasks.Go(func() {
+			if err := c.Call(s.t.Context(), request, &stream{t: s.t}); err != nil {
+				s.t.Error(err)
+			}
+		})
+	}
+	tasks.Wait()
+}
+
+func TestConcurrentUpdatesAreAllStored(t *testing.T) {
+	t.Parallel()
+	const calls = 3
+	for name, exists := range map[string]bool{"of a new session": false, "of an old session": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newSystem(t)
+				want := `{"count":3}`
+				if exists {
+					must(t, s.caller(1, update(nil)).Call(t.Context(), request, &stream{t: t}))
+					want = `{"count":4}`
+				}
+				var changes atomic.Int32
+				s.callAtOnce(s.caller(calls, update(func() {
+					if changes.Add(1) <= calls {
+						time.Sleep(time.Second) // all have read the same state then
+					}
+				})), calls)
+				if got := s.state(); got != want {
+					t.Errorf("got the state %s, want %s", got, want)
+				}
+				if n := changes.Load(); n < 2*calls-1 {
+					t.Errorf("got %d changes, want the stale ones repeated", n)
+				}
+			})
+		})
+	}
+}
+
+func TestMoreCallsThanSlotsAreRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		finish, called := make(chan struct{}), 0
+		c := s.caller(1, func(context.Context, *agent.MethodCall) (any, error) {
+			called++
+			<-finish
+			return nil, nil
+		})
+		first := make(chan error)
+		go func() { first <- c.Call(t.Context(), request, &stream{t: t}) }()
+		synctest.Wait()
+		if err := c.Call(t.Context(), request, &stream{t: t}); fault.ReasonOf(err) != "TOO_MANY_CALLS" || called != 1 {
+			t.Errorf("got %v and %d calls, want TOO_MANY_CALLS and one", err, called)
+		}
+		close(finish)
+		must(t, <-first)
+		must(t, c.Call(t.Context(), request, &stream{t: t}))
+	})
 }
