@@ -116,9 +116,7 @@ func (c condition) holds(input any, state agent.State) bool {
 	if c.fromState {
 		from = map[string]any(state)
 	}
-	last := len(c.path) - 1
-	parent, _ := lookUp(from, c.path[:last]).(map[string]any)
-	v, exists := parent[c.path[last]]
+	v, exists := lookUp(from, c.path)
 	return !slices.ContainsFunc(c.tests, func(t test) bool { return !t(v, exists) })
 }
 

@@ -41,23 +41,23 @@ func readPrompt(o *object) func(agent.State) string {
 		for _, p := range pieces {
 			out.WriteString(p.text)
 			if p.path != nil {
-				out.WriteString(render(lookUp(map[string]any(state), p.path)))
+				value, _ := lookUp(map[string]any(state), p.path)
+				out.WriteString(render(value))
 			}
 		}
 		return out.String()
 	}
 }
 
-// lookUp returns the value at a path of keys, nil if there is none.
-func lookUp(at any, path []string) any {
+// lookUp returns the value at a path of keys.
+func lookUp(at any, path []string) (value any, exists bool) {
 	for _, key := range path {
-		object, ok := at.(map[string]any)
-		if !ok {
-			return nil
+		object, _ := at.(map[string]any)
+		if at, exists = object[key]; !exists {
+			return nil, false
 		}
-		at = object[key]
 	}
-	return at
+	return at, true
 }
 
 // render returns a value as text: a string as it is, nothing for null, any other value as JSON.

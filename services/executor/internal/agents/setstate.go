@@ -73,8 +73,8 @@ func (t placedTool) withSetState(o *object, stateSchema json.RawMessage) agent.T
 	return t.tool
 }
 
-// setState writes the values of a successful call. A value that is missing in the result or in the arguments is
-// not written.
+// setState writes the values of a successful call. A null deletes its key. A value that is missing in the result or
+// in the arguments is not written.
 func setState(call *agent.Call, setters []stateSetter, result any) error {
 	text, err := json.Marshal(result)
 	if err != nil {
@@ -91,13 +91,17 @@ func setState(call *agent.Call, setters []stateSetter, result any) error {
 	}
 	return call.Update(func(draft agent.State) error {
 		for _, s := range setters {
-			found := s.value
+			found, exists := s.value, true
 			if s.from != "" {
-				if found = lookUp(from[s.from], s.path); found == nil {
-					continue
-				}
+				found, exists = lookUp(from[s.from], s.path)
 			}
-			draft[s.key] = found
+			switch {
+			case !exists:
+			case found == nil:
+				delete(draft, s.key)
+			default:
+				draft[s.key] = found
+			}
 		}
 		return nil
 	})

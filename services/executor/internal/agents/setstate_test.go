@@ -63,6 +63,31 @@ func TestAnHTTPToolWritesStateThatStopWhenSees(t *testing.T) {
 	}
 }
 
+func TestSetStateDeletesTheKeysOfNulls(t *testing.T) {
+	t.Parallel()
+	setters := []stateSetter{
+		{key: "null", from: "result", path: []string{"null"}}, {key: "missing", from: "result", path: []string{"missing"}},
+		{key: "below", from: "result", path: []string{"null", "x"}}, {key: "argument", from: "argument", path: []string{"null"}},
+		{key: "constant"}, {key: "found", from: "result", path: []string{"found"}},
+	}
+	before := agent.State{}
+	for _, s := range setters {
+		before[s.key] = "before"
+	}
+	host, err := agenttest.NewHost(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := &agent.Call{Input: []byte(`{"null":null}`), Host: host}
+	if err := setState(call, setters, map[string]any{"null": nil, "found": "after"}); err != nil {
+		t.Fatal(err)
+	}
+	want := agent.State{"missing": "before", "below": "before", "found": "after"}
+	if got := host.State(); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got the state %v, want %v", got, want)
+	}
+}
+
 func TestAnInvalidSetStateIsRefused(t *testing.T) {
 	t.Parallel()
 	for tool, want := range map[string]string{
