@@ -54,7 +54,7 @@ func (c *Caller) Call(ctx context.Context, r *executorv1.CallMethodRequest, out 
 	defer h.end()
 	result, err := c.run(ctx, m, h)
 	if err != nil {
-		return c.told(ctx, r, err)
+		return c.publicFault(ctx, r, err)
 	}
 	text, err := h.encode(result)
 	if err != nil {
@@ -93,8 +93,8 @@ func (c *Caller) run(ctx context.Context, m agent.Method, h *host) (result any, 
 	return m.Call(ctx, &agent.MethodCall{Tenant: h.request.GetTenant(), SessionID: h.request.GetSessionId(), Args: args, Host: h})
 }
 
-// told returns a fault as it is, and logs other errors: Conflict (METHOD_FAILED).
-func (c *Caller) told(ctx context.Context, r *executorv1.CallMethodRequest, err error) error {
+// publicFault returns a fault as it is, and logs other errors: Conflict (METHOD_FAILED).
+func (c *Caller) publicFault(ctx context.Context, r *executorv1.CallMethodRequest, err error) error {
 	if _, ok := fault.From(err); ok || ctx.Err() != nil {
 		return err
 	}
