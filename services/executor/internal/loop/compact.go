@@ -136,9 +136,10 @@ func estimate(m agent.Message) int {
 		case agent.ToolResult:
 			bytes += len(part.Result) + len(part.Error)
 		case agent.File:
-			bytes += 4 * maxFileTokens
 			if strings.HasPrefix(part.URL, "data:") {
-				bytes += min(len(part.URL), 4*maxFileTokens) - 4*maxFileTokens
+				bytes += min(len(part.URL), 4*maxFileTokens)
+			} else {
+				bytes += 4 * maxFileTokens
 			}
 		}
 	}
