@@ -99,8 +99,8 @@
 //	      forecast: {result: summary} # a value of the result; "" is all of it
 //
 // setState is for built-in and HTTP tools, also with use. A missing value is not written, a null deletes its key, and
-// a list is not looked into. The keys must be in the stateSchema, if the agent has one with properties, and the values must fit it: else
-// the call fails, although the tool has run. stopWhen, prompts and approval see the new state.
+// a list is not looked into. The keys must be in the stateSchema, if the agent has one with properties, and the values
+// must fit it: else the call fails, although the tool has run. stopWhen, prompts and approval see the new state.
 //
 // Every other tool may have retry (never or safe), readOnly, timeout, answerWithin, strict, finishWith and
 // approval; a declared tool may have outputSchema too. readOnly: true declares that calls change
