@@ -27,7 +27,7 @@ var approvals = map[string]func(*testing.T, *chat){
 		c.checkPosts(said, continued)
 	},
 
-	"a denied call is not made, and the reason is kept": func(t *testing.T, c *chat) {
+	"a denied call is not made, and the reason is kept": func(_ *testing.T, c *chat) {
 		tab := c.open("")
 		tab.say("write denied")
 		tab.checkStored(user("write denied"), agent(mayI, asked("denied")))
@@ -36,10 +36,10 @@ var approvals = map[string]func(*testing.T, *chat){
 		done := []string{user("write denied"), agent(mayI, denied("denied"), text("It stays unwritten."))}
 		for range 2 {
 			tab.checkStored(done...)
-			part := callOf(t, tab.look().Messages, "note")
-			if part.Approval == nil || part.Approval.Reason != "not today" {
-				t.Errorf("the card shows %+v, want the reason of the denial", part.Approval)
-			}
+			tab.until("the reason of the denial", func(l look) bool {
+				calls := callsOf(l.Messages, "note")
+				return len(calls) == 1 && calls[0].Approval != nil && calls[0].Approval.Reason == "not today"
+			})
 			tab.reload()
 		}
 		c.checkNotes("denied", 0)
@@ -266,10 +266,8 @@ func (c *chat) dispute(what string) {
 	c.checkPosts(said, continued, continued)
 }
 
-// callOf returns the only visible call of a tool.
-func callOf(t *testing.T, messages []harness.UIMessage, tool string) harness.UIPart {
-	t.Helper()
-	var found []harness.UIPart
+// callsOf returns the calls of a tool in the messages.
+func callsOf(messages []harness.UIMessage, tool string) (found []harness.UIPart) {
 	for _, m := range messages {
 		for _, p := range m.Parts {
 			if p.Tool() == tool {
@@ -277,6 +275,13 @@ func callOf(t *testing.T, messages []harness.UIMessage, tool string) harness.UIP
 			}
 		}
 	}
+	return found
+}
+
+// callOf returns the only call of a tool in the messages of one look.
+func callOf(t *testing.T, messages []harness.UIMessage, tool string) harness.UIPart {
+	t.Helper()
+	found := callsOf(messages, tool)
 	if len(found) != 1 {
 		t.Fatalf("%d calls of %s are shown, want 1:\n%s", len(found), tool, harness.Transcript(messages))
 	}

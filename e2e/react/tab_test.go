@@ -172,28 +172,36 @@ func lastText(messages []harness.UIMessage) string {
 }
 
 // expectConversation waits until the tab is idle and shows exactly this conversation, in the form of harness.Transcript.
-func (b *tab) expectConversation(conversation ...string) {
+// It returns what the tab shows then. A later look may differ: after a reload, the page shows the stored messages and
+// then replays the last answer from its start.
+func (b *tab) expectConversation(conversation ...string) look {
 	b.t.Helper()
 	want := strings.Join(conversation, "")
-	b.until("\n"+want, func(l look) bool {
+	return b.until("\n"+want, func(l look) bool {
 		return l.Status == "ready" && l.Alert == "" && harness.Transcript(l.Messages) == want
 	})
 }
 
-// checkStored checks that GET /messages returns the same conversation and ids as the tab.
-func (b *tab) checkStored(conversation ...string) {
+// checkStored checks that GET /messages returns the same conversation and ids as the tab. It returns what the tab
+// showed then.
+func (b *tab) checkStored(conversation ...string) look {
 	b.t.Helper()
-	b.expectConversation(conversation...)
+	shown := b.expectConversation(conversation...)
 	stored := b.Messages(b.t, b.session)
 	if got, want := harness.Transcript(stored), strings.Join(conversation, ""); got != want {
 		b.t.Errorf("GET /messages tells\n%swant\n%s", got, want)
 	}
-	shown := b.look().Messages
-	for i := range min(len(stored), len(shown)) {
-		if stored[i].ID != shown[i].ID {
-			b.t.Errorf("message %d has the id %q in the page and %q in GET /messages", i, shown[i].ID, stored[i].ID)
-		}
+	if got, want := ids(shown.Messages), ids(stored); !slices.Equal(got, want) {
+		b.t.Errorf("the page shows messages with the ids %q, GET /messages has %q", got, want)
 	}
+	return shown
+}
+
+func ids(messages []harness.UIMessage) (ids []string) {
+	for _, m := range messages {
+		ids = append(ids, m.ID)
+	}
+	return ids
 }
 
 // checkPosts compares the requests to /chat.

@@ -118,9 +118,9 @@ var tools = map[string]func(*testing.T, *chat){
 		me := call("locate", `{"of":"me"}`, "output-available", `{"city":"Rome"}`)
 		tab := c.open("")
 		tab.say(say)
-		tab.expectConversation(user(say), agent(me, call("survey", `{"hold":true,"of":"home"}`, "input-available", "")))
+		waits := tab.expectConversation(user(say), agent(me, call("survey", `{"hold":true,"of":"home"}`, "input-available", "")))
 		// The page sends after both tools have run. Another client submits the first result.
-		located := callOf(t, tab.look().Messages, "locate")
+		located := callOf(t, waits.Messages, "locate")
 		c.submit(t, located.ToolCallID, `{"city":"Rome"}`)
 		tab.reload()
 		tab.expectConversation(user(say), agent(me, call("survey", `{"hold":true,"of":"home"}`, "input-available", "")))
