@@ -144,7 +144,11 @@ func (s *NativeStream) chunk(e Event) error {
 	if err := json.Unmarshal([]byte(e.Data), &frame); err != nil {
 		return err
 	}
-	if got, want := e.ID, strconv.FormatInt(frame.Sequence, 10); got != want {
+	want := strconv.FormatInt(frame.Sequence, 10)
+	if frame.SessionID != "" {
+		want = "" // clients resume the followed session with the last id
+	}
+	if got := e.ID; got != want {
 		return fmt.Errorf("its id is %q, want its sequence %q", got, want)
 	}
 	frame.Chunk.Sequence, frame.Chunk.SessionID = frame.Sequence, frame.SessionID

@@ -56,14 +56,15 @@ func (s *socket) next() (Event, error) {
 		return Event{}, fmt.Errorf("%w: %w", ErrDropped, err)
 	}
 	var frame struct {
-		Type     string `json:"type"`
-		Sequence int64  `json:"sequence"`
+		Type      string `json:"type"`
+		Sequence  int64  `json:"sequence"`
+		SessionID string `json:"sessionId"`
 	}
 	if err := json.Unmarshal(text, &frame); err != nil {
 		return Event{}, fmt.Errorf("the message %q is no frame: %w", text, err)
 	}
 	event := Event{Name: frame.Type, Data: string(text)}
-	if frame.Sequence > 0 {
+	if frame.Sequence > 0 && frame.SessionID == "" {
 		event.ID = strconv.FormatInt(frame.Sequence, 10)
 	}
 	return event, nil

@@ -302,7 +302,7 @@ func TestOnlyAFamilyReadReceivesTheSessionsBelow(t *testing.T) {
 	run.Complete(AssistantMessage(1, "mine"))
 	rest := all.rest()
 	const parent = "chunk 1.33.3, chunk 1.committed, chunk 1.last, end 1.ended"
-	if got := names(rest); !strings.HasPrefix(got, "rewound, chunk 1.34.1, ") || !strings.HasSuffix(got, parent) {
+	if got := names(rest); !strings.HasPrefix(got, "rewound, chunk, ") || !strings.HasSuffix(got, parent) {
 		t.Fatalf("the family: got %s, want it to end with %s", got, parent)
 	}
 	if rest[0].data != `{"at":0,"sessionId":"c1"}` || !strings.HasSuffix(rest[1].data, `,"sessionId":"c1"}`) || strings.Contains(rest[len(rest)-1].data, "sessionId") {
@@ -322,5 +322,47 @@ func TestOnlyAFamilyReadReceivesTheSessionsBelow(t *testing.T) {
 	}
 	if got := dataLines(chat.rest()); strings.Contains(got, "void") || !strings.Contains(got, "mine") || strings.Count(got, `"start"`) != 1 || !strings.HasSuffix(got, "[DONE]\n") {
 		t.Errorf("chat: got %s", got)
+	}
+}
+
+// Clients resume with the last id, so a sub-agent's frame must have none.
+func TestAReaderThatDropsAfterASubAgentsFrameLosesNothing(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	run.Show(1, Started(), StepStarted(), Text("One"), StepCommitted())
+	run.Show(2, StepStarted())
+	stream := h.resume(t, "/sse?sessionId=s1")
+	events := stream.until("{}")
+	child := run.Child("c1")
+	for step := range int32(3) {
+		child.Show(step+1, StepStarted(), Text("below"))
+		if step < 2 {
+			child.Show(step+1, StepCommitted())
+		}
+	}
+	socket := h.socket(t, "/ws?sessionId=s1")
+	var last event // as EventSource keeps it: an event without an id changes nothing
+	for _, e := range append(append(events, stream.until("below")...), stream.until("below")...) {
+		if strings.Contains(e.data, "sessionId") && e.id != "" {
+			t.Errorf("a frame of the sub-agent has an id: %v", e)
+		}
+		if e.id != "" {
+			last = e
+		}
+	}
+	for _, f := range socket.until("caught-up") {
+		if f.Type == "rewound" && f.Sequence > 0 {
+			t.Errorf("a rewound of the sub-agent has a sequence for the root: %s", f.text)
+		}
+	}
+	run.Show(2, Text("Two"), StepCommitted())
+	run.Show(3, StepStarted(), Text("Three"), StepCommitted(), Completed())
+	run.Complete()
+	rest := dataLines(h.resume(t, "/sse?sessionId=s1", "Last-Event-ID", last.id).rest())
+	for _, want := range []string{`"delta":"Two"`, `"delta":"Three"`} {
+		if !strings.Contains(rest, want) {
+			t.Errorf("after %s: got %s, want %s", placeOfID(last.id), rest, want)
+		}
 	}
 }

@@ -121,7 +121,8 @@ func withText(c *eventv1.Chunk, text string, last bool) *eventv1.Chunk {
 }
 
 // Event returns the frame as a server-sent event. It is empty for an unknown event of a newer
-// writer: readers would ignore it.
+// writer: readers would ignore it. Only frames of the followed session have an id, because clients
+// resume that session with the last id.
 func (f *Frame) Event() []byte {
 	return f.event.get(func() []byte {
 		name, data := f.content()
@@ -129,7 +130,7 @@ func (f *Frame) Event() []byte {
 			return nil
 		}
 		b := make([]byte, 0, len(data)+envelopeBytes)
-		if f.Sequence > 0 {
+		if f.Sequence > 0 && f.Session == "" {
 			b = fmt.Appendf(b, "id: %d\n", f.Sequence)
 		}
 		return fmt.Appendf(b, "event: %s\ndata: %s\n\n", name, data)
@@ -140,7 +141,7 @@ func (f *Frame) Event() []byte {
 const envelopeBytes = 64
 
 // Message returns the frame as a WebSocket message: {"type": …} with the fields of the data, and
-// the sequence if there is one. It is empty where Event is.
+// the sequence if Event has an id. It is empty where Event is.
 func (f *Frame) Message() []byte {
 	return f.message.get(func() []byte {
 		name, data := f.content()
@@ -148,7 +149,7 @@ func (f *Frame) Message() []byte {
 			return nil
 		}
 		b := fmt.Appendf(make([]byte, 0, len(data)+envelopeBytes), `{"type":%q`, name)
-		if f.Sequence > 0 && name != chunkName { // included in a chunk's data
+		if f.Sequence > 0 && f.Session == "" && name != chunkName { // included in a chunk's data
 			b = fmt.Appendf(b, `,"sequence":%d`, f.Sequence)
 		}
 		if len(data) > len("{}") {
