@@ -11,6 +11,7 @@ import (
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
 // apiClient returns a client of the Connect service.
@@ -147,6 +148,23 @@ func TestAStartTakesMessagesWithFiles(t *testing.T) {
 	for name, message := range map[string]*agentv1.InputMessage{"a role": {Role: "assistant", Text: "x"}, "no content": {}, "an empty part": {Parts: []*agentv1.InputPart{{}}}} {
 		_, err := client.Start(t.Context(), &agentv1.StartRequest{SessionId: "s2", Messages: []*agentv1.InputMessage{message}})
 		wantReason(t, name, err, "MESSAGE_INVALID")
+	}
+}
+
+func TestListedMessagesShowClientsThePublicErrorAlone(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	result := ToolMessage(1, "c1", "")
+	failed := result.GetParts()[0].GetToolResult()
+	failed.Result, failed.Success, failed.Error, failed.PublicError = "", false, "panic in db-7", "The service failed."
+	h.begin(t, "s1", "hi", nil).Complete(AssistantMessage(1, "", "c1"), result, AssistantMessage(2, "Sorry."))
+	page, err := apiClient(t, h).ListMessages(t.Context(), &agentv1.ListMessagesRequest{SessionId: "s1", Offset: 2, Limit: 1})
+	if err != nil || len(page.GetMessages()) != 1 {
+		t.Fatalf("got %v, %v", page, err)
+	}
+	got := page.GetMessages()[0].GetMessage().GetParts()[0].GetToolResult()
+	if got.GetError() != "The service failed." || got.GetPublicError() != "" {
+		t.Errorf("got %v", got)
 	}
 }
 

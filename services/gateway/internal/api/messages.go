@@ -19,10 +19,20 @@ func (s *Server) ListMessages(ctx context.Context, r *agentv1.ListMessagesReques
 	return &agentv1.ListMessagesResponse{
 		Messages: each(page.GetMessages(), func(m *statev1.StoredMessage) *agentv1.StoredMessage {
 			s.Files.ShowStored(m.GetMessage())
+			showPublicErrors(m.GetMessage())
 			return &agentv1.StoredMessage{Ordinal: m.GetOrdinal(), Message: m.GetMessage()}
 		}),
 		Total: page.GetTotal(), HasMore: page.GetHasMore(),
 	}, nil
+}
+
+// showPublicErrors replaces the errors for the model by those for clients.
+func showPublicErrors(m *eventv1.Message) {
+	for _, p := range m.GetParts() {
+		if r := p.GetToolResult(); r.GetPublicError() != "" {
+			r.Error, r.PublicError = r.GetPublicError(), ""
+		}
+	}
 }
 
 // AppendMessages implements the service.
