@@ -48,25 +48,27 @@ func command(t *testing.T, dir, name string, args ...string) string {
 	return out.String()
 }
 
-// install packs the client, installs it in a folder, and compiles drive.ts against it.
+// install packs the client, installs it in a folder, and compiles drive.ts and outages.ts against it.
 func install(t *testing.T) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
 	packed := strings.Fields(command(t, source, "npm", "pack", "--silent", "--pack-destination", folder))
 	write(t, filepath.Join(folder, "package.json"), `{"name": "app", "private": true, "type": "module"}`)
 	command(t, folder, "npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "--loglevel=error", filepath.Join(folder, packed[len(packed)-1]))
-	drive, err := os.ReadFile("drive.ts")
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"drive.ts", "outages.ts"} {
+		program, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(folder, name), string(program))
 	}
-	write(t, filepath.Join(folder, "drive.ts"), string(drive))
 	compiler, err := filepath.Abs(source + "/node_modules/typescript/bin/tsc")
 	if err != nil {
 		t.Fatal(err)
 	}
 	types := filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(compiler))), "@types")
 	command(t, folder, "node", compiler, "--strict", "--exactOptionalPropertyTypes", "--noUncheckedIndexedAccess", "--target", "es2022",
-		"--module", "nodenext", "--lib", "es2023,dom,dom.iterable", "--typeRoots", types, "--types", "node", "drive.ts")
+		"--module", "nodenext", "--lib", "es2023,dom,dom.iterable", "--typeRoots", types, "--types", "node", "drive.ts", "outages.ts")
 	return folder
 }
 
@@ -119,10 +121,24 @@ func TestTheInstalledClientDrivesAGateway(t *testing.T) {
 		}
 	})
 
+	t.Run("survives outages, and starts one run", func(t *testing.T) {
+		t.Parallel()
+		checkOutages(t, folder)
+	})
+
 	t.Run("sends its key", func(t *testing.T) {
 		t.Parallel()
 		checkKeys(t, folder)
 	})
+}
+
+func checkOutages(t *testing.T, folder string) {
+	t.Helper()
+	want := `{"quiet":["chunk caught-up chunk end",["0","7","7","7","7"]],"silent":["chunk end",["0","7"]],"slowConsumer":["chunk end",["0"]],` +
+		`"dead":["caught-up Error: cut",true],"longPoll":["completed",3],"pinned":[null,"r1"],"keys":[36,36,3],"interrupted":"RUN_INTERRUPTED"}`
+	if got := strings.TrimSpace(command(t, folder, "node", "outages.js")); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
 }
 
 func checkKeys(t *testing.T, folder string) {

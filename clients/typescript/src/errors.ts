@@ -23,13 +23,13 @@ export class HoldfastError extends Error {
   }
 }
 
-/** RunFailedError is a run that has failed. */
+/** RunFailedError is a run that has failed, or was interrupted: then its `code` is RUN_INTERRUPTED. */
 export class RunFailedError extends Error {
   override readonly name = 'RunFailedError';
   readonly code: string | undefined;
 
   constructor(readonly run: Run) {
     super(run.failure?.error ?? `The run is ${run.status}.`);
-    this.code = run.failure?.code;
+    this.code = run.status === 'interrupted' ? 'RUN_INTERRUPTED' : run.failure?.code;
   }
 }

@@ -4,7 +4,7 @@
  */
 import createClient, { type Client } from 'openapi-fetch';
 import { HoldfastError, RunFailedError } from './errors.js';
-import { events, type Frame } from './events.js';
+import { events, type Frame, type ServerEvent } from './events.js';
 import { Retry } from './retry.js';
 import type { components, paths } from './schema.js';
 
@@ -53,6 +53,8 @@ export interface StreamRequest {
 
 /** waitMs is how long one request waits for the end of a run. */
 const waitMs = 25_000;
+/** steadyMs is how long a quiet connection lasts before it counts as a success. */
+const steadyMs = 10_000;
 
 export class Holdfast {
   /** All routes. An error is a value here; see `unwrap`. */
@@ -76,31 +78,33 @@ export class Holdfast {
 
   /** start begins the next run of a session. It is repeated after a broken connection, and starts one run only. */
   async start(request: StartRequest, signal?: AbortSignal): Promise<Schemas['StartResponse']> {
-    const body = { requestKey: crypto.randomUUID(), ...request, sessionId: request.sessionId || crypto.randomUUID() };
+    const body = { ...request, requestKey: request.requestKey || crypto.randomUUID(), sessionId: request.sessionId || crypto.randomUUID() };
     return this.retry(() => this.http.POST('/start', { body, signal: signal ?? null }), signal);
   }
 
-  /** wait returns a run that has ended or waits for a client; the newest run without a `runId`. */
+  /** wait returns a run that has ended or waits for a client; without a `runId`, the newest run at the time of the call. */
   async wait(sessionId: string, options: { runId?: string; signal?: AbortSignal } = {}): Promise<RunResult> {
-    const query = { sessionId, wait: waitMs, ...(options.runId ? { runId: options.runId } : {}) };
+    const query: { sessionId: string; wait: number; runId?: string } = { sessionId, wait: waitMs };
+    if (options.runId) query.runId = options.runId;
     for (;;) {
       const run = await this.retry(() => this.http.GET('/result', { params: { query }, signal: options.signal ?? null }), options.signal);
       if (run.done) return run;
+      query.runId = run.runId;
     }
   }
 
-  /** ask sends a message and returns the answer. RunFailedError: the run failed. */
+  /** ask sends a message and returns the answer. RunFailedError: the run failed or was interrupted. */
   async ask(request: string | StartRequest, signal?: AbortSignal): Promise<Answer> {
     const started = await this.start(typeof request === 'string' ? { message: request } : request, signal);
     const run = await this.wait(started.sessionId, { runId: started.runId, ...(signal ? { signal } : {}) });
-    if (run.status === 'failed') throw new RunFailedError(run);
+    if (run.status === 'failed' || run.status === 'interrupted') throw new RunFailedError(run);
     const output = run.output ?? '';
     return { text: typeof output === 'string' ? output : JSON.stringify(output), output, run, pendingCalls: run.pendingCalls };
   }
 
   /**
    * stream yields the frames of a session, the last one being `end` or `fail`. After a broken connection it continues
-   * behind the last frame, so each frame comes once.
+   * behind the last frame, so each frame comes once. The frames of a sub-agent begin again, behind a `rewound`.
    */
   async *stream(request: StreamRequest): AsyncGenerator<Frame, void, void> {
     const retry = new Retry(this.#options.patience, request.signal);
@@ -108,9 +112,13 @@ export class Holdfast {
     let caughtUp = false;
     for (;;) {
       try {
-        for await (const { frame, id } of this.#connection(request, cursor)) {
-          retry.succeeded();
-          cursor = id ?? cursor;
+        const opened = Date.now();
+        for await (const event of this.#connection(request, cursor)) {
+          const frame = event && ({ type: event.name, ...JSON.parse(event.data) } as Frame);
+          // A connection that breaks again and again still sends its first comment, caught-up, and the frames of sub-agents.
+          if ((event?.id && frame?.type !== 'caught-up') || Date.now() - opened > steadyMs) retry.succeeded();
+          if (!frame) continue;
+          cursor = event.id ? Number(event.id) : cursor;
           if (frame.type !== 'caught-up' || !caughtUp) yield frame;
           caughtUp ||= frame.type === 'caught-up';
           if (frame.type === 'end' || frame.type === 'fail') return;
@@ -122,8 +130,8 @@ export class Holdfast {
     }
   }
 
-  /** connection yields the frames of one connection. */
-  async *#connection(request: StreamRequest, cursor: number): AsyncGenerator<{ frame: Frame; id: number | undefined }> {
+  /** connection yields the events of one connection. A comment is undefined. */
+  async *#connection(request: StreamRequest, cursor: number): AsyncGenerator<ServerEvent | undefined> {
     const silent = new AbortController();
     const signal = request.signal ? AbortSignal.any([request.signal, silent.signal]) : silent.signal;
     const query = new URLSearchParams({ sessionId: request.sessionId, fromSequence: String(cursor) });
@@ -135,9 +143,9 @@ export class Holdfast {
       const response = await this.#options.fetch(`${this.#options.baseUrl}/sse?${query}`, { headers: this.#headers, signal });
       if (!response.ok || !response.body) throw new HoldfastError(response.status, await response.json().catch(() => ({})));
       for await (const event of events(response.body)) {
-        clearTimeout(timer);
+        clearTimeout(timer); // a consumer may take its time
+        yield event;
         timer = give();
-        if (event) yield { frame: { type: event.name, ...JSON.parse(event.data) } as Frame, id: event.id ? Number(event.id) : undefined };
       }
     } finally {
       clearTimeout(timer);

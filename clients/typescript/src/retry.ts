@@ -6,7 +6,7 @@ const longestPause = 2_000;
 /** Retry decides whether a failed call is repeated, and waits before. */
 export class Retry {
   #pause = firstPause;
-  #since = Date.now();
+  #since: number | undefined; // the first failure of the outage
 
   constructor(
     readonly patience: number,
@@ -16,13 +16,14 @@ export class Retry {
   /** succeeded begins a new outage at the next failure. */
   succeeded(): void {
     this.#pause = firstPause;
-    this.#since = Date.now();
+    this.#since = undefined;
   }
 
   /** failed waits, or throws the error if a repetition is of no use. */
   async failed(error: unknown): Promise<void> {
     this.signal?.throwIfAborted();
     const refused = error instanceof HoldfastError && !error.retryable;
+    this.#since ??= Date.now();
     if (refused || Date.now() - this.#since > this.patience) throw error;
     const pause = this.#pause * (0.5 + Math.random() / 2);
     this.#pause = Math.min(2 * this.#pause, longestPause);
