@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -104,6 +105,32 @@ func refusing() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = connect.NewErrorWriter().Write(w, r, rpc.ConnectError(fault.New(fault.Denied, "REFUSED", "%s", r.URL.Path)))
 	})
+}
+
+func TestReadsAreRepeatedInAnOutageAndWritesAreNot(t *testing.T) {
+	t.Parallel()
+	writes := []string{"Start", "Resume", "Interrupt", "Abort", "UpdateSession", "DeleteSession", "AppendMessages", "TruncateMessages", "Branch", "Rewind", "SubmitToolResult"}
+	for name, method := range every {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int32
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if calls.Add(1) == 1 {
+					_ = connect.NewErrorWriter().Write(w, r, rpc.ConnectError(fault.New(fault.Unavailable, "STORE_UNAVAILABLE", "an outage")))
+					return
+				}
+				refusing().ServeHTTP(w, r)
+			}))
+			t.Cleanup(server.Close)
+			want := "REFUSED"
+			if slices.Contains(writes, name) {
+				want = "STORE_UNAVAILABLE"
+			}
+			if err := method(t.Context(), client.New(client.Config{URL: server.URL, HTTP: server.Client()})); fault.ReasonOf(err) != want {
+				t.Errorf("got %v after %d calls, want %s", err, calls.Load(), want)
+			}
+		})
+	}
 }
 
 // pages is a gateway with 5 sessions, two on a page, and an outage before each second request.

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -57,6 +58,29 @@ func TestAQuietWaitingRunIsFollowedForLongerThanThePatience(t *testing.T) {
 		}
 		if marks != 1 || last.GetEnd().GetStatus() != "interrupted" {
 			t.Errorf("got %d marks and %v at the end", marks, last)
+		}
+	})
+}
+
+func TestThePatienceOfAWaitBeginsWithTheFirstFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		done, err := proto.Marshal(&agentv1.WaitRunResponse{Done: true, Run: &agentv1.Run{RunId: "run-1", Status: "completed", Output: `"42"`}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		polls := 0
+		c := client.New(client.Config{URL: "http://gateway.test", Patience: 40 * time.Second, HTTP: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			time.Sleep(25 * time.Second) // a long poll
+			if polls++; polls < 3 {
+				return nil, errors.New("cut")
+			}
+			body := io.NopCloser(bytes.NewReader(done))
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/proto"}}, Body: body, Request: r}, nil
+		})}})
+		if answer, err := c.Wait(t.Context(), "s", "run-1"); err != nil || answer.Text != "42" {
+			t.Errorf("got %v, %v after %d polls", answer, err, polls)
 		}
 	})
 }
