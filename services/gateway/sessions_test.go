@@ -122,6 +122,27 @@ func TestADeletedSessionIsGoneWithItsRun(t *testing.T) {
 	wantReason(t, "delete again", err, "SESSION_NOT_FOUND")
 }
 
+func TestAWriteWhoseAnswerWasLostIsNotReportedAsRefused(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	client := apiClient(t, h)
+	playTurn(t, h, "default", "s1")
+	version := h.State.Get("default", "s1").GetSession().GetVersion()
+	h.State.LoseNext(1)
+	_, err := client.UpdateSession(t.Context(), &agentv1.UpdateSessionRequest{SessionId: "s1", ExpectedVersion: version, Title: proto.String("Rome")})
+	wantReason(t, "an update of a version", err, "STORE_UNAVAILABLE")
+	h.State.LoseNext(1)
+	if _, err := client.UpdateSession(t.Context(), &agentv1.UpdateSessionRequest{SessionId: "s1", Title: proto.String("Rome")}); err != nil {
+		t.Errorf("an update of any version: got %v", err)
+	}
+	h.State.LoseNext(1)
+	if deleted, err := client.DeleteSession(t.Context(), &agentv1.DeleteSessionRequest{SessionId: "s1"}); err != nil || deleted.GetDeleted() != 1 {
+		t.Errorf("a delete: got %v, %v", deleted, err)
+	}
+	_, err = client.DeleteSession(t.Context(), &agentv1.DeleteSessionRequest{SessionId: "s1"})
+	wantReason(t, "a later delete", err, "SESSION_NOT_FOUND")
+}
+
 func TestAStartTakesMessagesWithFiles(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)

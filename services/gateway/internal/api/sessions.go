@@ -4,9 +4,11 @@ import (
 	"context"
 	"strings"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
 // Get implements the service.
@@ -67,7 +69,15 @@ func (s *Server) UpdateSession(ctx context.Context, r *agentv1.UpdateSessionRequ
 	if r.GetMetadata() != nil {
 		update.Metadata = &statev1.Metadata{Pairs: r.GetMetadata().GetPairs()}
 	}
-	updated, err := ask(ctx, s, s.Sessions.Sessions.UpdateSession, update)
+	policy := s.Policy
+	if update.ExpectedVersion != 0 {
+		policy.Limit = 0 // after a lost answer, a repetition would be VERSION_STALE
+	}
+	var updated *statev1.UpdateSessionResponse
+	err := retry.Do(ctx, policy, func() (err error) {
+		updated, err = s.Sessions.Sessions.UpdateSession(ctx, update)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +86,16 @@ func (s *Server) UpdateSession(ctx context.Context, r *agentv1.UpdateSessionRequ
 
 // DeleteSession implements the service.
 func (s *Server) DeleteSession(ctx context.Context, r *agentv1.DeleteSessionRequest) (*agentv1.DeleteSessionResponse, error) {
-	deleted, err := ask(ctx, s, s.Sessions.Sessions.DeleteSession, &statev1.DeleteSessionRequest{Tenant: tenantOf(ctx), SessionId: r.GetSessionId()})
+	var deleted *statev1.DeleteSessionResponse
+	attempts := 0
+	err := retry.Do(ctx, s.Policy, func() (err error) {
+		attempts++
+		deleted, err = s.Sessions.Sessions.DeleteSession(ctx, &statev1.DeleteSessionRequest{Tenant: tenantOf(ctx), SessionId: r.GetSessionId()})
+		return err
+	})
+	if attempts > 1 && fault.ReasonOf(err) == "SESSION_NOT_FOUND" { // an earlier attempt deleted it, and its answer was lost
+		return &agentv1.DeleteSessionResponse{Deleted: 1}, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,7 @@ type State struct {
 	mu       sync.Mutex
 	failures int // how many of the next calls fail
 	failure  error
+	losses   int // how many of the next calls fail after they have taken effect
 	entered  int // calls so far
 	inFlight int
 	steps    int // of them, for steps
@@ -94,17 +95,19 @@ func (s *State) intercept(ctx context.Context, r any, _ *grpc.UnaryServerInfo, n
 		r.Limit = atMost(r.GetLimit(), maxSteps)
 	}
 	answer, err := next(ctx, r)
-	s.done(r, err)
-	return answer, err
+	if err := s.done(r, err); err != nil {
+		return nil, err
+	}
+	return answer, nil
 }
 
-// done records a successful call.
-func (s *State) done(r any, err error) {
+// done records a successful call. It returns err, or the failure of a lost answer.
+func (s *State) done(r any, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inFlight--
 	if err != nil {
-		return
+		return err
 	}
 	switch r := r.(type) {
 	case *statev1.RequestStopRequest:
@@ -112,6 +115,11 @@ func (s *State) done(r any, err error) {
 	case *statev1.SubmitCallsRequest:
 		s.submits = append(s.submits, r)
 	}
+	if s.losses > 0 {
+		s.losses--
+		return storeUnavailable()
+	}
+	return nil
 }
 
 // maxLimit is the largest valid limit of a page.
@@ -148,8 +156,17 @@ func (s *State) enter(r any) error {
 }
 
 // FailNext lets the next calls fail with UNAVAILABLE.
-func (s *State) FailNext(calls int) {
-	s.FailNextWith(calls, fault.New(fault.Unavailable, "STORE_UNAVAILABLE", "the database cannot be reached"))
+func (s *State) FailNext(calls int) { s.FailNextWith(calls, storeUnavailable()) }
+
+func storeUnavailable() error {
+	return fault.New(fault.Unavailable, "STORE_UNAVAILABLE", "the database cannot be reached")
+}
+
+// LoseNext lets the next successful calls fail with UNAVAILABLE after they have taken effect.
+func (s *State) LoseNext(calls int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.losses = calls
 }
 
 // FailNextWith lets the next calls fail before they take effect.
