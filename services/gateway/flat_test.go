@@ -177,6 +177,14 @@ func TestAConversationIsManagedOverPlainHTTP(t *testing.T) {
 	} {
 		ask(http.MethodGet, "/sessions?"+filter, "", want)
 	}
+	h.begin(t, "s2", "hi", nil)
+	page := text(t, h.request(t, http.MethodGet, "/sessions?limit=1", ""))
+	_, rest, _ := strings.Cut(page, `"nextCursor":"`)
+	cursor, _, _ := strings.Cut(rest, `"`)
+	if next := text(t, h.request(t, http.MethodGet, "/sessions?cursor="+url.QueryEscape(cursor), "")); !strings.Contains(next, `"sessionId":"s1"`) || strings.Contains(next, "total") {
+		t.Errorf("the second page: got %s, want s1 and no total", next)
+	}
+	ask(http.MethodDelete, "/sessions/s2", "", `{"deleted":1}`)
 	ask(http.MethodDelete, "/sessions/s1", "", `{"deleted":1}`)
 	ask(http.MethodGet, "/sessions", "", `"sessions":[]`)
 }

@@ -55,7 +55,7 @@ func TestSessionsAreFoundByWhatTheirStartSaid(t *testing.T) {
 		t.Fatalf("got %v, %v", first, err)
 	}
 	second, err := client.ListSessions(t.Context(), &agentv1.ListSessionsRequest{UserId: "ada", Limit: 1, Cursor: first.GetNextCursor()})
-	if got := sessionIDs(second.GetSessions()); err != nil || got != "s0" || second.GetNextCursor() != "" {
+	if got := sessionIDs(second.GetSessions()); err != nil || got != "s0" || second.GetNextCursor() != "" || second.Total != nil || first.GetTotal() != 2 {
 		t.Errorf("second page: got %v, %v", second, err)
 	}
 	for name, list := range map[string]*agentv1.ListSessionsRequest{

@@ -910,9 +910,9 @@ type ListSessionsResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Sessions []*Session             `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
 	// The number of sessions that meet the conditions; not set with a cursor.
-	Total int64 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
-	// There may be more than total.
-	TotalIsMinimum bool `protobuf:"varint,3,opt,name=total_is_minimum,json=totalIsMinimum,proto3" json:"total_is_minimum,omitempty"`
+	Total *int64 `protobuf:"varint,2,opt,name=total,proto3,oneof" json:"total,omitempty"`
+	// There may be more than total; not set with a cursor.
+	TotalIsMinimum *bool `protobuf:"varint,3,opt,name=total_is_minimum,json=totalIsMinimum,proto3,oneof" json:"total_is_minimum,omitempty"`
 	// The cursor of the next page; empty if there is none.
 	NextCursor    string `protobuf:"bytes,4,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -957,15 +957,15 @@ func (x *ListSessionsResponse) GetSessions() []*Session {
 }
 
 func (x *ListSessionsResponse) GetTotal() int64 {
-	if x != nil {
-		return x.Total
+	if x != nil && x.Total != nil {
+		return *x.Total
 	}
 	return 0
 }
 
 func (x *ListSessionsResponse) GetTotalIsMinimum() bool {
-	if x != nil {
-		return x.TotalIsMinimum
+	if x != nil && x.TotalIsMinimum != nil {
+		return *x.TotalIsMinimum
 	}
 	return false
 }
@@ -980,7 +980,8 @@ func (x *ListSessionsResponse) GetNextCursor() string {
 type UpdateSessionRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Refuses the update if the session has another version; 0 for any.
+	// Refuses the update if the session has another version; 0 for any. The gateway does not repeat
+	// such an update in an outage: after UNAVAILABLE, read the session.
 	ExpectedVersion int64 `protobuf:"varint,2,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
 	// For people.
 	Title *string `protobuf:"bytes,3,opt,name=title,proto3,oneof" json:"title,omitempty"`
@@ -1251,7 +1252,7 @@ func (x *DeleteSessionRequest) GetSessionId() string {
 
 type DeleteSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number of deleted sessions, with the session itself.
+	// The number of deleted sessions, with the session itself; 1 if an outage hid the number.
 	Deleted       int32 `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1417,13 +1418,15 @@ const file_holdfast_agent_v1_session_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:j\xbaHg\x1ae\n" +
 	"\x0eCURSOR_INVALID\x12,has a cursor and an offset; give one of them\x1a%this.cursor == '' || this.offset == 0B\b\n" +
-	"\x06family\"\xaf\x01\n" +
+	"\x06family\"\xd8\x01\n" +
 	"\x14ListSessionsResponse\x126\n" +
-	"\bsessions\x18\x01 \x03(\v2\x1a.holdfast.agent.v1.SessionR\bsessions\x12\x14\n" +
-	"\x05total\x18\x02 \x01(\x03R\x05total\x12(\n" +
-	"\x10total_is_minimum\x18\x03 \x01(\bR\x0etotalIsMinimum\x12\x1f\n" +
+	"\bsessions\x18\x01 \x03(\v2\x1a.holdfast.agent.v1.SessionR\bsessions\x12\x19\n" +
+	"\x05total\x18\x02 \x01(\x03H\x00R\x05total\x88\x01\x01\x12-\n" +
+	"\x10total_is_minimum\x18\x03 \x01(\bH\x01R\x0etotalIsMinimum\x88\x01\x01\x12\x1f\n" +
 	"\vnext_cursor\x18\x04 \x01(\tR\n" +
-	"nextCursor\"\xfb\x02\n" +
+	"nextCursorB\b\n" +
+	"\x06_totalB\x13\n" +
+	"\x11_total_is_minimum\"\xfb\x02\n" +
 	"\x14UpdateSessionRequest\x12)\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\n" +
@@ -1525,6 +1528,7 @@ func file_holdfast_agent_v1_session_proto_init() {
 		(*ListSessionsRequest_ParentSessionId)(nil),
 		(*ListSessionsRequest_Roots)(nil),
 	}
+	file_holdfast_agent_v1_session_proto_msgTypes[7].OneofWrappers = []any{}
 	file_holdfast_agent_v1_session_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

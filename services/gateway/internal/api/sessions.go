@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -52,9 +54,11 @@ func (s *Server) ListSessions(ctx context.Context, r *agentv1.ListSessionsReques
 	if err != nil {
 		return nil, err
 	}
-	return &agentv1.ListSessionsResponse{
-		Sessions: each(page.GetSessions(), sessionOf), Total: page.GetTotal(), TotalIsMinimum: page.GetTotalIsMinimum(), NextCursor: page.GetNext(),
-	}, nil
+	answer := &agentv1.ListSessionsResponse{Sessions: each(page.GetSessions(), sessionOf), NextCursor: page.GetNext()}
+	if r.GetCursor() == "" {
+		answer.Total, answer.TotalIsMinimum = proto.Int64(page.GetTotal()), proto.Bool(page.GetTotalIsMinimum())
+	}
+	return answer, nil
 }
 
 // UpdateSession implements the service.
