@@ -242,6 +242,21 @@ func TestTheCallsOfAllSessionsAreListed(t *testing.T) {
 	}
 }
 
+func TestAQueryHasOnlyOneOfTwoFamilies(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	wantFault(t, h.request(t, http.MethodGet, "/sessions?roots=true&parentSessionId=s1", ""), http.StatusBadRequest, "PARAMETER_INVALID")
+}
+
+func TestNullLeavesAFieldUnset(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	body := `{"sessionId":"s1","message":"hi","state":null,"tags":null,"metadata":null,"timeoutMs":null}`
+	if got := h.request(t, http.MethodPost, "/start", body); got.StatusCode != http.StatusOK {
+		t.Errorf("got %s", text(t, got))
+	}
+}
+
 func TestAResultTellsWhatARunWaitsFor(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
@@ -289,6 +304,9 @@ func TestARefusedBodyNamesThePlace(t *testing.T) {
 		`{"onBusy":"never"}`:                        "onBusy has to be one of reject, enqueue, interrupt, rollback",
 		`[]`:                                        "the body has to be an object",
 		`null`:                                      "the body has to be an object",
+		`{"message":"a","message":"b"}`:             `the key \"message\" stands twice`,
+		`{"metadata":{"a":"1","a":"2"}}`:            `the key \"metadata.a\" stands twice`,
+		`{"messages":[{"parts":[{"text":"a","file":{"url":"https://example.com/a"}}]}]}`: "give only one of messages[0].parts[0].text and messages[0].parts[0].file",
 	} {
 		answer := h.request(t, http.MethodPost, "/start", body)
 		got := fmt.Sprintf("%d %s", answer.StatusCode, text(t, answer))

@@ -15,26 +15,74 @@ import (
 )
 
 // decode sets the fields of m that the JSON object has: the inverse of eventv1.MarshalMessage. null
-// leaves a field unset, except for a JSON text. Invalid (BODY_INVALID): another type, or a key that
-// is not a field or hidden. path is the place in the body.
+// leaves a field unset. Invalid (BODY_INVALID): another type, a key that is not a field or hidden, a
+// key twice, or two keys of which only one may be there. path is the place in the body.
 func decode(text []byte, m protoreflect.Message, path string, hidden ...string) error {
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal(text, &object); err != nil || object == nil {
-		return wrongType(path, "an object")
+	object, err := members(text, path)
+	if err != nil {
+		return err
 	}
-	for key, value := range object {
-		f := m.Descriptor().Fields().ByJSONName(key)
-		if f == nil || slices.Contains(hidden, key) {
-			return fault.New(fault.Invalid, "BODY_INVALID", "there is no key %.100q here; the keys are %s", join(path, key), keys(m.Descriptor(), hidden))
+	for _, member := range object {
+		f := m.Descriptor().Fields().ByJSONName(member.key)
+		if f == nil || slices.Contains(hidden, member.key) {
+			return fault.New(fault.Invalid, "BODY_INVALID", "there is no key %.100q here; the keys are %s", join(path, member.key), keys(m.Descriptor(), hidden))
 		}
-		if string(value) == "null" && !eventv1.IsJSONText(f) {
+		if string(member.value) == "null" {
 			continue
 		}
-		if err := setField(m, f, value, join(path, key)); err != nil {
+		if other := otherOf(m, f); other != "" {
+			return fault.New(fault.Invalid, "BODY_INVALID", "give only one of %.100s and %.100s", join(path, other), join(path, member.key))
+		}
+		if err := setField(m, f, member.value, join(path, member.key)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// otherOf returns the name of another field of f's oneof that is set; "" for none.
+func otherOf(m protoreflect.Message, f protoreflect.FieldDescriptor) string {
+	if f.ContainingOneof() == nil {
+		return ""
+	}
+	if set := m.WhichOneof(f.ContainingOneof()); set != nil {
+		return set.JSONName()
+	}
+	return ""
+}
+
+// member is a member of a JSON object.
+type member struct {
+	key   string
+	value json.RawMessage
+}
+
+// members returns the members of a JSON object, in order. Invalid (BODY_INVALID): it is not an
+// object, or has a key twice.
+func members(text []byte, path string) ([]member, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
+		return nil, wrongType(path, "an object")
+	}
+	var out []member
+	seen := map[string]bool{}
+	for d.More() {
+		key, err := d.Token()
+		var value json.RawMessage
+		if err == nil {
+			err = d.Decode(&value)
+		}
+		name, ok := key.(string)
+		if err != nil || !ok {
+			return nil, wrongType(path, "an object")
+		}
+		if seen[name] {
+			return nil, fault.New(fault.Invalid, "BODY_INVALID", "the key %.100q stands twice", join(path, name))
+		}
+		seen[name] = true
+		out = append(out, member{name, value})
+	}
+	return out, nil
 }
 
 func setField(m protoreflect.Message, f protoreflect.FieldDescriptor, text []byte, path string) error {
@@ -81,16 +129,16 @@ func setList(list protoreflect.List, f protoreflect.FieldDescriptor, text []byte
 
 // setMap sets a map of strings.
 func setMap(m protoreflect.Map, f protoreflect.FieldDescriptor, text []byte, path string) error {
-	var values map[string]json.RawMessage
-	if err := json.Unmarshal(text, &values); err != nil {
-		return wrongType(path, "an object")
+	values, err := members(text, path)
+	if err != nil {
+		return err
 	}
-	for key, value := range values {
-		one, err := scalar(f, value, join(path, key))
+	for _, pair := range values {
+		one, err := scalar(f, pair.value, join(path, pair.key))
 		if err != nil {
 			return err
 		}
-		m.Set(protoreflect.ValueOfString(key).MapKey(), one)
+		m.Set(protoreflect.ValueOfString(pair.key).MapKey(), one)
 	}
 	return nil
 }

@@ -81,6 +81,9 @@ func (d definition) setQuery(query url.Values, m protoreflect.Message) error {
 				m.Mutable(f).List().Append(value)
 			}
 		case query.Get(name) != "":
+			if other := otherOf(m, f); other != "" {
+				return fault.New(fault.Invalid, "PARAMETER_INVALID", "give only one of %s and %s", other, name)
+			}
 			value, err := queryValue(d.parameterOf(name, f), f, query.Get(name))
 			if err != nil {
 				return err
