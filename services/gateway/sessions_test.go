@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -186,6 +188,28 @@ func TestListedMessagesShowClientsThePublicErrorAlone(t *testing.T) {
 	got := page.GetMessages()[0].GetMessage().GetParts()[0].GetToolResult()
 	if got.GetError() != "The service failed." || got.GetPublicError() != "" {
 		t.Errorf("got %v", got)
+	}
+}
+
+func TestARequestHasAtMost1000Messages(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	client := apiClient(t, h)
+	playTurn(t, h, "default", "s1")
+	many := slices.Repeat([]*agentv1.InputMessage{{Text: "x"}}, 1001)
+	for name, request := range map[string]proto.Message{
+		"Start":          &agentv1.StartRequest{SessionId: "s2", Messages: many},
+		"AppendMessages": &agentv1.AppendMessagesRequest{SessionId: "s1", Messages: many},
+		"Resume":         &agentv1.ResumeRequest{SessionId: "s1", Message: "x", AppendMessages: many},
+	} {
+		_, err := call(t.Context(), client, name, request)
+		wantReason(t, name, err, "MESSAGE_INVALID")
+		if f, _ := fault.From(rpc.FromConnect(err)); f == nil || !strings.Contains(f.Detail, "1000") {
+			t.Errorf("%s: got %v, want the limit", name, err)
+		}
+	}
+	if _, err := client.AppendMessages(t.Context(), &agentv1.AppendMessagesRequest{SessionId: "s1", Messages: many[:1000]}); err != nil {
+		t.Errorf("1000 messages: got %v", err)
 	}
 }
 

@@ -369,7 +369,7 @@ func (x *StoredMessage) GetMessage() *v1.Message {
 type AppendMessagesRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// At least one.
+	// 1 to 1,000.
 	Messages      []*InputMessage `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -609,13 +609,13 @@ const file_holdfast_agent_v1_message_proto_rawDesc = "" +
 	"\bhas_more\x18\x03 \x01(\bR\ahasMore\"_\n" +
 	"\rStoredMessage\x12\x18\n" +
 	"\aordinal\x18\x01 \x01(\x03R\aordinal\x124\n" +
-	"\amessage\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\amessage\"\xbe\x01\n" +
+	"\amessage\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\amessage\"\xdf\x01\n" +
 	"\x15AppendMessagesRequest\x12)\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12z\n" +
-	"\bmessages\x18\x02 \x03(\v2\x1f.holdfast.agent.v1.InputMessageB=\xbaH:\xba\x017\n" +
-	"\x0fMESSAGE_INVALID\x12\x13must have a message\x1a\x0fthis.size() > 0R\bmessages\"W\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12\x9a\x01\n" +
+	"\bmessages\x18\x02 \x03(\v2\x1f.holdfast.agent.v1.InputMessageB]\xbaHZ\xba\x01W\n" +
+	"\x0fMESSAGE_INVALID\x12\x1cmust have 1 to 1000 messages\x1a&this.size() > 0 && this.size() <= 1000R\bmessages\"W\n" +
 	"\x16AppendMessagesResponse\x12#\n" +
 	"\rmessage_count\x18\x01 \x01(\x03R\fmessageCount\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\"Z\n" +

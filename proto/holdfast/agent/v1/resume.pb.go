@@ -102,7 +102,7 @@ type ResumeRequest struct {
 	RequestKey string `protobuf:"bytes,6,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
 	// A JSON object: its members overwrite those of the custom state, and null removes a key.
 	ModifyState string `protobuf:"bytes,7,opt,name=modify_state,json=modifyState,proto3" json:"modify_state,omitempty"`
-	// Appended before the message, in order. Roles user, assistant and system.
+	// Appended before the message, in order, at most 1,000. Roles user, assistant and system.
 	AppendMessages []*InputMessage `protobuf:"bytes,8,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`
 	TimeoutMs      int64           `protobuf:"varint,9,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -390,7 +390,7 @@ var File_holdfast_agent_v1_resume_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_resume_proto_rawDesc = "" +
 	"\n" +
-	"\x1eholdfast/agent/v1/resume.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1fholdfast/event/v1/options.proto\"\xb8\x03\n" +
+	"\x1eholdfast/agent/v1/resume.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1fholdfast/event/v1/options.proto\"\x88\x04\n" +
 	"\rResumeRequest\x12)\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\n" +
@@ -404,8 +404,9 @@ const file_holdfast_agent_v1_resume_proto_rawDesc = "" +
 	"\vrequest_key\x18\x06 \x01(\tB\n" +
 	"\xbaH\ar\x05\x90\xea0\x80\x02R\n" +
 	"requestKey\x12'\n" +
-	"\fmodify_state\x18\a \x01(\tB\x04\xe8\xe0\x18\x01R\vmodifyState\x12H\n" +
-	"\x0fappend_messages\x18\b \x03(\v2\x1f.holdfast.agent.v1.InputMessageR\x0eappendMessages\x12,\n" +
+	"\fmodify_state\x18\a \x01(\tB\x04\xe8\xe0\x18\x01R\vmodifyState\x12\x97\x01\n" +
+	"\x0fappend_messages\x18\b \x03(\v2\x1f.holdfast.agent.v1.InputMessageBM\xbaHJ\xba\x01G\n" +
+	"\x0fMESSAGE_INVALID\x12\x1fmust have at most 1000 messages\x1a\x13this.size() <= 1000R\x0eappendMessages\x12,\n" +
 	"\n" +
 	"timeout_ms\x18\t \x01(\x03B\r\xbaH\n" +
 	"\"\b\x98\xea0\x80\x90\xfb\xd3\tR\ttimeoutMs\"\xa6\x01\n" +

@@ -97,7 +97,8 @@ type StartRequest struct {
 	OnBusy BusyPolicy `protobuf:"varint,8,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.agent.v1.BusyPolicy" json:"on_busy,omitempty"`
 	// The run has to end within this time after its creation; 0 for no limit.
 	TimeoutMs int64 `protobuf:"varint,9,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
-	// The user's messages, with texts and files. There must be one, here or in `message`.
+	// The user's messages, with texts and files, at most 1,000. There must be one, here or in
+	// `message`.
 	Messages []*InputMessage `protobuf:"bytes,10,rep,name=messages,proto3" json:"messages,omitempty"`
 	// The user and the organization of a new session.
 	UserId         string `protobuf:"bytes,11,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -1191,7 +1192,7 @@ var File_holdfast_agent_v1_run_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x1bholdfast/agent/v1/run.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1choldfast/agent/v1/call.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/options.proto\"\x9a\x06\n" +
+	"\x1bholdfast/agent/v1/run.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1choldfast/agent/v1/call.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/options.proto\"\xea\x06\n" +
 	"\fStartRequest\x12)\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\n" +
@@ -1210,9 +1211,10 @@ const file_holdfast_agent_v1_run_proto_rawDesc = "" +
 	"\x0fON_BUSY_INVALID\x12\x10must be a policy\x1a\x17this in [0, 1, 2, 3, 4]R\x06onBusy\x12,\n" +
 	"\n" +
 	"timeout_ms\x18\t \x01(\x03B\r\xbaH\n" +
-	"\"\b\x98\xea0\x80\x90\xfb\xd3\tR\ttimeoutMs\x12;\n" +
+	"\"\b\x98\xea0\x80\x90\xfb\xd3\tR\ttimeoutMs\x12\x8a\x01\n" +
 	"\bmessages\x18\n" +
-	" \x03(\v2\x1f.holdfast.agent.v1.InputMessageR\bmessages\x12#\n" +
+	" \x03(\v2\x1f.holdfast.agent.v1.InputMessageBM\xbaHJ\xba\x01G\n" +
+	"\x0fMESSAGE_INVALID\x12\x1fmust have at most 1000 messages\x1a\x13this.size() <= 1000R\bmessages\x12#\n" +
 	"\auser_id\x18\v \x01(\tB\n" +
 	"\xbaH\ar\x05\x90\xea0\x80\x02R\x06userId\x123\n" +
 	"\x0forganization_id\x18\f \x01(\tB\n" +
