@@ -1,4 +1,4 @@
-// Package client calls Holdfast from Go. It has every method of agent.v1.AgentService.
+// Package client calls Holdfast from Go. It has every method of agent.v1.AgentService, and Upload for large files.
 //
 //	holdfast := client.New(client.Config{URL: "https://agents.example.com", Key: key})
 //	answer, err := holdfast.Ask(ctx, &agentv1.StartRequest{AgentType: "demo", Message: "What is 6 times 7?"})
@@ -51,6 +51,9 @@ type Config struct {
 // Client calls one gateway. It is safe for concurrent use.
 type Client struct {
 	agents   agentv1connect.AgentServiceClient
+	http     *http.Client
+	url      string // without a slash at its end
+	auth     bearer
 	patience time.Duration
 }
 
@@ -62,10 +65,10 @@ func New(c Config) *Client {
 	if c.Patience == 0 {
 		c.Patience = DefaultPatience
 	}
-	auth := bearer{key: c.Key}
+	auth, url := bearer{key: c.Key}, strings.TrimSuffix(c.URL, "/")
 	return &Client{
-		agents:   agentv1connect.NewAgentServiceClient(c.HTTP, strings.TrimSuffix(c.URL, "/"), connect.WithInterceptors(auth)),
-		patience: c.Patience,
+		agents: agentv1connect.NewAgentServiceClient(c.HTTP, url, connect.WithInterceptors(auth)),
+		http:   c.HTTP, url: url, auth: auth, patience: c.Patience,
 	}
 }
 

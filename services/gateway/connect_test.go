@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"strings"
@@ -8,10 +9,12 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/holdfast-run/holdfast/pkg/client"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
@@ -193,5 +196,27 @@ func TestAChatStreamsOverHTTP2(t *testing.T) {
 	}
 	if events, err := stream.all(); err == nil {
 		t.Errorf("the body ends well after %v", events)
+	}
+}
+
+func TestALargeFileIsUploadedAheadOfItsMessage(t *testing.T) {
+	t.Parallel()
+	h, acme, _ := openWithKeys(t)
+	holdfast := client.New(client.Config{URL: h.url, Key: strings.TrimPrefix(acme, "Bearer ")})
+	file, err := holdfast.Upload(t.Context(), "image/png", "photo.png", bytes.NewReader(photo(12<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := &agentv1.InputPart{Part: &agentv1.InputPart_File{File: file}}
+	if _, err := holdfast.Start(t.Context(), &agentv1.StartRequest{SessionId: "s1", AgentType: "demo", Messages: []*agentv1.InputMessage{{Parts: []*agentv1.InputPart{part}}}}); err != nil {
+		t.Fatal(err)
+	}
+	got := h.State.Messages(t, "acme", "s1")[0].GetParts()[0].GetFile()
+	if _, stored := eventv1.FileID(got.GetUrl()); !stored || got.GetFilename() != "photo.png" || got.GetMediaType() != "image/png" {
+		t.Errorf("got %v", got)
+	}
+	_, err = holdfast.Upload(t.Context(), "image/png", "", bytes.NewReader(photo(20<<20+1)))
+	if fault.ReasonOf(err) != "FILE_TOO_LARGE" {
+		t.Errorf("a larger file: got %v", err)
 	}
 }

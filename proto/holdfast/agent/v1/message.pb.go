@@ -182,6 +182,8 @@ type InputPart_Text struct {
 }
 
 type InputPart_File struct {
+	// Its URL counts as a part of the request. Send a large file to POST /files first, and give the
+	// `url` of the answer here.
 	File *v1.FilePart `protobuf:"bytes,2,opt,name=file,proto3,oneof"`
 }
 
