@@ -94,6 +94,8 @@ func TestEveryRouteAnswersAsTheOpenAPIDocumentSays(t *testing.T) {
 	locked, acme, other := openWithKeys(t)
 	locked.chat(t, chatBody("ended", "hi"), "Authorization", acme)
 	playAnswer(locked.AwaitRun(t, "acme", "ended", nil))
+	playAsking(t, locked, "waiting")
+	locked.State.RecordTokens(t, "acme", "ended", 7)
 	doc, strict := document(t), document(t)
 	forbidOtherFields(strict)
 	rows := exchanges(t, h)
@@ -117,7 +119,7 @@ func TestEveryRouteAnswersAsTheOpenAPIDocumentSays(t *testing.T) {
 			}
 			if !route.Public {
 				d.check(t, locked, exchange{about: "no key", path: anyPath(route.Pattern), status: http.StatusUnauthorized, code: "API_KEY_MISSING"})
-				d.checkStranger(t, locked, other, rows[name])
+				d.checkStranger(t, locked, acme, other, rows[name])
 			}
 		})
 		delete(rows, name)
@@ -209,16 +211,30 @@ func (d described) check(t *testing.T, h *fixture, e exchange) {
 	d.checkAnswer(t, e, d.request(t, d.strict, e), answer, body)
 }
 
+// emptyLists are the answers of lists over all sessions, by path, to a tenant without sessions.
+var emptyLists = map[string]string{
+	"/calls": `{"calls":[],"nextCursor":""}`, "/usage/query": `{"buckets":[]}`,
+	"/sessions": `{"sessions":[],"total":0,"totalIsMinimum":false,"nextCursor":""}`,
+}
+
 // checkStranger checks that another tenant's key opens no session: requests that the owner's key
 // serves are refused, or find nothing.
-func (d described) checkStranger(t *testing.T, h *fixture, key string, rows []exchange) {
+func (d described) checkStranger(t *testing.T, h *fixture, owner, key string, rows []exchange) {
 	t.Helper()
 	for _, e := range rows {
-		if e.code != "" || e.during != nil || !strings.Contains(e.path+e.body, "ended") || slices.Contains(e.headers, "Upgrade") {
+		empty, list := emptyLists[e.path]
+		if e.code != "" || e.during != nil || !list && !strings.Contains(e.path+e.body, "ended") || slices.Contains(e.headers, "Upgrade") {
 			continue
 		}
 		answer := h.request(t, d.route.Method, e.path, e.body, append([]string{"Authorization", key}, e.headers...)...)
 		body := text(t, answer)
+		if list {
+			own := text(t, h.request(t, d.route.Method, e.path, "", "Authorization", owner))
+			if body != empty+"\n" || own == body {
+				t.Errorf("another tenant, %s: got %s; the owner got %s", e.about, body, own)
+			}
+			continue
+		}
 		nothing := answer.StatusCode == http.StatusNotFound || answer.StatusCode == http.StatusNoContent
 		if !nothing && body != `{"buckets":[]}`+"\n" {
 			t.Errorf("another tenant, %s: got %d %s", e.about, answer.StatusCode, body)

@@ -28,6 +28,7 @@ type State struct {
 	calls       statev1.CallServiceClient
 	checkpoints statev1.CheckpointServiceClient
 	files       statev1.FileServiceClient
+	usage       statev1.UsageServiceClient
 	executor    *executor
 
 	mu       sync.Mutex
@@ -70,7 +71,7 @@ func (s *State) connect(conn *grpc.ClientConn, e *executor) {
 	s.executor = e
 	s.runs, s.sessions = statev1.NewRunServiceClient(conn), statev1.NewSessionServiceClient(conn)
 	s.calls, s.checkpoints = statev1.NewCallServiceClient(conn), statev1.NewCheckpointServiceClient(conn)
-	s.files = statev1.NewFileServiceClient(conn)
+	s.files, s.usage = statev1.NewFileServiceClient(conn), statev1.NewUsageServiceClient(conn)
 }
 
 // intercept runs around every call of a gateway.
@@ -293,6 +294,18 @@ func (s *State) SaveState(tenant, id, state string) {
 	_, err := s.sessions.SaveState(context.Background(), &statev1.SaveStateRequest{Tenant: tenant, SessionId: id, CustomState: state})
 	if err != nil {
 		panic(err)
+	}
+}
+
+// RecordTokens records the usage of a model in a session, without faults.
+func (s *State) RecordTokens(t testing.TB, tenant, id string, tokens int64) {
+	t.Helper()
+	entry := &eventv1.TokenUsage{Model: "m", PromptTokens: tokens, TotalTokens: tokens}
+	_, err := s.usage.RecordUsage(t.Context(), &statev1.RecordUsageRequest{
+		Tenant: tenant, SessionId: id, Usage: []*eventv1.UsageEntry{{Entry: &eventv1.UsageEntry_Tokens{Tokens: entry}}},
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
