@@ -106,6 +106,12 @@ func stopExchanges() map[string][]exchange {
 			{about: "no JSON", path: path, body: `{`, status: http.StatusBadRequest, code: "BODY_INVALID"},
 			{about: "a large body", path: path, body: `{"reason":"` + strings.Repeat("x", 64<<10) + `"}`, status: http.StatusRequestEntityTooLarge, code: "BODY_TOO_LARGE"},
 			{about: "an unknown session", path: strings.Replace(path, "live", "unknown", 1), status: http.StatusNotFound, code: "SESSION_NOT_FOUND"},
+			{about: "two sessions", path: path, body: `{"sessionId":"ended"}`, status: http.StatusBadRequest, code: "BODY_INVALID"},
+		}
+		if !strings.HasPrefix(route, "/chat") {
+			rows["POST "+route] = append(rows["POST "+route],
+				exchange{about: "the session in the body", path: route, body: `{"sessionId":"ended"}`, status: http.StatusAccepted},
+				exchange{about: "no session", path: route, status: http.StatusBadRequest, code: "ID_INVALID"})
 		}
 	}
 	for route, prefix := range map[string]string{"/chat/{id}/submit-tool-result": `{`, "/submit-tool-result": `{"sessionId":"waiting",`} {

@@ -257,6 +257,19 @@ func TestNullLeavesAFieldUnset(t *testing.T) {
 	}
 }
 
+func TestAnUnknownParameterIsRefused(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	for _, path := range []string{"/sessions?statuses=active", "/sessions?tag=a", "/sessions?meta[a]=b", "/calls?sessionId=s1", "/sessions/s1?x=1", "/usage?sessionId=s1&kind=tokens", "/usage/query?from=1"} {
+		wantFault(t, h.request(t, http.MethodGet, path, ""), http.StatusBadRequest, "PARAMETER_INVALID")
+	}
+	wantFault(t, h.request(t, http.MethodPost, "/start?sessionId=s1", `{"message":"hi"}`), http.StatusBadRequest, "PARAMETER_INVALID")
+	playAnswer(h.begin(t, "s1", "hi", nil))
+	if got := h.request(t, http.MethodGet, "/usage?sessionId=s1&mode=rollup&limit=1", ""); got.StatusCode != http.StatusOK {
+		t.Errorf("a parameter of another mode: got %s", text(t, got))
+	}
+}
+
 func TestAResultTellsWhatARunWaitsFor(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -102,6 +103,32 @@ func route[In, Out proto.Message](d definition, limits httpapi.Limits, serve fun
 		}
 		return err
 	}}
+}
+
+// refuseUnknown returns the route with a check of its query. A filter with a misspelt name would
+// otherwise list everything. Invalid (PARAMETER_INVALID).
+func refuseUnknown(route httpapi.Route) httpapi.Route {
+	var names []string
+	for _, p := range route.About.Parameters {
+		if p.In == "" {
+			names = append(names, p.Name)
+		}
+	}
+	faults := httpapi.Faults{}
+	maps.Copy(faults, route.About.Faults)
+	faults[fault.Invalid] = append(slices.Clip(faults[fault.Invalid]), "PARAMETER_INVALID")
+	route.About.Faults = faults
+	next := route.Handler
+	route.Handler = func(w http.ResponseWriter, r *http.Request, tenant string) error {
+		for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
+			plain, _, _ := strings.Cut(name, "[") // of pairs
+			if !slices.Contains(names, plain) {
+				return fault.New(fault.Invalid, "PARAMETER_INVALID", "there is no parameter %.100q here; the parameters are: %s", name, strings.Join(names, ", "))
+			}
+		}
+		return next(w, r, tenant)
+	}
+	return route
 }
 
 // read sets the fields of m from the path, and from the body or the query. Invalid (BODY_INVALID,

@@ -2,6 +2,7 @@ package flat
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
@@ -12,7 +13,11 @@ import (
 
 // Routes returns the routes for the methods of the service.
 func Routes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
-	return append(append(append(runRoutes(s, limits), sessionRoutes(s, limits)...), checkpointRoutes(s, limits)...), usageRoutes(s)...)
+	routes := slices.Concat(runRoutes(s, limits), sessionRoutes(s, limits), checkpointRoutes(s, limits), usageRoutes(s))
+	for i := range routes {
+		routes[i] = refuseUnknown(routes[i])
+	}
+	return routes
 }
 
 // The limits of a page.

@@ -9,12 +9,14 @@ import (
 
 // stopBody is the body of a request to stop a run.
 type stopBody struct {
+	SessionID string `json:"sessionId" doc:"the session, if neither the path nor the query names it"`
+
 	Reason string `json:"reason" doc:"why; shown to people"`
 	RunID  string `json:"runId" doc:"the run; the live run if missing"`
 }
 
 var (
-	sessionParameter = httpapi.SessionParameter()
+	sessionParameter = httpapi.Parameter{Name: "sessionId", Doc: "the session, if the body does not name it", Type: httpapi.ID}
 	waitParameter    = httpapi.Parameter{
 		Name: "wait", Doc: "how long to wait for the end of the run, in milliseconds", Type: httpapi.Integer, Max: MaxWait.Milliseconds(),
 	}

@@ -6,6 +6,7 @@
 package stop
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -123,14 +124,27 @@ func (s *Stops) awaitEnd(ctx context.Context, r Request, run *statev1.Run) error
 	}
 }
 
-// Interrupt is POST /chat/{id}/interrupt and POST /interrupt?sessionId=….
+// Interrupt is POST /chat/{id}/interrupt, and POST /interrupt with the session in the query or the body.
 func (s *Stops) Interrupt(w http.ResponseWriter, r *http.Request, tenant string) error {
 	return s.serve(w, r, tenant, statev1.StopKind_STOP_KIND_INTERRUPT)
 }
 
-// Abort is POST /chat/{id}/abort and POST /abort?sessionId=….
+// Abort is POST /chat/{id}/abort, and POST /abort with the session in the query or the body.
 func (s *Stops) Abort(w http.ResponseWriter, r *http.Request, tenant string) error {
 	return s.serve(w, r, tenant, statev1.StopKind_STOP_KIND_ABORT)
+}
+
+// session returns the session that the path, the query or the body names. Invalid (BODY_INVALID): they
+// name two.
+func (b stopBody) session(r *http.Request) (string, error) {
+	id := r.PathValue("id")
+	if id == "" {
+		id = r.URL.Query().Get(sessionParameter.Name)
+	}
+	if id != "" && b.SessionID != "" && b.SessionID != id {
+		return "", fault.New(fault.Invalid, "BODY_INVALID", "the address names another session than sessionId; leave sessionId out")
+	}
+	return cmp.Or(id, b.SessionID), nil
 }
 
 // serve answers 202 at once, or with ?wait=MILLISECONDS 200 when the run has ended.
@@ -148,9 +162,9 @@ func (s *Stops) serve(w http.ResponseWriter, r *http.Request, tenant string, kin
 			return err
 		}
 	}
-	id := r.PathValue("id")
-	if id == "" {
-		id = r.URL.Query().Get(sessionParameter.Name)
+	id, err := body.session(r)
+	if err != nil {
+		return err
 	}
 	stopped, err := s.Stop(r.Context(), Request{
 		Tenant: tenant, SessionID: id, RunID: body.RunID, Kind: kind, Reason: body.Reason, Wait: time.Duration(wait) * time.Millisecond,
