@@ -47,6 +47,7 @@ func sent(path, body string, status int, code string) exchange {
 func runExchanges(checkpoint string) map[string][]exchange {
 	whole := `{"sessionId":"new start","message":"hi","messages":[{"text":"first"}],"state":{"a":[1]},"metadata":{"k":"v"},"tags":["t"],"userId":"u",` +
 		`"requestKey":"k","timeoutMs":60000}`
+	lost := `{"parts":[{"file":{"mediaType":"image/png","url":"/files/file_0"}}]}`
 	return map[string][]exchange{
 		"POST /start": {
 			sent("/start", `{"agentType":"demo","message":"hi"}`, http.StatusOK, ""),
@@ -58,9 +59,11 @@ func runExchanges(checkpoint string) map[string][]exchange {
 			sent("/start", `{"agentType":"demo"}`, http.StatusBadRequest, "MESSAGE_INVALID"),
 			sent("/start", `{"agentType":"demo","message":"hi","unknown":1}`, http.StatusBadRequest, "BODY_INVALID"),
 			sent("/start", `{"agentType":"demo","message":"hi","state":[]}`, http.StatusBadRequest, "STATE_INVALID"),
+			sent("/start", `{"agentType":"demo","messages":[`+lost+`]}`, http.StatusNotFound, "FILE_NOT_FOUND"),
 			sent("/start", `{"message":"`+strings.Repeat("x", 8<<20)+`"}`, http.StatusRequestEntityTooLarge, "BODY_TOO_LARGE"),
 		},
 		"POST /resume": {
+			sent("/resume", `{"sessionId":"interrupted","appendMessages":[`+lost+`]}`, http.StatusNotFound, "FILE_NOT_FOUND"),
 			sent("/resume", `{"sessionId":"interrupted","message":"go on","appendMessages":[{"role":"system","text":"be short"}],"modifyState":{"a":null}}`, http.StatusOK, ""),
 			sent("/resume", `{"sessionId":"ended","mode":"branch","checkpointId":"`+checkpoint+`","newSessionId":"branch run"}`, http.StatusOK, ""),
 			sent("/resume", `{"sessionId":"ended"}`, http.StatusConflict, "SESSION_COMPLETED"),
@@ -69,6 +72,7 @@ func runExchanges(checkpoint string) map[string][]exchange {
 			sent("/resume", `{"sessionId":"interrupted","mode":"continue","message":"x"}`, http.StatusBadRequest, "RESUME_INVALID"),
 		},
 		"POST /retry": {
+			sent("/retry", `{"sessionId":"failed","appendMessages":[`+lost+`]}`, http.StatusNotFound, "FILE_NOT_FOUND"),
 			sent("/retry", `{"sessionId":"failed"}`, http.StatusOK, ""),
 			sent("/retry", `{"sessionId":"unknown"}`, http.StatusNotFound, "SESSION_NOT_FOUND"),
 			sent("/retry", `{"sessionId":"failed","mode":"branch"}`, http.StatusBadRequest, "BODY_INVALID"),

@@ -59,6 +59,36 @@ func TestTheTableOfThePublicAPIIsCurrent(t *testing.T) {
 	wantFile(t, "../../docs/api.md", text)
 }
 
+func TestTheTableListsTheRefusalsOfMethodsAsThoseOfTheirRoutes(t *testing.T) {
+	t.Parallel()
+	table, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for row, want := range map[string][]string{
+		"| `Abort` |":              {"SESSION_NOT_FOUND", "RUN_NOT_FOUND", "STOP_NOT_OBSERVED", "TOO_MANY_STREAMS", "while it waits"},
+		"| `Interrupt` |":          {"SESSION_NOT_FOUND", "TOO_MANY_STREAMS"},
+		"| `Start` |":              {"AGENT_NOT_FOUND", "SESSION_BUSY", "STATE_INVALID", "FILE_NOT_FOUND", "TOO_MANY_WAITING"},
+		"| `Resume` |":             {"SESSION_COMPLETED", "CHECKPOINT_NOT_FOUND", "FILE_TOO_LARGE", "TOO_MANY_FILES"},
+		"| `SubmitToolResult` |":   {"UNKNOWN_TOOL_CALL", "RESULT_TOO_LARGE", "CALL_NOT_OPEN"},
+		"| `POST /files` |":        {"body 20 MiB", "the bytes of a file"},
+		"| `GET /agents/{agent}/":  {"400 ID_INVALID", "; 404 AGENT_NOT_FOUND"},
+		"| `POST /interrupt` |":    {"while it waits"},
+		"| `GET /sessions/{id}` |": {"PARAMETER_INVALID"},
+	} {
+		for line := range strings.Lines(string(table)) {
+			if !strings.HasPrefix(line, row) || strings.Contains(line, "not part of the API") {
+				continue
+			}
+			for _, text := range want {
+				if !strings.Contains(line, text) {
+					t.Errorf("%s lacks %s: %s", row, text, line)
+				}
+			}
+		}
+	}
+}
+
 // wantFile checks that a generated file is current. With -update it writes the file.
 func wantFile(t *testing.T, name string, text []byte) {
 	t.Helper()

@@ -89,8 +89,9 @@ type AgentServiceClient interface {
 	CanResume(ctx context.Context, in *CanResumeRequest, opts ...grpc.CallOption) (*CanResumeResponse, error)
 	// Interrupt stops the session's live run softly: the run keeps its work, and the session can be
 	// resumed. The request is durable when Interrupt returns. NOT_FOUND (SESSION_NOT_FOUND,
-	// RUN_NOT_FOUND). With `wait_ms`, DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended
-	// in time; it still will.
+	// RUN_NOT_FOUND). With `wait_ms` it counts as an open stream: RESOURCE_EXHAUSTED
+	// (TOO_MANY_STREAMS); and DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended in time;
+	// it still will.
 	Interrupt(ctx context.Context, in *InterruptRequest, opts ...grpc.CallOption) (*InterruptResponse, error)
 	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error)
@@ -117,8 +118,9 @@ type AgentServiceClient interface {
 	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
 	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
 	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
-	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND), FAILED_PRECONDITION
-	// (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND, FILE_NOT_FOUND),
+	// FAILED_PRECONDITION (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID,
+	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED (TOO_MANY_FILES).
 	AppendMessages(ctx context.Context, in *AppendMessagesRequest, opts ...grpc.CallOption) (*AppendMessagesResponse, error)
 	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
 	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
@@ -493,8 +495,9 @@ type AgentServiceServer interface {
 	CanResume(context.Context, *CanResumeRequest) (*CanResumeResponse, error)
 	// Interrupt stops the session's live run softly: the run keeps its work, and the session can be
 	// resumed. The request is durable when Interrupt returns. NOT_FOUND (SESSION_NOT_FOUND,
-	// RUN_NOT_FOUND). With `wait_ms`, DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended
-	// in time; it still will.
+	// RUN_NOT_FOUND). With `wait_ms` it counts as an open stream: RESOURCE_EXHAUSTED
+	// (TOO_MANY_STREAMS); and DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended in time;
+	// it still will.
 	Interrupt(context.Context, *InterruptRequest) (*InterruptResponse, error)
 	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(context.Context, *AbortRequest) (*AbortResponse, error)
@@ -521,8 +524,9 @@ type AgentServiceServer interface {
 	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
 	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
 	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
-	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND), FAILED_PRECONDITION
-	// (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND, FILE_NOT_FOUND),
+	// FAILED_PRECONDITION (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID,
+	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED (TOO_MANY_FILES).
 	AppendMessages(context.Context, *AppendMessagesRequest) (*AppendMessagesResponse, error)
 	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
 	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.

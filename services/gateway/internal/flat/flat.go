@@ -67,6 +67,7 @@ func route[In, Out proto.Message](d definition, limits httpapi.Limits, serve fun
 	var out Out
 	message := in.ProtoReflect().Descriptor()
 	about := httpapi.About{Name: d.name, Summary: d.summary, Faults: maps.Clone(d.faults), Stream: d.stream}
+	about.RPC = strings.TrimSuffix(string(message.Name()), "Request")
 	if about.Faults != nil {
 		about.Faults[fault.Invalid] = append(Reasons(message), d.faults[fault.Invalid]...)
 	}

@@ -30,14 +30,14 @@ var (
 var (
 	unknownSession = []string{"SESSION_NOT_FOUND"}
 	badMessage     = []string{"FILE_INVALID", "ID_INVALID", "MESSAGE_INVALID", "STATE_INVALID", "TIMEOUT_INVALID"}
-	tooLarge       = []string{"MESSAGE_TOO_LARGE", "STATE_SIZE_EXCEEDED"}
+	tooLarge       = []string{"FILE_TOO_LARGE", "MESSAGE_TOO_LARGE", "STATE_SIZE_EXCEEDED"}
 	notNow         = []string{"MESSAGE_EXISTS", "REQUEST_KEY_REUSED", "RUN_CANCELLED", "SESSION_BUSY", "SESSION_CHANGED", "SESSION_COMPLETED", "SESSION_EXISTS", "SESSION_SUSPENDED"}
 )
 
 func runRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 	resume := httpapi.Faults{
-		fault.Invalid: append([]string{"RESUME_INVALID"}, badMessage...), fault.NotFound: {"SESSION_NOT_FOUND", "CHECKPOINT_NOT_FOUND"},
-		fault.Conflict: notNow, fault.TooLarge: tooLarge,
+		fault.Invalid: append([]string{"RESUME_INVALID"}, badMessage...), fault.NotFound: {"SESSION_NOT_FOUND", "CHECKPOINT_NOT_FOUND", "FILE_NOT_FOUND"},
+		fault.Conflict: notNow, fault.TooLarge: tooLarge, fault.Exhausted: {"TOO_MANY_FILES"},
 	}
 	return []httpapi.Route{
 		route(definition{
@@ -45,7 +45,7 @@ func runRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 			summary: "Begins the next run of a session, and creates a new session first. With a requestKey, a repetition returns the first run.",
 			faults: httpapi.Faults{
 				fault.Invalid:  append([]string{"AGENT_REQUIRED", "METADATA_INVALID", "TAGS_INVALID"}, badMessage...),
-				fault.NotFound: {"AGENT_NOT_FOUND"}, fault.TooLarge: tooLarge, fault.Exhausted: {"TOO_MANY_WAITING"},
+				fault.NotFound: {"AGENT_NOT_FOUND", "FILE_NOT_FOUND"}, fault.TooLarge: tooLarge, fault.Exhausted: {"TOO_MANY_FILES", "TOO_MANY_WAITING"},
 				fault.Conflict: {"AGENT_MISMATCH", "MESSAGE_EXISTS", "REQUEST_KEY_REUSED", "SESSION_BUSY", "SESSION_SUSPENDED"},
 			},
 		}, limits, s.Start, nil),

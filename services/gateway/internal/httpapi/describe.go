@@ -24,6 +24,7 @@ type About struct {
 	Answers      []Answer
 	Faults       Faults // that neither the parameters, the body nor the server explain
 	Stream       bool   // an open answer counts against HOLDFAST_GATEWAY_MAX_STREAMS
+	RPC          string // method of the Connect service that does the same, with the same Faults; "" for none
 }
 
 // Answer is a successful answer.
@@ -56,7 +57,9 @@ func (route Route) AllFaults() map[int][]string {
 		add(fault.Unavailable, "UNAVAILABLE", "STORE_UNAVAILABLE")
 	}
 	for _, p := range route.About.Parameters {
-		add(fault.Invalid, p.reason())
+		if p.In != "path" || p.Type != Text { // any text is valid there
+			add(fault.Invalid, p.reason())
+		}
 	}
 	if route.About.Body != nil {
 		add(fault.Invalid, "BODY_INVALID")

@@ -38,8 +38,9 @@ func (s *Stops) route(pattern string, handler httpapi.Handler, name string, sess
 	if name == "abort" || name == "abortChat" {
 		summary = "Stops the run permanently: it fails with framework_cancelled."
 	}
+	rpc := map[string]string{"interrupt": "Interrupt", "abort": "Abort"}[name]
 	return httpapi.Route{Method: http.MethodPost, Pattern: pattern, Handler: handler, About: httpapi.About{
-		Name: name, Summary: summary, Parameters: []httpapi.Parameter{session, waitParameter},
+		Name: name, RPC: rpc, Summary: summary, Parameters: []httpapi.Parameter{session, waitParameter},
 		Body: stopBody{}, OptionalBody: true, MaxBytes: s.Limits.MaxBytes,
 		Answers: []httpapi.Answer{
 			{Status: http.StatusAccepted, About: "the stop is stored", Body: Stopped{}},

@@ -10,7 +10,7 @@ import (
 // Routes are the routes of this package.
 func (a *Answers) Routes() []httpapi.Route {
 	about := httpapi.About{
-		Name: "submitToolResult", Summary: "Answers a pending call: a result, an error, or the decision on an approval. The first answer is final; a repetition changes nothing.",
+		Name: "submitToolResult", RPC: "SubmitToolResult", Summary: "Answers a pending call: a result, an error, or the decision on an approval. The first answer is final; a repetition changes nothing.",
 		Body: submission{}, MaxBytes: a.Limits.MaxBytes,
 		Answers: []httpapi.Answer{{Status: http.StatusOK, About: "the answer is stored", Body: submitted{}}},
 		Faults: httpapi.Faults{
@@ -19,7 +19,7 @@ func (a *Answers) Routes() []httpapi.Route {
 		},
 	}
 	inChat := about
-	inChat.Name, inChat.Parameters = "submitChatToolResult", []httpapi.Parameter{httpapi.PathID("id", "the session")}
+	inChat.Name, inChat.RPC, inChat.Parameters = "submitChatToolResult", "", []httpapi.Parameter{httpapi.PathID("id", "the session")}
 	return []httpapi.Route{
 		{Method: http.MethodPost, Pattern: "/chat/{id}/submit-tool-result", Handler: a.Serve, About: inChat},
 		{Method: http.MethodPost, Pattern: "/submit-tool-result", Handler: a.Serve, About: about},

@@ -127,8 +127,9 @@ type AgentServiceClient interface {
 	CanResume(context.Context, *v1.CanResumeRequest) (*v1.CanResumeResponse, error)
 	// Interrupt stops the session's live run softly: the run keeps its work, and the session can be
 	// resumed. The request is durable when Interrupt returns. NOT_FOUND (SESSION_NOT_FOUND,
-	// RUN_NOT_FOUND). With `wait_ms`, DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended
-	// in time; it still will.
+	// RUN_NOT_FOUND). With `wait_ms` it counts as an open stream: RESOURCE_EXHAUSTED
+	// (TOO_MANY_STREAMS); and DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended in time;
+	// it still will.
 	Interrupt(context.Context, *v1.InterruptRequest) (*v1.InterruptResponse, error)
 	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(context.Context, *v1.AbortRequest) (*v1.AbortResponse, error)
@@ -155,8 +156,9 @@ type AgentServiceClient interface {
 	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
 	ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error)
 	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
-	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND), FAILED_PRECONDITION
-	// (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND, FILE_NOT_FOUND),
+	// FAILED_PRECONDITION (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID,
+	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED (TOO_MANY_FILES).
 	AppendMessages(context.Context, *v1.AppendMessagesRequest) (*v1.AppendMessagesResponse, error)
 	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
 	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
@@ -677,8 +679,9 @@ type AgentServiceHandler interface {
 	CanResume(context.Context, *v1.CanResumeRequest) (*v1.CanResumeResponse, error)
 	// Interrupt stops the session's live run softly: the run keeps its work, and the session can be
 	// resumed. The request is durable when Interrupt returns. NOT_FOUND (SESSION_NOT_FOUND,
-	// RUN_NOT_FOUND). With `wait_ms`, DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended
-	// in time; it still will.
+	// RUN_NOT_FOUND). With `wait_ms` it counts as an open stream: RESOURCE_EXHAUSTED
+	// (TOO_MANY_STREAMS); and DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended in time;
+	// it still will.
 	Interrupt(context.Context, *v1.InterruptRequest) (*v1.InterruptResponse, error)
 	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(context.Context, *v1.AbortRequest) (*v1.AbortResponse, error)
@@ -705,8 +708,9 @@ type AgentServiceHandler interface {
 	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
 	ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error)
 	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
-	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND), FAILED_PRECONDITION
-	// (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND, FILE_NOT_FOUND),
+	// FAILED_PRECONDITION (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID,
+	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED (TOO_MANY_FILES).
 	AppendMessages(context.Context, *v1.AppendMessagesRequest) (*v1.AppendMessagesResponse, error)
 	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
 	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.

@@ -46,7 +46,7 @@ func Table(routes []httpapi.Route, service protoreflect.ServiceDescriptor, contr
 	}
 	fmt.Fprintf(&out, "\n## %s\n\nOver Connect, gRPC and gRPC-Web. Every method needs an API key and refuses requests above `HOLDFAST_GATEWAY_MAX_BODY_BYTES`.\n", service.FullName())
 	out.WriteString("The rules stand in the contract, with the largest value; a rule in capitals is the reason of the refusal. 401 and 404 are UNAUTHENTICATED and NOT_FOUND here.\n")
-	out.WriteString("\n| method | caller | validation | answer | reasons | test |\n|---|---|---|---|---|---|\n")
+	out.WriteString("\n| method | caller | validation | limits | answer | reasons | test |\n|---|---|---|---|---|---|---|\n")
 	for i := range service.Methods().Len() {
 		method := service.Methods().Get(i)
 		name := string(method.Name())
@@ -55,13 +55,50 @@ func Table(routes []httpapi.Route, service protoreflect.ServiceDescriptor, contr
 		}
 		answer := "one message"
 		if method.IsStreamingServer() {
-			answer = "a stream; counts as an open stream"
+			answer = "a stream"
 		}
-		reasons := reasonsIn(comments[method.FullName()] + " " + strings.Join(flat.Reasons(method.Input()), " "))
-		writeRow(&out, "`"+name+"`", "API key", rulesOf(method.Input()), answer, strings.Join(reasons, ", "), tests[name])
+		reasons := strings.Join(reasonsOf(method, routes, comments), ", ")
+		writeRow(&out, "`"+name+"`", "API key", rulesOf(method.Input()), rpcLimits(method), answer, reasons, tests[name])
 	}
 	return out.Bytes(), nil
 }
+
+// ofHTTP are reasons of routes that no method has.
+var ofHTTP = []string{"BODY_INVALID", "PARAMETER_INVALID"}
+
+// reasonsOf returns the reasons of a method: those that its comment and its rules name, and those of
+// the routes that do the same.
+func reasonsOf(method protoreflect.MethodDescriptor, routes []httpapi.Route, comments comments) []string {
+	out := reasonsIn(comments[method.FullName()] + " " + strings.Join(flat.Reasons(method.Input()), " "))
+	for _, route := range routes {
+		if route.About.RPC != string(method.Name()) {
+			continue
+		}
+		for _, reasons := range route.About.Faults {
+			out = append(out, reasons...)
+		}
+	}
+	if rpcLimits(method) != "" {
+		out = append(out, "GATEWAY_STOPPING", "TOO_MANY_STREAMS")
+	}
+	out = slices.DeleteFunc(out, func(reason string) bool { return slices.Contains(ofHTTP, reason) })
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// rpcLimits returns the limits of a method beside that of all requests.
+func rpcLimits(method protoreflect.MethodDescriptor) string {
+	switch {
+	case method.IsStreamingServer():
+		return "counts as an open stream"
+	case method.Input().Fields().ByName("wait_ms") != nil:
+		return waitingStream
+	default:
+		return ""
+	}
+}
+
+const waitingStream = "counts as an open stream while it waits"
 
 // rulesOf returns the rules of a request, and of the messages in it.
 func rulesOf(m protoreflect.MessageDescriptor) string {
@@ -106,6 +143,9 @@ func validation(about httpapi.About) string {
 	}
 	switch body := about.Body.(type) {
 	case nil:
+		if about.BodyType != "" {
+			rules = append(rules, "the bytes of a file, or a form with a file; not empty; those of an image or a PDF are of its media type")
+		}
 	case flat.Shape:
 		text := "a JSON object without unknown keys"
 		if len(body.Required) > 0 {
@@ -152,10 +192,13 @@ func rule(p httpapi.Parameter) string {
 
 func limits(about httpapi.About) string {
 	var all []string
-	if about.Body != nil {
+	if about.Body != nil || about.BodyType != "" {
 		all = append(all, fmt.Sprintf("body %s", size(about.MaxBytes)))
 	}
-	if about.Stream {
+	switch {
+	case slices.ContainsFunc(about.Parameters, func(p httpapi.Parameter) bool { return p.Name == "wait" }):
+		all = append(all, waitingStream)
+	case about.Stream:
 		all = append(all, "counts as an open stream")
 	}
 	return strings.Join(all, "; ")
