@@ -728,7 +728,7 @@ export interface components {
         DeleteSessionResponse: {
             /**
              * Format: int32
-             * @description The number of deleted sessions, with the session itself.
+             * @description The number of deleted sessions, with the session itself; 1 if an outage hid the number.
              */
             deleted: number;
         };
@@ -863,9 +863,9 @@ export interface components {
              * Format: int64
              * @description The number of sessions that meet the conditions; not set with a cursor.
              */
-            total: number;
-            /** @description There may be more than total. */
-            totalIsMinimum: boolean;
+            total?: number;
+            /** @description There may be more than total; not set with a cursor. */
+            totalIsMinimum?: boolean;
         };
         ListUsageResponse: {
             entries: components["schemas"]["RecordedUsage"][];
@@ -950,7 +950,7 @@ export interface components {
             step: number;
         };
         ResumeRequest: {
-            /** @description Appended before the message, in order. Roles user, assistant and system. */
+            /** @description Appended before the message, in order, at most 1,000. Roles user, assistant and system. */
             appendMessages?: components["schemas"]["InputMessage"][];
             /** @description Of BRANCH and FROM_CHECKPOINT. */
             checkpointId?: string;
@@ -977,7 +977,7 @@ export interface components {
             streamId: string;
         };
         RetryRequest: {
-            /** @description Appended before the message, in order. Roles user, assistant and system. */
+            /** @description Appended before the message, in order, at most 1,000. Roles user, assistant and system. */
             appendMessages?: components["schemas"]["InputMessage"][];
             message?: string;
             /** @description A JSON object: its members overwrite those of the custom state, and null removes a key. */
@@ -1265,7 +1265,7 @@ export interface components {
             agentType?: string;
             /** @description The user's message, as a text. Behind `messages`, if both are set. */
             message?: string;
-            /** @description The user's messages, with texts and files. There must be one, here or in `message`. */
+            /** @description The user's messages, with texts and files, at most 1,000. There must be one, here or in `message`. */
             messages?: components["schemas"]["InputMessage"][];
             metadata?: {
                 [key: string]: string;
@@ -1309,6 +1309,8 @@ export interface components {
             reason?: string;
             /** @description the run; the live run if missing */
             runId?: string;
+            /** @description the session, if neither the path nor the query names it */
+            sessionId?: string;
         };
         Stopped: {
             /** @enum {string} */
@@ -1421,7 +1423,7 @@ export interface components {
         UpdateSessionRequest: {
             /**
              * Format: int64
-             * @description Refuses the update if the session has another version; 0 for any.
+             * @description Refuses the update if the session has another version; 0 for any. The gateway does not repeat such an update in an outage: after UNAVAILABLE, read the session.
              */
             expectedVersion?: number;
             /** @description Replaces all pairs. */
@@ -1513,9 +1515,9 @@ export type $defs = Record<string, never>;
 export interface operations {
     abort: {
         parameters: {
-            query: {
-                /** @description the session */
-                sessionId: string;
+            query?: {
+                /** @description the session, if the body does not name it */
+                sessionId?: string;
                 /** @description how long to wait for the end of the run, in milliseconds */
                 wait?: number;
             };
@@ -1720,7 +1722,7 @@ export interface operations {
                     "application/json": components["schemas"]["Description"];
                 };
             };
-            /** @description AGENT_NOT_FOUND, ID_INVALID, PARAMETER_INVALID */
+            /** @description ID_INVALID, PARAMETER_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -1817,7 +1819,7 @@ export interface operations {
                     "application/json": components["schemas"]["UIMessage"][];
                 };
             };
-            /** @description AGENT_NOT_FOUND, ID_INVALID */
+            /** @description ID_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -1905,7 +1907,7 @@ export interface operations {
                     "application/json": components["schemas"]["BranchResponse"];
                 };
             };
-            /** @description BODY_INVALID, ID_INVALID */
+            /** @description BODY_INVALID, ID_INVALID, PARAMETER_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3076,9 +3078,9 @@ export interface operations {
     };
     interrupt: {
         parameters: {
-            query: {
-                /** @description the session */
-                sessionId: string;
+            query?: {
+                /** @description the session, if the body does not name it */
+                sessionId?: string;
                 /** @description how long to wait for the end of the run, in milliseconds */
                 wait?: number;
             };
@@ -3478,7 +3480,7 @@ export interface operations {
                     "application/json": components["schemas"]["ResumeResponse"];
                 };
             };
-            /** @description BODY_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, RESUME_INVALID, STATE_INVALID, TIMEOUT_INVALID */
+            /** @description BODY_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, PARAMETER_INVALID, RESUME_INVALID, STATE_INVALID, TIMEOUT_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3505,7 +3507,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description CHECKPOINT_NOT_FOUND, SESSION_NOT_FOUND */
+            /** @description CHECKPOINT_NOT_FOUND, FILE_NOT_FOUND, SESSION_NOT_FOUND */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3523,8 +3525,17 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description BODY_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED */
+            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description TOO_MANY_FILES */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3575,7 +3586,7 @@ export interface operations {
                     "application/json": components["schemas"]["ResumeResponse"];
                 };
             };
-            /** @description BODY_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, RESUME_INVALID, STATE_INVALID, TIMEOUT_INVALID */
+            /** @description BODY_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, PARAMETER_INVALID, RESUME_INVALID, STATE_INVALID, TIMEOUT_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3602,7 +3613,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description CHECKPOINT_NOT_FOUND, SESSION_NOT_FOUND */
+            /** @description CHECKPOINT_NOT_FOUND, FILE_NOT_FOUND, SESSION_NOT_FOUND */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3620,8 +3631,17 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description BODY_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED */
+            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description TOO_MANY_FILES */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3672,7 +3692,7 @@ export interface operations {
                     "application/json": components["schemas"]["RewindResponse"];
                 };
             };
-            /** @description BODY_INVALID, ID_INVALID */
+            /** @description BODY_INVALID, ID_INVALID, PARAMETER_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3939,7 +3959,7 @@ export interface operations {
                     "application/json": components["schemas"]["GetSessionResponse"];
                 };
             };
-            /** @description ID_INVALID */
+            /** @description ID_INVALID, PARAMETER_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4016,7 +4036,7 @@ export interface operations {
                     "application/json": components["schemas"]["DeleteSessionResponse"];
                 };
             };
-            /** @description ID_INVALID */
+            /** @description ID_INVALID, PARAMETER_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4107,7 +4127,7 @@ export interface operations {
                     "application/json": components["schemas"]["UpdateSessionResponse"];
                 };
             };
-            /** @description BODY_INVALID, ID_INVALID, METADATA_INVALID, TAGS_INVALID, TITLE_INVALID */
+            /** @description BODY_INVALID, ID_INVALID, METADATA_INVALID, PARAMETER_INVALID, TAGS_INVALID, TITLE_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4385,7 +4405,7 @@ export interface operations {
                     "application/json": components["schemas"]["StartResponse"];
                 };
             };
-            /** @description AGENT_REQUIRED, BODY_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, METADATA_INVALID, ON_BUSY_INVALID, STATE_INVALID, TAGS_INVALID, TIMEOUT_INVALID */
+            /** @description AGENT_REQUIRED, BODY_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, METADATA_INVALID, ON_BUSY_INVALID, PARAMETER_INVALID, STATE_INVALID, TAGS_INVALID, TIMEOUT_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4412,7 +4432,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description AGENT_NOT_FOUND */
+            /** @description AGENT_NOT_FOUND, FILE_NOT_FOUND */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4430,7 +4450,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description BODY_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED */
+            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -4439,7 +4459,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description TOO_MANY_WAITING */
+            /** @description TOO_MANY_FILES, TOO_MANY_WAITING */
             429: {
                 headers: {
                     [name: string]: unknown;
