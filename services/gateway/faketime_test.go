@@ -3,9 +3,11 @@ package gateway_test
 import (
 	"bufio"
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -207,6 +209,51 @@ func TestADeliveryWaitsForEachOutageAnew(t *testing.T) {
 		playAsk(w.AwaitRun(t, "default", "s1", nil), 1, "c1")
 		if got := dataLines(stream.rest()); !strings.HasSuffix(got, "[DONE]\n") {
 			t.Errorf("got %s", got)
+		}
+	})
+}
+
+// slowly sends the body in pieces of 64 KiB, one each 5 seconds, and stops after the first most bytes.
+func slowly(t *testing.T, client *http.Client, path, body string, most int) *reply {
+	t.Helper()
+	from, to := io.Pipe()
+	go func() {
+		for piece := range slices.Chunk([]byte(body[:most]), 64<<10) {
+			time.Sleep(5 * time.Second)
+			if _, err := to.Write(piece); err != nil {
+				return
+			}
+		}
+		if most == len(body) {
+			_ = to.Close()
+		}
+	}()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost"+path, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = response.Body.Close(), from.Close() })
+	return &reply{response}
+}
+
+func TestASlowUploadIsReadWhileItGoesOn(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, _ *World, client *http.Client) {
+		data := photo(2 << 20)
+		for path, body := range map[string]string{"/chat": chatOf("s1", photoMessage("m1", "look", pngURL(data))), "/files": string(data)} {
+			began := time.Now()
+			if whole := slowly(t, client, path, body, len(body)); whole.StatusCode != http.StatusOK || time.Since(began) < 2*time.Minute {
+				t.Errorf("%s: got %d after %v, want the upload taken", path, whole.StatusCode, time.Since(began))
+			}
+			began = time.Now()
+			wantFault(t, slowly(t, client, path, body, 300<<10), http.StatusBadRequest, "BODY_INVALID")
+			if took := time.Since(began); took > 2*time.Minute {
+				t.Errorf("%s: a stalled upload was refused after %v", path, took)
+			}
 		}
 	})
 }

@@ -20,13 +20,7 @@ import (
 // ReadBody decodes the body of a request into target, with references to the files of its messages. TooLarge (BODY_TOO_LARGE,
 // FILE_TOO_LARGE), Invalid (BODY_INVALID, FILE_INVALID), Exhausted (TOO_MANY_FILES), or a fault of target's UnmarshalJSON.
 func (f *Files) ReadBody(ctx context.Context, w http.ResponseWriter, r *http.Request, tenant string, target any) error {
-	control := http.NewResponseController(w)
-	extend := func(until time.Time) error {
-		if err := control.SetReadDeadline(until); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			return err
-		}
-		return nil
-	}
+	extend := extender(w)
 	progress := func() error { return extend(f.policy.Now().Add(f.limits.Timeout)) }
 	if err := progress(); err != nil {
 		return err
@@ -41,6 +35,17 @@ func (f *Files) ReadBody(ctx context.Context, w http.ResponseWriter, r *http.Req
 	return httpapi.DecodeJSON(text, target)
 }
 
+// extender returns a function that moves the deadline for the body of a request.
+func extender(w http.ResponseWriter) func(until time.Time) error {
+	control := http.NewResponseController(w)
+	return func(until time.Time) error {
+		if err := control.SetReadDeadline(until); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return err
+		}
+		return nil
+	}
+}
+
 // ExtractWhole is Extract for a transport that has to know who asks: after a fault of a file it reads on, and returns
 // the text with the fault.
 func (f *Files) ExtractWhole(ctx context.Context, tenant string, from io.Reader, progress func() error) ([]byte, error) {
@@ -48,14 +53,14 @@ func (f *Files) ExtractWhole(ctx context.Context, tenant string, from io.Reader,
 }
 
 // Extract reads a JSON text with messages, and returns it with references to their files: the values of the url of the parts of
-// messages, and of message. It calls progress after each file, and whenever as much as a body without files has arrived. The
-// faults are those of ReadBody. It does not validate the text.
+// messages, and of message. It calls progress after each file and after each progressBytes. The faults are those of ReadBody. It
+// does not validate the text.
 func (f *Files) Extract(ctx context.Context, tenant string, from io.Reader, progress func() error) ([]byte, error) {
 	return f.extract(ctx, tenant, from, progress, false)
 }
 
 func (f *Files) extract(ctx context.Context, tenant string, from io.Reader, progress func() error, whole bool) ([]byte, error) {
-	counted := &countingReader{from: from, step: f.limits.Text, progress: progress}
+	counted := &countingReader{from: from, progress: progress}
 	b := &body{Files: f, ctx: ctx, tenant: tenant, progress: progress, src: bufio.NewReaderSize(counted, readBytes), file: &content{files: f}, whole: whole}
 	defer b.file.release()
 	err := b.copy()
@@ -74,20 +79,22 @@ func (f *Files) extract(ctx context.Context, tenant string, from io.Reader, prog
 // readBytes is how much of a body is read at once.
 const readBytes = 64 << 10
 
+// progressBytes have to arrive within Limits.Timeout. A slow uplink manages that, and a client that sends single bytes does not.
+const progressBytes = 256 << 10
+
 // errSource marks errors of the connection.
 var errSource = errors.New("the body cannot be read")
 
-// countingReader calls progress after each step bytes. Its errors are EOF, MaxBytesError and errSource.
+// countingReader calls progress after each progressBytes. Its errors are EOF, MaxBytesError and errSource.
 type countingReader struct {
 	from     io.Reader
-	step     int64
 	since    int64 // bytes since the last progress
 	progress func() error
 }
 
 func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.from.Read(p)
-	if c.since += int64(n); c.since >= c.step {
+	if c.since += int64(n); c.since >= progressBytes {
 		c.since = 0
 		if err := c.progress(); err != nil {
 			return n, err

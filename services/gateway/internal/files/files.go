@@ -36,7 +36,7 @@ type Limits struct {
 	Memory  int64         // of all files in memory
 	Text    int64         // of a body without its files
 	Body    int64         // of a body with its files
-	Timeout time.Duration // for a body without files to arrive, and for each further Text bytes
+	Timeout time.Duration // for the first bytes of a body to arrive, and for each further progressBytes
 }
 
 // Files stores the files of requests and serves them. It may be used by many goroutines.

@@ -98,15 +98,16 @@ func Show(base string, messages []uistream.UIMessage) {
 
 // Upload is POST /files.
 func (f *Files) Upload(w http.ResponseWriter, r *http.Request, tenant string) error {
-	control := http.NewResponseController(w)
-	if err := control.SetReadDeadline(f.policy.Now().Add(f.limits.Timeout * time.Duration(1+f.limits.File/f.limits.Text))); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	extend := extender(w)
+	progress := func() error { return extend(f.policy.Now().Add(f.limits.Timeout)) }
+	if err := progress(); err != nil {
 		return err
 	}
 	mediaType, from, err := uploadOf(r)
 	if err != nil {
 		return err
 	}
-	file, err := f.Put(r.Context(), tenant, mediaType, sourceReader{from})
+	file, err := f.Put(r.Context(), tenant, mediaType, &countingReader{from: from, progress: progress})
 	if errors.Is(err, errSource) {
 		return fault.New(fault.Invalid, "BODY_INVALID", "the body is incomplete")
 	}
@@ -115,17 +116,6 @@ func (f *Files) Upload(w http.ResponseWriter, r *http.Request, tenant string) er
 	}
 	httpapi.WriteJSON(w, http.StatusOK, Uploaded{ID: file.GetFileId(), URL: URL(f.Base(r), eventv1.FileURL(file.GetFileId())), MediaType: file.GetMediaType(), Size: file.GetSize()})
 	return nil
-}
-
-// sourceReader marks errors with errSource.
-type sourceReader struct{ io.Reader }
-
-func (s sourceReader) Read(p []byte) (int, error) {
-	n, err := s.Reader.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = errors.Join(errSource, err)
-	}
-	return n, err
 }
 
 // uploadOf returns the file of a request and its media type, "" for that of the bytes. Invalid (BODY_INVALID).
