@@ -66,7 +66,8 @@ func (f *Files) extract(ctx context.Context, tenant string, from io.Reader, prog
 	err := b.copy()
 	switch _, large := errors.AsType[*http.MaxBytesError](err); {
 	case large:
-		return nil, fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request with files may have %d bytes; send the last message only, or raise HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES", f.limits.Body)
+		return nil, fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request with files may have %d bytes; send the last message only, or raise HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES", f.limits.Body).
+			WithSizes(0, f.limits.Body)
 	case err == nil || errors.Is(err, io.EOF):
 		return b.out, b.failed
 	case errors.Is(err, errSource):
@@ -241,7 +242,8 @@ func (b *body) structure(c byte) error {
 // add copies bytes. TooLarge (BODY_TOO_LARGE).
 func (b *body) add(p ...byte) error {
 	if int64(len(b.out)+len(p)) > b.limits.Text {
-		return fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes without its files; send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES", b.limits.Text)
+		return fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes without its files; send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES", b.limits.Text).
+			WithSizes(0, b.limits.Text)
 	}
 	b.out = append(b.out, p...)
 	return nil
