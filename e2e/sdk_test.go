@@ -135,6 +135,24 @@ func TestTheAISDKHoldsTheWholeTextWhenTheExecutorIsKilledUnderIt(t *testing.T) {
 	}
 }
 
+// Without aiSdk the gateway cannot void a part of the message, so it breaks the connection, and the client resumes.
+func TestAClientWithoutAVersionResumesWhenTheExecutorIsKilled(t *testing.T) {
+	t.Parallel()
+	model := newTeller(t)
+	s := harness.Start(t, harness.Options{Agents: model.agents(), Executors: 2})
+	o := chatOptions{
+		API: s.URL + "/chat", Gateway: s.URL, Key: s.Key, Agent: "teller", Session: "resumed",
+		Texts: []string{"tell me a story"}, Half: len(story()) / 2,
+	}
+	r := runScenario(t, "watchAndResume", o, func(string) {
+		s.Busy().Kill()
+		model.release("tell me a story")
+	})
+	r.checkCut(t, story())
+	checkContent(t, "the answer", r.answer(t), textContent(story()))
+	checkStored(t, s.Client, "resumed", r.Messages)
+}
+
 // checkStored compares the client's messages with GET /messages.
 func checkStored(t *testing.T, c harness.Client, session string, held []harness.UIMessage) {
 	t.Helper()

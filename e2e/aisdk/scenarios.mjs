@@ -33,7 +33,19 @@ export async function resumeAfterCut(options, tell) {
   return { ...chat.result(), cut };
 }
 
-// The same with a fetch that fails as a browser's does.
+// Watches until the connection breaks, and resumes with the same chat.
+export async function watchAndResume(options, tell) {
+  const chat = await openChat(options);
+  const answered = chat.sendMessage({ text: options.texts[0] });
+  await chat.textOf(options.half);
+  tell('half');
+  await answered;
+  const cut = chat.result();
+  await chat.resumeStream();
+  return { ...chat.result(), cut };
+}
+
+// Resumes with the same chat after a fetch that fails as a browser's does.
 export async function resumeAfterNetworkError(options, tell) {
   let chat = null;
   const shown = () => chat.textOf(options.half);
