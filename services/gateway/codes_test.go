@@ -103,3 +103,27 @@ func TestRefusalsCarryFactsForPrograms(t *testing.T) {
 	}
 	h.State.FailNext(0)
 }
+
+func TestEachConflictOfAChatNamesTheStateOfTheSession(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	want := func(session, code, status, body string) {
+		t.Helper()
+		run := h.State.Newest("default", session).GetRunId()
+		if got, want := h.refusal(t, http.MethodPost, "/chat", body), fmt.Sprintf("409 %+v", facts{Code: code, CurrentStatus: status, CurrentRunID: run}); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	answers := func(session, message, call string) string {
+		return fmt.Sprintf(`{"id":%q,"message":{"id":%q,"role":"assistant","parts":[%s]}}`, session, message, call)
+	}
+	h.suspend(t, "waiting", clientCall("c1"))
+	message := h.State.Newest("default", "waiting").GetMessageId()
+	want("waiting", "RUN_STALE", "suspended_client_tool", answers("waiting", "m9", ""))
+	want("waiting", "SESSION_SUSPENDED", "suspended_client_tool", answers("waiting", message,
+		`{"type":"tool-add","toolCallId":"c1","state":"output-available","output":1,"approval":{"id":"x","approved":true}},
+		{"type":"tool-add","toolCallId":"z1","state":"output-available","output":1}`))
+	_, c := startAsking(t, h, "c1")
+	text(t, h.request(t, http.MethodPost, "/chat/s1/abort", ""))
+	want("s1", "OWNER_NOT_CONTINUABLE", "failed", c.output("c1", 1).post("s1"))
+}

@@ -28,8 +28,8 @@ type submission struct {
 // stopped reports whether the session was ended from outside while it was suspended.
 func (t *submission) stopped() bool { return conversation.Stopped(t.session, t.run) }
 
-func (p *post) errOwnerEnded() error {
-	return fault.New(fault.Conflict, "OWNER_NOT_CONTINUABLE", "the conversation %q has ended; send a message instead", p.body.ID)
+func (p *post) errOwnerEnded(session *statev1.Session) error {
+	return conflict(session, "OWNER_NOT_CONTINUABLE", "the conversation %q has ended; send a message instead", p.body.ID)
 }
 
 // answer submits the client's answers and returns the rest of the message.
@@ -39,16 +39,16 @@ func (p *post) answer(ctx context.Context) (*Exchange, error) {
 		return nil, err
 	}
 	if t.run == nil {
-		return nil, p.errStale()
+		return nil, p.errStale(t.session)
 	}
 	runs, err := p.chat.sessions.RunsOfMessage(ctx, p.request.Tenant, t.run)
 	switch {
 	case err != nil:
 		return nil, err
 	case p.body.RunID != "" && !containsRun(runs, p.body.RunID): // the state service checks it only if there are answers
-		return nil, p.errStale()
+		return nil, p.errStale(t.session)
 	case p.operation.intent == answer && t.stopped():
-		return nil, p.errOwnerEnded()
+		return nil, p.errOwnerEnded(t.session)
 	case p.operation.intent == answer && t.below && t.askedBy == "" && (t.accepted || !conversation.Suspended(t.session)):
 		// The root has waited for the sessions below. It may have continued meanwhile.
 		e := p.rest(pathResume, t, runs, &clientCopy{untilEnd: true})
@@ -57,7 +57,7 @@ func (p *post) answer(ctx context.Context) (*Exchange, error) {
 	case t.askedBy == "":
 		return p.attach(ctx, t, runs)
 	case !containsRun(runs, t.askedBy):
-		return nil, p.errStale()
+		return nil, p.errStale(t.session)
 	case t.askedBy == t.run.GetRunId() && !conversation.Executing(t.run):
 		return p.afterEnd(ctx, t, runs)
 	}
@@ -107,7 +107,7 @@ func (p *post) submit(ctx context.Context) (*submission, error) {
 func (p *post) loadSession(ctx context.Context) (*submission, error) {
 	whole, err := p.chat.sessions.SessionDetails(ctx, p.request.Tenant, p.body.ID)
 	if errors.Is(err, fault.NotFound) && p.body.RunID != "" {
-		return nil, p.errStale()
+		return nil, p.errStale(nil)
 	}
 	return &submission{session: whole.GetSession(), run: whole.GetCurrentRun(), openCalls: int32(len(conversation.OpenCalls(whole)))}, err
 }
@@ -116,11 +116,11 @@ func (p *post) loadSession(ctx context.Context) (*submission, error) {
 func (p *post) afterEnd(ctx context.Context, t *submission, runs []*statev1.Run) (*Exchange, error) {
 	switch {
 	case t.ownerEnded || conversation.Ended(t.session.GetStatus()):
-		return nil, p.errOwnerEnded()
+		return nil, p.errOwnerEnded(t.session)
 	case t.openCalls > 0:
 		return p.partial(ctx, t, runs)
 	default:
-		return nil, fault.New(fault.Conflict, "SESSION_SUSPENDED", "the conversation %q waits for other clients; resume its stream later", p.body.ID)
+		return nil, conflict(t.session, "SESSION_SUSPENDED", "the conversation %q waits for other clients; resume its stream later", p.body.ID)
 	}
 }
 
@@ -150,7 +150,7 @@ func runIDs(runs []*statev1.Run) map[string]bool {
 func (p *post) attach(ctx context.Context, t *submission, runs []*statev1.Run) (*Exchange, error) {
 	reply := p.operation.reply
 	if reply.id != "" && reply.id != t.run.GetMessageId() {
-		return nil, p.errStale()
+		return nil, p.errStale(t.session)
 	}
 	if p.operation.intent == answer && t.openCalls > 0 && conversation.Suspended(t.session) {
 		if _, err := p.loadAwaited(ctx, t); err != nil {
@@ -205,5 +205,5 @@ func (p *post) loadAwaited(ctx context.Context, t *submission) (*statev1.GetSess
 		return nil, fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "a result may have %d bytes, and an error or a reason %d; send a smaller one, or a reference to it", maxResult, maxError).
 			WithSizes(0, maxResult)
 	}
-	return nil, fault.New(fault.Conflict, "SESSION_SUSPENDED", "the conversation %q waits for an answer that the message does not have; load its messages", p.body.ID)
+	return nil, conflict(now.GetSession(), "SESSION_SUSPENDED", "the conversation %q waits for an answer that the message does not have; load its messages", p.body.ID)
 }

@@ -136,8 +136,17 @@ func (p *post) handle(ctx context.Context) (*Exchange, error) {
 	}
 }
 
-func (p *post) errStale() error {
-	return fault.New(fault.Conflict, runStale, "the conversation %q has newer messages; load them, and repeat the request if it is still wanted", p.body.ID)
+// conflict returns a fault with the status and the newest run of the session. The session is nil if it does not exist.
+func conflict(session *statev1.Session, reason, format string, args ...any) error {
+	f := fault.New(fault.Conflict, reason, format, args...)
+	if session == nil {
+		return f
+	}
+	return f.With("currentStatus", conversation.SessionStatus(session.GetStatus())).With("currentRunId", session.GetCurrentRunId())
+}
+
+func (p *post) errStale(session *statev1.Session) error {
+	return conflict(session, runStale, "the conversation %q has newer messages; load them, and repeat the request if it is still wanted", p.body.ID)
 }
 
 // existing returns an exchange for a run from before the request.

@@ -112,7 +112,7 @@ func (p *post) repeated(ctx context.Context, started *statev1.StartRunResponse) 
 		return nil, err
 	}
 	if !stands {
-		return nil, p.errStale()
+		return nil, p.errStale(session)
 	}
 	return p.existing(session, run), nil
 }
