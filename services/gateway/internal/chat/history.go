@@ -32,9 +32,6 @@ func (p *post) startTakingIn(ctx context.Context, r *statev1.StartRunRequest) (*
 	list := &p.body.list
 	defer func() { list.raw = nil }() // a stream may last long
 	earlier := list.earlier(p.operation.intent)
-	if err := p.checkSystem(list); err != nil {
-		return nil, err
-	}
 	r.EarlierMessageIds = userIDs(earlier)
 	r.MustExist = p.chat.config.History && len(earlier) > 0 && len(r.GetMessages()) > 0 && r.GetSeenRunId() == ""
 	started, err := p.startWithAnswers(ctx, r)

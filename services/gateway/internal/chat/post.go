@@ -124,6 +124,9 @@ func requestKey(h http.Header) (string, error) {
 }
 
 func (p *post) handle(ctx context.Context) (*Exchange, error) {
+	if err := p.checkSystem(&p.body.list); err != nil {
+		return nil, err
+	}
 	switch p.operation.intent {
 	case answer, attach:
 		return p.answer(ctx)
