@@ -96,3 +96,17 @@ func TestALargeBodyOfTinyValuesCostsLittleMoreThanItself(t *testing.T) { //nolin
 		}
 	}
 }
+
+func TestAStreamAfterAnswersDoesNotKeepTheBody(t *testing.T) {
+	t.Parallel()
+	call := `{"type":"tool-add","toolCallId":"c1","state":"output-available","input":{},"output":1}`
+	for name, parts := range map[string]string{"answers": call, "no answers": ""} {
+		var body request
+		if err := json.Unmarshal(fmt.Appendf(nil, `{"id":"s","messages":[{"id":"m","role":"assistant","parts":[%s]}]}`, parts), &body); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := new(Chat).check(Request{}, &body); err != nil || p.body.list.raw != nil {
+			t.Errorf("%s: got %v and %d messages, want none", name, err, len(body.list.raw))
+		}
+	}
+}

@@ -98,6 +98,9 @@ func (c *Chat) check(r Request, body *request) (*post, error) {
 	if p.operation, err = body.operation(); err != nil {
 		return nil, err
 	}
+	if p.operation.intent == answer || p.operation.intent == attach {
+		body.list.raw = nil // a stream may last long
+	}
 	if p.key, err = requestKey(r.Header); err != nil {
 		return nil, err
 	}
