@@ -110,3 +110,17 @@ func TestAStreamAfterAnswersDoesNotKeepTheBody(t *testing.T) {
 		}
 	}
 }
+
+func TestTheStateServiceAloneLimitsTheHistoryOfANewSession(t *testing.T) {
+	t.Parallel()
+	const earlier = 9000 // HOLDFAST_STATE_MAX_HISTORY_MESSAGES may be that high
+	messages := strings.Repeat(`{"role":"user","parts":[{"type":"text","text":"x"}]},`, earlier) + `{"role":"user","parts":[{"type":"text","text":"hi"}]}`
+	var body request
+	if err := json.Unmarshal([]byte(`{"id":"s","messages":[`+messages+`]}`), &body); err != nil {
+		t.Fatal(err)
+	}
+	p := &post{body: &body}
+	if got, err := p.history(body.list.earlier(send), earlier); err != nil || len(got) != earlier {
+		t.Errorf("got %d messages, %v, want %d", len(got), err, earlier)
+	}
+}

@@ -17,8 +17,8 @@ import (
 
 // The limits of the messages before the one that is sent.
 const (
-	maxHistory = 1000 // messages that a new session takes in
-	maxEarlier = 200  // newest user messages that are compared with those of a known session
+	maxHistory = 10_000 // messages kept of a request; the state service has the limit of a new session
+	maxEarlier = 200    // newest user messages that are compared with those of a known session
 )
 
 const (
@@ -119,7 +119,7 @@ func userIDs(messages []rawValue) (ids []string) {
 // (HISTORY_TOO_LARGE), Denied (SYSTEM_MESSAGE_DENIED).
 func (p *post) history(messages []rawValue, count int) ([]*eventv1.Message, error) {
 	if count > maxHistory {
-		return nil, fault.New(fault.TooLarge, "HISTORY_TOO_LARGE", "the conversation so far has %d messages; a new session takes in %d", count, maxHistory)
+		return nil, fault.New(fault.TooLarge, "HISTORY_TOO_LARGE", "the conversation so far has %d messages; a request may have %d", count, maxHistory)
 	}
 	var out []*eventv1.Message
 	for _, raw := range messages {
