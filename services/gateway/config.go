@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
@@ -85,6 +86,10 @@ func (c Config) check() error {
 		return invalid("HOLDFAST_GATEWAY_MAX_SNAPSHOTS and _MAX_SOCKET_CHATS must be above 0")
 	case c.MaxBodyBytes <= 0 || c.MaxStreams <= 0:
 		return invalid("HOLDFAST_GATEWAY_MAX_BODY_BYTES and _MAX_STREAMS must be above 0")
+	case c.MaxUploadBytes <= 0 || c.MaxFileBytes <= 0 || c.MaxFiles <= 0:
+		return invalid("HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES, _MAX_FILE_BYTES and _MAX_FILES must be above 0")
+	case c.FileMemory < files.MemoryOf(c.MaxFileBytes):
+		return invalid("HOLDFAST_GATEWAY_FILE_MEMORY is %d: a file of HOLDFAST_GATEWAY_MAX_FILE_BYTES takes %d", c.FileMemory, files.MemoryOf(c.MaxFileBytes))
 	case c.ReaderChunks <= 0 || c.ReaderBytes <= 0:
 		return invalid("HOLDFAST_GATEWAY_READER_CHUNKS and _READER_BYTES must be above 0")
 	case c.HeartbeatPadding < 0 || c.HeartbeatPadding > maxPadding:

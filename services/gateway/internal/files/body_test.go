@@ -177,7 +177,7 @@ func live() uint64 {
 
 // The test measures the memory of the process, so it runs alone.
 func TestALargeBodyIsReadWithLittleMemory(t *testing.T) { //nolint:paralleltest // see above
-	f, client := open(t, limits)
+	f, _ := open(t, limits)
 	const photos, size = 14, 11 * mebibyte // more than 200 MiB as base64
 	photo := random(size)
 	encoded := base64.StdEncoding.EncodeToString(photo)
@@ -201,7 +201,6 @@ func TestALargeBodyIsReadWithLittleMemory(t *testing.T) { //nolint:paralleltest 
 	if after := live(); after > before+4*mebibyte {
 		t.Errorf("%d MiB remain", (after-before)>>20)
 	}
-	_ = client
 }
 
 func TestTheMemoryOfRefusedBodiesIsGivenBack(t *testing.T) {
@@ -219,5 +218,30 @@ func TestTheMemoryOfRefusedBodiesIsGivenBack(t *testing.T) {
 		if _, err := f.Extract(t.Context(), "acme", strings.NewReader(file(mebibyte)), nothing); err != nil {
 			t.Errorf("got %v, want the memory free again", err)
 		}
+	}
+}
+
+// readerFunc is a function as an io.Reader.
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func TestRequestsShareTheMemoryForFiles(t *testing.T) {
+	t.Parallel()
+	l := limits
+	l.File, l.Memory = 200_000, files.MemoryOf(200_000) // one file at once
+	f, _ := open(t, l)
+	put := func(behind io.Reader) error {
+		_, err := f.Put(t.Context(), "acme", "image/x", io.MultiReader(bytes.NewReader(random(9000)), behind))
+		return err
+	}
+	other := readerFunc(func([]byte) (int, error) {
+		if err := put(strings.NewReader("")); fault.ReasonOf(err) != "TOO_MANY_FILES" || fault.KindOf(err) != fault.Exhausted {
+			t.Errorf("beside another file: got %v, want TOO_MANY_FILES", err)
+		}
+		return 0, io.EOF
+	})
+	if err := put(other); err != nil {
+		t.Error(err)
 	}
 }

@@ -61,6 +61,9 @@ func fileInvalid(format string, args ...any) error {
 // pieceBytes is the size of a piece of a file in memory, and of a message to the state service.
 const pieceBytes = 256 << 10
 
+// MemoryOf returns how much memory a file of the size takes, in bytes.
+func MemoryOf(size int64) int64 { return (size + pieceBytes - 1) / pieceBytes * pieceBytes }
+
 // content is a file in memory. Its memory is used again for the next file.
 type content struct {
 	files  *Files
