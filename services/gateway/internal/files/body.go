@@ -375,16 +375,30 @@ func (b *body) appendEscape(to []byte) ([]byte, error) {
 
 // longURL copies the rest of a long URL that is not a data: URL.
 func (b *body) longURL(start []byte) error {
+	start, cut := cutRune(start)
 	if err := b.addText(string(bytes.ToValidUTF8(start, []byte(string(utf8.RuneError))))); err != nil {
 		return err
 	}
-	b.out = b.out[:len(b.out)-1] // the last quote
+	b.out = append(b.out[:len(b.out)-1], cut...) // without the last quote
 	begin := len(b.out)
 	if _, err := b.text(); err != nil {
 		return err
 	}
 	b.out = append(b.out[:begin], b.out[begin+1:]...) // the first quote of the rest
 	return nil
+}
+
+// cutRune cuts an incomplete character from the end of a text.
+func cutRune(text []byte) (whole, cut []byte) {
+	for at := len(text) - 1; at >= max(0, len(text)-utf8.UTFMax); at-- {
+		if utf8.RuneStart(text[at]) {
+			if utf8.FullRune(text[at:]) {
+				at = len(text)
+			}
+			return text[:at], text[at:]
+		}
+	}
+	return text, nil
 }
 
 // dataURL stores the file of a data: URL that begins with start, and writes the reference.

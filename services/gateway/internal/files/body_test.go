@@ -114,6 +114,7 @@ func TestAllElseInABodyStays(t *testing.T) {
 		`{"url":"` + large + `","parts":[{"url":"` + large + `"}],"extra":{"messages":[{"parts":[{"url":"` + large + `"}]}]}}`,
 		`{"messages":[{"parts":[{"url":"data:image/png;base64,AAAA"}]}]}`,
 		`{"messages":[{"parts":[{"url":"https://example.com/` + strings.Repeat(`\u00e9\\\"x`, 3000) + `"}]}]}`,
+		`{"messages":[{"parts":[{"url":"https://example.com/` + strings.Repeat("é", 6000) + `"},{"url":"https://example.com/` + strings.Repeat("☃", 6000) + `"}]}]}`,
 		`{"messages":[{"parts":[{"url":"https://example.com/a.png?q=\ud83d\ude00"},{"url":["` + large + `"]},{"url":{"url":"` + large + `"}}]}]}`,
 		`{"messages":[{"parts":[{"text":"\"\\\\\"","url":""}],"\\\"parts":[{"url":"` + large + `"}]}]}`,
 	} {
