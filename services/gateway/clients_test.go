@@ -28,6 +28,10 @@ func TestARefusedPostIsASentenceUnlessTheClientAcceptsJSON(t *testing.T) {
 	if got := text(t, coded); !strings.HasPrefix(got, `{"error":"There is no such agent.","code":"AGENT_NOT_FOUND"`) {
 		t.Errorf("got %s", got)
 	}
+	quoted := h.request(t, http.MethodPost, "/chat", `{"id":"s1","messages":[{"parts":[{"url":"\x"}]}]}`)
+	if got, want := quoted.Header.Get("X-Holdfast-Error-Detail"), `the body is not JSON: a url has the escape \"\\\\x\"`; got != want {
+		t.Errorf("got the detail %s, want %s", got, want)
+	}
 	long := h.request(t, http.MethodPost, "/chat", `{"id":"s1","trigger":"`+strings.Repeat("ä\\n", 5000)+`"}`)
 	wantFault(t, long, 400, "TRIGGER_UNSUPPORTED")
 }

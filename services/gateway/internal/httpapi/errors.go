@@ -170,7 +170,8 @@ func writeErrorAsText(w http.ResponseWriter, r *http.Request, err error) {
 	status := writeErrorHeaders(w, f)
 	w.Header().Set(ErrorCodeHeader, b.Code)
 	if b.Detail != "" {
-		detail := strings.Trim(strconv.QuoteToASCII(b.Detail), `"`)
+		quoted := strconv.QuoteToASCII(b.Detail)
+		detail := quoted[1 : len(quoted)-1]
 		w.Header().Set(ErrorDetailHeader, detail[:min(len(detail), maxDetailHeader)])
 	}
 	writeBody(w, status, "text/plain; charset=utf-8", []byte(b.Error))
