@@ -32,6 +32,9 @@ func photo(size int) []byte {
 	return data
 }
 
+// unknownFile is the id of a file that does not exist.
+const unknownFile = "file_aaaaaaaaaaaaaaaaaaaaaaaaaa"
+
 func pngURL(data []byte) string {
 	return "data:image/png;base64," + base64.StdEncoding.EncodeToString(data)
 }
@@ -223,10 +226,15 @@ func TestAFileIsUploadedOnceAndSentByItsURL(t *testing.T) {
 		t.Errorf("got %+v and %+v", raw, form)
 	}
 	h.request(t, http.MethodPost, "/chat", chatOf("s1", photoMessage("m1", "look", raw.URL)), "Authorization", acme)
+	const another = "https://elsewhere.example/files/file_photo1"
+	h.request(t, http.MethodPost, "/chat", chatOf("s3", photoMessage("m1", "look", another)), "Authorization", acme)
+	if got := h.fileURLs(t, "s3", "Authorization", acme); !slices.Equal(got, []string{another}) {
+		t.Errorf("got the files %v, want %s: it is no id of a stored file", got, another)
+	}
 	if got := h.fileURLs(t, "s1", "Authorization", acme); !slices.Equal(got, []string{raw.URL}) {
 		t.Errorf("got the files %v, want %s", got, raw.URL)
 	}
-	for _, url := range []string{raw.URL, "/files/" + raw.ID, "https://elsewhere.example/files/" + raw.ID, "holdfast-file:" + raw.ID, "https://elsewhere.example/files/file_unknown"} {
+	for _, url := range []string{raw.URL, "/files/" + raw.ID, "https://elsewhere.example/files/" + raw.ID, "holdfast-file:" + raw.ID, "https://elsewhere.example/files/" + unknownFile} {
 		refused := h.request(t, http.MethodPost, "/chat", chatOf("s2", photoMessage("m1", "look", url)), "Authorization", other, "Accept", "application/json")
 		wantFault(t, refused, http.StatusNotFound, "FILE_NOT_FOUND")
 	}
@@ -355,7 +363,7 @@ func TestConnectKeepsFilesBesideTheirMessages(t *testing.T) {
 	if err := start("s2", &eventv1.FilePart{MediaType: "image/png", Url: url}); err != nil {
 		t.Errorf("the URL sent back: %v", err)
 	}
-	if err := start("s3", &eventv1.FilePart{MediaType: "image/png", Url: "/files/file_unknown"}); connect.CodeOf(err) != connect.CodeNotFound {
+	if err := start("s3", &eventv1.FilePart{MediaType: "image/png", Url: "/files/" + unknownFile}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("an unknown file: got %v", err)
 	}
 }

@@ -185,7 +185,7 @@ func (f *Files) upload(ctx context.Context, tenant, mediaType string, c *content
 const inlineURL = 8 << 10
 
 // ownURL finds the id in the URL of a file on any gateway.
-var ownURL = regexp.MustCompile(`^(?:https?://[^?#]*)?/files/(file_[a-z0-9]+)$`)
+var ownURL = regexp.MustCompile(`^(?:https?://[^?#]*)?/files/(file_[a-z2-7]{26})$`)
 
 // reference returns the reference that a URL of GET /files/{id} stands for, and other URLs unchanged. The state service
 // refuses references to unknown files when the message is stored.
