@@ -35,19 +35,21 @@ func (p *post) startTakingIn(ctx context.Context, r *statev1.StartRunRequest) (*
 	r.EarlierMessageIds = userIDs(earlier)
 	r.MustExist = p.chat.config.History && len(earlier) > 0 && len(r.GetMessages()) > 0 && r.GetSeenRunId() == ""
 	started, err := p.startWithAnswers(ctx, r)
-	if !r.GetMustExist() || fault.ReasonOf(err) != sessionNotFound {
-		if started.GetSessionCreated() {
-			p.ignored = len(earlier)
-		} else {
-			p.ignored = int(started.GetUnknownMessages())
+	takesIn := r.GetMustExist() && fault.ReasonOf(err) == sessionNotFound
+	if takesIn {
+		r.MustExist = false
+		if r.History, err = p.history(earlier, list.count-len(list.raw)+len(earlier)); err != nil {
+			return nil, err
 		}
-		return started, err
+		started, err = p.startWithAnswers(ctx, r)
 	}
-	r.MustExist = false
-	if r.History, err = p.history(earlier, list.count-len(list.raw)+len(earlier)); err != nil {
-		return nil, err
+	switch {
+	case !started.GetSessionCreated(): // another request may have created it meanwhile
+		p.ignored = int(started.GetUnknownMessages())
+	case !takesIn:
+		p.ignored = len(earlier)
 	}
-	return p.startWithAnswers(ctx, r)
+	return started, err
 }
 
 // earlier returns the messages before the one that the operation sends.
