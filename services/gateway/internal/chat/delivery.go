@@ -301,8 +301,8 @@ func (d *delivery) rewound(at int64) error {
 	if !ok {
 		return errVoid
 	}
-	d.behind = Place{Sequence: at}
 	if d.after.Sequence == 0 || d.passed { // otherwise the client has nothing void, or begins again
+		d.behind = Place{Sequence: at}
 		d.put(d.copy.rest(d.currentRun(), parts, d.major >= uistream.DefaultMajor))
 	}
 	d.cursor = at
