@@ -1,5 +1,7 @@
 // node drive.mjs CHROMIUM APP: uses the app like a person, and fails if it does not behave.
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { crc32, deflateSync } from 'node:zlib';
 import { chromium } from 'playwright-core';
 
 const patience = 60_000;
@@ -52,14 +54,30 @@ await page.reload(); // opened again
 await items.first().getByRole('button').first().click();
 await answered(['You said: hello']);
 
-const photo = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
-await page.getByLabel('Photo').setInputFiles({ name: 'dot.png', mimeType: 'image/png', buffer: Buffer.from(photo, 'base64') });
+// noise returns a PNG of random colors. It is larger than the URLs that stay in their message.
+function noise(side) {
+  const chunk = (type, data) => {
+    const body = Buffer.concat([Buffer.from(type), data]);
+    const [size, sum] = [Buffer.alloc(4), Buffer.alloc(4)];
+    size.writeUInt32BE(data.length);
+    sum.writeUInt32BE(crc32(body));
+    return Buffer.concat([size, body, sum]);
+  };
+  const header = Buffer.from([0, 0, 0, side, 0, 0, 0, side, 8, 2, 0, 0, 0]); // 8 bits for each of red, green and blue
+  const rows = Array.from({ length: side }, () => Buffer.concat([Buffer.of(0), randomBytes(3 * side)]));
+  return Buffer.concat([Buffer.from('\x89PNG\r\n\x1a\n', 'latin1'), chunk('IHDR', header), chunk('IDAT', deflateSync(Buffer.concat(rows))), chunk('IEND', Buffer.alloc(0))]);
+}
+
+const photo = noise(64);
+assert.ok(photo.length > 8192);
+await page.getByLabel('Photo').setInputFiles({ name: 'noise.png', mimeType: 'image/png', buffer: photo });
 await says('look');
 await answered(['You said: hello', 'You said: look']);
 await page.reload();
 await items.first().getByRole('button').first().click();
-const image = page.getByRole('img', { name: 'dot.png' });
-await until('the photo of the stored message', () => image.evaluate((img) => img.complete && img.naturalWidth === 1));
+const image = page.getByRole('img', { name: 'noise.png' });
+await until('the photo of the stored message', () => image.evaluate((img) => img.complete && img.naturalWidth === 64));
+assert.match(await image.getAttribute('src'), /\/files\/file_/);
 
 await messages('user').nth(1).getByRole('button', { name: 'Edit' }).click();
 await says('look again');
