@@ -28,10 +28,10 @@ function App() {
       <nav aria-label="Conversations">
         <button onClick={() => setOpen({ id: crypto.randomUUID(), stored: [] })}>New</button>
         <ul>
-          {sessions.map(({ sessionId, title }) => (
+          {sessions.map(({ sessionId, title, stepCount }) => (
             <li key={sessionId} aria-current={sessionId === open?.id}>
               <button onClick={() => openSession(sessionId)}>{title || sessionId}</button>
-              <button onClick={() => copy(sessionId)}>Branch</button>
+              <button onClick={() => copy(sessionId)} disabled={!stepCount}>Branch</button>
               <button onClick={() => remove(sessionId)}>Delete</button>
             </li>
           ))}

@@ -34,7 +34,7 @@ export const deleteSession = (id) => call(`/sessions/${path(id)}`, 'DELETE');
 // stopRun ends the run. stop() of useChat would only close the stream.
 export const stopRun = (id) => call(`/chat/${path(id)}/interrupt`, 'POST', { reason: 'stopped by the user' });
 
-// branch copies the conversation as of its newest step into a new session.
+// branch copies the conversation as of its newest step into a new session. The session has a step.
 export async function branch(id) {
   const { checkpoints } = await call(`/checkpoints?${query(id)}&limit=1`);
   const { session } = await call('/branch', 'POST', { sessionId: id, checkpointId: checkpoints[0].checkpointId });
