@@ -49,7 +49,7 @@ func (c *Chat) Routes() []httpapi.Route {
 	stream := "a UI message stream of the AI SDK"
 	return []httpapi.Route{
 		{Method: http.MethodPost, Pattern: "/chat", Handler: c.Post, TextErrors: true, About: httpapi.About{
-			Name: "chat", Summary: "Accepts what useChat sends (a message, an edit, a regeneration, results of client tools, approvals) and streams the answer.",
+			Name: "chat", Summary: "Accepts what useChat sends (a message, an edit, a regeneration, results of client tools, approvals) and streams the answer. The limit of the body counts without the data: URLs of files; with them, it is HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES.",
 			Parameters: []httpapi.Parameter{AISDKParameter()}, Body: describedChatRequest{}, MaxBytes: c.limits.MaxBytes, Stream: true,
 			Answers: []httpapi.Answer{{Status: http.StatusOK, About: stream, Type: "text/event-stream"}},
 			Faults: httpapi.Faults{
