@@ -20,7 +20,7 @@ type Page struct {
 	Total    int64                `json:"total" doc:"the stored messages of the session; several may form one UI message, as the steps of an answer do"`
 	Offset   int64                `json:"offset" doc:"in stored messages"`
 	Limit    int                  `json:"limit" doc:"in stored messages; the next page begins at offset + limit"`
-	HasMore  bool                 `json:"hasMore"`
+	HasMore  bool                 `json:"hasMore" doc:"stored messages follow; the next page may be empty if they belong to a message of this one"`
 }
 
 // pageBytes limits the stored messages of a page. Only the first message may exceed it, and an
