@@ -94,3 +94,22 @@ func TestTheStreamIsResumedByAPathBehindTheQuery(t *testing.T) {
 		}
 	}
 }
+
+func TestAMessageToAnotherAgentContinuesTheConversationWithIt(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	stream := h.chat(t, chatBody("s1", "hi"))
+	run := playText(t, h, nil, 1, "One.")
+	stream.rest()
+	stream = h.chat(t, strings.Replace(chatBody("s1", "two"), "{", `{"agentType":"other",`, 1))
+	playText(t, h, run, 2, "Two.")
+	if got := dataLines(stream.rest()); !strings.Contains(got, "Two.") {
+		t.Errorf("got %s", got)
+	}
+	if got := h.State.Get("default", "s1").GetSession().GetAgentType(); got != "other" {
+		t.Errorf("the conversation belongs to %s, want other", got)
+	}
+	if got, want := storedConversation(t, h), "u-hi: hi; msg_run1: One.; u-two: two; msg_run2: Two."; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
