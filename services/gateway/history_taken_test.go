@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/gateway"
 )
@@ -126,6 +127,17 @@ func TestIgnoredMessagesAreCountedInAHeader(t *testing.T) {
 	}
 	if got := off.State.Messages(t, "default", "s1"); len(got) != 1 {
 		t.Errorf("got %d messages, want the last", len(got))
+	}
+}
+
+func TestMessagesAreIgnoredIfAnotherRequestCreatesTheSessionFirst(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	h.begin(t, "s1", "hello", nil)
+	h.State.FailNextWith(1, fault.New(fault.NotFound, "SESSION_NOT_FOUND", "")) // as before that request
+	second := h.request(t, http.MethodPost, "/chat", strings.Replace(postOf("s1", imported()...), "{", `{"agentType":"demo",`, 1))
+	if got := second.Header.Get("X-Holdfast-Ignored-Messages"); got != "1" {
+		t.Errorf("got %d and %q ignored messages, want 1", second.StatusCode, got)
 	}
 }
 
