@@ -34,14 +34,11 @@ func (h *fixture) refusal(t *testing.T, method, path, body string) string {
 
 func TestRefusalsCarryFactsForPrograms(t *testing.T) {
 	t.Parallel()
-	h := open(t, func(c *gateway.Config) {
-		c.MaxBodyBytes, c.MaxUploadBytes, c.MaxFileBytes, c.StatePatience = 2<<20, 4<<20, 1<<20, 10*time.Millisecond
-	})
+	h := open(t, func(c *gateway.Config) { c.MaxBodyBytes, c.StatePatience = 2<<20, 10*time.Millisecond })
 	live := h.begin(t, "live", "hi", nil)
 	h.suspend(t, "waiting", clientCall("c1"))
 	run := h.State.Newest("default", "waiting").GetRunId()
 	result := strings.Repeat("x", 1<<20)
-	large, upload := photo(1<<20+1), pngURL(photo(1<<20))
 	for name, tc := range map[string]struct {
 		method, path, body string
 		status             int
@@ -73,21 +70,6 @@ func TestRefusalsCarryFactsForPrograms(t *testing.T) {
 			http.MethodPost, "/submit-tool-result", strings.Repeat(" ", 2<<20+1), http.StatusRequestEntityTooLarge,
 			facts{Code: "BODY_TOO_LARGE", Kind: "body", LimitBytes: 2 << 20, SizeBytes: 2<<20 + 1},
 		},
-		"a large chat": {
-			http.MethodPost, "/chat", `{"id":"new","message":"` + result + result + `"}`, http.StatusRequestEntityTooLarge,
-			facts{Code: "BODY_TOO_LARGE", Kind: "body", LimitBytes: 2 << 20},
-		},
-		"a chat with too many bytes of files": {
-			http.MethodPost, "/chat", chatOf("new", photoMessage("m1", "look", upload, upload, upload, upload)), http.StatusRequestEntityTooLarge,
-			facts{Code: "BODY_TOO_LARGE", Kind: "body", LimitBytes: 4 << 20},
-		},
-		"a large file in a chat": {
-			http.MethodPost, "/chat", chatOf("new", photoMessage("m1", "look", pngURL(large))), http.StatusRequestEntityTooLarge,
-			facts{Code: "FILE_TOO_LARGE", Kind: "file", LimitBytes: 1 << 20},
-		},
-		"a large file": {
-			http.MethodPost, "/files", string(large), http.StatusRequestEntityTooLarge, facts{Code: "FILE_TOO_LARGE", Kind: "file", LimitBytes: 1 << 20},
-		},
 		"a large result": {
 			http.MethodPost, "/submit-tool-result", `{"sessionId":"waiting","toolCallId":"c1","result":"` + result + `"}`, http.StatusRequestEntityTooLarge,
 			facts{Code: "RESULT_TOO_LARGE", Kind: "result", LimitBytes: 1_000_000, SizeBytes: 1<<20 + 2},
@@ -102,6 +84,25 @@ func TestRefusalsCarryFactsForPrograms(t *testing.T) {
 		t.Errorf("an outage: got %s", got)
 	}
 	h.State.FailNext(0)
+}
+
+func TestWhatIsTooLargeInAChatNamesItsLimit(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.MaxBodyBytes, c.MaxUploadBytes, c.MaxFileBytes = 2<<20, 4<<20, 1<<20 })
+	large, upload := photo(1<<20+1), pngURL(photo(1<<20))
+	for name, tc := range map[string]struct {
+		path, body string
+		want       facts
+	}{
+		"a text":             {"/chat", `{"id":"new","message":"` + strings.Repeat("x", 2<<20) + `"}`, facts{Code: "BODY_TOO_LARGE", Kind: "body", LimitBytes: 2 << 20}},
+		"many files":         {"/chat", chatOf("new", photoMessage("m1", "look", upload, upload, upload, upload)), facts{Code: "BODY_TOO_LARGE", Kind: "body", LimitBytes: 4 << 20}},
+		"a file":             {"/chat", chatOf("new", photoMessage("m1", "look", pngURL(large))), facts{Code: "FILE_TOO_LARGE", Kind: "file", LimitBytes: 1 << 20}},
+		"a file sent before": {"/files", string(large), facts{Code: "FILE_TOO_LARGE", Kind: "file", LimitBytes: 1 << 20}},
+	} {
+		if got, want := h.refusal(t, http.MethodPost, tc.path, tc.body), fmt.Sprintf("413 %+v", tc.want); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
 }
 
 func TestEachConflictOfAChatNamesTheStateOfTheSession(t *testing.T) {
