@@ -115,7 +115,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Accepts what useChat sends (a message, an edit, a regeneration, results of client tools, approvals) and streams the answer. */
+        /** Accepts what useChat sends (a message, an edit, a regeneration, results of client tools, approvals) and streams the answer. The limit of the body counts without the data: URLs of files; with them, it is HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES. */
         post: operations["chat"];
         delete?: never;
         options?: never;
@@ -883,6 +883,7 @@ export interface components {
             [key: string]: unknown;
         };
         MessagePage: {
+            /** @description stored messages follow; the next page may be empty if they belong to a message of this one */
             hasMore: boolean;
             /** @description in stored messages; the next page begins at offset + limit */
             limit: number;
