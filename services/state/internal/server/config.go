@@ -13,7 +13,7 @@ type Config struct {
 	// SuspendedTTL begins with the suspending step. A call with an earlier deadline expires the
 	// session earlier. 0 disables expiry.
 	SuspendedTTL time.Duration `env:"HOLDFAST_STATE_SUSPENDED_TTL" envDefault:"720h" doc:"how long a suspended session waits before it expires; 0 for ever"`
-	FileGrace    time.Duration `env:"HOLDFAST_STATE_FILE_GRACE" envDefault:"24h" doc:"how long a file is kept before a message refers to it, and how long storing one may take"`
+	FileGrace    time.Duration `env:"HOLDFAST_STATE_FILE_GRACE" envDefault:"24h" doc:"how long a file is kept before a message refers to it, and twice the time that storing one may take"`
 	Limits       Limits
 }
 

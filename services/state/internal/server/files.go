@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -54,7 +55,10 @@ func (s *fileService) PutFile(stream grpc.ClientStreamingServer[statev1.PutFileR
 	if err := cmp.Or(checkID("tenant", head.GetTenant()), err); err != nil {
 		return err
 	}
-	ctx := stream.Context()
+	// An upload ends well before its bytes are due for deletion.
+	within := time.Duration(s.grace/2) * time.Millisecond
+	ctx, cancel := context.WithTimeoutCause(stream.Context(), within, store.UploadExpired())
+	defer cancel()
 	key := session.FileKey{Tenant: head.GetTenant(), FileID: newFileID()}
 	if err := s.store.ScheduleBlobDeletion(ctx, key, s.clock.millis()+s.grace); err != nil {
 		return err
@@ -62,6 +66,9 @@ func (s *fileService) PutFile(stream grpc.ClientStreamingServer[statev1.PutFileR
 	content := &upload{stream: stream, mediaType: mediaType, limit: int64(s.limits.FileBytes), hash: sha256.New()}
 	file, err := s.putFile(ctx, key, content)
 	if err != nil {
+		if stream.Context().Err() == nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		// Best effort: the bytes are deleted after the grace period otherwise.
 		return cmp.Or(content.err, errors.Join(err, s.store.ScheduleBlobDeletion(context.WithoutCancel(ctx), key, s.clock.millis())))
 	}

@@ -210,6 +210,26 @@ func TestAnUploadThatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
+// endlessBlobs never finishes an upload.
+type endlessBlobs struct{ store.Blobs }
+
+func (endlessBlobs) PutBlob(ctx context.Context, _ session.FileKey, _ io.Reader) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestAnUploadEndsBeforeItsBytesAreDue(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *Config) { c.FileGrace = 200 * time.Millisecond })
+	b.server.files.blobs = endlessBlobs{b.store.Blobs}
+	began := time.Now()
+	_, err := b.tryPut(t.Context(), "acme", "image/png", photo(9))
+	b.refuses(err, fault.Unavailable, "UPLOAD_EXPIRED")
+	if took := time.Since(began); took < 100*time.Millisecond {
+		t.Errorf("the upload ended after %s, want half of the grace", took)
+	}
+}
+
 func TestAnUploadWhoseClientLeavesIsDeleted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -218,6 +238,10 @@ func TestAnUploadWhoseClientLeavesIsDeleted(t *testing.T) {
 	b.must(err)
 	b.must(stream.Send(&statev1.PutFileRequest{Part: &statev1.PutFileRequest_Head{Head: &statev1.PutFileHead{Tenant: "acme", MediaType: "image/png"}}}))
 	b.must(stream.Send(&statev1.PutFileRequest{Part: &statev1.PutFileRequest_Data{Data: photo(1000)}}))
+	b.eventually("the upload has begun", func() bool {
+		due, err := b.store.DueBlobDeletions(t.Context(), b.millis()+1e12, 9)
+		return err == nil && len(due) == 1
+	})
 	leave()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		due, err := b.store.DueBlobDeletions(t.Context(), b.millis(), 9)

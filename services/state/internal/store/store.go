@@ -370,7 +370,7 @@ type Files interface {
 
 	// AddFile adds a file with stored bytes, and holds it. If the tenant has the same bytes with
 	// this media type, it holds and returns that file, and the new bytes are due for deletion.
-	// Unavailable (UPLOAD_EXPIRED): the bytes may be deleted already.
+	// Unavailable (UPLOAD_EXPIRED): the deletion of the bytes has started.
 	AddFile(ctx context.Context, tenant string, f session.File, hold session.Millis) (*session.File, error)
 
 	// FindFile returns the file with these bytes and this media type, and holds it. NotFound
@@ -394,6 +394,11 @@ type Files interface {
 	// DueBlobDeletions returns at most limit files whose bytes are due for deletion, the longest
 	// due first.
 	DueBlobDeletions(ctx context.Context, now session.Millis, limit int) ([]session.FileKey, error)
+
+	// StartBlobDeletion claims a deletion that is due, before the bytes are deleted. It reports
+	// false if another replica has claimed it, or it is not scheduled. AddFile refuses the file from
+	// then on. A deletion that does not end is due again at retry.
+	StartBlobDeletion(ctx context.Context, key session.FileKey, now, retry session.Millis) (started bool, err error)
 
 	// BlobDeleted removes a scheduled deletion that was done.
 	BlobDeleted(ctx context.Context, key session.FileKey) error

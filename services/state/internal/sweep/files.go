@@ -1,8 +1,10 @@
 package sweep
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -24,12 +26,33 @@ func (f Files) Run(ctx context.Context) error {
 			_, err := f.Store.DropLapsed(ctx, key, f.Now())
 			return err
 		}),
-		f.each(ctx, f.Store.DueBlobDeletions, func(ctx context.Context, key session.FileKey) error {
-			if err := f.Blobs.DeleteBlob(ctx, key); err != nil {
-				return err
-			}
-			return f.Store.BlobDeleted(ctx, key)
-		}))
+		f.deleteBlobs(ctx))
+}
+
+// blobRetry is when bytes that could not be deleted are due again, in milliseconds.
+const blobRetry session.Millis = 10 * 60 * 1000
+
+// deleteBlobs deletes all bytes that are due. It returns the first failure, and how many there were.
+func (f Files) deleteBlobs(ctx context.Context) error {
+	var failures int
+	var first error
+	err := f.each(ctx, f.Store.DueBlobDeletions, func(ctx context.Context, key session.FileKey) error {
+		now := f.Now()
+		started, err := f.Store.StartBlobDeletion(ctx, key, now, now+blobRetry)
+		if err != nil || !started {
+			return err
+		}
+		if err := f.Blobs.DeleteBlob(ctx, key); err != nil {
+			failures++
+			first = cmp.Or(first, err)
+			return nil // it is no longer due, so the next page has other files
+		}
+		return f.Store.BlobDeleted(ctx, key)
+	})
+	if failures > 0 {
+		err = errors.Join(err, fmt.Errorf("the bytes of %d files could not be deleted, the first with: %w", failures, first))
+	}
+	return err
 }
 
 // each calls do for pages of due files, until a page is the last or has a failure: a failed file is still due.

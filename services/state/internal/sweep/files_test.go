@@ -97,7 +97,8 @@ func TestBytesThatCannotBeDeletedAreDeletedLater(t *testing.T) {
 	s := sqlitetest.Open(t)
 	keys := addFiles(t, s, 3)
 	blobs := stubbornBlobs{s.Blobs, map[string]bool{"f1": true}}
-	files := sweep.Files{Store: s, Blobs: blobs, Now: func() session.Millis { return 100 }}
+	now := session.Millis(100)
+	files := sweep.Files{Store: s, Blobs: blobs, Now: func() session.Millis { return now }}
 	if err := files.Run(t.Context()); err == nil {
 		t.Error("the failure was not returned")
 	}
@@ -105,10 +106,65 @@ func TestBytesThatCannotBeDeletedAreDeletedLater(t *testing.T) {
 		t.Errorf("got %d files and the bytes of %d, want the stuck bytes alone", described, withBytes)
 	}
 	delete(blobs.stuck, "f1")
+	now += 10 * 60 * 1000
 	if err := files.Run(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, withBytes := stored(t, s, keys); withBytes != 0 {
 		t.Error("the bytes are still stored")
+	}
+}
+
+func TestBytesThatCannotBeDeletedDelayNoOthers(t *testing.T) {
+	t.Parallel()
+	s := sqlitetest.Open(t)
+	keys := addFiles(t, s, 250)
+	blobs := stubbornBlobs{s.Blobs, map[string]bool{}}
+	for _, key := range keys[:200] { // two pages
+		blobs.stuck[key.FileID] = true
+		if _, err := s.DropLapsed(t.Context(), key, 100); err != nil { // due first
+			t.Fatal(err)
+		}
+	}
+	files := sweep.Files{Store: s, Blobs: blobs, Now: func() session.Millis { return 101 }}
+	if err := files.Run(t.Context()); err == nil {
+		t.Error("the failures were not returned")
+	}
+	if _, withBytes := stored(t, s, keys); withBytes != 200 {
+		t.Errorf("got the bytes of %d files, want the 200 stuck ones", withBytes)
+	}
+}
+
+// addingBlobs calls add after each deletion of bytes.
+type addingBlobs struct {
+	store.Blobs
+	add func(session.FileKey)
+}
+
+func (b addingBlobs) DeleteBlob(ctx context.Context, key session.FileKey) error {
+	err := b.Blobs.DeleteBlob(ctx, key)
+	b.add(key)
+	return err
+}
+
+func TestAFileIsNotAddedWhileItsBytesAreDeleted(t *testing.T) {
+	t.Parallel()
+	s := sqlitetest.Open(t)
+	key := session.FileKey{Tenant: "acme", FileID: "slow"}
+	if err := errors.Join(s.ScheduleBlobDeletion(t.Context(), key, 50), s.Blobs.PutBlob(t.Context(), key, bytes.NewReader([]byte("x")))); err != nil {
+		t.Fatal(err)
+	}
+	var added error
+	blobs := addingBlobs{s.Blobs, func(key session.FileKey) {
+		_, added = s.AddFile(t.Context(), key.Tenant, session.File{ID: key.FileID, MediaType: "image/png", Size: 1, Digest: make([]byte, sha256.Size)}, 1e6)
+	}}
+	if err := (sweep.Files{Store: s, Blobs: blobs, Now: func() session.Millis { return 100 }}).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if fault.ReasonOf(added) != "UPLOAD_EXPIRED" {
+		t.Errorf("got %v, want UPLOAD_EXPIRED", added)
+	}
+	if described, _ := stored(t, s, []session.FileKey{key}); described != 0 {
+		t.Error("the file without bytes is stored")
 	}
 }

@@ -20,10 +20,10 @@ const fileByContent = `f.tenant = $1::text AND f.digest = $2::bytea AND f.media_
 var (
 	scheduleDeletion = prepared(`INSERT INTO blob_deletions (tenant, file_id, due_at) VALUES ($1::text, $2::text, $3::bigint)
 		ON CONFLICT (tenant, file_id) DO UPDATE SET due_at = excluded.due_at`)
-	// Without its scheduled deletion, the bytes of the file may be gone.
+	// Without a scheduled deletion that has not started, the bytes of the file may be gone.
 	insertFile = prepared(func() string {
 		in := columnsOf(&table.Files, fileColumns)
-		return fmt.Sprintf(`WITH stored AS (DELETE FROM blob_deletions WHERE tenant = $1::text AND file_id = $2::text RETURNING 1)
+		return fmt.Sprintf(`WITH stored AS (DELETE FROM blob_deletions WHERE tenant = $1::text AND file_id = $2::text AND NOT started RETURNING 1)
 			INSERT INTO files (%s) SELECT %s FROM stored ON CONFLICT (tenant, digest, media_type) DO NOTHING`, in.names(), in.placeholders(""))
 	}())
 	scheduleIfUnknown = prepared(`INSERT INTO blob_deletions (tenant, file_id, due_at)
@@ -110,7 +110,9 @@ var (
 			AND NOT EXISTS (SELECT FROM file_links WHERE tenant = $1 AND file_id = $2) RETURNING f.tenant, f.file_id)
 		INSERT INTO blob_deletions (tenant, file_id, due_at) SELECT tenant, file_id, $3::bigint FROM unlinked`)
 	readDueDeletions = prepared(`SELECT tenant, file_id FROM blob_deletions WHERE due_at <= $1::bigint ORDER BY due_at LIMIT $2::bigint`)
-	deleteDeletion   = prepared(`DELETE FROM blob_deletions WHERE tenant = $1::text AND file_id = $2::text`)
+	startDeletion    = prepared(`UPDATE blob_deletions SET started = TRUE, due_at = $4::bigint
+		WHERE tenant = $1::text AND file_id = $2::text AND due_at <= $3::bigint`)
+	deleteDeletion = prepared(`DELETE FROM blob_deletions WHERE tenant = $1::text AND file_id = $2::text`)
 )
 
 // LapsedFiles implements store.Files.
@@ -138,6 +140,13 @@ func (s *Store) DropLapsed(ctx context.Context, key session.FileKey, now session
 		p.count(dropFile, &gone, key.Tenant, key.FileID, int64(now))
 	})
 	return gone > 0, wrap(ctx, err, "drop the lapsed links of file %q", key.FileID)
+}
+
+// StartBlobDeletion implements store.Files.
+func (s *Store) StartBlobDeletion(ctx context.Context, key session.FileKey, now, retry session.Millis) (bool, error) {
+	var started int64
+	err := s.execute(ctx, func(p *pipeline) { p.count(startDeletion, &started, key.Tenant, key.FileID, int64(now), int64(retry)) })
+	return started > 0, wrap(ctx, err, "start the deletion of file %q", key.FileID)
 }
 
 // BlobDeleted implements store.Files.

@@ -45,8 +45,8 @@ func (s *Store) AddFile(ctx context.Context, tenant string, f session.File, hold
 		case found != nil:
 			_, err = c.exec(ctx, `UPDATE blob_deletions SET due_at = 0 WHERE tenant = ? AND file_id = ?`, tenant, f.ID)
 		default:
-			// Without its scheduled deletion, the bytes of the file may be gone.
-			stored, err := c.exec(ctx, `DELETE FROM blob_deletions WHERE tenant = ? AND file_id = ?`, tenant, f.ID)
+			// Without a scheduled deletion that has not started, the bytes of the file may be gone.
+			stored, err := c.exec(ctx, `DELETE FROM blob_deletions WHERE tenant = ? AND file_id = ? AND NOT started`, tenant, f.ID)
 			if err != nil || stored == 0 {
 				return store.UploadExpired(), err
 			}
@@ -172,6 +172,17 @@ func (s *Store) DropLapsed(ctx context.Context, key session.FileKey, now session
 		return nil, err
 	})
 	return deleted && err == nil, err
+}
+
+// StartBlobDeletion implements store.Files.
+func (s *Store) StartBlobDeletion(ctx context.Context, key session.FileKey, now, retry session.Millis) (started bool, err error) {
+	err = s.fileWrite(ctx, "start the deletion of a file", func(ctx context.Context, c *connection) (refused, err error) {
+		updated, err := c.exec(ctx, `UPDATE blob_deletions SET started = TRUE, due_at = ? WHERE tenant = ? AND file_id = ? AND due_at <= ?`,
+			int64(retry), key.Tenant, key.FileID, int64(now))
+		started = updated > 0
+		return nil, err
+	})
+	return started && err == nil, err
 }
 
 // BlobDeleted implements store.Files.

@@ -101,6 +101,24 @@ var files = []suiteCase{
 		h.now += fileGrace
 		h.expectDue()
 	}},
+	{"a file whose deletion has started is not added", func(h *harness) {
+		h.scheduleBlob("acme", "f1")
+		key := session.FileKey{Tenant: "acme", FileID: "f1"}
+		h.startDeletion(key, false) // not yet due
+		h.now += fileGrace
+		h.startDeletion(key, true)
+		h.startDeletion(key, false)
+		_, err := h.Store.AddFile(h.Context(), "acme", fileOf("f1", "photo"), h.now+fileGrace)
+		h.refuses(err, fault.Unavailable, "UPLOAD_EXPIRED")
+		_, _, err = h.Store.File(h.Context(), "f1")
+		h.refuses(err, fault.NotFound, "FILE_NOT_FOUND")
+		h.expectDue()
+		h.now += fileGrace
+		h.expectDue(key) // the replica died
+		h.startDeletion(key, true)
+		h.must(h.Store.BlobDeleted(h.Context(), key))
+		h.startDeletion(key, false)
+	}},
 	{"a file without a session is deleted after its hold", func(h *harness) {
 		f := h.addFile("acme", "f1", "photo")
 		h.now += fileGrace - 1
@@ -274,6 +292,14 @@ func fileOf(id, content string) session.File {
 func (h *harness) scheduleBlob(tenant, id string) {
 	h.Helper()
 	h.must(h.Store.ScheduleBlobDeletion(h.Context(), session.FileKey{Tenant: tenant, FileID: id}, h.now+fileGrace))
+}
+
+// startDeletion starts a deletion, which is due again after the grace.
+func (h *harness) startDeletion(key session.FileKey, want bool) {
+	h.Helper()
+	started, err := h.Store.StartBlobDeletion(h.Context(), key, h.now, h.now+fileGrace)
+	h.must(err)
+	same(h, "start of the deletion of "+key.FileID, started, want)
 }
 
 // addFile adds a file, and holds it.
