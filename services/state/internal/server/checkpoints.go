@@ -71,7 +71,7 @@ func (s *checkpointService) Rewind(ctx context.Context, r *statev1.RewindRequest
 	if err := checkCheckpointID(r.GetCheckpointId()); err != nil {
 		return nil, err
 	}
-	command := session.RewindTo{Key: key, CheckpointID: r.GetCheckpointId(), Now: s.clock.millis()}
+	command := session.RewindTo{Key: key, CheckpointID: r.GetCheckpointId(), Schemas: s.runner.schemas, Now: s.clock.millis()}
 	rewound, err := spread(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (s *checkpointService) Branch(ctx context.Context, r *statev1.BranchRequest
 	if branch.SessionID == "" {
 		branch.SessionID = s.ids.session()
 	}
-	command := session.Branch{From: key, CheckpointID: r.GetCheckpointId(), Key: branch, Now: s.clock.millis()}
+	command := session.Branch{From: key, CheckpointID: r.GetCheckpointId(), Key: branch, Schemas: s.runner.schemas, Now: s.clock.millis()}
 	created, err := run(ctx, s.runner, command.Targets(), proto.Size(r), func(_ []session.Target, views []*session.View) ([]*session.Change, session.Session, error) {
 		return command.Decide(views...)
 	})

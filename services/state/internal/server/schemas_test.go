@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
@@ -66,4 +67,26 @@ func TestAnAnnouncedSchemaHasALimitAndCompiles(t *testing.T) {
 			t.Errorf("a schema of %d bytes: %v", len(schema), err)
 		}
 	}
+}
+
+func TestAnEditBehindAChangeOfAgentHasTheDefaultsOfTheNewAgent(t *testing.T) {
+	t.Parallel()
+	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
+		b := open()
+		s := b.announcing(&statev1.ClaimRunsRequest{ExecutorId: "e1", Credits: 10, Agents: []*statev1.Agent{{AgentType: "support"}, {AgentType: "b", StateSchema: countSchema}}})
+		s.talk("s", "u1")
+		toB := startOf("s")
+		toB.AgentType, toB.RequestKey = "b", "m2"
+		toB.Messages[0].Id = "m2"
+		_, err := b.runs.StartRun(t.Context(), toB)
+		b.must(err)
+		s.commit(endingStep(refTo(s.execute()), 2, completed))
+		edit := editing("s", said(eventv1.Role_ROLE_USER, "u1", "hello!"))
+		edit.AgentType = "b"
+		got, err := b.runs.StartRun(t.Context(), edit)
+		b.must(err)
+		if state, want := got.GetSession().GetCustomState(), `{"count":0}`; state != want {
+			t.Errorf("got the state %s, want %s", state, want)
+		}
+	})
 }

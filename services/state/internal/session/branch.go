@@ -11,12 +11,13 @@ type Branch struct {
 	From         Key
 	CheckpointID string
 	Key          // of the new session, in the tenant of From
+	Schemas      SchemaFuncs
 	Now          Millis
 }
 
 // Targets lists the sessions for Decide, in the order of its views.
 func (c Branch) Targets() []Target {
-	source := Target{c.From, Need{CheckpointID: c.CheckpointID}}
+	source := Target{c.From, Need{CheckpointID: c.CheckpointID, OwnAgent: true}}
 	if c.Key == c.From {
 		return []Target{source}
 	}
@@ -44,6 +45,9 @@ func (c Branch) Decide(views ...*View) ([]*Change, Session, error) {
 		CreatedAt: c.Now, UpdatedAt: c.Now,
 	}
 	change := &Change{Session: &s, Created: true, NewState: true, Copy: &Copy{From: c.From.SessionID, Messages: s.MessageCount}}
+	if err := c.Schemas.addDefaults(change, source.OwnAgent); err != nil {
+		return nil, Session{}, err
+	}
 	return []*Change{nil, change}, s, nil
 }
 
@@ -59,7 +63,7 @@ type BranchAndStart struct {
 
 // Targets lists the sessions for Decide, in the order of its views.
 func (c BranchAndStart) Targets() []Target {
-	source := Target{c.From, Need{CheckpointID: c.CheckpointID, MessageIDs: messageIDs(c.allMessages(c.Messages)), OwnAgent: len(c.Ops) > 0}}
+	source := Target{c.From, Need{CheckpointID: c.CheckpointID, MessageIDs: messageIDs(c.allMessages(c.Messages)), OwnAgent: true}}
 	return []Target{{c.Key, Need{RequestKey: c.RequestKey}}, source}
 }
 
@@ -69,7 +73,7 @@ func (c BranchAndStart) Decide(views ...*View) (*Change, Started, error) {
 	if own.KeyedRun != nil {
 		return c.answerRepeat(own, EntryResume)
 	}
-	changes, _, err := Branch{From: c.From, CheckpointID: c.CheckpointID, Key: c.Key, Now: c.Now}.Decide(source, own)
+	changes, _, err := Branch{From: c.From, CheckpointID: c.CheckpointID, Key: c.Key, Schemas: c.Schemas, Now: c.Now}.Decide(source, own)
 	if err != nil {
 		return nil, Started{}, err
 	}

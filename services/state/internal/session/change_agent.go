@@ -31,8 +31,9 @@ func (c RunRequest) checkNewTarget(v *View) error {
 	return nil
 }
 
-// changeAgent gives the session of the change to the agent of the request. The custom state gets the
-// defaults of the agent's schema. Invalid (STATE_INVALID) if it does not fit.
+// changeAgent gives the session of the change to the agent of the request, if it names another one.
+// The custom state gets the defaults of the agent's schema. Invalid (STATE_INVALID) if it does not
+// fit.
 func (c RunRequest) changeAgent(change *Change, v *View) error {
 	s := change.Session
 	if !c.namesOtherAgent(s) {

@@ -47,3 +47,60 @@ func TestANewRunMayGiveTheSessionToAnotherAgent(t *testing.T) {
 		t.Errorf("Resume: %v, want AGENT_MISMATCH", err)
 	}
 }
+
+func TestARestoredStateHasTheDefaultsOfTheSessionsAgent(t *testing.T) {
+	t.Parallel()
+	own := &Agent{Type: "b", StateSchema: "s"}
+	request := RunRequest{Key: sessionKey, AgentType: "b", RunID: "next", Schemas: modeSchemas(), Bodies: testBodies, Limits: Limits{State: 1000}}
+	view := func() *View {
+		v := rewindableView()
+		v.Session.AgentType, v.OwnAgent = "b", own
+		v.Checkpoint, v.CheckpointState = v.RewindPoint.Checkpoint, v.RewindPoint.State
+		return v
+	}
+	send := Send{RunRequest: request}
+	send.Messages = []Message{{ID: "new"}}
+	ops := Addition{Ops: []StateOp{{"x", OpReplace, "1"}}}
+	for name, decide := range map[string]func() (*Change, error){
+		"Edit": func() (*Change, error) {
+			change, _, err := Edit{Send: send, Target: "ask"}.Decide(view())
+			return change, err
+		},
+		"Regenerate": func() (*Change, error) {
+			change, _, err := Regenerate{Send: Send{RunRequest: request}, Target: "ask"}.Decide(view())
+			return change, err
+		},
+		"Resume": func() (*Change, error) {
+			change, _, err := Resume{RunRequest: request, CheckpointID: "cp", Addition: ops}.Decide(view())
+			return change, err
+		},
+		"RewindTo": func() (*Change, error) {
+			change, _, err := RewindTo{Key: sessionKey, CheckpointID: "cp", Schemas: modeSchemas()}.Decide(view())
+			return change, err
+		},
+		"Branch": func() (*Change, error) {
+			other := request
+			other.SessionID = "branch"
+			change, _, err := BranchAndStart{RunRequest: other, From: sessionKey, CheckpointID: "cp", Addition: ops}.Decide(&View{}, view())
+			return change, err
+		},
+	} {
+		change, err := decide()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		want := `{"then":true,"mode":"idle"}`
+		if name == "Resume" || name == "Branch" {
+			want = `{"then":true,"mode":"idle","x":1}`
+		}
+		if s := change.Session; s.State != want || !change.NewState || change.StateWrite != nil || s.StateVersion != s.Version {
+			t.Errorf("%s: got the state %s in version %d, stored whole: %t; want %s", name, s.State, s.StateVersion, change.NewState, want)
+		}
+	}
+	for name, need := range map[string]Need{"Edit": Edit{Send: send}.Need(), "Regenerate": Regenerate{Send: send}.Need(), "Resume": Resume{CheckpointID: "cp"}.Need(), "RewindTo": RewindTo{}.Need()} {
+		if !need.OwnAgent {
+			t.Errorf("%s does not read the session's agent", name)
+		}
+	}
+}

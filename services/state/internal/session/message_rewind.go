@@ -12,7 +12,8 @@ import (
 //	messages     from the message on are deleted, except the message itself if keep is set, and
 //	             results of calls from earlier steps, since such a call does not run again
 //	state        is restored to the start of the message's run. A branch lacks that run, and
-//	             uses the newest checkpoint before the message
+//	             uses the newest checkpoint before the message. It gets the defaults of the
+//	             agent's schema, since the session may have had another agent then
 //	checkpoints  behind the message are deleted
 //	calls        of steps behind the message are deleted, and earlier ones that are open and
 //	             not abandoned
@@ -52,7 +53,7 @@ func (c RunRequest) rewindAndBegin(v *View, keep bool) (*Change, error) {
 	c.takeAnswers(change, v)
 	change.abandonOpenCalls(v, c.Abandon, c.Now)
 	change.dropOpenCalls(v)
-	if err := c.changeAgent(change, v); err != nil {
+	if err := c.takeRestoredState(change, v); err != nil {
 		return nil, err
 	}
 	run := c.beginRun(change, EntryStart)
@@ -100,8 +101,16 @@ func (c RunRequest) endWork(change *Change, v *View) {
 // needRewind lists the rows for rewindAndBegin, except the message.
 func (c RunRequest) needRewind() Need {
 	need := c.need()
-	need.Calls, need.Children, need.Current = true, true, true
+	need.Calls, need.Children, need.Current, need.OwnAgent = true, true, true, true
 	return need
+}
+
+// takeRestoredState completes the restored custom state for the agent of the run.
+func (c RunRequest) takeRestoredState(change *Change, v *View) error {
+	if c.namesOtherAgent(change.Session) {
+		return c.changeAgent(change, v)
+	}
+	return c.Schemas.addDefaults(change, v.OwnAgent)
 }
 
 // showsUserMessage reports whether View.RewindPoint shows the message and users see it.

@@ -20,7 +20,7 @@ func (c Resume) Need() Need {
 	need := c.need()
 	need.MessageIDs = messageIDs(c.allMessages(c.Messages))
 	need.CheckpointID, need.Children = c.CheckpointID, c.CheckpointID != ""
-	need.Calls, need.Current, need.OwnAgent = true, true, len(c.Ops) > 0
+	need.Calls, need.Current, need.OwnAgent = true, true, len(c.Ops) > 0 || c.CheckpointID != ""
 	return need
 }
 
@@ -42,6 +42,9 @@ func (c Resume) Decide(v *View) (*Change, Started, error) {
 	change := &Change{Session: v.nextVersion(c.Now)}
 	if c.CheckpointID != "" {
 		change.rewind(v)
+		if err := c.Schemas.addDefaults(change, v.OwnAgent); err != nil {
+			return nil, Started{}, err
+		}
 	} else {
 		c.takeAnswers(change, v)
 		change.abandonOpenCalls(v, c.Abandon, c.Now)

@@ -11,12 +11,13 @@ import "github.com/holdfast-run/holdfast/pkg/fault"
 type RewindTo struct {
 	Key
 	CheckpointID string
+	Schemas      SchemaFuncs
 	Now          Millis
 }
 
 // Need lists the rows for Decide.
 func (c RewindTo) Need() Need {
-	return Need{CheckpointID: c.CheckpointID, Live: true, Calls: true, Children: true}
+	return Need{CheckpointID: c.CheckpointID, Live: true, Calls: true, Children: true, OwnAgent: true}
 }
 
 // Decide rewinds and pauses the session.
@@ -32,6 +33,9 @@ func (c RewindTo) Decide(v *View) (*Change, Session, error) {
 	s.Status = Paused
 	change := &Change{Session: s}
 	change.rewind(v)
+	if err := c.Schemas.addDefaults(change, v.OwnAgent); err != nil {
+		return nil, Session{}, err
+	}
 	s.Output, s.Failure, s.Suspension, s.Interruption = "", nil, nil, nil
 	return change, *s, nil
 }

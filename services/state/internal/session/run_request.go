@@ -214,7 +214,7 @@ func (c RunRequest) resumeRun(change *Change, own *Agent, a Addition) error {
 	if err := c.Schemas.check(own, s.State, merged.state); err != nil {
 		return err
 	}
-	if change.Created && merged.state != s.State {
+	if change.NewState && merged.state != s.State { // one change has one form of state write
 		s.storeWholeState(change, merged.state)
 	} else {
 		s.storeState(change, a.Ops, merged.state)

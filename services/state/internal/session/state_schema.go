@@ -27,6 +27,20 @@ func (f SchemaFuncs) fill(a *Agent, state string) (string, error) {
 	return filled, f.Check(a.StateSchema, empty, filled)
 }
 
+// addDefaults adds the defaults of the agent's schema to the restored state of the change, which may
+// be from before the session had this agent. It checks nothing: the session had the state.
+func (f SchemaFuncs) addDefaults(change *Change, a *Agent) error {
+	if a == nil || a.StateSchema == "" || f.Fill == nil {
+		return nil
+	}
+	s := change.Session
+	state, err := f.Fill(a.StateSchema, s.State)
+	if err == nil && state != s.State {
+		s.storeWholeState(change, state)
+	}
+	return err
+}
+
 // check gives Invalid (STATE_INVALID) if a write breaks the schema of the agent.
 func (f SchemaFuncs) check(a *Agent, before, after string) error {
 	if a == nil || a.StateSchema == "" || f.Check == nil || before == after {
