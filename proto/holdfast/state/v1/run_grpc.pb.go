@@ -74,7 +74,7 @@ type RunServiceClient interface {
 	//     the configured number of sessions of its tree have not ended.
 	//   - INVALID_ARGUMENT (MESSAGE_INVALID): no message, no content, or a role other than
 	//     user.
-	//   - INVALID_ARGUMENT: MESSAGE_TOO_LARGE, STATE_INVALID, STATE_SIZE_EXCEEDED,
+	//   - INVALID_ARGUMENT: MESSAGE_TOO_LARGE, TOO_MANY_MESSAGES, STATE_INVALID, STATE_SIZE_EXCEEDED,
 	//     TAGS_INVALID, METADATA_INVALID, BUSY_POLICY_INVALID.
 	StartRun(ctx context.Context, in *StartRunRequest, opts ...grpc.CallOption) (*StartRunResponse, error)
 	// GetRun returns a run. NOT_FOUND (RUN_NOT_FOUND).
@@ -187,7 +187,7 @@ type RunServiceServer interface {
 	//     the configured number of sessions of its tree have not ended.
 	//   - INVALID_ARGUMENT (MESSAGE_INVALID): no message, no content, or a role other than
 	//     user.
-	//   - INVALID_ARGUMENT: MESSAGE_TOO_LARGE, STATE_INVALID, STATE_SIZE_EXCEEDED,
+	//   - INVALID_ARGUMENT: MESSAGE_TOO_LARGE, TOO_MANY_MESSAGES, STATE_INVALID, STATE_SIZE_EXCEEDED,
 	//     TAGS_INVALID, METADATA_INVALID, BUSY_POLICY_INVALID.
 	StartRun(context.Context, *StartRunRequest) (*StartRunResponse, error)
 	// GetRun returns a run. NOT_FOUND (RUN_NOT_FOUND).

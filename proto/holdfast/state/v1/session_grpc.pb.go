@@ -79,7 +79,7 @@ type SessionServiceClient interface {
 	MergeState(ctx context.Context, in *MergeStateRequest, opts ...grpc.CallOption) (*MergeStateResponse, error)
 	// AppendMessages appends messages to the conversation. Concurrent appends are safe. With
 	// ids it is idempotent: if all messages exist, it writes nothing. FAILED_PRECONDITION
-	// (MESSAGE_EXISTS), INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	// (MESSAGE_EXISTS), INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE, TOO_MANY_MESSAGES.
 	AppendMessages(ctx context.Context, in *AppendMessagesRequest, opts ...grpc.CallOption) (*AppendMessagesResponse, error)
 	// TruncateMessages removes all messages after the first `count`, and the checkpoints that
 	// include them. FAILED_PRECONDITION (SESSION_BUSY) while a run is live. INVALID_ARGUMENT
@@ -294,7 +294,7 @@ type SessionServiceServer interface {
 	MergeState(context.Context, *MergeStateRequest) (*MergeStateResponse, error)
 	// AppendMessages appends messages to the conversation. Concurrent appends are safe. With
 	// ids it is idempotent: if all messages exist, it writes nothing. FAILED_PRECONDITION
-	// (MESSAGE_EXISTS), INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE.
+	// (MESSAGE_EXISTS), INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE, TOO_MANY_MESSAGES.
 	AppendMessages(context.Context, *AppendMessagesRequest) (*AppendMessagesResponse, error)
 	// TruncateMessages removes all messages after the first `count`, and the checkpoints that
 	// include them. FAILED_PRECONDITION (SESSION_BUSY) while a run is live. INVALID_ARGUMENT

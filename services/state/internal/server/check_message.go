@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -17,8 +18,11 @@ func messageInvalid(format string, args ...any) error {
 }
 
 // checkUserMessages checks the messages of a StartRun. Invalid (MESSAGE_INVALID, ID_INVALID,
-// METADATA_INVALID), TooLarge (MESSAGE_TOO_LARGE).
+// METADATA_INVALID), TooLarge (MESSAGE_TOO_LARGE, TOO_MANY_MESSAGES).
 func (l Limits) checkUserMessages(messages []*eventv1.Message, mayBeEmpty bool) error {
+	if err := l.checkMessageCount(messages); err != nil {
+		return err
+	}
 	if len(messages) == 0 && !mayBeEmpty {
 		return messageInvalid("messages is empty; a run begins with at least one user message")
 	}
@@ -51,8 +55,22 @@ func checkContent(i int, m *eventv1.Message) error {
 	return nil
 }
 
+// checkMessageCount gives TooLarge (TOO_MANY_MESSAGES).
+func (l Limits) checkMessageCount(messages []*eventv1.Message) error {
+	n := len(messages)
+	if n <= l.Messages {
+		return nil
+	}
+	return fault.New(fault.TooLarge, "TOO_MANY_MESSAGES", "the request has %d messages; the limit is %d: send them in several requests", n, l.Messages).With("count", strconv.Itoa(n)).With("limit", strconv.Itoa(l.Messages))
+}
+
 // checkAppended checks messages of any role from a host. Faults as checkUserMessages.
 func (l Limits) checkAppended(messages []*eventv1.Message) error {
+	return cmp.Or(l.checkMessageCount(messages), l.checkEach(messages))
+}
+
+// checkEach is checkAppended for any number of messages.
+func (l Limits) checkEach(messages []*eventv1.Message) error {
 	for i, m := range messages {
 		if roleNames[m.GetRole()] == "" {
 			return messageInvalid("messages[%d] has no role", i)
@@ -83,7 +101,7 @@ func (l Limits) checkHistory(messages []*eventv1.Message) error {
 	if size > l.HistoryBytes {
 		return tooLarge("HISTORY_TOO_LARGE", "the conversation so far", size, l.HistoryBytes)
 	}
-	return l.checkAppended(messages)
+	return l.checkEach(messages)
 }
 
 // checkStepMessages checks the messages of a committed step. Faults as checkUserMessages.

@@ -22,6 +22,7 @@ type Config struct {
 // answered calls and its last message are too large together.
 type Limits struct {
 	MessageBytes    int `env:"HOLDFAST_STATE_MAX_MESSAGE_BYTES" envDefault:"1048576" doc:"largest user message, and largest plan"`
+	Messages        int `env:"HOLDFAST_STATE_MAX_MESSAGES" envDefault:"1000" doc:"most messages of one request that starts a run or appends messages"`
 	HistoryMessages int `env:"HOLDFAST_STATE_MAX_HISTORY_MESSAGES" envDefault:"1000" doc:"most messages of the client's conversation that a new session takes in"`
 	HistoryBytes    int `env:"HOLDFAST_STATE_MAX_HISTORY_BYTES" envDefault:"4194304" doc:"most bytes of these messages"`
 	ResultBytes     int `env:"HOLDFAST_STATE_MAX_RESULT_BYTES" envDefault:"1000000" doc:"largest result of one call, with its error text"`
@@ -58,7 +59,7 @@ func (c Config) Check() error {
 		variable string
 		value    int64
 	}{
-		{"CLAIM_POLL", int64(sched.Poll)}, {"STOP_POLL", int64(sched.StopPoll)}, {"MAX_WAITING", int64(l.Waiting)}, {"MAX_MESSAGE_BYTES", int64(l.MessageBytes)}, {"MAX_HISTORY_MESSAGES", int64(l.HistoryMessages)}, {"MAX_HISTORY_BYTES", int64(l.HistoryBytes)}, {"MAX_RESULT_BYTES", int64(l.ResultBytes)},
+		{"CLAIM_POLL", int64(sched.Poll)}, {"STOP_POLL", int64(sched.StopPoll)}, {"MAX_WAITING", int64(l.Waiting)}, {"MAX_MESSAGE_BYTES", int64(l.MessageBytes)}, {"MAX_MESSAGES", int64(l.Messages)}, {"MAX_HISTORY_MESSAGES", int64(l.HistoryMessages)}, {"MAX_HISTORY_BYTES", int64(l.HistoryBytes)}, {"MAX_RESULT_BYTES", int64(l.ResultBytes)},
 		{"MAX_STEP_BYTES", int64(l.StepBytes)}, {"MAX_STATE_BYTES", int64(l.StateBytes)}, {"MAX_STAGED_BYTES", int64(l.StagedBytes)}, {"MAX_OPS", int64(l.Ops)},
 		{"MAX_ERROR_BYTES", int64(l.ErrorBytes)}, {"MAX_CALLS", int64(l.Calls)}, {"MAX_FAMILY", int64(l.Family)}, {"MAX_TREE", int64(l.Tree)},
 		{"MAX_USAGE_ENTRIES", int64(l.UsageEntries)}, {"MAX_USAGE_SUMS", int64(l.UsageSums)}, {"MAX_MEMORY_BYTES", int64(l.MemoryBytes)},

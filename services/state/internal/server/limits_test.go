@@ -17,7 +17,7 @@ import (
 func small(c *Config) {
 	c.Limits.MessageBytes, c.Limits.ResultBytes, c.Limits.StepBytes = 200, 100, 1000
 	c.Limits.StateBytes, c.Limits.StagedBytes, c.Limits.ErrorBytes = 120, 60, 50
-	c.Limits.Waiting = 2
+	c.Limits.Waiting, c.Limits.Messages = 2, 5
 	c.Limits.Calls, c.Limits.UsageEntries, c.Limits.MemoryBytes = 3, 4, 40
 	c.Limits.Tags, c.Limits.TagBytes, c.Limits.TitleBytes, c.Limits.Metadata, c.Limits.MetadataBytes = 3, 10, 12, 2, 12
 }
@@ -369,4 +369,51 @@ func TestAStateThatGrowsTooLargeNamesTheKeys(t *testing.T) {
 			t.Errorf("got metadata %v", f.Meta)
 		}
 	})
+}
+
+func TestTheMessagesOfARequestHaveALimit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, small)
+	b.announce()
+	b.create("s")
+	many := func(n int) (list []*eventv1.Message) {
+		for range n {
+			list = append(list, userMessage("x"))
+		}
+		return list
+	}
+	start := func(change func(r *statev1.StartRunRequest, list []*eventv1.Message)) func(b *bench, n int) error {
+		return func(b *bench, n int) error {
+			r := &statev1.StartRunRequest{Tenant: "acme", AgentType: "support"}
+			change(r, many(n))
+			_, err := b.runs.StartRun(b.Context(), r)
+			if fault.ReasonOf(err) == "SESSION_NOT_FOUND" { // the messages have passed
+				return nil
+			}
+			return err
+		}
+	}
+	for _, e := range []edge{
+		{name: "messages to append", send: func(b *bench, n int) error {
+			_, err := b.sessions.AppendMessages(b.Context(), &statev1.AppendMessagesRequest{Tenant: "acme", SessionId: "s", Messages: many(n)})
+			return err
+		}},
+		{name: "messages of a start", send: start(func(r *statev1.StartRunRequest, list []*eventv1.Message) { r.Messages = list })},
+		{name: "messages of a resume", send: start(func(r *statev1.StartRunRequest, list []*eventv1.Message) {
+			r.Intent = &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{AppendMessages: list}}
+		})},
+		{name: "messages of a retry", send: start(func(r *statev1.StartRunRequest, list []*eventv1.Message) {
+			r.Intent = &statev1.StartRunRequest_Retry{Retry: &statev1.Retry{AppendMessages: list}}
+		})},
+		{name: "messages of a branch", send: start(func(r *statev1.StartRunRequest, list []*eventv1.Message) {
+			r.Intent = &statev1.StartRunRequest_Branch{Branch: &statev1.Branch{FromSessionId: "none", CheckpointId: "none", AppendMessages: list}}
+		})},
+	} {
+		e.most, e.kind, e.reason = 5, fault.TooLarge, "TOO_MANY_MESSAGES"
+		e.check(b)
+		f, _ := fault.From(e.send(b, 6))
+		if f == nil || f.Meta["limit"] != "5" || f.Meta["count"] != "6" {
+			t.Errorf("%s: got %+v, want the count and the limit", e.name, f)
+		}
+	}
 }
