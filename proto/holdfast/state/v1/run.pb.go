@@ -429,7 +429,8 @@ func (*StartRunRequest_Branch) isStartRunRequest_Intent() {}
 // If the session does not have the message, `messages` are just sent. If the message
 // already has the new content, and its answer is the newest and has not failed, the request
 // is a repetition: it returns the answer's run as `repeated`. NOT_FOUND
-// (CHECKPOINT_NOT_FOUND): the old custom state is not known.
+// (CHECKPOINT_NOT_FOUND): the old custom state is not known. If the message still waits for
+// a live run, the new message waits in its place, and runs that wait behind it are interrupted.
 type Edit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A message in `messages` may have the same id.
@@ -476,7 +477,8 @@ func (x *Edit) GetMessageId() string {
 }
 
 // Regenerate answers a user's message again. As with Edit, it deletes everything after the
-// message.
+// message. If the message still waits for a live run, the waiting run is returned as
+// `repeated`.
 type Regenerate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user's message, or the answer to it. If there is none, `messages` are sent instead;

@@ -119,7 +119,7 @@ func (s *scene) post(a act, r *statev1.StartRunRequest) string {
 	if seen := a.options["seen"]; seen != "" {
 		r.SeenRunId = s.run(seen)
 	}
-	policies := map[string]statev1.BusyPolicy{"enqueue": enqueues, "interrupt": statev1.BusyPolicy_BUSY_POLICY_INTERRUPT}
+	policies := map[string]statev1.BusyPolicy{"enqueue": enqueues, "reject": statev1.BusyPolicy_BUSY_POLICY_REJECT, "interrupt": statev1.BusyPolicy_BUSY_POLICY_INTERRUPT}
 	r.OnBusy, r.DefaultOnBusy = policies[a.options["busy"]], policies[a.options["default"]]
 	if sends {
 		r.AgentType = "support"

@@ -1,7 +1,9 @@
 package session
 
 // Edit replaces a message of a user and everything after it, and begins a run. If the
-// conversation does not have the message, Edit sends its messages like Send.
+// conversation does not have the message, Edit sends its messages like Send. If the message still
+// waits for a live run, its run and those that wait behind it end, and the new one waits in their
+// place.
 //
 // An equal message in the same place is a repeat: its run is returned, unless that run
 // failed or was interrupted.
@@ -26,8 +28,10 @@ func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 	switch {
 	case err != nil:
 		return nil, Started{}, err
-	case v.KeyedRun != nil, !found:
+	case v.KeyedRun != nil:
 		return c.Send.Decide(views...)
+	case !found:
+		return c.sendOrReplaceWaiting(views)
 	}
 	if err := c.checkNewTarget(v); err != nil {
 		return nil, Started{}, err
@@ -44,6 +48,35 @@ func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 		return nil, Started{}, err
 	}
 	return change, change.started(), nil
+}
+
+// sendOrReplaceWaiting is Send, but first ends the run that waits with the target and those behind it.
+func (c Edit) sendOrReplaceWaiting(views []*View) (*Change, Started, error) {
+	v := views[0]
+	at, err := c.findWaitingRun(v, c.Target)
+	if err != nil {
+		return nil, Started{}, err
+	}
+	if at < 0 || v.Session.Status != Active {
+		return c.Send.Decide(views...)
+	}
+	if run, err := c.findRepeatedRun(v); run != nil || err != nil {
+		return c.Send.Decide(views...)
+	}
+	replaced := v.Waiting[at:]
+	s, before := *v.Session, *v
+	s.Waiting -= int32(len(replaced))
+	before.Session, before.Waiting = &s, v.Waiting[:at]
+	change, started, err := c.Send.Decide(append([]*View{&before}, views[1:]...)...)
+	if err != nil {
+		return nil, Started{}, err
+	}
+	change.Session.Waiting += int32(len(replaced))
+	for _, w := range replaced {
+		change.endWaitingRun(w.Run, Outcome{Status: RunInterrupted}, c.Now)
+	}
+	started.Session = *change.Session
+	return change, started, nil
 }
 
 // isAnswered reports whether the message is in place already and the newest run answers it

@@ -1,7 +1,8 @@
 package session
 
 // Regenerate answers a message of a user again. If the conversation does not have the
-// message, Regenerate sends its messages like Send.
+// message, Regenerate sends its messages like Send. If the message still waits for a live run, the
+// waiting run is returned.
 //
 // A repeat replaces an answer only once. If AnswerID names a replaced answer, that run is
 // returned. If AnswerID is empty while a run is answering the message, that run is returned unless
@@ -28,13 +29,26 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	switch {
 	case err != nil:
 		return nil, Started{}, err
-	case v.KeyedRun != nil, !found && len(c.Messages) > 0:
+	case v.KeyedRun != nil:
+		return c.Send.Decide(views...)
+	}
+	var waiting *Run
+	if !found {
+		waiting, err = c.findWaitingTarget(v)
+	}
+	switch {
+	case err != nil:
+		return nil, Started{}, err
+	case !found && waiting == nil && len(c.Messages) > 0:
 		return c.Send.Decide(views...)
 	}
 	if err := c.checkNewTarget(v); err != nil {
 		return nil, Started{}, err
 	}
-	if v.Session == nil {
+	switch {
+	case waiting != nil:
+		return nil, repeatedStart(v, waiting), nil
+	case v.Session == nil:
 		return nil, Started{}, SessionNotFound(c.Key)
 	}
 	switch answered, err := c.alreadyAnswered(v, found); {
@@ -51,6 +65,15 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 		return nil, Started{}, err
 	}
 	return change, change.started(), nil
+}
+
+// findWaitingTarget returns the run that waits with the target; nil for none.
+func (c Regenerate) findWaitingTarget(v *View) (*Run, error) {
+	at, err := c.findWaitingRun(v, c.Target)
+	if at < 0 {
+		return nil, err
+	}
+	return &v.Waiting[at].Run, err
 }
 
 // canGoBack reports whether View.RewindPoint shows the target: the named message, or the question

@@ -46,6 +46,18 @@ func (c RunRequest) busyPolicy(v *View) (BusyPolicy, error) {
 	}
 }
 
+// findWaitingRun returns the index in View.Waiting of the run that waits with the message; -1 for
+// none. It gives an IncompleteViewError to see the waiting runs.
+func (c RunRequest) findWaitingRun(v *View, messageID string) (int, error) {
+	switch {
+	case v.Session == nil || v.Session.Waiting == 0:
+		return -1, nil
+	case len(v.Waiting) == 0:
+		return -1, &IncompleteViewError{[]Target{{c.Key, Need{Waiting: true}}}}
+	}
+	return slices.IndexFunc(v.Waiting, func(w WaitingRun) bool { return slices.Contains(w.MessageIDs, messageID) }), nil
+}
+
 // enqueue returns the change that appends the run to the waiting ones. It applies the answers
 // of the request at once. In a suspended session it abandons the other calls, and the first
 // waiting run begins.
