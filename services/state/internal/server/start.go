@@ -144,7 +144,11 @@ func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.Ru
 		add, err := s.addition(intent.Branch, post.Now)
 		from := session.Key{Tenant: post.Tenant, SessionID: intent.Branch.GetFromSessionId()}
 		c := session.BranchAndStart{RunRequest: post, From: from, CheckpointID: intent.Branch.GetCheckpointId(), Addition: add}
-		return startCommand{c.Targets(), c.Decide}, err
+		return startCommand{c.Targets(), func(views ...*session.View) (*session.Change, session.Started, error) {
+			change, started, err := c.Decide(views...)
+			started.Unknown = c.Unknown(views[1])
+			return change, started, err
+		}}, err
 	default:
 		return own(send.Need(), send.Decide)
 	}

@@ -63,8 +63,23 @@ type BranchAndStart struct {
 
 // Targets lists the sessions for Decide, in the order of its views.
 func (c BranchAndStart) Targets() []Target {
-	source := Target{c.From, Need{CheckpointID: c.CheckpointID, MessageIDs: messageIDs(c.allMessages(c.Messages)), OwnAgent: true}}
+	source := Target{c.From, Need{CheckpointID: c.CheckpointID, MessageIDs: append(messageIDs(c.allMessages(c.Messages)), c.EarlierIDs...), OwnAgent: true}}
 	return []Target{{c.Key, Need{RequestKey: c.RequestKey}}, source}
+}
+
+// Unknown returns how many of EarlierIDs the new session does not have. The view is the source's.
+func (c BranchAndStart) Unknown(source *View) int {
+	if source.Checkpoint == nil {
+		return 0
+	}
+	copied := *source
+	copied.Waiting, copied.TakenIDs = nil, nil
+	for i, id := range source.TakenIDs {
+		if i < len(source.TakenOrdinals) && source.TakenOrdinals[i] < source.Checkpoint.MessageCount {
+			copied.TakenIDs = append(copied.TakenIDs, id)
+		}
+	}
+	return c.RunRequest.Unknown(&copied)
 }
 
 // Decide creates the session and its run. The views are the new session's and the source's.

@@ -18,7 +18,7 @@ type Resume struct {
 // Need lists the rows for Decide.
 func (c Resume) Need() Need {
 	need := c.need()
-	need.MessageIDs = messageIDs(c.allMessages(c.Messages))
+	need.MessageIDs = append(messageIDs(c.allMessages(c.Messages)), c.EarlierIDs...)
 	need.CheckpointID, need.Children = c.CheckpointID, c.CheckpointID != ""
 	need.Calls, need.Current, need.OwnAgent = true, true, len(c.Ops) > 0 || c.CheckpointID != ""
 	return need

@@ -17,7 +17,7 @@ type Retry struct {
 // Need lists the rows for Decide.
 func (c Retry) Need() Need {
 	need := c.need()
-	need.MessageIDs = messageIDs(c.allMessages(c.Messages))
+	need.MessageIDs = append(messageIDs(c.allMessages(c.Messages)), c.EarlierIDs...)
 	need.Calls, need.Current, need.Children, need.FailedStep, need.Undo = true, true, true, true, true
 	need.OwnAgent = len(c.Ops) > 0
 	return need

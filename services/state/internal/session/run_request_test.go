@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -158,5 +159,28 @@ func TestAResumedRunWithAnswersContinuesTheMessageOfItsCalls(t *testing.T) {
 		if got := change.NewRun.MessageID; got != c.want || change.NewRun.Entry != EntryResume {
 			t.Errorf("%s: got message %q of a %s, want %q", name, got, change.NewRun.Entry, c.want)
 		}
+	}
+}
+
+func TestEveryRequestReadsTheEarlierMessages(t *testing.T) {
+	t.Parallel()
+	request := RunRequest{Key: sessionKey, EarlierIDs: []string{"u1", "u2"}, Messages: []Message{{ID: "new"}}}
+	for name, need := range map[string]Need{
+		"Send": Send{RunRequest: request}.Need(), "Resume": Resume{RunRequest: request}.Need(), "Retry": Retry{RunRequest: request}.Need(),
+		"Branch": BranchAndStart{RunRequest: request}.Targets()[1].Need,
+	} {
+		if want := []string{"new", "u1", "u2"}; !slices.Equal(need.MessageIDs, want) {
+			t.Errorf("%s reads %v, want %v", name, need.MessageIDs, want)
+		}
+	}
+}
+
+func TestABranchCountsTheEarlierMessagesThatItLacks(t *testing.T) {
+	t.Parallel()
+	v := restingView()
+	v.TakenIDs, v.TakenOrdinals = []string{"copied", "behind"}, []int64{2, 3}
+	c := BranchAndStart{RunRequest: RunRequest{EarlierIDs: []string{"copied", "behind", "unknown"}}, CheckpointID: "cp"}
+	if got := c.Unknown(v); got != 2 {
+		t.Errorf("got %d unknown messages, want 2", got)
 	}
 }
