@@ -41,7 +41,7 @@ func (c RunRequest) rewindAndBegin(v *View, keep bool) (*Change, error) {
 	if err := v.checkMessageIDs(c.Messages, remaining); err != nil {
 		return nil, err
 	}
-	if err := checkUnique(c.Messages, messageIDs(b.Results)); err != nil {
+	if err := v.Session.checkUnique(c.Messages, messageIDs(b.Results)); err != nil {
 		return nil, err
 	}
 	change := &Change{Session: v.nextVersion(c.Now)}

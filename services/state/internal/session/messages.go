@@ -14,15 +14,16 @@ func messageIDs(messages []Message) []string {
 	return ids
 }
 
-// checkUnique gives Conflict (MESSAGE_EXISTS) for the first id that is taken or repeated.
-func checkUnique(messages []Message, taken []string) error {
+// checkUnique gives Conflict (MESSAGE_EXISTS) for the first id that is taken or repeated. The session
+// may be nil.
+func (s *Session) checkUnique(messages []Message, taken []string) error {
 	seen := make(map[string]bool, len(messages)+len(taken))
 	for _, id := range taken {
 		seen[id] = true
 	}
 	for _, m := range messages {
 		if seen[m.ID] {
-			return fault.New(fault.Conflict, "MESSAGE_EXISTS", "the session has a message %q already; give the new one another id", m.ID)
+			return s.describeIn(fault.New(fault.Conflict, "MESSAGE_EXISTS", "the session has a message %q already; give the new one another id", m.ID))
 		}
 		seen[m.ID] = true
 	}
@@ -47,7 +48,7 @@ func (v *View) checkMessageIDs(messages []Message, deletedFrom int64) error {
 			taken = append(taken, w.MessageIDs...)
 		}
 	}
-	return checkUnique(messages, taken)
+	return v.Session.checkUnique(messages, taken)
 }
 
 // withOrdinals returns the messages with consecutive ordinals from the given one.

@@ -102,7 +102,15 @@ func (k Key) checkIdle(v *View) error {
 
 // conflict returns a fault that says in its metadata how the session stands.
 func (s *Session) conflict(reason, format string, args ...any) *fault.Fault {
-	return fault.New(fault.Conflict, reason, format, args...).With("currentStatus", string(s.Status)).With("currentRunId", s.CurrentRunID)
+	return s.describeIn(fault.New(fault.Conflict, reason, format, args...))
+}
+
+// describeIn adds to the metadata of the fault how the session stands. A nil session adds nothing.
+func (s *Session) describeIn(f *fault.Fault) *fault.Fault {
+	if s == nil {
+		return f
+	}
+	return f.With("currentStatus", string(s.Status)).With("currentRunId", s.CurrentRunID)
 }
 
 func sessionBusy(s *Session) error {

@@ -106,7 +106,7 @@ func (c Regenerate) alreadyAnswered(v *View, found bool) (bool, error) {
 	case newest, answer.QuestionInPlace && behind:
 		return false, nil
 	case behind && (v.RewindPoint == nil || !v.wroteNewestAnswer(v.RewindPoint.answeringRun())):
-		return false, RunStale(c.Key)
+		return false, v.Session.runStale(c.Key)
 	default:
 		return true, nil
 	}

@@ -98,7 +98,7 @@ func (c RunRequest) answerRepeat(v *View, entry Entry) (*Change, Started, error)
 	first := v.KeyedRun
 	same := bytes.Equal(c.RequestHash, first.RequestHash) && (entry == EntryResume) == (first.Entry == EntryResume)
 	if c.AgentType != "" && c.AgentType != first.AgentType || !same {
-		return nil, Started{}, fault.New(fault.Conflict, "REQUEST_KEY_REUSED",
+		return nil, Started{}, v.Session.conflict("REQUEST_KEY_REUSED",
 			"request key %q started run %q with another agent or other messages; use a new key for a new request", c.RequestKey, first.RunID)
 	}
 	return nil, repeatedStart(v, first), nil
@@ -121,7 +121,7 @@ func (c RunRequest) checkTarget(v *View) error {
 	s := v.Session
 	switch {
 	case c.LastSeenRunID != "" && (s == nil || !v.wroteNewestAnswer(v.Run)):
-		return RunStale(c.Key)
+		return s.runStale(c.Key)
 	case s == nil && (c.MustExist || c.Expect.isSet()):
 		return SessionNotFound(c.Key)
 	case s == nil:
@@ -145,9 +145,12 @@ func (c RunRequest) agentMismatch(s *Session, reason string) error {
 }
 
 // RunStale is the fault of a request about an answer that is no longer the newest.
-func RunStale(key Key) error {
-	return fault.New(fault.Conflict, "RUN_STALE",
-		"the conversation %q has changed since; load its messages, and send the request again if it still applies", key.SessionID)
+func RunStale(key Key) error { return (*Session)(nil).runStale(key) }
+
+// runStale is RunStale, with how the session stands.
+func (s *Session) runStale(key Key) error {
+	return s.describeIn(fault.New(fault.Conflict, "RUN_STALE",
+		"the conversation %q has changed since; load its messages, and send the request again if it still applies", key.SessionID))
 }
 
 // checkNotAborted gives Conflict (RUN_CANCELLED) if the newest run was aborted. A session

@@ -184,3 +184,21 @@ func TestABranchCountsTheEarlierMessagesThatItLacks(t *testing.T) {
 		t.Errorf("got %d unknown messages, want 2", got)
 	}
 }
+
+func TestEveryConflictSaysHowTheSessionStands(t *testing.T) {
+	t.Parallel()
+	for reason, change := range map[string]func(*Send, *View){
+		"REQUEST_KEY_REUSED": func(c *Send, v *View) { c.RequestHash, v.KeyedRun = []byte("x"), &Run{RunID: "first"} },
+		"RUN_STALE":          func(c *Send, _ *View) { c.LastSeenRunID = "old" },
+		"MESSAGE_EXISTS":     func(_ *Send, v *View) { v.TakenIDs = []string{"m1"} },
+	} {
+		v := restingView()
+		c := Send{RunRequest: RunRequest{Key: sessionKey, RunID: "next", Messages: []Message{{ID: "m1"}, {ID: "m2"}}}}
+		change(&c, v)
+		_, _, err := c.Decide(v)
+		f, ok := fault.From(err)
+		if !ok || f.Reason != reason || f.Meta["currentStatus"] != string(v.Session.Status) || f.Meta["currentRunId"] != v.Session.CurrentRunID {
+			t.Errorf("%s: got %v with %v, want the status and the run of the session", reason, err, f)
+		}
+	}
+}

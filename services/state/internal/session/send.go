@@ -45,7 +45,7 @@ func (c Send) Decide(views ...*View) (*Change, Started, error) {
 		if err := v.checkMessageIDs(c.Messages, v.Session.MessageCount); err != nil {
 			return nil, Started{}, err
 		}
-	} else if err := checkUnique(slices.Concat(c.History, c.Messages), nil); err != nil {
+	} else if err := v.Session.checkUnique(slices.Concat(c.History, c.Messages), nil); err != nil {
 		return nil, Started{}, err
 	}
 	if waits {
@@ -90,7 +90,7 @@ func (c Send) findRepeatedRun(v *View) (*Run, error) {
 	case err != nil || !same || v.RewindPoint.answeringRun() == nil:
 		return nil, err // checkMessageIDs refuses the id
 	case !v.wroteNewestAnswer(v.RewindPoint.Run):
-		return nil, RunStale(c.Key)
+		return nil, v.Session.runStale(c.Key)
 	default:
 		return v.Current, nil
 	}
