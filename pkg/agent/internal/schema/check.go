@@ -2,7 +2,9 @@ package schema
 
 import (
 	"encoding/json"
+	"hash/maphash"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -35,17 +37,36 @@ type Problem struct {
 // Check returns the first problems of a JSON value, none if it fits. The same value has the same
 // problems each time.
 func (s *Schema) Check(raw []byte) []Problem {
+	found := &problems{limit: maxProblems}
+	s.collect(raw, found)
+	return found.list
+}
+
+// CheckChange returns the first problems that a change of a JSON value adds. Problems are counted by
+// their rule and place, and all items of a list are one place: items move when others are deleted.
+func (s *Schema) CheckChange(before, after []byte) []Problem {
+	if len(s.Check(after)) == 0 {
+		return nil
+	}
+	known := &problems{counts: map[kind]int{}, limit: math.MaxInt, withoutReasons: true}
+	s.collect(before, known)
+	added := &problems{limit: maxProblems, known: known.counts}
+	s.collect(after, added)
+	return added.list
+}
+
+func (s *Schema) collect(raw []byte, to *problems) {
 	value, err := decode(raw)
 	if err != nil {
-		return []Problem{{Text: "is not JSON"}}
+		to.add(nil, "is not JSON")
+		return
 	}
 	k := &checker{tracks: s.tracks}
-	found := &problems{limit: maxProblems}
-	k.check(s.root, value, nil, found, nil)
+	k.check(s.root, value, nil, to, nil)
 	if k.exceeded != "" {
-		return []Problem{{Text: k.exceeded}}
+		to.list = nil
+		to.add(nil, "%s", k.exceeded)
 	}
-	return found.list
 }
 
 // checker is the state of one check. The check ends when exceeded is set.
@@ -62,9 +83,19 @@ type problems struct {
 	list  []Problem
 	limit int
 	found bool
+	// counts, if not nil, counts the problems, and list stays empty.
+	counts map[kind]int
+	// known are problems to leave out, each as often as its count.
+	known map[kind]int
 	// withoutReasons is set within an alternative. Explaining nested alternatives would multiply
 	// the work.
 	withoutReasons bool
+}
+
+// kind is what problems of one rule at one place have in common.
+type kind struct {
+	place uint64
+	rule  string // the format of the text
 }
 
 // alternative returns a collector for the reasons of one alternative, given how many were collected
@@ -84,11 +115,29 @@ type path struct {
 	name   string // of a member
 	index  int    // of an item, -1 for a member
 	depth  int
+	hash   uint64 // see place; 0 until it is known
 }
 
-func (p *path) member(name string) *path { return &path{p, name, -1, p.level() + 1} }
+func (p *path) member(name string) *path { return &path{p, name, -1, p.level() + 1, 0} }
 
-func (p *path) item(i int) *path { return &path{p, "", i, p.level() + 1} }
+func (p *path) item(i int) *path { return &path{p, "", i, p.level() + 1, 0} }
+
+var placeSeed = maphash.MakeSeed()
+
+// place returns a hash of the path. All items of a list have the same.
+func (p *path) place() uint64 {
+	if p == nil {
+		return 0
+	}
+	if p.hash == 0 {
+		p.hash = maphash.Comparable(placeSeed, struct {
+			parent uint64
+			name   string
+			isItem bool
+		}{p.parent.place(), p.name, p.index >= 0})
+	}
+	return p.hash
+}
 
 func (p *path) level() int {
 	if p == nil {

@@ -39,7 +39,13 @@ func typesText(types []string) string {
 // add adds a problem. It returns false: the value does not fit.
 func (p *problems) add(at *path, format string, args ...any) bool {
 	p.found = true
-	if !p.full() {
+	of := kind{at.place(), format}
+	switch {
+	case p.counts != nil:
+		p.counts[of]++
+	case p.known[of] > 0:
+		p.known[of]--
+	case !p.full():
 		p.list = append(p.list, Problem{at.String(), fmt.Sprintf(format, args...)})
 	}
 	return false
