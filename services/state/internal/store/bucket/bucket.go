@@ -2,6 +2,7 @@
 package bucket
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -34,6 +35,7 @@ type Config struct {
 type Bucket struct {
 	client       *minio.Client
 	name, prefix string
+	uploads      chan struct{} // has an element for each upload in progress
 }
 
 // Open prepares a client of the bucket. It connects to nothing. A nil transport is the usual one. Invalid (CONFIG_INVALID).
@@ -49,7 +51,7 @@ func Open(c Config, transport http.RoundTripper) (*Bucket, error) {
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "CONFIG_INVALID", "the object store cannot be used: %v", err)
 	}
-	return &Bucket{client, c.Bucket, c.Prefix}, nil
+	return &Bucket{client, c.Bucket, c.Prefix, make(chan struct{}, maxUploads)}, nil
 }
 
 // maxRetries bounds the attempts at a request. Callers retry as well.
@@ -58,16 +60,34 @@ const maxRetries = 3
 // partBytes is the smallest part of an upload, which is held in memory.
 const partBytes = 5 << 20
 
+// maxUploads bounds the uploads at a time, and so their memory: at most two parts each. Others wait.
+const maxUploads = 32
+
 // object returns the name of the object. The tenant becomes a digest: it may have any characters.
 func (b *Bucket) object(key session.FileKey) string {
 	tenant := sha256.Sum256([]byte(key.Tenant))
 	return b.prefix + path.Join(hex.EncodeToString(tenant[:16]), hex.EncodeToString([]byte(key.FileID)))
 }
 
-// PutBlob implements store.Blobs. A small blob is one request, a large one several.
+// PutBlob implements store.Blobs. A blob smaller than a part is one request, a large one several.
 func (b *Bucket) PutBlob(ctx context.Context, key session.FileKey, from io.Reader) error {
+	select {
+	case b.uploads <- struct{}{}:
+		defer func() { <-b.uploads }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	source := &sourceReader{from: from}
-	_, err := b.client.PutObject(ctx, b.name, b.object(key), source, -1, minio.PutObjectOptions{PartSize: partBytes, ContentType: "application/octet-stream"})
+	var head bytes.Buffer
+	if _, err := head.ReadFrom(io.LimitReader(source, partBytes)); err != nil {
+		return err
+	}
+	var content io.Reader = bytes.NewReader(head.Bytes())
+	size := int64(head.Len())
+	if size == partBytes { // maybe more follows
+		content, size = io.MultiReader(content, source), -1
+	}
+	_, err := b.client.PutObject(ctx, b.name, b.object(key), content, size, minio.PutObjectOptions{PartSize: partBytes, ContentType: "application/octet-stream"})
 	if source.err != nil {
 		return source.err
 	}
