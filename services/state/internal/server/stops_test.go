@@ -217,8 +217,8 @@ func TestAClientThatReadsNothingDelaysNoOtherStop(t *testing.T) {
 	b := newBench(t, noStopPoll)
 	deaf, err := b.work.ClaimRuns(t.Context())
 	b.must(err)
-	b.must(deaf.Send(&statev1.ClaimRunsRequest{ExecutorId: "deaf", Agents: []*statev1.Agent{{AgentType: "support"}}, Credits: 10}))
-	for i := range 3 { // more than a stream buffers
+	b.must(deaf.Send(&statev1.ClaimRunsRequest{ExecutorId: "deaf", Agents: []*statev1.Agent{{AgentType: "support"}}, Credits: 3}))
+	for i := range 3 { // more than a stream buffers, and no credit is left for another run
 		start := startOf(fmt.Sprint("deaf", i))
 		b.eventually("the agent is known", func() bool {
 			start.Messages[0] = userMessage(xs(500_000))
@@ -233,6 +233,10 @@ func TestAClientThatReadsNothingDelaysNoOtherStop(t *testing.T) {
 		return b.server.scheduler.HandOver("support").Need(session.Need{}).ExecutorID == ""
 	})
 	s := b.open("e1", 10)
+	b.eventually("the other executor is idle", func() bool { // else the run may wait for the poll
+		_, atRest := b.server.scheduler.Idle("e1")
+		return atRest
+	})
 	b.requestStop("deaf0", interrupts)
 	b.start("s")
 	var run *statev1.Claim
