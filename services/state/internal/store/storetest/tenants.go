@@ -134,7 +134,7 @@ var tenants = []suiteCase{
 		}
 		for _, elsewhere := range []string{
 			"Update", "UpdateDue", "Overdue", "Expired", "Remember", "ForgetMemory", // called in the tests
-			"ScheduleBlobDeletion", "AddFile", "File", "LapsedFiles", "DropLapsed", "DueBlobDeletions", "BlobDeleted", // see files.go: a file's id is unique
+			"ScheduleBlobDeletion", "AddFile", "File", "LapsedFiles", "DropLapsed", "DueBlobDeletions", "StartBlobDeletion", "BlobDeleted", // see files.go: a file's id is unique
 			"Announce", "Heartbeat", "Stops", "UnregisterSilent", "LastSeen", "UnregisterUnseen", "Agents", "Close", // without a tenant
 		} {
 			known[elsewhere] = true
