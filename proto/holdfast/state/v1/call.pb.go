@@ -317,7 +317,8 @@ type ListOpenCallsRequest struct {
 	Kind CallKind `protobuf:"varint,5,opt,name=kind,proto3,enum=holdfast.state.v1.CallKind" json:"kind,omitempty"`
 	// The `next` of the previous page.
 	Cursor string `protobuf:"bytes,6,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// 1 to 200; 0 means 50. A page may have fewer if calls are large; see next.
+	// 1 to 200; 0 means 50. A page may have fewer, even none, if calls are large or few meet the
+	// filters; see next.
 	Limit         int32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -12,19 +12,20 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
+// maxScannedCalls bounds the calls examined for a page whose filter few of them meet.
+const maxScannedCalls = 5000
+
 // ListOpenCalls implements statev1.CallServiceServer.
 func (s *callService) ListOpenCalls(ctx context.Context, r *statev1.ListOpenCallsRequest) (*statev1.ListOpenCallsResponse, error) {
 	q, err := callQuery(r)
 	if err != nil {
 		return nil, err
 	}
-	limit := q.Limit
-	q.Limit++ // one more row shows whether more follow
-	rows, err := s.lister.OpenCalls(ctx, r.GetTenant(), q)
+	q.MaxBytes, q.MaxScanned = s.limits.PageBytes, maxScannedCalls
+	page, next, err := s.lister.OpenCalls(ctx, r.GetTenant(), q)
 	if err != nil {
 		return nil, err
 	}
-	page, more := splitPage(rows, limit)
 	answer := &statev1.ListOpenCallsResponse{}
 	size := 0
 	for i := range page {
@@ -34,13 +35,14 @@ func (s *callService) ListOpenCalls(ctx context.Context, r *statev1.ListOpenCall
 		}
 		out := &statev1.OpenCall{Call: call, RootSessionId: page[i].RootID, AgentType: page[i].AgentType, UserId: page[i].UserID}
 		if size += proto.Size(out); size > s.limits.PageBytes && i > 0 {
-			more = true
+			last := page[i-1].Place()
+			next = &last
 			break
 		}
 		answer.Calls = append(answer.Calls, out)
 	}
-	if more {
-		answer.Next = callCursor(page[len(answer.Calls)-1].Place())
+	if next != nil {
+		answer.Next = callCursor(*next)
 	}
 	return answer, nil
 }

@@ -219,8 +219,10 @@ type Lister interface {
 	CountSessions(ctx context.Context, tenant string, q SessionQuery, most int) (int64, error)
 
 	// OpenCalls returns a page of the tenant's calls that wait for an answer of a client. The
-	// oldest come first, then the lower ids of the root and of the call by bytes.
-	OpenCalls(ctx context.Context, tenant string, q CallQuery) ([]OpenCall, error)
+	// oldest come first, then the lower ids of the root and of the call by bytes. next is the place
+	// after which the following page begins; nil if there is none. A page may be short, even empty,
+	// because of MaxBytes and MaxScanned.
+	OpenCalls(ctx context.Context, tenant string, q CallQuery) (page []OpenCall, next *CallPlace, err error)
 
 	// Overdue returns at most limit sessions with an open call whose deadline is not
 	// after now, the earliest deadline first.
@@ -256,6 +258,25 @@ type CallQuery struct {
 	Kind      session.CallKind
 	After     CallPlace // the page begins after this place
 	Limit     int       // at least 1
+	MaxBytes  int       // of inputs, stashes and results together; the first call is included whatever its size
+	// MaxScanned bounds the calls examined for a page with filters. It does not bound the calls of
+	// one user.
+	MaxScanned int
+}
+
+// Next returns the place after which the page after this one begins. last is the place of the last
+// examined call, nil if all were examined; found is how many calls meet the query, at most Limit+1.
+func (q CallQuery) Next(page []OpenCall, found int, last *CallPlace) *CallPlace {
+	if n := len(page); n > 0 && n < found {
+		place := page[n-1].Place()
+		return &place
+	}
+	return last
+}
+
+// Scans reports whether the query may examine many calls for a short page.
+func (q CallQuery) Scans() bool {
+	return q.UserID == "" && (q.AgentType != "" || q.ToolName != "" || q.Kind != "")
 }
 
 // CallPlace is a place in a list of open calls.

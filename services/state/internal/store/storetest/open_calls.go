@@ -43,6 +43,31 @@ var openCalls = []suiteCase{
 			}
 		}
 	}},
+	{"a page of open calls has a limit of bytes, and of calls to examine", func(h *harness) {
+		var calls []string
+		for i := range 10 {
+			id := fmt.Sprint("c", i)
+			h.startSuspended(at(id), id)
+			calls = append(calls, id)
+		}
+		all := h.openCalls(store.CallQuery{}, 100)
+		same(h, "open calls", len(all), len(calls))
+		size := len(all[0].Input) // stash and response are empty
+		page, next, err := h.Store.OpenCalls(h.Context(), home.Tenant, store.CallQuery{Limit: 9, MaxBytes: 2*size + 1, MaxScanned: 9})
+		h.must(err)
+		same(h, "calls within the bytes", len(page), 2)
+		if next == nil {
+			h.Fatal("the short page is the last")
+		}
+		page, next, err = h.Store.OpenCalls(h.Context(), home.Tenant, store.CallQuery{Limit: 9, MaxBytes: 1 << 20, MaxScanned: 4, ToolName: "none"})
+		h.must(err)
+		same(h, "calls of an unknown tool", len(page), 0)
+		same(h, "last examined call", *next, all[3].Place())
+		q := store.CallQuery{ToolName: all[0].ToolName, MaxBytes: 1, MaxScanned: 3}
+		same(h, "pages of one call", h.openCalls(q, 5), all)
+		q.ToolName, q.MaxScanned = "none", 10
+		same(h, "no calls", len(h.openCalls(q, 5)), 0)
+	}},
 	{"only calls that wait for a client are open", func(h *harness) {
 		h.startSuspended(home, "answered", "open")
 		h.submit(h.submitOf(home, "answered"))
@@ -64,12 +89,19 @@ var openCalls = []suiteCase{
 // openCalls returns all open calls of a query, read in pages.
 func (h *harness) openCalls(q store.CallQuery, limit int) (all []store.OpenCall) {
 	h.Helper()
-	for q.Limit = limit; ; q.After = all[len(all)-1].Place() {
-		page, err := h.Store.OpenCalls(h.Context(), home.Tenant, q)
+	if q.Limit = limit; q.MaxBytes == 0 {
+		q.MaxBytes, q.MaxScanned = 1<<20, 1000
+	}
+	for {
+		page, next, err := h.Store.OpenCalls(h.Context(), home.Tenant, q)
 		h.must(err)
+		if len(page) > limit {
+			h.Fatalf("got %d calls, want at most %d", len(page), limit)
+		}
 		all = append(all, page...)
-		if len(page) < limit {
+		if next == nil {
 			return all
 		}
+		q.After = *next
 	}
 }

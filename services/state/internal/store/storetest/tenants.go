@@ -50,7 +50,8 @@ var readMethods = []readMethod{
 		return h.Store.CountSessions(h.Context(), k.Tenant, store.SessionQuery{Any: []session.Facet{session.TagFacet("tag")}}, 0)
 	}, ""},
 	{"OpenCalls", func(h *harness, k session.Key) (any, error) {
-		return h.Store.OpenCalls(h.Context(), k.Tenant, store.CallQuery{Limit: 9})
+		page, _, err := h.Store.OpenCalls(h.Context(), k.Tenant, store.CallQuery{Limit: 9, MaxBytes: 99, MaxScanned: 9})
+		return page, err
 	}, ""},
 	{"UsageEntries", func(h *harness, k session.Key) (any, error) { return h.Store.UsageEntries(h.Context(), k, nil, 0, 9) }, "SESSION_NOT_FOUND"},
 	{"UsageSums", func(h *harness, k session.Key) (any, error) {
