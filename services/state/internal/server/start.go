@@ -141,17 +141,21 @@ func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.Ru
 		}
 		return own(c.Need(), alone(c.Decide))
 	case *statev1.StartRunRequest_Branch:
-		add, err := s.addition(intent.Branch, post.Now)
-		from := session.Key{Tenant: post.Tenant, SessionID: intent.Branch.GetFromSessionId()}
-		c := session.BranchAndStart{RunRequest: post, From: from, CheckpointID: intent.Branch.GetCheckpointId(), Addition: add}
-		return startCommand{c.Targets(), func(views ...*session.View) (*session.Change, session.Started, error) {
-			change, started, err := c.Decide(views...)
-			started.Unknown = c.Unknown(views[1])
-			return change, started, err
-		}}, err
+		return s.branchCommand(intent.Branch, post)
 	default:
 		return own(send.Need(), send.Decide)
 	}
+}
+
+func (s *runService) branchCommand(r *statev1.Branch, post session.RunRequest) (startCommand, error) {
+	add, err := s.addition(r, post.Now)
+	from := session.Key{Tenant: post.Tenant, SessionID: r.GetFromSessionId()}
+	c := session.BranchAndStart{RunRequest: post, From: from, CheckpointID: r.GetCheckpointId(), Addition: add}
+	return startCommand{c.Targets(), func(views ...*session.View) (*session.Change, session.Started, error) {
+		change, started, err := c.Decide(views...)
+		started.Unknown = c.Unknown(views[1])
+		return change, started, err
+	}}, err
 }
 
 // additionRequest is an intent with messages to append, and state to write, before the run
