@@ -283,6 +283,72 @@ func TestAClientToolContinuesUnderANewRequest(t *testing.T) {
 	tab.barrier()
 }
 
+// continueTurn answers the calls, each from a client, and takes the continuation for the last one. It
+// returns the parts of the calls in it.
+func continueTurn(t *testing.T, h *fixture, calls []string, clients ...*agentSocket) string {
+	t.Helper()
+	s := clients[len(clients)-1]
+	s.say(chatRequest("r1", words("hi")))
+	first := h.AwaitRun(t, "default", "demo:room", nil)
+	playAsk(first, 1, calls...)
+	s.turn("r1")
+	for i, call := range calls {
+		if strings.HasPrefix(call, "y") {
+			clients[i].say(`{"type":"cf_agent_tool_approval","toolCallId":"` + call + `","approved":true,"autoContinue":true}`)
+		} else {
+			clients[i].say(`{"type":"cf_agent_tool_result","toolCallId":"` + call + `","toolName":"add","output":1,"autoContinue":true}`)
+		}
+		waitFor(t, "the answer is stored", func() bool {
+			return slices.ContainsFunc(h.State.PendingCalls("default", "demo:room"), func(c *statev1.Call) bool {
+				return c.GetToolCallId() == call && c.GetAnswer() != nil
+			})
+		})
+	}
+	run := h.AwaitRun(t, "default", "demo:room", first)
+	s.say(`{"type":"cf_agent_stream_resume_request","probeId":"p1"}`)
+	s.until(`"cf_agent_stream_resuming","id":"` + run.GetRunId())
+	s.say(`{"type":"cf_agent_stream_resume_ack","id":"` + run.GetRunId() + `"}`)
+	playContinuation(run, calls...)
+	got := ""
+	_, parts := s.turn(run.GetRunId())
+	for line := range strings.Lines(parts) {
+		if strings.Contains(line, "toolCallId") || strings.Contains(line, "approvalId") {
+			got += line
+		}
+	}
+	return got
+}
+
+func TestAContinuationHasNoOutputsThatItsClientCannotPlace(t *testing.T) {
+	t.Parallel()
+	for name, other := range map[string]bool{"answered by one tab": false, "answered by two tabs": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := open(t, nil)
+			s, _ := h.agentClient(t, "demo/room")
+			first := s
+			if other {
+				first, _ = h.agentClient(t, "demo/room")
+			}
+			if got := continueTurn(t, h, []string{"c1", "c2"}, first, s); got != "" {
+				t.Errorf("got %s", got)
+			}
+		})
+	}
+}
+
+func TestAContinuationHasTheOutputsOfApprovedCalls(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	s, _ := h.agentClient(t, "demo/room")
+	got := continueTurn(t, h, []string{"y1", "c1"}, s, s)
+	for _, call := range []string{"y1", "c1"} {
+		if !strings.Contains(got, `{"type":"tool-output-available","toolCallId":"`+call+`"`) {
+			t.Errorf("got %s, want the output of %s", got, call)
+		}
+	}
+}
+
 func TestAContinuationIsOfferedToAClientThatDoesNotAsk(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)

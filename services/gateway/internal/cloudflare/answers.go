@@ -76,7 +76,9 @@ func (c *connection) answer(f received, answerOf func(*statev1.GetSessionRespons
 	return nil
 }
 
-// submit stores an answer and notes the run that it starts.
+// submit stores an answer and notes the run that it starts. A client that has answered an approval
+// adds the run to its message. After other answers, package ai begins a new message, until the client
+// receives the conversation.
 func (c *connection) submit(ctx context.Context, f received, before *statev1.Run, answer *statev1.CallAnswer) error {
 	taken, err := c.Answers.Submit(ctx, &statev1.SubmitCallRequest{
 		Tenant: c.tenant, SessionId: c.address.session, ToolCallId: f.ToolCallID, Answer: answer,
@@ -84,8 +86,11 @@ func (c *connection) submit(ctx context.Context, f received, before *statev1.Run
 	if err != nil {
 		return err
 	}
+	if answer.GetApproval() != nil {
+		c.chat.approved = before.GetRunId()
+	}
 	if f.AutoContinue && taken.GetContinuation() == statev1.SubmitCallResponse_CONTINUATION_NEW_RUN && taken.GetOwnerSessionId() == c.address.session {
-		c.chat.next = &answeredTurn{run: taken.GetRunId(), after: before.GetEndPosition(), call: f.ToolCallID}
+		c.chat.next = &answeredTurn{run: taken.GetRunId(), after: before.GetEndPosition(), resumes: c.chat.approved == before.GetRunId()}
 		c.chat.offer = time.After(offerAfter)
 	}
 	return nil

@@ -22,13 +22,15 @@ type chatSync struct {
 	offered string // the turn that was offered to the client, which has not asked for it yet
 	next    *answeredTurn
 	offer   <-chan time.Time // when next is offered to a client that does not ask
+	// approved is the suspended run whose approval the client has answered last.
+	approved string
 }
 
 // answeredTurn is the run after calls that the client has answered.
 type answeredTurn struct {
-	run   string
-	after int64  // the client has the message up to here
-	call  string // the answered call
+	run     string
+	after   int64 // the client has the message up to here
+	resumes bool  // as of a turn
 }
 
 // offerAfter is how long the gateway waits for a client to ask for the run after its answer. Clients

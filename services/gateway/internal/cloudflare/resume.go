@@ -50,7 +50,7 @@ func (c *connection) acknowledge(f received) error {
 	switch {
 	case next != nil && f.ID == next.run:
 		c.chat.next, c.chat.offer = nil, nil
-		t.kind, t.answered = continuation, next.call
+		t.kind, t.resumes = continuation, next.resumes
 		r = chat.ReopenRequest{RunID: next.run, After: chat.Place{Sequence: next.after}, HasAfter: true}
 	case current != nil:
 		r.RunID = current.run

@@ -24,14 +24,14 @@ const (
 // turn is the delivery of one message to a client.
 type turn struct {
 	*connection
-	id       string // of its frames
-	kind     turnKind
-	run      string // of the exchange, as it began
-	message  string
-	ctx      context.Context //nolint:containedctx // until the end of the turn
-	cancel   context.CancelFunc
-	answered string // the call that the client has answered, of a continuation
-	aborted  bool   // by this client; guarded by the mu of turns
+	id      string // of its frames
+	kind    turnKind
+	run     string // of the exchange, as it began
+	message string
+	ctx     context.Context //nolint:containedctx // until the end of the turn
+	cancel  context.CancelFunc
+	resumes bool // of a continuation: the client adds to the message that it has, and not to a new one
+	aborted bool // by this client; guarded by the mu of turns
 }
 
 // requestID returns the id of a run's frames, equal for all clients: that of the request that
@@ -64,7 +64,7 @@ func (c *connection) start(t *turn, e *chat.Exchange) {
 // client resumes.
 func (t *turn) deliver(e *chat.Exchange) {
 	defer t.cancel()
-	if err := e.Deliver(t.ctx, &output{turn: t, exchange: e, replay: t.kind == replayed}); err != nil && t.ctx.Err() == nil {
+	if err := e.Deliver(t.ctx, &output{turn: t, exchange: e, calls: map[string]bool{}, replay: t.kind == replayed}); err != nil && t.ctx.Err() == nil {
 		t.end(err)
 	}
 }
@@ -75,8 +75,9 @@ type output struct {
 	exchange *chat.Exchange
 	waiting  [][]byte
 	sequence int
-	replay   bool // the frames belong to the replay
-	parts    bool // a part behind the start was added
+	calls    map[string]bool // of a continuation: its own calls and approvals, by id
+	replay   bool            // the frames belong to the replay
+	parts    bool            // a part behind the start was added
 	failed   bool
 	done     bool
 }
@@ -92,6 +93,7 @@ func (o *output) Begin() {
 type partHead struct {
 	Type       string `json:"type"`
 	ToolCallID string `json:"toolCallId"`
+	ApprovalID string `json:"approvalId"`
 	ErrorText  string `json:"errorText"`
 }
 
@@ -104,8 +106,8 @@ func (o *output) Part(_ chat.Place, part []byte) {
 	case head.Type == "error":
 		o.failed = true
 		o.waiting = append(o.waiting, response{ID: o.id, Body: head.ErrorText, Error: true, Continuation: o.kind == continuation}.encode())
-	case o.kind == continuation && head.ToolCallID == o.answered && isOutput(head.Type):
-		// The client has the output. It would look for the call in the message that begins here.
+	case o.kind == continuation && !o.resumes && o.isEarlier(head):
+		// The client would look for the call in the message that begins here, and fail.
 	default:
 		sequence := o.sequence
 		o.sequence++
@@ -116,8 +118,20 @@ func (o *output) Part(_ chat.Place, part []byte) {
 	}
 }
 
-func isOutput(part string) bool {
-	return part == "tool-output-available" || part == "tool-output-error"
+// isEarlier reports whether a part belongs to a call before the continuation.
+func (o *output) isEarlier(head partHead) bool {
+	switch head.Type {
+	case "tool-input-start", "tool-input-available", "tool-input-error":
+		o.calls[head.ToolCallID] = true
+	case "tool-approval-request":
+		o.calls[head.ApprovalID] = o.calls[head.ToolCallID]
+		return !o.calls[head.ToolCallID]
+	case "tool-approval-response":
+		return !o.calls[head.ApprovalID]
+	case "tool-output-available", "tool-output-error", "tool-output-denied":
+		return !o.calls[head.ToolCallID]
+	}
+	return false
 }
 
 // Done implements chat.Output.
