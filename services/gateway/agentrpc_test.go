@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -191,6 +192,27 @@ func TestACallEndsWithItsSocket(t *testing.T) {
 	s.until(`"sum":3`)
 	_ = s.CloseNow()
 	<-left
+}
+
+func TestAMethodThatMayHaveBeenCalledIsNotCalledAgain(t *testing.T) {
+	t.Parallel()
+	world := gatewaytest.New(t)
+	var calls atomic.Int64
+	for _, address := range []string{"first", "second"} {
+		serveExecutor(t, world, address, agent.Agent{Name: "demo", Model: "anthropic/none", Methods: []agent.Method{
+			{Name: "pay", Call: func(context.Context, *agent.MethodCall) (any, error) {
+				calls.Add(1)
+				return nil, fault.New(fault.Unavailable, "BANK_AWAY", "the bank does not answer")
+			}},
+		}})
+	}
+	h := openOver(t, listen(t), world, func(c *gateway.Config) { c.Executors = []string{"first", "second"} })
+	s, _ := h.agentClient(t, "demo/room")
+	s.say(rpcCall("c1", "pay", ""))
+	s.until(`"success":false`)
+	if got := calls.Load(); got != 1 {
+		t.Errorf("the method was called %d times", got)
+	}
 }
 
 func TestWithoutExecutorsNoMethodExists(t *testing.T) {

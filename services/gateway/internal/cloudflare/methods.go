@@ -25,8 +25,8 @@ func (m *Methods) Call(ctx context.Context, r *executorv1.CallMethodRequest, f f
 	first := m.knownFor(r.GetAgentType())
 	for n := range m.Executors {
 		at := (first + n) % len(m.Executors)
-		called, failed := call(ctx, m.Executors[at], r, f)
-		if failed == nil || called || !isElsewhere(failed) {
+		opened, failed := call(ctx, m.Executors[at], r, f)
+		if failed == nil || !isElsewhere(failed, opened) {
 			m.note(r.GetAgentType(), at)
 			return failed
 		}
@@ -37,13 +37,15 @@ func (m *Methods) Call(ctx context.Context, r *executorv1.CallMethodRequest, f f
 	return err
 }
 
-// isElsewhere reports whether another executor may take the call.
-func isElsewhere(err error) bool {
-	return fault.ReasonOf(err) == "AGENT_NOT_FOUND" || fault.ReasonOf(err) == "TOO_MANY_CALLS" || errors.Is(err, fault.Unavailable)
+// isElsewhere reports whether another executor may take the call: this one has called nothing. An
+// executor that is lost after the call was opened may have called the method.
+func isElsewhere(err error, opened bool) bool {
+	reason := fault.ReasonOf(err)
+	return reason == "AGENT_NOT_FOUND" || reason == "TOO_MANY_CALLS" || !opened && errors.Is(err, fault.Unavailable)
 }
 
-// call calls a method on one executor. called: it has responded.
-func call(ctx context.Context, executor executorv1.ExecutorServiceClient, r *executorv1.CallMethodRequest, f func(*executorv1.CallMethodResponse) error) (called bool, err error) {
+// call calls a method on one executor. Unless opened, the executor has not received the call.
+func call(ctx context.Context, executor executorv1.ExecutorServiceClient, r *executorv1.CallMethodRequest, f func(*executorv1.CallMethodResponse) error) (opened bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	responses, err := executor.CallMethod(ctx, r)
@@ -53,14 +55,13 @@ func call(ctx context.Context, executor executorv1.ExecutorServiceClient, r *exe
 	for {
 		response, err := responses.Recv()
 		if errors.Is(err, io.EOF) {
-			return called, nil
+			return true, nil
 		}
 		if err != nil {
-			return called, err
+			return true, err
 		}
-		called = true
 		if err := f(response); err != nil {
-			return called, err
+			return true, err
 		}
 	}
 }
