@@ -421,6 +421,29 @@ func TestACancelStopsTheRunOfItsRequest(t *testing.T) {
 	}
 }
 
+func TestACancelStopsARunThatAwaitsASubAgent(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	s, _ := h.agentClient(t, "demo/room")
+	s.say(chatRequest("r1", words("hi")))
+	run := h.AwaitRun(t, "default", "demo:room", nil)
+	run.Show(1, Started(), StepStarted(), Text("One "), Call("of-c1", "{}"))
+	s.part("of-c1")
+	run.Child("c1")
+	run.Show(1, StepCommitted(), Suspended())
+	run.Suspend([]*statev1.Call{{
+		ToolCallId: "of-c1", SessionId: "demo:room", RunId: run.GetRunId(), Step: 1, ToolName: "ask_c1", Input: "{}", Kind: statev1.CallKind_CALL_KIND_SUB_AGENT,
+	}}, AssistantMessage(1, "One ", "of-c1"))
+	if got := h.State.Get("default", "demo:room").GetSession().GetStatus(); got != statev1.SessionStatus_SESSION_STATUS_SUSPENDED_AWAITING_CHILDREN {
+		t.Fatalf("the session is %v", got)
+	}
+	s.say(`{"type":"cf_agent_chat_request_cancel","id":"r1"}`, setState("7"))
+	s.until("cf_agent_state_error") // the cancel is handled
+	if got := h.State.Stops(); len(got) != 1 || got[0].GetRunId() != run.GetRunId() {
+		t.Errorf("got %v", got)
+	}
+}
+
 func TestClearRemovesTheMessagesInEveryTab(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)

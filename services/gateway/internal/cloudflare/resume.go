@@ -2,7 +2,6 @@ package cloudflare
 
 import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
 
@@ -92,11 +91,11 @@ func (c *connection) stopTurn(f received) error {
 	return c.ignore("a turn cannot be stopped", err)
 }
 
-// runOf returns the live or waiting run of a request; "" for none.
+// runOf returns the live or waiting run of a request; "" for none. A run that awaits sub-agents is live.
 func (c *connection) runOf(id string, now *reading) string {
 	current := now.GetCurrentRun()
 	t := c.turns.find(id)
-	if conversation.Executing(current) && (requestID(current) == id || t != nil && t.message == current.GetMessageId()) {
+	if isLive(now.GetSessionResponse) && (requestID(current) == id || t != nil && t.message == current.GetMessageId()) {
 		return current.GetRunId()
 	}
 	for _, run := range now.GetWaiting() {

@@ -46,11 +46,17 @@ func (r *Run) Interrupt(messages ...*eventv1.Message) {
 	r.end(e, messages)
 }
 
-// Suspend is Complete for a run that leaves calls open.
+// Suspend is Complete for a run that leaves calls open. If all are of sub-agents, the run awaits those.
 func (r *Run) Suspend(calls []*statev1.Call, messages ...*eventv1.Message) {
 	r.t.Helper()
+	status := statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN
+	for _, c := range calls {
+		if c.GetKind() != statev1.CallKind_CALL_KIND_SUB_AGENT {
+			status = statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL
+		}
+	}
 	r.end(&ending{
-		outcome: &statev1.Outcome{Status: statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL},
+		outcome: &statev1.Outcome{Status: status},
 		calls:   calls, chunk: Suspended(), terminal: ended(streamv2.EndStatus_END_STATUS_PAUSED, ""),
 	}, messages)
 }
