@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
@@ -441,6 +442,30 @@ func TestACancelStopsARunThatAwaitsASubAgent(t *testing.T) {
 	s.until("cf_agent_state_error") // the cancel is handled
 	if got := h.State.Stops(); len(got) != 1 || got[0].GetRunId() != run.GetRunId() {
 		t.Errorf("got %v", got)
+	}
+}
+
+func TestATurnOutlivesTheLossOfItsExecutor(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.AISDK = 0 })
+	s, _ := h.agentClient(t, "demo/room")
+	tab, _ := h.agentClient(t, "demo/room")
+	s.say(chatRequest("r1", words("hi")))
+	run := h.AwaitRun(t, "default", "demo:room", nil)
+	at := run.Show(1, Started())
+	run.Show(1, StepStarted(), Text("void"))
+	tab.wantMessages("u-hi")
+	for _, c := range []*agentSocket{s, tab} {
+		c.part("void")
+	}
+	run.Rewind(at)
+	playShort(run, "One two.")
+	if _, parts := s.turn("r1"); !strings.Contains(parts, `{"type":"reset-step"}`) || !strings.Contains(parts, "One two.") {
+		t.Errorf("got %s", parts)
+	}
+	frames, _ := tab.turn("r1")
+	if before := frames[len(frames)-2]; before.Type != "cf_agent_chat_messages" || !strings.Contains(before.text, "One two.") || strings.Contains(before.text, "void") {
+		t.Errorf("the other tab: got %s before the end", before.text)
 	}
 }
 

@@ -8,6 +8,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -234,7 +235,7 @@ func (s *Service) agentRoutes(p *parts) []httpapi.Route {
 		methods.Executors = append(methods.Executors, executorv1.NewExecutorServiceClient(conn))
 	}
 	sockets := &cloudflare.Sockets{
-		Methods: methods, MethodTimeout: c.MethodTimeout,
+		Methods: methods, MethodTimeout: c.MethodTimeout, Major: cmp.Or(uistream.Major(c.AISDK), uistream.DefaultMajor),
 		Chat: p.chats, Answers: p.answers, Stops: p.stops, Sessions: p.sessions, Live: p.hub, Files: p.files, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
 		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Poll: c.SessionPoll, Log: s.peers.Log,
 	}

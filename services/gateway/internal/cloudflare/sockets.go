@@ -1,6 +1,7 @@
 package cloudflare
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/submit"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
 // reconnectAdvice is for developers of clients.
@@ -33,12 +35,13 @@ type Sockets struct {
 	Live      *live.Hub
 	Files     *files.Files
 	Streams   *httpapi.Streams
-	MaxBytes  int64         // of a client's frame
-	Requests  int           // frames that wait on one socket
-	Heartbeat time.Duration // between pings
-	Arrival   time.Duration // for a frame to arrive once it has begun
-	Timeout   time.Duration // for one write, and for the answer to a ping
-	Poll      time.Duration // between two readings of a session without a hint
+	Major     uistream.Major // of the package ai of clients that do not tell theirs; not 0: a turn without reset-step may end its socket
+	MaxBytes  int64          // of a client's frame
+	Requests  int            // frames that wait on one socket
+	Heartbeat time.Duration  // between pings
+	Arrival   time.Duration  // for a frame to arrive once it has begun
+	Timeout   time.Duration  // for one write, and for the answer to a ping
+	Poll      time.Duration  // between two readings of a session without a hint
 
 	MethodTimeout time.Duration // of one call of a method
 	Log           *slog.Logger
@@ -143,5 +146,5 @@ func (s *Sockets) accept(ctx context.Context, r *http.Request, tenant string) (*
 	if err != nil {
 		return nil, err
 	}
-	return &connection{Sockets: s, tenant: tenant, address: a, readOnly: readOnly, base: s.Files.Base(r), major: major}, nil
+	return &connection{Sockets: s, tenant: tenant, address: a, readOnly: readOnly, base: s.Files.Base(r), major: cmp.Or(major, s.Major)}, nil
 }
