@@ -490,6 +490,32 @@ func TestClearRemovesTheMessagesInEveryTab(t *testing.T) {
 	tab.wantMessages("u-again")
 }
 
+func TestClearAlsoRemovesAMessageThatWaits(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	s, _ := h.agentClient(t, "demo/room")
+	s.say(chatRequest("r1", words("hi")))
+	run := h.AwaitRun(t, "default", "demo:room", nil)
+	run.Show(1, Started(), StepStarted(), Text("One "))
+	s.part("One ")
+	s.say(chatRequest("r2", words("hi"), words("more")))
+	waitFor(t, "the message waits", func() bool { return len(h.State.Get("default", "demo:room").GetWaiting()) == 1 })
+	s.say(`{"type":"cf_agent_chat_clear"}`)
+	waitFor(t, "the live run is asked to stop", func() bool {
+		return slices.ContainsFunc(h.State.Stops(), func(r *statev1.RequestStopRequest) bool { return r.GetRunId() == "" || r.GetRunId() == run.GetRunId() })
+	})
+	run.Show(1, Interrupted())
+	run.Interrupt(AssistantMessage(1, "One "))
+	waitFor(t, "the messages are removed", func() bool { return h.State.Get("default", "demo:room").GetSession().GetMessageCount() == 0 })
+	if now := h.State.Get("default", "demo:room"); len(now.GetWaiting()) != 0 || isExecuting(now.GetCurrentRun()) {
+		t.Errorf("got %v", now)
+	}
+}
+
+func isExecuting(run *statev1.Run) bool {
+	return run.GetStatus() == statev1.RunStatus_RUN_STATUS_QUEUED || run.GetStatus() == statev1.RunStatus_RUN_STATUS_RUNNING
+}
+
 func TestMessagesCanOnlyBeRemovedFromTheEnd(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)

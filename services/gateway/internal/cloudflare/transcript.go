@@ -3,6 +3,7 @@ package cloudflare
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -16,7 +17,7 @@ import (
 // stopWait is how long a client that clears a conversation waits for the end of its run.
 const stopWait = 10 * time.Second
 
-// clear removes all messages, after it has stopped the live run.
+// clear removes all messages, after it has stopped the runs.
 func (c *connection) clear() error {
 	ctx := retry.Request(c.ctx)
 	now, err := c.instance.read(ctx)
@@ -26,14 +27,27 @@ func (c *connection) clear() error {
 	if now.GetSession() == nil {
 		return nil
 	}
-	if isLive(now.GetSessionResponse) || len(now.GetCalls()) > 0 || len(now.GetWaiting()) > 0 {
-		if _, err := c.Stops.Stop(ctx, stop.Request{
-			Tenant: c.tenant, SessionID: c.address.session, Kind: statev1.StopKind_STOP_KIND_INTERRUPT, Reason: "cleared", Wait: stopWait,
-		}); err != nil {
-			return c.restore(err)
-		}
+	if err := c.stopAll(ctx, now); err != nil {
+		return c.restore(err)
 	}
 	return c.cut(0)
+}
+
+// stopAll stops the waiting runs, and then the live one: its end would start the next.
+func (c *connection) stopAll(ctx context.Context, now *reading) error {
+	request := stop.Request{Tenant: c.tenant, SessionID: c.address.session, Kind: statev1.StopKind_STOP_KIND_INTERRUPT, Reason: "cleared"}
+	for _, run := range slices.Backward(now.GetWaiting()) {
+		request.RunID = run.GetRunId()
+		if _, err := c.Stops.Stop(ctx, request); err != nil {
+			return err
+		}
+	}
+	if !isLive(now.GetSessionResponse) && len(now.GetCalls()) == 0 && len(now.GetWaiting()) == 0 {
+		return nil
+	}
+	request.RunID, request.Wait = "", stopWait
+	_, err := c.Stops.Stop(ctx, request)
+	return err
 }
 
 // cut keeps only the first stored messages.
