@@ -77,7 +77,7 @@ await Promise.all([ready(a), ready(b)]);
 await both('approval');
 
 await send(a, 'Wait 30 seconds');
-await shows(b, 'I will wait');
+await shows(b, '"state":"input-available"'); // the tool is waiting
 await a.evaluate(() => window.chat.stop());
 await Promise.all([ready(a), ready(b)]);
 await send(b, 'Hello again');
