@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coder/websocket"
+
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
@@ -598,6 +600,34 @@ func TestAnEditedMessageBeginsAgainThere(t *testing.T) {
 	}
 	if got := text(t, h.request(t, "GET", "/agents/demo/room/get-messages", "")); strings.Contains(got, "One two.") || !strings.Contains(got, "hello") {
 		t.Errorf("got %s", got)
+	}
+}
+
+// sendPhotos sends a message with the URLs of photos.
+func sendPhotos(s *agentSocket, id string, urls ...string) {
+	s.t.Helper()
+	s.say(chatRequest(id, json.RawMessage(photoMessage("u-"+id, "look", urls...))))
+}
+
+func TestAMessageMayHaveLargeFiles(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.MaxBodyBytes = 64 << 10 })
+	s, _ := h.agentClient(t, "demo/room")
+	sendPhotos(s, "r1", pngURL(photo(1<<20)), pngURL(photo(100<<10)))
+	playShort(h.AwaitRun(t, "default", "demo:room", nil), "One two.")
+	frames, _ := s.turn("r1")
+	before := frames[len(frames)-2]
+	if before.Type != "cf_agent_chat_messages" || strings.Count(before.text, "/files/") != 2 || strings.Contains(before.text, "data:") {
+		t.Errorf("the sender does not receive the references: got %.300s", before.text)
+	}
+	sendPhotos(s, "r2", "data:image/png;base64,"+strings.Repeat("!", 9000))
+	if f := s.frame(); !f.Error || !f.Done || f.ID != "r2" {
+		t.Errorf("got %s, want the request refused", f.text)
+	}
+	s.barrier()
+	s.say(chatRequest("r3", words(strings.Repeat("x", 64<<10))))
+	if closed := s.closed(); closed.Code != websocket.StatusMessageTooBig {
+		t.Errorf("got %v", closed)
 	}
 }
 

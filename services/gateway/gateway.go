@@ -236,8 +236,8 @@ func (s *Service) agentRoutes(p *parts) []httpapi.Route {
 	}
 	sockets := &cloudflare.Sockets{
 		Methods: methods, MethodTimeout: c.MethodTimeout, Major: cmp.Or(uistream.Major(c.AISDK), uistream.DefaultMajor),
-		Chat: p.chats, Answers: p.answers, Stops: p.stops, Sessions: p.sessions, Live: p.hub, Files: p.files, Streams: s.streams, MaxBytes: c.MaxBodyBytes, Requests: c.MaxSocketChats,
-		Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Poll: c.SessionPoll, Log: s.peers.Log,
+		Chat: p.chats, Answers: p.answers, Stops: p.stops, Sessions: p.sessions, Live: p.hub, Files: p.files, Streams: s.streams,
+		MaxBytes: c.MaxUploadBytes, MaxText: c.MaxBodyBytes, Requests: c.MaxSocketChats, Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Poll: c.SessionPoll, Log: s.peers.Log,
 	}
 	return sockets.Routes()
 }

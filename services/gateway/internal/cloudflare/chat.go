@@ -183,13 +183,16 @@ func (c *connection) request(f received) error {
 		return c.refuse(f.ID, fault.New(fault.Exhausted, "TOO_MANY_REQUESTS",
 			"%d requests are in flight on this socket; HOLDFAST_GATEWAY_MAX_SOCKET_CHATS is the limit", c.Requests))
 	}
+	if f.failed != nil {
+		return c.refuse(f.ID, f.failed)
+	}
 	e, err := c.openChat(f)
 	if err != nil {
 		return c.refuse(f.ID, err)
 	}
 	c.turns.drop(e.MessageID())
 	c.chat.offered = ""
-	c.start(&turn{id: f.ID, kind: own}, e)
+	c.start(&turn{id: f.ID, kind: own, files: f.files}, e)
 	c.instance.changed(c.ctx)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -43,13 +44,15 @@ type connection struct {
 type received struct {
 	*frame
 	states int64 // how many states the client had received when it sent the frame
+	files  bool  // the client has sent files, and has no references to them
+	failed error // of the files
 }
 
 var errPanic = errors.New("a frame panicked")
 
 // serve serves the socket to its end, and returns the reason of the end.
 func (c *connection) serve() error {
-	c.frames, c.changed = make(chan received, c.Requests), make(chan struct{}, 1)
+	c.frames, c.changed = make(chan received), make(chan struct{}, 1)
 	c.conn.EndAfter(c.ctx)
 	c.instance = c.join(instanceKey{c.tenant, c.address.session}, c)
 	defer c.instance.leave(c)
@@ -74,20 +77,41 @@ func (c *connection) wake() {
 // may send their own.
 func (c *connection) listen() error {
 	for {
-		text, isText, err := c.conn.Read(c.Arrival)
+		f, err := c.receive()
 		if err != nil {
 			return err
 		}
-		f := parse(text)
-		if !isText || f == nil {
+		if f.frame == nil {
 			continue
 		}
 		select {
-		case c.frames <- received{f, c.seen.received.Load()}:
+		case c.frames <- f:
 		case <-c.ctx.Done():
 			return context.Cause(c.ctx)
 		}
 	}
+}
+
+// receive receives a message, which may be no frame.
+func (c *connection) receive() (f received, err error) {
+	var body []byte
+	text, isText, err := c.conn.Receive(c.Arrival, func(message io.Reader, progress func() error) (rest []byte, err error) {
+		rest, body, f.files, err = receive(message, c.MaxText, func(body io.Reader) ([]byte, error) {
+			return c.Files.ExtractWhole(c.ctx, c.tenant, body, progress)
+		})
+		return rest, err
+	})
+	if errors.Is(err, socket.ErrDisconnected) {
+		return f, err
+	}
+	if isText {
+		f.frame = parse(text)
+	}
+	if f.frame != nil && body != nil {
+		f.Init.Body = string(body)
+	}
+	f.states, f.failed = c.seen.received.Load(), err
+	return f, nil
 }
 
 // work handles the frames in their order and shows the client what has changed. A panic ends the

@@ -15,8 +15,8 @@
 //	work      one per socket; handles frames in their order, and shows the client what has changed
 //
 // Each frame of a client is handled before the next one, so a client's writes are committed in its
-// order. The client is blocked (by the flow control of its connection) while Sockets.Requests
-// frames wait.
+// order. One frame is read ahead. The client is then blocked by the flow control of its connection. The
+// files of a message are stored while its frame arrives (upload).
 //
 // # State
 //
@@ -38,7 +38,7 @@
 // parts of POST /chat. Each socket reads its turns by itself, at its own pace; the live log is read once
 // for all. The frames of a turn have the same id for all clients: the request key of its run.
 //
-//	own           after the client's message
+//	own           after the client's message; if that had files, the conversation follows with references
 //	observed      a reading has a live run that no turn of this socket delivers
 //	replayed      the client has taken an offer (cf_agent_stream_resuming): the message from its start
 //	continuation  the client has answered the message's calls, and takes the offer of the next run

@@ -36,8 +36,9 @@ type Sockets struct {
 	Files     *files.Files
 	Streams   *httpapi.Streams
 	Major     uistream.Major // of the package ai of clients that do not tell theirs; not 0: a turn without reset-step may end its socket
-	MaxBytes  int64          // of a client's frame
-	Requests  int            // frames that wait on one socket
+	MaxBytes  int64          // of a client's frame with the files in it
+	MaxText   int64          // of a client's frame without them
+	Requests  int            // turns, and calls of methods, at a time on one socket
 	Heartbeat time.Duration  // between pings
 	Arrival   time.Duration  // for a frame to arrive once it has begun
 	Timeout   time.Duration  // for one write, and for the answer to a ping

@@ -31,6 +31,7 @@ type turn struct {
 	ctx     context.Context //nolint:containedctx // until the end of the turn
 	cancel  context.CancelFunc
 	resumes bool // of a continuation: the client adds to the message that it has, and not to a new one
+	files   bool // the client needs the conversation for the references to its files
 	aborted bool // by this client; guarded by the mu of turns
 }
 
@@ -145,7 +146,7 @@ func (o *output) Flush() error {
 		o.waiting = append(o.waiting, response{ID: o.id, Replay: true, ReplayComplete: true}.encode())
 	}
 	var shown view
-	if o.done && o.kind != own {
+	if o.done && (o.kind != own || o.files) {
 		shown = o.addConversation()
 	}
 	for _, text := range o.waiting {
