@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -179,6 +180,17 @@ func TestAMethodChangesTheStateForEveryClient(t *testing.T) {
 	}
 	for _, s := range []*agentSocket{a, b, reader} {
 		s.until(stateFrame(`{"count":10}`))
+	}
+}
+
+func TestTheStateOfAMethodComesBeforeItsResult(t *testing.T) {
+	t.Parallel()
+	h, _ := openWithMethods(t)
+	s, _ := h.agentClient(t, "demo/room")
+	for n := range 20 {
+		s.say(rpcCall("c1", "increment", ""))
+		s.want(stateFrame(fmt.Sprintf(`{"count":%d}`, n+1)))
+		s.want(fmt.Sprintf(`{"type":"rpc","id":"c1","success":true,"done":true,"result":%d}`, n+1))
 	}
 }
 

@@ -28,6 +28,7 @@ type connection struct {
 	conn     *socket.Conn
 	instance *instance
 	frames   chan received
+	late     chan lateFrame
 	changed  chan struct{}  // of size 1: the instance has a new reading
 	working  sync.WaitGroup // all goroutines of the socket
 
@@ -52,7 +53,7 @@ var errPanic = errors.New("a frame panicked")
 
 // serve serves the socket to its end, and returns the reason of the end.
 func (c *connection) serve() error {
-	c.frames, c.changed = make(chan received), make(chan struct{}, 1)
+	c.frames, c.late, c.changed = make(chan received), make(chan lateFrame), make(chan struct{}, 1)
 	c.conn.EndAfter(c.ctx)
 	c.instance = c.join(instanceKey{c.tenant, c.address.session}, c)
 	defer c.instance.leave(c)
@@ -132,6 +133,8 @@ func (c *connection) work() (err error) {
 		select {
 		case f := <-c.frames:
 			err = c.handle(f)
+		case f := <-c.late:
+			err = c.writeLate(f)
 		case <-c.changed:
 			err = c.show(c.instance.last())
 		case <-c.chat.offer:

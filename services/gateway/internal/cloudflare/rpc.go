@@ -64,14 +64,23 @@ func (c *connection) call(f received) error {
 		r.Arguments = append(r.Arguments, string(a))
 	}
 	var written error
+	changed := false
+	write := func(text []byte) error {
+		if !changed {
+			return c.conn.Write(text)
+		}
+		changed = false
+		return c.writeAfterState(ctx, text)
+	}
 	err := c.Methods.Call(ctx, r, func(got *executorv1.CallMethodResponse) error {
 		switch event := got.GetEvent().(type) {
 		case *executorv1.CallMethodResponse_StateChanged:
+			changed = true
 			c.instance.changed(ctx)
 		case *executorv1.CallMethodResponse_Value:
-			written = c.conn.Write(resultFrame(f.ID, event.Value, false)) //nolint:contextcheck // see socket.Conn.Write
+			written = write(resultFrame(f.ID, event.Value, false)) //nolint:contextcheck // see socket.Conn.Write
 		case *executorv1.CallMethodResponse_Result:
-			written = c.conn.Write(resultFrame(f.ID, event.Result, true)) //nolint:contextcheck // see socket.Conn.Write
+			written = write(resultFrame(f.ID, event.Result, true)) //nolint:contextcheck // see socket.Conn.Write
 		}
 		return written
 	})
@@ -86,15 +95,48 @@ func (c *connection) call(f received) error {
 	return c.conn.Write(rpcError(f.ID, c.rpcText(f.Method, err)))
 }
 
+// lateFrame is a frame that work writes after the newest state.
+type lateFrame struct {
+	text    []byte
+	written chan error // of size 1, so that work never waits
+}
+
+// writeAfterState writes a frame after the state that the method has stored.
+func (c *connection) writeAfterState(ctx context.Context, text []byte) error {
+	if _, err := c.instance.read(ctx); err != nil {
+		if err := c.failed("the session of an instance cannot be read", err); err != nil {
+			return err
+		}
+	}
+	late := lateFrame{text, make(chan error, 1)}
+	select {
+	case c.late <- late:
+		return <-late.written
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	}
+}
+
+// writeLate shows the newest state and writes a frame.
+func (c *connection) writeLate(f lateFrame) (err error) {
+	defer func() { f.written <- err }()
+	if now := c.instance.last(); now != nil {
+		if err := c.sync.show(c, now); err != nil {
+			return err
+		}
+	}
+	return c.conn.Write(f.text)
+}
+
 // rpcText returns what a client is told of a failed call.
 func (c *connection) rpcText(method string, err error) string {
-	f, told := fault.From(err)
+	f, isFault := fault.From(err)
 	switch {
-	case told && f.Reason == "METHOD_NOT_FOUND", told && f.Reason == "AGENT_NOT_FOUND":
+	case isFault && f.Reason == "METHOD_NOT_FOUND", isFault && f.Reason == "AGENT_NOT_FOUND":
 		return fmt.Sprintf("Method %s does not exist", method)
-	case told && f.Reason == "METHOD_NOT_CALLABLE":
+	case isFault && f.Reason == "METHOD_NOT_CALLABLE":
 		return fmt.Sprintf("Method %s is not callable", method)
-	case told && f.Kind != fault.Internal && f.Kind != fault.Unavailable && f.Kind != fault.Exhausted && f.Detail != "":
+	case isFault && f.Kind != fault.Internal && f.Kind != fault.Unavailable && f.Kind != fault.Exhausted && f.Detail != "":
 		return f.Detail
 	}
 	c.Log.InfoContext(c.ctx, "method call failed", "session", c.address.session, "method", method, "error", err)
