@@ -15,12 +15,15 @@ import (
 // called if no answer comes in time. One goroutine at a time may call WriteBehindPing.
 func (c *Conn) WriteBehindPing(text []byte, answered func()) error {
 	written, failed := c.under.nextPing(answered), make(chan struct{})
-	c.pings.Go(func() {
+	begun := c.goPing(func() {
 		defer close(failed)
 		ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 		defer cancel()
 		_ = c.conn.Ping(ctx) // without an answer, answered is not called
 	})
+	if !begun {
+		return ErrDisconnected
+	}
 	select {
 	case <-written:
 	case <-failed:

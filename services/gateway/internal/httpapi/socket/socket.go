@@ -29,6 +29,8 @@ const (
 	version = "13"
 	// closeTimeout bounds the closing handshake.
 	closeTimeout = 2 * time.Second
+	// refuseTimeout bounds that of a refused client.
+	refuseTimeout = time.Second
 )
 
 // ErrDisconnected says that the client has closed the socket or disconnected.
@@ -56,6 +58,9 @@ type Conn struct {
 	timeout time.Duration
 	pinging atomic.Bool
 	pings   sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool // no ping may start
 }
 
 // Accept answers a handshake after Check. Origins are checked before (auth.Origins). A larger
@@ -98,7 +103,7 @@ func (c *Conn) EndAfter(ctx context.Context) {
 }
 
 // Read waits for the next message. Once begun, it must arrive within the patience. A goroutine must
-// read all the time, since only a read handles pongs, pings and closes. Every error is ErrLeft.
+// read all the time, since only a read handles pongs, pings and closes. Every error is ErrDisconnected.
 func (c *Conn) Read(patience time.Duration) (text []byte, isText bool, err error) {
 	// A context of its own: its end would cut the socket without a close.
 	ctx, cancel := context.WithCancel(context.Background())
@@ -142,7 +147,7 @@ func (c *Conn) Receive(patience time.Duration, read func(message io.Reader, prog
 	}
 }
 
-// Write sends a text message. Every error is ErrLeft.
+// Write sends a text message. Every error is ErrDisconnected.
 func (c *Conn) Write(text []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
@@ -158,7 +163,7 @@ func (c *Conn) Ping(left func()) {
 	if !c.pinging.CompareAndSwap(false, true) {
 		return
 	}
-	c.pings.Go(func() {
+	c.goPing(func() {
 		defer c.pinging.Store(false)
 		ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 		defer cancel()
@@ -168,9 +173,11 @@ func (c *Conn) Ping(left func()) {
 	})
 }
 
-// Refuse closes a socket right after Accept, with a code and a reason of the protocol above.
+// Refuse closes a socket right after Accept, with a code and a reason of the protocol above. It waits for
+// the client's close for a moment.
 func (c *Conn) Refuse(code int, reason string) {
-	_ = c.conn.Close(websocket.StatusCode(code), reason) // the client may have closed the connection
+	_ = c.under.SetDeadline(time.Now().Add(refuseTimeout)) // a closed connection may return an error
+	_ = c.conn.Close(websocket.StatusCode(code), reason)   // the client may have closed the connection
 }
 
 // Close closes the socket: cleanly for nil, with a policy violation for a fault of kind Invalid,
@@ -181,7 +188,20 @@ func (c *Conn) Close(err error, again string) {
 		reason += ": " + again
 	}
 	_ = c.conn.Close(code, reason) // the client may have closed the connection
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
 	c.pings.Wait()
+}
+
+// goPing starts a ping, unless the socket is closed.
+func (c *Conn) goPing(ping func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.pings.Go(ping)
+	}
+	return !c.closed
 }
 
 func closing(err error) (websocket.StatusCode, string) {
