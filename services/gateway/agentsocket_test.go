@@ -291,6 +291,29 @@ func TestSocketsOfAgentsCountAsStreams(t *testing.T) {
 	}
 }
 
+func TestRefusedSocketsDoNotCountAsStreams(t *testing.T) {
+	t.Parallel()
+	good, sum := gateway.NewAPIKey()
+	file := keysFile(t, "- {name: a, tenant: acme, sha256: "+sum+"}\n")
+	h := open(t, func(c *gateway.Config) { c.APIKeys, c.InsecureNoAuth, c.MaxStreams = file, false, 1 })
+	const most = 1000
+	refused := 0
+	for ; refused < most; refused++ { // they do not read the close
+		_, response, err := h.upgrade(t, "/agents/demo/room", nil) //nolint:bodyclose // the body is the socket
+		if err == nil {
+			continue
+		}
+		if response == nil || response.StatusCode != http.StatusUnauthorized {
+			t.Fatalf("got %v, want too many refusals answered with 401", err)
+		}
+		break
+	}
+	if refused < 2 || refused == most {
+		t.Errorf("%d sockets were refused at once", refused)
+	}
+	h.agentClient(t, "demo/room", "Authorization", "Bearer "+good)
+}
+
 func TestAStateReachesTheClientsOfAnotherGatewayByAHint(t *testing.T) {
 	t.Parallel()
 	never := func(c *gateway.Config) { c.SessionPoll = time.Hour }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -48,6 +49,7 @@ type Sockets struct {
 	Log           *slog.Logger
 
 	instances instances
+	refusing  atomic.Int64 // sockets
 	schemas   agent.SchemaCache
 }
 
@@ -55,13 +57,12 @@ type Sockets struct {
 const (
 	closeInvalid         = 4400
 	closeUnauthenticated = 4401
-	closeDenied          = 4403
 	closeNotFound        = 4404
 	closeConflict        = 4409
 )
 
 var closeCodes = map[fault.Kind]int{
-	fault.Invalid: closeInvalid, fault.Unauthenticated: closeUnauthenticated, fault.Denied: closeDenied,
+	fault.Invalid: closeInvalid, fault.Unauthenticated: closeUnauthenticated,
 	fault.NotFound: closeNotFound, fault.Conflict: closeConflict,
 }
 
@@ -78,6 +79,7 @@ func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) e
 	defer release()
 	c, err := s.accept(ctx, r, tenant)
 	if err != nil {
+		release()
 		return s.Refuse(w, r, err)
 	}
 	if err := check(w, r); err != nil {
@@ -102,13 +104,12 @@ func (s *Sockets) Refuse(w http.ResponseWriter, r *http.Request, refusal error) 
 	if code == 0 || !auth.Upgrade(r) {
 		return refusal
 	}
-	_, release, err := s.Streams.Open(r.Context())
-	if err != nil {
-		return err
-	}
-	defer release()
 	if err := check(w, r); err != nil {
 		return err
+	}
+	defer s.refusing.Add(-1)
+	if s.refusing.Add(1) > maxRefusals {
+		return refusal
 	}
 	conn, err := socket.Accept(w, r, maxRefused, s.Timeout)
 	if err == nil {
@@ -116,6 +117,10 @@ func (s *Sockets) Refuse(w http.ResponseWriter, r *http.Request, refusal error) 
 	}
 	return err
 }
+
+// maxRefusals bounds the sockets that are being refused. Above it the handshake fails. They do not count as
+// streams, because anyone may open them.
+const maxRefusals = 64
 
 // maxRefused bounds the frames of a client that is refused, in bytes.
 const maxRefused = 1 << 10
