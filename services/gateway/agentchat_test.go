@@ -564,6 +564,22 @@ func TestARefusedMessageIsAnsweredWithASentence(t *testing.T) {
 	s.barrier()
 }
 
+func TestAMessageStaysInItsInstance(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	s, _ := h.agentClient(t, "demo/room")
+	for _, key := range []string{"id", "ID", "\u0130D"} {
+		body := toJSON(map[string]any{"messages": []any{words("hi" + key)}, key: "elsewhere"})
+		s.say(toJSON(map[string]any{"id": "r-" + key, "init": map[string]any{"body": body}, "type": "cf_agent_use_chat_request"}))
+	}
+	waitFor(t, "the messages arrive", func() bool { return len(h.State.Starts()) == 3 })
+	for _, start := range h.State.Starts() {
+		if start.GetSessionId() != "demo:room" {
+			t.Errorf("a message went to %s", start.GetSessionId())
+		}
+	}
+}
+
 func TestARunThatFailsIsAnErrorOfItsRequest(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)

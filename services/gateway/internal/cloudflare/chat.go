@@ -240,7 +240,7 @@ func (c *connection) post(text string) (map[string]json.RawMessage, error) {
 		return nil, err
 	}
 	for name := range body { // the instance says what these are
-		if strings.EqualFold(name, "id") || strings.EqualFold(name, "agentType") {
+		if folded := strings.ToLower(name); folded == "id" || folded == "agenttype" { // as chat decodes them
 			delete(body, name)
 		}
 	}
