@@ -36,8 +36,8 @@ type instance struct {
 	ended  chan struct{}
 	stale  chan struct{} // of size 1: the session may have changed
 
-	reading sync.Mutex   // held during a reading, so that each sees at least what the one before has seen
-	begun   atomic.Int64 // readings
+	reading chan struct{} // of size 1: full during a reading, so that each sees at least what the one before has seen
+	begun   atomic.Int64  // readings
 
 	mu      sync.Mutex
 	newest  *reading
@@ -70,13 +70,19 @@ func digestOf(text string) digest {
 	return sha256.Sum256(canonical)
 }
 
+func newInstance(s *Sockets, k instanceKey) *instance {
+	return &instance{
+		Sockets: s, instanceKey: k, ended: make(chan struct{}), stale: make(chan struct{}, 1), reading: make(chan struct{}, 1), members: map[*connection]bool{},
+	}
+}
+
 // join adds a socket to its instance. The socket must leave.
 func (s *Sockets) join(k instanceKey, c *connection) *instance {
 	s.instances.mu.Lock()
 	defer s.instances.mu.Unlock()
 	i := s.instances.all[k]
 	if i == nil {
-		i = &instance{Sockets: s, instanceKey: k, ended: make(chan struct{}), stale: make(chan struct{}, 1), members: map[*connection]bool{}}
+		i = newInstance(s, k)
 		if s.instances.all == nil {
 			s.instances.all = map[instanceKey]*instance{}
 		}
@@ -128,10 +134,18 @@ func (i *instance) refresh() {
 	}
 }
 
-// read reads the session and tells the sockets.
+// read reads the session and tells the sockets, unless another caller has begun to do so after this call.
 func (i *instance) read(ctx context.Context) (*reading, error) {
-	i.reading.Lock()
-	defer i.reading.Unlock()
+	before := i.begun.Load()
+	select {
+	case i.reading <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-i.reading }()
+	if last := i.last(); last != nil && last.number > before {
+		return last, nil
+	}
 	number := i.begun.Add(1)
 	got, err := i.Sessions.SessionDetails(ctx, i.tenant, i.session)
 	if errors.Is(err, fault.NotFound) {
