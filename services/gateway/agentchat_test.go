@@ -653,7 +653,12 @@ func TestATurnOfAnyInterfaceIsShownInTheTabs(t *testing.T) {
 	far := openOver(t, listen(t), h.World, nil)
 	tab, _ := far.agentClient(t, "demo/room")
 	stream := h.chat(t, strings.Replace(chatBody("demo:room", "hi"), "{", `{"agentType":"demo",`, 1))
-	playShort(h.AwaitRun(t, "default", "demo:room", nil), "One two.")
+	run := h.AwaitRun(t, "default", "demo:room", nil)
+	run.Show(1, Started(), StepStarted(), Text("One "))
+	tab.wantMessages("u-hi")
+	tab.part("One ") // while the run is live
+	run.Show(1, Text("two."), StepCommitted(), Completed())
+	run.Complete(AssistantMessage(1, "One two."))
 	stream.rest()
-	tab.until("One two.")
+	tab.until("two.")
 }

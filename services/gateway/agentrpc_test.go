@@ -67,7 +67,7 @@ func counterMethods(left chan<- struct{}) []agent.Method {
 }
 
 // openWithMethods opens a gateway that reaches an executor with the agent demo, and one without.
-func openWithMethods(t *testing.T) (h *fixture, left <-chan struct{}) {
+func openWithMethods(t *testing.T, more ...func(*gateway.Config)) (h *fixture, left <-chan struct{}) {
 	t.Helper()
 	world := gatewaytest.New(t)
 	ended := make(chan struct{}, 1)
@@ -75,7 +75,12 @@ func openWithMethods(t *testing.T) (h *fixture, left <-chan struct{}) {
 	serveExecutor(t, world, "executor", agent.Agent{Name: "demo", Model: "anthropic/none", Methods: counterMethods(ended), Tools: []agent.Tool{
 		agent.NewTool("lookup", "looks up", func(context.Context, *agent.Call, struct{}) (string, error) { return "", nil }),
 	}})
-	return openOver(t, listen(t), world, func(c *gateway.Config) { c.Executors = []string{"nobody", "stranger", "executor"} }), ended
+	return openOver(t, listen(t), world, func(c *gateway.Config) {
+		c.Executors = []string{"nobody", "stranger", "executor"}
+		for _, f := range more {
+			f(c)
+		}
+	}), ended
 }
 
 // serveExecutor serves the methods of an agent. It claims no runs.
@@ -229,8 +234,18 @@ func TestAMethodThatMayHaveBeenCalledIsNotCalledAgain(t *testing.T) {
 
 func TestWithoutExecutorsNoMethodExists(t *testing.T) {
 	t.Parallel()
-	h := open(t, func(c *gateway.Config) { c.MaxSocketChats = 1 })
+	h := open(t, nil)
 	s, _ := h.agentClient(t, "demo/room")
 	s.say(rpcCall("c1", "add", "1,2"))
 	s.want(`{"type":"rpc","id":"c1","success":false,"error":"Method add does not exist"}`)
+}
+
+func TestTheCallsInFlightOfASocketAreLimited(t *testing.T) {
+	t.Parallel()
+	h, _ := openWithMethods(t, func(c *gateway.Config) { c.MaxSocketChats = 1 })
+	s, _ := h.agentClient(t, "demo/room")
+	s.say(rpcCall("c1", "hang", ""))
+	s.until(`"hangs"`)
+	s.say(rpcCall("c2", "add", "1,2"))
+	s.want(`{"type":"rpc","id":"c2","success":false,"error":"1 calls are in flight on this socket; wait for one of them"}`)
 }

@@ -128,7 +128,7 @@ func (c *connection) writeLate(f lateFrame) (err error) {
 	return c.conn.Write(f.text)
 }
 
-// rpcText returns what a client is told of a failed call.
+// rpcText returns the text of a failed call for its client.
 func (c *connection) rpcText(method string, err error) string {
 	f, isFault := fault.From(err)
 	switch {

@@ -23,7 +23,7 @@ type Policy struct {
 	Now   func() time.Time // never nil
 }
 
-// Outage is one outage, from the first failure to Over. The zero value has a zero policy.
+// Outage is one outage, from the first failure to End. The zero value has a zero policy.
 type Outage struct {
 	Policy
 	since time.Time
@@ -83,8 +83,8 @@ func HideCredentialFault(err error) error {
 	return err
 }
 
-// Do calls f until it succeeds or Pause.Wait gives up, and returns the failure as Ours does. f must
-// be safe to repeat. With a context of Request, earlier outages count as well.
+// Do calls f until it succeeds or Outage.Wait gives up, and returns the failure as HideCredentialFault
+// does. f must be safe to repeat. With a context of Request, earlier outages count as well.
 func Do(ctx context.Context, p Policy, f func() error) error {
 	pause := Outage{Policy: p, all: budgetOf(ctx)}
 	for {
