@@ -3,6 +3,7 @@ package cloudflare
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ type chatSync struct {
 	offer   <-chan time.Time // when next is offered to a client that does not ask
 	// approved is the suspended run whose approval the client has answered last.
 	approved string
+	tools    bool // of the page were logged
 }
 
 // answeredTurn is the run after calls that the client has answered.
@@ -244,12 +246,33 @@ func (c *connection) post(text string) (map[string]json.RawMessage, error) {
 			delete(body, name)
 		}
 	}
+	c.noteTools(body["clientTools"])
 	body["id"] = encode(c.address.session)
 	if c.instance.last().GetSession() == nil {
 		body["agentType"] = encode(c.address.agent)
 	}
 	return body, nil
 }
+
+// noteTools logs the tools that a page sends, once for a socket. They are ignored: the agent declares its
+// client tools.
+func (c *connection) noteTools(tools json.RawMessage) {
+	var list []struct {
+		Name string `json:"name"`
+	}
+	if c.chat.tools || json.Unmarshal(tools, &list) != nil || len(list) == 0 {
+		return
+	}
+	c.chat.tools = true
+	names := make([]string, min(len(list), maxNotedTools))
+	for i := range names {
+		names[i] = fmt.Sprintf("%.64s", list[i].Name)
+	}
+	c.Log.InfoContext(c.ctx, "the tools of a page are ignored; the agent must declare its client tools", "session", c.address.session, "tools", names)
+}
+
+// maxNotedTools bounds the tools in the log.
+const maxNotedTools = 20
 
 // lastID returns the id of the last message.
 func lastID(messages json.RawMessage) string {
