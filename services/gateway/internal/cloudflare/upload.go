@@ -31,12 +31,16 @@ type upload struct {
 // maxKey bounds the keys that upload looks for.
 const maxKey = 8
 
-// receive reads a frame and stores the files of its body with extract. It returns the fault of extract with the
-// frame, if that has arrived. TooLarge (FRAME_TOO_LARGE).
+// receive reads a frame. extract reads its body, and returns it without the files, which it stores. files
+// reports whether there were any. If extract returns a fault and the body, receive returns the fault with the
+// frame. body is nil if the frame has none. TooLarge (FRAME_TOO_LARGE).
 func receive(message io.Reader, maxBytes int64, extract func(io.Reader) ([]byte, error)) (rest, body []byte, files bool, err error) {
 	u := &upload{from: bufio.NewReader(message), max: maxBytes}
-	if err := u.skip(); err != nil || !u.begun {
-		return u.restOr(err), nil, false, ignoreEOF(err)
+	if err := u.skip(); ignoreEOF(err) != nil {
+		return nil, nil, false, err
+	}
+	if !u.begun {
+		return u.rest, nil, false, nil
 	}
 	body, failed := extract(u)
 	if body == nil && failed != nil {
@@ -51,13 +55,6 @@ func receive(message io.Reader, maxBytes int64, extract func(io.Reader) ([]byte,
 	return u.rest, body, len(body) < u.size, failed
 }
 
-func (u *upload) restOr(err error) []byte {
-	if ignoreEOF(err) != nil {
-		return nil
-	}
-	return u.rest
-}
-
 func ignoreEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -65,7 +62,7 @@ func ignoreEOF(err error) error {
 	return err
 }
 
-// skip keeps the frame up to the text of its body, or to its end.
+// skip keeps the frame up to the text of its body. It returns EOF at the end of the frame.
 func (u *upload) skip() error {
 	for {
 		b, err := u.keep()
