@@ -37,10 +37,13 @@ func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more b
 	defer func() { c.credits.giveBack(limit - used) }()
 	command := session.Claim{ExecutorID: c.executorID, Now: c.millis()}
 	need := session.Need{State: true, Journal: true, Calls: true, Tail: c.config.tail()}
-	runs, more, err := c.claimDue(ctx, store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents, Now: command.Now}, need, limit, command.Decide)
+	due := store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents, Now: command.Now, Weights: c.config.TenantWeights}
+	due.After, due.Left = c.turn.last()
+	runs, more, err := c.claimDue(ctx, due, need, limit, command.Decide)
 	if err != nil {
 		return 0, false, err
 	}
+	c.turn.pass(runs)
 	used, err = c.send(ctx, runs)
 	n = len(runs)
 	if err != nil || !all || n == limit {

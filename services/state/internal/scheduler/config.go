@@ -14,9 +14,12 @@ type Config struct {
 	OrphanedAfter time.Duration `env:"HOLDFAST_STATE_ORPHANED_AFTER" envDefault:"10s" doc:"how long a run that only has to end waits for an executor of its agent; after that any executor ends it"`
 	// StopPoll finds the stops of other replicas. Stops written by this replica reach an
 	// executor at once.
-	StopPoll     time.Duration `env:"HOLDFAST_STATE_STOP_POLL" envDefault:"100ms" doc:"how often to look for stop requests for the runs of connected executors"`
-	TailMessages int           `env:"HOLDFAST_STATE_TAIL_MESSAGES" envDefault:"200" doc:"most messages of a claim"`
-	TailBytes    int           `env:"HOLDFAST_STATE_TAIL_BYTES" envDefault:"1048576" doc:"most bytes of messages of a claim; the last message is always included"`
+	StopPoll time.Duration `env:"HOLDFAST_STATE_STOP_POLL" envDefault:"100ms" doc:"how often to look for stop requests for the runs of connected executors"`
+	// TenantWeights are 1 for tenants that are not listed.
+	TenantWeights map[string]int64 `env:"HOLDFAST_STATE_TENANT_WEIGHTS" doc:"how many runs a tenant may begin in its turn while several tenants wait, such as acme:4,globex:2; 1 for others"`
+
+	TailMessages int `env:"HOLDFAST_STATE_TAIL_MESSAGES" envDefault:"200" doc:"most messages of a claim"`
+	TailBytes    int `env:"HOLDFAST_STATE_TAIL_BYTES" envDefault:"1048576" doc:"most bytes of messages of a claim; the last message is always included"`
 }
 
 // tail is the part of the conversation in a claim.

@@ -48,6 +48,7 @@ type Scheduler struct {
 	hub      *hub
 	stops    *stops
 	replicas *replicas
+	turn     turn
 
 	mu       sync.Mutex // guards stopped, and streams against Stop
 	stopped  bool
@@ -59,6 +60,7 @@ type Scheduler struct {
 func New(c Config, p Peers) *Scheduler {
 	return &Scheduler{
 		config: c, Peers: p, hub: newHub(p.Now), stops: newStops(), replicas: newReplicas(p.Signals), stopping: make(chan struct{}),
+		turn: turn{weights: c.TenantWeights},
 	}
 }
 

@@ -70,6 +70,11 @@ func (c Config) Check() error {
 			return invalid("CONFIG_INVALID", "HOLDFAST_STATE_%s must be above 0", bound.variable)
 		}
 	}
+	for tenant, weight := range sched.TenantWeights {
+		if weight <= 0 {
+			return invalid("CONFIG_INVALID", "HOLDFAST_STATE_TENANT_WEIGHTS: the weight of %q must be above 0", tenant)
+		}
+	}
 	if c.SuspendedTTL < 0 || sched.OrphanedAfter < 0 {
 		return invalid("CONFIG_INVALID", "HOLDFAST_STATE_SUSPENDED_TTL and HOLDFAST_STATE_ORPHANED_AFTER must not be below 0")
 	}

@@ -94,12 +94,17 @@ type Decided struct {
 // Due selects due runs: Queued, Orphaned, Silent or Lost.
 type Due interface{ due() }
 
-// Queued selects queued runs of the agents whose due time is not after Now, the
-// oldest first. It selects none for an executor that is not registered.
+// Queued selects queued runs of the agents whose due time is not after Now. The tenants
+// take turns in the order of their names, beginning with what is Left of the turn of
+// After. A tenant's turn is its oldest run, or as many as its weight. It selects none for
+// an executor that is not registered.
 type Queued struct {
 	ExecutorID string
 	AgentTypes []string
 	Now        session.Millis
+	After      string           // tenant; empty for the first turn
+	Left       int64            // runs
+	Weights    map[string]int64 // by tenant, above 0; 1 for others
 }
 
 // Orphaned selects queued runs of agents that no registered executor announces, as far

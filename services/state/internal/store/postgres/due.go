@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -97,24 +98,47 @@ func (s *Store) decideDue(ctx context.Context, conn *pgx.Conn, r *reader, decide
 // holds the lock.
 const lockFree = `CROSS JOIN LATERAL (SELECT 1 FROM sessions WHERE tenant = r.tenant AND session_id = r.session_id FOR UPDATE SKIP LOCKED) s`
 
-// queuedRuns selects the queued runs of an agent. The index sorts runs with a due time
-// after the others, where they do not slow the search down.
+// spare is how many candidates a search for queued runs reads for each run that it
+// returns, because other transactions may hold the locks of some.
+const spare = `4`
+
+// tenantsWhere selects the tenants with queued runs of an agent, in their order, by one
+// index probe each, and at most $3.
+func tenantsWhere(condition string) string {
+	next := `SELECT r.tenant FROM runs r WHERE r.status = 'queued' AND r.due_at = 0 AND r.agent_type = a.agent_type AND ` + condition
+	const first = ` ORDER BY r.tenant LIMIT 1`
+	return `(WITH RECURSIVE ring AS ((` + next + first + `)
+		UNION ALL SELECT (` + next + ` AND r.tenant > ring.tenant` + first + `) FROM ring WHERE ring.tenant IS NOT NULL)
+		SELECT tenant FROM ring WHERE tenant IS NOT NULL LIMIT $3::bigint)`
+}
+
+// queuedRuns selects the queued runs of an agent.
 const queuedRuns = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
 	` + lockFree + `
 	WHERE r.status = 'queued' AND r.agent_type = a.agent_type`
 
 // Each statement finds due runs and locks their sessions. It skips locked sessions.
-// For each agent, the index finds the oldest runs. The oldest overall are returned. The
-// sessions of the others stay locked until the commit, and other searches skip them.
 var (
-	findQueued = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT DISTINCT unnest($1::text[])) AS a (agent_type)
-		CROSS JOIN LATERAL (
-			(` + queuedRuns + ` AND r.due_at = 0 ORDER BY r.created_at LIMIT $3::bigint)
-			UNION ALL
-			(` + queuedRuns + ` AND r.due_at > 0 AND r.due_at <= $4::bigint ORDER BY r.due_at, r.created_at LIMIT $3::bigint)) d
-		WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2::text)
-		ORDER BY d.created_at LIMIT $3::bigint`)
-	// findOrphaned reads no run when every agent is announced by an executor.
+	// findQueued locks only the runs that it returns. What is left of a turn comes first.
+	findQueued = prepared(`SELECT c.tenant, c.session_id, c.run_id FROM (
+			SELECT q.*, CASE WHEN q.place < 0 THEN -1 ELSE q.place / COALESCE(($6::jsonb ->> q.tenant)::bigint, 1) END AS turn FROM (
+				SELECT q.*, row_number() OVER (PARTITION BY q.tenant ORDER BY q.created_at) - 1 - CASE q.tenant WHEN $5::text THEN $7::bigint ELSE 0 END AS place
+				FROM (SELECT DISTINCT unnest($1::text[])) AS a (agent_type)
+				CROSS JOIN LATERAL (
+					SELECT o.* FROM (SELECT $5::text AS tenant UNION ALL ` + tenantsWhere("r.tenant > $5::text") + ` UNION ALL ` + tenantsWhere("r.tenant < $5::text") + `) t
+					CROSS JOIN LATERAL (SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
+						WHERE r.status = 'queued' AND r.due_at = 0 AND r.agent_type = a.agent_type AND r.tenant = t.tenant
+						ORDER BY r.created_at LIMIT ` + spare + ` * $3::bigint) o
+					UNION ALL
+					(SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
+						WHERE r.status = 'queued' AND r.due_at > 0 AND r.due_at <= $4::bigint AND r.agent_type = a.agent_type
+						ORDER BY r.due_at, r.created_at LIMIT ` + spare + ` * $3::bigint)) q
+				WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2::text)) q
+			ORDER BY turn, q.tenant <= $5::text, q.tenant, q.created_at) c
+		CROSS JOIN LATERAL (SELECT 1 FROM sessions WHERE tenant = c.tenant AND session_id = c.session_id FOR UPDATE SKIP LOCKED) s
+		LIMIT $3::bigint`)
+	// findOrphaned reads no run when every agent is announced by an executor. It returns the
+	// oldest runs overall. The sessions of others stay locked until the commit.
 	findOrphaned = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT k.agent_type FROM agents k
 			WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE k.agent_type = ANY (e.agents) OFFSET 0)) AS a
 		CROSS JOIN LATERAL (
@@ -139,7 +163,8 @@ var (
 func dueStatement(due store.Due, limit int) (*statement, []any, error) {
 	switch due := due.(type) {
 	case store.Queued:
-		return findQueued, []any{due.AgentTypes, due.ExecutorID, limit, due.Now}, nil
+		weights, err := json.Marshal(due.Weights)
+		return findQueued, []any{due.AgentTypes, due.ExecutorID, limit, due.Now, due.After, string(weights), due.Left}, err
 	case store.Orphaned:
 		return findOrphaned, []any{due.Now, due.ExecutorID, limit}, nil
 	case store.OwnerUnregistered:

@@ -22,7 +22,7 @@ var largeTables = []string{
 }
 
 // dueIndexes contain only due work, and so may be read completely.
-var dueIndexes = []string{"runs_held", "runs_due"}
+var dueIndexes = []string{"runs_held", "runs_due", "runs_due_delayed"}
 
 type planNode struct {
 	Type     string     `json:"Node Type"`

@@ -71,6 +71,7 @@ type candidate struct {
 	key       session.Key
 	runID     string
 	createdAt session.Millis
+	turn      int64 // of its tenant, of a queued run
 }
 
 // dueQuery is a query for due runs, and its arguments but for the last: the limit.
@@ -90,7 +91,8 @@ const (
 // The queries for due runs. The queries for an agent read an index in its order, so the
 // costs do not depend on the number of runs.
 const (
-	queuedNow     = selectDue + `r.status = 'queued' AND r.agent_type = ? AND r.due_at = 0` + registered + oldestFirst
+	queuedAny     = selectDue + `r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ?` + registered + ` LIMIT 0 + ?`
+	queuedNow     = selectDue + `r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ? AND r.tenant = ?` + registered + ` ORDER BY r.created_at LIMIT 0 + ?`
 	queuedDelayed = selectDue + `r.status = 'queued' AND r.agent_type = ? AND r.due_at > 0 AND r.due_at <= ?` + registered + ` ORDER BY r.due_at LIMIT 0 + ?`
 	queuedStopped = selectDue + `r.status = 'queued' AND r.stop <> '' AND r.agent_type = ? AND +r.due_at <= ?` + registered + oldestFirst
 	queuedOverdue = selectDue + `r.status = 'queued' AND r.stop = '' AND r.deadline_at > 0 AND r.agent_type = ? AND r.deadline_at <= ? AND +r.due_at <= ?` +
@@ -98,6 +100,9 @@ const (
 	runningUnregistered = selectDue + `r.executor_id <> '' AND r.status = 'running'` + unregistered + ` LIMIT 0 + ?`
 	runningLost         = selectDue + `r.executor_id <> '' AND r.executor_id = ? AND r.status = 'running' AND r.claimed_at < ? AND r.run_id NOT IN (SELECT value FROM json_each(?)) LIMIT 0 + ?`
 )
+
+// nextTenant selects the next tenant with queued runs of an agent.
+const nextTenant = `SELECT r.tenant FROM runs r WHERE r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ? AND r.tenant > ? ORDER BY r.tenant LIMIT 1`
 
 // unservedAgents selects the agents that no registered executor announces, usually none.
 const unservedAgents = `SELECT a.agent_type FROM agents a WHERE NOT EXISTS (
@@ -108,7 +113,7 @@ func dueQueries(ctx context.Context, c *connection, due store.Due) (queries []du
 	switch due := due.(type) {
 	case store.Queued:
 		for _, agent := range distinct(due.AgentTypes) {
-			queries = append(queries, dueQuery{queuedNow, arguments(agent, due.ExecutorID)}, dueQuery{queuedDelayed, arguments(agent, due.Now, due.ExecutorID)})
+			queries = append(queries, dueQuery{queuedAny, arguments(agent, due.ExecutorID)}, dueQuery{queuedDelayed, arguments(agent, due.Now, due.ExecutorID)})
 		}
 	case store.Orphaned:
 		err = c.forEach(ctx, unservedAgents, nil, func(row scanner) error {
@@ -151,28 +156,102 @@ func isAnyDue(ctx context.Context, c *connection, due store.Due) (bool, error) {
 // of them would slow every claim down.
 const maxDelayed = 128
 
-// findDue returns at most limit due runs, the oldest first.
+// findDue returns at most limit due runs: those of Queued by turns of the tenants, others
+// the oldest first.
 func findDue(ctx context.Context, c *connection, due store.Due, limit int) ([]candidate, error) {
+	if due, ok := due.(store.Queued); ok {
+		return findQueued(ctx, c, due, limit)
+	}
 	queries, err := dueQueries(ctx, c, due)
 	if err != nil {
 		return nil, err
 	}
 	var all []candidate
 	for _, one := range queries {
-		most := limit
-		if one.query == queuedDelayed {
-			most = max(limit, maxDelayed)
-		}
-		found, err := findRuns(ctx, c, one, most)
+		found, err := findRuns(ctx, c, one, limit)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, found...)
 	}
-	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.createdAt, b.createdAt), cmp.Compare(a.key.Tenant, b.key.Tenant), cmp.Compare(a.key.SessionID, b.key.SessionID))
-	})
+	slices.SortFunc(all, olderFirst)
 	return all[:min(limit, len(all))], nil
+}
+
+func olderFirst(a, b candidate) int {
+	return cmp.Or(cmp.Compare(a.createdAt, b.createdAt), cmp.Compare(a.key.Tenant, b.key.Tenant), cmp.Compare(a.key.SessionID, b.key.SessionID))
+}
+
+// findQueued returns at most limit queued runs, by turns of the tenants.
+func findQueued(ctx context.Context, c *connection, due store.Queued, limit int) ([]candidate, error) {
+	var all []candidate
+	for _, agent := range distinct(due.AgentTypes) {
+		tenants, err := tenantsInTurn(ctx, c, agent, due.After, limit)
+		if err != nil {
+			return nil, err
+		}
+		queries := []dueQuery{{queuedDelayed, arguments(agent, due.Now, due.ExecutorID)}}
+		for _, tenant := range tenants {
+			queries = append(queries, dueQuery{queuedNow, arguments(agent, tenant, due.ExecutorID)})
+		}
+		for _, one := range queries {
+			most := limit
+			if one.query == queuedDelayed {
+				most = max(limit, maxDelayed)
+			}
+			found, err := findRuns(ctx, c, one, most)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, found...)
+		}
+	}
+	sortByTurns(all, due)
+	return all[:min(limit, len(all))], nil
+}
+
+// tenantsInTurn returns after and at most limit other tenants with queued runs of an agent: those
+// behind after, in their order, and then those before it.
+func tenantsInTurn(ctx context.Context, c *connection, agent, after string, limit int) (tenants []string, err error) {
+	tenants = append(tenants, after)
+	for last, wrapped := after, false; len(tenants) <= limit; {
+		next := ""
+		found, err := c.queryRow(ctx, nextTenant, arguments(agent, last), &next)
+		switch {
+		case err != nil:
+			return nil, err
+		case wrapped && (!found || next >= after):
+			return tenants, nil
+		case !found:
+			last, wrapped = "", true
+		default:
+			tenants = append(tenants, next)
+			last = next
+		}
+	}
+	return tenants, nil
+}
+
+// sortByTurns sorts the runs by the turns of their tenants.
+func sortByTurns(all []candidate, due store.Queued) {
+	slices.SortFunc(all, olderFirst)
+	places := map[string]int64{due.After: -due.Left} // of the next run of a tenant
+	for i := range all {
+		tenant := all[i].key.Tenant
+		if all[i].turn = -1; places[tenant] >= 0 {
+			all[i].turn = places[tenant] / max(due.Weights[tenant], 1)
+		}
+		places[tenant]++
+	}
+	wraps := func(tenant string) int {
+		if tenant <= due.After {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(wraps(a.key.Tenant), wraps(b.key.Tenant)), cmp.Compare(a.key.Tenant, b.key.Tenant))
+	})
 }
 
 func findRuns(ctx context.Context, c *connection, q dueQuery, most int) ([]candidate, error) {

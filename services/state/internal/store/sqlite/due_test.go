@@ -121,8 +121,9 @@ func TestDueRunsAreFoundInTheOrderOfAnIndex(t *testing.T) {
 		query string
 		want  string
 	}{
-		{queuedNow, "SEARCH r USING INDEX runs_due (agent_type=? AND due_at=?)"},
-		{queuedDelayed, "SEARCH r USING INDEX runs_due (agent_type=? AND due_at>? AND due_at<?)"},
+		{queuedNow, "SEARCH r USING INDEX runs_due (agent_type=? AND tenant=?)"},
+		{nextTenant, "SEARCH r USING COVERING INDEX runs_due (agent_type=? AND tenant>?)"},
+		{queuedDelayed, "SEARCH r USING INDEX runs_due_delayed (agent_type=? AND due_at>? AND due_at<?)"},
 		{queuedStopped, "SEARCH r USING INDEX runs_due_stopped (agent_type=?)"},
 		{queuedOverdue, "SEARCH r USING INDEX runs_due_deadline (agent_type=? AND deadline_at>? AND deadline_at<?)"},
 		{runningUnregistered, "USING INDEX runs_held"},

@@ -12,10 +12,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// claim claims the oldest queued runs of the history.
-func (h *history) claim(session.Key) action {
+// claim claims queued runs of the history, by turns of its tenants.
+func (h *history) claim(after session.Key) action {
 	limit, now := rapid.IntRange(1, 3).Draw(h.T, "limit"), h.now
-	due := store.Queued{ExecutorID: h.name, AgentTypes: []string{h.name}, Now: now}
+	due := store.Queued{ExecutorID: h.name, AgentTypes: []string{h.name}, Now: now, After: after.Tenant}
 	return action{
 		name: "claim",
 		predict: func(all map[session.Key]*modelSession) string {
@@ -25,7 +25,7 @@ func (h *history) claim(session.Key) action {
 					queued = append(queued, key)
 				}
 			}
-			slices.SortFunc(queued, func(a, b session.Key) int { return cmp.Compare(all[a].liveRun().Created, all[b].liveRun().Created) })
+			sortByTurns(queued, after.Tenant, func(k session.Key) session.Millis { return all[k].liveRun().Created })
 			for _, key := range queued[:min(limit, len(queued))] {
 				p := all[key]
 				r := p.liveRun()
@@ -39,6 +39,28 @@ func (h *history) claim(session.Key) action {
 			return err
 		},
 	}
+}
+
+// sortByTurns sorts the keys of queued runs: first the oldest of each tenant, beginning with the tenant behind after,
+// then the second ones.
+func sortByTurns(queued []session.Key, after string, created func(session.Key) session.Millis) {
+	slices.SortFunc(queued, func(a, b session.Key) int { return cmp.Compare(created(a), created(b)) })
+	type place struct {
+		turn  int
+		wraps string
+	}
+	places, runs := map[session.Key]place{}, map[string]int{}
+	for _, key := range queued {
+		lap := "behind "
+		if key.Tenant <= after {
+			lap = "wraps "
+		}
+		places[key] = place{runs[key.Tenant], lap + key.Tenant}
+		runs[key.Tenant]++
+	}
+	slices.SortFunc(queued, func(a, b session.Key) int {
+		return cmp.Or(cmp.Compare(places[a].turn, places[b].turn), cmp.Compare(places[a].wraps, places[b].wraps))
+	})
 }
 
 func (h *history) recordClaim(key session.Key, p *modelSession, r *modelRun) {

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"fmt"
+
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -24,6 +26,40 @@ var claims = []suiteCase{
 			order = append(order, d.View.Session.SessionID)
 		}
 		same(h, "order", order, []string{"first", "second", "third"})
+	}},
+	{"tenants take turns", func(h *harness) {
+		h.queueFor("b", "b0")
+		delayed, _ := h.claim(executor)
+		release := session.Release{ClaimRef: delayed, Delay: 10, Now: h.now}
+		h.must(h.send(release.Key, release.Need(), release.Decide))
+		h.now++
+		h.queueFor("a", "a1", "a2", "a3", "a4", "a5", "a6")
+		h.queueFor("b", "b1", "b2")
+		h.queueFor("c", "c1", "c2", "c3")
+		for i, want := range []struct {
+			after   string
+			left    int64
+			weights map[string]int64
+			runs    []string
+		}{
+			{"", 0, nil, []string{"a1"}},
+			{"a", 0, nil, []string{"b0", "c1", "a2", "b1"}},
+			{"b", 0, nil, []string{"c2"}},
+			{"b", 1, map[string]int64{"b": 2}, []string{"b2"}},
+			{"bb", 2, map[string]int64{"a": 2}, []string{"c3", "a3", "a4"}},
+			{"a", 1, map[string]int64{"a": 9}, []string{"a5"}},
+			{"zz", 0, nil, []string{"a6"}},
+			{"", 0, nil, nil},
+		} {
+			due := store.Queued{ExecutorID: executor, AgentTypes: []string{agent}, Now: h.now + 100, After: want.after, Left: want.left, Weights: want.weights}
+			got, err := h.Store.UpdateDue(h.Context(), due, session.Need{}, max(len(want.runs), 1), session.Claim{ExecutorID: executor, Now: h.now + 100}.Decide)
+			h.must(err)
+			var runs []string
+			for _, d := range got {
+				runs = append(runs, d.View.Session.SessionID)
+			}
+			same(h, fmt.Sprint("claim ", i), runs, want.runs)
+		}
 	}},
 	{"a claim raises the epoch and carries the whole context", func(h *harness) {
 		c := h.startOf(home)
@@ -237,4 +273,14 @@ func (h *harness) expectStale(ref session.ClaimRef) {
 	h.refuses(err, fault.Stale, "EPOCH_STALE")
 	after, _ := h.session(ref.Key)
 	same(h, "session after stale writes", after, before)
+}
+
+// queueFor begins runs of a tenant, the first one earliest.
+func (h *harness) queueFor(tenant string, sessions ...string) {
+	h.Helper()
+	for i, id := range sessions {
+		c := h.startOf(session.Key{Tenant: tenant, SessionID: id})
+		c.Now += session.Millis(i)
+		h.start(c)
+	}
 }
