@@ -105,9 +105,51 @@ func (a *approval) apply(t *agent.Tool) {
 			if err != nil {
 				return true // a human decides about input without JSON
 			}
-			return slices.ContainsFunc(conditions, func(c condition) bool { return c.holds(decoded, state) })
+			return slices.ContainsFunc(conditions, func(c condition) bool { return c.hasLookalike(decoded) || c.holds(decoded, state) })
+		}
+		for _, c := range conditions {
+			if !c.fromState {
+				t.InputSchema = closeAlong(t.InputSchema, c.path)
+			}
 		}
 	}
+}
+
+// closeAlong refuses unknown members of the objects on the path. A tool that reads names in any case would
+// otherwise take {"amount": 1, "Amount": 5000} for 5000, where the condition sees 1. A schema that allows
+// other members by itself stays as it is.
+func closeAlong(schema json.RawMessage, path []string) json.RawMessage {
+	if _, all := arguments(schema); !all || len(path) == 0 {
+		return schema
+	}
+	var members, properties map[string]json.RawMessage
+	if json.Unmarshal(schema, &members) != nil || json.Unmarshal(members["properties"], &properties) != nil {
+		return schema
+	}
+	members["additionalProperties"] = json.RawMessage("false")
+	if inner, ok := properties[path[0]]; ok && len(path) > 1 {
+		properties[path[0]] = closeAlong(inner, path[1:])
+		members["properties"], _ = json.Marshal(properties) // it was decoded from JSON
+	}
+	closed, err := json.Marshal(members)
+	if err != nil {
+		return schema
+	}
+	return closed
+}
+
+// hasLookalike reports whether an object on the path has a member whose name differs from the condition's
+// only in case. A human decides about such a call.
+func (c condition) hasLookalike(input any) bool {
+	for at := range c.path {
+		object, _ := lookUp(input, c.path[:at]).(map[string]any)
+		for name := range object {
+			if !c.fromState && name != c.path[at] && strings.EqualFold(name, c.path[at]) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // holds reports whether all tests hold.

@@ -123,7 +123,9 @@
 // state. The operators are equals, notEquals, greaterThan, lessThan, matches (RE2) and exists (true or
 // false). For a missing value only notEquals and exists: false hold. greaterThan and lessThan hold for
 // any value that is not a number, and equals for any number with more than 400 characters, so that a
-// human sees the call. Shorter numbers are compared exactly.
+// human sees the call. Shorter numbers are compared exactly. A call with members that the input schema
+// does not list beside a field is refused, and where the schema allows others, a call with a name that
+// differs from the field's only in case needs approval.
 //
 // # MCP servers
 //

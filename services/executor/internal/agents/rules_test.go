@@ -2,6 +2,7 @@ package agents
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -106,6 +107,53 @@ agents:
 		_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(pay(schema, "ammount"))}, testKnown())
 		if err != nil && strings.Contains(err.Error(), "has no argument") {
 			t.Errorf("with %s: %v, want that any argument may be there", schema, err)
+		}
+	}
+}
+
+func TestNoOtherNameHidesAnArgumentFromItsCondition(t *testing.T) {
+	t.Parallel()
+	const tool = `
+agents:
+  - name: a
+    model: mine/x
+    tools:
+      - name: pay
+        http: {method: POST, url: "http://127.0.0.1/"}
+        inputSchema: %s
+        approval: {when: [{field: sum.eur, greaterThan: 100}]}
+`
+	for schema, inputs := range map[string]map[string][2]bool{ // is valid, waits
+		"{type: object, properties: {sum: {type: object, properties: {eur: {type: number}}, required: [eur]}, note: {}}}": {
+			`{"sum":{"eur":1},"note":"x"}`:         {true, false},
+			`{"sum":{"eur":500}}`:                  {true, true},
+			`{"sum":{"eur":1},"SUM":{"eur":5000}}`: {false, true},
+			`{"sum":{"eur":1,"Eur":5000}}`:         {false, true},
+			`{"sum":{"eur":1},"total":5000}`:       {false, false},
+		},
+		"{type: object}": {
+			`{"sum":{"eur":1},"total":5000}`:            {true, false},
+			`{"sum":{"eur":1},"SUM":{"eur":5000}}`:      {true, true},
+			`{"sum":{"eur":1},"\u017fum":{"eur":5000}}`: {true, true},
+			`{"sum":{"eur":1,"EUR":5000}}`:              {true, true},
+		},
+	} {
+		known := testKnown()
+		known.HTTP.Policy.Hosts = []string{"127.0.0.1"}
+		parsed, err := Parse(t.Context(), Source{Name: "a.yaml", Data: fmt.Appendf(nil, tool, schema)}, known)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pay := parsed.Agents[0].Tools[0]
+		for input, want := range inputs {
+			compiled, err := agent.CompileSchema(pay.InputSchema)
+			if err != nil {
+				t.Fatal(err)
+			}
+			valid := compiled.Check(json.RawMessage(input)) == nil
+			if waits := pay.NeedsApproval(json.RawMessage(input), nil); valid != want[0] || waits != want[1] {
+				t.Errorf("%s with the schema %s: got valid %v, waits %v; want %v", input, schema, valid, waits, want)
+			}
 		}
 	}
 }
