@@ -2,6 +2,7 @@ package compose_test
 
 import (
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -100,6 +101,24 @@ func TestEveryServiceBeyondLoopbackWantsTheSharedToken(t *testing.T) {
 	for name := range configurations {
 		if load(t).Services[name].Environment["HOLDFAST_INTERNAL_TOKEN"] == "" {
 			t.Errorf("the container %s has no token", name)
+		}
+	}
+}
+
+func TestSecretsStayOutOfTheImages(t *testing.T) {
+	t.Parallel()
+	ignored, err := os.ReadFile("../../.dockerignore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{".env", ".env.production", "api-keys.yaml", "ca.pem", "server.key"} {
+		isIgnored := func(pattern string) bool {
+			anywhere, ok := strings.CutPrefix(pattern, "**/")
+			matches, err := path.Match(anywhere, secret)
+			return ok && matches && err == nil
+		}
+		if !slices.ContainsFunc(strings.Fields(string(ignored)), isIgnored) {
+			t.Errorf("a build would copy %s into its first stage", secret)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package rpc
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -33,17 +34,28 @@ func (s Security) mutual() bool { return s.CertFile != "" && s.KeyFile != "" && 
 
 func (s Security) encrypted() bool { return s.CertFile != "" || s.KeyFile != "" || s.CAFile != "" }
 
+// minToken is the length of a token that other machines cannot guess, in bytes.
+const minToken = 32
+
 // CheckListen refuses to expose an unauthenticated service: Invalid (INSECURE_LISTEN) if the address is not a
-// loopback address and s has neither a token nor all three TLS files. A name other than localhost and an empty
-// host (":8080") count as exposed.
-func CheckListen(address string, s Security) error {
-	if loopback(address) || s.Token != "" || s.mutual() {
+// loopback address and s has neither a token of at least 32 bytes nor all three TLS files. A name other than localhost
+// and an empty host (":8080") count as exposed. It warns of a token that travels without TLS.
+func CheckListen(address string, s Security, log *slog.Logger) error {
+	if loopback(address) || s.mutual() {
 		return nil
 	}
-	return fault.New(fault.Invalid, "INSECURE_LISTEN",
-		"%q can be reached from other machines, and nobody would be asked who they are: "+
-			"set the variable TOKEN (one secret for all services), or TLS_CERT, TLS_KEY and TLS_CA (mutual TLS), "+
-			"each with the prefix of this service's variables, or listen on 127.0.0.1", address)
+	switch {
+	case s.Token == "":
+		return fault.New(fault.Invalid, "INSECURE_LISTEN",
+			"other machines can reach %q, and callers would need no credentials: set HOLDFAST_INTERNAL_TOKEN (one secret for all services), "+
+				"or HOLDFAST_INTERNAL_TLS_CERT, _TLS_KEY and _TLS_CA (mutual TLS), or listen on 127.0.0.1", address)
+	case len(s.Token) < minToken:
+		return fault.New(fault.Invalid, "INSECURE_LISTEN",
+			"other machines can reach %q, and HOLDFAST_INTERNAL_TOKEN has %d bytes: it must have at least %d, such as the output of \"openssl rand -hex 32\"", address, len(s.Token), minToken)
+	case !s.encrypted():
+		log.Warn("the token of the services travels without encryption: set HOLDFAST_INTERNAL_TLS_CERT and _TLS_KEY, unless the network is private", "address", address)
+	}
+	return nil
 }
 
 func loopback(address string) bool {

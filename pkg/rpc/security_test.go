@@ -247,17 +247,24 @@ func TestAnOpenServiceStaysOnLoopback(t *testing.T) {
 		{"localhost.example.com:7001", rpc.Security{}, false},
 		{"127.0.0.1", rpc.Security{}, false},
 		{"", rpc.Security{}, false},
-		{":7001", rpc.Security{Token: "secret"}, true},
+		{":7001", rpc.Security{Token: strings.Repeat("x", 32)}, true},
+		{":7001", rpc.Security{Token: strings.Repeat("x", 31)}, false},
+		{"127.0.0.1:7001", rpc.Security{Token: "x"}, true},
 		{":7001", mutual, true},
 		{":7001", rpc.Security{CertFile: "c", KeyFile: "k"}, false},
 	}
 	for _, test := range tests {
-		err := rpc.CheckListen(test.address, test.security)
+		var warnings logbook
+		err := rpc.CheckListen(test.address, test.security, warnings.logger())
 		if test.ok && err != nil || !test.ok && (!errors.Is(err, fault.Invalid) || fault.ReasonOf(err) != "INSECURE_LISTEN") {
 			t.Errorf("CheckListen(%q, %+v) = %v, allowed should be %v", test.address, test.security, err, test.ok)
 		}
-		if err != nil && (!strings.Contains(err.Error(), "TOKEN") || !strings.Contains(err.Error(), "TLS_CA")) {
-			t.Errorf("CheckListen(%q) = %v, want the variables to set", test.address, err)
+		if err != nil && !strings.Contains(err.Error(), "HOLDFAST_INTERNAL_TOKEN") {
+			t.Errorf("CheckListen(%q) = %v, want the variable to set", test.address, err)
+		}
+		plain := err == nil && test.address == ":7001" && test.security.CAFile == ""
+		if got := strings.Contains(warnings.String(), "without encryption"); got != plain {
+			t.Errorf("CheckListen(%q, %+v) warns: %v, want %v", test.address, test.security, got, plain)
 		}
 	}
 }

@@ -310,7 +310,7 @@ func Run(ctx context.Context, environ []string, p Peers) (err error) {
 	if err := c.loadAgents(ctx, p); err != nil {
 		return err
 	}
-	if err := rpc.CheckListen(c.Listen, c.Internal); err != nil {
+	if err := rpc.CheckListen(c.Listen, c.Internal, t.Log); err != nil {
 		return err
 	}
 	service, err := New(ctx, c.Config, p)

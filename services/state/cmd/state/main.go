@@ -59,7 +59,7 @@ func service(ctx context.Context, environ []string, stderr io.Writer) (err error
 }
 
 func serve(ctx context.Context, c state.ProcessConfig, tel *telemetry.Telemetry) (err error) {
-	if err := rpc.CheckListen(c.Listen, c.Internal); err != nil {
+	if err := rpc.CheckListen(c.Listen, c.Internal, tel.Log); err != nil {
 		return err
 	}
 	server, err := rpc.NewServer(rpc.ServerConfig{

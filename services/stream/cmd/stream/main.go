@@ -43,7 +43,7 @@ func run(ctx context.Context) (err error) {
 }
 
 func serve(ctx context.Context, c stream.ProcessConfig, t *telemetry.Telemetry) (err error) {
-	if err := rpc.CheckListen(c.Listen, c.Internal); err != nil {
+	if err := rpc.CheckListen(c.Listen, c.Internal, t.Log); err != nil {
 		return err
 	}
 	server, err := rpc.NewServer(rpc.ServerConfig{
