@@ -1,5 +1,5 @@
-// Command holdfast is the binary for developers: `holdfast dev` runs all services in one process, `holdfast keys
-// new` creates an API key.
+// Command holdfast is the binary for developers: `holdfast dev` runs all services in one process, `holdfast keys`
+// manages API keys.
 package main
 
 import (
@@ -21,9 +21,15 @@ const usage = `Holdfast keeps conversations with LLM agents alive.
       JetStream whose files survive restarts. Files of agents that change are
       read again.
 
-  holdfast keys new --tenant NAME [--name NAME] [--file FILE]
+  holdfast keys new --tenant NAME [--name NAME] [--expires 720h] [--file FILE]
       Make an API key. The key is printed once; its hash goes to FILE, or is
-      printed as well.
+      printed as well. Gateways take over changes of FILE within seconds.
+
+  holdfast keys list --file FILE
+  holdfast keys revoke --tenant NAME [--name NAME] --file FILE
+  holdfast keys rotate --tenant NAME [--name NAME] [--grace 24h] --file FILE
+      Show the keys of FILE, remove one, or make its successor and let it
+      expire after the grace. These rewrite FILE without its comments.
 `
 
 func main() {
@@ -43,8 +49,8 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 		return err
 	case args[0] == "dev":
 		return dev(ctx, args[1:], environ, stdout, stderr)
-	case args[0] == "keys" && len(args) > 1 && args[1] == "new":
-		return newKey(args[2:], stdout)
+	case args[0] == "keys" && len(args) > 1 && keysCommands[args[1]] != nil:
+		return keysCommands[args[1]](args[2:], stdout)
 	}
 	return fault.New(fault.Invalid, "COMMAND_UNKNOWN", "there is no command %q\n\n%s", fmt.Sprint(args), usage)
 }

@@ -56,6 +56,7 @@ type Service struct {
 	state     *grpc.ClientConn
 	stream    *grpc.ClientConn
 	executors []*grpc.ClientConn
+	keys      *auth.Keys // nil without API keys
 	streams   *httpapi.Streams
 	handler   http.Handler
 
@@ -72,7 +73,7 @@ func New(_ context.Context, c Config, p Peers) (*Service, error) {
 	var keys *auth.Keys
 	if c.APIKeys != "" {
 		var err error
-		if keys, err = auth.ReadKeys(c.APIKeys); err != nil {
+		if keys, err = auth.ReadKeys(c.APIKeys, p.Now); err != nil {
 			return nil, err
 		}
 	}
@@ -80,7 +81,7 @@ func New(_ context.Context, c Config, p Peers) (*Service, error) {
 	if err := origins.CheckOrigins(); err != nil {
 		return nil, err
 	}
-	s := &Service{config: c, peers: p, streams: httpapi.NewStreams(c.MaxStreams)}
+	s := &Service{config: c, peers: p, keys: keys, streams: httpapi.NewStreams(c.MaxStreams)}
 	if err := s.dial(); err != nil {
 		return nil, err
 	}
@@ -263,8 +264,12 @@ func (s *Service) health() *httpapi.Health {
 // Handler returns the handler of all routes. Prefer Serve, which ends open streams at shutdown.
 func (s *Service) Handler() http.Handler { return s.handler }
 
-// Run waits for the end of ctx and then cuts the open streams, so that clients reconnect.
+// Run takes over changes of the API keys until ctx ends, and then cuts the open streams, so that clients
+// reconnect.
 func (s *Service) Run(ctx context.Context) error {
+	if s.keys != nil {
+		s.keys.Watch(ctx, s.peers.Log)
+	}
 	<-ctx.Done()
 	s.streams.Drain()
 	return nil

@@ -53,7 +53,7 @@ func (route Route) AllFaults() map[int][]string {
 	add(fault.Denied, "HOST_REFUSED", "ORIGIN_REFUSED")
 	add(fault.Internal, "INTERNAL")
 	if !route.Public {
-		add(fault.Unauthenticated, "API_KEY_MISSING", "API_KEY_WRONG")
+		add(fault.Unauthenticated, "API_KEY_EXPIRED", "API_KEY_MISSING", "API_KEY_WRONG")
 		add(fault.Unavailable, "UNAVAILABLE", "STORE_UNAVAILABLE")
 	}
 	for _, p := range route.About.Parameters {

@@ -2,14 +2,19 @@
 package auth
 
 import (
+	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"log/slog"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -27,13 +32,19 @@ const (
 	maxTenant = 256 // bytes, as for all ids
 )
 
-// Keys authenticates callers. A nil *Keys accepts all, as DefaultTenant. It is immutable.
-type Keys struct{ keys []key }
+// Keys authenticates callers. A nil *Keys accepts all, as DefaultTenant. It may be used by many goroutines.
+type Keys struct {
+	file string
+	now  func() time.Time
+	list atomic.Pointer[[]key]
+	text []byte // of the file, as last read; for Watch
+}
 
 type key struct {
 	digest         [sha256.Size]byte
 	tenant         string
 	systemMessages bool
+	expires        time.Time // zero for never
 }
 
 // entry is one key of the file.
@@ -42,7 +53,8 @@ type entry struct {
 	Tenant string `yaml:"tenant"`
 	SHA256 string `yaml:"sha256"`
 	// SystemMessages allows system messages in the body of POST /chat.
-	SystemMessages bool `yaml:"systemMessages"`
+	SystemMessages bool      `yaml:"systemMessages"`
+	Expires        time.Time `yaml:"expires"` // RFC 3339; zero for never
 }
 
 // New returns a key and its digest for the keys file. The key itself is not stored.
@@ -52,13 +64,60 @@ func New() (key, digest string) {
 	return key, hex.EncodeToString(sum[:])
 }
 
-// ReadKeys reads a keys file: a YAML list of {name, tenant, sha256, systemMessages}. Invalid (API_KEYS_INVALID):
-// the file cannot be read, has no key, or has an incomplete entry.
-func ReadKeys(file string) (*Keys, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, invalid("%v", err)
+// ReadKeys reads a keys file: a YAML list of {name, tenant, sha256, systemMessages, expires}. Invalid
+// (API_KEYS_INVALID): the file cannot be read, has no key, or has an incomplete entry.
+func ReadKeys(file string, now func() time.Time) (*Keys, error) {
+	k := &Keys{file: file, now: now}
+	_, err := k.reload()
+	return k, err
+}
+
+// reloadInterval is how often the keys file is read.
+const reloadInterval = 2 * time.Second
+
+// Watch takes changes of the keys file over until ctx ends. While the file is invalid, the keys before the
+// change stay.
+func (k *Keys) Watch(ctx context.Context, log *slog.Logger) {
+	ticker := time.NewTicker(reloadInterval)
+	defer ticker.Stop()
+	problem := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		changed, err := k.reload()
+		switch {
+		case err != nil && err.Error() != problem:
+			problem = err.Error()
+			log.ErrorContext(ctx, "the file of API keys has changed and is invalid; the keys before the change stay", "error", err)
+		case err == nil && changed:
+			problem = ""
+			log.InfoContext(ctx, "the API keys were read again", "file", k.file, "keys", len(*k.list.Load()))
+		}
 	}
+}
+
+// reload reads the file, and reports whether its keys are other ones.
+func (k *Keys) reload() (changed bool, err error) {
+	text, err := os.ReadFile(k.file)
+	if err != nil {
+		return false, invalid("%v", err)
+	}
+	if k.list.Load() != nil && bytes.Equal(text, k.text) {
+		return false, nil
+	}
+	keys, err := parseKeys(k.file, text)
+	if err != nil {
+		return false, err
+	}
+	k.text = text
+	k.list.Store(&keys)
+	return true, nil
+}
+
+func parseKeys(file string, text []byte) ([]key, error) {
 	var entries []entry
 	if err := yaml.UnmarshalWithOptions(text, &entries, yaml.DisallowUnknownField()); err != nil {
 		return nil, invalid("%s is not a YAML list of {name, tenant, sha256}: %v", file, err)
@@ -66,7 +125,7 @@ func ReadKeys(file string) (*Keys, error) {
 	if len(entries) == 0 {
 		return nil, invalid("%s has no keys", file)
 	}
-	keys := &Keys{}
+	var keys []key
 	for i, e := range entries {
 		digest, err := hex.DecodeString(e.SHA256)
 		if err != nil || len(digest) != sha256.Size {
@@ -75,7 +134,7 @@ func ReadKeys(file string) (*Keys, error) {
 		if e.Tenant == "" || len(e.Tenant) > maxTenant || !utf8.ValidString(e.Tenant) {
 			return nil, invalid("%s, key %d (%s): tenant must be 1 to %d bytes", file, i+1, e.Name, maxTenant)
 		}
-		keys.keys = append(keys.keys, key{[sha256.Size]byte(digest), e.Tenant, e.SystemMessages})
+		keys = append(keys, key{[sha256.Size]byte(digest), e.Tenant, e.SystemMessages, e.Expires})
 	}
 	return keys, nil
 }
@@ -85,7 +144,7 @@ func invalid(format string, args ...any) error {
 }
 
 // Tenant returns the tenant of a request by its Authorization header. Unauthenticated
-// (API_KEY_MISSING, API_KEY_WRONG).
+// (API_KEY_MISSING, API_KEY_WRONG, API_KEY_EXPIRED).
 func (k *Keys) Tenant(h http.Header) (string, error) {
 	if k == nil {
 		return DefaultTenant, nil
@@ -95,11 +154,14 @@ func (k *Keys) Tenant(h http.Header) (string, error) {
 		return "", fault.New(fault.Unauthenticated, "API_KEY_MISSING", `send the header "Authorization: Bearer <API key>"`)
 	}
 	sent, bearer := cutScheme(header)
-	tenant := k.find(sent).tenant
-	if !bearer || tenant == "" {
+	found := k.find(sent)
+	if !bearer || found.tenant == "" {
 		return "", fault.New(fault.Unauthenticated, "API_KEY_WRONG", "the API key is not known")
 	}
-	return tenant, nil
+	if !found.expires.IsZero() && !k.now().Before(found.expires) {
+		return "", fault.New(fault.Unauthenticated, "API_KEY_EXPIRED", "the API key expired at %s; use a new one", found.expires.Format(time.RFC3339))
+	}
+	return found.tenant, nil
 }
 
 // TenantOf is Tenant for requests with or without a WebSocket handshake. Browsers cannot set its
@@ -164,7 +226,7 @@ func cutScheme(header string) (sent string, bearer bool) {
 // reveal a near match.
 func (k *Keys) find(sent string) (found key) {
 	digest := sha256.Sum256([]byte(sent))
-	for _, key := range k.keys {
+	for _, key := range *k.list.Load() {
 		if subtle.ConstantTimeCompare(digest[:], key.digest[:]) == 1 {
 			found = key
 		}

@@ -1,0 +1,63 @@
+package auth
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
+)
+
+func TestAChangedFileOfKeysTakesEffectWithinSeconds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		old, oldSum := New()
+		other, otherSum := New()
+		late, lateSum := New()
+		file := filepath.Join(t.TempDir(), "keys.yaml")
+		write := func(lines ...string) {
+			if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(reloadInterval + time.Second)
+			synctest.Wait()
+		}
+		line := func(sum, more string) string { return "- {name: k, tenant: acme, sha256: " + sum + more + "}" }
+		if err := os.WriteFile(file, []byte(line(oldSum, "")+"\n"+line(otherSum, "")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		keys, err := ReadKeys(file, time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		go keys.Watch(t.Context(), slog.New(slog.NewTextHandler(&log, nil)))
+		check := func(when, key, want string) {
+			t.Helper()
+			_, err := keys.Tenant(http.Header{"Authorization": {"Bearer " + key}})
+			if got := fault.ReasonOf(err); got != want {
+				t.Errorf("%s: got %q, want %q", when, got, want)
+			}
+		}
+		check("at first", old, "")
+		write(line(otherSum, ""), line(lateSum, ", expires: "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)))
+		check("a removed key", old, "API_KEY_WRONG")
+		check("a key that stays", other, "")
+		check("a new key", late, "")
+		write("- {name: half")
+		time.Sleep(10 * reloadInterval)
+		check("an invalid file", other, "")
+		if n := strings.Count(log.String(), "invalid"); n != 1 {
+			t.Errorf("an invalid file is logged %d times, want once:\n%s", n, log.String())
+		}
+		time.Sleep(time.Hour)
+		check("behind its expiry", late, "API_KEY_EXPIRED")
+		check("a key without expiry", other, "")
+	})
+}
