@@ -1560,7 +1560,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -1652,7 +1652,7 @@ export interface operations {
                     "application/json": components["schemas"]["AgentList"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -1732,7 +1732,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -1829,7 +1829,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -1917,7 +1917,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2020,7 +2020,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2094,7 +2094,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2134,7 +2134,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, HISTORY_TOO_LARGE, MESSAGE_TOO_LARGE, RESULT_TOO_LARGE, STATE_SIZE_EXCEEDED */
+            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, HISTORY_TOO_LARGE, MESSAGE_TOO_LARGE, RESULT_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -2204,7 +2204,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2307,7 +2307,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2428,7 +2428,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2550,7 +2550,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2637,7 +2637,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2735,7 +2735,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2814,7 +2814,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3030,7 +3030,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3123,7 +3123,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3235,7 +3235,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3402,7 +3402,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3490,7 +3490,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3526,7 +3526,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED */
+            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -3596,7 +3596,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3632,7 +3632,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED */
+            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -3702,7 +3702,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3800,7 +3800,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3901,7 +3901,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3969,7 +3969,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4046,7 +4046,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4137,7 +4137,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4232,7 +4232,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4327,7 +4327,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4415,7 +4415,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4451,7 +4451,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED */
+            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -4519,7 +4519,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4598,7 +4598,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4702,7 +4702,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4800,7 +4800,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4884,7 +4884,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
             401: {
                 headers: {
                     [name: string]: unknown;

@@ -142,7 +142,8 @@ func closeAlong(schema json.RawMessage, path []string) json.RawMessage {
 // only in case. A human decides about such a call.
 func (c condition) hasLookalike(input any) bool {
 	for at := range c.path {
-		object, _ := lookUp(input, c.path[:at]).(map[string]any)
+		v, _ := lookUp(input, c.path[:at])
+		object, _ := v.(map[string]any)
 		for name := range object {
 			if !c.fromState && name != c.path[at] && strings.EqualFold(name, c.path[at]) {
 				return true

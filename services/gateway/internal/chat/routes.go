@@ -62,7 +62,7 @@ func (c *Chat) Routes() []httpapi.Route {
 					"SESSION_COMPLETED", "SESSION_SUSPENDED",
 				},
 				fault.Denied:      {"SYSTEM_MESSAGE_DENIED"},
-				fault.TooLarge:    {"FILE_TOO_LARGE", "HISTORY_TOO_LARGE", "MESSAGE_TOO_LARGE", "RESULT_TOO_LARGE", "STATE_SIZE_EXCEEDED"},
+				fault.TooLarge:    {"FILE_TOO_LARGE", "HISTORY_TOO_LARGE", "MESSAGE_TOO_LARGE", "RESULT_TOO_LARGE", "STATE_SIZE_EXCEEDED", "TOO_MANY_MESSAGES"},
 				fault.Exhausted:   {"TOO_MANY_FILES", "TOO_MANY_WAITING"},
 				fault.Unavailable: {"CALL_NOT_OPEN"},
 			},

@@ -67,7 +67,7 @@ func (c *connection) call(f received) error {
 	changed := false
 	write := func(text []byte) error {
 		if !changed {
-			return c.conn.Write(text)
+			return c.conn.Write(text) //nolint:contextcheck // see socket.Conn.Write
 		}
 		changed = false
 		return c.writeAfterState(ctx, text)
@@ -78,9 +78,9 @@ func (c *connection) call(f received) error {
 			changed = true
 			c.instance.changed(ctx)
 		case *executorv1.CallMethodResponse_Value:
-			written = write(resultFrame(f.ID, event.Value, false)) //nolint:contextcheck // see socket.Conn.Write
+			written = write(resultFrame(f.ID, event.Value, false))
 		case *executorv1.CallMethodResponse_Result:
-			written = write(resultFrame(f.ID, event.Result, true)) //nolint:contextcheck // see socket.Conn.Write
+			written = write(resultFrame(f.ID, event.Result, true))
 		}
 		return written
 	})
@@ -113,7 +113,7 @@ func (c *connection) writeAfterState(ctx context.Context, text []byte) error {
 	case c.late <- late:
 		return <-late.written
 	case <-c.ctx.Done():
-		return context.Cause(c.ctx)
+		return context.Cause(c.ctx) //nolint:contextcheck // of the socket, which outlives the call
 	}
 }
 
