@@ -47,7 +47,7 @@ func sent(path, body string, status int, code string) exchange {
 func runExchanges(checkpoint string) map[string][]exchange {
 	whole := `{"sessionId":"new start","message":"hi","messages":[{"text":"first"}],"state":{"a":[1]},"metadata":{"k":"v"},"tags":["t"],"userId":"u",` +
 		`"requestKey":"k","timeoutMs":60000}`
-	lost := `{"parts":[{"file":{"mediaType":"image/png","url":"/files/file_0"}}]}`
+	lost := `{"parts":[{"file":{"mediaType":"image/png","url":"/files/` + unknownFile + `"}}]}`
 	return map[string][]exchange{
 		"POST /start": {
 			sent("/start", `{"agentType":"demo","message":"hi"}`, http.StatusOK, ""),

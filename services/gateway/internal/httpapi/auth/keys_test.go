@@ -52,6 +52,7 @@ func TestAChangedFileOfKeysTakesEffectWithinSeconds(t *testing.T) {
 		check("a new key", late, "")
 		write("- {name: half")
 		time.Sleep(10 * reloadInterval)
+		synctest.Wait()
 		check("an invalid file", other, "")
 		if n := strings.Count(log.String(), "invalid"); n != 1 {
 			t.Errorf("an invalid file is logged %d times, want once:\n%s", n, log.String())
