@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -167,6 +168,31 @@ func TestAStreamRequestThatIsTooLargeIsRefusedWithAReason(t *testing.T) {
 			stream.Receive()
 			err = stream.Err()
 		}
+		wantReason(t, protocol, err, "BODY_TOO_LARGE")
+	}
+}
+
+func TestACompressedRequestMayNotInflateOutOfProportion(t *testing.T) {
+	t.Parallel()
+	h, key, _ := openWithKeys(t)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	one, two := &http.Client{Transport: keyed{transport, key}}, http2(t)
+	two.Transport = keyed{two.Transport, key}
+	client, zipped := agentv1connect.NewAgentServiceClient, connect.WithSendGzip()
+	for protocol, client := range map[string]agentv1connect.AgentServiceClient{
+		"connect":  client(one, h.url, zipped),
+		"grpc":     client(two, h.url, zipped, connect.WithGRPC()),
+		"grpc-web": client(one, h.url, zipped, connect.WithGRPCWeb()),
+	} {
+		text := make([]byte, 200_000)
+		for i := range text {
+			text[i] = byte('a' + rand.N(26)) //nolint:gosec // no secret
+		}
+		if _, err := client.Start(t.Context(), &agentv1.StartRequest{SessionId: protocol, AgentType: "demo", Message: string(text)}); err != nil {
+			t.Errorf("%s: a compressed request: %v", protocol, err)
+		}
+		_, err := client.Start(t.Context(), &agentv1.StartRequest{SessionId: protocol + "-bomb", AgentType: "demo", Message: strings.Repeat("x", 7<<20)})
 		wantReason(t, protocol, err, "BODY_TOO_LARGE")
 	}
 }

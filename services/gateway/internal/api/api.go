@@ -53,7 +53,7 @@ func (s *Server) Handlers() (map[string]http.Handler, error) {
 		return nil, err
 	}
 	prefix, service := agentv1connect.NewAgentServiceHandler(s,
-		connect.WithInterceptors(traces, deadlineInterceptor{}, rpc.ConnectInterceptor(s.Log), rules{}), connect.WithReadMaxBytes(s.MaxBytes))
+		connect.WithInterceptors(traces, deadlineInterceptor{}, rpc.ConnectInterceptor(s.Log), rules{}), connect.WithReadMaxBytes(s.MaxBytes), withGzip())
 	handlers := map[string]http.Handler{prefix: s.admit(service)}
 	s.addDiscovery(handlers)
 	return handlers, nil

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -103,11 +104,8 @@ func (s *runService) newPost(r *statev1.StartRunRequest) (session.RunRequest, er
 func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.RunRequest) (startCommand, error) {
 	send := session.Send{RunRequest: post, NewSession: session.Create{
 		ParentID: r.GetParent().GetSessionId(), Child: newChildIn(r.GetParent()), UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(),
-		Tags: r.GetTags(), Metadata: r.GetMetadata(), State: r.GetCustomState(), MaxTree: s.limits.Tree,
+		Tags: r.GetTags(), Metadata: r.GetMetadata(), State: cmp.Or(r.GetCustomState(), "{}"), MaxTree: s.limits.Tree,
 	}}
-	if send.NewSession.State == "" {
-		send.NewSession.State = "{}"
-	}
 	var err error
 	if send.History, err = historyIn(r.GetHistory(), post, s.ids); err != nil {
 		return startCommand{}, err
