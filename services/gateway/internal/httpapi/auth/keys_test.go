@@ -2,11 +2,13 @@ package auth
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +39,11 @@ func TestAChangedFileOfKeysTakesEffectWithinSeconds(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		go keys.Watch(t.Context(), slog.New(slog.NewTextHandler(&log, nil)))
+		ctx, stop := context.WithCancel(t.Context())
+		var watching sync.WaitGroup
+		watching.Go(func() { keys.Watch(ctx, slog.New(slog.NewTextHandler(&log, nil))) })
+		defer watching.Wait() // the file is deleted behind the test
+		defer stop()
 		check := func(when, key, want string) {
 			t.Helper()
 			_, err := keys.Tenant(http.Header{"Authorization": {"Bearer " + key}})
