@@ -43,7 +43,7 @@ const (
 type WorkServiceClient interface {
 	// ClaimRuns hands out runs while the stream is open. The first request announces the
 	// executor and its agents. Each request adds credits, and each claim takes one. The
-	// oldest runs of the announced agents come first. After them comes a run of an agent that
+	// tenants take turns, and the oldest runs of a tenant come first. Last comes a run of an agent that
 	// no live executor has announced for a while, if it only has to end, being stopped or out
 	// of time: any executor can do that.
 	//
@@ -205,7 +205,7 @@ func (c *workServiceClient) ReleaseRun(ctx context.Context, in *ReleaseRunReques
 type WorkServiceServer interface {
 	// ClaimRuns hands out runs while the stream is open. The first request announces the
 	// executor and its agents. Each request adds credits, and each claim takes one. The
-	// oldest runs of the announced agents come first. After them comes a run of an agent that
+	// tenants take turns, and the oldest runs of a tenant come first. Last comes a run of an agent that
 	// no live executor has announced for a while, if it only has to end, being stopped or out
 	// of time: any executor can do that.
 	//

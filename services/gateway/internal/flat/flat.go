@@ -22,11 +22,11 @@ import (
 
 // Shape describes the JSON of a message for the OpenAPI document.
 type Shape struct {
-	Name     string // of the schema; "" for that of the message
+	Name     string // of the schema; "" for the message's own
 	Message  protoreflect.MessageDescriptor
-	Without  []string // fields that the JSON does not have
-	Required []string // fields without which a request is refused
-	Inline   string   // field whose fields are those of the JSON
+	Without  []string // fields missing in the JSON
+	Required []string // required fields of a request
+	Inline   string   // a field, whose own fields the JSON has in its place
 }
 
 // OneOf describes an answer with one of several shapes.

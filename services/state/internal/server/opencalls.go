@@ -71,7 +71,7 @@ func callQuery(r *statev1.ListOpenCallsRequest) (store.CallQuery, error) {
 	return q, err
 }
 
-// The id in the cursor of a call is that of the root, a zero and that of the call.
+// callCursor encodes the place of a call. A zero byte separates the ids of the root and the call.
 func callCursor(p store.CallPlace) string {
 	return encodeCursor(callCursors, p.CreatedAt, p.RootID+"\x00"+p.CallID)
 }
